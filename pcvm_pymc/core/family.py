@@ -1,0 +1,51 @@
+"""The family in one table: each named system is a row, f = Phi(x; width) w + b with four choices."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pcvm_pymc.core.probit import Array
+
+__all__ = ["FAMILY", "System"]
+
+
+@dataclass(frozen=True)
+class System:
+    """One named system.
+
+    Attributes
+    ----------
+    name : str
+    likelihood : str
+        Link of labels to the latent function.
+    weight_prior : str
+    signs : callable or None
+        Sign of each weight from the label (-1 or +1) of the row that the basis stands on; None leaves the
+        weights free.
+    estimation : str
+        The paper's own estimator.
+    source : str
+    """
+
+    name: str
+    likelihood: str
+    weight_prior: str
+    signs: Callable[[Array], Array] | None
+    estimation: str
+    source: str
+
+
+def own_label(label: Array) -> Array:
+    """Return the sign rule of the PCVM: a weight has the sign of its own row's label."""
+    return label.copy()
+
+
+FAMILY = {
+    "pcvm": System(
+        name="PCVM",
+        likelihood="probit",
+        weight_prior="half-normal, Gamma(c, d) precision",
+        signs=own_label,
+        estimation="EM-MAP",
+        source="Chen, Tino & Yao (2009)",
+    ),
+}

@@ -1,0 +1,260 @@
+"""From a model to results: the EM-MAP point, the posterior, predictions."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from numpy.typing import ArrayLike
+from pymc.stats.convergence import log_warnings, run_convergence_checks
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from pcvm_pymc.core.bases import Kernel
+from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
+from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.probit import Array, ndtr
+from pcvm_pymc.core.validation import as_features
+from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
+from pcvm_pymc.model.builders import basis_at
+from pcvm_pymc.model.steps import problem_of
+from pcvm_pymc.results import em_to_datatree, record_model, weights_of
+
+__all__ = ["find_map_em", "latent_draws", "predict", "sample"]
+
+_log = logging.getLogger(__name__)
+
+type Seed = int | np.random.Generator | None
+
+
+def find_map_em(
+    model: pm.Model | None = None,
+    *,
+    options: EMOptions | None = None,
+    start: Start | str = "default",
+    random_seed: Seed = None,
+    progressbar: bool = True,
+) -> xr.DataTree:
+    """Find the maximum a posteriori point of a PCVM by EM.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        From `pcvm_model`; default: the model on the context stack. A width with a prior (called
+        ``width``) is optimised within EM by the corrected eq. 10.
+    options : EMOptions, optional
+        Default: ``EMOptions()``. ``EMOptions.chen2009()`` is the authors' recipe.
+    start : Start or {"default", "random", "chen2009"}
+        Where to begin. The result depends on it where the hyperprior is improper.
+    random_seed : int or numpy.random.Generator, optional
+        For random starts.
+    progressbar : bool
+
+    Returns
+    -------
+    DataTree
+        Groups as `pymc_extras.find_MAP` has them, ``posterior`` (one chain, one draw),
+        ``optimizer_result``, data groups, and ``em_trace`` with log posterior, active weights,
+        change and width of each iteration. ``log_posterior`` equals
+        ``model.compile_logp(jacobian=False)`` at the point.
+
+    Raises
+    ------
+    ValueError
+        If the model is not one that EM can maximise, or `start` is unknown.
+
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2009), Algorithm 1, corrected (see `EMStep`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> result = find_map_em(pcvm_model(X, X[:, 0] > 0), progressbar=False)
+    >>> result["optimizer_result"]["status"].item()
+    'CONVERGED'
+    """
+    model = pm.modelcontext(model)
+    problem = problem_of(model)
+    options = (options or EMOptions()).resolved(problem.hyperprior)
+    chosen = _start(problem, start, np.random.default_rng(random_seed))
+    began = time.perf_counter()
+    with _em_progress(options.max_iter, progressbar) as report:
+        result = fit_em(problem, chosen, options, report)
+    seconds = time.perf_counter() - began
+    if not result.converged:
+        _log.warning("EM stopped: %s; raise max_iter or tol", result.status.value)
+    return em_to_datatree(model, result, options, seconds)
+
+
+def _start(problem: Any, start: Start | str, rng: np.random.Generator) -> Start:
+    if isinstance(start, Start):
+        n_basis = problem.Phi.shape[1]
+        if np.shape(start.weight) != (n_basis,):
+            raise ValueError(
+                f"start has weights of shape {np.shape(start.weight)}; needed ({n_basis},)"
+            )
+        return start
+    if start == "default":
+        return Start.default(problem)
+    if start == "random":
+        return Start.random(problem, rng)
+    if start == "chen2009":
+        return Start.chen2009(problem, rng)
+    raise ValueError(f"start={start!r} is unknown; use 'default', 'random', 'chen2009' or a Start")
+
+
+@contextmanager
+def _em_progress(
+    max_iter: int, show: bool
+) -> Iterator[Callable[[int, EMState], None] | None]:
+    """Yield a callback that draws EM's progress, or None."""
+    if not show:
+        yield None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("EM"),
+        BarColumn(),
+        TextColumn("iteration {task.completed}/{task.total}"),
+        TextColumn("log posterior {task.fields[value]:.4f}, {task.fields[active]} active"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("EM", total=max_iter, value=np.nan, active=0)
+
+        def report(n_iter: int, state: EMState) -> None:
+            progress.update(
+                task, completed=n_iter, value=state.log_posterior, active=state.n_active
+            )
+
+        yield report
+
+
+def sample(
+    model: pm.Model | None = None,
+    *,
+    draws: int = 1000,
+    tune: int = 1000,
+    chains: int = 4,
+    target_accept: float = 0.95,
+    nuts_sampler: str = "pymc",
+    random_seed: Seed = None,
+    progressbar: bool = True,
+    **kwargs: Any,
+) -> xr.DataTree:
+    """Sample the posterior by NUTS, and always run PyMC's convergence checks.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        Default: the model on the context stack.
+    draws, tune, chains : int
+    target_accept : float
+        Higher than PyMC's default: the half-Student-t weights have a narrow neck at zero.
+    nuts_sampler : {"pymc", "nutpie", "numpyro"}
+    random_seed : int or numpy.random.Generator, optional
+    progressbar : bool
+    **kwargs
+        For `pymc.sample`.
+
+    Returns
+    -------
+    DataTree
+        As from `pymc.sample`, with ``log_likelihood``.
+
+    Raises
+    ------
+    ValueError
+        If the hyperprior is improper.
+    """
+    model = pm.modelcontext(model)
+    if "hyperprior" in model.named_vars:
+        hyperprior = Hyperprior(*map(float, model["hyperprior"].get_value()))
+        if not hyperprior.is_proper:
+            raise ValueError(IMPROPER_MESSAGE)
+    with model:
+        tree = pm.sample(
+            draws,
+            tune=tune,
+            chains=chains,
+            target_accept=target_accept,
+            nuts_sampler=nuts_sampler,
+            random_seed=random_seed,
+            progressbar=progressbar,
+            compute_convergence_checks=False,
+            **kwargs,
+        )
+        pm.compute_log_likelihood(tree, progressbar=False)
+    log_warnings(run_convergence_checks(tree, model))
+    return record_model(tree, model)
+
+
+def latent_draws(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf") -> Array:
+    """Return the latent function of each draw at new inputs, shape (n_draws, n_new).
+
+    Parameters
+    ----------
+    result : DataTree
+        From `find_map_em`, `sample` or `pymc.sample`.
+    X_new : array_like, shape (n_new, n_features)
+    kernel : "rbf", callable or pm.gp.cov.Covariance
+        The kernel that the model was built with.
+    """
+    data = result["constant_data"]
+    centres = data["centres"].values
+    X_new = as_features(X_new, "X_new", centres.shape[1])
+    weight, bias = weights_of(result)
+    if "width" in data:
+        return weight @ basis_at(kernel, X_new, centres, float(data["width"])).T + bias[:, None]
+    if "width" not in result["posterior"]:
+        return weight @ basis_at(kernel, X_new, centres, 1.0).T + bias[:, None]
+    width = result["posterior"]["width"].values.ravel()
+    return np.stack(
+        [
+            basis_at(kernel, X_new, centres, float(each)) @ row + b
+            for each, row, b in zip(width, weight, bias, strict=True)
+        ]
+    )
+
+
+def predict(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf") -> xr.DataTree:
+    """Predict class probabilities at new inputs, one for each posterior draw.
+
+    Parameters
+    ----------
+    result : DataTree
+        From `find_map_em` (one draw: the plug-in), `sample` or `pymc.sample`.
+    X_new : array_like, shape (n_new, n_features)
+    kernel : "rbf", callable or pm.gp.cov.Covariance
+        The kernel that the model was built with.
+
+    Returns
+    -------
+    DataTree
+        Group ``predictions`` with ``latent`` and ``probability`` (of the greater class), dims
+        ``chain``, ``draw`` and ``obs``. The posterior predictive probability is the mean of
+        ``probability`` over chains and draws.
+    """
+    latent = latent_draws(result, X_new, kernel=kernel)
+    sizes = result["posterior"].sizes
+    chains, draws = sizes["chain"], sizes["draw"]
+    latent = latent.reshape(chains, draws, -1)
+    dims = ("chain", "draw", "obs")
+    predictions = xr.Dataset(
+        {"latent": (dims, latent), "probability": (dims, ndtr(latent))},
+        {
+            "chain": result["posterior"]["chain"].values,
+            "draw": result["posterior"]["draw"].values,
+            "obs": np.arange(latent.shape[-1]),
+        },
+    )
+    tree = xr.DataTree.from_dict({"predictions": predictions})
+    tree.attrs.update(result.attrs)
+    return tree

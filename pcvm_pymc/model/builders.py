@@ -1,0 +1,284 @@
+"""Builders: data in, an ordinary `pm.Model` out."""
+
+from typing import Any, Literal
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
+
+from pcvm_pymc.core.bases import Kernel, design_matrix, squared_distances
+from pcvm_pymc.core.family import FAMILY, System
+from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.probit import Array
+from pcvm_pymc.core.validation import as_features, as_labels, as_signs, as_width
+from pcvm_pymc.model.distributions import (
+    ImproperBias,
+    ImproperWeight,
+    MarginalBias,
+    MarginalWeight,
+    ProbitBernoulli,
+)
+
+__all__ = ["basis_at", "new_data", "pcvm_model"]
+
+type Width = float | TensorVariable
+type Covariance = pm.gp.cov.Covariance
+
+
+def pcvm_model(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    kernel: Kernel | Covariance = "rbf",
+    width: Width = 1.0,
+    hyperprior: Hyperprior | None = None,
+    precision: Literal["marginal", "joint"] = "marginal",
+    signs: ArrayLike | None = None,
+    basis: ArrayLike | None = None,
+) -> pm.Model:
+    r"""Build the probabilistic classification vector machine (PCVM) as a PyMC model.
+
+    .. math:: P(y = 1 \mid x) = \Phi\Bigl(\sum_j w_j \exp(-\|x - z_j\|^2 / \text{width}^2) + b\Bigr)
+
+    with weights that have the sign of their own basis' label and half-normal sizes, Gaussian bias, and
+    Gamma-distributed precisions. Called inside a ``with pm.Model():`` block, it adds its
+    variables to that model; otherwise it makes a new one.
+
+    Parameters
+    ----------
+    X : array_like, shape (n_obs, n_features)
+        Training inputs. They are used as they are: standardise columns of different units first.
+    y : array_like, shape (n_obs,)
+        Labels of any type, two classes; the greater one in sorted order is "1".
+    kernel : "rbf", callable or pm.gp.cov.Covariance
+        Basis functions: the RBF ``exp(-||x - z||^2 / width^2)``, a function ``(X, Z, width) ->
+        (n_obs, n_basis)``, or a PyMC covariance (which has its own lengthscale, so that `width` is
+        not used; its parameters may be random variables of the model).
+    width : float or TensorVariable
+        Width of the RBF. A random variable of the model or an unnamed prior
+        (``pm.LogNormal.dist(...)``, then named ``width``) makes it unknown.
+    hyperprior : Hyperprior, optional
+        Gamma hyperpriors of the precisions. Default: ``Hyperprior.default()``. An improper one can be
+        handed to `find_map_em` only.
+    precision : {"marginal", "joint"}
+        ``"marginal"`` integrates the precisions out (half-Student-t weights: half as many variables,
+        better geometry); ``"joint"`` keeps them as ``precision`` and ``bias_precision``.
+    signs : array_like of -1 and +1, shape (n_basis,), optional
+        Sign of each weight. Default: the label of its basis. Given apart from `y` they stay
+        fixed when labels are simulated, as calibration needs it; `y` may then be of one class.
+    basis : array_like, shape (n_basis, n_features), optional
+        Centres of the basis functions; needs `signs`. Default: the rows of `X`.
+
+    Returns
+    -------
+    pm.Model
+        Coords ``obs``, ``basis``, ``class``; variables ``magnitude`` (sizes of the weights), ``bias``,
+        the deterministics ``weight`` (signed) and ``latent``, and the observed ``label``.
+
+    Raises
+    ------
+    ValueError
+        For input that cannot be used; the message says what was found and what is needed.
+
+    Notes
+    -----
+    The signs come from the labels, so that the model is not generative in y: what is well defined
+    is the posterior with the signs held as constants.
+
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2009), "Probabilistic classification vector machines", IEEE
+    Transactions on Neural Networks 20(6), eqs. 3-4 and 21-22.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = pcvm_model(X, X[:, 0] > 0, width=1.5)
+    >>> sorted(v.name for v in model.free_RVs)
+    ['bias', 'magnitude']
+    """
+    return _binary_model(
+        FAMILY["pcvm"],
+        X,
+        y,
+        kernel=kernel,
+        width=width,
+        hyperprior=hyperprior,
+        precision=precision,
+        signs=signs,
+        basis=basis,
+    )
+
+
+def _binary_model(
+    system: System,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    kernel: Kernel | Covariance,
+    width: Width,
+    hyperprior: Hyperprior | None,
+    precision: str,
+    signs: ArrayLike | None,
+    basis: ArrayLike | None,
+) -> pm.Model:
+    """Build a two-class row of the family table."""
+    X = as_features(X)
+    label, classes = as_labels(y, len(X), one_class=signs is not None)
+    if basis is None:
+        centres = X
+    elif signs is None:
+        raise ValueError("basis was given without signs; needed one sign, -1 or +1, for each centre")
+    else:
+        centres = as_features(basis, "basis", X.shape[1])
+    if signs is None:
+        assert system.signs is not None
+        weight_sign = system.signs(label)
+    else:
+        weight_sign = as_signs(signs, len(centres))
+    hyperprior = hyperprior or Hyperprior.default()
+    if precision not in ("marginal", "joint"):
+        raise ValueError(f"precision={precision!r} is unknown; use 'marginal' or 'joint'")
+    if precision == "joint" and not hyperprior.is_proper:
+        raise ValueError(
+            f"precision='joint' needs a proper hyperprior, found {hyperprior}; use "
+            "precision='marginal' for the EM, or Hyperprior.default()"
+        )
+    coords = {
+        "obs": np.arange(len(X)),
+        "basis": np.arange(len(centres)),
+        "feature": np.arange(X.shape[1]),
+        "class": classes,
+        "hyperparameter": ["c", "d", "e", "f"],
+    }
+    with _current_or_new_model() as model:
+        model.add_coords(coords)
+        pm.Data("centres", centres, dims=("basis", "feature"))
+        Phi = _basis_functions(model, kernel, X, centres, width)
+        sign = pm.Data("signs", weight_sign, dims="basis")
+        values = np.array([hyperprior.c, hyperprior.d, hyperprior.e, hyperprior.f])
+        magnitude, bias = _priors(
+            pm.Data("hyperprior", values, dims="hyperparameter"), hyperprior, precision
+        )
+        weight = pm.Deterministic("weight", sign * magnitude, dims="basis")
+        latent = pm.Deterministic("latent", pt.dot(Phi, weight) + bias, dims="obs")
+        observed = pm.Data("y", (label > 0).astype("int64"), dims="obs")
+        ProbitBernoulli("label", latent, observed=observed, dims="obs")
+    return model
+
+
+def _current_or_new_model() -> pm.Model:
+    """Return the model on the context stack, or a new one."""
+    return pm.Model.get_context(error_if_none=False) or pm.Model()
+
+
+def _priors(
+    values: TensorVariable, hyperprior: Hyperprior, precision: str
+) -> tuple[TensorVariable, TensorVariable]:
+    """Declare sizes of the weights and bias (chen2009 eq. 4, or eqs. 21-22 integrated)."""
+    c, d, e, f = (values[i] for i in range(4))
+    if precision == "joint":
+        alpha = pm.Gamma("precision", alpha=c, beta=d, dims="basis")
+        beta = pm.Gamma("bias_precision", alpha=e, beta=f)
+        magnitude = pm.HalfNormal("magnitude", sigma=1 / pt.sqrt(alpha), dims="basis")
+        return magnitude, pm.Normal("bias", mu=0.0, sigma=1 / pt.sqrt(beta))
+    if hyperprior.d > 0:
+        magnitude = MarginalWeight("magnitude", c, d, dims="basis")
+    else:
+        magnitude = ImproperWeight("magnitude", c, dims="basis")
+    if hyperprior.f > 0:
+        return magnitude, MarginalBias("bias", e, f)
+    return magnitude, ImproperBias("bias", e)
+
+
+def _basis_functions(
+    model: pm.Model, kernel: Kernel | Covariance, X: Array, centres: Array, width: Width
+) -> TensorVariable:
+    """Declare Phi: plain data where nothing in it is unknown, so that NUTS does not recompute it."""
+    matrix = ("obs", "basis")
+    if isinstance(kernel, pm.gp.cov.Covariance):
+        if _is_random(kernel.full(X[:1], centres[:1])):
+            inputs = pm.Data("X", X, dims=("obs", "feature"))
+            return kernel.full(inputs, model["centres"])
+        return pm.Data("Phi", basis_at(kernel, X, centres, np.nan), dims=matrix)
+    if isinstance(width, TensorVariable):
+        if kernel != "rbf":
+            raise ValueError(
+                "width is a random variable, which needs kernel='rbf'; give a pm.gp.cov object with a "
+                "random lengthscale for another kernel of unknown width"
+            )
+        if width.name is None:
+            width = model.register_rv(width, "width")
+        squared = pm.Data("squared_distance", squared_distances(X, centres), dims=matrix)
+        return pt.exp(-squared / pt.sqr(width))
+    number = as_width(width)
+    Phi = design_matrix(kernel, X, centres, number)
+    pm.Data("width", number)
+    return pm.Data("Phi", Phi, dims=matrix)
+
+
+def _is_random(expression: TensorVariable) -> bool:
+    """Whether an expression depends on a random variable."""
+    return any(
+        isinstance(v.owner.op, pt.random.op.RandomVariable)
+        for v in ancestors([expression])
+        if v.owner is not None
+    )
+
+
+def basis_at(kernel: Kernel | Covariance, X: Array, centres: Array, width: float) -> Array:
+    """Return Phi, shape (n_obs, n_basis), for any kernel that `pcvm_model` accepts."""
+    if isinstance(kernel, pm.gp.cov.Covariance):  # the lengthscale is its own
+        return np.asarray(kernel.full(X, centres).eval())
+    return design_matrix(kernel, X, centres, width)
+
+
+def new_data(
+    model: pm.Model,
+    X_new: ArrayLike,
+    y_new: ArrayLike | None = None,
+    *,
+    kernel: Kernel | Covariance = "rbf",
+) -> dict[str, Any]:
+    """Return the keyword arguments with which one `pm.set_data` gives a model new rows.
+
+    Parameters
+    ----------
+    model : pm.Model
+        From `pcvm_model`, or transformed from one by `pm.do` or `pm.observe`.
+    X_new : array_like, shape (n_new, n_features)
+    y_new : array_like of 0 and 1, shape (n_new,), optional
+        Labels; only placeholders (zeros) are needed to predict.
+    kernel : "rbf", callable or pm.gp.cov.Covariance
+        The kernel that the model was built with.
+
+    Returns
+    -------
+    dict
+        ``new_data`` and ``coords``.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> with pcvm_model(X, X[:, 0] > 0) as model:
+    ...     pm.set_data(**new_data(model, X[:5] + 0.1))
+    """
+    centres = model["centres"].get_value()
+    X_new = as_features(X_new, "X_new", centres.shape[1])
+    labels = np.zeros(len(X_new), dtype="int64")
+    if y_new is not None:
+        labels[:] = as_labels(y_new, len(X_new), one_class=True)[0] > 0
+    values: dict[str, Any] = {"y": labels}
+    if "X" in model.named_vars:
+        values["X"] = X_new
+    elif "squared_distance" in model.named_vars:
+        values["squared_distance"] = squared_distances(X_new, centres)
+    else:
+        width = float(model["width"].get_value()) if "width" in model.named_vars else np.nan
+        values["Phi"] = basis_at(kernel, X_new, centres, width)
+    return {"new_data": values, "coords": {"obs": np.arange(len(X_new))}}

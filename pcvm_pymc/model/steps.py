@@ -1,0 +1,218 @@
+"""EM on a PyMC model: reading the problem back from the model, and one step on a PyMC point."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.distributions.distribution import support_point
+from pymc.initial_point import PointType
+
+from pcvm_pymc.core.bases import rbf, width_bounds
+from pcvm_pymc.core.em import EMOptions, Problem, Start, initial_state, iterate
+from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.probit import Array
+
+__all__ = ["EMStep", "point_of", "problem_of"]
+
+_FREE = {"magnitude", "bias"}
+
+
+def problem_of(model: pm.Model) -> Problem:
+    """Return the EM's problem as it stands in a model's data.
+
+    Parameters
+    ----------
+    model : pm.Model
+        From `pcvm_model` with ``precision="marginal"``. A width with a prior is to be called
+        ``width``; EM then moves it too, between the smallest and the largest distance of the centres.
+
+    Raises
+    ------
+    ValueError
+        If the model has terms that this EM does not maximise over.
+    """
+    _check_structure(model)
+    label = 2.0 * np.asarray(model["y"].get_value()) - 1.0
+    sign = np.asarray(model["signs"].get_value(), dtype=float)
+    hyperprior = Hyperprior(*map(float, model["hyperprior"].get_value()))
+    if _has_free_width(model):
+        squared = np.asarray(model["squared_distance"].get_value())
+        bounds = width_bounds(np.asarray(model["centres"].get_value()))
+        width = float(np.clip(_natural_start(model, "width"), *bounds))
+        problem = Problem(
+            rbf(squared, width),
+            label,
+            sign,
+            hyperprior,
+            squared_distance=squared,
+            width=width,
+            width_bounds=bounds,
+            log_width_density=_log_density(model, "width"),
+        )
+    else:
+        width = float(model["width"].get_value()) if "width" in model.named_vars else np.nan
+        Phi = np.asarray(model["Phi"].get_value())
+        problem = Problem(Phi, label, sign, hyperprior, width=width)
+    if len(problem.Phi) != len(label):
+        raise ValueError(
+            f"the model's basis functions have {len(problem.Phi)} rows and its labels {len(label)}; "
+            "set both in one pm.set_data, see new_data(model, X_new, y_new)"
+        )
+    return problem
+
+
+def _has_free_width(model: pm.Model) -> bool:
+    return any(rv.name == "width" for rv in model.free_RVs)
+
+
+def _check_structure(model: pm.Model) -> None:
+    """Raise unless the model is a PCVM as built: EM would silently ignore anything else."""
+    missing = {"y", "signs", "hyperprior", "centres", "magnitude"} - set(model.named_vars)
+    if missing:
+        raise ValueError(
+            f"the model lacks {sorted(missing)}; needed a model from pcvm_model(X, y, ...)"
+        )
+    free = {rv.name for rv in model.free_RVs}
+    if "precision" in free:
+        raise ValueError(
+            "the model has explicit precisions, which EM integrates out; build it with "
+            "pcvm_model(..., precision='marginal')"
+        )
+    allowed = _FREE | ({"width"} if "squared_distance" in model.named_vars else set())
+    foreign = sorted(free - allowed)
+    foreign += sorted({rv.name for rv in model.observed_RVs} - {"label"})
+    foreign += sorted(potential.name for potential in model.potentials)
+    absent = sorted(allowed - free)
+    if foreign or absent or {rv.name for rv in model.observed_RVs} != {"label"}:
+        raise ValueError(
+            f"EM maximises over {sorted(allowed)} given label alone; found extra terms {foreign} and "
+            f"not free {absent}. Use pymc_extras.find_MAP, or pm.sample, for a model with "
+            "terms of your own (a width's prior must be called 'width')"
+        )
+
+
+def _natural_start(model: pm.Model, name: str) -> float:
+    """Return a free variable's support point on its own scale."""
+    return float(support_point(model[name]).eval())
+
+
+def _log_density(model: pm.Model, name: str) -> Any:
+    """Return a compiled log prior density of a scalar free variable, on its own scale."""
+    variable = model[name]
+    value = variable.type()
+    function = pm.compile([value], pm.logp(variable, value), mode="FAST_COMPILE")
+    return lambda number: float(function(number))
+
+
+def point_of(model: pm.Model, weight: Array, bias: float, width: float) -> PointType:
+    """Return an EM state as a point of the model: value variables, transformed.
+
+    A pruned weight has the log size minus infinity, which ``compile_logp(jacobian=False)``
+    takes.
+    """
+    natural = {
+        "magnitude": np.abs(weight),
+        "bias": np.asarray(bias),
+        "width": np.asarray(width),
+    }
+    point = {}
+    for variable in model.free_RVs:
+        value = model.rvs_to_values[variable]
+        transform = model.rvs_to_transforms[variable]
+        number = natural[variable.name]
+        if transform is not None:
+            with np.errstate(divide="ignore"):
+                number = (
+                    np.log(number)
+                    if variable.name == "magnitude"
+                    else transform.forward(number, *variable.owner.inputs).eval()
+                )
+        point[value.name] = np.asarray(number, dtype=value.dtype)
+    return point
+
+
+class EMStep:
+    """One expectation and one maximisation step on a PyMC point.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        From `pcvm_model`; default: the model on the context stack.
+    options : EMOptions, optional
+
+    Raises
+    ------
+    ValueError
+        If the model is not one that EM can maximise.
+
+    Notes
+    -----
+    ``model.compile_logp(jacobian=False)`` never decreases along the steps (but for the authors'
+    ``update="clip"``).
+
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2009), eqs. 7-12 and 23-28, corrected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> step = EMStep(pcvm_model(X, X[:, 0] > 0))
+    >>> point, stats = step.step(step.initial_point())
+    >>> sorted(point), sorted(stats)
+    (['bias', 'magnitude_log__'], ['change', 'log_posterior', 'n_active', 'width'])
+    """
+
+    name = "em"
+
+    def __init__(self, model: pm.Model | None = None, options: EMOptions | None = None) -> None:
+        self.model = pm.modelcontext(model)
+        self.options = options or EMOptions()
+        self.problem = problem_of(self.model)
+
+    def initial_point(self, start: Start | None = None) -> PointType:
+        """Return a start (default: `Start.default`) as a point of the model."""
+        start = start or Start.default(self.problem)
+        return point_of(self.model, start.weight, start.bias, self.problem.width)
+
+    def step(self, point: PointType) -> tuple[PointType, dict[str, float]]:
+        """Return the point after one E and one M step, and statistics of the step.
+
+        Parameters
+        ----------
+        point : dict of str to ndarray
+            Value variables of the model, as from ``initial_point``.
+
+        Returns
+        -------
+        point : dict of str to ndarray
+        stats : dict
+            ``log_posterior`` and ``n_active`` at the new point, largest ``change`` of the latent
+            function, ``width``.
+        """
+        problem = self._problem_at(point)
+        weight = problem.weight_sign * np.exp(point["magnitude_log__"])
+        old = initial_state(problem, Start(weight, float(point["bias"])))
+        new = next(iterate(problem, old, self.options))
+        stats = {
+            "log_posterior": new.log_posterior,
+            "n_active": new.n_active,
+            "change": float(np.abs(new.latent - old.latent).max()),
+            "width": new.width,
+        }
+        return point_of(self.model, new.weight, new.bias, new.width), stats
+
+    def _problem_at(self, point: PointType) -> Problem:
+        """Return the problem at the point's width, where that is unknown."""
+        problem = self.problem
+        if problem.squared_distance is None:
+            return problem
+        variable = self.model["width"]
+        transform = self.model.rvs_to_transforms[variable]
+        width = point[self.model.rvs_to_values[variable].name]
+        if transform is not None:
+            width = transform.backward(width, *variable.owner.inputs).eval()
+        return replace(problem, Phi=rbf(problem.squared_distance, float(width)), width=float(width))

@@ -1,0 +1,134 @@
+"""Results as `xarray.DataTree`, in the groups that PyMC and `pymc_extras.find_MAP` use."""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pcvm_pymc.core.em import EMOptions, EMResult
+from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.probit import Array
+
+__all__ = ["classes_of", "em_to_datatree", "load", "record_model", "save", "weights_of"]
+
+_DATA = ("centres", "signs", "hyperprior", "width", "Phi", "squared_distance", "X")
+
+
+def em_to_datatree(
+    model: pm.Model, result: EMResult, options: EMOptions, seconds: float
+) -> xr.DataTree:
+    """Pack a MAP estimate.
+
+    Returns
+    -------
+    DataTree
+        Groups ``posterior`` (one chain, one draw: ``magnitude``, ``weight``, ``bias``, ``latent``,
+        ``precision`` and ``bias_precision`` as their conditional means, ``width`` if it is free),
+        ``optimizer_result``, ``em_trace``, ``observed_data`` and ``constant_data``.
+    """
+    coords = {name: np.asarray(model.coords[name]) for name in ("basis", "obs")}
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": _posterior(model, result, coords),
+            "optimizer_result": _optimizer_result(result, options, seconds),
+            "em_trace": _trace(result),
+            "observed_data": xr.Dataset(
+                {"label": ("obs", np.asarray(model["y"].get_value()))}, {"obs": coords["obs"]}
+            ),
+            "constant_data": _constant_data(model),
+        }
+    )
+    return record_model(tree, model)
+
+
+def _posterior(model: pm.Model, result: EMResult, coords: dict[str, Array]) -> xr.Dataset:
+    hyperprior = Hyperprior(*map(float, model["hyperprior"].get_value()))
+    values: dict[str, tuple[str | None, Any]] = {
+        "magnitude": ("basis", np.abs(result.weight)),
+        "weight": ("basis", result.weight),
+        "bias": (None, result.bias),
+        "latent": ("obs", result.latent),
+        "precision": ("basis", hyperprior.weight_precision(result.weight)),
+        "bias_precision": (None, hyperprior.bias_precision(result.bias)),
+    }
+    if any(rv.name == "width" for rv in model.free_RVs):
+        values["width"] = (None, result.width)
+    variables = {
+        name: (("chain", "draw", *([dim] if dim else [])), np.asarray(value)[None, None])
+        for name, (dim, value) in values.items()
+    }
+    return xr.Dataset(
+        variables,
+        {"chain": [0], "draw": [0], **coords},
+        {"inference_library": "pcvm_pymc", "inference_library_version": version("pcvm_pymc")},
+    )
+
+
+def _optimizer_result(result: EMResult, options: EMOptions, seconds: float) -> xr.Dataset:
+    return xr.Dataset(
+        {
+            "success": result.converged,
+            "status": result.status.name,
+            "message": result.status.value,
+            "fun": -result.log_posterior,
+            "log_posterior": result.log_posterior,
+            "nit": result.n_iter,
+            "n_active": int(np.count_nonzero(result.weight)),
+            "method": f"EM ({options.update})",
+            "seconds": seconds,
+        }
+    )
+
+
+def _trace(result: EMResult) -> xr.Dataset:
+    trace = result.trace
+    return xr.Dataset(
+        {
+            name: ("iteration", getattr(trace, name))
+            for name in ("log_posterior", "n_active", "change", "width")
+        },
+        {"iteration": np.arange(len(trace.log_posterior))},
+    )
+
+
+def _constant_data(model: pm.Model) -> xr.Dataset:
+    names = [name for name in _DATA if name in {v.name for v in model.data_vars}]
+    dims = {name: model.named_vars_to_dims.get(name, ()) for name in names}
+    used = {dim for name in names for dim in dims[name]}
+    return xr.Dataset(
+        {name: (dims[name], np.asarray(model[name].get_value())) for name in names},
+        {dim: list(model.coords[dim]) for dim in used if model.coords.get(dim) is not None},
+    )
+
+
+def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
+    """Write into a tree's attributes what a prediction needs beside the arrays: the classes."""
+    tree.attrs["classes"] = json.dumps(np.asarray(model.coords["class"]).tolist())
+    return tree
+
+
+def classes_of(tree: xr.DataTree) -> np.ndarray:
+    """Return the two classes of a result; 0 and 1 where it does not hold them."""
+    return np.asarray(json.loads(tree.attrs.get("classes", "[0, 1]")))
+
+
+def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
+    """Return a result's draws of the weights, shape (n_draws, n_basis), and bias, (n_draws,)."""
+    posterior = tree["posterior"].to_dataset().stack(sample=("chain", "draw"))
+    weight = posterior["weight"].transpose("sample", "basis").values
+    return weight, posterior["bias"].values
+
+
+def save(tree: xr.DataTree, path: str | Path) -> Path:
+    """Write a result as Zarr; an existing store of that name is replaced."""
+    tree.to_zarr(str(path), mode="w")
+    return Path(path)
+
+
+def load(path: str | Path) -> xr.DataTree:
+    """Read a result that `save` (or ArviZ) wrote as Zarr, into memory."""
+    return xr.open_datatree(str(path), engine="zarr").load()

@@ -1,0 +1,217 @@
+"""Choosing a kernel width, and a start of EM, inside the training data."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.model_selection import StratifiedKFold
+from sklearn.svm import SVC
+
+from pcvm_pymc.core.bases import Kernel, design_matrix, squared_distances, width_bounds, width_grid
+from pcvm_pymc.core.em import EMOptions, EMResult, Problem, Start, fit_em, relevance_start
+from pcvm_pymc.core.family import own_label
+from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.probit import Array, log_likelihood
+from pcvm_pymc.core.validation import as_features, as_labels
+
+__all__ = ["WidthSelection", "select_start", "select_width", "start_recipes"]
+
+type StartRecipe = Callable[[Problem, np.random.Generator], Start]
+type Fold = tuple[np.ndarray, np.ndarray]
+
+# a fit that only ranks candidates need not be run to its last digit
+_RANKING_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class WidthSelection:
+    """A chosen width, and the scores that it was chosen by.
+
+    Attributes
+    ----------
+    width : float
+        The chosen one.
+    widths : ndarray, shape (n_widths,)
+    log_loss : ndarray, shape (n_widths, n_folds)
+        Held-out mean negative log probability of the labels, in nats per row.
+    """
+
+    width: float
+    widths: Array
+    log_loss: Array
+
+
+def select_width(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    hyperprior: Hyperprior | None = None,
+    kernel: Kernel = "rbf",
+    widths: Sequence[float] | None = None,
+    cv: int = 5,
+    method: str = "cv",
+    options: EMOptions | None = None,
+    random_state: int | np.random.Generator | None = None,
+) -> WidthSelection:
+    """Choose the kernel width of a PCVM.
+
+    Parameters
+    ----------
+    X : array_like, shape (n_obs, n_features)
+    y : array_like, shape (n_obs,)
+        Labels, two classes.
+    hyperprior : Hyperprior, optional
+    kernel : "rbf" or callable
+    widths : sequence of float, optional
+        Candidates. Default: nine in geometric progression between 0.2 and 2.5 times the median distance.
+    cv : int
+        Folds; fewer where a class has fewer points. The bases of held-out rows are left out with them.
+    method : {"cv", "em"}
+        ``"cv"`` takes the width of smallest cross-validated log loss; ``"em"`` maximises the
+        log posterior over the width within EM (Chen et al. 2009 eq. 10, corrected).
+    options : EMOptions, optional
+    random_state : int or numpy.random.Generator, optional
+        For the folds.
+
+    Returns
+    -------
+    WidthSelection
+        For ``"em"``, and where a class has a single point so that nothing can be held out (then the
+        median distance is taken), `log_loss` is empty.
+
+    Raises
+    ------
+    ValueError
+        For input that cannot be used, or an unknown method.
+    """
+    X = as_features(X)
+    label, _ = as_labels(y, len(X))
+    hyperprior = hyperprior or Hyperprior.default()
+    options = options or EMOptions()
+    candidates = width_grid(X, 9, low=0.2, high=2.5) if widths is None else np.asarray(widths, float)
+    if candidates.ndim != 1 or len(candidates) == 0 or not (candidates > 0).all():
+        raise ValueError(f"widths={widths!r}; needed one or more positive numbers")
+    if method == "em":
+        if kernel != "rbf":
+            raise ValueError(f"method='em' needs kernel='rbf'; found {kernel!r}")
+        middle = float(np.exp(np.mean(np.log(candidates))))
+        result = fit_em(problem_at(X, label, hyperprior, middle, free_width=True), None, options)
+        return WidthSelection(result.width, candidates, np.empty((len(candidates), 0)))
+    if method != "cv":
+        raise ValueError(f"method={method!r} is unknown; use 'cv' or 'em'")
+    folds = _folds(X, label, cv, random_state)
+    if len(candidates) == 1 or not folds:
+        middle = float(np.median(candidates))
+        return WidthSelection(middle, candidates, np.empty((len(candidates), 0)))
+    options = replace(options, tol=max(options.tol, _RANKING_TOLERANCE))
+    squared = squared_distances(X, X) if kernel == "rbf" else None
+    loss = np.empty((len(candidates), len(folds)))
+    for i, width in enumerate(candidates):
+        Phi = _design(kernel, X, float(width), squared)
+        for j, (train, test) in enumerate(folds):
+            result = fit_em(_fold_problem(Phi, label, hyperprior, train), None, options)
+            loss[i, j] = _log_loss(Phi[np.ix_(test, train)], label[test], result)
+    return WidthSelection(float(candidates[loss.mean(axis=1).argmin()]), candidates, loss)
+
+
+def _design(kernel: Kernel, X: Array, width: float, squared: Array | None) -> Array:
+    from pcvm_pymc.core.bases import rbf
+
+    return design_matrix(kernel, X, X, width) if squared is None else rbf(squared, width)
+
+
+def problem_at(
+    X: Array, label: Array, hyperprior: Hyperprior, width: float, *, free_width: bool = False
+) -> Problem:
+    """Return the PCVM's problem with a basis at each row, for the RBF."""
+    from pcvm_pymc.core.bases import rbf
+
+    squared = squared_distances(X, X)
+    problem = Problem(rbf(squared, width), label, own_label(label), hyperprior, width=width)
+    if not free_width:
+        return problem
+    return replace(problem, squared_distance=squared, width_bounds=width_bounds(X))
+
+
+def _fold_problem(Phi: Array, label: Array, hyperprior: Hyperprior, train: np.ndarray) -> Problem:
+    """Return the problem without the held-out rows and without their bases."""
+    return Problem(Phi[np.ix_(train, train)], label[train], own_label(label[train]), hyperprior)
+
+
+def _log_loss(Phi: Array, label: Array, result: EMResult) -> float:
+    return -log_likelihood(Phi @ result.weight + result.bias, label) / len(label)
+
+
+def _folds(
+    X: Array, label: Array, cv: int, random_state: int | np.random.Generator | None
+) -> list[Fold]:
+    """Return stratified folds, as many as the smaller class allows; none if it has one point."""
+    n_folds = min(cv, int(min(np.sum(label > 0), np.sum(label < 0))))
+    if n_folds < 2:
+        return []
+    seed = int(np.random.default_rng(random_state).integers(2**31))
+    folds = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
+    return list(folds.split(X, label))
+
+
+def support_vector_start(problem: Problem, rng: np.random.Generator) -> Start:
+    """Return an SVM's dual coefficients as a start (Chen et al. 2009, footnote 9)."""
+    machine = SVC(kernel="precomputed").fit(problem.Phi, problem.label)
+    weight = np.zeros(problem.Phi.shape[1])
+    weight[machine.support_] = machine.dual_coef_[0]
+    return Start.from_solution(problem, weight, float(machine.intercept_[0]), rng)
+
+
+def start_recipes(n_init: int) -> list[StartRecipe]:
+    """Return the first `n_init` starts: default, RVM-like, SVM-like, then random ones."""
+    first: list[StartRecipe] = [
+        lambda problem, rng: Start.default(problem),
+        relevance_start,
+        support_vector_start,
+    ]
+    return (first + [Start.random] * max(0, n_init - len(first)))[:n_init]
+
+
+def select_start(
+    X: Array,
+    label: Array,
+    make_problem: Callable[[Array, Array], Problem],
+    *,
+    n_init: int,
+    cv: int,
+    options: EMOptions,
+    design: Callable[[Array, Array, float], Array],
+    rng: np.random.Generator,
+) -> StartRecipe:
+    """Return the start whose fits have the smallest cross-validated log loss.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+    label : ndarray, shape (n_obs,)
+    make_problem : callable
+        ``(X, label) -> Problem`` on the rows given.
+    n_init : int
+        Number of starts tried.
+    cv : int
+    options : EMOptions
+    design : callable
+        ``(X, centres, width) -> Phi``.
+    rng : numpy.random.Generator
+    """
+    recipes = start_recipes(n_init)
+    folds = _folds(X, label, cv, rng) if n_init > 1 else []
+    if not folds:
+        return recipes[0]
+    seeds = rng.integers(2**31, size=n_init)
+    loss = np.zeros(n_init)
+    for train, test in folds:
+        problem = make_problem(X[train], label[train])
+        for k, recipe in enumerate(recipes):
+            start = recipe(problem, np.random.default_rng(seeds[k]))
+            result = fit_em(problem, start, options)
+            Phi = design(X[test], X[train], result.width)
+            loss[k] += _log_loss(Phi, label[test], result)
+    best = int(loss.argmin())
+    return lambda problem, _: recipes[best](problem, np.random.default_rng(seeds[best]))
