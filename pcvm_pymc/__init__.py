@@ -1,3 +1,45 @@
 """Sparse Bayesian kernel classifiers for PyMC."""
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+# names are imported on first use, so that core and estimators work without importing PyMC
+_PUBLIC = {
+    "EMOptions": "core.em",
+    "Hyperprior": "core.priors",
+    "Start": "core.em",
+    "Status": "core.em",
+    "FAMILY": "core.family",
+    "EMStep": "model.steps",
+    "MarginalBias": "model.distributions",
+    "MarginalWeight": "model.distributions",
+    "ProbitBernoulli": "model.distributions",
+    "new_data": "model.builders",
+    "pcvm_model": "model.builders",
+    "find_map_em": "inference",
+    "latent_draws": "inference",
+    "predict": "inference",
+    "sample": "inference",
+    "load": "results",
+    "save": "results",
+    "PCVMClassifier": "estimators",
+    "select_width": "selection",
+    "Comparison": "comparison",
+    "compare": "comparison",
+}
+
+__all__ = sorted([*_PUBLIC, "__version__"])  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'pcvm_pymc' has no attribute {name!r}")
+    value = getattr(import_module(f"pcvm_pymc.{_PUBLIC[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -15,21 +15,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pcvm_pymc.core.bases import (
     Kernel,
     design_matrix,
-    squared_distances,
-    width_bounds,
-    width_grid,
+    median_distance,
 )
 from pcvm_pymc.core.em import EMOptions, Problem, Status, fit_em
-from pcvm_pymc.core.family import own_label
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, ndtr
 from pcvm_pymc.core.validation import as_labels, as_width
-from pcvm_pymc.selection import select_start, select_width
+from pcvm_pymc.selection import problem_at, select_start, select_width
 
 __all__ = ["PCVMClassifier"]
 
 _HYPERPRIORS = {
-    "default": Hyperprior.default,
+    "default": Hyperprior.plug_in,
     "jeffreys": Hyperprior.jeffreys,
     "chen2009": Hyperprior.chen2009,
 }
@@ -47,8 +44,8 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         cross-validated log loss, ``"em"`` by maximising the posterior within EM. Standardise columns
         of different units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.
     hyperprior : "default", "jeffreys", "chen2009" or Hyperprior
-        ``"default"`` is proper: the most accurate, with most weights non-zero. ``"jeffreys"`` (the paper)
-        and ``"chen2009"`` (its authors' program) are improper: few vectors, less accurate.
+        ``"default"``, `Hyperprior.plug_in`, is proper: the most accurate, with most weights
+        non-zero. ``"jeffreys"`` (the paper) and ``"chen2009"`` (its authors' program) are improper: few vectors, less accurate.
     estimation : "em"
     n_init : int
         Number of starts of EM, chosen among by cross-validated log loss: the default start, an RVM-like
@@ -207,9 +204,7 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
             "Hyperprior(c, d, e, f)"
         )
 
-    def _width(
-        self, X: Array, label: Array, options: EMOptions, rng: np.random.Generator
-    ) -> float:
+    def _width(self, X: Array, label: Array, options: EMOptions, rng: np.random.Generator) -> float:
         """Return the width to fit with, or at which EM starts to move it."""
         if self.width == "auto":
             self.width_selection_ = select_width(
@@ -225,27 +220,14 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         if self.width == "em":
             if self.kernel != "rbf":
                 raise ValueError(f"width='em' needs kernel='rbf'; found {self.kernel!r}")
-            low, high = width_bounds(X)
-            return float(np.clip(width_grid(X, 1, low=0.7)[0], low, high))
+            return median_distance(X)
         if not isinstance(self.width, Real):
             raise ValueError(f"width={self.width!r}; needed a positive number, 'auto' or 'em'")
         return as_width(self.width)
 
     def _problem(self, X: Array, label: Array, width: float) -> Problem:
-        if self.width != "em":
-            Phi = design_matrix(self.kernel, X, X, width)
-            return Problem(Phi, label, own_label(label), self.hyperprior_, width=width)
-        squared = squared_distances(X, X)
-        from pcvm_pymc.core.bases import rbf
-
-        return Problem(
-            rbf(squared, width),
-            label,
-            own_label(label),
-            self.hyperprior_,
-            squared_distance=squared,
-            width=width,
-            width_bounds=width_bounds(X),
+        return problem_at(
+            X, label, self.hyperprior_, width, kernel=self.kernel, free_width=self.width == "em"
         )
 
     def __sklearn_tags__(self) -> Any:

@@ -19,8 +19,8 @@ from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, ndtr
 from pcvm_pymc.core.validation import as_features
-from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
 from pcvm_pymc.model.builders import basis_at
+from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
 from pcvm_pymc.model.steps import problem_of
 from pcvm_pymc.results import em_to_datatree, record_model, weights_of
 
@@ -111,9 +111,7 @@ def _start(problem: Any, start: Start | str, rng: np.random.Generator) -> Start:
 
 
 @contextmanager
-def _em_progress(
-    max_iter: int, show: bool
-) -> Iterator[Callable[[int, EMState], None] | None]:
+def _em_progress(max_iter: int, show: bool) -> Iterator[Callable[[int, EMState], None] | None]:
     """Yield a callback that draws EM's progress, or None."""
     if not show:
         yield None

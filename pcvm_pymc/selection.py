@@ -8,7 +8,15 @@ from numpy.typing import ArrayLike
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 
-from pcvm_pymc.core.bases import Kernel, design_matrix, squared_distances, width_bounds, width_grid
+from pcvm_pymc.core.bases import (
+    Kernel,
+    design_matrix,
+    median_distance,
+    rbf,
+    squared_distances,
+    width_bounds,
+    width_grid,
+)
 from pcvm_pymc.core.em import EMOptions, EMResult, Problem, Start, fit_em, relevance_start
 from pcvm_pymc.core.family import own_label
 from pcvm_pymc.core.priors import Hyperprior
@@ -62,6 +70,7 @@ def select_width(
     y : array_like, shape (n_obs,)
         Labels, two classes.
     hyperprior : Hyperprior, optional
+        Default: `Hyperprior.plug_in`, since it is the MAP that is scored.
     kernel : "rbf" or callable
     widths : sequence of float, optional
         Candidates. Default: nine in geometric progression between 0.2 and 2.5 times the median distance.
@@ -87,16 +96,16 @@ def select_width(
     """
     X = as_features(X)
     label, _ = as_labels(y, len(X))
-    hyperprior = hyperprior or Hyperprior.default()
+    hyperprior = hyperprior or Hyperprior.plug_in()
     options = options or EMOptions()
-    candidates = width_grid(X, 9, low=0.2, high=2.5) if widths is None else np.asarray(widths, float)
+    candidates = width_grid(X) if widths is None else np.asarray(widths, float)
     if candidates.ndim != 1 or len(candidates) == 0 or not (candidates > 0).all():
         raise ValueError(f"widths={widths!r}; needed one or more positive numbers")
     if method == "em":
         if kernel != "rbf":
             raise ValueError(f"method='em' needs kernel='rbf'; found {kernel!r}")
-        middle = float(np.exp(np.mean(np.log(candidates))))
-        result = fit_em(problem_at(X, label, hyperprior, middle, free_width=True), None, options)
+        problem = problem_at(X, label, hyperprior, median_distance(X), free_width=True)
+        result = fit_em(problem, None, options)
         return WidthSelection(result.width, candidates, np.empty((len(candidates), 0)))
     if method != "cv":
         raise ValueError(f"method={method!r} is unknown; use 'cv' or 'em'")
@@ -116,22 +125,32 @@ def select_width(
 
 
 def _design(kernel: Kernel, X: Array, width: float, squared: Array | None) -> Array:
-    from pcvm_pymc.core.bases import rbf
-
     return design_matrix(kernel, X, X, width) if squared is None else rbf(squared, width)
 
 
 def problem_at(
-    X: Array, label: Array, hyperprior: Hyperprior, width: float, *, free_width: bool = False
+    X: Array,
+    label: Array,
+    hyperprior: Hyperprior,
+    width: float,
+    *,
+    kernel: Kernel = "rbf",
+    free_width: bool = False,
 ) -> Problem:
-    """Return the PCVM's problem with a basis at each row, for the RBF."""
-    from pcvm_pymc.core.bases import rbf
-
-    squared = squared_distances(X, X)
-    problem = Problem(rbf(squared, width), label, own_label(label), hyperprior, width=width)
+    """Return the PCVM's problem with a basis at each row; `free_width` lets EM move the RBF's."""
     if not free_width:
-        return problem
-    return replace(problem, squared_distance=squared, width_bounds=width_bounds(X))
+        Phi = design_matrix(kernel, X, X, width)
+        return Problem(Phi, label, own_label(label), hyperprior, width=width)
+    squared = squared_distances(X, X)
+    return Problem(
+        rbf(squared, width),
+        label,
+        own_label(label),
+        hyperprior,
+        squared_distance=squared,
+        width=width,
+        width_bounds=width_bounds(X),
+    )
 
 
 def _fold_problem(Phi: Array, label: Array, hyperprior: Hyperprior, train: np.ndarray) -> Problem:

@@ -10,6 +10,7 @@ from pcvm_pymc.core.probit import Array
 __all__ = [
     "design_matrix",
     "log_width_derivative",
+    "median_distance",
     "rbf",
     "squared_distances",
     "width_bounds",
@@ -86,7 +87,14 @@ def width_bounds(X: Array) -> tuple[float, float]:
     return smallest, largest
 
 
-def width_grid(X: Array, n_widths: int = 10, *, low: float = 0.15, high: float = 2.5) -> Array:
+def median_distance(X: Array) -> float:
+    """Return the median distance between rows of `X` that differ; 1 where none do."""
+    squared = squared_distances(X, X)
+    positive = squared[squared > 0]
+    return float(np.sqrt(np.median(positive))) if positive.size else 1.0
+
+
+def width_grid(X: Array, n_widths: int = 9, *, low: float = 0.2, high: float = 2.5) -> Array:
     """Return `n_widths` widths in geometric progression around the median distance of `X`.
 
     Parameters
@@ -97,10 +105,7 @@ def width_grid(X: Array, n_widths: int = 10, *, low: float = 0.15, high: float =
     low, high : float
         Ends of the grid, as multiples of the median distance between rows that differ.
     """
-    squared = squared_distances(X, X)
-    positive = squared[squared > 0]
-    median = float(np.sqrt(np.median(positive))) if positive.size else 1.0
-    return median * np.geomspace(low, high, n_widths)
+    return median_distance(X) * np.geomspace(low, high, n_widths)
 
 
 def width_from_gamma(gamma: float) -> float:

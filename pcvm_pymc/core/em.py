@@ -166,7 +166,9 @@ class Start:
     def random(cls, problem: Problem, rng: np.random.Generator) -> "Start":
         """Return sizes uniform on [0.2, 1.2], as in the authors' program, for weights and bias."""
         size = rng.uniform(0.2, 1.2, problem.Phi.shape[1])
-        return cls(problem.weight_sign * size, float(rng.choice([-1.0, 1.0]) * rng.uniform(0.2, 1.2)))
+        return cls(
+            problem.weight_sign * size, float(rng.choice([-1.0, 1.0]) * rng.uniform(0.2, 1.2))
+        )
 
     @classmethod
     def chen2009(cls, problem: Problem, rng: np.random.Generator) -> "Start":
@@ -369,7 +371,9 @@ def _maximise_weights(
     old = state.weight[columns.index]
     scale = problem.weight_sign[columns.index] / np.sqrt(prior.weight_precision(old))
     bias_scale = 1.0 / np.sqrt(prior.bias_precision(state.bias))
-    if response is None:  # the weighted working response W f + g; for W = 1 the E-step's mean, eq. 23
+    if (
+        response is None
+    ):  # the weighted working response W f + g; for W = 1 the E-step's mean, eq. 23
         weighted = state.latent if row_weight is None else row_weight * state.latent
         response = weighted + score(state.latent, problem.label)
     gram = columns.gram(row_weight)
@@ -415,9 +419,7 @@ def _improve_width(columns: _Columns, state: EMState) -> EMState:
         return state
     weight = state.weight[columns.index]
     residual = score(state.latent, problem.label)
-    derivative = (
-        log_width_derivative(columns.Phi, columns.squared_distance, state.width) @ weight
-    )
+    derivative = log_width_derivative(columns.Phi, columns.squared_distance, state.width) @ weight
     slope, bend = _log_width_prior_derivatives(problem, state.width)
     slope += float(residual @ derivative)
     bend += float(curvature(state.latent, problem.label) @ derivative**2)

@@ -43,9 +43,7 @@ def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) ->
     return out
 
 
-def as_labels(
-    y: ArrayLike, n_obs: int, *, one_class: bool = False
-) -> tuple[Array, NDArray[Any]]:
+def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Array, NDArray[Any]]:
     """Return labels as -1. / +1., shape (n_obs,), and the two classes in sorted order.
 
     Parameters

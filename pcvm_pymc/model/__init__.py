@@ -1,0 +1,1 @@
+"""The family as PyMC models: distributions, builders, steps."""

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pcvm_pymc.core.bases import Kernel, design_matrix, squared_distances
+from pcvm_pymc.core.bases import Kernel, design_matrix, median_distance, squared_distances
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array
@@ -61,8 +61,8 @@ def pcvm_model(
         Width of the RBF. A random variable of the model or an unnamed prior
         (``pm.LogNormal.dist(...)``, then named ``width``) makes it unknown.
     hyperprior : Hyperprior, optional
-        Gamma hyperpriors of the precisions. Default: ``Hyperprior.default()``. An improper one can be
-        handed to `find_map_em` only.
+        Gamma hyperpriors of the precisions. Default: ``Hyperprior.default``, proper and scaled to
+        the data. An improper one can be handed to `find_map_em` only.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (half-Student-t weights: half as many variables,
         better geometry); ``"joint"`` keeps them as ``precision`` and ``bias_precision``.
@@ -132,7 +132,9 @@ def _binary_model(
     if basis is None:
         centres = X
     elif signs is None:
-        raise ValueError("basis was given without signs; needed one sign, -1 or +1, for each centre")
+        raise ValueError(
+            "basis was given without signs; needed one sign, -1 or +1, for each centre"
+        )
     else:
         centres = as_features(basis, "basis", X.shape[1])
     if signs is None:
@@ -140,13 +142,14 @@ def _binary_model(
         weight_sign = system.signs(label)
     else:
         weight_sign = as_signs(signs, len(centres))
-    hyperprior = hyperprior or Hyperprior.default()
+    if hyperprior is None:
+        hyperprior = Hyperprior.default(_typical_basis(kernel, X, centres, width), weight_sign)
     if precision not in ("marginal", "joint"):
         raise ValueError(f"precision={precision!r} is unknown; use 'marginal' or 'joint'")
     if precision == "joint" and not hyperprior.is_proper:
         raise ValueError(
             f"precision='joint' needs a proper hyperprior, found {hyperprior}; use "
-            "precision='marginal' for the EM, or Hyperprior.default()"
+            "precision='marginal' for the EM, or leave hyperprior out"
         )
     coords = {
         "obs": np.arange(len(X)),
@@ -215,10 +218,19 @@ def _basis_functions(
             width = model.register_rv(width, "width")
         squared = pm.Data("squared_distance", squared_distances(X, centres), dims=matrix)
         return pt.exp(-squared / pt.sqr(width))
-    number = as_width(width)
-    Phi = design_matrix(kernel, X, centres, number)
-    pm.Data("width", number)
-    return pm.Data("Phi", Phi, dims=matrix)
+    pm.Data("width", as_width(width))
+    return pm.Data("Phi", basis_at(kernel, X, centres, width), dims=matrix)
+
+
+def _typical_basis(kernel: Kernel | Covariance, X: Array, centres: Array, width: Width) -> Array:
+    """Return Phi to which the default hyperprior is scaled; at the median distance if it is unknown."""
+    if isinstance(kernel, pm.gp.cov.Covariance):
+        unknown = _is_random(kernel.full(X[:1], centres[:1]))
+    else:
+        unknown = isinstance(width, TensorVariable)
+    if unknown:
+        return design_matrix("rbf", X, centres, median_distance(X))
+    return basis_at(kernel, X, centres, width)
 
 
 def _is_random(expression: TensorVariable) -> bool:
@@ -230,11 +242,11 @@ def _is_random(expression: TensorVariable) -> bool:
     )
 
 
-def basis_at(kernel: Kernel | Covariance, X: Array, centres: Array, width: float) -> Array:
+def basis_at(kernel: Kernel | Covariance, X: Array, centres: Array, width: Any) -> Array:
     """Return Phi, shape (n_obs, n_basis), for any kernel that `pcvm_model` accepts."""
     if isinstance(kernel, pm.gp.cov.Covariance):  # the lengthscale is its own
         return np.asarray(kernel.full(X, centres).eval())
-    return design_matrix(kernel, X, centres, width)
+    return design_matrix(kernel, X, centres, as_width(width))
 
 
 def new_data(

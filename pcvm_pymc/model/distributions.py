@@ -22,7 +22,7 @@ IMPROPER_MESSAGE = (
     "this PCVM has an improper hyperprior (a rate or shape that is not positive): its posterior cannot "
     "be normalised, so that there is nothing to sample (the density is unbounded at weight zero). "
     "Use find_map_em for the papers' point estimate, or build the model with a proper hyperprior: "
-    "pcvm_model(..., hyperprior=Hyperprior.default())"
+    "leave hyperprior out of pcvm_model for the default, or give Hyperprior(c, d, e, f) all positive"
 )
 
 
