@@ -1,6 +1,7 @@
 """From a model to results: the EM-MAP point, the posterior, predictions."""
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -141,6 +142,7 @@ def sample(
     draws: int = 1000,
     tune: int = 1000,
     chains: int = 4,
+    cores: int | None = None,
     target_accept: float = 0.95,
     nuts_sampler: str = "pymc",
     random_seed: Seed = None,
@@ -154,6 +156,8 @@ def sample(
     model : pm.Model, optional
         Default: the model on the context stack.
     draws, tune, chains : int
+    cores : int, optional
+        Chains that run at the same time. Default: as many as there are processors for this process.
     target_accept : float
         Higher than PyMC's default: the half-Student-t weights have a narrow neck at zero.
     nuts_sampler : {"pymc", "nutpie", "numpyro"}
@@ -182,6 +186,7 @@ def sample(
             draws,
             tune=tune,
             chains=chains,
+            cores=cores or min(chains, _available_cores()),
             target_accept=target_accept,
             nuts_sampler=nuts_sampler,
             random_seed=random_seed,
@@ -192,6 +197,13 @@ def sample(
         pm.compute_log_likelihood(tree, progressbar=False)
     log_warnings(run_convergence_checks(tree, model))
     return record_model(tree, model)
+
+
+def _available_cores() -> int:
+    """Return the processors that this process may use (PyMC's default takes half of them)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def latent_draws(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf") -> Array:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
+from rich.console import Console
+from rich.progress import track
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 
@@ -61,6 +63,7 @@ def select_width(
     method: str = "cv",
     options: EMOptions | None = None,
     random_state: int | np.random.Generator | None = None,
+    progressbar: bool = False,
 ) -> WidthSelection:
     """Choose the kernel width of a PCVM.
 
@@ -82,6 +85,7 @@ def select_width(
     options : EMOptions, optional
     random_state : int or numpy.random.Generator, optional
         For the folds.
+    progressbar : bool
 
     Returns
     -------
@@ -116,7 +120,13 @@ def select_width(
     options = replace(options, tol=max(options.tol, _RANKING_TOLERANCE))
     squared = squared_distances(X, X) if kernel == "rbf" else None
     loss = np.empty((len(candidates), len(folds)))
-    for i, width in enumerate(candidates):
+    steps = track(
+        list(enumerate(candidates)),
+        "width by cross-validation",
+        console=Console(stderr=True),
+        disable=not progressbar,
+    )
+    for i, width in steps:
         Phi = _design(kernel, X, float(width), squared)
         for j, (train, test) in enumerate(folds):
             result = fit_em(_fold_problem(Phi, label, hyperprior, train), None, options)

@@ -1,0 +1,212 @@
+"""Pictures of results. Each function returns a matplotlib figure (or ArviZ's plot collection)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import arviz as az
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+from sklearn.calibration import CalibrationDisplay
+
+from pcvm_pymc.core.bases import Kernel
+from pcvm_pymc.core.probit import Array
+from pcvm_pymc.inference import predict
+from pcvm_pymc.results import classes_of, weights_of
+
+__all__ = [
+    "plot_decision_surface",
+    "plot_em_trace",
+    "plot_rank",
+    "plot_reliability",
+    "plot_weights",
+]
+
+_NEGATIVE, _POSITIVE = "#3b6fb6", "#d1603d"
+_INTERVAL = (5.5, 94.5)  # ArviZ's 89 % equal-tailed interval
+
+
+def plot_em_trace(map_result: xr.DataTree) -> Figure:
+    """Draw log posterior and number of active weights over EM's iterations.
+
+    Parameters
+    ----------
+    map_result : DataTree
+        From `find_map_em`.
+    """
+    trace = map_result["em_trace"]
+    figure, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(7, 5), layout="constrained")
+    gap = trace["log_posterior"].values.max() - trace["log_posterior"].values
+    top.semilogy(trace["iteration"], np.maximum(gap, 1e-12), marker=".", color=_NEGATIVE)
+    top.set_ylabel("log posterior\nbelow its end value")
+    bottom.plot(trace["iteration"], trace["n_active"], marker=".", color=_POSITIVE)
+    bottom.set(xlabel="EM iteration", ylabel="weights not zero")
+    bottom.xaxis.get_major_locator().set_params(integer=True)
+    message = map_result["optimizer_result"]["message"].item()
+    figure.suptitle(f"EM: {message}", fontsize="medium")
+    return figure
+
+
+def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
+    """Draw the MAP's weights over the posterior's 89 % intervals, in the order of their medians.
+
+    Parameters
+    ----------
+    map_result : DataTree
+        From `find_map_em`.
+    posterior : DataTree
+        From `sample` or `pymc.sample`, of the same model.
+    """
+    point = weights_of(map_result)[0][0]
+    draws = weights_of(posterior)[0]
+    low, middle, high = np.percentile(draws, [_INTERVAL[0], 50, _INTERVAL[1]], axis=0)
+    order = np.argsort(middle)
+    x = np.arange(len(order))
+    figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+    axes.vlines(x, low[order], high[order], color="0.75", lw=2, label="posterior, 89 % interval")
+    axes.plot(x, middle[order], ".", ms=3, color="0.4", label="posterior median")
+    kept = point[order] != 0
+    axes.plot(
+        x[kept],
+        point[order][kept],
+        "o",
+        ms=4,
+        color=_POSITIVE,
+        label=f"MAP ({kept.sum()} not zero)",
+    )
+    axes.axhline(0, color="black", lw=0.8)
+    axes.set(xlabel="basis, by posterior median of its weight", ylabel="weight")
+    axes.legend(loc="upper left")
+    return figure
+
+
+def plot_reliability(label: ArrayLike, probability: Mapping[str, Array]) -> Figure:
+    """Draw frequency of class 1 against its predicted probability, for each classifier.
+
+    Parameters
+    ----------
+    label : array_like of 0 and 1, shape (n,)
+    probability : mapping of str to ndarray, shape (n,)
+    """
+    figure, (top, bottom) = plt.subplots(
+        2, 1, sharex=True, figsize=(6, 7), height_ratios=[3, 1], layout="constrained"
+    )
+    for name, each in probability.items():
+        CalibrationDisplay.from_predictions(label, each, n_bins=10, name=name, ax=top, marker="o")
+        bottom.hist(each, bins=np.linspace(0, 1, 21), histtype="step", lw=1.5, label=name)
+    top.set(xlabel="", ylabel="frequency in the test set", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    top.legend(loc="upper left", title=None)
+    bottom.set(xlabel="predicted probability", ylabel="rows", yscale="log")
+    return figure
+
+
+def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
+    """Draw ArviZ's rank plot of the bias and of the latent function at some training rows.
+
+    Parameters
+    ----------
+    posterior : DataTree
+        From `sample` or `pymc.sample`.
+    n_latent : int
+        Number of rows, evenly spaced.
+    """
+    obs = posterior["posterior"]["obs"].values
+    chosen = obs[np.unique(np.linspace(0, len(obs) - 1, n_latent).astype(int))]
+    return az.plot_rank(
+        posterior,
+        var_names=["bias", "latent"],
+        coords={"obs": chosen.tolist()},
+        backend="matplotlib",
+    )
+
+
+def plot_decision_surface(
+    map_result: xr.DataTree,
+    posterior: xr.DataTree,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    kernel: Kernel = "rbf",
+    feature_names: tuple[str, str] = ("x1", "x2"),
+    resolution: int = 80,
+) -> Figure:
+    """Draw class probabilities of MAP and posterior, and the posterior's uncertainty, in a plane.
+
+    Parameters
+    ----------
+    map_result, posterior : DataTree
+        Of the same model, with two features.
+    X : array_like, shape (n_obs, 2)
+        Training inputs.
+    y : array_like, shape (n_obs,)
+        Training labels.
+    kernel : "rbf", callable or pm.gp.cov.Covariance
+    feature_names : tuple of str
+    resolution : int
+        Grid points along each axis.
+
+    Raises
+    ------
+    ValueError
+        If there are not two features.
+    """
+    X, y = np.asarray(X, dtype=float), np.asarray(y)
+    if X.ndim != 2 or X.shape[1] != 2:
+        raise ValueError(f"X has shape {X.shape}; a decision surface needs (n_obs, 2)")
+    grid, axes_values = _grid(X, resolution)
+    point = predict(map_result, grid, kernel=kernel)["predictions"]["probability"].values[0, 0]
+    draws = predict(posterior, grid, kernel=kernel)["predictions"]["probability"]
+    flat = draws.stack(sample=("chain", "draw"))
+    width = np.diff(np.percentile(flat.values, _INTERVAL, axis=-1), axis=0)[0]
+    panels = (
+        ("MAP plug-in", point, "RdBu_r", (0, 1), True),
+        ("posterior mean", flat.mean("sample").values, "RdBu_r", (0, 1), True),
+        ("width of the 89 % interval", width, "viridis", (0, max(width.max(), 1e-3)), False),
+    )
+    figure, all_axes = plt.subplots(
+        1, 3, figsize=(14, 4.6), sharex=True, sharey=True, layout="constrained"
+    )
+    for axes, (title, values, colours, limits, boundary) in zip(all_axes, panels, strict=True):
+        surface = values.reshape(resolution, resolution)
+        image = axes.pcolormesh(
+            *axes_values, surface, cmap=colours, vmin=limits[0], vmax=limits[1], alpha=0.8
+        )
+        if boundary:
+            axes.contour(*axes_values, surface, levels=[0.5], colors="black", linewidths=1.5)
+        _scatter_classes(axes, X, y, classes_of(map_result))
+        axes.set(title=title, xlabel=feature_names[0])
+        figure.colorbar(image, ax=axes, shrink=0.85)
+    centres = map_result["constant_data"]["centres"].values
+    kept = weights_of(map_result)[0][0] != 0
+    if kept.sum() < len(kept) / 2:  # circles around nearly everything would hide the points
+        all_axes[0].scatter(
+            *centres[kept].T, s=90, facecolors="none", edgecolors="black", label="relevance vectors"
+        )
+    all_axes[0].set_ylabel(feature_names[1])
+    handles, labels = all_axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return figure
+
+
+def _grid(X: Array, resolution: int) -> tuple[Array, tuple[Array, Array]]:
+    """Return grid points, shape (resolution^2, 2), around the data, and the values along the axes."""
+    margin = 0.08 * np.ptp(X, axis=0) + 1e-9
+    low, high = X.min(axis=0) - margin, X.max(axis=0) + margin
+    first = np.linspace(low[0], high[0], resolution)
+    second = np.linspace(low[1], high[1], resolution)
+    mesh = np.meshgrid(first, second)
+    return np.column_stack([mesh[0].ravel(), mesh[1].ravel()]), (first, second)
+
+
+def _scatter_classes(axes: Axes, X: Array, y: Array, classes: Array) -> None:
+    upper = y == classes[1]
+    for rows, colour, marker, name in (
+        (~upper, _NEGATIVE, "o", classes[0]),
+        (upper, _POSITIVE, "^", classes[1]),
+    ):
+        axes.scatter(
+            *X[rows].T, s=18, c=colour, marker=marker, edgecolors="white", lw=0.4, label=str(name)
+        )
