@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
+from pcvm_pymc import plots
 from pcvm_pymc.core.bases import Kernel
 from pcvm_pymc.core.probit import Array
 from pcvm_pymc.core.validation import as_labels
@@ -116,7 +117,7 @@ class Comparison:
         return f"{self.table.to_string(float_format='{:.4g}'.format)}\n{self.convergence}"
 
     def _repr_html_(self) -> str:
-        return f"{self.table.style.format(precision=4).to_html()}<p>{self.convergence}</p>"
+        return f"{self.table.to_html(float_format='{:.4g}'.format)}<p>{self.convergence}</p>"
 
     def plot(self, kind: str = "reliability") -> Any:
         """Draw one picture and return its figure.
@@ -130,8 +131,6 @@ class Comparison:
         ValueError
             If the kind is unknown.
         """
-        from pcvm_pymc import plots
-
         draw = {
             "reliability": lambda: plots.plot_reliability(self.label, self.probability),
             "weights": lambda: plots.plot_weights(self.map_result, self.posterior),

@@ -45,7 +45,8 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         of different units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.
     hyperprior : "default", "jeffreys", "chen2009" or Hyperprior
         ``"default"``, `Hyperprior.plug_in`, is proper: the most accurate, with most weights
-        non-zero. ``"jeffreys"`` (the paper) and ``"chen2009"`` (its authors' program) are improper: few vectors, less accurate.
+        non-zero. ``"jeffreys"`` (the paper) and ``"chen2009"`` (its authors'
+        program) are improper: few vectors, less accurate.
     estimation : "em"
     n_init : int
         Number of starts of EM, chosen among by cross-validated log loss: the default start, an RVM-like

@@ -120,6 +120,7 @@ def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
         var_names=["bias", "latent"],
         coords={"obs": chosen.tolist()},
         backend="matplotlib",
+        figure_kwargs={"figsize": (11, 6), "layout": "constrained"},
     )
 
 

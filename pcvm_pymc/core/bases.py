@@ -29,9 +29,10 @@ def squared_distances(X: Array, Z: Array) -> Array:
 
 def rbf(squared_distance: Array, width: float) -> Array:
     """Return exp(-D / width^2) (Chen et al. 2009 eq. 13), shape of `squared_distance`."""
-    # dividing twice keeps width^2 from under- or overflowing
-    basis = squared_distance / -width
-    basis /= width
+    # dividing twice keeps width^2 from under- or overflowing; an infinite exponent is a basis of zero
+    with np.errstate(over="ignore"):
+        basis = squared_distance / -width
+        basis /= width
     return np.exp(basis, out=basis)
 
 

@@ -1,0 +1,317 @@
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import IMPROPER, PROPER, awkward_data, blobs, problem
+
+from pcvm_pymc.core import em
+from pcvm_pymc.core.bases import rbf
+from pcvm_pymc.core.em import (
+    EMOptions,
+    Problem,
+    Start,
+    Status,
+    fit_em,
+    initial_state,
+    iterate,
+    log_joint,
+    log_posterior,
+    relevance_start,
+    width_gradient,
+)
+from pcvm_pymc.core.priors import PRUNING_PRECISION, Hyperprior
+from pcvm_pymc.core.probit import log_likelihood, score
+
+PRIORS = {**PROPER, **IMPROPER}
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def assert_monotone(trace):
+    steps = np.diff(trace.log_posterior)
+    assert (steps >= -1e-9 * (1 + np.abs(trace.log_posterior[1:]))).all(), steps.min()
+
+
+def slopes(prob, weight, bias):
+    """Return the derivatives of the log posterior in the sizes of the weights and in the bias."""
+    residual = score(prob.Phi @ weight + bias, prob.label)
+    prior = prob.hyperprior
+    # at zero the penalty's slope is zero under a proper prior; under an improper one nothing comes back
+    pull = np.where(weight == 0, 0.0, prior.weight_precision(np.where(weight == 0, 1.0, weight)))
+    in_bias = residual.sum() - (prior.bias_precision(bias) * bias if bias != 0 else 0.0)
+    return prob.weight_sign * (residual @ prob.Phi - pull * weight), in_bias
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    awkward_data(),
+    st.sampled_from(sorted(PRIORS)),
+    st.sampled_from(["newton", "em"]),
+    st.sampled_from(["joint", "alternating"]),
+    st.sampled_from([0.1, 1.0, 10.0]),
+    SEEDS,
+)
+def test_em_never_lowers_the_log_posterior(data, prior, update, bias, factor, seed):
+    X, label = data
+    prob = problem(X, label, PRIORS[prior])
+    prob = problem(X, label, PRIORS[prior], factor * prob.width)
+    start = Start.random(prob, np.random.default_rng(seed))
+    result = fit_em(prob, start, EMOptions(update=update, bias=bias, max_iter=60))
+    assert_monotone(result.trace)
+    assert np.isfinite(result.weight).all()
+    assert np.isfinite(result.bias)
+    assert (result.weight * label >= 0).all()
+    assert result.log_posterior == pytest.approx(
+        log_posterior(prob, result.weight, result.bias, prob.Phi @ result.weight + result.bias)
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(awkward_data(), st.sampled_from(sorted(PRIORS)), SEEDS)
+def test_em_with_a_free_width_never_lowers_the_log_posterior(data, prior, seed):
+    X, label = data
+    prob = problem(X, label, PRIORS[prior], free_width=True)
+    result = fit_em(prob, Start.random(prob, np.random.default_rng(seed)), EMOptions(max_iter=40))
+    assert_monotone(result.trace)
+    low, high = prob.width_bounds
+    assert low <= result.width <= high
+    latent = rbf(prob.squared_distance, result.width) @ result.weight + result.bias
+    np.testing.assert_allclose(result.latent, latent, atol=1e-9 * (1 + np.abs(latent).max()))
+
+
+@pytest.mark.parametrize("prior", sorted(PROPER))
+@pytest.mark.parametrize("update", ["newton", "em"])
+def test_kkt_at_the_end_point(prior, update):
+    X, label = blobs(50, seed=1)
+    prob = problem(X, label, PROPER[prior])
+    result = fit_em(prob, None, EMOptions(update=update, tol=1e-11, max_iter=100_000))
+    assert result.status is Status.CONVERGED
+    in_weight, in_bias = slopes(prob, result.weight, result.bias)
+    active = result.weight != 0
+    assert 0 < active.sum()
+    np.testing.assert_allclose(in_weight[active], 0, atol=1e-7)
+    assert (in_weight[~active] <= 1e-7).all()
+    assert in_bias == pytest.approx(0, abs=1e-7)
+
+
+@pytest.mark.parametrize("prior", sorted(IMPROPER))
+def test_kkt_of_the_vectors_that_are_kept(prior):
+    X, label = blobs(60, seed=2)
+    prob = problem(X, label, IMPROPER[prior])
+    result = fit_em(prob, None, EMOptions(tol=1e-11, max_iter=100_000))
+    assert result.status is Status.CONVERGED
+    assert 0 < np.count_nonzero(result.weight) < 30
+    in_weight, in_bias = slopes(prob, result.weight, result.bias)
+    np.testing.assert_allclose(in_weight[result.weight != 0], 0, atol=1e-6)
+    if result.bias != 0:
+        assert in_bias == pytest.approx(0, abs=1e-6)
+
+
+@given(SEEDS)
+@settings(max_examples=30, deadline=None)
+def test_newton_and_em_reach_the_same_log_posterior(seed):
+    X, label = blobs(30, seed=seed)
+    prob = problem(X, label, Hyperprior.plug_in())
+    options = EMOptions(tol=1e-9, max_iter=100_000)
+    newton = fit_em(prob, None, replace(options, update="newton"))
+    plain = fit_em(prob, None, replace(options, update="em"))
+    assert newton.log_posterior == pytest.approx(plain.log_posterior, abs=1e-6)
+    assert newton.n_iter < plain.n_iter
+
+
+@pytest.mark.parametrize("prior", sorted(IMPROPER))
+@pytest.mark.parametrize("free_width", [False, True])
+def test_shrinking_columns_change_nothing(monkeypatch, prior, free_width):
+    X, label = blobs(60, seed=3)
+    prob = problem(X, label, IMPROPER[prior], free_width=free_width)
+    lean = fit_em(prob, None, EMOptions(max_iter=60))
+    monkeypatch.setattr(em._Columns, "_COMPACT_BELOW", -1.0)
+    dense = fit_em(prob, None, EMOptions(max_iter=60))
+    np.testing.assert_allclose(lean.weight, dense.weight, atol=1e-8)
+    assert lean.log_posterior == pytest.approx(dense.log_posterior, abs=1e-6)
+
+
+def test_em_step_is_the_papers_for_one_iteration():
+    """One "em" iteration against eqs. 11-12 (corrected) where no sign constraint binds."""
+    X, label = blobs(6, seed=4, gap=8.0)
+    prior = Hyperprior(1.0, 0.5, 1.0, 0.5)
+    prob = problem(X, label, prior, width=1.0)
+    start = Start(0.3 * label, 0.1)
+    [state] = islice(iterate(prob, start, EMOptions(update="em")), 1)
+    latent = prob.Phi @ start.weight + start.bias
+    response = latent + score(latent, label)
+    D = np.column_stack([prob.Phi, np.ones(6)])
+    penalty = np.diag(np.append(prior.weight_precision(start.weight), prior.bias_precision(0.1)))
+    wanted = np.linalg.solve(D.T @ D + penalty, D.T @ response)
+    assert (wanted[:-1] * label > 0).all()
+    np.testing.assert_allclose(np.append(state.weight, state.bias), wanted, rtol=1e-9)
+
+
+def test_alternating_bias_is_eqs_11_and_12():
+    X, label = blobs(6, seed=4, gap=8.0)
+    prior = Hyperprior(1.0, 0.5, 1.0, 0.5)
+    prob = problem(X, label, prior, width=1.0)
+    start = Start(0.3 * label, 0.1)
+    [state] = islice(iterate(prob, start, EMOptions(update="em", bias="alternating")), 1)
+    latent = prob.Phi @ start.weight + start.bias
+    response = latent + score(latent, label)
+    A = np.diag(prior.weight_precision(start.weight))
+    weight = np.linalg.solve(prob.Phi.T @ prob.Phi + A, prob.Phi.T @ (response - start.bias))
+    assert (weight * label > 0).all()
+    bias = (response - prob.Phi @ weight).sum() / (prior.bias_precision(0.1) + 6)
+    np.testing.assert_allclose(state.weight, weight, rtol=1e-9)
+    assert state.bias == pytest.approx(bias)
+
+
+def test_width_gradient_by_finite_differences():
+    X, label = blobs(20, seed=5)
+    prob = problem(X, label, Hyperprior.plug_in(), free_width=True)
+    rng = np.random.default_rng(0)
+    weight, bias, target = label * rng.uniform(size=20), 0.3, rng.normal(size=20)
+
+    def q(width):  # chen2009 eq. 7, without the terms that do not depend on the width
+        fit = rbf(prob.squared_distance, width) @ weight + bias
+        return -np.sum((target - fit) ** 2)
+
+    h, width = 1e-6, prob.width
+    wanted = (q(width * np.exp(h)) - q(width * np.exp(-h))) / (2 * h)
+    residual = target - prob.Phi @ weight - bias
+    found = width_gradient(prob.Phi, prob.squared_distance, width, weight, residual)
+    assert found == pytest.approx(wanted, rel=1e-6)
+
+
+def test_a_free_width_ends_where_the_log_likelihood_is_flat():
+    X, label = blobs(60, seed=6)
+    prob = problem(X, label, Hyperprior.plug_in(), free_width=True)
+    result = fit_em(prob, None, EMOptions(tol=1e-9, max_iter=20_000))
+    low, high = prob.width_bounds
+    assert low < result.width < high
+
+    def value(width):
+        return log_likelihood(
+            rbf(prob.squared_distance, width) @ result.weight + result.bias, label
+        )
+
+    h = 1e-5
+    slope = (value(result.width * np.exp(h)) - value(result.width * np.exp(-h))) / (2 * h)
+    assert slope == pytest.approx(0, abs=1e-4)
+
+
+def test_pruning_at_the_papers_threshold():
+    X, label = blobs(20, seed=7)
+    prob = problem(X, label, Hyperprior.jeffreys())
+    sizes = np.full(20, 0.5)
+    sizes[:3] = [0.99 / np.sqrt(PRUNING_PRECISION), 1.01 / np.sqrt(PRUNING_PRECISION), 0.0]
+    state = initial_state(prob, Start(label * sizes, 0.5))
+    np.testing.assert_array_equal(state.weight[:3] != 0, [False, True, False])
+
+
+def test_what_is_pruned_stays_pruned():
+    X, label = blobs(40, seed=8)
+    prob = problem(X, label, Hyperprior.jeffreys())
+    dead = np.zeros(40, dtype=bool)
+    for state in islice(iterate(prob, Start.default(prob)), 80):
+        assert not state.weight[dead].any()
+        dead |= state.weight == 0
+    assert dead.any()
+
+
+def test_states_of_the_end():
+    X, label = blobs(40, seed=9)
+    prob = problem(X, label, Hyperprior.plug_in())
+    assert fit_em(prob).status is Status.CONVERGED
+    cut = fit_em(prob, None, EMOptions(max_iter=2))
+    assert cut.status is Status.ITERATION_LIMIT
+    assert not cut.converged
+    assert cut.n_iter == 2
+    assert len(cut.trace.log_posterior) == 3
+    # a kernel so wide that every basis is a constant: the Jeffreys prior leaves the bias alone
+    flat = problem(X, label, Hyperprior.jeffreys(), width=1e9)
+    empty = fit_em(flat, Start(0.05 * label, 0.05), EMOptions(max_iter=5000))
+    assert empty.status is Status.EMPTY_MODEL
+    assert empty.converged
+    assert not empty.weight.any()
+    assert np.isfinite(empty.log_posterior)
+
+
+def test_authors_recipe_clips_and_drops():
+    X, label = blobs(80, seed=10)
+    prob = problem(X, label, Hyperprior.chen2009())
+    start = Start.chen2009(prob, np.random.default_rng(0))
+    assert start.response is not None
+    assert (start.response * label > -1).all()
+    result = fit_em(prob, start, EMOptions.chen2009())
+    kept = result.weight != 0
+    assert 0 < kept.sum() < 40
+    assert (result.weight[kept] * label[kept] > 1e-3).all()
+    assert np.mean(np.sign(result.latent) == label) > 0.7
+
+
+def test_without_signs_weights_are_free():
+    X, label = blobs(40, seed=11)
+    prob = replace(problem(X, label, Hyperprior(1, 1, 1, 1)), sign=None)
+    result = fit_em(prob)
+    assert_monotone(result.trace)
+    assert (result.weight * label < 0).any()
+    in_weight, _ = slopes(prob, result.weight, result.bias)
+    np.testing.assert_allclose(in_weight, 0, atol=1e-3)
+
+
+def test_relevance_start_has_the_right_signs():
+    X, label = blobs(40, seed=12)
+    prob = problem(X, label, Hyperprior.jeffreys())
+    start = relevance_start(prob, np.random.default_rng(0))
+    assert (start.weight * label > 0).all()
+    assert (np.abs(start.weight) > 0.1).any()
+
+
+def test_the_same_seed_gives_the_same_start():
+    X, label = blobs(20, seed=13)
+    prob = problem(X, label, Hyperprior.jeffreys())
+    first, second, other = (Start.random(prob, np.random.default_rng(s)) for s in (1, 1, 2))
+    np.testing.assert_array_equal(first.weight, second.weight)
+    assert first.bias == second.bias
+    assert (first.weight != other.weight).any()
+
+
+def test_the_log_posterior_integrates_the_joint_over_precisions():
+    """One weight and the bias: log_posterior against quadrature of log_joint."""
+    from scipy.integrate import quad
+
+    prior = Hyperprior(2.0, 1.5, 1.0, 0.7)
+    prob = Problem(np.array([[0.8], [0.3]]), np.array([1.0, -1.0]), np.array([1.0]), prior)
+    weight, bias = np.array([0.6]), -0.2
+
+    def joint(alpha, beta):
+        return np.exp(log_joint(prob, weight, bias, np.array([alpha]), beta))
+
+    total = quad(lambda beta: quad(lambda alpha: joint(alpha, beta), 0, np.inf)[0], 0, np.inf)[0]
+    latent = prob.Phi @ weight + bias
+    assert np.log(total) == pytest.approx(log_posterior(prob, weight, bias, latent), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"update": "fast"}, "update='fast' is unknown"),
+        ({"bias": "none"}, "bias='none' is unknown"),
+        ({"max_iter": 0}, "max_iter=0 must be at least 1"),
+        ({"tol": 0.0}, "tol=0.0 must be positive"),
+    ],
+)
+def test_bad_options_are_named(options, words):
+    with pytest.raises(ValueError, match=words):
+        EMOptions(**options)
+
+
+def test_callback_sees_each_iteration():
+    X, label = blobs(20, seed=14)
+    seen = []
+    result = fit_em(
+        problem(X, label, Hyperprior.plug_in()),
+        callback=lambda n, state: seen.append((n, state.log_posterior)),
+    )
+    assert [n for n, _ in seen] == list(range(1, result.n_iter + 1))
+    np.testing.assert_array_equal([value for _, value in seen], result.trace.log_posterior[1:])

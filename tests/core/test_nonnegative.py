@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import nnls
+
+from pcvm_pymc.core.nonnegative import BorderedGram, solve_nonnegative
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def random_programme(seed, n_obs=15, n_basis=10):
+    rng = np.random.default_rng(seed)
+    Phi = rng.normal(size=(n_obs, n_basis)) + 1.0
+    scale = rng.choice([-1.0, 1.0], n_basis) * np.exp(rng.normal(size=n_basis))
+    return Phi, scale, float(np.exp(rng.normal())), rng.normal(size=n_obs) * 3, rng
+
+
+def objective(Phi, scale, bias_scale, response, row_weight, weight, bias):
+    latent = Phi @ weight + bias
+    u = np.divide(weight, scale, out=np.zeros_like(weight), where=scale != 0)
+    return 0.5 * (row_weight @ latent**2 + u @ u + (bias / bias_scale) ** 2) - response @ latent
+
+
+@given(SEEDS)
+def test_bordered_gram_is_that_of_phi_and_ones(seed):
+    Phi, *_, rng = random_programme(seed)
+    row_weight = rng.uniform(size=len(Phi))
+    full = np.column_stack([Phi, np.ones(len(Phi))])
+    v = rng.normal(size=full.shape[1])
+    for weights in (None, row_weight):
+        gram = BorderedGram.of(Phi, weights)
+        wanted = full.T @ (full if weights is None else weights[:, None] * full)
+        inner, last = gram.product(v[:-1], v[-1])
+        np.testing.assert_allclose(np.append(inner, last), wanted @ v, rtol=1e-10, atol=1e-10)
+        keep = np.array([1, 4, 7])
+        taken, _ = gram.take(keep).product(v[keep], v[-1])
+        columns = np.append(keep, full.shape[1] - 1)
+        np.testing.assert_allclose(taken, (wanted[np.ix_(columns, columns)] @ v[columns])[:-1])
+
+
+@given(SEEDS, st.booleans())
+def test_solution_agrees_with_scipy_nnls(seed, all_passive):
+    Phi, scale, bias_scale, response, rng = random_programme(seed)
+    row_weight = rng.uniform(0.1, 1, len(Phi))
+    gram = BorderedGram.of(Phi, row_weight)
+    target = (response @ Phi, float(response.sum()))
+    passive = np.full(10, all_passive)
+    weight, bias = solve_nonnegative(gram, scale, bias_scale, target, passive)
+    # the free bias is a difference of two non-negative columns for SciPy
+    D = np.column_stack([Phi * scale, bias_scale * np.ones(15), -bias_scale * np.ones(15)])
+    H = (D * row_weight[:, None]).T @ D
+    H[:11, :11] += np.eye(11)
+    H[11, 11] += 1.0
+    H[10, 11] -= 1.0
+    H[11, 10] -= 1.0
+    H += 1e-9 * np.diag(np.r_[np.zeros(10), 1, 1])
+    L = cholesky(H, lower=True)
+    u, _ = nnls(L.T, solve_triangular(L, D.T @ response, lower=True), maxiter=1000)
+    np.testing.assert_allclose(weight, scale * u[:10], atol=1e-6)
+    assert bias == pytest.approx(bias_scale * (u[10] - u[11]), abs=1e-6)
+
+
+@given(SEEDS)
+def test_solution_is_feasible_and_no_neighbour_is_better(seed):
+    Phi, scale, bias_scale, response, rng = random_programme(seed)
+    ones = np.ones(len(Phi))
+    gram = BorderedGram.of(Phi)
+    target = (response @ Phi, float(response.sum()))
+    weight, bias = solve_nonnegative(gram, scale, bias_scale, target, np.ones(10, dtype=bool))
+    assert (weight * scale >= 0).all()
+    best = objective(Phi, scale, bias_scale, response, ones, weight, bias)
+    for _ in range(20):
+        step = 1e-3 * rng.normal(size=11)
+        near = np.where((weight + step[:-1]) * scale > 0, weight + step[:-1], 0.0)
+        value = objective(Phi, scale, bias_scale, response, ones, near, bias + step[-1])
+        assert value >= best - 1e-12 * abs(best)
+
+
+def test_the_warm_start_does_not_change_the_solution():
+    Phi, scale, bias_scale, response, rng = random_programme(3, 40, 30)
+    gram = BorderedGram.of(Phi)
+    target = (response @ Phi, float(response.sum()))
+    solutions = [
+        solve_nonnegative(gram, scale, bias_scale, target, rng.uniform(size=30) < share)[0]
+        for share in (0.0, 0.3, 0.7, 1.0)
+    ]
+    for other in solutions[1:]:
+        np.testing.assert_allclose(other, solutions[0], atol=1e-12)
+
+
+def test_a_scale_of_zero_removes_a_weight():
+    Phi, scale, bias_scale, response, _ = random_programme(5)
+    scale[2] = 0.0
+    target = (response @ Phi, float(response.sum()))
+    weight, _ = solve_nonnegative(
+        BorderedGram.of(Phi), scale, bias_scale, target, np.ones(10, dtype=bool)
+    )
+    assert weight[2] == 0
+    assert np.isfinite(weight).all()

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import gamma, norm
+from scipy.stats import t as student
+
+from pcvm_pymc.core.bases import rbf, squared_distances
+from pcvm_pymc.core.priors import PRUNING_PRECISION, WEIGHT_CUTOFF, Hyperprior
+
+SHAPES = st.floats(0.3, 8)
+RATES = st.floats(0.05, 8)
+
+
+@given(SHAPES, RATES, st.floats(0, 5))
+def test_marginal_density_is_half_student(c, d, w):
+    found = Hyperprior(c, d, 1, 1).log_weight_density(np.array([w]))[0]
+    wanted = np.log(2) + student.logpdf(w, 2 * c, scale=np.sqrt(d / c))
+    assert found == pytest.approx(wanted, rel=1e-10, abs=1e-10)
+
+
+@pytest.mark.parametrize(("c", "d", "w"), [(1.0, 1.0, 0.3), (5.0, 5.0, 1.2), (0.5, 0.1, 2.0)])
+def test_marginal_is_the_joint_with_the_precision_integrated_out(c, d, w):
+    prior = Hyperprior(c, d, c, d)
+
+    def joint(alpha):
+        return np.exp(prior.log_joint_weight_density(np.array([w]), np.array([alpha]))[0])
+
+    integral, _ = quad(joint, 0, np.inf)
+    assert np.log(integral) == pytest.approx(prior.log_weight_density(np.array([w]))[0], rel=1e-6)
+    # the bias is the same without the half-line's two
+    assert prior.log_bias_density(w) == pytest.approx(np.log(integral / 2), rel=1e-6)
+
+
+@pytest.mark.parametrize(("c", "d", "w"), [(1.0, 1.0, 0.3), (5.0, 5.0, 1.2), (0.5, 0.1, 2.0)])
+def test_expected_precision_by_quadrature(c, d, w):
+    def weighted(alpha, power):
+        return alpha**power * norm.pdf(w, 0, alpha**-0.5) * gamma.pdf(alpha, c, scale=1 / d)
+
+    wanted = quad(weighted, 0, np.inf, args=(1,))[0] / quad(weighted, 0, np.inf, args=(0,))[0]
+    prior = Hyperprior(c, d, c, d)
+    assert prior.weight_precision(np.array([w]))[0] == pytest.approx(wanted, rel=1e-6)
+    assert prior.bias_precision(w) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_papers_priors():
+    w = np.array([0.1, 2.0])
+    np.testing.assert_allclose(Hyperprior.jeffreys().weight_precision(w), 1 / w**2)
+    np.testing.assert_allclose(Hyperprior.jeffreys().log_weight_density(w), -np.log(w))
+    # chen2009, appendix C: 1 / (2 w^2) belongs to |w|^(-1/2)
+    np.testing.assert_allclose(Hyperprior.chen2009().weight_precision(w), 1 / (2 * w**2))
+    np.testing.assert_allclose(Hyperprior.chen2009().log_weight_density(w), -0.5 * np.log(w))
+    assert not Hyperprior.jeffreys().is_proper
+    assert not Hyperprior.chen2009().is_proper
+    assert Hyperprior.plug_in().is_proper
+
+
+def test_improper_density_is_constant_below_the_cutoff():
+    density = Hyperprior.jeffreys().log_weight_density(np.array([0.0, WEIGHT_CUTOFF, 2e-12]))
+    assert density[0] == density[1] == pytest.approx(np.log(PRUNING_PRECISION))
+    assert density[2] < density[1]
+
+
+@pytest.mark.parametrize("latent_size", [1.0, 3.0])
+@pytest.mark.parametrize(("n", "n_features", "width"), [(60, 2, 0.7), (300, 2, 0.7), (200, 20, 5.0)])
+def test_default_scales_the_prior_of_the_latent_function(n, n_features, width, latent_size):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, n_features))
+    signs = np.where(X[:, 0] > 0, 1.0, -1.0)
+    Phi = rbf(squared_distances(X, X), width)
+    prior = Hyperprior.default(Phi, signs, latent_size=latent_size)
+    size = np.abs(rng.standard_t(2 * prior.c, (4000, n))) * np.sqrt(prior.d / prior.c)
+    median = np.median(np.abs((size * signs) @ Phi.T))
+    assert 0.7 * latent_size < median < 1.3 * latent_size
+    assert prior.is_proper
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ((1, -1, 1, 1), "d=-1 is a Gamma rate"),
+        ((1, 1, 1, -2), "f=-2"),
+        ((0, 1, 1, 1), "c=0 must be greater than 0.0"),
+        ((-0.5, 0, 0, 0), "c=-0.5 must be greater than -0.5"),
+        ((1, 1, np.nan, 1), "must be finite"),
+        ((np.inf, 1, 1, 1), "must be finite"),
+    ],
+)
+def test_bad_values_are_named(values, words):
+    with pytest.raises(ValueError, match=words):
+        Hyperprior(*values)

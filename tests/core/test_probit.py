@@ -1,0 +1,101 @@
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcvm_pymc.core.probit import (
+    curvature,
+    inverse_mills,
+    latent_mean,
+    log_likelihood,
+    log_ndtr,
+    score,
+)
+
+GRID = np.concatenate([np.linspace(-100, 100, 81), [-1.0, 0.0, 1e-8, -1e-8, 5.0, -37.6]])
+
+
+def mp_log_ndtr(x):
+    with mpmath.workdps(60):
+        x = mpmath.mpf(x) / mpmath.sqrt(2)
+        if x < 0:
+            return mpmath.log(mpmath.erfc(-x) / 2)
+        return mpmath.log1p(-mpmath.erfc(x) / 2)
+
+
+def mp_mills(x):
+    with mpmath.workdps(50):
+        x = mpmath.mpf(x)
+        density = mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
+        return density / (mpmath.erfc(-x / mpmath.sqrt(2)) / 2)
+
+
+def test_log_ndtr_matches_high_precision():
+    # beyond 37 the true value is below the smallest normal number
+    wanted = np.array([float(mp_log_ndtr(x)) for x in GRID])
+    np.testing.assert_allclose(log_ndtr(GRID), wanted, rtol=1e-12, atol=1e-300)
+
+
+def test_inverse_mills_matches_high_precision():
+    wanted = np.array([float(mp_mills(x)) for x in GRID])
+    np.testing.assert_allclose(inverse_mills(GRID), wanted, rtol=1e-12, atol=1e-300)
+
+
+@given(st.floats(-30, 8))
+def test_inverse_mills_is_the_derivative_of_log_ndtr(x):
+    with mpmath.workdps(60):
+        h = mpmath.mpf(10) ** -18
+        slope = float((mp_log_ndtr(x + h) - mp_log_ndtr(x - h)) / (2 * h))
+    assert inverse_mills(x) == pytest.approx(slope, rel=1e-10)
+
+
+@given(st.floats(-30, 30), st.sampled_from([-1.0, 1.0]))
+def test_curvature_is_minus_the_second_derivative(latent, label):
+    x = label * latent
+    with mpmath.workdps(40):
+        mills = mp_mills(x)
+        wanted = float(mills * (mills + mpmath.mpf(x)))
+    # lambda (lambda + x) cancels by about x^2 units in the last place
+    assert curvature(np.array([latent]), np.array([label]))[0] == pytest.approx(wanted, abs=1e-12)
+
+
+def test_curvature_stays_in_the_unit_interval():
+    latent = np.linspace(-1e4, 1e4, 2001)
+    for label in (-1.0, 1.0):
+        values = curvature(latent, np.full_like(latent, label))
+        assert values.min() >= 0
+        assert values.max() <= 1
+
+
+@pytest.mark.parametrize("label", [-1.0, 1.0])
+@pytest.mark.parametrize("mean", [-30.0, -3.0, -0.2, 0.0, 0.7, 4.0, 30.0])
+def test_latent_mean_is_the_mean_of_a_truncated_normal(mean, label):
+    with mpmath.workdps(40):
+        ends = [0, mpmath.inf] if label > 0 else [-mpmath.inf, 0]
+
+        def shifted(power):
+            # the exponent is shifted by its greatest value on the half-line, against underflow
+            nearest = mean if mean * label > 0 else 0
+            top = (nearest - mean) ** 2 / 2
+            breaks = sorted({ends[0], ends[1], mpmath.mpf(nearest), mpmath.mpf(nearest) + label})
+            return mpmath.quad(
+                lambda z: z**power * mpmath.exp(top - (z - mean) ** 2 / 2), breaks
+            )
+
+        wanted = float(shifted(1) / shifted(0))
+    found = latent_mean(np.array([mean]), np.array([label]))[0]
+    # z + score cancels in the far tail, where the mean is small beside z
+    assert found == pytest.approx(wanted, rel=1e-10, abs=3e-15 * abs(mean))
+
+
+def test_score_of_a_misfit_far_out_is_its_distance():
+    assert score(np.array([-1e3]), np.array([1.0]))[0] == pytest.approx(1e3, rel=1e-5)
+    assert score(np.array([1e3]), np.array([-1.0]))[0] == pytest.approx(-1e3, rel=1e-5)
+
+
+def test_log_likelihood_adds_up():
+    latent, label = np.array([0.3, -1.2]), np.array([1.0, -1.0])
+    assert log_likelihood(latent, label) == pytest.approx(
+        float(mp_log_ndtr(0.3) + mp_log_ndtr(1.2)), rel=1e-14
+    )

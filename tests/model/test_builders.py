@@ -1,0 +1,292 @@
+import numpy as np
+import pymc as pm
+import pytest
+from problems import blobs
+from scipy.special import ndtr
+
+from pcvm_pymc import Hyperprior, find_map_em, new_data, pcvm_model
+from pcvm_pymc.core.bases import median_distance
+from pcvm_pymc.core.em import log_joint, log_posterior
+from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
+from pcvm_pymc.model.steps import problem_of
+
+QUICK = {
+    "draws": 20,
+    "tune": 20,
+    "chains": 1,
+    "nuts_sampler": "pymc",
+    "progressbar": False,
+    "compute_convergence_checks": False,
+    "random_seed": 1,
+    "quiet": True,
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, label = blobs(30, seed=0)
+    return X, (label > 0).astype(int)
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    return pcvm_model(*data, width=1.1)
+
+
+@pytest.mark.parametrize(
+    "hyperprior",
+    [None, Hyperprior.plug_in(), Hyperprior.jeffreys(), Hyperprior.chen2009(), Hyperprior(2, 0.1, 0, 0)],
+    ids=["default", "plug-in", "jeffreys", "chen2009", "improper bias"],
+)
+def test_core_log_posterior_is_pymcs(data, hyperprior):
+    model = pcvm_model(*data, width=1.1, hyperprior=hyperprior)
+    logp = model.compile_logp(jacobian=False)
+    problem = problem_of(model)
+    rng = np.random.default_rng(0)
+    for scale in (1e-3, 1.0, 1e3):
+        size, bias = scale * rng.exponential(size=30), scale * rng.normal()
+        size[:5] = 0.0  # what EM prunes is a point of the model too
+        weight = size * problem.sign
+        with np.errstate(divide="ignore"):
+            found = logp({"magnitude_log__": np.log(size), "bias": np.float64(bias)})
+        wanted = log_posterior(problem, weight, bias, problem.Phi @ weight + bias)
+        assert found == pytest.approx(wanted, rel=1e-12, abs=1e-8)
+
+
+def test_core_log_joint_is_pymcs(data):
+    hyperprior = Hyperprior(2.0, 0.3, 1.5, 0.7)
+    model = pcvm_model(*data, width=1.1, hyperprior=hyperprior, precision="joint")
+    logp = model.compile_logp(jacobian=False)
+    problem = problem_of(pcvm_model(*data, width=1.1, hyperprior=hyperprior))
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        size, alpha = rng.exponential(size=(2, 30))
+        bias, beta = rng.normal(), rng.exponential()
+        found = logp(
+            {
+                "magnitude_log__": np.log(size),
+                "precision_log__": np.log(alpha),
+                "bias": np.float64(bias),
+                "bias_precision_log__": np.log(beta),
+            }
+        )
+        wanted = log_joint(problem, size * problem.sign, bias, alpha, beta)
+        assert found == pytest.approx(wanted, abs=1e-8)
+
+
+def test_names_coordinates_and_signs(model, data):
+    assert {rv.name for rv in model.free_RVs} == {"magnitude", "bias"}
+    assert [rv.name for rv in model.observed_RVs] == ["label"]
+    assert {"obs", "basis", "class"} <= set(model.coords)
+    assert model.coords["class"] == (0, 1)
+    np.testing.assert_array_equal(model["signs"].get_value(), 2 * data[1] - 1)
+
+
+def test_labels_of_any_type(data):
+    X, y = data
+    words = np.where(y == 1, "yes", "no")
+    model = pcvm_model(X, words)
+    assert model.coords["class"] == ("no", "yes")
+    np.testing.assert_array_equal(model["y"].get_value(), y)
+
+
+def test_prior_and_posterior_predictive(model, data):
+    with model:
+        prior = pm.sample_prior_predictive(200, random_seed=1)
+        tree = pm.sample(**QUICK)
+        pm.compute_log_likelihood(tree, progressbar=False)
+        predictive = pm.sample_posterior_predictive(tree, progressbar=False, random_seed=1)
+    weight = prior["prior"]["weight"]
+    assert (weight * (2 * data[1] - 1) >= 0).all()
+    assert set(np.unique(prior["prior_predictive"]["label"])) == {0, 1}
+    latent = tree["posterior"]["latent"].values
+    label = np.where(data[1] == 1, 1.0, -1.0)
+    np.testing.assert_allclose(
+        tree["log_likelihood"]["label"].values, np.log(ndtr(label * latent)), rtol=1e-9, atol=1e-12
+    )
+    # the labels' frequency is the mean probability, within five standard errors
+    drawn = predictive["posterior_predictive"]["label"].values
+    error = 5 * np.sqrt((ndtr(latent) * ndtr(-latent)).sum()) / latent.size
+    assert drawn.mean() == pytest.approx(ndtr(latent).mean(), abs=error)
+
+
+def test_new_data_through_one_set_data(data):
+    X, _ = data
+    model = pcvm_model(*data, width=1.1)
+    result = find_map_em(model, progressbar=False)
+    X_new = X[:4] + 0.05
+    with model:
+        pm.set_data(**new_data(model, X_new))
+        predicted = pm.sample_posterior_predictive(
+            result, predictions=True, var_names=["latent", "label"], progressbar=False
+        )
+    from pcvm_pymc import latent_draws
+
+    np.testing.assert_allclose(
+        predicted["predictions"]["latent"].values[0], latent_draws(result, X_new), rtol=1e-10
+    )
+    assert predicted["predictions"]["label"].shape == (1, 1, 4)
+
+
+def test_new_data_for_a_random_width_and_a_covariance(data):
+    X, y = data
+    with pm.Model() as model:
+        ell = pm.LogNormal("ell", 0.0, 0.5)
+        pcvm_model(X, y, kernel=pm.gp.cov.ExpQuad(2, ls=ell))
+    values = new_data(model, X[:3], [0, 1, 1])
+    np.testing.assert_array_equal(values["new_data"]["X"], X[:3])
+    np.testing.assert_array_equal(values["new_data"]["y"], [0, 1, 1])
+    other = new_data(pcvm_model(X, y, width=pm.LogNormal.dist(0.0, 1.0)), X[:3])
+    assert other["new_data"]["squared_distance"].shape == (3, 30)
+    with pytest.raises(ValueError, match="X_new has 1 features; needed 2"):
+        new_data(model, X[:3, :1])
+
+
+def test_random_width_has_the_density_of_a_fixed_one(data):
+    X, y = data
+    hyperprior = Hyperprior.plug_in()
+    free = pcvm_model(X, y, width=pm.LogNormal.dist(0.0, 1.0), hyperprior=hyperprior)
+    fixed = pcvm_model(X, y, width=1.7, hyperprior=hyperprior)
+    size = np.random.default_rng(0).exponential(size=30)
+    point = {"magnitude_log__": np.log(size), "bias": np.float64(0.2)}
+    prior = -np.log(1.7) - 0.5 * np.log(2 * np.pi) - 0.5 * np.log(1.7) ** 2
+    found = free.compile_logp(jacobian=False)({**point, "width_log__": np.log(1.7)})
+    assert found == pytest.approx(fixed.compile_logp(jacobian=False)(point) + prior, abs=1e-8)
+
+
+def test_covariances_and_functions_are_kernels(data):
+    X, y = data
+    rbf = pcvm_model(X, y, width=np.sqrt(2.0) * 0.8)
+    covariance = pcvm_model(X, y, kernel=pm.gp.cov.ExpQuad(2, ls=0.8))
+    np.testing.assert_allclose(
+        covariance["Phi"].get_value(), rbf["Phi"].get_value(), rtol=1e-10, atol=1e-300
+    )
+    linear = pcvm_model(X, y, kernel=lambda A, B, width: A @ B.T)
+    np.testing.assert_allclose(linear["Phi"].get_value(), X @ X.T)
+
+
+def test_random_covariance_samples(data):
+    X, y = data
+    with pm.Model() as model:
+        ell = pm.LogNormal("ell", 0.0, 0.5)
+        pcvm_model(X, y, kernel=pm.gp.cov.ExpQuad(2, ls=ell))
+        tree = pm.sample(**QUICK)
+    assert np.isfinite(tree["posterior"]["latent"]).all()
+    assert tree["posterior"]["ell"].std() > 0
+    assert {rv.name for rv in model.free_RVs} == {"ell", "magnitude", "bias"}
+
+
+def test_do_and_observe(model):
+    fixed = pm.do(model, {"bias": 0.25})
+    assert {rv.name for rv in fixed.free_RVs} == {"magnitude"}
+    size = np.full(30, 0.1)
+    observed = pm.observe(fixed, {"magnitude": size})
+    assert not observed.free_RVs
+    with fixed:
+        tree = pm.sample(**QUICK)
+    weight = tree["posterior"]["weight"].values[0, 0]
+    latent = model["Phi"].get_value() @ weight + 0.25
+    np.testing.assert_allclose(tree["posterior"]["latent"].values[0, 0], latent, rtol=1e-10)
+    # a copy that changes nothing is still a model that EM reads
+    copy = pm.do(model, {})
+    assert find_map_em(copy, progressbar=False)["optimizer_result"]["log_posterior"] == (
+        find_map_em(model, progressbar=False)["optimizer_result"]["log_posterior"]
+    )
+
+
+def test_a_user_can_add_terms(data):
+    X, y = data
+    with pcvm_model(X, y, width=1.1) as model:
+        pm.Normal("more", mu=model["bias"], sigma=1.0, observed=[2.0, 2.5])
+        tree = pm.sample(**QUICK)
+    assert "more" in tree["observed_data"]
+    with pytest.raises(ValueError, match=r"extra terms \['more'\]"):
+        find_map_em(model, progressbar=False)
+
+
+def test_signs_apart_from_labels(data):
+    X, y = data
+    model = pcvm_model(X, np.ones_like(y), signs=2 * y - 1)
+    np.testing.assert_array_equal(model["signs"].get_value(), 2 * y - 1)
+    assert model["y"].get_value().all()
+
+
+def test_own_centres(data):
+    X, y = data
+    model = pcvm_model(X, y, basis=X[:5], signs=2 * y[:5] - 1, width=1.1)
+    assert model["Phi"].get_value().shape == (30, 5)
+    assert find_map_em(model, progressbar=False)["posterior"]["weight"].shape == (1, 1, 5)
+
+
+@pytest.mark.parametrize("sampler", ["pymc", "nutpie", "numpyro"])
+def test_samplers_refuse_an_improper_hyperprior(data, sampler):
+    pytest.importorskip(sampler)
+    model = pcvm_model(*data, hyperprior=Hyperprior.jeffreys())
+    with model, pytest.raises(ValueError, match="improper hyperprior"):
+        pm.sample(**{**QUICK, "nuts_sampler": sampler})
+
+
+def test_draws_refuse_an_improper_hyperprior(data):
+    model = pcvm_model(*data, hyperprior=Hyperprior.chen2009())
+    with model, pytest.raises(ValueError, match="improper hyperprior"):
+        pm.sample_prior_predictive(3)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"X": [[np.nan, 1.0]] * 4}, "X has 4 value.* NaN or infinite"),
+        ({"X": [["a", "b"]] * 4}, "X has values that are not numbers"),
+        ({"X": [1.0, 2.0, 3.0, 4.0]}, r"X has 1 dimension.*reshape\(-1, 1\)"),
+        ({"X": np.empty((0, 2)), "y": []}, "X is empty"),
+        ({"y": [0, 1]}, r"y has shape \(2,\); needed \(4,\)"),
+        ({"y": [1, 1, 1, 1]}, r"y has 1 class\(es\) \(1\); needed exactly two"),
+        ({"y": [0, 1, 2, 0]}, r"y has 3 class\(es\)"),
+        ({"y": [0, 1, np.nan, 0]}, "y has labels that are NaN"),
+        ({"width": 0.0}, "width=0.0 must be positive"),
+        ({"width": "wide"}, "width='wide' is not a number"),
+        ({"precision": "both"}, "precision='both' is unknown"),
+        ({"signs": [1, 1, 1]}, r"signs has shape \(3,\); needed \(4,\)"),
+        ({"signs": [1, 0, 1, 1]}, "signs has values"),
+        ({"basis": [[0.0, 0.0]]}, "basis was given without signs"),
+        ({"kernel": "cubic"}, "kernel='cubic' is unknown"),
+        ({"precision": "joint", "hyperprior": Hyperprior.jeffreys()}, "needs a proper hyperprior"),
+    ],
+)
+def test_bad_input_is_named(change, words):
+    good = {"X": [[0.0, 1.0], [1.0, 0.0], [2.0, 2.0], [0.5, 1.0]], "y": [0, 1, 0, 1]}
+    with pytest.raises(ValueError, match=words):
+        pcvm_model(**{**good, **change})
+
+
+def test_a_random_width_needs_the_rbf(data):
+    with pytest.raises(ValueError, match="width is a random variable"):
+        pcvm_model(*data, kernel=lambda A, B, w: A @ B.T, width=pm.LogNormal.dist(0, 1))
+
+
+def test_distributions_draw_what_their_densities_say():
+    n = 20_000
+    weight = pm.draw(MarginalWeight.dist(2.0, 0.5), n, random_seed=1)
+    bias = pm.draw(MarginalBias.dist(2.0, 0.5), n, random_seed=2)
+    from scipy.stats import kstest
+    from scipy.stats import t as student
+
+    law = student(4.0, scale=0.5)
+    assert kstest(weight, lambda x: 2 * law.cdf(x) - 1).pvalue > 1e-4
+    assert kstest(bias, law.cdf).pvalue > 1e-4
+    label = pm.draw(ProbitBernoulli.dist(np.full(n, -0.7)), random_seed=3)
+    assert label.mean() == pytest.approx(ndtr(-0.7), abs=5 * 0.5 / np.sqrt(n))
+
+
+def test_a_label_that_is_no_label_is_impossible():
+    x = ProbitBernoulli.dist(0.3)
+    assert pm.logp(x, 2).eval() == -np.inf
+    assert pm.logp(MarginalWeight.dist(2.0, 0.5), -0.1).eval() == -np.inf
+
+
+def test_default_hyperprior_is_recorded(data):
+    X, y = data
+    model = pcvm_model(X, y, width=median_distance(X))
+    found = Hyperprior(*map(float, model["hyperprior"].get_value()))
+    assert found.is_proper
+    assert found == Hyperprior.default(model["Phi"].get_value(), model["signs"].get_value())

@@ -1,0 +1,149 @@
+import numpy as np
+import pymc as pm
+import pytest
+from problems import blobs
+
+from pcvm_pymc import EMOptions, EMStep, Hyperprior, Start, find_map_em, pcvm_model
+from pcvm_pymc.model.steps import point_of, problem_of
+
+
+def point_at(model, result):
+    posterior = result["posterior"]
+    width = posterior["width"].item() if "width" in posterior else np.nan
+    return point_of(model, posterior["weight"].values[0, 0], posterior["bias"].item(), width)
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, label = blobs(40, seed=20)
+    return X, (label > 0).astype(int)
+
+
+@pytest.mark.parametrize("update", ["newton", "em"])
+def test_steps_never_lower_pymcs_log_posterior(data, update):
+    model = pcvm_model(*data, width=1.2)
+    logp = model.compile_logp(jacobian=False)
+    step = EMStep(model, EMOptions(update=update))
+    point = step.initial_point(Start(0.5 * problem_of(model).sign, 0.1))
+    values = [logp(point)]
+    for _ in range(15):
+        point, stats = step.step(point)
+        values.append(logp(point))
+        assert stats["log_posterior"] == pytest.approx(values[-1], abs=1e-8)
+    assert (np.diff(values) >= -1e-9).all()
+    assert values[-1] > values[0] + 1
+
+
+def test_steps_are_what_find_map_em_does(data):
+    model = pcvm_model(*data, width=1.2)
+    step = EMStep(model)
+    point, trace = step.initial_point(), []
+    for _ in range(4):
+        point, stats = step.step(point)
+        trace.append(stats["log_posterior"])
+    result = find_map_em(model, options=EMOptions(max_iter=50), progressbar=False)
+    np.testing.assert_allclose(result["em_trace"]["log_posterior"].values[1:5], trace, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "hyperprior", [None, Hyperprior.plug_in(), Hyperprior.jeffreys(), Hyperprior.chen2009()]
+)
+def test_reported_log_posterior_is_pymcs(data, hyperprior):
+    model = pcvm_model(*data, width=1.2, hyperprior=hyperprior)
+    result = find_map_em(model, progressbar=False)
+    found = model.compile_logp(jacobian=False)(point_at(model, result))
+    assert result["optimizer_result"]["log_posterior"].item() == pytest.approx(found, abs=1e-8)
+    assert result["optimizer_result"]["fun"].item() == pytest.approx(-found, abs=1e-8)
+
+
+def test_kkt_through_pymcs_gradient(data):
+    model = pcvm_model(*data, width=1.2, hyperprior=Hyperprior.plug_in())
+    result = find_map_em(model, options=EMOptions(tol=1e-11), progressbar=False)
+    size = result["posterior"]["magnitude"].values[0, 0]
+    active = size > 0
+    assert 0 < active.sum() < len(size)
+    # the value variables are log sizes: a slope there is the size times that in the size,
+    # and zero sizes are looked at from just beside zero
+    beside = np.where(active, size, 1e-9)
+    point = {"magnitude_log__": np.log(beside), "bias": result["posterior"]["bias"].values[0, 0]}
+    gradient = dict(
+        zip(
+            [v.name for v in model.value_vars],
+            np.split(
+                model.compile_dlogp(jacobian=False)(point),
+                np.cumsum([np.size(point[v.name]) for v in model.value_vars])[:-1],
+            ),
+            strict=True,
+        )
+    )
+    in_size = gradient["magnitude_log__"] / beside
+    np.testing.assert_allclose(in_size[active], 0, atol=1e-6)
+    assert (in_size[~active] <= 1e-6).all()
+    np.testing.assert_allclose(gradient["bias"], 0, atol=1e-6)
+
+
+def test_agreement_with_pymc_extras_find_map():
+    extras = pytest.importorskip("pymc_extras")
+    X, label = blobs(25, seed=21)
+    model = pcvm_model(X, label, width=1.2, hyperprior=Hyperprior.plug_in())
+    sizes = np.full(25, 0.5)
+    ours = find_map_em(
+        model, start=Start(0.5 * label, 0.1), options=EMOptions(tol=1e-10), progressbar=False
+    )
+    theirs = extras.find_MAP(
+        model=model,
+        initvals={"magnitude": sizes, "bias": np.float64(0.1)},
+        progressbar=False,
+        options={"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-9},
+    )
+    assert ours["optimizer_result"]["fun"].item() == pytest.approx(
+        theirs["optimizer_result"]["fun"].item(), abs=1e-6
+    )
+    np.testing.assert_allclose(
+        ours["posterior"]["latent"].values[0, 0],
+        theirs["posterior"]["latent"].values[0, 0],
+        atol=1e-3,
+    )
+
+
+def test_a_free_width_is_maximised_with_its_prior(data):
+    X, y = data
+    model = pcvm_model(X, y, width=pm.LogNormal.dist(0.0, 0.5), hyperprior=Hyperprior.plug_in())
+    result = find_map_em(model, options=EMOptions(tol=1e-8, max_iter=5000), progressbar=False)
+    logp = model.compile_logp(jacobian=False)
+    point = point_at(model, result)
+    best = logp(point)
+    assert best == pytest.approx(result["optimizer_result"]["log_posterior"].item(), abs=1e-8)
+    for nudge in (-1e-3, 1e-3):
+        assert logp({**point, "width_log__": point["width_log__"] + nudge}) < best
+    step = EMStep(model)
+    again, stats = step.step(point)
+    assert stats["log_posterior"] >= best - 1e-9
+    assert again["width_log__"] == pytest.approx(point["width_log__"], abs=1e-4)
+
+
+def test_models_that_em_cannot_read(data):
+    X, y = data
+    with pytest.raises(ValueError, match="explicit precisions"):
+        EMStep(pcvm_model(X, y, precision="joint"))
+    with pytest.raises(ValueError, match=r"not free \['bias'\]"):
+        EMStep(pm.do(pcvm_model(X, y), {"bias": 0.0}))
+    with pm.Model() as foreign:
+        pm.Normal("x")
+    with pytest.raises(ValueError, match="the model lacks"):
+        EMStep(foreign)
+    with pm.Model() as named:
+        pcvm_model(X, y, width=pm.LogNormal("ell", 0.0, 1.0))
+    with pytest.raises(ValueError, match="must be called 'width'"):
+        EMStep(named)
+    with pcvm_model(X, y) as penalised:
+        pm.Potential("penalty", -(penalised["bias"] ** 2))
+    with pytest.raises(ValueError, match=r"extra terms \['penalty'\]"):
+        EMStep(penalised)
+
+
+def test_half_set_data_is_noticed(data):
+    model = pcvm_model(*data)
+    model["y"].set_value(model["y"].get_value()[:3])
+    with pytest.raises(ValueError, match="40 rows and its labels 3"):
+        EMStep(model)

@@ -1,0 +1,56 @@
+"""Random problems, shared by the tests."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import strategies as st
+
+from pcvm_pymc.core.bases import median_distance, rbf, squared_distances, width_bounds
+from pcvm_pymc.core.em import Problem
+from pcvm_pymc.core.priors import Hyperprior
+
+PROPER = {
+    "plug-in": Hyperprior.plug_in(),
+    "heavy": Hyperprior(1.0, 0.01, 0.5, 1.0),
+    "half-Cauchy": Hyperprior(0.5, 0.005, 0.5, 1.0),
+}
+IMPROPER = {"jeffreys": Hyperprior.jeffreys(), "chen2009": Hyperprior.chen2009()}
+
+
+def blobs(n, n_features=2, seed=0, gap=1.5):
+    """Return two overlapping Gaussian classes: X, labels -1. / +1., both present."""
+    rng = np.random.default_rng(seed)
+    label = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
+    X = rng.normal(size=(n, n_features))
+    X[:, 0] += 0.5 * gap * label
+    return X, label
+
+
+def problem(X, label, hyperprior, width=None, *, free_width=False):
+    """Return the PCVM's problem with a basis at each row."""
+    squared = squared_distances(X, X)
+    width = median_distance(X) if width is None else width
+    out = Problem(rbf(squared, width), label, label.copy(), hyperprior, width=width)
+    if free_width:
+        out = replace(out, squared_distance=squared, width_bounds=width_bounds(X))
+    return out
+
+
+@st.composite
+def awkward_data(draw):
+    """Return inputs with duplicated rows, constant features, a lonely point, scales 1e-6 to 1e6."""
+    n = draw(st.integers(2, 60))
+    n_features = draw(st.integers(1, 5))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    X = rng.normal(size=(n, n_features))
+    if draw(st.booleans()):
+        X[rng.integers(n)] = X[rng.integers(n)]
+    if draw(st.booleans()):
+        X[:, rng.integers(n_features)] = 3.0
+    if draw(st.booleans()):
+        X[: n // 2 + 1] = X[0]
+    label = np.where(rng.uniform(size=n) < 0.5, 1.0, -1.0)
+    if draw(st.booleans()):
+        label[:] = -1.0  # one lonely point of the other class
+    label[0], label[1] = 1.0, -1.0
+    return X * 10.0 ** draw(st.integers(-6, 6)), label

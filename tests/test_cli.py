@@ -1,0 +1,104 @@
+import numpy as np
+import pandas as pd
+import pytest
+from problems import blobs
+
+from pcvm_pymc.cli import main
+
+FAST = ["--draws", "40", "--chains", "2"]
+
+
+@pytest.fixture
+def csv(tmp_path):
+    X, label = blobs(60, seed=90)
+    frame = pd.DataFrame(X, columns=["height", "weight"])
+    frame["sort"] = np.where(label > 0, "cat", "dog")
+    frame.to_csv(tmp_path / "animals.csv", index=False)
+    return tmp_path / "animals.csv"
+
+
+def test_compare_writes_everything(csv, tmp_path, capsys):
+    out = tmp_path / "out"
+    arguments = ["compare", str(csv), "--width", "1.0", "--out", str(out), *FAST]
+    assert main(arguments) == 0
+    for name in ("map.zarr", "posterior.zarr", "table.csv"):
+        assert (out / name).exists()
+    for name in ("decision_surface", "weights", "reliability", "em_trace", "rank"):
+        assert (out / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+    table = pd.read_csv(out / "table.csv", index_col=0)
+    assert table.index.tolist() == ["MAP plug-in", "posterior mean", "SVC, tuned"]
+    assert table.notna().all().all()
+    printed = capsys.readouterr().out
+    assert "Training on 42 rows" in printed
+    assert "worst r-hat" in printed
+    # a second run does not overwrite
+    assert main(arguments) == 2
+    assert "use --force" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_compare_on_the_example_is_fast_and_forced(tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("kept")
+    assert main(["compare", "--out", str(out), "--force"]) == 0
+    assert (out / "mine.txt").read_text() == "kept"
+    printed = capsys.readouterr().out
+    assert "below three minutes" in printed
+    assert "NUTS: converged" in printed
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "extra", "words"),
+    [
+        (None, [], "does not exist"),
+        ("a,b\n", [], "0 classes"),
+        ("", [], "cannot be read as CSV"),
+        ("a\n1\n2\n", [], "1 column(s)"),
+        ("a,b\n1,x\n2,y\n3,z\n", [], "3 classes (x, y, z)"),
+        ("a,b\n1,x\n,y\n3,x\n", [], "1 empty or infinite cells, the first in line 3"),
+        ("a,b\n1,x\n2,\n3,y\n", [], "1 rows without a label in 'b', the first in line 3"),
+        ("a,b,c\n1,u,x\n2,v,y\n", [], "columns that are not numbers: b"),
+        ("a,b\n1,x\n2,y\n", ["--target", "c"], "no column 'c'; its columns are a, b"),
+        ("a,b\n1,x\n2,x\n3,x\n4,x\n5,y\n", [], "class y of"),
+        (None, ["--width", "-2"], "--width is -2; needed a positive number or auto"),
+        (None, ["--width", "nan"], "--width is nan"),
+        (None, ["--width", "wide"], "--width is 'wide'"),
+        (None, ["--draws", "3"], "--draws is 3; needed at least 10"),
+        (None, ["--chains", "1"], "--chains is 1; needed at least 2"),
+        (None, ["--seed", "-1"], "--seed is -1"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, text, extra, words):
+    path = tmp_path / "x.csv"
+    if text is not None:
+        path.write_text(text)
+    assert main(["compare", str(path), "--out", str(tmp_path / "out"), *extra]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("pcvm: error: ")
+    assert captured.err.count("\n") == 1
+    assert words in captured.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "1.5", "58", "nan", "inf"])
+def test_bad_test_sizes(csv, tmp_path, capsys, size):
+    assert main(["compare", str(csv), "--test-size", size, "--out", str(tmp_path / "o")]) == 2
+    assert "--test-size is" in capsys.readouterr().err
+
+
+def test_a_folder_is_no_csv_and_a_file_no_folder(csv, tmp_path, capsys):
+    assert main(["compare", str(tmp_path)]) == 2
+    assert "is a folder" in capsys.readouterr().err
+    assert main(["compare", str(csv), "--out", str(csv)]) == 2
+    assert "is a file; needed a folder" in capsys.readouterr().err
+
+
+def test_target_needs_a_file(capsys):
+    assert main(["compare", "--target", "x"]) == 2
+    assert "--target needs a FILE.csv" in capsys.readouterr().err
