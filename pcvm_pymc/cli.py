@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         type=Path,
         metavar="FILE.csv",
-        help="numbers with a header row and a label column; without it scikit-learn's Wisconsin breast cancer",
+        help="numbers with a header row and a label column (default: Wisconsin breast cancer)",
     )
     compare.add_argument("--target", metavar="COLUMN", help="label column (default: the last)")
     compare.add_argument(
@@ -204,6 +204,8 @@ def _read(path: Path, target: str | None) -> Rows:
         raise UsageError(
             f"{path} has no column {target!r}; its columns are {', '.join(map(str, frame.columns[:20]))}"
         )
+    if len(frame) == 0:
+        raise UsageError(f"{path} has a header but no rows")
     labels, features = frame[target], frame.drop(columns=target)
     _check_frame(path, labels, features, target)
     return Rows(
@@ -245,7 +247,8 @@ def _check_frame(path: Path, labels: pd.Series, features: pd.DataFrame, target: 
         )
     if counts.min() < 4:
         raise UsageError(
-            f"class {counts.idxmin()} of {path} has {counts.min()} row(s); needed at least 4 to train and test"
+            f"class {counts.idxmin()} of {path} has {counts.min()} row(s); "
+            "needed at least 4 to train and test"
         )
 
 
@@ -265,13 +268,13 @@ def _split(rows: Rows, options: argparse.Namespace) -> tuple[np.ndarray, np.ndar
     n, size = len(rows.X), options.test_size
     if size is None:
         size = 0.3 if options.file else n - _EXAMPLE_TRAINING_ROWS
-    n_test = round(size * n) if 0 < size < 1 else int(size)
-    if not (np.isfinite(size) and 2 <= n_test <= n - 4 and (size < 1 or n_test == size)):
+    n_test = round(size * n) if 0 < size < 1 else size
+    if not (2 <= n_test <= n - 4 and n_test == int(n_test)):  # also for NaN
         raise UsageError(
             f"--test-size is {size:g}; needed a share between 0 and 1, or 2 to {n - 4} rows"
         )
     train, test = train_test_split(
-        np.arange(n), test_size=n_test, stratify=rows.y, random_state=options.seed
+        np.arange(n), test_size=int(n_test), stratify=rows.y, random_state=options.seed
     )
     if len(np.unique(rows.y[train])) < 2:
         raise UsageError(f"--test-size is {size:g}, which leaves one class to train on; use less")

@@ -57,7 +57,7 @@ def write(path, text):
     ("text", "extra", "words"),
     [
         (None, [], "does not exist"),
-        ("a,b\n", [], "0 classes"),
+        ("a,b\n", [], "has a header but no rows"),
         ("", [], "cannot be read as CSV"),
         ("a\n1\n2\n", [], "1 column(s)"),
         ("a,b\n1,x\n2,y\n3,z\n", [], "3 classes (x, y, z)"),

@@ -77,7 +77,9 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
     assert tree["posterior"]["latent"].shape == (2, 25, 20)
     assert (tree["posterior"]["weight"] * (label) >= 0).all()
     # far too few draws: PyMC's checks have to say so, whatever sampler ran
-    assert any("rhat" in each.message or "effective sample" in each.message for each in caplog.records)
+    assert any(
+        "rhat" in each.message or "effective sample" in each.message for each in caplog.records
+    )
 
 
 def test_the_posterior_of_a_random_width(caplog):
@@ -93,7 +95,7 @@ def test_the_posterior_of_a_random_width(caplog):
 def test_sampling_refuses_an_improper_hyperprior():
     X, label = blobs(20, seed=42)
     model = pcvm_model(X, label, hyperprior=Hyperprior.jeffreys())
-    with pytest.raises(ValueError, match="improper hyperprior.*find_map_em"):
+    with pytest.raises(ValueError, match=r"improper hyperprior.*find_map_em"):
         sample(model)
 
 
@@ -107,9 +109,7 @@ def test_starts_and_seeds():
 
     np.testing.assert_array_equal(fit("random", 3), fit("random", 3))
     assert (fit("random", 3) != fit("random", 4)).any()
-    np.testing.assert_array_equal(
-        fit("chen2009", 3), fit("chen2009", np.random.default_rng(3))
-    )
+    np.testing.assert_array_equal(fit("chen2009", 3), fit("chen2009", np.random.default_rng(3)))
     with pytest.raises(ValueError, match="start='zero' is unknown"):
         fit("zero")
     with pytest.raises(ValueError, match=r"weights of shape \(3,\); needed \(40,\)"):
@@ -129,9 +129,7 @@ def test_authors_recipe_through_pymc():
 def test_an_unfinished_fit_says_so(caplog):
     X, label = blobs(40, seed=45)
     with caplog.at_level(logging.WARNING):
-        result = find_map_em(
-            pcvm_model(X, label), options=EMOptions(max_iter=1), progressbar=False
-        )
+        result = find_map_em(pcvm_model(X, label), options=EMOptions(max_iter=1), progressbar=False)
     assert not result["optimizer_result"]["success"].item()
     assert "max_iter iterations" in caplog.text
 

@@ -18,7 +18,9 @@ from pcvm_pymc.core.bases import (
 
 @pytest.fixture
 def points():
-    return np.random.default_rng(0).normal(size=(12, 3)), np.random.default_rng(1).normal(size=(7, 3))
+    return np.random.default_rng(0).normal(size=(12, 3)), np.random.default_rng(1).normal(
+        size=(7, 3)
+    )
 
 
 def test_converters_agree_with_scikit_learn_and_pymc(points):

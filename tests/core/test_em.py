@@ -90,7 +90,7 @@ def test_kkt_at_the_end_point(prior, update):
     assert result.status is Status.CONVERGED
     in_weight, in_bias = slopes(prob, result.weight, result.bias)
     active = result.weight != 0
-    assert 0 < active.sum()
+    assert active.sum() > 0
     np.testing.assert_allclose(in_weight[active], 0, atol=1e-7)
     assert (in_weight[~active] <= 1e-7).all()
     assert in_bias == pytest.approx(0, abs=1e-7)

@@ -63,7 +63,9 @@ def test_improper_density_is_constant_below_the_cutoff():
 
 
 @pytest.mark.parametrize("latent_size", [1.0, 3.0])
-@pytest.mark.parametrize(("n", "n_features", "width"), [(60, 2, 0.7), (300, 2, 0.7), (200, 20, 5.0)])
+@pytest.mark.parametrize(
+    ("n", "n_features", "width"), [(60, 2, 0.7), (300, 2, 0.7), (200, 20, 5.0)]
+)
 def test_default_scales_the_prior_of_the_latent_function(n, n_features, width, latent_size):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, n_features))

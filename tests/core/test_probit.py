@@ -79,9 +79,7 @@ def test_latent_mean_is_the_mean_of_a_truncated_normal(mean, label):
             nearest = mean if mean * label > 0 else 0
             top = (nearest - mean) ** 2 / 2
             breaks = sorted({ends[0], ends[1], mpmath.mpf(nearest), mpmath.mpf(nearest) + label})
-            return mpmath.quad(
-                lambda z: z**power * mpmath.exp(top - (z - mean) ** 2 / 2), breaks
-            )
+            return mpmath.quad(lambda z: z**power * mpmath.exp(top - (z - mean) ** 2 / 2), breaks)
 
         wanted = float(shifted(1) / shifted(0))
     found = latent_mean(np.array([mean]), np.array([label]))[0]

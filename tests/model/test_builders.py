@@ -35,7 +35,13 @@ def model(data):
 
 @pytest.mark.parametrize(
     "hyperprior",
-    [None, Hyperprior.plug_in(), Hyperprior.jeffreys(), Hyperprior.chen2009(), Hyperprior(2, 0.1, 0, 0)],
+    [
+        None,
+        Hyperprior.plug_in(),
+        Hyperprior.jeffreys(),
+        Hyperprior.chen2009(),
+        Hyperprior(2, 0.1, 0, 0),
+    ],
     ids=["default", "plug-in", "jeffreys", "chen2009", "improper bias"],
 )
 def test_core_log_posterior_is_pymcs(data, hyperprior):
@@ -189,8 +195,9 @@ def test_do_and_observe(model):
     np.testing.assert_allclose(tree["posterior"]["latent"].values[0, 0], latent, rtol=1e-10)
     # a copy that changes nothing is still a model that EM reads
     copy = pm.do(model, {})
-    assert find_map_em(copy, progressbar=False)["optimizer_result"]["log_posterior"] == (
-        find_map_em(model, progressbar=False)["optimizer_result"]["log_posterior"]
+    assert (
+        find_map_em(copy, progressbar=False)["optimizer_result"]["log_posterior"]
+        == (find_map_em(model, progressbar=False)["optimizer_result"]["log_posterior"])
     )
 
 

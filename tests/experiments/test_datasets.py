@@ -1,0 +1,215 @@
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import ndtr
+from scipy.stats import multivariate_normal
+
+from pcvm_pymc.experiments import datasets
+from pcvm_pymc.experiments.datasets import (
+    SOURCES,
+    available,
+    bumpy,
+    load,
+    overlap,
+    random_splits,
+    relevance,
+    ringnorm,
+    ripley_mixture,
+    spiral,
+    twonorm,
+    waveform,
+)
+
+GENERATORS = {
+    "spiral": (spiral, 2),
+    "overlap": (overlap, 2),
+    "bumpy": (bumpy, 2),
+    "relevance": (relevance, 2),
+    "ripley_mixture": (ripley_mixture, 2),
+    "twonorm": (twonorm, 20),
+    "ringnorm": (ringnorm, 20),
+    "waveform": (waveform, 21),
+}
+N = 40_000
+
+
+@pytest.mark.parametrize("name", sorted(GENERATORS))
+def test_shapes_labels_and_seeds(name):
+    make, n_features = GENERATORS[name]
+    X, y = make(500, random_state=3)
+    assert X.shape == (500, n_features)
+    assert set(y) == {-1.0, 1.0}
+    again, labels = make(500, random_state=np.random.default_rng(3))
+    np.testing.assert_array_equal(again, X)
+    np.testing.assert_array_equal(labels, y)
+    assert (make(500, random_state=4)[0] != X).any()
+    assert set(make(2, random_state=5)[1]) == {-1.0, 1.0}
+
+
+@pytest.mark.parametrize("name", sorted(GENERATORS))
+def test_class_proportions(name):
+    make, _ = GENERATORS[name]
+    share = 1 / 3 if name == "waveform" else 1 / 2
+    _, y = make(N, random_state=0)
+    assert np.mean(y > 0) == pytest.approx(share, abs=5 * 0.5 / np.sqrt(N))
+
+
+@pytest.mark.parametrize("n", [1, 0, -3, 2.5, True, "many"])
+def test_bad_sizes(n):
+    with pytest.raises(ValueError, match=r"n=.*; needed a whole number of at least 2"):
+        overlap(n, random_state=0)
+
+
+def error_of(score, y):
+    return np.mean(np.sign(score) != y)
+
+
+def test_bayes_errors():
+    """The Bayes rule from each definition has the error that the literature (or algebra) gives."""
+    tolerance = 5 * 0.35 / np.sqrt(N)
+    X, y = twonorm(N, random_state=0)
+    assert error_of(X.sum(axis=1), y) == pytest.approx(ndtr(-2.0), abs=tolerance)  # 2.3 %
+    X, y = overlap(N, random_state=0)
+    wanted = ndtr(-np.linalg.norm(datasets.OVERLAP_MEAN))
+    assert error_of(X.sum(axis=1), y) == pytest.approx(wanted, abs=tolerance)
+    X, y = ringnorm(N, random_state=0)
+    wide = multivariate_normal(np.zeros(20), 4.0).logpdf(X)
+    narrow = multivariate_normal(np.full(20, 1 / np.sqrt(20)), 1.0).logpdf(X)
+    assert error_of(wide - narrow, y) == pytest.approx(0.013, abs=tolerance)
+    X, y = ripley_mixture(N, random_state=0)
+    density = {
+        c: sum(
+            multivariate_normal(centre, datasets.RIPLEY_VARIANCE).pdf(X)
+            for centre in datasets.RIPLEY_CENTRES[c]
+        )
+        for c in (-1, 1)
+    }
+    assert error_of(density[1] - density[-1], y) == pytest.approx(0.08, abs=tolerance)
+    X, y = bumpy(N, random_state=0)
+    # |x1| < |x2| for independent normals of scales 0.5 and 2: an arctangent
+    wanted = 2 / np.pi * np.arctan(0.5 / 2.0)
+    assert error_of(np.abs(X[:, 1]) - np.abs(X[:, 0]), y) == pytest.approx(wanted, abs=tolerance)
+    X, y = relevance(N, random_state=0)
+    assert error_of(X[:, 0], y) == pytest.approx(ndtr(-1.5 / 0.7), abs=tolerance)
+
+
+def test_ringnorm_is_the_ring_around_the_norm():
+    X, y = ringnorm(N, random_state=1)
+    assert X[y > 0].std() == pytest.approx(2.0, rel=0.01)
+    assert X[y < 0].mean() == pytest.approx(1 / np.sqrt(20), abs=0.01)
+
+
+def test_waveform_means_are_those_of_the_waves():
+    X, y = waveform(N, random_state=2)
+    i = np.arange(1, 22)
+    h1, h2 = (np.maximum(6 - np.abs(i - c), 0) for c in (11, 15))
+    np.testing.assert_allclose(X[y > 0].mean(axis=0), (h1 + h2) / 2, atol=0.1)
+
+
+def test_spiral_arms_lie_opposite_each_other():
+    X, y = spiral(2000, random_state=0, noise=0.0)
+    arm, other = X[y > 0], -X[y < 0]
+    # one arm is the other turned by half a turn
+    distance = np.linalg.norm(arm[:, None] - other[None], axis=-1).min(axis=1)
+    assert np.median(distance) < 0.02
+
+
+def write_ripley(folder, n_train=250, target="target"):
+    rng = np.random.default_rng(0)
+    for name, n in (("train", n_train), ("test", 1000)):
+        frame = pd.DataFrame(rng.normal(size=(n, 2)), columns=["xs", "ys"])
+        frame[target] = rng.integers(2, size=n)
+        frame.to_csv(folder / f"ripley_synth_{name}.csv", index=False)
+
+
+def test_loads_from_a_folder(tmp_path, monkeypatch):
+    write_ripley(tmp_path)
+    monkeypatch.setenv("PCVM_DATA", str(tmp_path))
+    data = load("ripley")
+    assert data.X.shape == (1250, 2)
+    assert data.feature_names == ("xs", "ys")
+    X, y, X_test, y_test = data.split(0)
+    assert (len(X), len(y), len(X_test), len(y_test)) == (250, 250, 1000, 1000)
+    assert "ripley" in available()
+    assert "banana" not in available()
+    with pytest.raises(IndexError, match=r"ripley has 1 stored realisation.*k=1"):
+        data.split(1)
+
+
+def test_stored_realisations_and_missing_cells(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(270, 13)))
+    frame["target"] = rng.choice([-1, 1], 270)
+    frame.iloc[4, 2] = np.nan
+    frame.to_csv(tmp_path / "raetsch_heart.csv", index=False)
+    rows = np.stack([rng.permutation(270) for _ in range(3)])
+    np.savez(
+        tmp_path / "raetsch_heart_splits.npz",
+        train=rows[:, :170],
+        test=rows[:, 170:],
+        realisation=[1, 2, 7],
+    )
+    data = load("heart", folder=tmp_path)
+    assert np.isnan(data.X[4, 2])
+    assert np.isnan(data.X).sum() == 1
+    assert data.realisations == (1, 2, 7)
+    np.testing.assert_array_equal(data.train[2], rows[2, :170])
+
+
+def test_what_is_missing_is_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("PCVM_DATA", raising=False)
+    with pytest.raises(
+        FileNotFoundError, match=r"'banana' is missing: PCVM_DATA is not set.*Raetsch"
+    ):
+        load("banana")
+    with pytest.raises(FileNotFoundError, match=r"holds no raetsch_splice.csv.*1000"):
+        load("splice", folder=tmp_path)
+    with pytest.raises(ValueError, match="'bananas' is unknown; did you mean banana"):
+        load("bananas")
+    monkeypatch.setenv("PCVM_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(NotADirectoryError, match="is not a folder"):
+        load("banana")
+
+
+def test_wrong_files_are_named(tmp_path):
+    write_ripley(tmp_path, n_train=249)
+    with pytest.raises(ValueError, match=r"\(1249, 2\).*needed \(1250, 2\)"):
+        load("ripley", folder=tmp_path)
+    write_ripley(tmp_path, target="class")
+    with pytest.raises(ValueError, match="last column 'class'; needed 'target'"):
+        load("ripley", folder=tmp_path)
+
+
+def test_scikit_learns_sets_need_no_folder(monkeypatch):
+    monkeypatch.delenv("PCVM_DATA", raising=False)
+    for name in available():
+        data = load(name)
+        assert data.X.shape == (SOURCES[name].rows, SOURCES[name].features)
+    assert set(available()) == {"wisconsin_diagnostic", "iris", "wine", "digits"}
+
+
+def test_random_splits_are_stratified_and_seeded():
+    y = np.repeat([0, 1], [75, 25])
+    train, test = random_splits(y, 40, 5, random_state=1)
+    assert len(train) == len(test) == 5
+    for rows, rest in zip(train, test, strict=True):
+        assert len(rows) == 40
+        assert sorted([*rows, *rest]) == list(range(100))
+        assert y[rows].sum() == 10
+    again, _ = random_splits(y, 40, 5, random_state=1)
+    np.testing.assert_array_equal(again, train)
+
+
+def test_the_real_folder(data_folder):
+    names = available(data_folder)
+    assert "waveform" in names
+    for name in names:
+        data = load(name, folder=data_folder)
+        assert data.X.shape == (SOURCES[name].rows, SOURCES[name].features)
+        for train, test in zip(data.train, data.test, strict=True):
+            assert not set(train) & set(test)
+            assert max(train.max(), test.max()) < len(data.X)
+    sizes = {"banana": (400, 4900), "waveform": (400, 4600), "vowel": (528, 462)}
+    for name, (n_train, n_test) in sizes.items():
+        data = load(name, folder=data_folder)
+        assert (len(data.train[0]), len(data.test[0])) == (n_train, n_test)
