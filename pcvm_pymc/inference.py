@@ -83,7 +83,7 @@ def find_map_em(
     """
     model = pm.modelcontext(model)
     problem = problem_of(model)
-    options = (options or EMOptions()).resolved(problem.hyperprior)
+    options = options or EMOptions()
     chosen = _start(problem, start, np.random.default_rng(random_seed))
     began = time.perf_counter()
     with _em_progress(options.max_iter, progressbar) as report:

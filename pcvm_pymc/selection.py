@@ -192,8 +192,13 @@ def support_vector_start(problem: Problem, rng: np.random.Generator) -> Start:
     return Start.from_solution(problem, weight, float(machine.intercept_[0]), rng)
 
 
-def start_recipes(n_init: int) -> list[StartRecipe]:
-    """Return the first `n_init` starts: default, RVM-like, SVM-like, then random ones."""
+def start_recipes(n_init: int, options: EMOptions) -> list[StartRecipe]:
+    """Return the first `n_init` starts: default, RVM-like, SVM-like, then random ones.
+
+    The authors' recipe starts as their program does, each time at random.
+    """
+    if options.update == "clip":
+        return [Start.chen2009] * n_init
     first: list[StartRecipe] = [
         lambda problem, rng: Start.default(problem),
         relevance_start,
@@ -229,7 +234,7 @@ def select_start(
         ``(X, centres, width) -> Phi``.
     rng : numpy.random.Generator
     """
-    recipes = start_recipes(n_init)
+    recipes = start_recipes(n_init, options)
     folds = _folds(X, label, cv, rng) if n_init > 1 else []
     if not folds:
         return recipes[0]

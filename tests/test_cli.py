@@ -26,7 +26,12 @@ def test_compare_writes_everything(csv, tmp_path, capsys):
     for name in ("decision_surface", "weights", "reliability", "em_trace", "rank"):
         assert (out / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
     table = pd.read_csv(out / "table.csv", index_col=0)
-    assert table.index.tolist() == ["MAP plug-in", "posterior mean", "SVC, tuned"]
+    assert table.index.tolist() == [
+        "MAP plug-in",
+        "posterior mean",
+        "PCVMClassifier",
+        "SVC, tuned",
+    ]
     assert table.notna().all().all()
     printed = capsys.readouterr().out
     assert "Training on 42 rows" in printed

@@ -82,10 +82,13 @@ def test_eight_starts_are_chosen_among_by_cross_validation():
 
 
 def test_authors_recipe():
-    X, label = blobs(80, seed=55)
-    model = PCVMClassifier(hyperprior="chen2009", update="clip", width=1.2, random_state=0)
-    assert model.fit(X, label).score(X, label) > 0.7
-    assert len(model.weight_) < 40
+    X, label = blobs(80, seed=55, gap=4.0)
+    recipe = {"hyperprior": "chen2009", "update": "clip", "width": 2.0, "tol": 1e-2}
+    model = PCVMClassifier(**recipe, random_state=0).fit(X, label)
+    assert model.score(X, label) > 0.9
+    assert 0 < len(model.weight_) < 40
+    other = PCVMClassifier(**recipe, random_state=1).fit(X, label)  # another random start
+    assert model.log_posterior_ != other.log_posterior_
 
 
 def test_an_empty_model_predicts_by_its_bias():

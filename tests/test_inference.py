@@ -62,7 +62,7 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
     pytest.importorskip(sampler)
     X, label = blobs(20, seed=40)
     model = pcvm_model(X, label, width=1.2)
-    with caplog.at_level(logging.WARNING, "pymc"):
+    with caplog.at_level(logging.INFO, "pymc"):
         tree = sample(
             model,
             draws=25,
@@ -77,9 +77,7 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
     assert tree["posterior"]["latent"].shape == (2, 25, 20)
     assert (tree["posterior"]["weight"] * (label) >= 0).all()
     # far too few draws: PyMC's checks have to say so, whatever sampler ran
-    assert any(
-        "rhat" in each.message or "effective sample" in each.message for each in caplog.records
-    )
+    assert "number of samples is too small to check convergence" in caplog.text
 
 
 def test_the_posterior_of_a_random_width(caplog):

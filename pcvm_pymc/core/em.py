@@ -31,6 +31,9 @@ __all__ = [
 ]
 
 
+_SETTLED = 0.05  # on the probit's scale: no probability moves by more than 0.02
+
+
 class Status(Enum):
     """How a fit ended."""
 
@@ -89,9 +92,9 @@ class EMOptions:
         latent responses amount to; it has the same fixed points in fewer iterations, and falls back
         to the ``"em"`` step where it would lower the log posterior. ``"clip"`` is what
         the authors' program does: an unconstrained solve, then wrong-signed and small weights are
-        dropped; it is not monotone. ``"auto"`` takes ``"newton"`` under a proper
-        weight prior and ``"em"`` under an improper one, where the longer steps end in poorer local
-        maxima.
+        dropped; it is not monotone. ``"auto"`` takes ``"newton"``, but under an
+        improper weight prior only once an ``"em"`` step prunes nothing and moves no latent value by
+        more than 0.05: before that, the longer steps end in poorer local maxima.
     bias : {"joint", "alternating"}
         Whether weights and bias are solved for together, or in turn as eqs. 11 and 12 print it.
     max_iter : int
@@ -119,12 +122,6 @@ class EMOptions:
             raise ValueError(f"max_iter={self.max_iter} must be at least 1")
         if not self.tol > 0:
             raise ValueError(f"tol={self.tol} must be positive")
-
-    def resolved(self, hyperprior: Hyperprior) -> "EMOptions":
-        """Return these options with ``update="auto"`` decided."""
-        if self.update != "auto":
-            return self
-        return replace(self, update="newton" if hyperprior.d > 0 else "em")
 
     @classmethod
     def chen2009(cls) -> "EMOptions":
@@ -447,12 +444,17 @@ def _log_width_prior_derivatives(problem: Problem, width: float) -> tuple[float,
     return (above - below) / (2 * h), max(0.0, (2 * here - above - below) / h**2)
 
 
+def _is_settled(old: EMState, new: EMState) -> bool:
+    """Whether EM has chosen its vectors: nothing was pruned and the latent function hardly moves."""
+    return new.n_active == old.n_active and float(np.abs(new.latent - old.latent).max()) < _SETTLED
+
+
 def _next_state(
-    columns: _Columns, state: EMState, options: EMOptions, response: Array | None
+    columns: _Columns, state: EMState, options: EMOptions, response: Array | None, newton: bool
 ) -> EMState:
     """Return the state after one E-step and one M-step."""
     new: EMState | None = None
-    if options.update == "newton" and response is None:
+    if newton:
         row_weight = curvature(state.latent, columns.problem.label)
         new = _state_at(columns, *_maximise_weights(columns, state, options, None, row_weight))
         if not new.log_posterior >= state.log_posterior:
@@ -467,13 +469,16 @@ def iterate(
     problem: Problem, start: Start | EMState, options: EMOptions | None = None
 ) -> Iterator[EMState]:
     """Yield the state after each EM iteration, without end; the caller stops."""
-    options = (options or EMOptions()).resolved(problem.hyperprior)
+    options = options or EMOptions()
     response = None if isinstance(start, EMState) else start.response
     state = start if isinstance(start, EMState) else initial_state(problem, start)
     columns = _Columns(problem)
+    careful = options.update == "auto" and problem.hyperprior.d == 0
     while True:
-        state = _next_state(columns, state, options, response)
-        response = None
+        newton = options.update in ("auto", "newton") and not careful and response is None
+        new = _next_state(columns, state, options, response, newton)
+        careful = careful and not _is_settled(state, new)
+        state, response = new, None
         yield state
 
 
@@ -507,7 +512,7 @@ def fit_em(
     H. Chen, P. Tino and X. Yao (2009), "Probabilistic classification vector machines", IEEE
     Transactions on Neural Networks 20(6), 901-914.
     """
-    options = (options or EMOptions()).resolved(problem.hyperprior)
+    options = options or EMOptions()
     start = start or Start.default(problem)
     old = initial_state(problem, start)
     rows = [(old.log_posterior, old.n_active, np.nan, old.width)]

@@ -98,22 +98,25 @@ class Hyperprior:
     def default(cls, Phi: Array, signs: Array, *, latent_size: float = 3.0) -> Self:
         """Return the proper hyperprior for sampling, scaled to the data.
 
-        Weights with 6 degrees of freedom (c = 3), and d such that the prior median of the latent function's
-        size is close to `latent_size`: with every weight of one sign per class, the latent function
-        grows with the number of overlapping bases, and a fixed scale saturates it. Heavier
-        tails predict no better and let chains part into modes where bases overlap widely.
+        Weights with 10 degrees of freedom (c = 5), and d such that the prior median size of the latent
+        function, less its mean over the rows (which the bias absorbs), is close to `latent_size`.
+        With one sign per class the latent function grows with the number of overlapping bases: a
+        fixed scale saturates it. Heavier tails predict somewhat better where bases overlap
+        widely, but let chains part into modes.
 
         Parameters
         ----------
         Phi : ndarray, shape (n_obs, n_basis)
         signs : ndarray, shape (n_basis,)
         latent_size : float
-            About the prior median of the latent function's size.
+            About the prior median size of the centred latent function.
         """
-        mean, variance = 0.9186, 0.6562  # of |t| with 6 degrees of freedom
-        size = np.sqrt(mean**2 * (Phi @ signs) ** 2 + variance * (Phi**2).sum(axis=1))
-        scale = latent_size / max(float(np.median(size)), np.finfo(float).tiny)
-        return cls(3.0, 3.0 * scale**2, 0.5, 1.0)
+        mean, variance = 0.8647, 0.5023  # of |t| with 10 degrees of freedom
+        centred = Phi - Phi.mean(axis=0)
+        size = np.sqrt(mean**2 * (centred @ signs) ** 2 + variance * (centred**2).sum(axis=1))
+        typical = float(np.median(size))
+        scale = latent_size / typical if typical > 0 else latent_size
+        return cls(5.0, 5.0 * scale**2, 0.5, 1.0)
 
     @property
     def is_proper(self) -> bool:

@@ -73,8 +73,14 @@ def test_default_scales_the_prior_of_the_latent_function(n, n_features, width, l
     Phi = rbf(squared_distances(X, X), width)
     prior = Hyperprior.default(Phi, signs, latent_size=latent_size)
     size = np.abs(rng.standard_t(2 * prior.c, (4000, n))) * np.sqrt(prior.d / prior.c)
-    median = np.median(np.abs((size * signs) @ Phi.T))
+    latent = (size * signs) @ Phi.T
+    median = np.median(np.abs(latent - latent.mean(axis=1, keepdims=True)))
     assert 0.7 * latent_size < median < 1.3 * latent_size
+    assert prior.is_proper
+
+
+def test_default_takes_a_basis_that_is_constant():
+    prior = Hyperprior.default(np.ones((6, 6)), np.array([1.0, -1, 1, -1, 1, -1]))
     assert prior.is_proper
 
 
