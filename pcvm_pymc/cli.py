@@ -22,7 +22,7 @@ from pcvm_pymc import __version__
 __all__ = ["main"]
 
 # a training part of this size keeps `pcvm compare` without a file below three minutes on two cores
-_EXAMPLE_TRAINING_ROWS = 300
+_EXAMPLE_TRAINING_ROWS = 200
 _PICTURES = ("reliability", "weights", "em_trace", "rank")
 
 
@@ -356,7 +356,9 @@ def _draw(result: Any, X: np.ndarray, y: np.ndarray, features: tuple[str, ...], 
 
 
 def _report(result: Any, console: Console) -> None:
-    table = Table(title="MAP beside posterior, on the test set", box=box.SIMPLE_HEAD)
+    table = Table(
+        title="MAP beside posterior, on the test set", box=box.SIMPLE_HEAD, collapse_padding=True
+    )
     table.add_column("", no_wrap=True)
     formats = {
         "error": ("error %", lambda v: f"{100 * v:.2f}"),
@@ -368,7 +370,7 @@ def _report(result: Any, console: Console) -> None:
         "seconds": ("seconds", lambda v: f"{v:.1f}"),
     }
     for heading, _ in formats.values():
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, row in result.table.iterrows():
         table.add_row(str(name), *(show(row[key]) for key, (_, show) in formats.items()))
     console.print(table)

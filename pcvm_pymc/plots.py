@@ -98,7 +98,7 @@ def plot_reliability(label: ArrayLike, probability: Mapping[str, Array]) -> Figu
         CalibrationDisplay.from_predictions(label, each, n_bins=10, name=name, ax=top, marker="o")
         bottom.hist(each, bins=np.linspace(0, 1, 21), histtype="step", lw=1.5, label=name)
     top.set(xlabel="", ylabel="frequency in the test set", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    top.legend(loc="upper left", title=None)
+    top.legend(loc="lower right")
     bottom.set(xlabel="predicted probability", ylabel="rows", yscale="log")
     return figure
 

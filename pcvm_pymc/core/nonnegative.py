@@ -12,7 +12,9 @@ __all__ = ["BorderedGram", "solve_nonnegative"]
 
 type Mask = NDArray[np.bool_]
 
-_BLOCK = 256
+# columns copied, and rows weighted, at a time: what is held beside Phi, its Gram matrix and the factor
+_COLUMNS = 64
+_ROWS = 128
 # scaled problems have unit diagonal curvature from the prior: smaller slopes are rounding
 _SLOPE_TOLERANCE = 1e-10
 
@@ -40,8 +42,12 @@ class BorderedGram:
         """Return the Gram matrix of `Phi`, shape (n_obs, n_basis), by one symmetric rank-k product."""
         if row_weight is None:
             return cls(_cross_product(Phi), Phi.sum(axis=0), float(len(Phi)))
-        root = np.sqrt(row_weight)
-        return cls(_cross_product(Phi * root[:, None]), row_weight @ Phi, float(row_weight.sum()))
+        root = np.sqrt(row_weight)[:, None]
+        gram = np.zeros((Phi.shape[1], Phi.shape[1]), order="F")
+        for start in range(0, len(Phi), _ROWS):
+            rows = slice(start, start + _ROWS)
+            gram = _cross_product(Phi[rows] * root[rows], gram)
+        return cls(gram, row_weight @ Phi, float(row_weight.sum()))
 
     def take(self, columns: NDArray[np.intp]) -> "BorderedGram":
         """Return the Gram matrix of some columns, in ascending order."""
@@ -57,22 +63,28 @@ class BorderedGram:
         return inner + self.border * bias, float(self.border @ weight) + self.corner * bias
 
 
-def _cross_product(A: Array) -> Array:
-    """Return the lower triangle of A'A (either memory order, without a copy)."""
+def _cross_product(A: Array, total: Array | None = None) -> Array:
+    """Return the lower triangle of A'A, added to `total` in place (either memory order, no copy)."""
     if A.shape[1] == 0:
         return np.zeros((0, 0), order="F")
-    if A.flags.c_contiguous:
-        return blas.dsyrk(1.0, A.T, trans=0, lower=1)
-    return blas.dsyrk(1.0, A, trans=1, lower=1)
+    operand, trans = (A.T, 0) if A.flags.c_contiguous else (A, 1)
+    if total is None:
+        return blas.dsyrk(1.0, operand, trans=trans, lower=1)
+    return blas.dsyrk(1.0, operand, trans=trans, lower=1, beta=1.0, c=total, overwrite_c=1)
 
 
 def _lower_block(gram: Array, columns: NDArray[np.intp], size: int) -> Array:
     """Return gram[columns, columns] (lower triangle) in the corner of a (size, size) matrix."""
     out = np.zeros((size, size), order="F")
     n = len(columns)
-    for start in range(0, n, _BLOCK):
-        stop = min(start + _BLOCK, n)
-        out[start:n, start:stop] = gram[np.ix_(columns[start:], columns[start:stop])]
+    if n == len(gram):
+        out[:n, :n] = gram
+        return out
+    for start in range(0, n, _COLUMNS):
+        stop = min(start + _COLUMNS, n)
+        # transposed, since the matrices are in column order
+        block = gram.T[np.ix_(columns[start:stop], columns[start:])]
+        out.T[start:stop, start:n] = block
     return out
 
 
