@@ -280,8 +280,11 @@ def _split(rows: Rows, options: argparse.Namespace) -> tuple[np.ndarray, np.ndar
     train, test = train_test_split(
         np.arange(n), test_size=int(n_test), stratify=rows.y, random_state=options.seed
     )
-    if len(np.unique(rows.y[train])) < 2:
-        raise UsageError(f"--test-size is {size:g}, which leaves one class to train on; use less")
+    _, counts = np.unique(rows.y[train], return_counts=True)
+    if len(counts) < 2 or counts.min() < 2:
+        raise UsageError(
+            f"--test-size is {size:g}, which leaves fewer than two rows of a class to train on; use less"
+        )
     return train, test
 
 

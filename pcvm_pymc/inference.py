@@ -20,7 +20,7 @@ from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, ndtr
 from pcvm_pymc.core.validation import as_features
-from pcvm_pymc.model.builders import basis_at
+from pcvm_pymc.model.builders import basis_at, stored_width
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
 from pcvm_pymc.model.steps import problem_of
 from pcvm_pymc.results import em_to_datatree, record_model, weights_of
@@ -216,19 +216,24 @@ def latent_draws(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf
     X_new : array_like, shape (n_new, n_features)
     kernel : "rbf", callable or pm.gp.cov.Covariance
         The kernel that the model was built with.
+
+    Raises
+    ------
+    ValueError
+        If the inputs cannot be used, or the kernel is not the model's.
     """
-    data = result["constant_data"]
+    data = result["constant_data"].to_dataset()
     centres = data["centres"].values
     X_new = as_features(X_new, "X_new", centres.shape[1])
     weight, bias = weights_of(result)
-    if "width" in data:
-        return weight @ basis_at(kernel, X_new, centres, float(data["width"])).T + bias[:, None]
     if "width" not in result["posterior"]:
-        return weight @ basis_at(kernel, X_new, centres, 1.0).T + bias[:, None]
+        return (
+            weight @ basis_at(kernel, X_new, centres, stored_width(kernel, data)).T + bias[:, None]
+        )
     width = result["posterior"]["width"].values.ravel()
     return np.stack(
         [
-            basis_at(kernel, X_new, centres, float(each)) @ row + b
+            basis_at(kernel, X_new, centres, each) @ row + b
             for each, row, b in zip(width, weight, bias, strict=True)
         ]
     )

@@ -15,7 +15,7 @@ from pcvm_pymc.core.probit import Array
 
 __all__ = ["classes_of", "em_to_datatree", "load", "record_model", "save", "weights_of"]
 
-_DATA = ("centres", "signs", "hyperprior", "width", "Phi", "squared_distance", "X")
+_DATA = ("centres", "signs", "hyperprior", "width", "kernel_width", "Phi", "squared_distance", "X")
 
 
 def em_to_datatree(

@@ -291,7 +291,8 @@ def width_gradient(
     Chen et al. (2009) eq. 10, corrected: the printed form has the sign reversed and lacks b.
     `basis` and `squared_distance` have shape (n_obs, n_basis), `residual` shape (n_obs,).
     """
-    return 2.0 * float(residual @ (log_width_derivative(basis, squared_distance, width) @ weight))
+    derivative = log_width_derivative(basis, squared_distance, width) @ weight
+    return 2.0 * float(residual @ derivative)
 
 
 def prune(problem: Problem, weight: Array) -> Array:

@@ -1,5 +1,6 @@
 """Builders: data in, an ordinary `pm.Model` out."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pcvm_pymc.core.bases import Kernel, design_matrix, median_distance, squared_distances
+from pcvm_pymc.core.bases import Kernel, design_matrix, median_distance, rbf, squared_distances
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array
@@ -22,7 +23,7 @@ from pcvm_pymc.model.distributions import (
     ProbitBernoulli,
 )
 
-__all__ = ["basis_at", "new_data", "pcvm_model"]
+__all__ = ["basis_at", "new_data", "pcvm_model", "stored_width"]
 
 type Width = float | TensorVariable
 type Covariance = pm.gp.cov.Covariance
@@ -76,7 +77,9 @@ def pcvm_model(
     -------
     pm.Model
         Coords ``obs``, ``basis``, ``class``; variables ``magnitude`` (sizes of the weights), ``bias``,
-        the deterministics ``weight`` (signed) and ``latent``, and the observed ``label``.
+        the deterministics ``weight`` (signed) and ``latent``, and the observed ``label``. Data:
+        ``Phi`` and ``width`` (or ``squared_distance`` where the width is random), ``centres``, ``signs``,
+        ``hyperprior`` and the labels ``y``.
 
     Raises
     ------
@@ -142,11 +145,9 @@ def _binary_model(
         weight_sign = system.signs(label)
     else:
         weight_sign = as_signs(signs, len(centres))
-    if hyperprior is None:
-        hyperprior = Hyperprior.default(_typical_basis(kernel, X, centres, width), weight_sign)
     if precision not in ("marginal", "joint"):
         raise ValueError(f"precision={precision!r} is unknown; use 'marginal' or 'joint'")
-    if precision == "joint" and not hyperprior.is_proper:
+    if precision == "joint" and hyperprior is not None and not hyperprior.is_proper:
         raise ValueError(
             f"precision='joint' needs a proper hyperprior, found {hyperprior}; use "
             "precision='marginal' for the EM, or leave hyperprior out"
@@ -161,7 +162,8 @@ def _binary_model(
     with _current_or_new_model() as model:
         model.add_coords(coords)
         pm.Data("centres", centres, dims=("basis", "feature"))
-        Phi = _basis_functions(model, kernel, X, centres, width)
+        Phi, typical = _basis_functions(model, kernel, X, centres, width)
+        hyperprior = hyperprior or Hyperprior.default(typical, weight_sign)
         sign = pm.Data("signs", weight_sign, dims="basis")
         values = np.array([hyperprior.c, hyperprior.d, hyperprior.e, hyperprior.f])
         magnitude, bias = _priors(
@@ -200,37 +202,44 @@ def _priors(
 
 def _basis_functions(
     model: pm.Model, kernel: Kernel | Covariance, X: Array, centres: Array, width: Width
-) -> TensorVariable:
-    """Declare Phi: plain data where nothing in it is unknown, so that NUTS does not recompute it."""
+) -> tuple[TensorVariable, Array]:
+    """Declare Phi; return it, and its numbers (at the median distance where they are unknown).
+
+    It is plain data where nothing in it is unknown, so that NUTS does not compute it again and again.
+    """
     matrix = ("obs", "basis")
-    if isinstance(kernel, pm.gp.cov.Covariance):
-        if _is_random(kernel.full(X[:1], centres[:1])):
-            inputs = pm.Data("X", X, dims=("obs", "feature"))
-            return kernel.full(inputs, model["centres"])
-        return pm.Data("Phi", basis_at(kernel, X, centres, np.nan), dims=matrix)
-    if isinstance(width, TensorVariable):
-        if kernel != "rbf":
-            raise ValueError(
-                "width is a random variable, which needs kernel='rbf'; give a pm.gp.cov object with a "
-                "random lengthscale for another kernel of unknown width"
-            )
-        if width.name is None:
-            width = model.register_rv(width, "width")
-        squared = pm.Data("squared_distance", squared_distances(X, centres), dims=matrix)
-        return pt.exp(-squared / pt.sqr(width))
-    pm.Data("width", as_width(width))
-    return pm.Data("Phi", basis_at(kernel, X, centres, width), dims=matrix)
+    unknown_width = isinstance(width, TensorVariable)
+    if _has_random_parameters(kernel):
+        inputs = pm.Data("X", X, dims=("obs", "feature"))
+        Phi = kernel.full(inputs, model["centres"])
+        return Phi, design_matrix("rbf", X, centres, median_distance(X))
+    if isinstance(kernel, pm.gp.cov.Covariance) or not unknown_width:
+        numbers = basis_at(kernel, X, centres, width)
+        if not isinstance(kernel, pm.gp.cov.Covariance):
+            pm.Data(_width_name(kernel), as_width(width))
+        return pm.Data("Phi", numbers, dims=matrix), numbers
+    if kernel != "rbf":
+        raise ValueError(
+            "width is a random variable, which needs kernel='rbf'; give a pm.gp.cov object "
+            "with a random lengthscale for another kernel of unknown width"
+        )
+    if width.name is None:
+        width = model.register_rv(width, "width")
+    numbers = squared_distances(X, centres)
+    squared = pm.Data("squared_distance", numbers, dims=matrix)
+    return pt.exp(-squared / pt.sqr(width)), rbf(numbers, median_distance(X))
 
 
-def _typical_basis(kernel: Kernel | Covariance, X: Array, centres: Array, width: Width) -> Array:
-    """Return Phi to which the default hyperprior is scaled; at the median distance if it is unknown."""
-    if isinstance(kernel, pm.gp.cov.Covariance):
-        unknown = _is_random(kernel.full(X[:1], centres[:1]))
-    else:
-        unknown = isinstance(width, TensorVariable)
-    if unknown:
-        return design_matrix("rbf", X, centres, median_distance(X))
-    return basis_at(kernel, X, centres, width)
+def _width_name(kernel: Kernel) -> str:
+    """Return the name of the width's data: a result says by it whether its kernel is the RBF."""
+    return "width" if kernel == "rbf" else "kernel_width"
+
+
+def _has_random_parameters(kernel: Kernel | Covariance) -> bool:
+    """Whether a PyMC covariance depends on a random variable."""
+    return isinstance(kernel, pm.gp.cov.Covariance) and _is_random(
+        kernel.full(np.zeros((1, kernel.input_dim)), np.zeros((1, kernel.input_dim)))
+    )
 
 
 def _is_random(expression: TensorVariable) -> bool:
@@ -243,10 +252,27 @@ def _is_random(expression: TensorVariable) -> bool:
 
 
 def basis_at(kernel: Kernel | Covariance, X: Array, centres: Array, width: Any) -> Array:
-    """Return Phi, shape (n_obs, n_basis), for any kernel that `pcvm_model` accepts."""
+    """Return Phi, shape (n_obs, n_basis), for any kernel of known parameters."""
+    if _has_random_parameters(kernel):
+        raise ValueError(
+            "the kernel has random variables as parameters, whose draws are the model's; use "
+            "pm.set_data(**new_data(model, X_new)) and pm.sample_posterior_predictive"
+        )
     if isinstance(kernel, pm.gp.cov.Covariance):  # the lengthscale is its own
         return np.asarray(kernel.full(X, centres).eval())
     return design_matrix(kernel, X, centres, as_width(width))
+
+
+def stored_width(kernel: Kernel | Covariance, stored: Mapping[Any, Any]) -> Any:
+    """Return the width for a kernel among a model's or result's data; raise if it is another kernel's."""
+    if isinstance(kernel, pm.gp.cov.Covariance):
+        return np.nan
+    name = _width_name(kernel)
+    if name not in stored:
+        raise ValueError(
+            f"the model was not built with kernel={kernel!r}; needed the kernel that it was built with"
+        )
+    return stored[name]
 
 
 def new_data(
@@ -291,6 +317,6 @@ def new_data(
     elif "squared_distance" in model.named_vars:
         values["squared_distance"] = squared_distances(X_new, centres)
     else:
-        width = float(model["width"].get_value()) if "width" in model.named_vars else np.nan
+        width = stored_width(kernel, {v.name: v.get_value() for v in model.data_vars})
         values["Phi"] = basis_at(kernel, X_new, centres, width)
     return {"new_data": values, "coords": {"obs": np.arange(len(X_new))}}

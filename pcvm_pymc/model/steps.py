@@ -52,7 +52,10 @@ def problem_of(model: pm.Model) -> Problem:
         )
     else:
         width = float(model["width"].get_value()) if "width" in model.named_vars else np.nan
-        Phi = np.asarray(model["Phi"].get_value())
+        if "Phi" in model.named_vars:
+            Phi = np.asarray(model["Phi"].get_value())
+        else:  # a random width that pm.do has fixed
+            Phi = rbf(np.asarray(model["squared_distance"].get_value()), width)
         problem = Problem(Phi, label, sign, hyperprior, width=width)
     if len(problem.Phi) != len(label):
         raise ValueError(
@@ -79,12 +82,13 @@ def _check_structure(model: pm.Model) -> None:
             "the model has explicit precisions, which EM integrates out; build it with "
             "pcvm_model(..., precision='marginal')"
         )
-    allowed = _FREE | ({"width"} if "squared_distance" in model.named_vars else set())
+    allowed = _FREE | ({"width"} if _has_free_width(model) else set())
     foreign = sorted(free - allowed)
     foreign += sorted({rv.name for rv in model.observed_RVs} - {"label"})
     foreign += sorted(potential.name for potential in model.potentials)
     absent = sorted(allowed - free)
-    if foreign or absent or {rv.name for rv in model.observed_RVs} != {"label"}:
+    unreadable = not {"Phi", "width"} & set(model.named_vars)
+    if foreign or absent or unreadable or {rv.name for rv in model.observed_RVs} != {"label"}:
         raise ValueError(
             f"EM maximises over {sorted(allowed)} given label alone; found extra terms {foreign} and "
             f"not free {absent}. Use pymc_extras.find_MAP, or pm.sample, for a model with "

@@ -4,7 +4,7 @@ import pytest
 from problems import blobs
 from scipy.special import ndtr
 
-from pcvm_pymc import Hyperprior, find_map_em, new_data, pcvm_model
+from pcvm_pymc import Hyperprior, find_map_em, latent_draws, new_data, pcvm_model
 from pcvm_pymc.core.bases import median_distance
 from pcvm_pymc.core.em import log_joint, log_posterior
 from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
@@ -126,8 +126,6 @@ def test_new_data_through_one_set_data(data):
         predicted = pm.sample_posterior_predictive(
             result, predictions=True, var_names=["latent", "label"], progressbar=False
         )
-    from pcvm_pymc import latent_draws
-
     np.testing.assert_allclose(
         predicted["predictions"]["latent"].values[0], latent_draws(result, X_new), rtol=1e-10
     )
@@ -169,6 +167,39 @@ def test_covariances_and_functions_are_kernels(data):
     )
     linear = pcvm_model(X, y, kernel=lambda A, B, width: A @ B.T)
     np.testing.assert_allclose(linear["Phi"].get_value(), X @ X.T)
+
+
+def test_predictions_need_the_kernel_of_the_model(data):
+    X, y = data
+
+    def laplacian(A, B, width):
+        return np.exp(-np.abs(A[:, None] - B[None]).sum(-1) / width)
+
+    covariance = pm.gp.cov.Matern52(2, ls=0.8)
+    for kernel in (laplacian, covariance):
+        model = pcvm_model(X, y, kernel=kernel, width=2.0)
+        result = find_map_em(model, progressbar=False)
+        np.testing.assert_allclose(
+            latent_draws(result, X, kernel=kernel)[0],
+            result["posterior"]["latent"].values[0, 0],
+            rtol=1e-9,
+        )
+        np.testing.assert_allclose(
+            new_data(model, X, kernel=kernel)["new_data"]["Phi"], model["Phi"].get_value()
+        )
+        for call in (lambda r=result: latent_draws(r, X), lambda m=model: new_data(m, X)):
+            with pytest.raises(ValueError, match="was not built with kernel='rbf'"):
+                call()
+
+
+def test_random_kernels_are_not_drawn_anew_in_predictions(data):
+    X, y = data
+    with pm.Model():
+        ell = pm.LogNormal("ell", 0.0, 0.5)
+        kernel = pm.gp.cov.ExpQuad(2, ls=ell)
+    result = find_map_em(pcvm_model(X, y), progressbar=False)
+    with pytest.raises(ValueError, match="random variables as parameters"):
+        latent_draws(result, X, kernel=kernel)
 
 
 def test_random_covariance_samples(data):

@@ -122,6 +122,17 @@ def test_a_free_width_is_maximised_with_its_prior(data):
     assert again["width_log__"] == pytest.approx(point["width_log__"], abs=1e-4)
 
 
+def test_a_random_width_that_do_has_fixed(data):
+    X, y = data
+    prior = Hyperprior.plug_in()
+    free = pcvm_model(X, y, width=pm.LogNormal.dist(0.0, 0.5), hyperprior=prior)
+    fixed = find_map_em(pm.do(free, {"width": 1.3}), progressbar=False)
+    wanted = find_map_em(pcvm_model(X, y, width=1.3, hyperprior=prior), progressbar=False)
+    np.testing.assert_allclose(
+        fixed["posterior"]["weight"], wanted["posterior"]["weight"], atol=1e-10
+    )
+
+
 def test_models_that_em_cannot_read(data):
     X, y = data
     with pytest.raises(ValueError, match="explicit precisions"):
