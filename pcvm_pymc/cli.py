@@ -64,7 +64,6 @@ def _parser() -> argparse.ArgumentParser:
     compare = commands.add_parser(
         "compare",
         help="fit the EM-MAP PCVM, sample the posterior of the same model, show both side by side",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     compare.add_argument(
         "file",
@@ -75,7 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     compare.add_argument("--target", metavar="COLUMN", help="label column (default: the last)")
     compare.add_argument(
-        "--width", default="auto", help="kernel width after standardisation, or auto"
+        "--width",
+        default="auto",
+        metavar="W|auto",
+        help="kernel width after standardisation (default: auto, by cross-validation)",
     )
     compare.add_argument(
         "--test-size",
@@ -85,11 +87,23 @@ def _parser() -> argparse.ArgumentParser:
         f"{_EXAMPLE_TRAINING_ROWS} rows)",
     )
     compare.add_argument(
-        "--draws", type=int, default=1000, help="draws (and tuning steps) per chain"
+        "--draws",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="draws, and tuning steps, per chain (default: 1000)",
     )
-    compare.add_argument("--chains", type=int, default=4, help="chains")
-    compare.add_argument("--seed", type=int, default=0, help="random seed")
-    compare.add_argument("--out", type=Path, default=Path("pcvm-compare"), help="output folder")
+    compare.add_argument("--chains", type=int, default=4, metavar="N", help="chains (default: 4)")
+    compare.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="random seed (default: 0)"
+    )
+    compare.add_argument(
+        "--out",
+        type=Path,
+        default=Path("pcvm-compare"),
+        metavar="FOLDER",
+        help="output folder (default: pcvm-compare)",
+    )
     compare.add_argument(
         "--force", action="store_true", help="write into an output folder that exists"
     )
@@ -370,7 +384,7 @@ def _report(result: Any, console: Console) -> None:
         "log loss": ("log loss", lambda v: f"{v:.4f}"),
         "ECE": ("ECE", lambda v: f"{v:.4f}"),
         "vectors": ("vectors*", lambda v: f"{v:.0f}"),
-        "seconds": ("seconds", lambda v: f"{v:.1f}"),
+        "seconds": ("s", lambda v: f"{v:.1f}"),
     }
     for heading, _ in formats.values():
         table.add_column(heading, justify="right", no_wrap=True)
@@ -381,7 +395,7 @@ def _report(result: Any, console: Console) -> None:
         "MAP and posterior are of one model, whose hyperprior suits sampling; PCVMClassifier is the MAP "
         "under the hyperprior that suits a plug-in.\n"
         "* weights that are not zero (MAP), that hold 95 % of the sum of |w| (mean over posterior draws), "
-        "support vectors (SVC). Seconds include the choice of width, and tuning.",
+        "support vectors (SVC). s: seconds, the choice of width and tuning included.",
         style="dim",
     )
     colour = "green" if result.convergence.ok else "red"

@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.transforms import log as log_transform
+from pymc.logprob.transforms import LogTransform
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.variable import TensorVariable
 
@@ -153,6 +154,17 @@ def _refuse(value: TensorVariable) -> TensorVariable:
     return CheckAndRaise(ValueError, IMPROPER_MESSAGE)(value, pt.constant(False))
 
 
+class _EMOnlyLogTransform(LogTransform):
+    """The log transform for a density that only EM may use, at ``jacobian=False``.
+
+    Samplers ask for the Jacobian, also where starting values were given and no support point was.
+    """
+
+    def log_jac_det(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
+        """Raise when it is evaluated."""
+        return _refuse(value)
+
+
 class _Improper(_Named):
     """A density that cannot be normalised: usable by the EM, refused by what draws or starts a chain."""
 
@@ -168,7 +180,7 @@ class _Improper(_Named):
 class ImproperWeight(_Improper):
     """Size of a weight under the scale-free density ``|w|^-(2c+1)`` (d = 0)."""
 
-    options: ClassVar[dict[str, Any]] = {"transform": log_transform}
+    options: ClassVar[dict[str, Any]] = {"transform": _EMOnlyLogTransform()}
 
     @staticmethod
     def _draw(shape: TensorVariable, size: Any) -> TensorVariable:

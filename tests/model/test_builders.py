@@ -264,6 +264,15 @@ def test_samplers_refuse_an_improper_hyperprior(data, sampler):
         pm.sample(**{**QUICK, "nuts_sampler": sampler})
 
 
+@pytest.mark.parametrize("sampler", ["pymc", "nutpie"])
+def test_starting_values_do_not_get_round_that(data, sampler):
+    pytest.importorskip(sampler)
+    model = pcvm_model(*data, hyperprior=Hyperprior.jeffreys())
+    start = {"magnitude": np.full(30, 0.5), "bias": np.float64(0.1)}
+    with model, pytest.raises(ValueError, match="improper hyperprior"):
+        pm.sample(**{**QUICK, "nuts_sampler": sampler}, initvals=start)
+
+
 def test_draws_refuse_an_improper_hyperprior(data):
     model = pcvm_model(*data, hyperprior=Hyperprior.chen2009())
     with model, pytest.raises(ValueError, match="improper hyperprior"):
