@@ -4,9 +4,7 @@ import argparse
 import os
 import sys
 import time
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,8 +148,7 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
     map_result = find_map_em(model)
     seconds = map_result["optimizer_result"]["seconds"]
     map_result["optimizer_result"]["seconds"] = seconds + width_seconds
-    with _quiet_storage():
-        save(map_result, out / "map.zarr")
+    save(map_result, out / "map.zarr")
     posterior = sample(
         model,
         draws=options.draws,
@@ -160,8 +157,7 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
         random_seed=int(seed[1]),
         quiet=False,
     )
-    with _quiet_storage():
-        save(posterior, out / "posterior.zarr")
+    save(posterior, out / "posterior.zarr")
     with console.status("tuning the SVC"):
         rivals = {
             "PCVMClassifier": _plug_in(X, y, X_test, width, width_seconds),
@@ -344,14 +340,6 @@ def _tuned_svc(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> A
     seconds = time.perf_counter() - began
     probability = calibrated.predict_proba(X_test)[:, 1]
     return Rival(probability, float(search.best_estimator_.n_support_.sum()), seconds)
-
-
-@contextmanager
-def _quiet_storage() -> Iterator[None]:
-    """Silence Zarr's note that version 3 has no specification of consolidated metadata yet."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Consolidated metadata", category=UserWarning)
-        yield
 
 
 def _draw(result: Any, X: np.ndarray, y: np.ndarray, features: tuple[str, ...], out: Path) -> None:

@@ -159,7 +159,7 @@ def plot_decision_surface(
         raise ValueError(f"X has shape {X.shape}; a decision surface needs (n_obs, 2)")
     grid, axes_values = _grid(X, resolution)
     point = predict(map_result, grid, kernel=kernel)["predictions"]["probability"].values[0, 0]
-    draws = predict(posterior, grid, kernel=kernel)["predictions"]["probability"]
+    draws = predict(_thinned(posterior), grid, kernel=kernel)["predictions"]["probability"]
     flat = draws.stack(sample=("chain", "draw"))
     width = np.diff(np.percentile(flat.values, _INTERVAL, axis=-1), axis=0)[0]
     panels = (
@@ -190,6 +190,16 @@ def plot_decision_surface(
     handles, labels = all_axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure
+
+
+def _thinned(posterior: xr.DataTree, most: int = 1000) -> xr.DataTree:
+    """Return evenly spaced draws, enough for a picture, with what a prediction needs."""
+    draws = posterior["posterior"].to_dataset()
+    step = -(-draws.sizes["chain"] * draws.sizes["draw"] // most)
+    kept = draws.isel(draw=slice(None, None, step))
+    return xr.DataTree.from_dict(
+        {"posterior": kept, "constant_data": posterior["constant_data"].to_dataset()}
+    )
 
 
 def _grid(X: Array, resolution: int) -> tuple[Array, tuple[Array, Array]]:

@@ -1,6 +1,10 @@
 """Results as `xarray.DataTree`, in the groups that PyMC and `pymc_extras.find_MAP` use."""
 
 import json
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -107,7 +111,8 @@ def _constant_data(model: pm.Model) -> xr.Dataset:
 
 def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     """Write into a tree's attributes what a prediction needs beside the arrays: the classes."""
-    tree.attrs["classes"] = json.dumps(np.asarray(model.coords["class"]).tolist())
+    if "class" in model.coords:
+        tree.attrs["classes"] = json.dumps(np.asarray(model.coords["class"]).tolist())
     return tree
 
 
@@ -124,11 +129,37 @@ def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
 
 
 def save(tree: xr.DataTree, path: str | Path) -> Path:
-    """Write a result as Zarr; an existing store of that name is replaced."""
-    tree.to_zarr(str(path), mode="w")
-    return Path(path)
+    """Write a result as Zarr; a store of that name is replaced once the new one is complete.
+
+    Parameters
+    ----------
+    tree : DataTree
+    path : path
+
+    Returns
+    -------
+    Path
+    """
+    path = Path(path)
+    partial = path.with_name(path.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    with _quiet_storage():
+        tree.to_zarr(str(partial), mode="w")
+    if path.exists():
+        shutil.rmtree(path)
+    partial.rename(path)
+    return path
 
 
 def load(path: str | Path) -> xr.DataTree:
     """Read a result that `save` (or ArviZ) wrote as Zarr, into memory."""
-    return xr.open_datatree(str(path), engine="zarr").load()
+    with _quiet_storage():
+        return xr.open_datatree(str(path), engine="zarr").load()
+
+
+@contextmanager
+def _quiet_storage() -> Iterator[None]:
+    """Silence Zarr's note that version 3 has no specification of consolidated metadata yet."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Consolidated metadata", category=UserWarning)
+        yield

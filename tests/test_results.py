@@ -40,6 +40,7 @@ def test_zarr_keeps_everything(result, tmp_path):
     assert classes_of(back).tolist() == ["healthy", "ill"]
     np.testing.assert_array_equal(latent_draws(back, X), latent_draws(tree, X))
     save(back, tmp_path / "map.zarr")  # replaces
+    assert [each.name for each in tmp_path.iterdir()] == ["map.zarr"]
 
 
 def test_predictions_are_phi_of_the_latent_function(result):

@@ -301,8 +301,20 @@ def prune(problem: Problem, weight: Array) -> Array:
 
 
 def initial_state(problem: Problem, start: Start) -> EMState:
-    """Return the state at a start; wrong-signed weights are an error, tiny ones are pruned."""
+    """Return the state at a start, tiny weights pruned.
+
+    Raises
+    ------
+    ValueError
+        If a weight has the wrong sign: its prior density is zero.
+    """
     weight = prune(problem, np.asarray(start.weight, dtype=float))
+    wrong = 0 if problem.sign is None else int(np.sum(weight * problem.sign < 0))
+    if wrong:
+        raise ValueError(
+            f"start has {wrong} weight(s) of the wrong sign; needed weight * sign >= 0 "
+            "(Start.from_solution mends another machine's solution)"
+        )
     latent = problem.Phi @ weight + start.bias
     return EMState(
         weight,

@@ -133,7 +133,8 @@ class Hyperprior:
 
     def log_weight_density(self, weight: Array) -> Array:
         """Return log p(w) with the precision integrated out (Chen et al. 2009 eq. 21)."""
-        return _log_2_if(self.d > 0) + _log_mixture_density(weight, self.c, self.d)
+        half_line = _LOG_2 if self.d > 0 else 0.0  # an improper density is not normalised
+        return half_line + _log_mixture_density(weight, self.c, self.d)
 
     def log_bias_density(self, bias: float) -> float:
         """Return log p(b) with the precision integrated out (Chen et al. 2009 eq. 22)."""
@@ -149,11 +150,6 @@ class Hyperprior:
         """Return log p(b | beta) + log p(beta)."""
         beta = np.float64(precision)
         return float(_log_normal(np.float64(bias), beta) + _log_gamma_density(beta, self.e, self.f))
-
-
-def _log_2_if(half: bool) -> float:
-    """Return the log of the half-line's normalising two (an improper density has none)."""
-    return float(_LOG_2) if half else 0.0
 
 
 def _mean_precision[T: (Array, np.float64)](value: T, shape: float, rate: float) -> T:

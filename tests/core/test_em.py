@@ -208,6 +208,13 @@ def test_pruning_at_the_papers_threshold():
     np.testing.assert_array_equal(state.weight[:3] != 0, [False, True, False])
 
 
+def test_a_start_of_the_wrong_sign_is_an_error():
+    X, label = blobs(10, seed=7)
+    prob = problem(X, label, Hyperprior.plug_in())
+    with pytest.raises(ValueError, match=r"start has 10 weight\(s\) of the wrong sign"):
+        fit_em(prob, Start(-label, 0.0))
+
+
 def test_what_is_pruned_stays_pruned():
     X, label = blobs(40, seed=8)
     prob = problem(X, label, Hyperprior.jeffreys())
