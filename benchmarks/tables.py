@@ -9,7 +9,7 @@ from pathlib import Path
 
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-BEST_FIT, ASKED_SECONDS = "`PCVMClassifier(width=\"auto\")`", 2.0
+BEST_FIT, ASKED_SECONDS = '`PCVMClassifier(width="auto")`', 2.0
 
 
 def seconds(benchmark):
@@ -69,7 +69,7 @@ def verdicts(runs):
         ours = pick(runs, "test_pcvm_width_auto", n=n)["stats"]["median"]
         theirs = pick(runs, "test_svc_grid_search", n=n)["stats"]["median"]
         lines.append(
-            f"- A whole `width=\"auto\"` fit at N = {n} takes {ours / theirs:.2f} times as long as "
+            f'- A whole `width="auto"` fit at N = {n} takes {ours / theirs:.2f} times as long as '
             "the SVC's grid search."
         )
     fixed = pick(runs, "test_em_at_fixed_width", n=1300, prior="plug_in")["stats"]["median"]
@@ -88,7 +88,11 @@ def memory(runs):
         parts = pick(runs, name, prior=prior, view="arrays")["extra_info"]
         keys = ("design_matrix", "_cross_product", "_lower_block")
         rows.append(
-            [f"`{prior}()`", f"{whole['process, whole fit']:.2f}", *(f"{parts[k]:.3f}" for k in keys)]
+            [
+                f"`{prior}()`",
+                f"{whole['process, whole fit']:.2f}",
+                *(f"{parts[k]:.3f}" for k in keys),
+            ]
         )
     header = ["hyperprior", "process, whole fit", "arrays: Phi", "arrays: Gram", "arrays: factor"]
     return markdown(header, rows)
@@ -102,7 +106,7 @@ def biases(runs):
         if not each["name"].startswith(name) or given["bias"] != "joint":
             continue
         other = pick(runs, name, **{**given, "bias": "alternating"})
-        row = [f"`\"{given['update']}\"`", f"`{given['prior']}()`", given["data"]]
+        row = [f'`"{given["update"]}"`', f"`{given['prior']}()`", given["data"]]
         for one in (each, other):
             below = one["extra_info"]["below_best"]
             note = "" if one["extra_info"]["same_mode"] or below == 0 else f", {below:.3g} lower"
@@ -121,10 +125,15 @@ def main():
     sections = [
         f"Medians of one run on {report['datetime'][:10]}: {versions}, one thread of "
         f"{report['machine_info']['cpu']['count']} cores {report['machine_info']['cpu']['brand_raw']}.",
-        "### Seconds", times(runs), verdicts(runs),
-        "Log posterior reached:", log_posteriors(runs),
-        "### Memory at N = 4000, in N x N matrices of doubles", memory(runs),
-        "### Joint or alternating bias, N = 300", biases(runs),
+        "### Seconds",
+        times(runs),
+        verdicts(runs),
+        "Log posterior reached:",
+        log_posteriors(runs),
+        "### Memory at N = 4000, in N x N matrices of doubles",
+        memory(runs),
+        "### Joint or alternating bias, N = 300",
+        biases(runs),
     ]
     before, rest = README.read_text().split(BEGIN)
     after = rest.split(END)[1]

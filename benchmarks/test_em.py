@@ -108,7 +108,9 @@ def test_bias_to_the_same_log_posterior(benchmark, bias, data, prior, update):
     Where the two end in different modes there is no such level: then each runs to its own end, and
     ``below_best`` says by how much it is the poorer one.
     """
-    ends = {each: log_posteriors(each, data, prior, update)[-1] for each in ("joint", "alternating")}
+    ends = {
+        each: log_posteriors(each, data, prior, update)[-1] for each in ("joint", "alternating")
+    }
     same = abs(ends["joint"] - ends["alternating"]) < ENOUGH
     level = max(ends.values()) if same else ends[bias]
     trace = log_posteriors(bias, data, prior, update)

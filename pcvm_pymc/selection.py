@@ -132,9 +132,9 @@ def select_width(
     previous = np.nan
     for i, width in steps:
         Phi = _design(kernel, X, float(width), squared)
-        total = float(Phi.sum())
+        total = float(np.abs(Phi).sum())
         for j, (train, test) in enumerate(folds):
-            start = _rescaled(starts[j], previous / total)
+            start = _rescaled(starts[j], previous, total)
             result = fit_em(_fold_problem(Phi, label, hyperprior, train), start, options)
             loss[i, j] = _log_loss(Phi[np.ix_(test, train)], label[test], result)
             if hyperprior.is_proper:  # else what is pruned would stay so
@@ -143,9 +143,12 @@ def select_width(
     return WidthSelection(float(candidates[loss.mean(axis=1).argmin()]), candidates, loss)
 
 
-def _rescaled(start: Start | None, factor: float) -> Start | None:
-    """Return the last width's solution as a start: wider bases overlap more, at smaller weights."""
-    return None if start is None else Start(start.weight * factor, start.bias)
+def _rescaled(start: Start | None, previous: float, total: float) -> Start | None:
+    """Return the last width's solution as a start: bases that sum to more need smaller weights."""
+    if start is None:
+        return None
+    factor = np.clip(previous / max(total, np.finfo(float).tiny), 1e-3, 1e3)
+    return Start(start.weight * factor, start.bias)
 
 
 def _design(kernel: Kernel, X: Array, width: float, squared: Array | None) -> Array:

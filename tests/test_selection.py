@@ -41,6 +41,20 @@ def test_a_callable_kernel_is_chosen_for_too():
     assert found.width in (0.5, 2.0, 8.0)
 
 
+def test_a_kernel_of_both_signs_can_be_chosen_for():
+    X, label = blobs(30, seed=75)
+
+    def linear(A, B, width):
+        return A @ B.T / width**2
+
+    found = select_width(X, label, kernel=linear, widths=[0.5, 1.0, 2.0], random_state=0)
+    assert np.isfinite(found.log_loss).all()
+    nothing = select_width(
+        X, label, kernel=lambda A, B, w: 0.0 * linear(A, B, w), widths=[0.5, 1.0], random_state=0
+    )
+    np.testing.assert_allclose(nothing.log_loss.mean(), np.log(2), atol=0.02)
+
+
 def test_the_hyperprior_given_is_the_one_that_is_scored():
     X, label = blobs(40, seed=73)
     dense, same, sparse = (

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.bases import log_width_derivative, rbf
 from pcvm_pymc.core.nonnegative import BorderedGram, Mask, solve_nonnegative
 from pcvm_pymc.core.priors import PRUNING_PRECISION, Hyperprior
-from pcvm_pymc.core.probit import Array, curvature, log_likelihood, score
+from pcvm_pymc.core.probit import Array, curvature, latent_mean, log_likelihood, score
 
 __all__ = [
     "EMOptions",
@@ -369,6 +369,13 @@ class _Columns:
         self.width, self.Phi, self._gram = width, Phi, None
 
 
+def _working_response(latent: Array, label: Array, row_weight: Array | None) -> Array:
+    """Return W f + g, shape (n_obs,); for unit weights W the mean of the E-step, eq. 23."""
+    if row_weight is None:
+        return latent_mean(latent, label)
+    return row_weight * latent + score(latent, label)
+
+
 def _maximise_weights(
     columns: _Columns,
     state: EMState,
@@ -381,11 +388,8 @@ def _maximise_weights(
     old = state.weight[columns.index]
     scale = problem.weight_sign[columns.index] / np.sqrt(prior.weight_precision(old))
     bias_scale = 1.0 / np.sqrt(prior.bias_precision(state.bias))
-    if (
-        response is None
-    ):  # the weighted working response W f + g; for W = 1 the E-step's mean, eq. 23
-        weighted = state.latent if row_weight is None else row_weight * state.latent
-        response = weighted + score(state.latent, problem.label)
+    if response is None:
+        response = _working_response(state.latent, problem.label, row_weight)
     gram = columns.gram(row_weight)
     total = float(response.sum())
     constrained = options.update != "clip" and problem.sign is not None

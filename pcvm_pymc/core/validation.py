@@ -67,7 +67,13 @@ def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Arr
         )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError("y has labels that are NaN or infinite; drop those rows first")
-    classes = np.unique(labels)
+    try:
+        classes = np.unique(labels)
+    except TypeError:
+        kinds = sorted({type(each).__name__ for each in labels.tolist()})
+        raise ValueError(
+            f"y mixes labels of the types {', '.join(kinds)}; needed one type, and none missing"
+        ) from None
     if one_class and len(classes) < 2:
         classes = _completed(classes)
     if len(classes) != 2:
