@@ -145,6 +145,11 @@ def _binary_model(
         weight_sign = system.signs(label)
     else:
         weight_sign = as_signs(signs, len(centres))
+    if hyperprior is not None and not isinstance(hyperprior, Hyperprior):
+        raise ValueError(
+            f"hyperprior={hyperprior!r} is not a Hyperprior; needed Hyperprior(c, d, e, f), "
+            "Hyperprior.jeffreys() or another of its class methods, or None for the default"
+        )
     if precision not in ("marginal", "joint"):
         raise ValueError(f"precision={precision!r} is unknown; use 'marginal' or 'joint'")
     if precision == "joint" and hyperprior is not None and not hyperprior.is_proper:

@@ -297,6 +297,7 @@ def test_draws_refuse_an_improper_hyperprior(data):
         ({"signs": [1, 1, 1]}, r"signs has shape \(3,\); needed \(4,\)"),
         ({"signs": [1, 0, 1, 1]}, "signs has values"),
         ({"basis": [[0.0, 0.0]]}, "basis was given without signs"),
+        ({"hyperprior": "jeffreys"}, "hyperprior='jeffreys' is not a Hyperprior"),
         ({"kernel": "cubic"}, "kernel='cubic' is unknown"),
         ({"precision": "joint", "hyperprior": Hyperprior.jeffreys()}, "needs a proper hyperprior"),
     ],
