@@ -66,8 +66,9 @@ class Convergence:
             verdict = "converged, but with divergences: raise target_accept"
         else:
             verdict = "converged"
+        noun = "divergence" if self.divergences == 1 else "divergences"
         return (
-            f"{verdict} ({self.divergences} divergences in {self.n_draws} draws; latent function: "
+            f"{verdict} ({self.divergences} {noun} in {self.n_draws} draws; latent function: "
             f"worst r-hat {self.rhat:.4f}, smallest ESS {self.ess:.0f})"
         )
 

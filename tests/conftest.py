@@ -3,8 +3,13 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+from hypothesis import settings
 
 mpl.use("Agg")
+
+# a busy machine is not a failure
+settings.register_profile("no-deadline", deadline=None)
+settings.load_profile("no-deadline")
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ def test_nuts_converges_at_100_rows(posterior):
     assert found.rhat <= 1.01
     assert found.ess >= 400
     assert found.ok
-    assert f"{found.divergences} divergences in 4000 draws" in str(found)
+    assert f"({found.divergences} divergence" in str(found)
 
 
 def test_arviz_works_on_the_result(posterior):

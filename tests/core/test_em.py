@@ -44,7 +44,7 @@ def slopes(prob, weight, bias):
     return prob.weight_sign * (residual @ prob.Phi - pull * weight), in_bias
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     awkward_data(),
     st.sampled_from(sorted(PRIORS)),
@@ -68,7 +68,7 @@ def test_em_never_lowers_the_log_posterior(data, prior, update, bias, factor, se
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(awkward_data(), st.sampled_from(sorted(PRIORS)), SEEDS)
 def test_em_with_a_free_width_never_lowers_the_log_posterior(data, prior, seed):
     X, label = data
@@ -110,7 +110,7 @@ def test_kkt_of_the_vectors_that_are_kept(prior):
 
 
 @given(SEEDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_newton_and_em_reach_the_same_log_posterior(seed):
     X, label = blobs(30, seed=seed)
     prob = problem(X, label, Hyperprior.plug_in())
