@@ -21,6 +21,7 @@ __all__ = ["main"]
 
 # a training part of this size keeps `pcvm compare` without a file below three minutes on two cores
 _EXAMPLE_TRAINING_ROWS = 200
+_MANY_TRAINING_ROWS = 600
 _PICTURES = ("reliability", "weights", "em_trace", "rank")
 
 
@@ -132,6 +133,10 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
         f"standardised), testing on {len(test)}."
         + ("" if options.file else " The size is chosen to stay below three minutes on two cores.")
     )
+    if len(train) > _MANY_TRAINING_ROWS:
+        console.print(
+            f"Sampling with {len(train)} basis functions takes minutes; a larger --test-size trains on fewer."
+        )
     scaler = StandardScaler().fit(rows.X[train])
     X, X_test = scaler.transform(rows.X[train]), scaler.transform(rows.X[test])
     y, y_test = rows.y[train], rows.y[test]
