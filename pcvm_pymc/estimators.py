@@ -105,7 +105,7 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         n_init: int = 1,
         cv: int = 5,
         update: str = "auto",
-        max_iter: int = 1000,
+        max_iter: int = 10_000,
         tol: float = 1e-5,
         random_state: int | np.random.Generator | None = None,
     ) -> None:

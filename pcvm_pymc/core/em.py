@@ -107,7 +107,7 @@ class EMOptions:
 
     update: Literal["auto", "newton", "em", "clip"] = "auto"
     bias: Literal["joint", "alternating"] = "joint"
-    max_iter: int = 1000
+    max_iter: int = 10_000
     tol: float = 1e-5
     drop: float = 1e-3
 

@@ -87,7 +87,7 @@ class Hyperprior:
     def plug_in(cls) -> Self:
         """Return the proper hyperprior (5, 5) for weights and (1, 1) for the bias, for the MAP.
 
-        Of the candidates in ``notebooks/hyperprior_comparison.ipynb`` it has the best
+        Of the candidates in ``notebooks/hyperprior_comparison.ipynb`` it has the best mean rank by
         cross-validated log loss when the posterior mode is plugged in, with most weights non-zero.
         The mode shrinks far below this unit scale; the whole posterior does not, and
         predicts too boldly under it: sample with `default`.
