@@ -17,12 +17,11 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from pcvm_pymc.core.bases import Kernel
 from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
-from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, ndtr
 from pcvm_pymc.core.validation import as_features
 from pcvm_pymc.model.builders import basis_at, stored_width
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
-from pcvm_pymc.model.steps import problem_of
+from pcvm_pymc.model.steps import hyperprior_of, problem_of
 from pcvm_pymc.results import em_to_datatree, record_model, weights_of
 
 __all__ = ["find_map_em", "latent_draws", "predict", "sample"]
@@ -177,10 +176,8 @@ def sample(
         If the hyperprior is improper.
     """
     model = pm.modelcontext(model)
-    if "hyperprior" in model.named_vars:
-        hyperprior = Hyperprior(*map(float, model["hyperprior"].get_value()))
-        if not hyperprior.is_proper:
-            raise ValueError(IMPROPER_MESSAGE)
+    if "hyperprior" in model.named_vars and not hyperprior_of(model).is_proper:
+        raise ValueError(IMPROPER_MESSAGE)
     with model:
         tree = pm.sample(
             draws,

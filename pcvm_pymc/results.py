@@ -14,8 +14,8 @@ import pymc as pm
 import xarray as xr
 
 from pcvm_pymc.core.em import EMOptions, EMResult
-from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array
+from pcvm_pymc.model.steps import has_free_width, hyperprior_of
 
 __all__ = ["classes_of", "em_to_datatree", "load", "record_model", "save", "weights_of"]
 
@@ -50,7 +50,7 @@ def em_to_datatree(
 
 
 def _posterior(model: pm.Model, result: EMResult, coords: dict[str, Array]) -> xr.Dataset:
-    hyperprior = Hyperprior(*map(float, model["hyperprior"].get_value()))
+    hyperprior = hyperprior_of(model)
     values: dict[str, tuple[str | None, Any]] = {
         "magnitude": ("basis", np.abs(result.weight)),
         "weight": ("basis", result.weight),
@@ -59,7 +59,7 @@ def _posterior(model: pm.Model, result: EMResult, coords: dict[str, Array]) -> x
         "precision": ("basis", hyperprior.weight_precision(result.weight)),
         "bias_precision": (None, hyperprior.bias_precision(result.bias)),
     }
-    if any(rv.name == "width" for rv in model.free_RVs):
+    if has_free_width(model):
         values["width"] = (None, result.width)
     variables = {
         name: (("chain", "draw", *([dim] if dim else [])), np.asarray(value)[None, None])

@@ -7,7 +7,6 @@ column ``target``, an empty cell is a missing value, ``*_splits.npz`` with the a
 
 import difflib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -497,8 +496,7 @@ def ringnorm(n: int, *, random_state: Seed) -> tuple[Floats, Floats]:
 def _waves() -> Floats:
     """Return Breiman's three triangular waves, shape (3, 21)."""
     i = np.arange(1, 22)
-    triangle: Callable[[int], Floats] = lambda centre: np.maximum(6.0 - np.abs(i - centre), 0.0)  # noqa: E731
-    return np.stack([triangle(11), triangle(15), triangle(7)])
+    return np.stack([np.maximum(6.0 - np.abs(i - centre), 0.0) for centre in (11, 15, 7)])
 
 
 def waveform(n: int, *, random_state: Seed) -> tuple[Floats, Floats]:

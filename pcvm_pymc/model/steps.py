@@ -13,7 +13,7 @@ from pcvm_pymc.core.em import EMOptions, Problem, Start, initial_state, iterate
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array
 
-__all__ = ["EMStep", "point_of", "problem_of"]
+__all__ = ["EMStep", "has_free_width", "hyperprior_of", "point_of", "problem_of"]
 
 _FREE = {"magnitude", "bias"}
 
@@ -35,8 +35,8 @@ def problem_of(model: pm.Model) -> Problem:
     _check_structure(model)
     label = 2.0 * np.asarray(model["y"].get_value()) - 1.0
     sign = np.asarray(model["signs"].get_value(), dtype=float)
-    hyperprior = Hyperprior(*map(float, model["hyperprior"].get_value()))
-    if _has_free_width(model):
+    hyperprior = hyperprior_of(model)
+    if has_free_width(model):
         squared = np.asarray(model["squared_distance"].get_value())
         bounds = width_bounds(np.asarray(model["centres"].get_value()))
         width = float(np.clip(_natural_start(model, "width"), *bounds))
@@ -65,7 +65,13 @@ def problem_of(model: pm.Model) -> Problem:
     return problem
 
 
-def _has_free_width(model: pm.Model) -> bool:
+def hyperprior_of(model: pm.Model) -> Hyperprior:
+    """Return the hyperprior that stands in a model's data."""
+    return Hyperprior(*map(float, model["hyperprior"].get_value()))
+
+
+def has_free_width(model: pm.Model) -> bool:
+    """Whether the width is a free variable of the model."""
     return any(rv.name == "width" for rv in model.free_RVs)
 
 
@@ -82,7 +88,7 @@ def _check_structure(model: pm.Model) -> None:
             "the model has explicit precisions, which EM integrates out; build it with "
             "pcvm_model(..., precision='marginal')"
         )
-    allowed = _FREE | ({"width"} if _has_free_width(model) else set())
+    allowed = _FREE | ({"width"} if has_free_width(model) else set())
     foreign = sorted(free - allowed)
     foreign += sorted({rv.name for rv in model.observed_RVs} - {"label"})
     foreign += sorted(potential.name for potential in model.potentials)
