@@ -122,9 +122,10 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
         from sklearn.preprocessing import StandardScaler
 
         from pcvm_pymc.comparison import compare
-        from pcvm_pymc.inference import find_map_em, sample
+        from pcvm_pymc.inference import find_map_em
         from pcvm_pymc.model.builders import pcvm_model
         from pcvm_pymc.results import save
+        from pcvm_pymc.sampling import sample
         from pcvm_pymc.selection import select_width
 
     console.print(
@@ -160,7 +161,6 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
         tune=options.draws,
         chains=options.chains,
         random_seed=int(seed[1]),
-        quiet=False,
     )
     save(posterior, out / "posterior.zarr")
     with console.status("tuning the SVC"):

@@ -125,7 +125,7 @@ class Comparison:
 
         Parameters
         ----------
-        kind : {"reliability", "weights", "em_trace", "rank"}
+        kind : {"reliability", "calibration", "weights", "em_trace", "rank"}
 
         Raises
         ------
@@ -134,6 +134,7 @@ class Comparison:
         """
         draw = {
             "reliability": lambda: plots.plot_reliability(self.label, self.probability),
+            "calibration": lambda: plots.plot_calibration(self.label, self.probability),
             "weights": lambda: plots.plot_weights(self.map_result, self.posterior),
             "em_trace": lambda: plots.plot_em_trace(self.map_result),
             "rank": lambda: plots.plot_rank(self.posterior),
@@ -146,9 +147,9 @@ class Comparison:
 def convergence(posterior: xr.DataTree) -> Convergence:
     """Return the convergence of the latent function (single weights are not identified)."""
     latent = posterior["posterior"].to_dataset()[["latent"]]
-    sizes = latent.sizes
+    sizes, stats = latent.sizes, posterior["sample_stats"]
     return Convergence(
-        divergences=int(posterior["sample_stats"]["diverging"].sum()),
+        divergences=int(stats["diverging"].sum()) if "diverging" in stats else 0,
         rhat=float(az.rhat(latent)["latent"].max()),
         ess=float(az.ess(latent)["latent"].min()),
         n_draws=sizes["chain"] * sizes["draw"],
@@ -214,7 +215,7 @@ def compare(
     y_test: ArrayLike,
     *,
     kernel: Kernel = "rbf",
-    rivals: Mapping[str, Rival] | None = None,
+    rivals: Mapping[str, Rival | xr.DataTree] | None = None,
 ) -> Comparison:
     """Lay the MAP plug-in and the posterior mean side by side on held-out rows.
 
@@ -229,8 +230,9 @@ def compare(
         Labels in the code of the training labels.
     kernel : "rbf", callable or pm.gp.cov.Covariance
         The kernel that the model was built with.
-    rivals : mapping of str to Rival, optional
-        Other classifiers' predictions for the same rows.
+    rivals : mapping of str to Rival or DataTree, optional
+        Other classifiers' predictions for the same rows, or results of other models (another prior,
+        a MAP under another hyperprior), which are asked for theirs.
 
     Returns
     -------
@@ -242,18 +244,10 @@ def compare(
         If a test label is not a class of the training set.
     """
     label = _coded(y_test, classes_of(map_result))
+    results = {"MAP plug-in": map_result, "posterior mean": posterior, **(rivals or {})}
     entries = {
-        "MAP plug-in": Rival(
-            _mean_probability(map_result, X_test, kernel),
-            float(map_result["optimizer_result"]["n_active"]),
-            float(map_result["optimizer_result"]["seconds"]),
-        ),
-        "posterior mean": Rival(
-            _mean_probability(posterior, X_test, kernel),
-            float(active_count(weights_of(posterior)[0]).mean()),
-            float(posterior["posterior"].attrs.get("sampling_time", np.nan)),
-        ),
-        **(rivals or {}),
+        name: each if isinstance(each, Rival) else _entry(each, X_test, kernel)
+        for name, each in results.items()
     }
     table = pd.DataFrame(
         {
@@ -273,6 +267,16 @@ def compare(
         map_result=map_result,
         posterior=posterior,
     )
+
+
+def _entry(result: xr.DataTree, X_test: ArrayLike, kernel: Kernel) -> Rival:
+    """Return a result's predictions, number of weights and time."""
+    probability = _mean_probability(result, X_test, kernel)
+    if "optimizer_result" in result:
+        outcome = result["optimizer_result"]
+        return Rival(probability, float(outcome["n_active"]), float(outcome["seconds"]))
+    seconds = float(result["posterior"].attrs.get("sampling_time", np.nan))
+    return Rival(probability, float(active_count(weights_of(result)[0]).mean()), seconds)
 
 
 def _mean_probability(result: xr.DataTree, X_test: ArrayLike, kernel: Kernel) -> Array:

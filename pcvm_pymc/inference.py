@@ -1,7 +1,6 @@
-"""From a model to results: the EM-MAP point, the posterior, predictions."""
+"""From a model to results: the EM-MAP point, predictions (the posterior is in `sampling`)."""
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
-from pymc.stats.convergence import log_warnings, run_convergence_checks
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -20,11 +18,10 @@ from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
 from pcvm_pymc.core.probit import Array, ndtr
 from pcvm_pymc.core.validation import as_features
 from pcvm_pymc.model.builders import basis_at, stored_width
-from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
-from pcvm_pymc.model.steps import hyperprior_of, problem_of
-from pcvm_pymc.results import em_to_datatree, record_model, weights_of
+from pcvm_pymc.model.steps import problem_of
+from pcvm_pymc.results import em_to_datatree, weights_of
 
-__all__ = ["find_map_em", "latent_draws", "predict", "sample"]
+__all__ = ["find_map_em", "latent_draws", "predict", "prior_latent"]
 
 _log = logging.getLogger(__name__)
 
@@ -135,72 +132,17 @@ def _em_progress(max_iter: int, show: bool) -> Iterator[Callable[[int, EMState],
         yield report
 
 
-def sample(
-    model: pm.Model | None = None,
-    *,
-    draws: int = 1000,
-    tune: int = 1000,
-    chains: int = 4,
-    cores: int | None = None,
-    target_accept: float = 0.95,
-    nuts_sampler: str = "pymc",
-    random_seed: Seed = None,
-    progressbar: bool = True,
-    **kwargs: Any,
-) -> xr.DataTree:
-    """Sample the posterior by NUTS, and always run PyMC's convergence checks.
+def prior_latent(model: pm.Model, *, draws: int = 2000, random_seed: Seed = None) -> Array:
+    """Return draws of the latent function from the prior, the signs held fixed, (draws, n_obs).
 
     Parameters
     ----------
-    model : pm.Model, optional
-        Default: the model on the context stack.
-    draws, tune, chains : int
-    cores : int, optional
-        Chains that run at the same time. Default: as many as there are processors for this process.
-    target_accept : float
-        Higher than PyMC's default: the half-Student-t weights have a narrow neck at zero.
-    nuts_sampler : {"pymc", "nutpie", "numpyro"}
+    model : pm.Model
+        From `pcvm_model`, with a proper prior.
+    draws : int
     random_seed : int or numpy.random.Generator, optional
-    progressbar : bool
-    **kwargs
-        For `pymc.sample`.
-
-    Returns
-    -------
-    DataTree
-        As from `pymc.sample`, with ``log_likelihood``.
-
-    Raises
-    ------
-    ValueError
-        If the hyperprior is improper.
     """
-    model = pm.modelcontext(model)
-    if "hyperprior" in model.named_vars and not hyperprior_of(model).is_proper:
-        raise ValueError(IMPROPER_MESSAGE)
-    with model:
-        tree = pm.sample(
-            draws,
-            tune=tune,
-            chains=chains,
-            cores=cores or min(chains, _available_cores()),
-            target_accept=target_accept,
-            nuts_sampler=nuts_sampler,
-            random_seed=random_seed,
-            progressbar=progressbar,
-            compute_convergence_checks=False,
-            **kwargs,
-        )
-        pm.compute_log_likelihood(tree, progressbar=False)
-    log_warnings(run_convergence_checks(tree, model))
-    return record_model(tree, model)
-
-
-def _available_cores() -> int:
-    """Return the processors that this process may use (PyMC's default takes half of them)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return pm.draw(model["latent"], draws=draws, random_seed=random_seed)
 
 
 def latent_draws(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf") -> Array:

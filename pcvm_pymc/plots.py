@@ -11,15 +11,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from sklearn.calibration import CalibrationDisplay
+from sklearn.isotonic import IsotonicRegression
 
 from pcvm_pymc.core.bases import Kernel
-from pcvm_pymc.core.probit import Array
-from pcvm_pymc.inference import predict
+from pcvm_pymc.core.probit import Array, ndtr
+from pcvm_pymc.inference import predict, prior_latent
 from pcvm_pymc.results import classes_of, weights_of
 
 __all__ = [
+    "plot_calibration",
     "plot_decision_surface",
     "plot_em_trace",
+    "plot_prior_predictive",
     "plot_rank",
     "plot_reliability",
     "plot_weights",
@@ -100,6 +103,93 @@ def plot_reliability(label: ArrayLike, probability: Mapping[str, Array]) -> Figu
     top.set(xlabel="", ylabel="frequency in the test set", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     top.legend(loc="lower right")
     bottom.set(xlabel="predicted probability", ylabel="rows", yscale="log")
+    return figure
+
+
+def plot_calibration(
+    label: ArrayLike, probability: Mapping[str, Array], *, random_seed: int = 0
+) -> Figure:
+    """Draw the PAVA calibration curve of each classifier over what calibrated predictions would give.
+
+    Frequency as an isotonic function of predicted probability (pool-adjacent-violators). The band holds
+    90 % of such curves where labels are drawn from the predictions themselves.
+
+    Parameters
+    ----------
+    label : array_like of 0 and 1, shape (n,)
+    probability : mapping of str to ndarray, shape (n,)
+    random_seed : int
+        For the band.
+
+    References
+    ----------
+    T. Dimitriadis, T. Gneiting and A. I. Jordan (2021), "Stable reliability diagrams for
+    probabilistic classifiers", PNAS 118(8).
+    """
+    label = np.asarray(label)
+    figure, all_axes = plt.subplots(
+        1,
+        len(probability),
+        figsize=(4.2 * len(probability), 4.4),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    rng = np.random.default_rng(random_seed)
+    for axes, (name, each) in zip(all_axes[0], probability.items(), strict=True):
+        p = np.asarray(each, dtype=float)
+        grid = np.linspace(p.min(), p.max(), 101)
+        curves = [_isotonic(p, rng.uniform(size=len(p)) < p, grid) for _ in range(200)]
+        low, high = np.percentile(curves, [5, 95], axis=0)
+        axes.fill_between(grid, low, high, color="0.85", label="90 % if calibrated")
+        axes.plot([0, 1], [0, 1], color="0.5", lw=0.8)
+        axes.plot(grid, _isotonic(p, label, grid), color=_POSITIVE, lw=2, label="PAVA")
+        axes.plot(p, np.where(label == 1, 1.03, -0.03), "|", color="0.4", ms=5, alpha=0.4)
+        axes.set(title=name, xlabel="predicted probability", xlim=(-0.02, 1.02), ylim=(-0.06, 1.06))
+    all_axes[0, 0].set_ylabel("frequency")
+    all_axes[0, 0].legend(loc="lower right")
+    return figure
+
+
+def _isotonic(probability: Array, label: Array, grid: Array) -> Array:
+    """Return the isotonic fit of labels on probabilities, at the grid."""
+    fit = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(probability, label)
+    return fit.predict(grid)
+
+
+def plot_prior_predictive(
+    models: Mapping[str, Any], *, draws: int = 2000, random_seed: int = 0
+) -> Figure:
+    """Draw the prior predictive of the latent function and of the class probability, per model.
+
+    The signs stay as they are in the model.
+
+    Parameters
+    ----------
+    models : mapping of str to pm.Model
+        From `pcvm_model`, with a proper prior each.
+    draws : int
+    random_seed : int
+    """
+    figure, all_axes = plt.subplots(
+        2,
+        len(models),
+        figsize=(3.4 * len(models), 5),
+        sharey="row",
+        squeeze=False,
+        layout="constrained",
+    )
+    for (top, bottom), (name, model) in zip(all_axes.T, models.items(), strict=True):
+        latent = prior_latent(model, draws=draws, random_seed=random_seed).ravel()
+        top.hist(np.clip(latent, -12, 12), bins=60, density=True, color=_NEGATIVE)
+        top.set(
+            title=f"{name}\nmedian size {np.median(np.abs(latent)):.2f}", xlabel="latent function"
+        )
+        bottom.hist(ndtr(latent), bins=40, density=True, color=_POSITIVE)
+        bottom.set(xlabel="P(y = 1)", xlim=(0, 1))
+    all_axes[0, 0].set_ylabel("prior density")
+    all_axes[1, 0].set_ylabel("prior density")
     return figure
 
 

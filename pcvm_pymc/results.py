@@ -17,7 +17,15 @@ from pcvm_pymc.core.em import EMOptions, EMResult
 from pcvm_pymc.core.probit import Array
 from pcvm_pymc.model.steps import has_free_width, hyperprior_of
 
-__all__ = ["classes_of", "em_to_datatree", "load", "record_model", "save", "weights_of"]
+__all__ = [
+    "classes_of",
+    "em_to_datatree",
+    "load",
+    "observed_and_constant_data",
+    "record_model",
+    "save",
+    "weights_of",
+]
 
 _DATA = ("centres", "signs", "hyperprior", "width", "kernel_width", "Phi", "squared_distance", "X")
 
@@ -40,10 +48,7 @@ def em_to_datatree(
             "posterior": _posterior(model, result, coords),
             "optimizer_result": _optimizer_result(result, options, seconds),
             "em_trace": _trace(result),
-            "observed_data": xr.Dataset(
-                {"label": ("obs", np.asarray(model["y"].get_value()))}, {"obs": coords["obs"]}
-            ),
-            "constant_data": _constant_data(model),
+            **observed_and_constant_data(model),
         }
     )
     return record_model(tree, model)
@@ -97,6 +102,13 @@ def _trace(result: EMResult) -> xr.Dataset:
         },
         {"iteration": np.arange(len(trace.log_posterior))},
     )
+
+
+def observed_and_constant_data(model: pm.Model) -> dict[str, xr.Dataset]:
+    """Return the groups of a model's labels and of its other data."""
+    labels = np.asarray(model["y"].get_value())
+    observed = xr.Dataset({"label": ("obs", labels)}, {"obs": np.asarray(model.coords["obs"])})
+    return {"observed_data": observed, "constant_data": _constant_data(model)}
 
 
 def _constant_data(model: pm.Model) -> xr.Dataset:

@@ -25,10 +25,10 @@ def posterior():
     """Return Ripley's mixture, N = 100, sampled: the issue of the whole package in one run."""
     X, label = ripley_mixture(100, random_state=1)
     model = pcvm_model(X, label, width=0.5)
-    return sample(model, draws=1000, cores=1, progressbar=False, random_seed=1), X
+    return sample(model, draws=1000, random_seed=1, cores=1, progressbar=False), X
 
 
-def test_nuts_converges_at_100_rows(posterior):
+def test_sampling_converges_at_100_rows(posterior):
     tree, _ = posterior
     found = convergence(tree)
     assert found.rhat <= 1.01

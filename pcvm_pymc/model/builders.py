@@ -1,6 +1,7 @@
 """Builders: data in, an ordinary `pm.Model` out."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.bases import Kernel, design_matrix, median_distance, rbf, squared_distances
 from pcvm_pymc.core.family import FAMILY, System
-from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.priors import HalfHorseshoe, Hyperprior
 from pcvm_pymc.core.probit import Array
 from pcvm_pymc.core.validation import as_features, as_labels, as_signs, as_width
 from pcvm_pymc.model.distributions import (
@@ -27,6 +28,7 @@ __all__ = ["basis_at", "new_data", "pcvm_model", "stored_width"]
 
 type Width = float | TensorVariable
 type Covariance = pm.gp.cov.Covariance
+type Prior = Hyperprior | HalfHorseshoe
 
 
 def pcvm_model(
@@ -35,7 +37,7 @@ def pcvm_model(
     *,
     kernel: Kernel | Covariance = "rbf",
     width: Width = 1.0,
-    hyperprior: Hyperprior | None = None,
+    hyperprior: Prior | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
     signs: ArrayLike | None = None,
     basis: ArrayLike | None = None,
@@ -61,9 +63,10 @@ def pcvm_model(
     width : float or TensorVariable
         Width of the RBF. A random variable of the model or an unnamed prior
         (``pm.LogNormal.dist(...)``, then named ``width``) makes it unknown.
-    hyperprior : Hyperprior, optional
+    hyperprior : Hyperprior or HalfHorseshoe, optional
         Gamma hyperpriors of the precisions. Default: ``Hyperprior.default``, proper and scaled to
-        the data. An improper one can be handed to `find_map_em` only.
+        the data. An improper one can be handed to `find_map_em` only, one with an unknown
+        scale (``Hyperprior.learned``) or a `HalfHorseshoe` to samplers only.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (half-Student-t weights: half as many variables,
         better geometry); ``"joint"`` keeps them as ``precision`` and ``bias_precision``.
@@ -124,7 +127,7 @@ def _binary_model(
     *,
     kernel: Kernel | Covariance,
     width: Width,
-    hyperprior: Hyperprior | None,
+    hyperprior: Prior | None,
     precision: str,
     signs: ArrayLike | None,
     basis: ArrayLike | None,
@@ -145,10 +148,10 @@ def _binary_model(
         weight_sign = system.signs(label)
     else:
         weight_sign = as_signs(signs, len(centres))
-    if hyperprior is not None and not isinstance(hyperprior, Hyperprior):
+    if hyperprior is not None and not isinstance(hyperprior, Hyperprior | HalfHorseshoe):
         raise ValueError(
             f"hyperprior={hyperprior!r} is not a Hyperprior; needed Hyperprior(c, d, e, f), "
-            "Hyperprior.jeffreys() or another of its class methods, or None for the default"
+            "Hyperprior.jeffreys() or another of its class methods, a HalfHorseshoe, or None for the default"
         )
     if precision not in ("marginal", "joint"):
         raise ValueError(f"precision={precision!r} is unknown; use 'marginal' or 'joint'")
@@ -157,12 +160,16 @@ def _binary_model(
             f"precision='joint' needs a proper hyperprior, found {hyperprior}; use "
             "precision='marginal' for the EM, or leave hyperprior out"
         )
+    if precision == "joint" and isinstance(hyperprior, HalfHorseshoe):
+        raise ValueError(
+            "precision='joint' needs a Hyperprior, found a HalfHorseshoe, which has no precisions; use "
+            "precision='marginal'"
+        )
     coords = {
         "obs": np.arange(len(X)),
         "basis": np.arange(len(centres)),
         "feature": np.arange(X.shape[1]),
         "class": classes,
-        "hyperparameter": ["c", "d", "e", "f"],
     }
     with _current_or_new_model() as model:
         model.add_coords(coords)
@@ -170,10 +177,7 @@ def _binary_model(
         Phi, typical = _basis_functions(model, kernel, X, centres, width)
         hyperprior = hyperprior or Hyperprior.default(typical, weight_sign)
         sign = pm.Data("signs", weight_sign, dims="basis")
-        values = np.array([hyperprior.c, hyperprior.d, hyperprior.e, hyperprior.f])
-        magnitude, bias = _priors(
-            pm.Data("hyperprior", values, dims="hyperparameter"), hyperprior, precision
-        )
+        magnitude, bias = _priors(hyperprior, precision)
         weight = pm.Deterministic("weight", sign * magnitude, dims="basis")
         latent = pm.Deterministic("latent", pt.dot(Phi, weight) + bias, dims="obs")
         observed = pm.Data("y", (label > 0).astype("int64"), dims="obs")
@@ -186,11 +190,24 @@ def _current_or_new_model() -> pm.Model:
     return pm.Model.get_context(error_if_none=False) or pm.Model()
 
 
-def _priors(
-    values: TensorVariable, hyperprior: Hyperprior, precision: str
-) -> tuple[TensorVariable, TensorVariable]:
+def _hyperprior_data(hyperprior: Prior) -> dict[str, TensorVariable]:
+    """Declare the hyperprior's numbers as data of the model; return each by its name."""
+    values = {name: value for name, value in asdict(hyperprior).items() if value is not None}
+    pm.modelcontext(None).add_coords({"hyperparameter": list(values)})
+    data = pm.Data("hyperprior", np.array(list(values.values())), dims="hyperparameter")
+    return {name: data[i] for i, name in enumerate(values)}
+
+
+def _priors(hyperprior: Prior, precision: str) -> tuple[TensorVariable, TensorVariable]:
     """Declare sizes of the weights and bias (chen2009 eq. 4, or eqs. 21-22 integrated)."""
-    c, d, e, f = (values[i] for i in range(4))
+    values = _hyperprior_data(hyperprior)
+    e, f = values["e"], values["f"]
+    if isinstance(hyperprior, HalfHorseshoe):
+        return _half_horseshoe(values["global_scale"], values["slab"]), MarginalBias("bias", e, f)
+    c, d = values["c"], values["d"]
+    if hyperprior.rate_shape is not None:
+        shape = values["rate_shape"]
+        d = pm.Gamma("rate", alpha=shape, beta=shape / d)
     if precision == "joint":
         alpha = pm.Gamma("precision", alpha=c, beta=d, dims="basis")
         beta = pm.Gamma("bias_precision", alpha=e, beta=f)
@@ -203,6 +220,16 @@ def _priors(
     if hyperprior.f > 0:
         return magnitude, MarginalBias("bias", e, f)
     return magnitude, ImproperBias("bias", e)
+
+
+def _half_horseshoe(global_scale: TensorVariable, slab: TensorVariable) -> TensorVariable:
+    """Declare sizes under the regularised half-horseshoe, non-centred (Piironen & Vehtari 2017)."""
+    local = pm.HalfCauchy("local_scale", beta=1.0, dims="basis")
+    unit = pm.HalfNormal("unit_magnitude", sigma=1.0, dims="basis")
+    wide = global_scale * local
+    return pm.Deterministic(
+        "magnitude", unit * wide / pt.sqrt(1.0 + pt.sqr(wide / slab)), dims="basis"
+    )
 
 
 def _basis_functions(

@@ -7,15 +7,37 @@ import numpy as np
 import pymc as pm
 from pymc.distributions.distribution import support_point
 from pymc.initial_point import PointType
+from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import RandomGenerator, get_random_generator
 
 from pcvm_pymc.core.bases import rbf, width_bounds
 from pcvm_pymc.core.em import EMOptions, Problem, Start, initial_state, iterate
-from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
+from pcvm_pymc.core.priors import HalfHorseshoe, Hyperprior
 from pcvm_pymc.core.probit import Array
 
-__all__ = ["EMStep", "has_free_width", "hyperprior_of", "point_of", "problem_of"]
+__all__ = [
+    "EMStep",
+    "PCVMGibbs",
+    "gibbs_problem_of",
+    "has_free_width",
+    "hyperprior_of",
+    "point_of",
+    "problem_of",
+]
 
 _FREE = {"magnitude", "bias"}
+_EM_PURPOSE = (
+    "EM maximises over",
+    "Use pymc_extras.find_MAP, or sample, for a model with other terms (a width's prior must be called "
+    "'width'; EM needs a Hyperprior with rate_shape=None)",
+)
+_GIBBS_PURPOSE = (
+    "Gibbs sampling draws",
+    "Use sample(model, method='nuts') for a model with other terms, a HalfHorseshoe, explicit "
+    "precisions or a random width",
+)
 
 
 def problem_of(model: pm.Model) -> Problem:
@@ -32,10 +54,8 @@ def problem_of(model: pm.Model) -> Problem:
     ValueError
         If the model has terms that this EM does not maximise over.
     """
-    _check_structure(model)
-    label = 2.0 * np.asarray(model["y"].get_value()) - 1.0
-    sign = np.asarray(model["signs"].get_value(), dtype=float)
-    hyperprior = hyperprior_of(model)
+    _check_structure(model, _FREE | ({"width"} if has_free_width(model) else set()), _EM_PURPOSE)
+    label, sign, hyperprior = _labels(model), _signs(model), hyperprior_of(model)
     if has_free_width(model):
         squared = np.asarray(model["squared_distance"].get_value())
         bounds = width_bounds(np.asarray(model["centres"].get_value()))
@@ -51,23 +71,63 @@ def problem_of(model: pm.Model) -> Problem:
             log_width_density=_log_density(model, "width"),
         )
     else:
-        width = float(model["width"].get_value()) if "width" in model.named_vars else np.nan
-        if "Phi" in model.named_vars:
-            Phi = np.asarray(model["Phi"].get_value())
-        else:  # a random width that pm.do has fixed
-            Phi = rbf(np.asarray(model["squared_distance"].get_value()), width)
+        Phi, width = _known_basis(model)
         problem = Problem(Phi, label, sign, hyperprior, width=width)
-    if len(problem.Phi) != len(label):
-        raise ValueError(
-            f"the model's basis functions have {len(problem.Phi)} rows and its labels {len(label)}; "
-            "set both in one pm.set_data, see new_data(model, X_new, y_new)"
-        )
+    _check_rows(model, problem.Phi)
     return problem
 
 
-def hyperprior_of(model: pm.Model) -> Hyperprior:
-    """Return the hyperprior that stands in a model's data."""
-    return Hyperprior(*map(float, model["hyperprior"].get_value()))
+def gibbs_problem_of(model: pm.Model) -> GibbsProblem:
+    """Return the Gibbs sampler's problem as it stands in a model's data.
+
+    Parameters
+    ----------
+    model : pm.Model
+        From `pcvm_model` with ``precision="marginal"``, a fixed width and a proper `Hyperprior`.
+
+    Raises
+    ------
+    ValueError
+        If the model has terms that the Gibbs sampler would not see.
+    """
+    learned = {"rate"} & {rv.name for rv in model.free_RVs}
+    _check_structure(model, _FREE | learned, _GIBBS_PURPOSE)
+    Phi, _ = _known_basis(model)
+    _check_rows(model, Phi)
+    return GibbsProblem.of(Phi, _labels(model), _signs(model), hyperprior_of(model))
+
+
+def hyperprior_of(model: pm.Model) -> Any:
+    """Return the `Hyperprior` or `HalfHorseshoe` that stands in a model's data."""
+    names = [str(name) for name in model.coords["hyperparameter"]]
+    values = dict(zip(names, map(float, model["hyperprior"].get_value()), strict=True))
+    return HalfHorseshoe(**values) if "slab" in values else Hyperprior(**values)
+
+
+def _labels(model: pm.Model) -> Array:
+    return 2.0 * np.asarray(model["y"].get_value()) - 1.0
+
+
+def _signs(model: pm.Model) -> Array:
+    return np.asarray(model["signs"].get_value(), dtype=float)
+
+
+def _known_basis(model: pm.Model) -> tuple[Array, float]:
+    """Return Phi, and the width where it is the RBF's, of a model in which both are known."""
+    width = float(model["width"].get_value()) if "width" in model.named_vars else np.nan
+    if "Phi" in model.named_vars:
+        return np.asarray(model["Phi"].get_value()), width
+    # a random width that pm.do has fixed
+    return rbf(np.asarray(model["squared_distance"].get_value()), width), width
+
+
+def _check_rows(model: pm.Model, Phi: Array) -> None:
+    n_labels = len(model["y"].get_value())
+    if len(Phi) != n_labels:
+        raise ValueError(
+            f"the model's basis functions have {len(Phi)} rows and its labels {n_labels}; "
+            "set both in one pm.set_data, see new_data(model, X_new, y_new)"
+        )
 
 
 def has_free_width(model: pm.Model) -> bool:
@@ -75,8 +135,9 @@ def has_free_width(model: pm.Model) -> bool:
     return any(rv.name == "width" for rv in model.free_RVs)
 
 
-def _check_structure(model: pm.Model) -> None:
-    """Raise unless the model is a PCVM as built: EM would silently ignore anything else."""
+def _check_structure(model: pm.Model, allowed: set[str], purpose: tuple[str, str]) -> None:
+    """Raise unless the model is a PCVM as built: anything else would silently be ignored."""
+    what, remedy = purpose
     missing = {"y", "signs", "hyperprior", "centres", "magnitude"} - set(model.named_vars)
     if missing:
         raise ValueError(
@@ -85,10 +146,9 @@ def _check_structure(model: pm.Model) -> None:
     free = {rv.name for rv in model.free_RVs}
     if "precision" in free:
         raise ValueError(
-            "the model has explicit precisions, which EM integrates out; build it with "
+            "the model has explicit precisions, which are integrated out here; build it with "
             "pcvm_model(..., precision='marginal')"
         )
-    allowed = _FREE | ({"width"} if has_free_width(model) else set())
     foreign = sorted(free - allowed)
     foreign += sorted({rv.name for rv in model.observed_RVs} - {"label"})
     foreign += sorted(potential.name for potential in model.potentials)
@@ -96,9 +156,8 @@ def _check_structure(model: pm.Model) -> None:
     unreadable = not {"Phi", "width"} & set(model.named_vars)
     if foreign or absent or unreadable or {rv.name for rv in model.observed_RVs} != {"label"}:
         raise ValueError(
-            f"EM maximises over {sorted(allowed)} given label alone; found extra terms {foreign} and "
-            f"not free {absent}. Use pymc_extras.find_MAP, or pm.sample, for a model with "
-            "terms of your own (a width's prior must be called 'width')"
+            f"{what} {sorted(allowed)} given label alone; found extra terms {foreign} and "
+            f"not free {absent}. {remedy}"
         )
 
 
@@ -226,3 +285,76 @@ class EMStep:
         if transform is not None:
             width = transform.backward(width, *variable.owner.inputs).eval()
         return replace(problem, Phi=rbf(problem.squared_distance, float(width)), width=float(width))
+
+
+@dataclass_state
+class _GibbsStepState(StepMethodState):
+    """What PyMC stores of the step: its generator alone, for the chain's state is the point."""
+
+
+class PCVMGibbs(BlockedStep):
+    """Gibbs sampling of a PCVM inside `pymc.sample`: ``pm.sample(step=PCVMGibbs(model=model))``.
+
+    `pcvm_pymc.sample` with ``method="gibbs"`` runs the same sweeps without PyMC's cost per draw.
+
+    Parameters
+    ----------
+    vars : list of value variables, optional
+        All of the model's; the step moves them together.
+    model : pm.Model, optional
+        From `pcvm_model`, with a fixed width and a proper `Hyperprior`.
+    sweeps : int
+        Sweeps for each draw.
+    rng : int or numpy.random.Generator, optional
+    blocked : bool
+    **kwargs
+        What `pymc.sample` hands to every step and this one does not need.
+
+    Raises
+    ------
+    ValueError
+        If the model has terms that this sampler would not see, or `vars` are not all of its variables.
+    """
+
+    name = "pcvm_gibbs"
+    stats_dtypes_shapes = {"sweeps": (np.int64, [])}  # noqa: RUF012 (PyMC's own attribute)
+    _state_class = _GibbsStepState
+    default_tune_steps = 500
+
+    def __init__(
+        self,
+        vars: Any = None,
+        *,
+        model: pm.Model | None = None,
+        sweeps: int = 5,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        model = pm.modelcontext(model)
+        self.vars = list(model.value_vars)
+        if vars is not None and {v.name for v in vars} != {v.name for v in self.vars}:
+            raise ValueError(
+                f"vars are {sorted(v.name for v in vars)}; needed all of the model's variables, "
+                f"{sorted(v.name for v in self.vars)}, which this step moves together"
+            )
+        if sweeps < 1:
+            raise ValueError(f"sweeps={sweeps}; needed at least 1")
+        self.sweeps = sweeps
+        self.problem = gibbs_problem_of(model)
+        self.rng = get_random_generator(rng)
+
+    def step(self, point: PointType) -> tuple[PointType, list[dict[str, int]]]:
+        """Return the point after some sweeps."""
+        rate = np.exp(point.get("rate_log__", np.log(self.problem.hyperprior.d)))
+        state = GibbsState(np.exp(point["magnitude_log__"]), float(point["bias"]), float(rate))
+        advance(self.problem, state, self.rng, draws=1, thin=self.sweeps)
+        new = {**point, "magnitude_log__": np.log(state.size), "bias": np.asarray(state.bias)}
+        if "rate_log__" in point:
+            new["rate_log__"] = np.asarray(np.log(state.rate))
+        return new, [{"sweeps": self.sweeps}]
+
+    @staticmethod
+    def competence(var: Any, has_grad: bool) -> Competence:
+        """Never chosen unasked: the step needs the whole model."""
+        return Competence.INCOMPATIBLE

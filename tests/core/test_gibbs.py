@@ -1,0 +1,238 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import awkward_data, blobs
+from scipy.special import log_ndtr
+from scipy.stats import truncnorm
+
+from pcvm_pymc.core import gibbs
+from pcvm_pymc.core.bases import median_distance, rbf, squared_distances
+from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, factorise
+from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.probit import log_likelihood
+
+PRIORS = {
+    "fixed": Hyperprior(1.0, 0.2, 0.5, 1.0),
+    "learned": Hyperprior(1.0, 0.2, 0.5, 1.0, rate_shape=1.5),
+}
+
+
+def problem(n=12, prior="fixed", seed=0):
+    X, label = blobs(n, seed=seed)
+    return GibbsProblem.of(rbf(squared_distances(X, X), 1.2), label, label.copy(), PRIORS[prior])
+
+
+@settings(max_examples=40)
+@given(awkward_data())
+def test_factors_are_the_matrix(data):
+    X, _ = data
+    Phi = rbf(squared_distances(X, X), median_distance(X))
+    left, right = factorise(Phi)
+    np.testing.assert_allclose(left @ right.T, Phi, atol=1e-9)
+    np.testing.assert_allclose(left.T @ left, np.eye(left.shape[1]), atol=1e-12)
+    assert left.shape[1] <= len(X)
+
+
+def test_low_rank_is_found():
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    left, _ = factorise(rbf(squared_distances(X, X), 3.0))
+    assert left.shape[1] < 100
+
+
+def test_compiled_log_ndtr():
+    x = np.concatenate([np.linspace(-100, 40, 3001), [-30.0, 0.0, -1e-300, -500.0]])
+    found = np.array([gibbs._log_ndtr(each) for each in x])
+    np.testing.assert_allclose(found, log_ndtr(x), rtol=2e-13, atol=1e-300)
+
+
+@pytest.mark.parametrize("a", [-3.0, 0.0, 0.39, 0.41, 2.0, 8.0])
+def test_tail_draws_have_the_truncated_normals_moments(a):
+    rng = np.random.default_rng(1)
+    draws = np.array([gibbs._upper_tail(a, rng) for _ in range(40_000)])
+    wanted = truncnorm(a, np.inf)
+    assert (draws > a).all()
+    assert abs(draws.mean() - wanted.mean()) < 5 * wanted.std() / np.sqrt(len(draws))
+    assert draws.std() == pytest.approx(wanted.std(), rel=0.03)
+
+
+def swept(problem, seed=0):
+    """Return what a sweep works with: response, spread, state of sizes, slope, border, norm."""
+    rng = np.random.default_rng(seed)
+    n_obs = len(problem.label)
+    response = rng.normal(size=n_obs) + problem.label
+    spread = n_obs + 0.7
+    size = rng.uniform(0.1, 2.0, len(problem.sign))
+    ones = problem.left.sum(axis=0)
+    border = np.concatenate([problem.right @ ones, ones])
+    norm = np.einsum("jk,jk->j", problem.right, problem.right)
+    return rng, response, spread, size, border, norm
+
+
+def slope_of(problem, response, spread, size):
+    """Return left' Omega (z - Phi w) by the N x N matrix."""
+    omega = np.eye(len(response)) - 1.0 / spread
+    Phi = problem.left @ problem.right.T
+    return problem.left.T @ omega @ (response - Phi @ (problem.sign * size))
+
+
+def test_the_slope_stays_true_through_updates_and_transfers():
+    p = problem()
+    rng, response, spread, size, border, norm = swept(p)
+    slope = slope_of(p, response, spread, size)
+    gibbs._update_sizes(p.right, p.sign, border, norm, spread, size, slope, 1.0, 0.2, rng)
+    np.testing.assert_allclose(slope, slope_of(p, response, spread, size), atol=1e-11)
+    state = (p.right, p.sign, border, spread, size, slope, 1.0, 0.2, rng)
+    gibbs._transfer_between_neighbours(p.neighbours, *state)
+    gibbs._transfer_between_largest(*state)
+    np.testing.assert_allclose(slope, slope_of(p, response, spread, size), atol=1e-11)
+    assert (size > 0).all()
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 2), (0, 1), (3, 1), (3, 2)])
+def test_transfers_follow_the_joint_density(first, second):
+    """Along a transfer the density is the joint one, responses given and bias integrated out."""
+    p = problem()
+    _, response, spread, size, _, _ = swept(p)
+    Phi = p.left @ p.right.T
+    covariance = np.linalg.inv(np.eye(len(response)) - 1.0 / spread)
+
+    def joint(sizes):
+        residual = response - Phi @ (p.sign * sizes)
+        return -0.5 * residual @ np.linalg.solve(covariance, residual) + np.sum(
+            PRIORS["fixed"].log_weight_density(sizes)
+        )
+
+    slope = slope_of(p, response, spread, size)
+    s, direction = p.sign[first], -p.sign[first] * p.sign[second]
+    omega = np.linalg.inv(covariance)
+    step = Phi[:, first] - Phi[:, second]
+    linear = s * (p.right[first] - p.right[second]) @ slope
+    bend = step @ omega @ step
+    t = 0.3 * size[first]
+    moved = size.copy()
+    moved[first] += t
+    moved[second] += direction * t
+    args = (size[first], size[second], direction, 1.0, 0.2, linear, bend)
+    found = gibbs._transfer_density(t, *args) - gibbs._transfer_density(0.0, *args)
+    assert found == pytest.approx(joint(moved) - joint(size), rel=1e-9)
+
+
+@pytest.mark.parametrize("prior", list(PRIORS))
+@given(t=st.floats(-2, 2))
+def test_the_scale_move_follows_the_posterior(prior, t):
+    p, hyper = problem(prior=prior), PRIORS[prior]
+    size, bias, rate = np.random.default_rng(3).uniform(0.1, 1.5, len(p.sign)), 0.4, 0.3
+    Phi = p.left @ p.right.T
+
+    def log_posterior(factor):
+        """Return the log density in (sizes, bias, log d), z and precisions integrated out."""
+        d = rate * factor**2 if hyper.rate_shape else rate
+        prior_now = Hyperprior(hyper.c, d, hyper.e, hyper.f)
+        value = log_likelihood(factor * (Phi @ (p.sign * size) + bias), p.label)
+        value += prior_now.log_weight_density(factor * size).sum()
+        value += prior_now.log_bias_density(factor * bias)
+        if hyper.rate_shape:
+            value += hyper.rate_shape * np.log(d) - hyper.rate_shape / hyper.d * d
+        return value
+
+    args = (size, Phi @ (p.sign * size), p.label, bias, np.log(rate), p.parameters)
+    found = gibbs._scale_density(t, *args) - gibbs._scale_density(0.0, *args)
+    wanted = log_posterior(np.exp(t)) - log_posterior(1.0) + (len(size) + 1) * t
+    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9)
+
+
+def test_the_rates_density():
+    p = problem(prior="learned")
+    size = np.random.default_rng(3).uniform(0.1, 1.5, len(p.sign))
+
+    def wanted(x):
+        d = np.exp(x)
+        density = Hyperprior(1.0, d, 0.5, 1.0).log_weight_density(size).sum()
+        return density + 1.5 * x - 1.5 / 0.2 * d
+
+    for x in (-3.0, 0.5):
+        found = gibbs._log_rate_density(x, size, p.parameters)
+        start = gibbs._log_rate_density(0.0, size, p.parameters)
+        assert found - start == pytest.approx(wanted(x) - wanted(0.0), rel=1e-10)
+
+
+def test_neighbours_are_the_nearest_others():
+    p = problem(30)
+    Phi = p.left @ p.right.T
+    distance = squared_distances(Phi.T, Phi.T)
+    np.fill_diagonal(distance, np.inf)
+    for j, found in enumerate(p.neighbours):
+        assert set(found) == set(np.argsort(distance[j])[: len(found)])
+
+
+@pytest.mark.parametrize("prior", list(PRIORS))
+def test_draws_depend_on_the_seed_alone(prior):
+    p = problem(prior=prior)
+
+    def run(*parts):
+        rng = np.random.default_rng(5)
+        state = GibbsState.from_prior(p, rng)
+        pieces = [advance(p, state, rng, draws=draws, thin=3) for draws in parts]
+        return [np.concatenate(column) for column in zip(*pieces, strict=True)]
+
+    for whole, parts in zip(run(40), run(7, 13, 20), strict=True):
+        np.testing.assert_array_equal(whole, parts)
+
+
+def test_one_basis_against_quadrature():
+    """A posterior of one weight, bias and learned d, small enough to integrate on a grid."""
+    Phi, label, sign = np.array([[1.0], [0.4], [0.1]]), np.array([1.0, 1.0, -1.0]), np.array([1.0])
+    prior = Hyperprior(2.0, 0.5, 2.0, 1.0, rate_shape=3.0)
+    p = GibbsProblem.of(Phi, label, sign, prior)
+    x, b, r = np.linspace(-9, 5, 160), np.linspace(-14, 14, 221), np.linspace(-6, 2.5, 50)
+    size = np.exp(x)
+    latent = size[:, None, None] * Phi[:, 0] + b[:, None]
+    log_p = log_ndtr(label * latent).sum(axis=-1)[:, :, None]
+    log_p = log_p + np.array([prior.log_bias_density(each) for each in b])[:, None]
+    weights = np.stack(
+        [Hyperprior(2.0, np.exp(each), 2.0, 1.0).log_weight_density(size) + x for each in r],
+        axis=-1,
+    )
+    log_p = (
+        log_p + weights[:, None, :] + prior.rate_shape * r - prior.rate_shape / prior.d * np.exp(r)
+    )
+    density = np.exp(log_p - log_p.max())
+    density /= density.sum()
+    rng = np.random.default_rng(0)
+    state = GibbsState.from_prior(p, rng)
+    advance(p, state, rng, draws=1, thin=500)
+    sizes, bias, rate = advance(p, state, rng, draws=40_000, thin=3)
+    for draws, axis, grid in ((np.log(sizes[:, 0]), 0, x), (bias, 1, b), (np.log(rate), 2, r)):
+        marginal = density.sum(axis=tuple({0, 1, 2} - {axis}))
+        mean = marginal @ grid
+        deviation = np.sqrt(marginal @ (grid - mean) ** 2)
+        assert draws.mean() == pytest.approx(mean, abs=0.05 * deviation)
+        assert draws.std() == pytest.approx(deviation, rel=0.05)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_the_smallest_problems_run(n):
+    p = problem(n)
+    rng = np.random.default_rng(0)
+    size, bias, _ = advance(p, GibbsState.from_prior(p, rng), rng, draws=50)
+    assert np.isfinite(size).all()
+    assert np.isfinite(bias).all()
+    assert (size > 0).all()
+
+
+@settings(max_examples=25)
+@given(awkward_data(), st.sampled_from(sorted(PRIORS)))
+def test_awkward_data_run(data, prior):
+    X, label = data
+    Phi = rbf(squared_distances(X, X), median_distance(X))
+    p = GibbsProblem.of(Phi, label, label.copy(), PRIORS[prior])
+    rng = np.random.default_rng(0)
+    size, bias, rate = advance(p, GibbsState.from_prior(p, rng), rng, draws=30)
+    assert (size > 0).all()
+    assert np.isfinite(np.concatenate([size.ravel(), bias, rate])).all()
+
+
+def test_improper_is_refused():
+    with pytest.raises(ValueError, match="improper"):
+        GibbsProblem.of(np.eye(2), np.array([1.0, -1]), np.array([1.0, -1]), Hyperprior.jeffreys())
