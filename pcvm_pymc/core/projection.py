@@ -31,8 +31,7 @@ __all__ = [
     "default_sizes",
     "fit_submodel",
     "l1_supports",
-    "probability_curvature",
-    "probability_score",
+    "probability_derivatives",
     "project_path",
     "scan",
 ]
@@ -42,20 +41,21 @@ type Columns = NDArray[np.intp]
 _ROWS = 256  # rows squared at a time
 _MAX_NEWTON = 100
 _LEAST_GAIN = 1e-10  # nats per row: what less than this changes, rounding may change as well
+_LEAST_SHARE = 1e-3  # of the divergence, for an exchange to be worth its refits
+_MAX_ROUNDS = 6  # additions at one size, where each drives another weight to zero
 _LEAST_SCHUR = 1e-9  # share of a column that must be left outside the span of those chosen
 
 
-def probability_score(latent: Array, probability: Array) -> Array:
-    """Return d/df of p log Phi(f) + (1 - p) log Phi(-f), shape (n_obs,)."""
-    return probability * inverse_mills(latent) - (1 - probability) * inverse_mills(-latent)
+def probability_derivatives(latent: Array, probability: Array) -> tuple[Array, Array]:
+    """Return d/df and -d^2/df^2 of p log Phi(f) + (1 - p) log Phi(-f), shape (n_obs,) each.
 
-
-def probability_curvature(latent: Array, probability: Array) -> Array:
-    """Return -d^2/df^2 of p log Phi(f) + (1 - p) log Phi(-f), in [0, 1], shape (n_obs,)."""
+    The latter lies in [0, 1] (see `curvature` of the probit, of which this is the mean over labels).
+    """
     up, down = inverse_mills(latent), inverse_mills(-latent)
     upper = np.clip(up * (up + latent), 0.0, 1.0)
     lower = np.clip(down * (down - latent), 0.0, 1.0)
-    return probability * upper + (1 - probability) * lower
+    rest = 1 - probability
+    return probability * up - rest * down, probability * upper + rest * lower
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Target:
     ----------
     Phi : ndarray, shape (n_obs, n_basis)
         Basis functions to choose from, at the rows where the divergence is measured.
-    sign : ndarray, shape (n_basis,), or None
-        Sign of each weight, -1. or +1. None leaves the weights free.
+    sign : ndarray, shape (n_basis,)
+        Sign of each weight, -1. or +1.
     probability : ndarray, shape (n_obs,)
         The reference's probability of label +1.
     row_weight : ndarray, shape (n_obs,), optional
@@ -79,7 +79,7 @@ class Target:
     """
 
     Phi: Array
-    sign: Array | None
+    sign: Array
     probability: Array
     row_weight: Array | None = None
     ridge: float = 1e-8
@@ -110,11 +110,6 @@ class Target:
         if self.row_weight is None:
             return np.full(len(self.Phi), 1.0 / len(self.Phi))
         return self.row_weight / self.row_weight.sum()
-
-    @cached_property
-    def weight_sign(self) -> Array:
-        """Signs as numbers, ones for free weights."""
-        return np.ones(self.Phi.shape[1]) if self.sign is None else self.sign
 
     @cached_property
     def penalty(self) -> Array:
@@ -257,8 +252,9 @@ def _newton_point(
     `tilt` is the slope of a linear term in the weights (the L1 penalty under the sign rule).
     """
     latent = A @ weight + bias
-    row_weight = target.mass * probability_curvature(latent, target.probability)
-    response = row_weight * latent + target.mass * probability_score(latent, target.probability)
+    score, bend = probability_derivatives(latent, target.probability)
+    row_weight = target.mass * bend
+    response = row_weight * latent + target.mass * score
     penalty = target.penalty[columns]
     goal = response @ A if tilt is None else response @ A - tilt
     total = float(response.sum())
@@ -272,9 +268,7 @@ def _newton_point(
     sign = target.sign[columns]
     try:
         solution = cho_solve(cho_factor(H, lower=True, check_finite=False), np.append(goal, total))
-        if np.isfinite(solution).all() and (
-            target.sign is None or (solution[:-1] * sign > 0).all()
-        ):
+        if np.isfinite(solution).all() and (solution[:-1] * sign > 0).all():
             return solution[:-1], float(solution[-1])
     except np.linalg.LinAlgError:
         pass
@@ -286,7 +280,6 @@ def _newton_point(
         1e4 * float(np.abs(scale).max(initial=1.0)),
         (goal, total),
         weight * sign > 0,
-        constrained=target.sign is not None,
     )
 
 
@@ -381,32 +374,29 @@ class Scan:
 
 def scan(target: Target, submodel: Submodel) -> Scan:
     """Return slopes and curvatures of all columns at a submodel, by one product with Phi."""
-    columns, p = submodel.columns, target.probability
-    row_weight = target.mass * probability_curvature(submodel.latent, p)
+    columns = submodel.columns
+    score, bend = probability_derivatives(submodel.latent, target.probability)
+    row_weight = target.mass * bend
     A = np.column_stack([target.Phi[:, columns], np.ones(len(target.Phi))])
     weighted = row_weight[:, None] * A
     H = A.T @ weighted
     H[np.diag_indices(len(columns))] += target.penalty[columns]
-    factor = cho_factor(H + 1e-14 * np.diag(np.diag(H)), lower=True)
-    both = target.Phi.T @ np.column_stack(
-        [weighted, target.mass * probability_score(submodel.latent, p)]
-    )
-    cross = both[:, :-1].T
-    response = cho_solve(factor, cross)
+    inverse = cho_solve(cho_factor(H + 1e-14 * np.diag(np.diag(H))), np.eye(len(H)))
+    both = target.Phi.T @ np.column_stack([weighted, target.mass * score])
+    cross = np.ascontiguousarray(both[:, :-1].T)
+    response = inverse @ cross
     own = target.squared_columns(row_weight) + target.penalty
     schur = own - np.einsum("ij,ij->j", cross, response)
     schur[schur < _LEAST_SCHUR * own] = np.inf  # in the span of the members: nothing to gain
     schur[columns] = np.inf
     schur[own == 0] = np.inf
-    variance = np.diag(cho_solve(factor, np.eye(len(H))))[:-1]
-    return Scan(both[:, -1], schur, response[:-1], variance)
+    return Scan(both[:, -1], schur, response[:-1], np.diag(inverse)[:-1])
 
 
 def addition_gains(target: Target, found: Scan) -> Array:
     """Return half of Rao's score statistic of each column, zero where the sign rule forbids it."""
     gain = 0.5 * found.score**2 / found.schur
-    if target.sign is not None:
-        gain[found.score * target.sign <= 0] = 0.0
+    gain[found.score * target.sign <= 0] = 0.0
     return gain
 
 
@@ -422,9 +412,8 @@ def exchange_gains(target: Target, submodel: Submodel, found: Scan) -> Array:
     variance = found.variance[:, None] + found.response**2 / found.schur
     gain = 0.5 * (found.score * step - left**2 / variance)
     gain[:, np.isinf(found.schur)] = -np.inf
-    if target.sign is not None:
-        new = step + found.response / found.schur * left / variance
-        gain[new * target.sign <= 0] = -np.inf
+    new = step + found.response / found.schur * left / variance
+    gain[new * target.sign <= 0] = -np.inf
     return gain
 
 
@@ -478,11 +467,9 @@ def l1_supports(target: Target, largest: int, *, ratio: float = 0.85) -> dict[in
     supports: dict[int, Columns] = {}
     while penalty > least and len(supports) < largest:
         penalty *= ratio
-        while True:
-            score = target.Phi.T @ (
-                target.mass * probability_score(latent, target.probability)
-            )
-            excess = score * target.sign / spread
+        for _ in range(10):  # the next penalty mends what is not at rest by then
+            residual = target.mass * probability_derivatives(latent, target.probability)[0]
+            excess = (residual @ target.Phi) * target.sign / spread
             excess[working] = 0.0
             entering = np.flatnonzero(excess > penalty * (1 + 1e-3))
             if supports and len(entering) == 0:
@@ -502,8 +489,13 @@ def l1_supports(target: Target, largest: int, *, ratio: float = 0.85) -> dict[in
 
 
 def _grow(target: Target, model: Submodel, size: int, options: SearchOptions) -> Submodel:
-    """Return the model with vectors added until it has `size`, or none lowers the objective."""
-    while model.n_vectors < size:
+    """Return the model with vectors added until it has `size`, or none lowers the objective.
+
+    An addition may drive another weight to zero; after a few of these the model stays smaller.
+    """
+    for _ in range(max(size - model.n_vectors, 0) + _MAX_ROUNDS):
+        if model.n_vectors >= size:
+            break
         fits = [
             fit_submodel(target, [*model.columns, j], model, tol=1e-9)
             for j in best_additions(target, scan(target, model), options.candidates)
@@ -525,7 +517,8 @@ def _exchange(target: Target, model: Submodel, options: SearchOptions) -> Submod
             columns = [*(j for j in model.columns if j != leaving), entering]
             fits.append(fit_submodel(target, columns, model, tol=1e-9))
         best = min(fits, key=lambda each: each.objective, default=model)
-        if not best.objective < model.objective - _LEAST_GAIN:
+        least = max(_LEAST_GAIN, _LEAST_SHARE * model.objective)
+        if not best.objective < model.objective - least:
             break
         model = fit_submodel(target, best.columns, best)
     return model

@@ -1,0 +1,365 @@
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import awkward_data, blobs
+from scipy.optimize import minimize
+from scipy.special import ndtri
+
+from pcvm_pymc.core.bases import median_distance, rbf, squared_distances
+from pcvm_pymc.core.probit import ndtr
+from pcvm_pymc.core.projection import (
+    SearchOptions,
+    Submodel,
+    Target,
+    addition_gains,
+    best_additions,
+    best_exchanges,
+    default_sizes,
+    exchange_gains,
+    fit_submodel,
+    l1_supports,
+    probability_derivatives,
+    project_path,
+    scan,
+)
+
+SEEDS = st.integers(0, 2**32 - 1)
+GREEDY = SearchOptions(candidates=1, max_exchanges=0, l1=False)
+
+
+def target(n=40, n_basis=12, seed=0, **kwargs):
+    """Return a projection of random smooth probabilities onto RBFs at the first rows."""
+    rng = np.random.default_rng(seed)
+    X, label = blobs(n, seed=seed)
+    Phi = rbf(squared_distances(X, X[:n_basis]), median_distance(X))
+    probability = ndtr(1.5 * np.sin(X[:, 0]) + X[:, 1] * rng.normal())
+    return Target(Phi, label[:n_basis], probability, **kwargs)
+
+
+def slopes(problem, model):
+    """Return the derivative of the objective in every weight and in the bias."""
+    residual = problem.mass * probability_derivatives(model.latent, problem.probability)[0]
+    weight = np.zeros(problem.Phi.shape[1])
+    weight[model.columns] = model.weight
+    return problem.penalty * weight - residual @ problem.Phi, -residual.sum()
+
+
+def assert_kkt(problem, model, columns, tol=1e-7):
+    """Check stationarity on the members, and that those held at zero would go the wrong way."""
+    in_weight, in_bias = slopes(problem, model)
+    assert (model.weight * problem.sign[model.columns] > 0).all()
+    np.testing.assert_allclose(in_weight[model.columns], 0, atol=tol)
+    assert in_bias == pytest.approx(0, abs=tol)
+    held = np.setdiff1d(columns, model.columns)
+    assert (in_weight[held] * problem.sign[held] >= -tol).all()
+
+
+@given(SEEDS)
+def test_derivatives_of_the_divergence(seed):
+    rng = np.random.default_rng(seed)
+    latent, probability = 3 * rng.normal(size=8), rng.uniform(size=8)
+    problem = Target(np.ones((8, 1)), np.ones(1), probability, rng.uniform(0.1, 1, 8))
+    score, curvature = probability_derivatives(latent, probability)
+    h = 1e-5
+    for i, step in enumerate(h * np.eye(8)):
+        above, here, below = (problem.divergence(latent + k * step) for k in (1, 0, -1))
+        assert -(above - below) / (2 * h) == pytest.approx(problem.mass[i] * score[i], abs=1e-8)
+        up, down = (probability_derivatives(latent + k * step, probability)[0] for k in (1, -1))
+        assert -(up - down)[i] / (2 * h) == pytest.approx(curvature[i], abs=1e-7)
+
+
+def test_derivatives_are_finite_in_the_tails():
+    latent = np.array([-1e3, -40.0, 40.0, 1e3, 0.0])
+    for p in (0.0, 1e-300, 0.5, 1.0):
+        score, curvature = probability_derivatives(latent, np.full(5, p))
+        assert np.isfinite(score).all()
+        assert ((curvature >= 0) & (curvature <= 1)).all()
+
+
+@given(SEEDS)
+def test_divergence_is_zero_only_at_the_reference(seed):
+    rng = np.random.default_rng(seed)
+    latent = rng.normal(size=10)
+    problem = Target(np.ones((10, 1)), np.ones(1), ndtr(latent))
+    assert problem.divergence(latent) == pytest.approx(0, abs=1e-14)
+    assert problem.divergence(latent + rng.normal(size=10)) > 0
+
+
+@given(SEEDS)
+def test_the_bias_alone_in_closed_form(seed):
+    problem = target(seed=seed)
+    model = fit_submodel(problem, [])
+    assert ndtr(model.bias) == pytest.approx(problem.probability.mean(), abs=1e-12)
+    assert model.n_vectors == 0
+
+
+@given(SEEDS)
+def test_a_refit_satisfies_the_kkt_conditions(seed):
+    problem = target(seed=seed)
+    columns = np.random.default_rng(seed).choice(12, 6, replace=False)
+    model = fit_submodel(problem, columns)
+    assert_kkt(problem, model, columns)
+    assert set(model.columns) <= set(columns.tolist())
+
+
+@given(SEEDS)
+@settings(max_examples=20)
+def test_a_refit_agrees_with_scipy(seed):
+    problem = target(seed=seed, ridge=1e-4)
+    columns = np.sort(np.random.default_rng(seed).choice(12, 4, replace=False))
+    model = fit_submodel(problem, columns)
+
+    def value(v):
+        latent = problem.Phi[:, columns] @ v[:-1] + v[-1]
+        return problem.divergence(latent) + 0.5 * problem.penalty[columns] @ v[:-1] ** 2
+
+    bounds = [(0, None) if s > 0 else (None, 0) for s in problem.sign[columns]]
+    other = minimize(value, np.zeros(5), bounds=[*bounds, (None, None)], options={"ftol": 1e-14})
+    assert model.objective <= other.fun + 1e-12
+    assert model.objective == pytest.approx(other.fun, abs=1e-6)
+
+
+@given(SEEDS)
+def test_the_start_does_not_change_a_refit(seed):
+    problem = target(seed=seed)
+    cold = fit_submodel(problem, range(6))
+    warm = fit_submodel(problem, range(6), fit_submodel(problem, range(3, 9)))
+    assert warm.objective == pytest.approx(cold.objective, abs=1e-10)
+    np.testing.assert_allclose(warm.latent, cold.latent, atol=1e-4)
+
+
+@given(SEEDS)
+def test_score_and_schur_are_derivatives_of_refits(seed):
+    """Check the slope and curvature of min over members and bias of the objective in a new weight."""
+    problem = target(seed=seed, ridge=1e-3)
+    problem = replace(problem, sign=np.where(fit_free_sign(problem, [0, 1, 2]) > 0, 1.0, -1.0))
+    model = fit_submodel(problem, [0, 1, 2])
+    if model.n_vectors < 3:
+        return
+    found = scan(problem, model)
+    h = 1e-3
+    for j in (5, 9):
+        values = [profile(problem, model, j, t) for t in (-h, 0.0, h)]
+        slope = -(values[2] - values[0]) / (2 * h)
+        bend = (values[2] - 2 * values[1] + values[0]) / h**2
+        assert found.score[j] == pytest.approx(slope, abs=1e-6)
+        assert found.schur[j] == pytest.approx(bend, rel=2e-2, abs=1e-6)
+
+
+def fit_free_sign(problem, columns):
+    """Return weights of a refit without the sign rule, zeros elsewhere: signs that do not bind."""
+    A = np.column_stack([problem.Phi[:, columns], np.ones(len(problem.Phi))])
+
+    def value(v):
+        return problem.divergence(A @ v) + 0.5 * problem.penalty[columns] @ v[:-1] ** 2
+
+    weight = np.ones(problem.Phi.shape[1])
+    weight[columns] = minimize(value, np.zeros(len(columns) + 1)).x[:-1]
+    return weight
+
+
+def profile(problem, model, j, t):
+    """Return the objective with weight j at t and the members and bias refitted, sign rule aside."""
+    A = np.column_stack([problem.Phi[:, model.columns], np.ones(len(problem.Phi))])
+    v = np.append(model.weight, model.bias)
+    penalty = np.append(problem.penalty[model.columns], 0.0)
+    for _ in range(20):
+        score, bend = probability_derivatives(A @ v + t * problem.Phi[:, j], problem.probability)
+        H = (A.T * (problem.mass * bend)) @ A + np.diag(penalty)
+        v = v + np.linalg.solve(H, A.T @ (problem.mass * score) - penalty * v)
+    latent = A @ v + t * problem.Phi[:, j]
+    return problem.divergence(latent) + 0.5 * (penalty @ v**2 + problem.penalty[j] * t**2)
+
+
+@given(SEEDS)
+def test_exchange_gain_is_that_of_the_quadratic_model(seed):
+    """Minimise the quadratic model densely with one member held at zero."""
+    problem = target(seed=seed, ridge=1e-3)
+    model = fit_submodel(problem, [0, 1, 2, 3])
+    found = scan(problem, model)
+    gain = exchange_gains(problem, model, found)
+    row_weight = problem.mass * probability_derivatives(model.latent, problem.probability)[1]
+    for i, leaving in enumerate(model.columns):
+        for j in (6, 10):
+            stay = np.setdiff1d(model.columns, leaving)
+            A = np.column_stack([problem.Phi[:, [*stay, j]], np.ones(len(problem.Phi))])
+            penalty = np.append(problem.penalty[[*stay, j]], 0.0)
+            H = (A.T * row_weight) @ A + np.diag(penalty)
+            w = model.weight[i]
+            moved = problem.Phi[:, leaving]  # its weight goes by -w
+            slope = np.zeros(len(stay) + 2)
+            slope[-2] = found.score[j]
+            slope += w * (A.T @ (row_weight * moved))
+            delta = np.linalg.solve(H, slope)
+            own = row_weight @ moved**2 + problem.penalty[leaving]
+            wanted = 0.5 * slope @ delta - 0.5 * w**2 * own
+            if delta[-2] * problem.sign[j] > 1e-9:
+                assert gain[i, j] == pytest.approx(wanted, rel=1e-6, abs=1e-10)
+            elif delta[-2] * problem.sign[j] < -1e-9:
+                assert gain[i, j] == -np.inf
+
+
+def test_members_and_wrong_signed_columns_promise_nothing():
+    problem = target()
+    model = fit_submodel(problem, [0, 1, 2, 3])
+    found = scan(problem, model)
+    gain = addition_gains(problem, found)
+    assert (gain[model.columns] == 0).all()
+    assert (gain[found.score * problem.sign <= 0] == 0).all()
+    chosen = best_additions(problem, found, 3)
+    assert gain[chosen].min() >= np.delete(gain, chosen).max()
+    for leaving, entering in best_exchanges(problem, model, found, 5):
+        assert leaving in model.columns
+        assert entering not in model.columns
+
+
+@given(SEEDS, st.sampled_from([GREEDY, SearchOptions()]))
+@settings(max_examples=25)
+def test_divergence_falls_along_the_path(seed, options):
+    problem = target(seed=seed)
+    path = project_path(problem, range(13), options)
+    assert (np.diff(path.kl) <= 1e-8).all()
+    for i, columns in enumerate(path.columns):
+        assert len(columns) <= path.sizes[i]
+        latent = path.latent(problem.Phi)[i]
+        np.testing.assert_allclose(
+            latent, problem.Phi @ path.dense_weight(i, 12) + path.bias[i], atol=1e-10
+        )
+        assert problem.divergence(latent) == pytest.approx(path.kl[i], abs=1e-12)
+        model = Submodel(columns, path.weights[i], path.bias[i], latent, path.kl[i])
+        assert_kkt(problem, model, columns, tol=1e-6)
+
+
+@given(SEEDS)
+@settings(max_examples=15)
+def test_every_column_at_once_is_the_constrained_optimum(seed):
+    """Reach by search what a refit on all columns gives: nothing that a search can miss is left."""
+    problem = target(seed=seed)
+    everything = fit_submodel(problem, range(12))
+    assert_kkt(problem, everything, np.arange(12), tol=1e-6)
+    best = problem.divergence(everything.latent)
+    assert project_path(problem, [12]).kl[0] == pytest.approx(best, abs=1e-5)
+
+
+def test_a_reference_in_the_span_is_recovered():
+    problem = target(n=60, n_basis=20, seed=3)
+    weight = np.zeros(20)
+    weight[[2, 5, 11, 16]] = problem.sign[[2, 5, 11, 16]] * np.array([1.0, 2.0, 1.5, 0.8])
+    problem = replace(problem, probability=ndtr(problem.Phi @ weight - 0.2), ridge=1e-12)
+    path = project_path(problem, [1, 2, 3, 4, 20])
+    assert path.kl[-1] < 1e-9
+    full = fit_submodel(problem, range(20))
+    assert problem.divergence(full.latent) < 1e-9
+    assert path.kl[3] < 1e-9
+    np.testing.assert_allclose(path.dense_weight(3, 20), weight, atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_best_subsets_of_one_and_two_by_enumeration(seed):
+    problem = target(n=30, n_basis=10, seed=seed)
+    options = SearchOptions(candidates=10, exchanges=10)
+    path = project_path(problem, [1, 2], options)
+    for size, found in zip((1, 2), path.kl, strict=True):
+        best = min(
+            fit_submodel(problem, each).objective for each in combinations(range(10), size)
+        )
+        assert found <= best + 1e-8
+
+
+def test_the_search_beats_plain_greedy_selection():
+    gains = []
+    for seed in range(8):
+        problem = target(n=80, n_basis=80, seed=seed)
+        greedy = project_path(problem, [5, 8], GREEDY).kl
+        searched = project_path(problem, [5, 8]).kl
+        assert (searched <= greedy + 1e-6).all()
+        gains.append(np.log(greedy / searched))
+    assert np.mean(gains) > 0.1
+
+
+def test_l1_supports_have_their_sizes_and_satisfy_the_sign_rule():
+    problem = target(n=60, n_basis=30, seed=4)
+    supports = l1_supports(problem, 8)
+    assert len(supports) > 3
+    for size, columns in supports.items():
+        assert len(np.unique(columns)) == size
+    first = scan(problem, fit_submodel(problem, []))
+    gain = addition_gains(problem, first)
+    assert gain[supports[1][0]] > 0.5 * gain.max()  # the first to enter has the largest slope
+
+
+def test_row_weights_are_repeated_rows():
+    problem = target()
+    repeated = np.r_[np.arange(40), np.arange(10)]
+    twice = Target(problem.Phi[repeated], problem.sign, problem.probability[repeated])
+    weighted = replace(problem, row_weight=1.0 + (np.arange(40) < 10))
+    one, other = project_path(twice, [3]), project_path(weighted, [3])
+    np.testing.assert_array_equal(one.columns[0], other.columns[0])
+    np.testing.assert_allclose(one.weights[0], other.weights[0], atol=1e-6)
+
+
+def test_duplicate_columns_add_nothing():
+    problem = target()
+    doubled = replace(
+        problem,
+        Phi=np.hstack([problem.Phi, problem.Phi, np.zeros((40, 1)), np.ones((40, 1))]),
+        sign=np.r_[problem.sign, problem.sign, 1.0, 1.0],
+    )
+    one, other = (project_path(each, range(1, 7)) for each in (problem, doubled))
+    np.testing.assert_allclose(one.kl, other.kl, rtol=0.05, atol=1e-7)
+    for columns in other.columns:
+        assert len(np.unique(columns % 12)) == len(columns)
+        assert not np.isin(columns, [24, 25]).any()  # zeros, and a second bias
+
+
+@given(awkward_data(), st.sampled_from([1e-3, 0.3, 1.0, 30.0]))
+@settings(max_examples=30)
+def test_awkward_data(data, factor):
+    X, label = data
+    Phi = rbf(squared_distances(X, X), factor * median_distance(X))
+    rng = np.random.default_rng(len(X))
+    probability = ndtr(label * rng.uniform(-1, 9, len(X)))
+    problem = Target(Phi, label, probability)
+    path = project_path(problem, sorted({1, 2, min(5, len(X)), len(X)}))
+    assert np.isfinite(path.kl).all()
+    assert (np.diff(path.kl) <= 1e-6).all()
+    for columns, weight in zip(path.columns, path.weights, strict=True):
+        assert (weight * label[columns] > 0).all()
+
+
+def test_sizes_by_default():
+    assert default_sizes(5).tolist() == [0, 1, 2, 3, 4, 5]
+    sizes = default_sizes(400)
+    assert sizes[0] == 0
+    assert sizes[-1] == 400
+    assert (np.diff(sizes) > 0).all()
+    assert project_path(target()).sizes.tolist() == list(range(13))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"probability": np.full(40, 1.5)}, "probability has values outside"),
+        ({"probability": np.ones(3)}, r"probability has shape \(3,\); needed \(40,\)"),
+        ({"probability": np.ones(40)}, "one class only"),
+        ({"sign": np.ones(5)}, r"sign has shape \(5,\); needed \(12,\)"),
+        ({"row_weight": np.zeros(40)}, "row_weight must be finite"),
+        ({"ridge": 0.0}, "ridge=0.0 must be positive"),
+    ],
+)
+def test_a_target_that_cannot_be_used(change, words):
+    with pytest.raises(ValueError, match=words):
+        replace(target(), **change)
+
+
+def test_bad_sizes_and_options():
+    with pytest.raises(ValueError, match="from 0 to 12"):
+        project_path(target(), [13])
+    with pytest.raises(ValueError, match="from 0 to 12"):
+        project_path(target(), [])
+    with pytest.raises(ValueError, match="candidates=0 must be at least 1"):
+        SearchOptions(candidates=0)
