@@ -32,6 +32,9 @@ _PUBLIC = {
     "select_width": "selection",
     "kfold": "criticism",
     "psis_loo": "criticism",
+    "Projection": "projection",
+    "SearchOptions": "core.projection",
+    "project": "projection",
     "Comparison": "comparison",
     "compare": "comparison",
 }

@@ -16,6 +16,7 @@ from sklearn.isotonic import IsotonicRegression
 from pcvm_pymc.core.bases import Kernel
 from pcvm_pymc.core.probit import Array, ndtr
 from pcvm_pymc.inference import predict, prior_latent
+from pcvm_pymc.projection import Projection
 from pcvm_pymc.results import classes_of, weights_of
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "plot_decision_surface",
     "plot_em_trace",
     "plot_prior_predictive",
+    "plot_projection_path",
     "plot_rank",
     "plot_reliability",
     "plot_weights",
@@ -212,6 +214,45 @@ def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
         backend="matplotlib",
         figure_kwargs={"figsize": (11, 6), "layout": "constrained"},
     )
+
+
+def plot_projection_path(projection: Projection) -> Figure:
+    """Draw elpd per row, with its standard error, and divergence against the number of vectors.
+
+    Parameters
+    ----------
+    projection : Projection
+        From `project`. Without cross-validated scores only the divergence is drawn.
+    """
+    sizes, path, n = projection.path.sizes, projection.path, projection.log_density.shape[1]
+    figure, all_axes = plt.subplots(
+        1, 2 if n else 1, figsize=(10 if n else 5.5, 4), layout="constrained", squeeze=False
+    )
+    if n:
+        left = all_axes[0, 0]
+        elpd, error = projection.elpd / n, projection.elpd_se / n
+        left.errorbar(
+            sizes, elpd, error, fmt=".-", color=_NEGATIVE, elinewidth=1, label="elpd ± 1 SE"
+        )
+        dense = projection.reference_elpd / n
+        left.axhline(dense, color="0.3", ls="--", lw=1, label=f"dense reference ({dense:.3f})")
+        left.set(ylabel="elpd per row (cross-validated)")
+        # the first sizes lie far below: they would flatten what the choice is made of
+        top = max(elpd.max(), dense)
+        left.set_ylim(top - max(6 * error.min(), 0.15), top + 1.5 * error.min())
+    right = all_axes[0, -1]
+    positive = path.kl > 0
+    right.semilogy(
+        sizes[positive], path.kl[positive], ".-", color=_NEGATIVE, label="divergence"
+    )
+    right.set(ylabel="KL from the reference, nats per row")
+    for axes in all_axes[0]:
+        axes.axvline(
+            projection.size, color=_POSITIVE, lw=1.5, label=f"chosen: {projection.size} vectors"
+        )
+        axes.set(xlabel="number of vectors")
+        axes.legend()
+    return figure
 
 
 def plot_decision_surface(

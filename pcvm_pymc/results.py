@@ -25,6 +25,7 @@ __all__ = [
     "record_model",
     "save",
     "weights_of",
+    "with_classes",
 ]
 
 _DATA = ("centres", "signs", "hyperprior", "width", "kernel_width", "Phi", "squared_distance", "X")
@@ -124,7 +125,13 @@ def _constant_data(model: pm.Model) -> xr.Dataset:
 def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     """Write into a tree's attributes what a prediction needs beside the arrays: the classes."""
     if "class" in model.coords:
-        tree.attrs["classes"] = json.dumps(np.asarray(model.coords["class"]).tolist())
+        return with_classes(tree, np.asarray(model.coords["class"]))
+    return tree
+
+
+def with_classes(tree: xr.DataTree, classes: np.ndarray) -> xr.DataTree:
+    """Write the two classes into a tree's attributes."""
+    tree.attrs["classes"] = json.dumps(classes.tolist())
     return tree
 
 

@@ -25,7 +25,13 @@ from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, log_likelihood
 from pcvm_pymc.core.validation import as_features, as_labels
 
-__all__ = ["WidthSelection", "select_start", "select_width", "start_recipes"]
+__all__ = [
+    "WidthSelection",
+    "select_start",
+    "select_width",
+    "start_recipes",
+    "stratified_folds",
+]
 
 type StartRecipe = Callable[[Problem, np.random.Generator], Start]
 type Fold = tuple[np.ndarray, np.ndarray]
@@ -114,7 +120,7 @@ def select_width(
         return WidthSelection(result.width, candidates, np.empty((len(candidates), 0)))
     if method != "cv":
         raise ValueError(f"method={method!r} is unknown; use 'cv' or 'em'")
-    folds = _folds(X, label, cv, random_state)
+    folds = stratified_folds(X, label, cv, random_state)
     if len(candidates) == 1 or not folds:
         middle = float(np.median(candidates))
         return WidthSelection(middle, candidates, np.empty((len(candidates), 0)))
@@ -189,7 +195,7 @@ def _log_loss(Phi: Array, label: Array, result: EMResult) -> float:
     return -log_likelihood(Phi @ result.weight + result.bias, label) / len(label)
 
 
-def _folds(
+def stratified_folds(
     X: Array, label: Array, cv: int, random_state: int | np.random.Generator | None
 ) -> list[Fold]:
     """Return stratified folds, as many as the smaller class allows; none if it has one point."""
@@ -252,7 +258,7 @@ def select_start(
     rng : numpy.random.Generator
     """
     recipes = start_recipes(n_init, options)
-    folds = _folds(X, label, cv, rng) if n_init > 1 else []
+    folds = stratified_folds(X, label, cv, rng) if n_init > 1 else []
     if not folds:
         return recipes[0]
     seeds = rng.integers(2**31, size=n_init)

@@ -21,6 +21,7 @@ from pcvm_pymc.experiments.datasets import load, ripley_mixture
         PCVMClassifier(),
         PCVMClassifier(width=1.0),
         PCVMClassifier(width="em", max_iter=10_000),
+        PCVMClassifier(estimation="projection"),
     ]
 )
 def test_scikit_learns_checks(estimator, check):

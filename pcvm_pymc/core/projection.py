@@ -40,7 +40,6 @@ type Columns = NDArray[np.intp]
 
 _ROWS = 256  # rows squared at a time
 _MAX_NEWTON = 100
-_LEAST_GAIN = 1e-10  # nats per row: what less than this changes, rounding may change as well
 _LEAST_SHARE = 1e-3  # of the divergence, for an exchange to be worth its refits
 _MAX_ROUNDS = 6  # additions at one size, where each drives another weight to zero
 _LEAST_SCHUR = 1e-9  # share of a column that must be left outside the span of those chosen
@@ -178,17 +177,23 @@ class SearchOptions:
         forward selection.
     l1 : bool
         Whether supports of an L1 path, refitted, compete at each size.
+    tol : float
+        Nats per row: the search ends, and later sizes repeat its last model, once no addition gains
+        more.
     """
 
     candidates: int = 5
     exchanges: int = 4
     max_exchanges: int = 20
     l1: bool = True
+    tol: float = 1e-6
 
     def __post_init__(self) -> None:
         for name, least in (("candidates", 1), ("exchanges", 1), ("max_exchanges", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
+        if not self.tol > 0:
+            raise ValueError(f"tol={self.tol} must be positive")
 
 
 @dataclass(frozen=True)
@@ -228,11 +233,10 @@ class ProjectionPath:
 
 def default_sizes(largest: int) -> NDArray[np.int64]:
     """Return 0, 1, 2, 3, ... in steps that grow with the size, up to `largest`."""
-    sizes = {0, largest, *range(1, min(largest, 30) + 1)}
-    step = 32.0
-    while step < largest:
-        sizes.add(int(step))
-        step *= 1.15
+    sizes, size = {0, largest}, 1
+    while size < largest:
+        sizes.add(size)
+        size = max(size + 1, round(1.2 * size))
     return np.array(sorted(sizes))
 
 
@@ -501,7 +505,7 @@ def _grow(target: Target, model: Submodel, size: int, options: SearchOptions) ->
             for j in best_additions(target, scan(target, model), options.candidates)
         ]
         best = min(fits, key=lambda each: each.objective, default=model)
-        if not best.objective < model.objective - _LEAST_GAIN:
+        if not best.objective < model.objective - options.tol:
             break
         model = fit_submodel(target, best.columns, best)
     return model
@@ -517,7 +521,7 @@ def _exchange(target: Target, model: Submodel, options: SearchOptions) -> Submod
             columns = [*(j for j in model.columns if j != leaving), entering]
             fits.append(fit_submodel(target, columns, model, tol=1e-9))
         best = min(fits, key=lambda each: each.objective, default=model)
-        least = max(_LEAST_GAIN, _LEAST_SHARE * model.objective)
+        least = max(options.tol, _LEAST_SHARE * model.objective)
         if not best.objective < model.objective - least:
             break
         model = fit_submodel(target, best.columns, best)
@@ -536,7 +540,7 @@ def _shrink(target: Target, model: Submodel, options: SearchOptions) -> Submodel
 
 
 def _better(one: Submodel, other: Submodel) -> Submodel:
-    return other if other.objective < one.objective - _LEAST_GAIN else one
+    return other if other.objective < one.objective else one
 
 
 def _ascend(

@@ -28,6 +28,7 @@ from pcvm_pymc.core.projection import (
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
+EXACT = SearchOptions(tol=1e-12)
 GREEDY = SearchOptions(candidates=1, max_exchanges=0, l1=False)
 
 
@@ -250,7 +251,7 @@ def test_a_reference_in_the_span_is_recovered():
     weight = np.zeros(20)
     weight[[2, 5, 11, 16]] = problem.sign[[2, 5, 11, 16]] * np.array([1.0, 2.0, 1.5, 0.8])
     problem = replace(problem, probability=ndtr(problem.Phi @ weight - 0.2), ridge=1e-12)
-    path = project_path(problem, [1, 2, 3, 4, 20])
+    path = project_path(problem, [1, 2, 3, 4, 20], EXACT)
     assert path.kl[-1] < 1e-9
     full = fit_submodel(problem, range(20))
     assert problem.divergence(full.latent) < 1e-9
@@ -337,7 +338,7 @@ def test_sizes_by_default():
     assert sizes[0] == 0
     assert sizes[-1] == 400
     assert (np.diff(sizes) > 0).all()
-    assert project_path(target()).sizes.tolist() == list(range(13))
+    assert project_path(target()).sizes.tolist() == default_sizes(12).tolist()
 
 
 @pytest.mark.parametrize(
@@ -363,3 +364,5 @@ def test_bad_sizes_and_options():
         project_path(target(), [])
     with pytest.raises(ValueError, match="candidates=0 must be at least 1"):
         SearchOptions(candidates=0)
+    with pytest.raises(ValueError, match="tol=0 must be positive"):
+        SearchOptions(tol=0)
