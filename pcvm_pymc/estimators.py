@@ -258,9 +258,7 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
     def _options(self) -> EMOptions:
         """Check the parameters that are not data, and return EM's options."""
         if self.estimation not in ("em", "projection"):
-            raise ValueError(
-                f"estimation={self.estimation!r} is unknown; use 'em' or 'projection'"
-            )
+            raise ValueError(f"estimation={self.estimation!r} is unknown; use 'em' or 'projection'")
         for name, least in (("n_init", 1), ("cv", 2), ("max_iter", 1), ("n_vectors", 1)):
             value = getattr(self, name)
             if name == "n_vectors" and value == "auto":

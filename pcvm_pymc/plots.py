@@ -217,7 +217,10 @@ def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
 
 
 def plot_projection_path(projection: Projection) -> Figure:
-    """Draw elpd per row, with its standard error, and divergence against the number of vectors.
+    """Draw elpd per row and divergence from the reference against the number of vectors.
+
+    The bars are what the choice goes by: standard errors of the difference to the best size. Sizes far
+    below the best lie outside the left picture.
 
     Parameters
     ----------
@@ -230,28 +233,33 @@ def plot_projection_path(projection: Projection) -> Figure:
     )
     if n:
         left = all_axes[0, 0]
-        elpd, error = projection.elpd / n, projection.elpd_se / n
+        elpd, error = projection.elpd / n, projection.difference_se / n
         left.errorbar(
-            sizes, elpd, error, fmt=".-", color=_NEGATIVE, elinewidth=1, label="elpd ± 1 SE"
+            sizes,
+            elpd,
+            error,
+            fmt=".-",
+            color=_NEGATIVE,
+            elinewidth=1,
+            label="elpd ± 1 SE of its difference to the best",
         )
         dense = projection.reference_elpd / n
         left.axhline(dense, color="0.3", ls="--", lw=1, label=f"dense reference ({dense:.3f})")
         left.set(ylabel="elpd per row (cross-validated)")
-        # the first sizes lie far below: they would flatten what the choice is made of
-        top = max(elpd.max(), dense)
-        left.set_ylim(top - max(6 * error.min(), 0.15), top + 1.5 * error.min())
+        # the first sizes lie far below: they would flatten what the choice is made among
+        near = elpd > elpd.max() - max(10 * error[projection.index], 0.1)
+        low, high = (elpd - error)[near].min(), max((elpd + error)[near].max(), dense)
+        left.set_ylim(low - 0.1 * (high - low) - 1e-3, high + 0.35 * (high - low) + 1e-3)
     right = all_axes[0, -1]
     positive = path.kl > 0
-    right.semilogy(
-        sizes[positive], path.kl[positive], ".-", color=_NEGATIVE, label="divergence"
-    )
+    right.semilogy(sizes[positive], path.kl[positive], ".-", color=_NEGATIVE, label="divergence")
     right.set(ylabel="KL from the reference, nats per row")
     for axes in all_axes[0]:
         axes.axvline(
             projection.size, color=_POSITIVE, lw=1.5, label=f"chosen: {projection.size} vectors"
         )
         axes.set(xlabel="number of vectors")
-        axes.legend()
+        axes.legend(loc="upper right", fontsize="small")
     return figure
 
 

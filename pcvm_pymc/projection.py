@@ -241,11 +241,10 @@ def project(
 
     Notes
     -----
-    In each fold the reference is fitted anew without the held-out rows and without their
-    bases, whose signs would tell their labels. It is a dense proper MAP at the reference's width, also where the
-    reference itself is a posterior: it predicts nearly as well and costs a fraction of a second. The width
-    is not chosen anew. The posterior's uncertainty enters through its mean probabilities alone: a submodel
-    is one point.
+    In each fold the reference is fitted anew without the held-out rows and without their bases, whose
+    signs would tell their labels. It is a dense proper MAP at the reference's width, also where the
+    reference itself is a posterior: it costs a fraction of a second. The width is not chosen anew.
+    The posterior's uncertainty enters through its mean probabilities alone: a submodel is one point.
 
     References
     ----------
@@ -288,15 +287,13 @@ def project_reference(
     wanted = _sizes(size, sizes, n_basis)
     Phi = design_matrix(reference.kernel, reference.X, reference.X, reference.width)
     path = project_path(Target(Phi, reference.sign, reference.probability), wanted, options)
-    nothing = Projection(
-        path, wanted[-1], np.empty((len(wanted), 0)), np.empty(0), reference
-    )
+    nothing = Projection(path, wanted[-1], np.empty((len(wanted), 0)), np.empty(0), reference)
     if size != "auto":
         return replace(nothing, size=int(size))
     folds = stratified_folds(reference.X, reference.label, cv, random_state)
     if not folds:  # a class has a single point, so that nothing can be held out
         return nothing
-    scores = _cross_validate(reference, Phi, wanted, folds, em_options, options)
+    scores = _cross_validate(reference, Phi, wanted, folds, em_options=em_options, options=options)
     return replace(
         nothing,
         size=smallest_within_one_se(path.sizes, scores[:-1]),
@@ -326,8 +323,9 @@ def _cross_validate(
     Phi: Array,
     sizes: Sequence[int],
     folds: Sequence[tuple[np.ndarray, np.ndarray]],
-    em_options: EMOptions | None,
-    options: SearchOptions | None,
+    *,
+    em_options: EMOptions | None = None,
+    options: SearchOptions | None = None,
 ) -> Array:
     """Return held-out log densities, shape (n_sizes + 1, n_obs); the last is the dense reference's."""
     density = np.empty((len(sizes) + 1, len(Phi)))
@@ -395,7 +393,7 @@ def _from_datatree(
             f"reference is a {type(tree).__name__}; needed a DataTree from sample or find_map_em "
             "with the groups posterior and constant_data, or a fitted PCVMClassifier"
         )
-    if kernel != "rbf" and not callable(kernel) or hasattr(kernel, "full"):
+    if (kernel != "rbf" and not callable(kernel)) or hasattr(kernel, "full"):
         raise ValueError(
             f"kernel={kernel!r}; needed 'rbf' or a function (X, Z, width), such as "
             "lambda X, Z, width: covariance.full(X, Z).eval() for a PyMC covariance"
@@ -413,10 +411,7 @@ def _from_datatree(
     if y is not None and not np.array_equal(np.asarray(y) == classes[1], label > 0):
         raise ValueError("y differs from the labels that the posterior holds; leave it out")
     same = np.array_equal(inputs, centres)
-    if "width" in posterior:
-        width = float(posterior["width"].median())
-    else:
-        width = float(stored_width(kernel, data))
+    width = posterior["width"].median() if "width" in posterior else stored_width(kernel, data)
     return Reference(
         X=inputs,
         label=label,
@@ -426,6 +421,6 @@ def _from_datatree(
         .reshape(-1, len(label))
         .mean(axis=0),
         kernel=kernel,
-        width=width,
+        width=float(width),
         hyperprior=Hyperprior.plug_in(),
     )

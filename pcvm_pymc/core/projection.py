@@ -9,12 +9,12 @@ a convex probit likelihood of fractional labels. What is hard is the choice of S
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, lapack
 from scipy.special import entr, ndtri
 
 from pcvm_pymc.core.nonnegative import BorderedGram, solve_nonnegative
@@ -249,7 +249,7 @@ def _null_model(target: Target) -> Submodel:
 
 
 def _newton_point(
-    target: Target, A: Array, columns: Columns, weight: Array, bias: float, tilt: Array | None
+    target: Target, A: Array, columns: Columns, weight: Array, bias: float, *, tilt: Array | None
 ) -> tuple[Array, float]:
     """Return the constrained minimiser of the quadratic model at (weight, bias).
 
@@ -270,12 +270,11 @@ def _newton_point(
     H[n, n] = row_weight.sum()
     H[np.diag_indices(n)] += penalty
     sign = target.sign[columns]
-    try:
-        solution = cho_solve(cho_factor(H, lower=True, check_finite=False), np.append(goal, total))
+    factor, info = lapack.dpotrf(H, lower=1)
+    if info == 0:
+        solution = lapack.dpotrs(factor, np.append(goal, total)[:, None], lower=1)[0][:, 0]
         if np.isfinite(solution).all() and (solution[:-1] * sign > 0).all():
             return solution[:-1], float(solution[-1])
-    except np.linalg.LinAlgError:
-        pass
     H[np.diag_indices(n)] -= penalty
     scale = sign / np.sqrt(penalty)
     return solve_nonnegative(
@@ -296,7 +295,8 @@ def _minimise(
     columns: Columns,
     weight: Array,
     bias: float,
-    tilt: Array | None,
+    *,
+    tilt: Array | None = None,
     tol: float,
 ) -> tuple[Array, float, Array, float]:
     """Return weights, bias, latent function and objective by damped constrained Newton steps."""
@@ -309,7 +309,7 @@ def _minimise(
 
     latent, value = value_at(weight, bias)
     for _ in range(_MAX_NEWTON):
-        to_weight, to_bias = _newton_point(target, A, columns, weight, bias, tilt)
+        to_weight, to_bias = _newton_point(target, A, columns, weight, bias, tilt=tilt)
         step = 1.0
         while True:
             new = weight + step * (to_weight - weight), bias + step * (to_bias - bias)
@@ -349,7 +349,7 @@ def fit_submodel(
     start = start or _null_model(target)
     known = dict(zip(start.columns.tolist(), start.weight.tolist(), strict=True))
     weight = np.array([known.get(j, 0.0) for j in chosen.tolist()])
-    weight, bias, latent, value = _minimise(target, chosen, weight, start.bias, None, tol)
+    weight, bias, latent, value = _minimise(target, chosen, weight, start.bias, tol=tol)
     kept = weight != 0
     return Submodel(chosen[kept], weight[kept], bias, latent, value)
 
@@ -446,7 +446,9 @@ def best_exchanges(
     return [(int(submodel.columns[i]), int(j)) for i, j in zip(rows, columns, strict=True)]
 
 
-def l1_supports(target: Target, largest: int, *, ratio: float = 0.85) -> dict[int, Columns]:
+def l1_supports(
+    target: Target, largest: int, *, ratio: float = 0.85, tol: float = 1e-6
+) -> dict[int, Columns]:
     """Return a support of each size 1 to `largest` along an L1 path.
 
     The path minimises divergence + lambda sum_j c_j |w_j| (c_j the column's standard deviation under the
@@ -460,13 +462,15 @@ def l1_supports(target: Target, largest: int, *, ratio: float = 0.85) -> dict[in
     largest : int
     ratio : float
         Of successive penalties.
+    tol : float
+        The path ends once the divergence falls below this, in nats per row.
     """
     null = _null_model(target)
     start = scan(target, null)
     spread = np.sqrt(np.where(np.isfinite(start.schur), start.schur, np.inf))
     upward = np.maximum(start.score * target.sign, 0.0) / spread
     penalty = float(upward.max(initial=0.0))
-    least, working, weight, bias = 1e-5 * penalty, null.columns, null.weight, null.bias
+    least, working, weight, bias = 1e-4 * penalty, null.columns, null.weight, null.bias
     latent = null.latent
     supports: dict[int, Columns] = {}
     while penalty > least and len(supports) < largest:
@@ -482,13 +486,15 @@ def l1_supports(target: Target, largest: int, *, ratio: float = 0.85) -> dict[in
             weight = np.append(weight, np.zeros(len(entering)))
             working = np.append(working, entering)
             tilt = penalty * spread[working] * target.sign[working]
-            weight, bias, latent, _ = _minimise(target, working, weight, bias, tilt, 1e-9)
+            weight, bias, latent, _ = _minimise(target, working, weight, bias, tilt=tilt, tol=1e-8)
             working, weight = working[weight != 0], weight[weight != 0]
             if len(entering) == 0:
                 break
         order = working[np.argsort(-spread[working] * np.abs(weight))]
         for size in range(1, min(len(order), largest) + 1):
             supports.setdefault(size, order[:size])
+        if target.divergence(latent) < tol:
+            break
     return supports
 
 
@@ -501,7 +507,7 @@ def _grow(target: Target, model: Submodel, size: int, options: SearchOptions) ->
         if model.n_vectors >= size:
             break
         fits = [
-            fit_submodel(target, [*model.columns, j], model, tol=1e-9)
+            fit_submodel(target, [*model.columns, j], model, tol=0.1 * options.tol)
             for j in best_additions(target, scan(target, model), options.candidates)
         ]
         best = min(fits, key=lambda each: each.objective, default=model)
@@ -519,7 +525,7 @@ def _exchange(target: Target, model: Submodel, options: SearchOptions) -> Submod
             target, model, scan(target, model), options.exchanges
         ):
             columns = [*(j for j in model.columns if j != leaving), entering]
-            fits.append(fit_submodel(target, columns, model, tol=1e-9))
+            fits.append(fit_submodel(target, columns, model, tol=0.1 * options.tol))
         best = min(fits, key=lambda each: each.objective, default=model)
         least = max(options.tol, _LEAST_SHARE * model.objective)
         if not best.objective < model.objective - least:
@@ -534,23 +540,29 @@ def _shrink(target: Target, model: Submodel, options: SearchOptions) -> Submodel
     loss = model.weight**2 / found.variance
     fits = []
     for i in np.argsort(loss, kind="stable")[: options.candidates]:
-        fits.append(fit_submodel(target, np.delete(model.columns, i), model, tol=1e-9))
+        fits.append(fit_submodel(target, np.delete(model.columns, i), model, tol=0.1 * options.tol))
     best = min(fits, key=lambda each: each.objective)
     return fit_submodel(target, best.columns, best)
+
+
+def _is_complete(target: Target, model: Submodel, options: SearchOptions) -> bool:
+    """Whether no column promises to lower the objective by more than the tolerance."""
+    return bool(addition_gains(target, scan(target, model)).max(initial=0.0) <= options.tol)
 
 
 def _better(one: Submodel, other: Submodel) -> Submodel:
     return other if other.objective < one.objective else one
 
 
-def _ascend(
-    target: Target, sizes: Sequence[int], options: SearchOptions
-) -> dict[int, Submodel]:
+def _ascend(target: Target, sizes: Sequence[int], options: SearchOptions) -> dict[int, Submodel]:
     """Return a submodel of each size by forward selection, the L1 path's supports competing."""
-    supports = l1_supports(target, max(sizes)) if options.l1 else {}
+    supports = l1_supports(target, max(sizes), tol=options.tol) if options.l1 else {}
     model = _null_model(target)
     models = {0: model}
     for size in range(1, max(sizes) + 1):
+        if model.n_vectors < size - 1 and _is_complete(target, model, options):
+            models[size] = model
+            continue
         model = _grow(target, model, size, options)
         if size in sizes:
             model = _exchange(target, model, options)
@@ -567,8 +579,9 @@ def _descend(
     """Let what backward elimination from the largest model finds compete at each size."""
     model = models[max(models)]
     for size in range(max(models) - 1, 0, -1):
-        if model.n_vectors > size:
-            model = _shrink(target, model, options)
+        if model.n_vectors <= size:
+            continue
+        model = _shrink(target, model, options)
         if size in sizes:
             model = _exchange(target, model, options)
         model = models[size] = _better(models[size], model)

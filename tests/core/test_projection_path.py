@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import awkward_data, blobs
 from scipy.optimize import minimize
-from scipy.special import ndtri
 
 from pcvm_pymc.core.bases import median_distance, rbf, squared_distances
 from pcvm_pymc.core.probit import ndtr
@@ -67,7 +66,7 @@ def test_derivatives_of_the_divergence(seed):
     score, curvature = probability_derivatives(latent, probability)
     h = 1e-5
     for i, step in enumerate(h * np.eye(8)):
-        above, here, below = (problem.divergence(latent + k * step) for k in (1, 0, -1))
+        above, below = (problem.divergence(latent + k * step) for k in (1, -1))
         assert -(above - below) / (2 * h) == pytest.approx(problem.mass[i] * score[i], abs=1e-8)
         up, down = (probability_derivatives(latent + k * step, probability)[0] for k in (1, -1))
         assert -(up - down)[i] / (2 * h) == pytest.approx(curvature[i], abs=1e-7)
@@ -265,9 +264,7 @@ def test_best_subsets_of_one_and_two_by_enumeration(seed):
     options = SearchOptions(candidates=10, exchanges=10)
     path = project_path(problem, [1, 2], options)
     for size, found in zip((1, 2), path.kl, strict=True):
-        best = min(
-            fit_submodel(problem, each).objective for each in combinations(range(10), size)
-        )
+        best = min(fit_submodel(problem, each).objective for each in combinations(range(10), size))
         assert found <= best + 1e-8
 
 
