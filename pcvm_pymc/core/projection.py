@@ -210,7 +210,9 @@ class ProjectionPath:
         Their weights.
     bias : ndarray, shape (n_sizes,)
     kl : ndarray, shape (n_sizes,)
-        Mean divergence from the reference, nats per row; never increases.
+        Mean divergence from the reference, nats per row.
+    objective : ndarray, shape (n_sizes,)
+        The same with the ridge, which is negligible unless weights are huge; never increases.
     """
 
     sizes: NDArray[np.int64]
@@ -218,6 +220,7 @@ class ProjectionPath:
     weights: tuple[Array, ...]
     bias: Array
     kl: Array
+    objective: Array
 
     def dense_weight(self, i: int, n_basis: int) -> Array:
         """Return the weights of the i-th submodel among zeros, shape (n_basis,)."""
@@ -550,26 +553,39 @@ def _is_complete(target: Target, model: Submodel, options: SearchOptions) -> boo
     return bool(addition_gains(target, scan(target, model)).max(initial=0.0) <= options.tol)
 
 
-def _better(one: Submodel, other: Submodel) -> Submodel:
-    return other if other.objective < one.objective else one
+def _best(models: Iterable[Submodel]) -> Submodel:
+    return min(models, key=lambda each: each.objective)
+
+
+def _exchanged(target: Target, starts: list[Submodel], options: SearchOptions) -> Submodel:
+    """Return the best of what exchanges make of each distinct start."""
+    distinct = {each.columns.tobytes(): each for each in starts}
+    return _best(_exchange(target, each, options) for each in distinct.values())
 
 
 def _ascend(target: Target, sizes: Sequence[int], options: SearchOptions) -> dict[int, Submodel]:
-    """Return a submodel of each size by forward selection, the L1 path's supports competing."""
+    """Return a submodel of each size by forward selection.
+
+    Plain selection goes on beside the one that exchanges have changed: earlier improvements need not
+    help later. The L1 path's supports are a third start.
+    """
     supports = l1_supports(target, max(sizes), tol=options.tol) if options.l1 else {}
-    model = _null_model(target)
+    model = plain = _null_model(target)
     models = {0: model}
     for size in range(1, max(sizes) + 1):
         if model.n_vectors < size - 1 and _is_complete(target, model, options):
             models[size] = model
             continue
+        same = np.array_equal(plain.columns, model.columns)
         model = _grow(target, model, size, options)
+        plain = model if same else _grow(target, plain, size, options)
         if size in sizes:
-            model = _exchange(target, model, options)
+            starts = [model, plain]
             if size in supports:
-                rival = _grow(target, fit_submodel(target, supports[size], model), size, options)
-                model = _better(model, _exchange(target, rival, options))
-        models[size] = model
+                start = fit_submodel(target, supports[size], model)
+                starts.append(_grow(target, start, size, options))
+            model = _exchanged(target, starts, options)
+        models[size] = _best([model, plain])
     return models
 
 
@@ -584,7 +600,7 @@ def _descend(
         model = _shrink(target, model, options)
         if size in sizes:
             model = _exchange(target, model, options)
-        model = models[size] = _better(models[size], model)
+        model = models[size] = _best([models[size], model])
 
 
 def _never_worse(
@@ -608,8 +624,8 @@ def project_path(
     Forward selection by Rao's score statistic, where the best of several candidates is found by
     refitting; then exchanges of single vectors by the exact gain of the quadratic model,
     accepted when a refit confirms them; the same from the support of an L1 path; then backward
-    elimination from the largest model. The best submodel of each size is kept. A local optimum under single
-    exchanges, not a certificate: the best subset is NP-hard.
+    elimination from the largest model. The best submodel of each size is kept, so that none is worse than
+    forward selection's. It is a local optimum, not a certificate: the best subset is NP-hard.
 
     Parameters
     ----------
@@ -649,4 +665,5 @@ def project_path(
         weights=tuple(model.weight for model in chosen),
         bias=np.array([model.bias for model in chosen]),
         kl=np.array([target.divergence(model.latent) for model in chosen]),
+        objective=np.array([model.objective for model in chosen]),
     )
