@@ -41,6 +41,9 @@ type Columns = NDArray[np.intp]
 _ROWS = 256  # rows squared at a time
 _MAX_NEWTON = 100
 _LEAST_SHARE = 1e-3  # of the divergence, for an exchange to be worth its refits
+_ENTERING = (
+    8  # to the L1 path's working set at a time: more, and near neighbours get in each other's way
+)
 _MAX_ROUNDS = 6  # additions at one size, where each drives another weight to zero
 _LEAST_SCHUR = 1e-9  # share of a column that must be left outside the span of those chosen
 
@@ -485,7 +488,7 @@ def l1_supports(
             entering = np.flatnonzero(excess > penalty * (1 + 1e-3))
             if supports and len(entering) == 0:
                 break
-            entering = entering[np.argsort(-excess[entering])][:64]
+            entering = entering[np.argsort(-excess[entering])][:_ENTERING]
             weight = np.append(weight, np.zeros(len(entering)))
             working = np.append(working, entering)
             tilt = penalty * spread[working] * target.sign[working]
@@ -501,6 +504,11 @@ def l1_supports(
     return supports
 
 
+def _ranking_tolerance(model: Submodel, options: SearchOptions) -> float:
+    """Return at which gain Newton stops for a rival of `model`: the best one is refitted to the end."""
+    return max(0.1 * options.tol, 0.01 * model.objective)
+
+
 def _grow(target: Target, model: Submodel, size: int, options: SearchOptions) -> Submodel:
     """Return the model with vectors added until it has `size`, or none lowers the objective.
 
@@ -510,7 +518,7 @@ def _grow(target: Target, model: Submodel, size: int, options: SearchOptions) ->
         if model.n_vectors >= size:
             break
         fits = [
-            fit_submodel(target, [*model.columns, j], model, tol=0.1 * options.tol)
+            fit_submodel(target, [*model.columns, j], model, tol=_ranking_tolerance(model, options))
             for j in best_additions(target, scan(target, model), options.candidates)
         ]
         best = min(fits, key=lambda each: each.objective, default=model)
@@ -528,7 +536,9 @@ def _exchange(target: Target, model: Submodel, options: SearchOptions) -> Submod
             target, model, scan(target, model), options.exchanges
         ):
             columns = [*(j for j in model.columns if j != leaving), entering]
-            fits.append(fit_submodel(target, columns, model, tol=0.1 * options.tol))
+            fits.append(
+                fit_submodel(target, columns, model, tol=_ranking_tolerance(model, options))
+            )
         best = min(fits, key=lambda each: each.objective, default=model)
         least = max(options.tol, _LEAST_SHARE * model.objective)
         if not best.objective < model.objective - least:
@@ -543,7 +553,11 @@ def _shrink(target: Target, model: Submodel, options: SearchOptions) -> Submodel
     loss = model.weight**2 / found.variance
     fits = []
     for i in np.argsort(loss, kind="stable")[: options.candidates]:
-        fits.append(fit_submodel(target, np.delete(model.columns, i), model, tol=0.1 * options.tol))
+        fits.append(
+            fit_submodel(
+                target, np.delete(model.columns, i), model, tol=_ranking_tolerance(model, options)
+            )
+        )
     best = min(fits, key=lambda each: each.objective)
     return fit_submodel(target, best.columns, best)
 
