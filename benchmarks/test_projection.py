@@ -20,7 +20,7 @@ ROWS = (400, 1300, 4000)
 SIZES = (0, 1, 2, 5, 10, 20, 30)
 SEARCHES = {
     "full": SearchOptions(),
-    "greedy": SearchOptions(candidates=1, max_exchanges=0, l1=False),
+    "greedy": SearchOptions.greedy(),
 }
 
 

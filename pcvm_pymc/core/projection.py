@@ -176,10 +176,11 @@ class SearchOptions:
     exchanges : int
         Exchanges of one vector with the largest predicted gain that are refitted at a time.
     max_exchanges : int
-        Exchanges made at each size at most; 0 with ``candidates=1`` and ``l1=False`` is plain greedy
-        forward selection.
+        Exchanges made at each size at most.
     l1 : bool
         Whether supports of an L1 path, refitted, compete at each size.
+    backward : bool
+        Whether backward elimination from the largest model competes.
     tol : float
         Nats per row: the search ends, and later sizes repeat its last model, once no addition gains
         more.
@@ -189,6 +190,7 @@ class SearchOptions:
     exchanges: int = 4
     max_exchanges: int = 20
     l1: bool = True
+    backward: bool = True
     tol: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -197,6 +199,11 @@ class SearchOptions:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
         if not self.tol > 0:
             raise ValueError(f"tol={self.tol} must be positive")
+
+    @classmethod
+    def greedy(cls) -> "SearchOptions":
+        """Return plain forward selection: the largest score statistic is added, and stays."""
+        return cls(candidates=1, max_exchanges=0, l1=False, backward=False)
 
 
 @dataclass(frozen=True)
@@ -670,7 +677,8 @@ def project_path(
     if not wanted or wanted[0] < 0 or wanted[-1] > n_basis:
         raise ValueError(f"sizes={wanted}; needed whole numbers from 0 to {n_basis}, the bases")
     models = _ascend(target, [size for size in wanted if size] or [0], options)
-    _descend(target, models, wanted, options)
+    if options.backward:
+        _descend(target, models, wanted, options)
     path = _never_worse(target, models, options)
     chosen = [path[size] for size in wanted]
     return ProjectionPath(
