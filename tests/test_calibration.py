@@ -34,7 +34,7 @@ def draw_prior(prior, rng):
     """Return sizes, bias and d from the prior."""
     bias = np.sqrt(prior.f / prior.e) * rng.standard_t(2 * prior.e)
     if isinstance(prior, HalfHorseshoe):
-        wide = prior.global_scale * np.abs(rng.standard_cauchy(N))
+        wide = prior.global_scale * np.abs(rng.standard_cauchy()) * np.abs(rng.standard_cauchy(N))
         scale = wide / np.sqrt(1 + (wide / prior.slab) ** 2)
         return scale * np.abs(rng.normal(size=N)), bias, np.nan
     d = prior.d

@@ -97,7 +97,7 @@ def test_the_step_refuses_what_it_would_not_move():
         PCVMGibbs([model["bias"]], model=model)
     with pytest.raises(ValueError, match="sweeps=0"):
         PCVMGibbs(model=model, sweeps=0)
-    with pytest.raises(ValueError, match=r"extra terms \['local_scale', 'unit_magnitude'\]"):
+    with pytest.raises(ValueError, match=r"extra terms \['global_scale', 'local_scale', 'unit_mag"):
         PCVMGibbs(model=small(hyperprior=HalfHorseshoe.default(20, 20)))
 
 
@@ -149,7 +149,7 @@ class KilledError(Exception):
 @pytest.mark.parametrize("survived", [0, 3, 31, 55])
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path, monkeypatch, survived):
     model = small(n=30)
-    options = {"method": "gibbs", "draws": 150, "max_sweeps": 4000, "chains": 2, **QUIET}
+    options = {"method": "gibbs", "draws": 250, "max_sweeps": 6000, "chains": 2, **QUIET}
     whole = sample(model, random_seed=3, **options)
     assert whole["posterior"].attrs["thin"] > 5  # more than one round, or this tests little
     write, count = sampling._write, [0]

@@ -177,19 +177,20 @@ class Hyperprior:
 
 @dataclass(frozen=True)
 class HalfHorseshoe:
-    r"""Regularised half-horseshoe on the weights: a sparse prior whose posterior NUTS finds easy.
+    r"""Regularised half-horseshoe on the weights: a sparse prior whose posterior suits NUTS.
 
     .. math:: |w_i| \sim N^+(0, \tau^2 \tilde\lambda_i^2), \quad
        \tilde\lambda_i^2 = \frac{s^2 \lambda_i^2}{s^2 + \tau^2 \lambda_i^2}, \quad
-       \lambda_i \sim C^+(0, 1)
+       \lambda_i \sim C^+(0, 1), \quad \tau \sim C^+(0, \tau_0^2)
 
-    with global scale tau and slab s, the signs as in the PCVM. It departs from the papers' Gamma
-    precisions; the bias keeps Gamma(e, f).
+    with slab s, the signs as in the PCVM. It departs from the papers' Gamma precisions; the bias
+    keeps Gamma(e, f). With tau held fixed instead of drawn, chains hardly move between sets of large
+    weights.
 
     Parameters
     ----------
     global_scale : float
-        tau. See `default`.
+        tau_0, the scale of tau. See `default`.
     slab : float
         s, about the largest size that a weight takes.
     e, f : float

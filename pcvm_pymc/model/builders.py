@@ -224,9 +224,10 @@ def _priors(hyperprior: Prior, precision: str) -> tuple[TensorVariable, TensorVa
 
 def _half_horseshoe(global_scale: TensorVariable, slab: TensorVariable) -> TensorVariable:
     """Declare sizes under the regularised half-horseshoe, non-centred (Piironen & Vehtari 2017)."""
+    shared = pm.HalfCauchy("global_scale", beta=global_scale)
     local = pm.HalfCauchy("local_scale", beta=1.0, dims="basis")
     unit = pm.HalfNormal("unit_magnitude", sigma=1.0, dims="basis")
-    wide = global_scale * local
+    wide = shared * local
     return pm.Deterministic(
         "magnitude", unit * wide / pt.sqrt(1.0 + pt.sqr(wide / slab)), dims="basis"
     )
