@@ -284,7 +284,7 @@ def _newton_point(
     H[np.diag_indices(n)] += penalty
     sign = target.sign[columns]
     factor, info = lapack.dpotrf(H, lower=1)
-    if info == 0:
+    if info == 0:  # where the sign rule does not bind, the plain solution is the constrained one
         solution = lapack.dpotrs(factor, np.append(goal, total)[:, None], lower=1)[0][:, 0]
         if np.isfinite(solution).all() and (solution[:-1] * sign > 0).all():
             return solution[:-1], float(solution[-1])
