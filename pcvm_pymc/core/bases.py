@@ -9,6 +9,7 @@ from pcvm_pymc.core.probit import Array
 
 __all__ = [
     "design_matrix",
+    "linear_spline",
     "log_width_derivative",
     "median_distance",
     "rbf",
@@ -41,13 +42,29 @@ def log_width_derivative(basis: Array, squared_distance: Array, width: float) ->
     return 2.0 * (squared_distance / width / width) * basis
 
 
+def linear_spline(X: Array, Z: Array) -> Array:
+    """Return the linear spline kernel, a product over the features, shape (n_obs, n_basis).
+
+    ``1 + x z + x z m - (x + z) m^2 / 2 + m^3 / 3`` with ``m = min(x, z)`` (Chmielewski et al. 2019
+    section 3.1; Vapnik 1998). It has no width, and it is positive definite for x, z >= 0 only: for
+    inputs of both signs it is an indefinite function, a legal basis but no covariance.
+    """
+    out = np.ones((len(X), len(Z)))
+    for column, centres in zip(X.T, Z.T, strict=True):
+        x, z = column[:, None], centres[None]
+        m = np.minimum(x, z)
+        out *= 1.0 + x * z + x * z * m - 0.5 * (x + z) * m**2 + m**3 / 3.0
+    return out
+
+
 def design_matrix(kernel: Kernel, X: Array, centres: Array, width: float) -> Array:
     """Return Phi, shape (n_obs, n_basis): each basis function at each row of `X`.
 
     Parameters
     ----------
     kernel : str or callable
-        ``"rbf"``, or a function of ``(X, centres, width)`` that returns the matrix.
+        ``"rbf"``, ``"linear-spline"`` (which has no width), or a function of ``(X, centres, width)`` that
+        returns the matrix.
     X : ndarray, shape (n_obs, n_features)
     centres : ndarray, shape (n_basis, n_features)
     width : float
@@ -61,8 +78,12 @@ def design_matrix(kernel: Kernel, X: Array, centres: Array, width: float) -> Arr
     """
     if kernel == "rbf":
         return rbf(squared_distances(X, centres), width)
+    if kernel == "linear-spline":
+        return linear_spline(X, centres)
     if not callable(kernel):
-        raise ValueError(f"kernel={kernel!r} is unknown; use 'rbf' or a function(X, Z, width)")
+        raise ValueError(
+            f"kernel={kernel!r} is unknown; use 'rbf', 'linear-spline' or a function(X, Z, width)"
+        )
     Phi = np.asarray(kernel(X, centres, width), dtype=float)
     if Phi.shape != (len(X), len(centres)):
         raise ValueError(

@@ -40,6 +40,7 @@ class Status(Enum):
     CONVERGED = "the largest change of the latent function fell below tol"
     ITERATION_LIMIT = "max_iter iterations were done before convergence"
     EMPTY_MODEL = "every weight was pruned: the model is its bias alone"
+    BEST_OF_CYCLE = "steps went on without a better evidence: the best state was kept"
 
 
 @dataclass(frozen=True)

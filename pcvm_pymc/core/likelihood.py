@@ -1,0 +1,100 @@
+"""Likelihoods of a latent function: log density, its slope and its curvature in the latent values."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, log_expit, ndtr
+
+from pcvm_pymc.core import probit
+from pcvm_pymc.core.probit import Array
+
+__all__ = ["LINKS", "LOGIT", "PROBIT", "Likelihood", "gaussian"]
+
+_LOG_2PI = np.log(2.0 * np.pi)
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """One likelihood; each function takes ``(latent, target)``, shape (n_obs,) each.
+
+    Attributes
+    ----------
+    name : str
+    log_density : callable
+        Sum of log p(target | latent).
+    score : callable
+        Its derivative in each latent value, shape (n_obs,).
+    curvature : callable
+        Minus its second derivative, shape (n_obs,), never negative: all are log-concave.
+    top_curvature : float
+        The largest curvature that occurs: the precision of one observation.
+    mean_probability : callable, optional
+        Of ``(mean, variance)`` of the latent function: probability of +1, averaged over a normal.
+    """
+
+    name: str
+    log_density: Callable[[Array, Array], float]
+    score: Callable[[Array, Array], Array]
+    curvature: Callable[[Array, Array], Array]
+    top_curvature: float
+    mean_probability: Callable[[Array, Array], Array] | None = None
+
+
+def gaussian(noise: float) -> Likelihood:
+    """Return the likelihood of regression, targets normal around the latent function.
+
+    Parameters
+    ----------
+    noise : float
+        Standard deviation, positive.
+    """
+    precision = noise**-2.0
+
+    def log_density(latent: Array, target: Array) -> float:
+        residual = (target - latent) / noise
+        return -0.5 * float(residual @ residual) - len(target) * (0.5 * _LOG_2PI + np.log(noise))
+
+    return Likelihood(
+        name="gaussian",
+        log_density=log_density,
+        score=lambda latent, target: (target - latent) * precision,
+        curvature=lambda latent, target: np.full(len(target), precision),
+        top_curvature=precision,
+    )
+
+
+def _logit_log_density(latent: Array, label: Array) -> float:
+    return float(log_expit(label * latent).sum())
+
+
+def _logit_score(latent: Array, label: Array) -> Array:
+    return label * expit(-label * latent)
+
+
+def _logit_curvature(latent: Array, label: Array) -> Array:
+    return expit(latent) * expit(-latent)
+
+
+def _logit_mean_probability(mean: Array, variance: Array) -> Array:
+    """Return MacKay's (1992) approximation; it never moves a probability across one half."""
+    return expit(mean / np.sqrt(1.0 + np.pi / 8.0 * variance))
+
+
+def _probit_mean_probability(mean: Array, variance: Array) -> Array:
+    """Return the exact mean of Phi over a normal."""
+    return ndtr(mean / np.sqrt(1.0 + variance))
+
+
+LOGIT = Likelihood(
+    "logit", _logit_log_density, _logit_score, _logit_curvature, 0.25, _logit_mean_probability
+)
+PROBIT = Likelihood(
+    "probit",
+    probit.log_likelihood,
+    probit.score,
+    probit.curvature,
+    1.0,
+    _probit_mean_probability,
+)
+LINKS = {"logit": LOGIT, "probit": PROBIT}
