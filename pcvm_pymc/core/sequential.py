@@ -35,7 +35,7 @@ __all__ = [
     "updated",
 ]
 
-_TINY = np.finfo(float).tiny
+_TINY, _HUGE = np.finfo(float).tiny, 1e100
 _LOST = 1e-6  # of phi' B phi: what is smaller has lost half of its digits in a difference
 _BLOCK = 512  # columns at a time, so that no second matrix of the size of the design is held
 
@@ -75,11 +75,15 @@ def leave_one_out(state: ActiveSet) -> tuple[Array, Array]:
     """Return s and q of every column: S and Q with the column itself taken out of C.
 
     In the model they are ``1 / Sigma_jj - alpha_j`` and ``mu_j / Sigma_jj``, which does not cancel as
-    ``alpha S / (alpha - S)`` does.
+    ``alpha S / (alpha - S)`` does; but for a column of so large an alpha that it is all but out.
     """
     s, q = state.S.copy(), state.Q.copy()
-    variance = np.diag(state.covariance)
-    s[state.index] = 1.0 / variance - state.alpha
+    variance, alpha = np.diag(state.covariance), state.alpha
+    inside = 1.0 / variance - alpha
+    faint = inside <= 1e-8 * alpha
+    left = alpha[faint] - s[state.index[faint]]
+    inside[faint] = alpha[faint] * s[state.index[faint]] / np.where(left > 0, left, np.inf)
+    s[state.index] = inside
     q[state.index] = state.mean / variance
     return np.maximum(s, _TINY), q
 
@@ -96,13 +100,12 @@ def gains(state: ActiveSet) -> tuple[Array, Array]:
     alpha = np.full(len(s), np.inf)
     with np.errstate(over="ignore"):
         alpha[better] = s[better] * (s[better] / excess[better])
-        ratio = q[better] * (q[better] / s[better])
+        ratio = np.minimum(q[better] * (q[better] / s[better]), _HUGE)  # beyond: lost digits
     gain = np.zeros(len(s))
     gain[better] = 0.5 * (ratio - 1.0 - np.log(ratio))
     now, s, q = state.alpha, s[state.index], q[state.index]
     gain[state.index] -= 0.5 * (np.log(now / (now + s)) + q * q / (now + s))
-    unusable = ~np.isfinite(gain) | (better & ~np.isfinite(alpha))
-    gain[unusable] = 0.0
+    gain[better & ~((alpha > 0) & np.isfinite(alpha))] = 0.0
     return gain, alpha
 
 

@@ -1,0 +1,341 @@
+"""Type-II maximum likelihood: identities first, then the papers' numbers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import awkward_data, blobs
+from scipy.optimize import approx_fprime, minimize
+from scipy.stats import multivariate_normal
+
+from pcvm_pymc import Status
+from pcvm_pymc.core.bases import design_matrix, rbf, squared_distances
+from pcvm_pymc.core.evidence import (
+    EvidenceOptions,
+    EvidenceProblem,
+    fit_batch,
+    posterior,
+    unit_design,
+)
+from pcvm_pymc.core.likelihood import LINKS, gaussian
+from pcvm_pymc.core.rvm import fit_rvm, predictive_moments
+from pcvm_pymc.experiments.datasets import load
+
+METHODS = ("sequential", "batch")
+
+
+def random_regression(n=40, m=7, seed=0, noise=0.3):
+    """Return bases, precisions over five decades, targets and noise."""
+    rng = np.random.default_rng(seed)
+    Phi = rng.normal(size=(n, m))
+    alpha = 10.0 ** rng.uniform(-2, 3, size=m)
+    return Phi, alpha, Phi @ rng.normal(size=m) + noise * rng.normal(size=n), noise
+
+
+def sinc(n=100, noise=0.0, seed=0):
+    x = np.linspace(-10, 10, n)[:, None]
+    return x, np.sinc(x[:, 0] / np.pi) + noise * np.random.default_rng(seed).normal(size=n)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 30), st.floats(0.01, 10))
+@settings(max_examples=30)
+def test_evidence_through_the_posterior_covariance_is_that_of_the_n_by_n_covariance(seed, m, noise):
+    Phi, alpha, target, _ = random_regression(25, m, seed)
+    C = noise**2 * np.eye(25) + (Phi / alpha) @ Phi.T
+    direct = multivariate_normal(np.zeros(25), C).logpdf(target)
+    end = posterior(Phi, alpha, target, gaussian(noise))
+    assert end.log_evidence == pytest.approx(direct, rel=1e-9, abs=1e-9)
+
+
+def test_mean_and_covariance_solve_their_equations():
+    Phi, alpha, target, noise = random_regression()
+    end = posterior(Phi, alpha, target, gaussian(noise))
+    precision = Phi.T @ Phi / noise**2 + np.diag(alpha)
+    np.testing.assert_allclose(end.covariance @ precision, np.eye(7), atol=1e-11)
+    np.testing.assert_allclose(end.variance, np.diag(end.covariance), rtol=1e-13)
+    np.testing.assert_allclose(precision @ end.mean, Phi.T @ target / noise**2, rtol=1e-10)
+
+
+@pytest.mark.parametrize("link", sorted(LINKS))
+def test_mode_is_the_optimum_and_the_covariance_its_inverse_hessian(link):
+    Phi, alpha, target, _ = random_regression(60, 5, seed=3)
+    label, likelihood = np.sign(target), LINKS[link]
+
+    def loss(w):
+        return 0.5 * w @ (alpha * w) - likelihood.log_density(Phi @ w, label)
+
+    def slope(w):
+        return alpha * w - Phi.T @ likelihood.score(Phi @ w, label)
+
+    end = posterior(Phi, alpha, label, likelihood)
+    found = minimize(loss, np.zeros(5), jac=slope, method="BFGS", options={"gtol": 1e-10})
+    np.testing.assert_allclose(end.mean, found.x, atol=1e-7)
+    hessian = np.array(
+        [approx_fprime(end.mean, lambda w, i=i: slope(w)[i], 1e-7) for i in range(5)]
+    )
+    np.testing.assert_allclose(end.covariance @ hessian, np.eye(5), atol=1e-5)
+    laplace = -loss(end.mean) + 0.5 * (np.log(alpha).sum() - np.linalg.slogdet(hessian)[1])
+    assert end.log_evidence == pytest.approx(laplace, abs=1e-5)
+
+
+@pytest.mark.parametrize("link", sorted(LINKS))
+def test_score_and_curvature_are_derivatives(link):
+    latent, label = np.linspace(-6, 6, 25), np.where(np.arange(25) % 2, 1.0, -1.0)
+    likelihood, h = LINKS[link], 1e-5
+    for i in (0, 7, 12, 24):
+        step = h * (np.arange(25) == i)
+        slope = (
+            likelihood.log_density(latent + step, label)
+            - likelihood.log_density(latent - step, label)
+        ) / (2 * h)
+        bend = (likelihood.score(latent - step, label) - likelihood.score(latent + step, label)) / (
+            2 * h
+        )
+        assert likelihood.score(latent, label)[i] == pytest.approx(slope, abs=1e-7)
+        assert likelihood.curvature(latent, label)[i] == pytest.approx(bend[i], abs=1e-8)
+    assert likelihood.curvature(np.linspace(-3, 3, 601), np.ones(601)).max() <= (
+        likelihood.top_curvature + 1e-12
+    )
+
+
+def test_mean_probability_is_an_average_over_the_latent_function():
+    rng = np.random.default_rng(0)
+    draws = rng.normal(0.7, 1.5, size=400_000)
+    for link, tolerance in (("probit", 3e-3), ("logit", 1.5e-2)):  # MacKay's is an approximation
+        likelihood = LINKS[link]
+        average = np.exp(
+            np.array([likelihood.log_density(np.array([f]), np.ones(1)) for f in draws[:20_000]])
+        ).mean()
+        value = likelihood.mean_probability(np.array([0.7]), np.array([1.5**2]))[0]
+        assert value == pytest.approx(average, abs=tolerance + 5e-3)
+
+
+def test_newton_halves_its_steps_where_the_full_one_overshoots():
+    """From far out the logit's curvature vanishes and a full Newton step is thousands long."""
+    Phi, alpha, target, _ = random_regression(30, 3, seed=5)
+    label = np.sign(target)
+    far = posterior(Phi, 1e-3 * alpha, label, LINKS["logit"], np.array([50.0, -50.0, 50.0]))
+    near = posterior(Phi, 1e-3 * alpha, label, LINKS["logit"])
+    np.testing.assert_allclose(far.mean, near.mean, rtol=1e-7)
+
+
+def test_unit_columns_neither_overflow_nor_vanish():
+    Phi = np.array([[1e-300, 1e300, 0.0], [2e-300, -1e300, 0.0]])
+    design = unit_design(EvidenceProblem(Phi, np.zeros(2)))
+    np.testing.assert_allclose((design.columns**2).sum(axis=0), [1, 1, 1, 0])
+    np.testing.assert_allclose(design.columns[:, 1:] * design.norm[1:], Phi)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_end_point_is_stationary_in_every_precision_and_the_noise(method):
+    x, target = sinc(noise=0.2)
+    Phi = design_matrix("rbf", x, x, 3.0)
+    options = EvidenceOptions(tol=1e-11, noise_tol=1e-9)
+    fit = fit_rvm(EvidenceProblem(Phi, target, bias=False), method=method, options=options)
+    alpha, kept = fit.alpha[fit.active], Phi[:, fit.active]
+
+    def evidence(log_parameters):
+        return posterior(
+            kept, np.exp(log_parameters[1:]), target, gaussian(np.exp(log_parameters[0]))
+        ).log_evidence
+
+    at = np.log(np.append(fit.noise, alpha))
+    assert fit.log_evidence == pytest.approx(evidence(at), abs=1e-9)
+    slope = [(evidence(at + h) - evidence(at - h)) / 2e-4 for h in 1e-4 * np.eye(len(at))]
+    np.testing.assert_allclose(slope, 0, atol=1e-3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("likelihood", ["gaussian", "logit", "probit"])
+def test_result_is_the_posterior_in_the_bases_own_units(method, likelihood):
+    X, label = blobs(60, seed=1)
+    target = label if likelihood != "gaussian" else X[:, 0] ** 2 + 3 + 0.1 * label
+    Phi = 5.0 * rbf(squared_distances(X, X), 1.5)
+    problem = EvidenceProblem(Phi, target, likelihood)
+    fit = fit_rvm(problem, method=method)
+    bases = np.column_stack([Phi[:, fit.active], np.ones(60)])
+    alpha = np.append(fit.alpha[fit.active], fit.bias_alpha)
+    kept = np.isfinite(alpha)
+    end = posterior(bases[:, kept], alpha[kept], target, problem.likelihood_at(fit.noise))
+    assert end.log_evidence == pytest.approx(fit.log_evidence, abs=1e-8)
+    np.testing.assert_allclose(
+        np.append(fit.weight[fit.active], fit.bias)[kept], end.mean, rtol=1e-5, atol=1e-9
+    )
+    np.testing.assert_allclose(fit.covariance[np.ix_(kept, kept)], end.covariance, rtol=1e-5)
+    assert not fit.covariance[~kept].any()
+    mean, variance = predictive_moments(Phi[:, fit.active], fit)
+    np.testing.assert_allclose(mean, fit.latent, atol=1e-9)
+    assert (variance > 0).all()
+    assert np.isinf(fit.alpha[fit.weight == 0]).all()
+    assert len(fit.trace.log_evidence) == fit.n_iter + 1
+    assert fit.status is Status.CONVERGED
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ripleys_data_under_the_logit(data_folder, method):
+    """Log evidence -72.775 with 4 bases and 9.6 % error, kernel exp(-d^2 / 0.5^2), bias under ARD."""
+    X, y, X_test, y_test = load("ripley", folder=data_folder).split(0)
+    label, label_test = (np.where(each == np.max(y), 1.0, -1.0) for each in (y, y_test))
+    fit = fit_rvm(EvidenceProblem(design_matrix("rbf", X, X, 0.5), label, "logit"), method=method)
+    assert fit.log_evidence == pytest.approx(-72.775, abs=0.01)
+    latent = design_matrix("rbf", X_test, X, 0.5) @ fit.weight + fit.bias
+    assert np.mean(np.sign(latent) != label_test) <= 0.0961
+    if method == "sequential":
+        assert len(fit.active) == 4
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_sinc_with_known_noise_needs_ten_vectors(method):
+    x, target = sinc()
+    Phi = design_matrix("linear-spline", x, x, 1.0)
+    fit = fit_rvm(EvidenceProblem(Phi, target, noise=0.01, bias=False), method=method)
+    assert len(fit.active) == 10
+    assert fit.log_evidence >= 302
+    assert fit.noise == 0.01
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_noise_of_sinc_is_estimated(method):
+    fits = []
+    for seed in range(10):
+        x, target = sinc(noise=0.2, seed=seed)
+        Phi = design_matrix("linear-spline", x, x, 1.0)
+        fits.append(fit_rvm(EvidenceProblem(Phi, target), method=method))
+    assert 0.16 < np.mean([fit.noise for fit in fits]) < 0.22
+    assert all(fit.status is Status.CONVERGED for fit in fits)
+    if method == "sequential":
+        assert all(4 <= len(fit.active) <= 11 for fit in fits)
+
+
+def test_best_of_several_noise_starts_wins():
+    x, target = sinc(noise=0.2, seed=3)
+    problem = EvidenceProblem(design_matrix("linear-spline", x, x, 1.0), target)
+    several = fit_rvm(problem, options=EvidenceOptions(noise_starts=(0.1, 0.3, 0.7)))
+    single = [fit_rvm(problem, options=EvidenceOptions(noise_starts=(k,))) for k in (0.1, 0.3, 0.7)]
+    assert several.log_evidence == max(fit.log_evidence for fit in single)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("unit", "target_unit"), [(1e-5, 1e4), (1e6, 1e-3)])
+def test_units_of_columns_and_targets_change_nothing_else(method, unit, target_unit):
+    x, target = sinc(60, noise=0.1)
+    Phi = design_matrix("rbf", x, x, 2.5)
+    units = unit * 10.0 ** np.random.default_rng(0).uniform(-2, 2, 60)
+    plain = fit_rvm(EvidenceProblem(Phi, target), method=method)
+    scaled = fit_rvm(EvidenceProblem(Phi * units, target * target_unit), method=method)
+    np.testing.assert_array_equal(scaled.active, plain.active)
+    np.testing.assert_allclose(scaled.weight * units / target_unit, plain.weight, rtol=1e-5)
+    np.testing.assert_allclose(scaled.latent / target_unit, plain.latent, atol=1e-5)
+    assert scaled.noise / target_unit == pytest.approx(plain.noise, rel=1e-5)
+    shift = -60 * np.log(target_unit)
+    assert scaled.log_evidence - shift == pytest.approx(plain.log_evidence, abs=1e-5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_zero_and_equal_columns(method):
+    x, target = sinc(50, noise=0.1)
+    Phi = design_matrix("rbf", x, x, 2.5)
+    plain = fit_rvm(EvidenceProblem(Phi, target), method=method)
+    more = np.hstack([np.zeros((50, 2)), Phi, Phi[:, :20]])
+    fit = fit_rvm(EvidenceProblem(more, target), method=method)
+    assert not fit.weight[:2].any()
+    assert fit.log_evidence == pytest.approx(plain.log_evidence, abs=0.5)
+    np.testing.assert_allclose(fit.latent, plain.latent, atol=0.05)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("value", [0.0, 1.0, -1e6, 0.1])
+def test_constant_targets(method, value):
+    x, _ = sinc(30)
+    Phi = design_matrix("rbf", x, x, 2.0)
+    fit = fit_rvm(EvidenceProblem(Phi, np.full(30, value)), method=method)
+    np.testing.assert_allclose(fit.latent, value, atol=1e-4 * abs(value))
+    assert np.isfinite(fit.log_evidence)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("likelihood", ["gaussian", "logit", "probit"])
+def test_fewer_rows_than_bases(method, likelihood):
+    rng = np.random.default_rng(0)
+    Phi = rng.normal(size=(12, 80))
+    target = Phi[:, 3] + 0.05 * rng.normal(size=12)
+    if likelihood != "gaussian":
+        target = np.sign(target)
+    fit = fit_rvm(EvidenceProblem(Phi, target, likelihood), method=method)
+    assert fit.weight[3] != 0
+    assert len(fit.active) <= 12
+    assert np.isfinite(fit.log_evidence)
+
+
+@given(awkward_data(), st.sampled_from(METHODS), st.sampled_from(["gaussian", "logit", "probit"]))
+@settings(max_examples=40)
+def test_no_data_breaks_it(data, method, likelihood):
+    X, label = data
+    Phi = rbf(squared_distances(X, X), 1.0)
+    options = EvidenceOptions(max_iter=300)
+    fit = fit_rvm(EvidenceProblem(Phi, label, likelihood), method=method, options=options)
+    assert np.isfinite(fit.log_evidence)
+    assert np.isfinite(fit.latent).all()
+    assert (np.linalg.eigvalsh(fit.covariance) >= -1e-9 * np.abs(fit.covariance).max()).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_labels_that_the_bases_cannot_tell_give_an_empty_model(method):
+    Phi = np.ones((20, 3))
+    label = np.where(np.arange(20) % 2, 1.0, -1.0)
+    fit = fit_rvm(EvidenceProblem(Phi, label, "logit"), method=method)
+    assert fit.status is Status.EMPTY_MODEL
+    assert fit.log_evidence == pytest.approx(20 * np.log(0.5))
+    assert fit.covariance.shape == (1, 1)
+
+
+def test_iteration_limit_is_told():
+    x, target = sinc(noise=0.1)
+    problem = EvidenceProblem(design_matrix("rbf", x, x, 2.0), target)
+    for method in METHODS:
+        fit = fit_rvm(problem, method=method, options=EvidenceOptions(max_iter=3))
+        assert fit.status is Status.ITERATION_LIMIT
+        assert fit.n_iter == 3
+        assert not fit.converged
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"likelihood": "poisson"}, "likelihood='poisson' is unknown; use one of"),
+        ({"noise": -1.0}, "noise=-1.0 must be positive"),
+        ({"noise": 0.1, "likelihood": "logit"}, "which has none"),
+    ],
+)
+def test_bad_problems_are_named(changes, words):
+    problem = EvidenceProblem(np.ones((3, 1)), np.ones(3))
+    with pytest.raises(ValueError, match=words):
+        replace(problem, **changes)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_iter": 0}, "max_iter=0 must be at least 1"),
+        ({"tol": 0.0}, "tol=0.0 must be positive"),
+        ({"noise_starts": ()}, r"noise_starts=\(\) must be one or more positive numbers"),
+    ],
+)
+def test_bad_options_are_named(options, words):
+    with pytest.raises(ValueError, match=words):
+        EvidenceOptions(**options)
+
+
+def test_unknown_method_is_named():
+    with pytest.raises(ValueError, match="method='slow' is unknown"):
+        fit_rvm(EvidenceProblem(np.ones((3, 1)), np.ones(3)), method="slow")
+
+
+def test_more_sweeps_never_lose_evidence_by_much():
+    """MacKay's updates are not monotone; from the start to the end they gain."""
+    x, target = sinc(noise=0.2)
+    trace = fit_batch(EvidenceProblem(design_matrix("rbf", x, x, 2.0), target)).trace
+    assert trace.log_evidence[-1] > trace.log_evidence[0]
+    assert (np.diff(trace.n_active) <= 0).all()

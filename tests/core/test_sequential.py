@@ -1,0 +1,203 @@
+"""The fast RVM's bookkeeping against direct construction."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import blobs
+
+from pcvm_pymc import Status
+from pcvm_pymc.core.bases import rbf, squared_distances
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, posterior
+from pcvm_pymc.core.likelihood import LINKS, gaussian
+from pcvm_pymc.core.sequential import (
+    ActiveSet,
+    empty_set,
+    fit_sequential,
+    gains,
+    leave_one_out,
+    orthogonal_basis,
+    refreshed,
+    sum_of_squares,
+    updated,
+)
+
+NOISE = 0.3
+
+
+def problem(n=30, m=12, seed=0):
+    rng = np.random.default_rng(seed)
+    design = rng.normal(size=(n, m))
+    design /= np.linalg.norm(design, axis=0)
+    return design, 3 * design @ rng.normal(size=m) + NOISE * rng.normal(size=n)
+
+
+def state_with(design, target, index, alpha, likelihood=None):
+    index, alpha = np.asarray(index), np.asarray(alpha, dtype=float)
+    none = np.empty(0)
+    bare = ActiveSet(
+        index, alpha, np.zeros(len(index)), none, design[:, index].T @ design, none, none, 0.0
+    )
+    return refreshed(design, target, likelihood or gaussian(NOISE), bare)
+
+
+def covariance_of_targets(design, index, alpha, curvature):
+    """Return C = B^-1 + Phi A^-1 Phi'."""
+    Phi = design[:, index]
+    return np.diag(1 / curvature) + (Phi / alpha) @ Phi.T
+
+
+@given(st.integers(0, 10_000), st.integers(0, 6))
+@settings(max_examples=25)
+def test_s_and_q_are_those_of_c_without_the_basis(seed, m):
+    design, target = problem(seed=seed)
+    index = np.arange(m) * 2 % 11
+    alpha = 10.0 ** np.random.default_rng(seed).uniform(-1, 2, m)
+    s, q = leave_one_out(state_with(design, target, index, alpha))
+    for j in range(design.shape[1]):
+        others = index != j
+        C = covariance_of_targets(
+            design, index[others], alpha[others], np.full(len(target), NOISE**-2)
+        )
+        inverse = np.linalg.inv(C)
+        assert s[j] == pytest.approx(design[:, j] @ inverse @ design[:, j], rel=1e-9)
+        assert q[j] == pytest.approx(design[:, j] @ inverse @ target, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("link", sorted(LINKS))
+def test_s_and_q_under_laplaces_approximation(link):
+    design, target = problem(60, 8, seed=2)
+    label, index, alpha = np.sign(target), np.array([1, 4, 6]), np.array([0.5, 0.1, 2.0])
+    state = state_with(design, label, index, alpha, LINKS[link])
+    end = posterior(design[:, index], alpha, label, LINKS[link])
+    working = end.latent + end.score / end.curvature
+    s, q = leave_one_out(state)
+    for j in range(8):
+        others = index != j
+        C = covariance_of_targets(design, index[others], alpha[others], end.curvature)
+        assert s[j] == pytest.approx(design[:, j] @ np.linalg.solve(C, design[:, j]), rel=1e-8)
+        assert q[j] == pytest.approx(design[:, j] @ np.linalg.solve(C, working), rel=1e-6, abs=1e-7)
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=25)
+def test_gain_is_the_change_of_evidence(seed):
+    """Of each kind of change, and no other precision gains more."""
+    design, target = problem(seed=seed)
+    index, alpha = [0, 5, 7], [0.3, 50.0, 2.0]
+    state = state_with(design, target, index, alpha)
+    gain, best = gains(state)
+    for column in range(design.shape[1]):
+        precisions = dict(zip(index, alpha, strict=True))
+
+        def evidence(value, column=column, precisions=precisions):
+            new = {**precisions, column: value}
+            new = {k: v for k, v in new.items() if np.isfinite(v)}
+            return posterior(
+                design[:, list(new)], np.array(list(new.values())), target, gaussian(NOISE)
+            ).log_evidence
+
+        assert gain[column] == pytest.approx(evidence(best[column]) - state.log_evidence, abs=1e-8)
+        if np.isfinite(best[column]):
+            assert evidence(best[column]) >= max(
+                evidence(1.1 * best[column]), evidence(best[column] / 1.1)
+            )
+
+
+@given(st.integers(0, 10_000), st.sampled_from(["add", "change", "delete"]))
+@settings(max_examples=40)
+def test_rank_one_updates_are_a_recomputation(seed, kind):
+    design, target = problem(seed=seed)
+    state = state_with(design, target, [2, 3, 9, 10], [0.5, 0.02, 8.0, 1.0])
+    column, alpha = {"add": (6, 0.7), "change": (9, 0.3), "delete": (3, np.inf)}[kind]
+    fast = updated(design, state, column, alpha, NOISE**-2)
+    slow = refreshed(design, target, gaussian(NOISE), fast)
+    for name in ("mean", "covariance", "S", "Q"):
+        exact = getattr(slow, name)
+        error = np.abs(getattr(fast, name) - exact).max() / np.abs(exact).max()
+        assert error < 1e-10, name
+    np.testing.assert_allclose(fast.cross, design[:, fast.index].T @ design, atol=1e-13)
+
+
+def test_sum_of_squares_keeps_digits_that_a_difference_loses():
+    """A column nearly in the span of the others: S is what is left of it."""
+    rng = np.random.default_rng(0)
+    n, small = 40, 1e-7
+    first, other = np.linalg.qr(rng.normal(size=(n, 2)))[0].T
+    column = first + small * other
+    alpha = np.array([1e-16])  # a basis of free size takes its whole direction out of C^-1
+    basis = orthogonal_basis(first[:, None], alpha, np.ones(n))
+    U = basis.upper.T @ column[:, None]
+    exact = small**2 + 1e-16  # alpha / (1 + alpha) of the one direction, all of the other
+    assert sum_of_squares(basis, column[:, None], U)[0] == pytest.approx(exact, rel=1e-6)
+
+
+def test_empty_model_is_independent_noise():
+    design, target = problem()
+    state = empty_set(design, target, gaussian(NOISE))
+    np.testing.assert_allclose(state.S, NOISE**-2)
+    np.testing.assert_allclose(state.Q, design.T @ target / NOISE**2)
+    expected = -0.5 * np.sum((target / NOISE) ** 2 + np.log(2 * np.pi * NOISE**2))
+    assert state.log_evidence == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("period", [1, 7, 50, 10_000])
+def test_refreshes_do_not_change_the_end(period):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-5, 5, (80, 1))
+    target = np.sin(x[:, 0]) + 0.2 * rng.normal(size=80)
+    Phi = rbf(squared_distances(x, x), 1.5)
+    fit = fit_sequential(EvidenceProblem(Phi, target), EvidenceOptions(refresh_period=period))
+    plain = fit_sequential(EvidenceProblem(Phi, target))
+    np.testing.assert_array_equal(fit.active, plain.active)
+    assert fit.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
+
+
+def test_evidence_never_falls_in_regression_with_known_noise():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-5, 5, (80, 1))
+    target = np.sin(x[:, 0]) + 0.2 * rng.normal(size=80)
+    fit = fit_sequential(EvidenceProblem(rbf(squared_distances(x, x), 1.5), target, noise=0.2))
+    assert np.diff(fit.trace.log_evidence).min() >= -1e-8
+    assert fit.status is Status.CONVERGED
+
+
+def test_noise_waits_for_the_precisions():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-5, 5, (80, 1))
+    target = np.sin(x[:, 0]) + 0.2 * rng.normal(size=80)
+    Phi = rbf(squared_distances(x, x), 1.5)
+    trace = fit_sequential(EvidenceProblem(Phi, target)).trace
+    first = int(np.flatnonzero(trace.noise != trace.noise[0])[0])
+    assert trace.noise[0] == pytest.approx(0.3 * target.std())
+    known = fit_sequential(EvidenceProblem(Phi, target, noise=trace.noise[0]))
+    assert trace.log_evidence[first - 1] == pytest.approx(known.log_evidence, abs=1e-8)
+    changes = np.flatnonzero(np.diff(trace.noise)) + 1
+    assert (np.diff(changes) <= 5).all()
+
+
+@pytest.mark.parametrize("link", sorted(LINKS))
+def test_classification_keeps_the_best_state(link):
+    X, label = blobs(100, seed=4)
+    Phi = rbf(squared_distances(X, X), 0.8)
+    fit = fit_sequential(EvidenceProblem(Phi, label, link))
+    assert fit.log_evidence >= fit.trace.log_evidence.max() - 1e-6
+    assert fit.status in (Status.CONVERGED, Status.BEST_OF_CYCLE)
+
+
+def test_a_cycle_is_stopped(monkeypatch):
+    """Gains that never end: the search stops after `patience` steps and returns the best state."""
+    X, label = blobs(40, seed=4)
+    module = __import__("pcvm_pymc.core.sequential", fromlist=["gains"])
+
+    def always_a_gain(state):
+        gain, alpha = gains(state)
+        inside = state.index[:1] if len(state.index) > 2 else [int(gain.argmax())]
+        gain[inside] += 1.0
+        return gain, alpha
+
+    monkeypatch.setattr(module, "gains", always_a_gain)
+    problem = EvidenceProblem(rbf(squared_distances(X, X), 0.8), label, "logit")
+    fit = fit_sequential(problem, EvidenceOptions(patience=10))
+    assert fit.status is Status.BEST_OF_CYCLE
+    assert fit.log_evidence == pytest.approx(fit.trace.log_evidence.max(), abs=1e-7)
