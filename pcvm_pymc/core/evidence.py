@@ -364,7 +364,7 @@ def unit_design(problem: EvidenceProblem) -> Design:
     """Return the problem's bases as columns of unit norm, so that no unit matters."""
     n_obs, n_basis = problem.Phi.shape
     first = int(problem.bias)
-    columns = np.empty((n_obs, n_basis + first))
+    columns = np.empty((n_obs, n_basis + first), order="F")  # columns are what is taken out
     columns[:, :first] = 1.0
     columns[:, first:] = problem.Phi
     size = np.maximum(columns.max(axis=0), -columns.min(axis=0))

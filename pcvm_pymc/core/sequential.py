@@ -37,6 +37,7 @@ __all__ = [
 
 _TINY, _HUGE = np.finfo(float).tiny, 1e100
 _LOST = 1e-6  # of phi' B phi: what is smaller has lost half of its digits in a difference
+_SPOILT = 1e-3
 _BLOCK = 512  # columns at a time, so that no second matrix of the size of the design is held
 
 
@@ -225,14 +226,26 @@ def updated(
     return _deleted(state, int(place[0]), precision)
 
 
+def _probe(
+    design: Array, state: ActiveSet, column: int, precision: float
+) -> tuple[Array, Array, float]:
+    """Return ``p = beta Sigma Phi' phi``, ``e = phi - Phi p``, and S of a column outside the model.
+
+    p minimises ``beta |phi - Phi p|^2 + p' A p``, and S is the minimum: a sum of squares in
+    which an error of p counts but squared, so that it needs no refresh.
+    """
+    pull = precision * (state.covariance @ state.cross[:, column])
+    left = design[:, column] - design[:, state.index] @ pull
+    return pull, left, float(precision * (left @ left) + pull @ (state.alpha * pull))
+
+
 def _added(
     design: Array, state: ActiveSet, column: int, alpha: float, precision: float
 ) -> ActiveSet:
-    products = design[:, column] @ design
-    pull = precision * (state.covariance @ state.cross[:, column])  # beta Sigma Phi' phi
-    variance = 1.0 / (alpha + state.S[column])
+    pull, left, S = _probe(design, state, column, precision)
+    products, overlap = np.column_stack([design[:, column], precision * left]).T @ design
+    variance = 1.0 / (alpha + S)
     mean = variance * state.Q[column]
-    left = precision * (products - pull @ state.cross)  # beta phi_m' e, e = phi - Phi pull
     corner = variance * pull
     return replace(
         state,
@@ -246,8 +259,8 @@ def _added(
             ]
         ),
         cross=np.vstack([state.cross, products]),
-        S=state.S - variance * left**2,
-        Q=state.Q - mean * left,
+        S=state.S - variance * overlap**2,
+        Q=state.Q - mean * overlap,
         n_updates=state.n_updates + 1,
     )
 
@@ -395,12 +408,22 @@ class _Regression:
         return self.state.log_evidence, len(self.state.index), self.noise
 
     def _has_lost_digits(self, column: int) -> bool:
-        """Whether the numbers by which a column was chosen come from a difference of near equals."""
+        """Whether the rank-one steps have spoilt the numbers by which a column was chosen.
+
+        Outside the model S is compared with a sum of squares; inside, Q with ``alpha mu``,
+        which it equals, in the unit sqrt(S) in which it decides.
+        """
         state = self.state
         if state.n_updates == 0:
             return False
-        variance = np.diag(state.covariance)
-        return bool(state.S[column] < _LOST * self.noise**-2 or (variance <= 0).any())
+        place = np.flatnonzero(state.index == column)
+        if len(place) == 0:
+            exact = _probe(self.columns, state, column, self.noise**-2)[2]
+            return not abs(state.S[column] - exact) < _SPOILT * exact
+        if not state.covariance[place[0], place[0]] > 0:
+            return True
+        error = state.Q[column] - (state.alpha * state.mean)[place[0]]
+        return not abs(error) < _SPOILT * np.sqrt(max(state.S[column], 0.0))
 
     def _change(self, column: int, alpha: float, gain: float) -> None:
         state = updated(self.columns, self.state, column, alpha, self.noise**-2)
