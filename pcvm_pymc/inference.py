@@ -12,6 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from scipy.special import expit
 
 from pcvm_pymc.core.bases import Kernel
 from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
@@ -24,6 +25,8 @@ from pcvm_pymc.results import em_to_datatree, weights_of
 __all__ = ["find_map_em", "latent_draws", "predict", "prior_latent"]
 
 _log = logging.getLogger(__name__)
+
+_INVERSE_LINK = {"probit": ndtr, "logit": expit}
 
 type Seed = int | np.random.Generator | None
 
@@ -178,13 +181,22 @@ def latent_draws(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf
     )
 
 
+def _noise(result: xr.DataTree) -> Array:
+    """Return the targets' standard deviation of each draw, shape (n_chains, n_draws)."""
+    posterior = result["posterior"]
+    if "noise" in posterior:
+        return posterior["noise"].values
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    return np.full(shape, result["constant_data"]["noise"].item())
+
+
 def predict(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf") -> xr.DataTree:
-    """Predict class probabilities at new inputs, one for each posterior draw.
+    """Predict at new inputs, one prediction for each posterior draw.
 
     Parameters
     ----------
     result : DataTree
-        From `find_map_em` (one draw: the plug-in), `sample` or `pymc.sample`.
+        From `find_map_em`, `fit_evidence` (one draw: the plug-in), `sample` or `pymc.sample`.
     X_new : array_like, shape (n_new, n_features)
     kernel : "rbf", callable or pm.gp.cov.Covariance
         The kernel that the model was built with.
@@ -192,17 +204,24 @@ def predict(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf") ->
     Returns
     -------
     DataTree
-        Group ``predictions`` with ``latent`` and ``probability`` (of the greater class), dims
-        ``chain``, ``draw`` and ``obs``. The posterior predictive probability is the mean of
-        ``probability`` over chains and draws.
+        Group ``predictions`` with ``latent`` and, for labels, ``probability`` (of the greater
+        class), dims ``chain``, ``draw`` and ``obs``. The posterior predictive probability is the mean
+        of ``probability`` over chains and draws. For a regression ``latent`` is the mean of the
+        targets, and ``noise`` their standard deviation.
     """
     latent = latent_draws(result, X_new, kernel=kernel)
     sizes = result["posterior"].sizes
     chains, draws = sizes["chain"], sizes["draw"]
     latent = latent.reshape(chains, draws, -1)
     dims = ("chain", "draw", "obs")
+    values = {"latent": (dims, latent)}
+    likelihood = result.attrs.get("likelihood", "probit")
+    if likelihood in _INVERSE_LINK:
+        values["probability"] = (dims, _INVERSE_LINK[likelihood](latent))
+    else:
+        values["noise"] = (dims[:2], _noise(result))
     predictions = xr.Dataset(
-        {"latent": (dims, latent), "probability": (dims, ndtr(latent))},
+        values,
         {
             "chain": result["posterior"]["chain"].values,
             "draw": result["posterior"]["draw"].values,

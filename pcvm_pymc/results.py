@@ -14,12 +14,15 @@ import pymc as pm
 import xarray as xr
 
 from pcvm_pymc.core.em import EMOptions, EMResult
+from pcvm_pymc.core.evidence import EvidenceResult
 from pcvm_pymc.core.probit import Array
+from pcvm_pymc.model.rvm import likelihood_of
 from pcvm_pymc.model.steps import has_free_width, hyperprior_of
 
 __all__ = [
     "classes_of",
     "em_to_datatree",
+    "evidence_to_datatree",
     "load",
     "observed_and_constant_data",
     "record_model",
@@ -28,7 +31,17 @@ __all__ = [
     "with_classes",
 ]
 
-_DATA = ("centres", "signs", "hyperprior", "width", "kernel_width", "Phi", "squared_distance", "X")
+_DATA = (
+    "centres",
+    "signs",
+    "hyperprior",
+    "width",
+    "kernel_width",
+    "noise",
+    "Phi",
+    "squared_distance",
+    "X",
+)
 
 
 def em_to_datatree(
@@ -67,6 +80,11 @@ def _posterior(model: pm.Model, result: EMResult, coords: dict[str, Array]) -> x
     }
     if has_free_width(model):
         values["width"] = (None, result.width)
+    return _one_draw(values, coords)
+
+
+def _one_draw(values: dict[str, tuple[str | None, Any]], coords: dict[str, Array]) -> xr.Dataset:
+    """Return named values with their dimension as one chain of one draw."""
     variables = {
         name: (("chain", "draw", *([dim] if dim else [])), np.asarray(value)[None, None])
         for name, (dim, value) in values.items()
@@ -75,6 +93,79 @@ def _posterior(model: pm.Model, result: EMResult, coords: dict[str, Array]) -> x
         variables,
         {"chain": [0], "draw": [0], **coords},
         {"inference_library": "pcvm_pymc", "inference_library_version": version("pcvm_pymc")},
+    )
+
+
+def evidence_to_datatree(
+    model: pm.Model, result: EvidenceResult, method: str, seconds: float
+) -> xr.DataTree:
+    """Pack a fit of maximal evidence.
+
+    Returns
+    -------
+    DataTree
+        Groups ``posterior`` (one chain, one draw: ``weight``, ``bias``, ``latent``, the estimated
+        ``precision``, ``bias_precision`` and ``noise``), ``fit``, ``optimizer_result``,
+        ``evidence_trace``, ``observed_data`` and ``constant_data``.
+    """
+    coords = {name: np.asarray(model.coords[name]) for name in ("basis", "obs")}
+    values: dict[str, tuple[str | None, Any]] = {
+        "weight": ("basis", result.weight),
+        "bias": (None, result.bias),
+        "latent": ("obs", result.latent),
+        "precision": ("basis", result.alpha),
+        "bias_precision": (None, result.bias_alpha),
+    }
+    if not np.isnan(result.noise):
+        values["noise"] = (None, result.noise)
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": _one_draw(values, coords),
+            "fit": _normal_posterior(result, coords["basis"]),
+            "optimizer_result": _evidence_summary(result, method, seconds),
+            "evidence_trace": _evidence_trace(result),
+            **observed_and_constant_data(model),
+        }
+    )
+    return record_model(tree, model)
+
+
+def _normal_posterior(result: EvidenceResult, basis: Array) -> xr.Dataset:
+    """Return mean and covariance of the kept weights and the bias, named as `pymc_extras` does."""
+    rows = [*(f"weight[{name}]" for name in basis[result.active]), "bias"]
+    return xr.Dataset(
+        {
+            "mean_vector": ("rows", np.append(result.weight[result.active], result.bias)),
+            "covariance_matrix": (("rows", "columns"), result.covariance),
+        },
+        {"rows": rows, "columns": rows},
+    )
+
+
+def _evidence_summary(result: EvidenceResult, method: str, seconds: float) -> xr.Dataset:
+    return xr.Dataset(
+        {
+            "success": result.converged,
+            "status": result.status.name,
+            "message": result.status.value,
+            "fun": -result.log_evidence,
+            "log_evidence": result.log_evidence,
+            "nit": result.n_iter,
+            "n_active": len(result.active),
+            "method": f"evidence ({method})",
+            "seconds": seconds,
+        }
+    )
+
+
+def _evidence_trace(result: EvidenceResult) -> xr.Dataset:
+    trace = result.trace
+    return xr.Dataset(
+        {
+            name: ("iteration", getattr(trace, name))
+            for name in ("log_evidence", "n_active", "noise")
+        },
+        {"iteration": np.arange(len(trace.log_evidence))},
     )
 
 
@@ -106,9 +197,10 @@ def _trace(result: EMResult) -> xr.Dataset:
 
 
 def observed_and_constant_data(model: pm.Model) -> dict[str, xr.Dataset]:
-    """Return the groups of a model's labels and of its other data."""
-    labels = np.asarray(model["y"].get_value())
-    observed = xr.Dataset({"label": ("obs", labels)}, {"obs": np.asarray(model.coords["obs"])})
+    """Return the groups of a model's labels or targets and of its other data."""
+    name = "target" if "target" in model.named_vars else "label"
+    values = np.asarray(model["y"].get_value())
+    observed = xr.Dataset({name: ("obs", values)}, {"obs": np.asarray(model.coords["obs"])})
     return {"observed_data": observed, "constant_data": _constant_data(model)}
 
 
@@ -123,7 +215,9 @@ def _constant_data(model: pm.Model) -> xr.Dataset:
 
 
 def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
-    """Write into a tree's attributes what a prediction needs beside the arrays: the classes."""
+    """Write into a tree's attributes what a prediction needs beside the arrays: classes, likelihood."""
+    if {"label", "target"} & set(model.named_vars):
+        tree.attrs["likelihood"] = likelihood_of(model)
     if "class" in model.coords:
         return with_classes(tree, np.asarray(model.coords["class"]))
     return tree

@@ -16,7 +16,7 @@ class System:
     ----------
     name : str
     likelihood : str
-        Link of labels to the latent function.
+        Link of labels (or targets) to the latent function.
     weight_prior : str
     signs : callable or None
         Sign of each weight from the label (-1 or +1) of the row that the basis stands on; None leaves the
@@ -24,6 +24,8 @@ class System:
     estimation : str
         The paper's own estimator.
     source : str
+    other_likelihoods : tuple of str
+        With which the same system is used as well.
     """
 
     name: str
@@ -32,6 +34,12 @@ class System:
     signs: Callable[[Array], Array] | None
     estimation: str
     source: str
+    other_likelihoods: tuple[str, ...] = ()
+
+    @property
+    def likelihoods(self) -> tuple[str, ...]:
+        """All that the system is used with, its own first."""
+        return (self.likelihood, *self.other_likelihoods)
 
 
 def own_label(label: Array) -> Array:
@@ -47,5 +55,22 @@ FAMILY = {
         signs=own_label,
         estimation="EM-MAP",
         source="Chen, Tino & Yao (2009)",
+    ),
+    "rvm_classification": System(
+        name="RVM classification",
+        likelihood="logit",
+        weight_prior="normal, ARD precision",
+        signs=None,
+        estimation="type-II ML",
+        source="Tipping (2001), Tipping & Faul (2003)",
+        other_likelihoods=("probit",),
+    ),
+    "rvm_regression": System(
+        name="RVM regression",
+        likelihood="gaussian",
+        weight_prior="normal, ARD precision",
+        signs=None,
+        estimation="type-II ML",
+        source="Tipping (2001), Tipping & Faul (2003); RVM*: Rasmussen & Quinonero-Candela (2005)",
     ),
 }

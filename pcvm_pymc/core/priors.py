@@ -106,7 +106,7 @@ class Hyperprior:
         return cls(5.0, 5.0, 1.0, 1.0)
 
     @classmethod
-    def default(cls, Phi: Array, signs: Array, *, latent_size: float = 2.0) -> Self:
+    def default(cls, Phi: Array, signs: Array | None, *, latent_size: float = 2.0) -> Self:
         """Return the proper hyperprior for sampling, scaled to the data.
 
         Weights with two degrees of freedom (c = 1), and d such that the prior median size of the latent
@@ -117,7 +117,8 @@ class Hyperprior:
         Parameters
         ----------
         Phi : ndarray, shape (n_obs, n_basis)
-        signs : ndarray, shape (n_basis,)
+        signs : ndarray, shape (n_basis,), or None
+            None where weights have either sign: they do not add up.
         latent_size : float
             Prior median size of the centred latent function.
         """
@@ -236,15 +237,15 @@ class HalfHorseshoe:
 _N_PRIOR_DRAWS = 200
 
 
-def prior_latent_size(Phi: Array, signs: Array, c: float) -> float:
+def prior_latent_size(Phi: Array, signs: Array | None, c: float) -> float:
     """Return the prior median of |Phi w - its mean over rows| for weights of unit scale (d = c).
 
-    From draws of the half-Student-t by a generator of fixed seed: the same data give the same
+    From draws of the half-Student-t (the Student-t without signs) by a generator of fixed seed: the same data give the same
     hyperprior. Basis functions that do not vary give one.
     """
     rng = np.random.default_rng(20090601)
-    size = np.abs(rng.standard_t(2 * c, size=(_N_PRIOR_DRAWS, Phi.shape[1])))
-    latent = (size * signs) @ Phi.T
+    weight = rng.standard_t(2 * c, size=(_N_PRIOR_DRAWS, Phi.shape[1]))
+    latent = (weight if signs is None else np.abs(weight) * signs) @ Phi.T
     typical = float(np.median(np.abs(latent - latent.mean(axis=1, keepdims=True))))
     return typical if typical > 0 else 1.0
 

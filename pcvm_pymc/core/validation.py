@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.probit import Array
 
-__all__ = ["as_features", "as_labels", "as_signs", "as_width"]
+__all__ = ["as_features", "as_labels", "as_signs", "as_targets", "as_width"]
 
 
 def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) -> Array:
@@ -91,6 +91,27 @@ def _completed(classes: NDArray[Any]) -> NDArray[Any]:
         if classes.dtype.kind in "biuf" and np.isin(classes, codes).all():
             return np.array(codes)
     return classes
+
+
+def as_targets(y: ArrayLike, n_obs: int) -> Array:
+    """Return the targets of a regression as floats, shape (n_obs,).
+
+    Raises
+    ------
+    ValueError
+        If the length is wrong, or a value is not a finite number.
+    """
+    try:
+        out = np.asarray(y, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"y has values that are not numbers ({error}); needed numbers") from None
+    if out.shape != (n_obs,):
+        raise ValueError(
+            f"y has shape {out.shape}; needed ({n_obs},), one target for each row of X"
+        )
+    if not np.isfinite(out).all():
+        raise ValueError("y has targets that are NaN or infinite; drop those rows first")
+    return out
 
 
 def as_signs(signs: ArrayLike, n_basis: int) -> Array:

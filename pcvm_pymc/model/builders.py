@@ -15,7 +15,7 @@ from pcvm_pymc.core.bases import Kernel, design_matrix, median_distance, rbf, sq
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.priors import HalfHorseshoe, Hyperprior
 from pcvm_pymc.core.probit import Array
-from pcvm_pymc.core.validation import as_features, as_labels, as_signs, as_width
+from pcvm_pymc.core.validation import as_features, as_labels, as_signs, as_targets, as_width
 from pcvm_pymc.model.distributions import (
     ImproperBias,
     ImproperWeight,
@@ -24,7 +24,15 @@ from pcvm_pymc.model.distributions import (
     ProbitBernoulli,
 )
 
-__all__ = ["basis_at", "new_data", "pcvm_model", "stored_width"]
+__all__ = [
+    "basis_at",
+    "basis_functions",
+    "current_or_new_model",
+    "gamma_parameters",
+    "new_data",
+    "pcvm_model",
+    "stored_width",
+]
 
 type Width = float | TensorVariable
 type Covariance = pm.gp.cov.Covariance
@@ -171,10 +179,10 @@ def _binary_model(
         "feature": np.arange(X.shape[1]),
         "class": classes,
     }
-    with _current_or_new_model() as model:
+    with current_or_new_model() as model:
         model.add_coords(coords)
         pm.Data("centres", centres, dims=("basis", "feature"))
-        Phi, typical = _basis_functions(model, kernel, X, centres, width)
+        Phi, typical = basis_functions(model, kernel, X, centres, width)
         hyperprior = hyperprior or Hyperprior.default(typical, weight_sign)
         sign = pm.Data("signs", weight_sign, dims="basis")
         magnitude, bias = _priors(hyperprior, precision)
@@ -185,7 +193,7 @@ def _binary_model(
     return model
 
 
-def _current_or_new_model() -> pm.Model:
+def current_or_new_model() -> pm.Model:
     """Return the model on the context stack, or a new one."""
     return pm.Model.get_context(error_if_none=False) or pm.Model()
 
@@ -198,16 +206,23 @@ def _hyperprior_data(hyperprior: Prior) -> dict[str, TensorVariable]:
     return {name: data[i] for i, name in enumerate(values)}
 
 
-def _priors(hyperprior: Prior, precision: str) -> tuple[TensorVariable, TensorVariable]:
-    """Declare sizes of the weights and bias (chen2009 eq. 4, or eqs. 21-22 integrated)."""
+def gamma_parameters(hyperprior: Hyperprior) -> tuple[TensorVariable, ...]:
+    """Declare a hyperprior's c, d, e, f as data of the model, and d as unknown where it is to be learned."""
     values = _hyperprior_data(hyperprior)
-    e, f = values["e"], values["f"]
-    if isinstance(hyperprior, HalfHorseshoe):
-        return _half_horseshoe(values["global_scale"], values["slab"]), MarginalBias("bias", e, f)
-    c, d = values["c"], values["d"]
+    c, d, e, f = (values[name] for name in "cdef")
     if hyperprior.rate_shape is not None:
         shape = values["rate_shape"]
         d = pm.Gamma("rate", alpha=shape, beta=shape / d)
+    return c, d, e, f
+
+
+def _priors(hyperprior: Prior, precision: str) -> tuple[TensorVariable, TensorVariable]:
+    """Declare sizes of the weights and bias (chen2009 eq. 4, or eqs. 21-22 integrated)."""
+    if isinstance(hyperprior, HalfHorseshoe):
+        values = _hyperprior_data(hyperprior)
+        magnitude = _half_horseshoe(values["global_scale"], values["slab"])
+        return magnitude, MarginalBias("bias", values["e"], values["f"])
+    c, d, e, f = gamma_parameters(hyperprior)
     if precision == "joint":
         alpha = pm.Gamma("precision", alpha=c, beta=d, dims="basis")
         beta = pm.Gamma("bias_precision", alpha=e, beta=f)
@@ -233,7 +248,7 @@ def _half_horseshoe(global_scale: TensorVariable, slab: TensorVariable) -> Tenso
     )
 
 
-def _basis_functions(
+def basis_functions(
     model: pm.Model, kernel: Kernel | Covariance, X: Array, centres: Array, width: Width
 ) -> tuple[TensorVariable, Array]:
     """Declare Phi; return it, and its numbers (at the median distance where they are unknown).
@@ -320,10 +335,10 @@ def new_data(
     Parameters
     ----------
     model : pm.Model
-        From `pcvm_model`, or transformed from one by `pm.do` or `pm.observe`.
+        From a builder, or transformed from one by `pm.do` or `pm.observe`.
     X_new : array_like, shape (n_new, n_features)
-    y_new : array_like of 0 and 1, shape (n_new,), optional
-        Labels; only placeholders (zeros) are needed to predict.
+    y_new : array_like, shape (n_new,), optional
+        Labels 0 and 1, or targets; only placeholders (zeros) are needed to predict.
     kernel : "rbf", callable or pm.gp.cov.Covariance
         The kernel that the model was built with.
 
@@ -341,10 +356,12 @@ def new_data(
     """
     centres = model["centres"].get_value()
     X_new = as_features(X_new, "X_new", centres.shape[1])
-    labels = np.zeros(len(X_new), dtype="int64")
-    if y_new is not None:
-        labels[:] = as_labels(y_new, len(X_new), one_class=True)[0] > 0
-    values: dict[str, Any] = {"y": labels}
+    observed = np.zeros(len(X_new), dtype=model["y"].dtype)
+    if y_new is not None and "target" in model.named_vars:
+        observed[:] = as_targets(y_new, len(X_new))
+    elif y_new is not None:
+        observed[:] = as_labels(y_new, len(X_new), one_class=True)[0] > 0
+    values: dict[str, Any] = {"y": observed}
     if "X" in model.named_vars:
         values["X"] = X_new
     elif "squared_distance" in model.named_vars:

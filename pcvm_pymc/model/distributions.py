@@ -13,7 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 from pcvm_pymc.core.priors import WEIGHT_CUTOFF
 from pcvm_pymc.model.math import log_ndtr
 
-__all__ = ["IMPROPER_MESSAGE", "MarginalBias", "MarginalWeight", "ProbitBernoulli"]
+__all__ = ["IMPROPER_MESSAGE", "FreeWeight", "MarginalBias", "MarginalWeight", "ProbitBernoulli"]
 
 _HALF = np.float64(0.5)
 _LOG_2 = np.log(2.0)
@@ -141,6 +141,16 @@ class MarginalBias(_Named):
     @staticmethod
     def _logp(value: TensorVariable, e: TensorVariable, f: TensorVariable) -> TensorVariable:
         return _log_student(value, e, f)
+
+
+class FreeWeight(MarginalBias):
+    """A weight of either sign, its Gamma(c, d) precision integrated out: Student-t, as the bias.
+
+    Parameters
+    ----------
+    c, d : tensor_like of float
+        Shape and rate of the precision's Gamma distribution, positive.
+    """
 
 
 def _log_scale_free(value: TensorVariable, shape: TensorVariable) -> TensorVariable:
