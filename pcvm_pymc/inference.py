@@ -12,11 +12,11 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from scipy.special import expit
 
 from pcvm_pymc.core.bases import Kernel
 from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
-from pcvm_pymc.core.probit import Array, ndtr
+from pcvm_pymc.core.likelihood import LINKS
+from pcvm_pymc.core.probit import Array
 from pcvm_pymc.core.validation import as_features
 from pcvm_pymc.model.builders import basis_at, stored_width
 from pcvm_pymc.model.steps import problem_of
@@ -25,8 +25,6 @@ from pcvm_pymc.results import em_to_datatree, weights_of
 __all__ = ["find_map_em", "latent_draws", "predict", "prior_latent"]
 
 _log = logging.getLogger(__name__)
-
-_INVERSE_LINK = {"probit": ndtr, "logit": expit}
 
 type Seed = int | np.random.Generator | None
 
@@ -215,9 +213,9 @@ def predict(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf") ->
     latent = latent.reshape(chains, draws, -1)
     dims = ("chain", "draw", "obs")
     values = {"latent": (dims, latent)}
-    likelihood = result.attrs.get("likelihood", "probit")
-    if likelihood in _INVERSE_LINK:
-        values["probability"] = (dims, _INVERSE_LINK[likelihood](latent))
+    link = LINKS.get(result.attrs.get("likelihood", "probit"))
+    if link is not None:
+        values["probability"] = (dims, link.inverse_link(latent))
     else:
         values["noise"] = (dims[:2], _noise(result))
     predictions = xr.Dataset(

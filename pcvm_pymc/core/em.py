@@ -37,7 +37,7 @@ _SETTLED = 0.05  # on the probit's scale: no probability moves by more than 0.02
 class Status(Enum):
     """How a fit ended."""
 
-    CONVERGED = "the largest change of the latent function fell below tol"
+    CONVERGED = "changes fell below tol"
     ITERATION_LIMIT = "max_iter iterations were done before convergence"
     EMPTY_MODEL = "every weight was pruned: the model is its bias alone"
     BEST_OF_CYCLE = "steps went on without a better evidence: the best state was kept"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, log_expit, ndtr
+from scipy.special import expit, log_expit
 
 from pcvm_pymc.core import probit
 from pcvm_pymc.core.probit import Array
@@ -29,8 +29,10 @@ class Likelihood:
         Minus its second derivative, shape (n_obs,), never negative: all are log-concave.
     top_curvature : float
         The largest curvature that occurs: the precision of one observation.
-    mean_probability : callable, optional
-        Of ``(mean, variance)`` of the latent function: probability of +1, averaged over a normal.
+    inverse_link : callable, optional
+        Probability of +1 given the latent function; None for targets.
+    spread : float
+        How much the latent function's variance counts, see `moderated`.
     """
 
     name: str
@@ -38,7 +40,15 @@ class Likelihood:
     score: Callable[[Array, Array], Array]
     curvature: Callable[[Array, Array], Array]
     top_curvature: float
-    mean_probability: Callable[[Array, Array], Array] | None = None
+    inverse_link: Callable[[Array], Array] | None = None
+    spread: float = 0.0
+
+    def moderated(self, mean: Array, variance: Array) -> Array:
+        """Return the latent value whose probability is the average one under a normal.
+
+        Exact for the probit, MacKay's (1992) approximation for the logit. Its sign is that of the mean.
+        """
+        return mean / np.sqrt(1.0 + self.spread * variance)
 
 
 def gaussian(noise: float) -> Likelihood:
@@ -76,25 +86,10 @@ def _logit_curvature(latent: Array, label: Array) -> Array:
     return expit(latent) * expit(-latent)
 
 
-def _logit_mean_probability(mean: Array, variance: Array) -> Array:
-    """Return MacKay's (1992) approximation; it never moves a probability across one half."""
-    return expit(mean / np.sqrt(1.0 + np.pi / 8.0 * variance))
-
-
-def _probit_mean_probability(mean: Array, variance: Array) -> Array:
-    """Return the exact mean of Phi over a normal."""
-    return ndtr(mean / np.sqrt(1.0 + variance))
-
-
 LOGIT = Likelihood(
-    "logit", _logit_log_density, _logit_score, _logit_curvature, 0.25, _logit_mean_probability
+    "logit", _logit_log_density, _logit_score, _logit_curvature, 0.25, expit, np.pi / 8.0
 )
 PROBIT = Likelihood(
-    "probit",
-    probit.log_likelihood,
-    probit.score,
-    probit.curvature,
-    1.0,
-    _probit_mean_probability,
+    "probit", probit.log_likelihood, probit.score, probit.curvature, 1.0, probit.ndtr, 1.0
 )
 LINKS = {"logit": LOGIT, "probit": PROBIT}

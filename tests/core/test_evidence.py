@@ -108,7 +108,7 @@ def test_mean_probability_is_an_average_over_the_latent_function():
         average = np.exp(
             np.array([likelihood.log_density(np.array([f]), np.ones(1)) for f in draws[:20_000]])
         ).mean()
-        value = likelihood.mean_probability(np.array([0.7]), np.array([1.5**2]))[0]
+        value = likelihood.inverse_link(likelihood.moderated(0.7, 1.5**2))
         assert value == pytest.approx(average, abs=tolerance + 5e-3)
 
 

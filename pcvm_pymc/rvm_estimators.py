@@ -1,0 +1,376 @@
+"""scikit-learn estimators of the relevance vector machine."""
+
+import warnings
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.utils import gen_batches
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pcvm_pymc.core.bases import Kernel, design_matrix, width_grid
+from pcvm_pymc.core.em import Status
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult
+from pcvm_pymc.core.likelihood import LINKS
+from pcvm_pymc.core.probit import Array
+from pcvm_pymc.core.rvm import (
+    METHODS,
+    augmentation,
+    fit_rvm,
+    predictive_moments,
+    star_moments,
+)
+from pcvm_pymc.core.validation import as_labels, as_width
+
+__all__ = ["RVMClassifier", "RVMRegressor"]
+
+_ROWS = 1024  # predicted at a time
+
+
+class _RelevanceVectorMachine(BaseEstimator):
+    """What classifier and regressor share: a fit of maximal evidence, at the width of the highest."""
+
+    def _fit_evidence(self, X: Array, target: Array, likelihood: str, **known: Any) -> None:
+        """Fit at the given width, or at the one of the grid with the highest evidence."""
+        self._check_parameters()
+        widths = self._widths(X)
+        best = None
+        scores = np.empty(len(widths))
+        for i, width in enumerate(widths):
+            problem = EvidenceProblem(self._design(X, X, width), target, likelihood, **known)
+            result = fit_rvm(problem, method=self.method, options=self._options())
+            scores[i] = result.log_evidence
+            if best is None or result.log_evidence > best.log_evidence:
+                best, self._problem, self.width_ = result, problem, float(width)
+        if len(widths) > 1:
+            self.widths_, self.width_log_evidence_ = widths, scores
+        self._set_fit(X, best)
+
+    def _set_fit(self, X: Array, result: EvidenceResult) -> None:
+        self._result = result
+        self.support_ = result.active
+        self.relevance_vectors_ = X[result.active]
+        self.weight_ = result.weight[result.active]
+        self.bias_ = result.bias
+        self.covariance_ = result.covariance
+        self.log_evidence_ = result.log_evidence
+        self.n_iter_ = result.n_iter
+        self.status_ = result.status
+        if result.status is Status.ITERATION_LIMIT:
+            warnings.warn(f"evidence: {result.status.value}", ConvergenceWarning, stacklevel=3)
+
+    def _check_parameters(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(f"method={self.method!r} is unknown; use one of {tuple(METHODS)}")
+        if self.width != "auto" and not isinstance(self.width, Real):
+            raise ValueError(f"width={self.width!r}; needed a positive number or 'auto'")
+
+    def _widths(self, X: Array) -> Array:
+        """Return the candidates: a grid, the given one, or any for a kernel that has no width."""
+        if self.kernel == "linear-spline":
+            return np.ones(1)
+        return width_grid(X) if self.width == "auto" else np.array([as_width(self.width)])
+
+    def _options(self) -> EvidenceOptions:
+        return EvidenceOptions(max_iter=self.max_iter, tol=self.tol)
+
+    def _design(self, X: Array, centres: Array, width: float) -> Array:
+        return design_matrix(self.kernel, X, centres, width)
+
+    def _moments(self, X: Array) -> tuple[Array, Array]:
+        """Return mean and variance of the latent function at new rows."""
+        return predictive_moments(
+            self._design(X, self.relevance_vectors_, self.width_), self._result
+        )
+
+
+class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
+    """Relevance vector machine for two or more classes, fitted by maximising its evidence.
+
+    Several classes are told one from the rest, and the probabilities normalised.
+
+    Parameters
+    ----------
+    kernel : "rbf", "linear-spline" or callable
+        ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``. It need
+        not be positive definite.
+    width : float or "auto"
+        Width of the basis functions, in the unit of X. ``"auto"`` takes, of nine, that of the
+        highest evidence (for each class its own). Standardise columns of different units first.
+    link : {"logit", "probit"}
+    method : {"sequential", "batch"}
+        One basis at a time, or all downwards; the former is faster and sparser.
+    max_iter : int
+    tol : float
+        Log evidence to be gained at which to stop.
+
+    Attributes
+    ----------
+    classes_ : ndarray, shape (n_classes,)
+    relevance_vectors_ : ndarray, shape (n_relevance, n_features)
+        Training rows with a weight that is not zero (in any of several machines).
+    support_ : ndarray of int, shape (n_relevance,)
+    weight_ : ndarray, shape (n_relevance,)
+        Posterior mode; for several classes (n_classes, n_relevance).
+    bias_, width_, log_evidence_, n_iter_, status_
+        For several classes, one for each, but for the evidence (the sum) and the iterations (the
+        most).
+    covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
+        Of the weights and, last, the bias (Laplace's approximation); two classes only.
+    widths_, width_log_evidence_ : ndarray, shape (n_widths,)
+        What ``width="auto"`` chose among; two classes only.
+    machines_ : list of RVMClassifier
+        One for each class against the rest; itself for two classes.
+
+    References
+    ----------
+    M. E. Tipping (2001), "Sparse Bayesian learning and the relevance vector machine", JMLR 1,
+    211-244; M. E. Tipping and A. C. Faul (2003), "Fast marginal likelihood maximisation for sparse
+    Bayesian models", AISTATS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> model = RVMClassifier().fit(X, np.where(X[:, 0] > 0, "yes", "no"))
+    >>> model.predict([[2.0, 0.0]])
+    array(['yes'], dtype='<U3')
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel: Kernel = "rbf",
+        width: float | str = "auto",
+        link: str = "logit",
+        method: str = "sequential",
+        max_iter: int = 10_000,
+        tol: float = 1e-6,
+    ) -> None:
+        self.kernel = kernel
+        self.width = width
+        self.link = link
+        self.method = method
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit the classifier.
+
+        Parameters
+        ----------
+        X : array_like, shape (n_obs, n_features)
+        y : array_like, shape (n_obs,)
+            Labels of any type, two classes or more.
+
+        Raises
+        ------
+        ValueError
+            For input or parameters that cannot be used.
+        """
+        X, y = validate_data(self, X, y, dtype=float)
+        check_classification_targets(y)
+        if self.link not in LINKS:
+            raise ValueError(f"link={self.link!r} is unknown; use one of {tuple(LINKS)}")
+        self.classes_ = np.unique(y)
+        if len(self.classes_) > 2:
+            self._fit_one_vs_rest(X, y)
+        else:
+            label, self.classes_ = as_labels(y, len(X))
+            self._fit_evidence(X, label, self.link)
+            self.machines_ = [self]
+        return self
+
+    def _fit_one_vs_rest(self, X: Array, y: NDArray[Any]) -> None:
+        self._all = OneVsRestClassifier(clone(self)).fit(X, y)
+        self.machines_ = self._all.estimators_
+        self.support_ = np.unique(np.concatenate([each.support_ for each in self.machines_]))
+        self.relevance_vectors_ = X[self.support_]
+        self.weight_ = np.zeros((len(self.machines_), len(self.support_)))
+        for row, each in zip(self.weight_, self.machines_, strict=True):
+            row[np.searchsorted(self.support_, each.support_)] = each.weight_
+        self.bias_ = np.array([each.bias_ for each in self.machines_])
+        self.width_ = np.array([each.width_ for each in self.machines_])
+        self.log_evidence_ = sum(each.log_evidence_ for each in self.machines_)
+        self.n_iter_ = max(each.n_iter_ for each in self.machines_)
+        self.status_ = [each.status_ for each in self.machines_]
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return the latent function, shape (n_new,), or (n_new, n_classes) for several classes.
+
+        Its posterior mean, moved towards zero by its variance such that the link gives the mean
+        probability (exactly for the probit, by MacKay's approximation for the logit).
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=float, reset=False)
+        if len(self.classes_) > 2:
+            return self._all.decision_function(X)
+        return LINKS[self.link].moderated(*self._moments(X))
+
+    def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:
+        """Return posterior mean and variance of the latent function, shape (n_new,) each.
+
+        For several classes (n_new, n_classes) each.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=float, reset=False)
+        if len(self.classes_) == 2:
+            return self._moments(X)
+        mean, variance = zip(*(each.latent_moments(X) for each in self.machines_), strict=True)
+        return np.column_stack(mean), np.column_stack(variance)
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Return class probabilities, shape (n_new, n_classes), in the order of ``classes_``."""
+        latent = self.decision_function(X)
+        inverse_link = LINKS[self.link].inverse_link
+        if latent.ndim == 1:
+            return np.column_stack([inverse_link(-latent), inverse_link(latent)])
+        each = np.maximum(inverse_link(latent), np.finfo(float).tiny)
+        return each / each.sum(axis=1, keepdims=True)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the likeliest class of each row, shape (n_new,)."""
+        latent = self.decision_function(X)
+        if latent.ndim == 1:
+            return self.classes_[(latent > 0).astype(int)]
+        return self.classes_[latent.argmax(axis=1)]
+
+
+class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
+    """Relevance vector machine for regression, fitted by maximising its evidence.
+
+    Parameters
+    ----------
+    kernel : "rbf", "linear-spline" or callable
+        ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``. It need
+        not be positive definite.
+    width : float or "auto"
+        Width of the basis functions, in the unit of X. ``"auto"`` takes, of nine, that of the
+        highest evidence. Standardise columns of different units first.
+    star : bool
+        Predict as RVM*, with one more basis on each new row: the variance grows away from the data,
+        where the plain machine's falls back to the noise. The training rows are kept for it.
+    noise : float, optional
+        Known standard deviation of the targets; None estimates it.
+    noise_starts : tuple of float
+        Where the noise starts, as multiples of the targets' standard deviation; the best evidence
+        wins. ``(0.1, 0.3, 0.7)`` is the careful choice.
+    method : {"sequential", "batch"}
+        One basis at a time, or all downwards; the former is faster and sparser.
+    max_iter : int
+    tol : float
+        Log evidence to be gained at which to stop.
+
+    Attributes
+    ----------
+    relevance_vectors_ : ndarray, shape (n_relevance, n_features)
+        Training rows with a weight that is not zero.
+    support_ : ndarray of int, shape (n_relevance,)
+    weight_ : ndarray, shape (n_relevance,)
+        Posterior mean.
+    bias_, width_, noise_, log_evidence_ : float
+    covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
+        Of the weights and, last, the bias.
+    n_iter_ : int
+    status_ : Status
+    widths_, width_log_evidence_ : ndarray, shape (n_widths,)
+        What ``width="auto"`` chose among.
+
+    References
+    ----------
+    M. E. Tipping (2001), "Sparse Bayesian learning and the relevance vector machine", JMLR 1,
+    211-244; C. E. Rasmussen and J. Quinonero-Candela (2005), "Healing the relevance vector machine
+    through augmentation", ICML, 689-696.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.linspace(-5, 5, 40)[:, None]
+    >>> model = RVMRegressor(star=True, width=2.0).fit(x, np.sinc(x[:, 0]))
+    >>> mean, std = model.predict([[0.0], [50.0]], return_std=True)
+    >>> bool(std[1] > 10 * std[0])
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel: Kernel = "rbf",
+        width: float | str = "auto",
+        star: bool = False,
+        noise: float | None = None,
+        noise_starts: tuple[float, ...] = (0.3,),
+        method: str = "sequential",
+        max_iter: int = 10_000,
+        tol: float = 1e-6,
+    ) -> None:
+        self.kernel = kernel
+        self.width = width
+        self.star = star
+        self.noise = noise
+        self.noise_starts = noise_starts
+        self.method = method
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit the regressor.
+
+        Parameters
+        ----------
+        X : array_like, shape (n_obs, n_features)
+        y : array_like, shape (n_obs,)
+
+        Raises
+        ------
+        ValueError
+            For input or parameters that cannot be used.
+        """
+        X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
+        self._fit_evidence(X, np.asarray(y, dtype=float), "gaussian", noise=self.noise)
+        self.noise_ = self._result.noise
+        if self.star:
+            self._rows = X
+            self._augmentation = augmentation(self._problem, self._result)
+        return self
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Return the mean of new targets and, if asked, their standard deviation, noise included.
+
+        Parameters
+        ----------
+        X : array_like, shape (n_new, n_features)
+        return_std : bool
+
+        Returns
+        -------
+        mean : ndarray, shape (n_new,)
+        std : ndarray, shape (n_new,)
+            With ``return_std`` only.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=float, reset=False)
+        moments = [self._some_moments(X[rows]) for rows in gen_batches(len(X), _ROWS)]
+        mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
+        return (mean, np.sqrt(variance + self.noise_**2)) if return_std else mean
+
+    def _options(self) -> EvidenceOptions:
+        return EvidenceOptions(
+            max_iter=self.max_iter, tol=self.tol, noise_starts=tuple(self.noise_starts)
+        )
+
+    def _some_moments(self, X: Array) -> tuple[Array, Array]:
+        if not hasattr(self, "_augmentation"):
+            return self._moments(X)
+        return star_moments(
+            self._design(X, self.relevance_vectors_, self.width_),
+            self._design(self._rows, X, self.width_),
+            np.diag(self._design(X, X, self.width_)),
+            self._result,
+            self._augmentation,
+        )
