@@ -21,6 +21,7 @@ __all__ = [
     "Posterior",
     "Reached",
     "fit_batch",
+    "inverse_triangle",
     "noise_update",
     "pack",
     "posterior",
@@ -37,7 +38,7 @@ _PRUNING_RATIO = (
 _NEWTON_STEPS = 100
 _NEWTON_DECREMENT = 1e-18
 _QR_COLUMNS = 400  # beyond, the Cholesky factor of the normal equations: a third of the work
-NOISE_FLOOR = 1e-6  # of the targets' standard deviation
+NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ class EvidenceOptions:
     noise_period : int
         Steps between updates of the noise, once the precisions have converged for the first time.
     patience : int
-        Steps without a better evidence after which a cycling classification is stopped.
+        Steps without a better evidence after which a cycling classification is stopped. (A regression,
+        which only rounding can make cycle, after four times as many.)
     refresh_period : int
         Rank-one steps after which all is computed anew.
     """
@@ -223,7 +225,7 @@ class Posterior:
     def _half_covariance(self) -> Array:
         """Return T with T T' the covariance (Phi' B Phi + A)^-1."""
         scale = 1.0 / np.sqrt(self.alpha)
-        return scale[:, None] * _inverse_triangle(self.factor)
+        return scale[:, None] * inverse_triangle(self.factor)
 
     @property
     def covariance(self) -> Array:
@@ -237,7 +239,8 @@ class Posterior:
         return (self._half_covariance**2).sum(axis=1)
 
 
-def _inverse_triangle(R: Array) -> Array:
+def inverse_triangle(R: Array) -> Array:
+    """Return the inverse of an upper triangular matrix."""
     if R.shape[0] == 0:
         return R
     inverse, info = dtrtri(R)
@@ -435,7 +438,7 @@ def noise_update(problem: EvidenceProblem, latent: Array, n_determined: float) -
     """Return the noise of Chmielewski et al. (2019) eqs. 8 and 15, not below a floor.
 
     ``||t - Phi mu||^2 / (N - sum gamma)``, with ``gamma = 1 - alpha Sigma_ii``. Targets that the
-    bases reproduce exactly would have none; a millionth of their standard deviation remains.
+    bases reproduce exactly would have none; a ten-thousandth of their standard deviation remains.
     """
     residual = problem.target - latent
     free = max(len(residual) - n_determined, 1e-3)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import LinAlgError, cholesky
 
 from pcvm_pymc.core.em import Status
 from pcvm_pymc.core.evidence import (
@@ -13,6 +13,7 @@ from pcvm_pymc.core.evidence import (
     Index,
     Posterior,
     Reached,
+    inverse_triangle,
     noise_update,
     posterior,
     result_at,
@@ -379,6 +380,7 @@ class _Regression:
         self.products = problem.target @ columns
         self.state = empty_set(columns, problem.target, problem.likelihood_at(noise))
         self.rows = [self._row()]
+        self.best, self.since = -np.inf, 0
 
     def run(self) -> Reached:
         status = Status.ITERATION_LIMIT
@@ -397,6 +399,9 @@ class _Regression:
                 self.refresh()
                 continue
             self._change(best, float(alpha[best]), float(gain[best]))
+            if self._does_not_improve():
+                status = Status.BEST_OF_CYCLE
+                break
         state = self.state
         return Reached(state.index, state.alpha, state.mean, self.noise, status, self.rows)
 
@@ -434,6 +439,14 @@ class _Regression:
             self.refresh()
         self.rows.append(self._row())
 
+    def _does_not_improve(self) -> bool:
+        """Whether many steps, each said to gain, gained nothing: what they gain is rounding."""
+        found = self.state.log_evidence
+        if found > self.best + self.options.tol:
+            self.best, self.since = found, 0
+        self.since += 1
+        return self.since > 4 * self.options.patience
+
     def _noise_has_settled(self) -> bool:
         """Update the noise now that the precisions have converged; whether it does not move."""
         if self.problem.noise is not None:
@@ -459,20 +472,27 @@ class _Regression:
         """
         self.noise = noise
         state, precision = self.state, noise**-2
-        likelihood = self.problem.likelihood_at(noise)
-        Phi = self.columns[:, state.index]
-        end = posterior(Phi, state.alpha, self.problem.target, likelihood, state.mean)
-        scaled = precision / np.sqrt(state.alpha)[:, None] * state.cross
-        U = scaled
-        if len(scaled):
-            U = solve_triangular(end.factor, scaled, trans="T", check_finite=False)
+        scale = 1.0 / np.sqrt(state.alpha)
+        inner = precision * np.outer(scale, scale) * state.cross[:, state.index]
+        try:
+            factor = cholesky(np.eye(len(scale)) + inner, check_finite=False)
+        except LinAlgError:  # too ill-conditioned to be squared
+            self.refresh()
+            return
+        half = scale[:, None] * inverse_triangle(factor)
+        covariance = half @ half.T
+        mean = precision * (covariance @ self.products[state.index])
+        U = precision * (half.T @ state.cross)
+        residual = (self.problem.target - self.columns[:, state.index] @ mean) / noise
+        quadratic = residual @ residual + mean @ (state.alpha * mean)
+        log_normal = -len(residual) * (0.5 * np.log(2 * np.pi) + np.log(noise))
         self.state = replace(
             state,
-            mean=end.mean,
-            covariance=end.covariance,
+            mean=mean,
+            covariance=covariance,
             S=precision * self.norms - np.einsum("ij,ij->j", U, U),
-            Q=precision * (self.products - end.mean @ state.cross),
-            log_evidence=end.log_evidence,
+            Q=precision * (self.products - mean @ state.cross),
+            log_evidence=float(log_normal - 0.5 * quadratic - np.log(np.diag(factor)).sum()),
             n_updates=state.n_updates + 1,
         )
 
