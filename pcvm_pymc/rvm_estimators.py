@@ -35,8 +35,10 @@ _ROWS = 1024  # predicted at a time
 class _RelevanceVectorMachine(BaseEstimator):
     """What classifier and regressor share: a fit of maximal evidence, at the width of the highest."""
 
-    def _fit_evidence(self, X: Array, target: Array, likelihood: str, **known: Any) -> None:
-        """Fit at the given width, or at the one of the grid with the highest evidence."""
+    def _fit_evidence(
+        self, X: Array, target: Array, likelihood: str, **known: Any
+    ) -> EvidenceProblem:
+        """Fit at the given width, or at the one of the highest evidence; return the problem there."""
         self._check_parameters()
         widths = self._widths(X)
         best = None
@@ -45,11 +47,12 @@ class _RelevanceVectorMachine(BaseEstimator):
             problem = EvidenceProblem(self._design(X, X, width), target, likelihood, **known)
             result = fit_rvm(problem, method=self.method, options=self._options())
             scores[i] = result.log_evidence
-            if best is None or result.log_evidence > best.log_evidence:
-                best, self._problem, self.width_ = result, problem, float(width)
+            if best is None or result.log_evidence > best[1].log_evidence:
+                best, self.width_ = (problem, result), float(width)
         if len(widths) > 1:
             self.widths_, self.width_log_evidence_ = widths, scores
-        self._set_fit(X, best)
+        self._set_fit(X, best[1])
+        return best[0]
 
     def _set_fit(self, X: Array, result: EvidenceResult) -> None:
         self._result = result
@@ -332,11 +335,10 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
             For input or parameters that cannot be used.
         """
         X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
-        self._fit_evidence(X, np.asarray(y, dtype=float), "gaussian", noise=self.noise)
+        problem = self._fit_evidence(X, np.asarray(y, dtype=float), "gaussian", noise=self.noise)
         self.noise_ = self._result.noise
-        if self.star:
-            self._rows = X
-            self._augmentation = augmentation(self._problem, self._result)
+        self._augmentation = augmentation(problem, self._result) if self.star else None
+        self._rows = X if self.star else None
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
@@ -365,7 +367,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         )
 
     def _some_moments(self, X: Array) -> tuple[Array, Array]:
-        if not hasattr(self, "_augmentation"):
+        if self._augmentation is None:
             return self._moments(X)
         return star_moments(
             self._design(X, self.relevance_vectors_, self.width_),

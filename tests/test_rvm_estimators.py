@@ -22,8 +22,8 @@ from pcvm_pymc.experiments.datasets import load
     [
         RVMClassifier(width=1.0),
         RVMClassifier(link="probit", method="batch", width=1.0),
-        RVMRegressor(),
-        RVMRegressor(star=True, method="batch", width=2.0),
+        RVMRegressor(width=5.0),
+        RVMRegressor(star=True, method="batch", width=6.0),
     ]
 )
 def test_scikit_learns_checks(estimator, check):

@@ -1,0 +1,193 @@
+import numpy as np
+import pymc as pm
+import pytest
+from problems import blobs
+from scipy import stats
+from scipy.special import expit, ndtr
+
+from pcvm_pymc import FAMILY, Hyperprior, new_data, pcvm_model, rvm_model, sample
+from pcvm_pymc.core.bases import design_matrix
+from pcvm_pymc.core.evidence import EvidenceProblem
+from pcvm_pymc.model.rvm import evidence_problem_of, likelihood_of
+
+LIKELIHOODS = ("gaussian", "logit", "probit")
+PRIOR = Hyperprior(2.0, 0.3, 1.5, 0.7)
+
+
+def data_for(likelihood, n=25):
+    X, label = blobs(n, seed=0)
+    return (X, 2.0 + X[:, 0] ** 2) if likelihood == "gaussian" else (X, label)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_log_density_is_that_of_the_formulas(likelihood):
+    X, y = data_for(likelihood)
+    model = rvm_model(X, y, likelihood=likelihood, width=1.3, hyperprior=PRIOR)
+    Phi = design_matrix("rbf", X, X, 1.3)
+    rng = np.random.default_rng(0)
+    weight, bias, noise = rng.normal(size=25), 0.7, 0.4
+    latent = Phi @ weight + bias
+    wanted = stats.t(4, scale=np.sqrt(0.15)).logpdf(weight).sum()
+    wanted += stats.t(3, scale=np.sqrt(0.7 / 1.5)).logpdf(bias)
+    point = {"weight": weight, "bias": np.float64(bias)}
+    if likelihood == "gaussian":
+        point["noise_log__"] = np.log(noise)
+        wanted += stats.halfnorm(scale=y.std()).logpdf(noise)
+        wanted += stats.norm(latent, noise).logpdf(y).sum()
+    else:
+        link = {"logit": expit, "probit": ndtr}[likelihood]
+        wanted += np.log(link(y * latent)).sum()
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    assert logp(point) == pytest.approx(wanted, abs=1e-8)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_names_coords_and_the_problem_read_back(likelihood):
+    X, y = data_for(likelihood)
+    model = rvm_model(X, y, likelihood=likelihood, width=1.3)
+    observed = "target" if likelihood == "gaussian" else "label"
+    assert [rv.name for rv in model.observed_RVs] == [observed]
+    assert model.named_vars_to_dims["weight"] == ("basis",)
+    assert model.named_vars_to_dims["latent"] == ("obs",)
+    assert likelihood_of(model) == likelihood
+    problem = evidence_problem_of(model)
+    assert problem.likelihood == likelihood
+    assert problem.noise is None
+    np.testing.assert_array_equal(problem.target, y)
+    np.testing.assert_allclose(problem.Phi, design_matrix("rbf", X, X, 1.3))
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_the_family_table_has_a_row_for_it(likelihood):
+    rows = [row for name, row in FAMILY.items() if name.startswith("rvm")]
+    assert sum(likelihood in row.likelihoods for row in rows) == 1
+    assert all(row.signs is None for row in rows)
+
+
+def test_joint_precisions_integrate_to_the_marginal():
+    """Monte Carlo over the prior precision gives the marginal density of a weight."""
+    X, y = data_for("gaussian", 4)
+    joint = rvm_model(X, y, hyperprior=PRIOR, precision="joint")
+    assert {rv.name for rv in joint.free_RVs} == {
+        "weight",
+        "bias",
+        "noise",
+        "precision",
+        "bias_precision",
+    }
+    draws = pm.draw(joint["weight"], 4000, random_seed=1, mode="FAST_COMPILE").ravel()
+    assert stats.kstest(draws, stats.t(4, scale=np.sqrt(0.15)).cdf).pvalue > 1e-3
+    assert evidence_problem_of(joint).likelihood == "gaussian"
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_default_hyperprior_is_proper_and_neither_flat_nor_saturated(likelihood):
+    X, y = data_for(likelihood, 100)
+    unit = 1e4 if likelihood == "gaussian" else 1.0
+    model = rvm_model(X, y * unit if unit != 1 else y, likelihood=likelihood, width=1.5)
+    latent = pm.draw(model["latent"], 400, random_seed=1, mode="FAST_COMPILE")
+    size = np.median(np.abs(latent - latent.mean(axis=1, keepdims=True)))
+    wanted = y.std() * unit if likelihood == "gaussian" else 3.0
+    assert 0.3 * wanted < size < 1.5 * wanted
+
+
+def test_noise_known_or_with_a_prior_of_ones_own():
+    X, y = data_for("gaussian")
+    known = rvm_model(X, y, noise=0.2)
+    assert evidence_problem_of(known).noise == 0.2
+    prior = rvm_model(X, y, noise=pm.Exponential.dist(1.0))
+    assert "noise" in {rv.name for rv in prior.free_RVs}
+    assert evidence_problem_of(prior).noise is None
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "logit"])
+def test_new_rows_go_in_through_one_set_data(likelihood):
+    X, y = data_for(likelihood)
+    X_new = X[:6] + 0.2
+    y_new = np.arange(6.0) if likelihood == "gaussian" else np.arange(6) % 2
+    with rvm_model(X, y, likelihood=likelihood, width=1.3) as model:
+        pm.set_data(**new_data(model, X_new, y_new))
+    latent = model["latent"].eval({model["weight"]: np.ones(25), model["bias"]: 1.0})
+    np.testing.assert_allclose(latent, design_matrix("rbf", X_new, X, 1.3).sum(axis=1) + 1)
+    np.testing.assert_array_equal(model["y"].get_value(), y_new)
+
+
+def test_spline_kernel_and_separate_basis():
+    X, y = data_for("gaussian")
+    model = rvm_model(X, y, kernel="linear-spline", basis=X[:7])
+    np.testing.assert_allclose(
+        evidence_problem_of(model).Phi, design_matrix("linear-spline", X, X[:7], 1.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"likelihood": "poisson"}, "likelihood='poisson' is unknown; use one of"),
+        ({"precision": "none"}, "precision='none' is unknown"),
+        ({"noise": -1.0}, "noise=-1.0 must be positive"),
+        ({"noise": 1.0, "likelihood": "logit"}, "noise was given with likelihood='logit'"),
+        ({"hyperprior": Hyperprior.jeffreys()}, "needed a proper Hyperprior"),
+        ({"width": 0.0}, "width=0.0 must be positive"),
+        ({"kernel": "cubic"}, "use 'rbf', 'linear-spline' or a function"),
+    ],
+)
+def test_bad_arguments_are_named(changes, words):
+    X, y = data_for("logit")
+    with pytest.raises(ValueError, match=words):
+        rvm_model(X, y, **changes)
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        (np.append(np.zeros(24), np.nan), "targets that are NaN"),
+        (np.zeros(3), r"shape \(3,\); needed \(25,\)"),
+        (np.array(["a"] * 25), "y has values that are not numbers"),
+    ],
+)
+def test_bad_targets_are_named(y, words):
+    X, _ = data_for("gaussian")
+    with pytest.raises(ValueError, match=words):
+        rvm_model(X, y)
+
+
+def test_models_that_have_no_evidence_to_maximise():
+    X, y = data_for("probit")
+    with pytest.raises(ValueError, match="free weights"):
+        evidence_problem_of(pcvm_model(X, y))
+    unknown = rvm_model(X, y, likelihood="probit", width=pm.LogNormal.dist(0.0, 1.0))
+    with pytest.raises(ValueError, match="width is a random variable"):
+        evidence_problem_of(unknown)
+    with rvm_model(X, y, likelihood="probit") as extra:
+        pm.Normal("other")
+    with pytest.raises(ValueError, match=r"extra terms \['other'\]"):
+        evidence_problem_of(extra)
+
+
+@pytest.mark.slow
+def test_nuts_agrees_with_the_normal_posterior_where_precisions_are_known():
+    """A hyperprior that fixes the precisions leaves Bayesian linear regression, known exactly."""
+    rng = np.random.default_rng(0)
+    X = np.linspace(-3, 3, 8)[:, None]
+    y = np.sin(X[:, 0]) + 0.2 * rng.normal(size=8)
+    sure = Hyperprior(1e6, 1e6, 1e6, 1e6)  # precisions of one, to a thousandth
+    model = rvm_model(X, y, width=1.5, noise=0.3, hyperprior=sure)
+    tree = sample(
+        model,
+        draws=600,
+        tune=400,
+        chains=2,
+        cores=1,
+        target_accept=0.8,
+        random_seed=1,
+        progressbar=False,
+    )
+    bases = np.column_stack([design_matrix("rbf", X, X, 1.5), np.ones(8)])
+    covariance = np.linalg.inv(bases.T @ bases / 0.09 + np.eye(9))
+    mean = bases @ covariance @ bases.T @ y / 0.09
+    std = np.sqrt(np.einsum("ij,jk,ik->i", bases, covariance, bases))
+    latent = tree["posterior"]["latent"].values.reshape(-1, 8)
+    assert (np.abs(latent.mean(axis=0) - mean) < 0.25 * std).all()
+    np.testing.assert_allclose(latent.std(axis=0), std, rtol=0.2)
+    assert isinstance(evidence_problem_of(model), EvidenceProblem)
