@@ -39,7 +39,7 @@ __all__ = [
 _TINY, _HUGE = np.finfo(float).tiny, 1e100
 _LOST = 1e-6  # of phi' B phi: what is smaller has lost half of its digits in a difference
 _SPOILT = 0.05
-_FIRST_TOLERANCE = 1e-3
+_FIRST_TOLERANCE = 1e-4
 _BLOCK = 512  # columns at a time, so that no second matrix of the size of the design is held
 
 
