@@ -21,7 +21,7 @@ from pcvm_pymc.core.em import EMOptions, EMResult, Problem, Status, fit_em, log_
 from pcvm_pymc.core.family import own_label
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, ndtr
-from pcvm_pymc.core.validation import as_labels, as_width
+from pcvm_pymc.core.validation import as_labels, as_seed, as_width
 from pcvm_pymc.projection import Projection, Reference, project_reference
 from pcvm_pymc.selection import problem_at, select_start, select_width
 
@@ -150,7 +150,7 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         label, self.classes_ = as_labels(y, len(X))
         options = self._options()
         self.hyperprior_ = self._hyperprior()
-        rng = np.random.default_rng(_seed(self.random_state))
+        rng = np.random.default_rng(as_seed(self.random_state))
         width = self._width(X, label, options, rng)
         recipe = select_start(
             X,
@@ -311,10 +311,3 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
-
-
-def _seed(random_state: Any) -> Any:
-    """Return a seed for NumPy; scikit-learn's RandomState is drawn from."""
-    if isinstance(random_state, np.random.RandomState):
-        return random_state.randint(2**31 - 1)
-    return random_state

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.probit import Array
 
-__all__ = ["as_features", "as_labels", "as_signs", "as_targets", "as_width"]
+__all__ = ["as_features", "as_labels", "as_seed", "as_signs", "as_targets", "as_width"]
 
 
 def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) -> Array:
@@ -112,6 +112,13 @@ def as_targets(y: ArrayLike, n_obs: int) -> Array:
     if not np.isfinite(out).all():
         raise ValueError("y has targets that are NaN or infinite; drop those rows first")
     return out
+
+
+def as_seed(random_state: Any) -> Any:
+    """Return a seed for NumPy; scikit-learn's RandomState is drawn from."""
+    if isinstance(random_state, np.random.RandomState):
+        return random_state.randint(2**31 - 1)
+    return random_state
 
 
 def as_signs(signs: ArrayLike, n_basis: int) -> Array:
