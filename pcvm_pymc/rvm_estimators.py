@@ -219,7 +219,7 @@ class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
         method: str = "sequential",
         cv: int = 5,
         max_iter: int = 10_000,
-        tol: float = 1e-6,
+        tol: float = 1e-4,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.kernel = kernel
@@ -390,7 +390,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         method: str = "sequential",
         cv: int = 5,
         max_iter: int = 10_000,
-        tol: float = 1e-6,
+        tol: float = 1e-4,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.kernel = kernel

@@ -39,7 +39,6 @@ __all__ = [
 _TINY, _HUGE = np.finfo(float).tiny, 1e100
 _LOST = 1e-6  # of phi' B phi: what is smaller has lost half of its digits in a difference
 _SPOILT = 0.05
-_FIRST_TOLERANCE = 1e-4
 _BLOCK = 512  # columns at a time, so that no second matrix of the size of the design is held
 
 
@@ -380,9 +379,6 @@ class _Regression:
         self.norms = _weighted_norms(columns, np.ones(len(columns)))
         self.products = problem.target @ columns
         self.state = empty_set(columns, problem.target, problem.likelihood_at(noise))
-        # the noise's first update waits for the precisions, but not for their last digit
-        fixed = problem.noise is not None
-        self.first_tol = options.tol if fixed else max(options.tol, _FIRST_TOLERANCE)
         self.rows = [self._row()]
         self.best, self.since = -np.inf, 0
 
@@ -391,7 +387,7 @@ class _Regression:
         while len(self.rows) <= self.options.max_iter:
             gain, alpha = gains(self.state)
             best = int(gain.argmax())
-            if gain[best] < (self.options.tol if self.noise_moves else self.first_tol):
+            if gain[best] < self.options.tol:
                 if self.state.n_updates:
                     self.refresh()
                     continue

@@ -132,7 +132,7 @@ def test_unit_columns_neither_overflow_nor_vanish():
 def test_end_point_is_stationary_in_every_precision_and_the_noise(method):
     x, target = sinc(noise=0.2)
     Phi = design_matrix("rbf", x, x, 3.0)
-    options = EvidenceOptions(tol=1e-11, noise_tol=1e-9)
+    options = EvidenceOptions(tol=1e-8, noise_tol=1e-9)
     fit = fit_rvm(EvidenceProblem(Phi, target, bias=False), method=method, options=options)
     alpha, kept = fit.alpha[fit.active], Phi[:, fit.active]
 
@@ -264,7 +264,9 @@ def test_fewer_rows_than_bases(method, likelihood):
     if likelihood != "gaussian":
         target = np.sign(target)
     fit = fit_rvm(EvidenceProblem(Phi, target, likelihood), method=method)
-    assert fit.weight[3] != 0
+    assert np.mean(np.sign(fit.latent) == np.sign(target)) > 0.8
+    if likelihood == "gaussian":
+        assert fit.weight[3] != 0
     assert len(fit.active) <= 12
     assert np.isfinite(fit.log_evidence)
 
