@@ -127,7 +127,7 @@ class Hyperprior:
         return cls(c, c * scale**2, 0.5, 0.5)
 
     @classmethod
-    def learned(cls, Phi: Array, signs: Array, *, latent_size: float = 2.0) -> Self:
+    def learned(cls, Phi: Array, signs: Array | None, *, latent_size: float = 2.0) -> Self:
         """Return `default` with its scale left to the data: d has a wide Gamma hyperprior.
 
         Of those tried it predicts best, and depends least on the number of bases. Sampled by
@@ -240,8 +240,8 @@ _N_PRIOR_DRAWS = 200
 def prior_latent_size(Phi: Array, signs: Array | None, c: float) -> float:
     """Return the prior median of |Phi w - its mean over rows| for weights of unit scale (d = c).
 
-    From draws of the half-Student-t (the Student-t without signs) by a generator of fixed seed: the same data give the same
-    hyperprior. Basis functions that do not vary give one.
+    From draws of the half-Student-t (the Student-t without signs) by a generator of fixed seed: the
+    same data give the same hyperprior. Basis functions that do not vary give one.
     """
     rng = np.random.default_rng(20090601)
     weight = rng.standard_t(2 * c, size=(_N_PRIOR_DRAWS, Phi.shape[1]))

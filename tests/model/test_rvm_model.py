@@ -87,8 +87,16 @@ def test_default_hyperprior_is_proper_and_neither_flat_nor_saturated(likelihood)
     model = rvm_model(X, y * unit if unit != 1 else y, likelihood=likelihood, width=1.5)
     latent = pm.draw(model["latent"], 400, random_seed=1, mode="FAST_COMPILE")
     size = np.median(np.abs(latent - latent.mean(axis=1, keepdims=True)))
-    wanted = y.std() * unit if likelihood == "gaussian" else 3.0
+    wanted = y.std() * unit if likelihood == "gaussian" else 2.0
     assert 0.3 * wanted < size < 1.5 * wanted
+
+
+def test_a_learned_scale_of_the_weights():
+    X, y = data_for("logit")
+    prior = Hyperprior.learned(design_matrix("rbf", X, X, 1.0), None)
+    model = rvm_model(X, y, likelihood="logit", hyperprior=prior)
+    assert {rv.name for rv in model.free_RVs} == {"rate", "weight", "bias"}
+    assert evidence_problem_of(model).likelihood == "logit"
 
 
 def test_noise_known_or_with_a_prior_of_ones_own():
