@@ -373,7 +373,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     --------
     >>> import numpy as np
     >>> x = np.linspace(-5, 5, 40)[:, None]
-    >>> model = RVMRegressor(star=True, width=2.0).fit(x, np.sinc(x[:, 0]))
+    >>> model = RVMRegressor(star=True, width=1.0).fit(x, np.sinc(x[:, 0]))
     >>> mean, std = model.predict([[0.0], [50.0]], return_std=True)
     >>> bool(std[1] > 10 * std[0])
     True

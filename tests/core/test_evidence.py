@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import awkward_data, blobs
 from scipy.optimize import approx_fprime, minimize
-from scipy.stats import multivariate_normal
 
 from pcvm_pymc import Status
 from pcvm_pymc.core.bases import design_matrix, rbf, squared_distances
@@ -39,12 +38,12 @@ def sinc(n=100, noise=0.0, seed=0):
     return x, np.sinc(x[:, 0] / np.pi) + noise * np.random.default_rng(seed).normal(size=n)
 
 
-@given(st.integers(0, 10_000), st.integers(1, 30), st.floats(0.01, 10))
+@given(st.integers(0, 10_000), st.integers(1, 30), st.floats(0.1, 10))
 @settings(max_examples=30)
 def test_evidence_through_the_posterior_covariance_is_that_of_the_n_by_n_covariance(seed, m, noise):
     Phi, alpha, target, _ = random_regression(25, m, seed)
     C = noise**2 * np.eye(25) + (Phi / alpha) @ Phi.T
-    direct = multivariate_normal(np.zeros(25), C).logpdf(target)
+    direct = -0.5 * (np.linalg.slogdet(2 * np.pi * C)[1] + target @ np.linalg.solve(C, target))
     end = posterior(Phi, alpha, target, gaussian(noise))
     assert end.log_evidence == pytest.approx(direct, rel=1e-9, abs=1e-9)
 
