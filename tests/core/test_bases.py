@@ -5,6 +5,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from pcvm_pymc.core.bases import (
     design_matrix,
+    linear_spline,
     log_width_derivative,
     median_distance,
     rbf,
@@ -78,3 +79,21 @@ def test_scales_of_the_data():
     same = np.ones((3, 2))
     assert width_bounds(same) == (1.0, 1.0)
     assert median_distance(same) == 1.0
+
+
+def test_linear_spline_is_the_papers_and_indefinite_for_inputs_of_both_signs():
+    """chmielewski2019 section 3.1; for x, z >= 0 it is 1 + xz + int_0^min (x - u)(z - u) du."""
+    x = np.linspace(0, 3, 12)[:, None]
+    K = linear_spline(x, x)
+    u = np.linspace(0, 1.5, 20_001)
+    i, j = 6, 11
+    assert x[i, 0] < 3 == x[j, 0]
+    grid = u * x[i, 0] / u[-1]
+    wanted = 1 + x[i, 0] * 3 + np.trapezoid((x[i, 0] - grid) * (3 - grid), grid)
+    assert K[i, j] == pytest.approx(wanted, rel=1e-7)
+    assert np.linalg.eigvalsh(K).min() > -1e-12
+    both = np.linspace(-3, 3, 12)[:, None]
+    assert np.linalg.eigvalsh(linear_spline(both, both)).min() < -1
+    plane = np.random.default_rng(0).uniform(size=(5, 2))
+    product = linear_spline(plane[:, :1], plane[:, :1]) * linear_spline(plane[:, 1:], plane[:, 1:])
+    np.testing.assert_allclose(design_matrix("linear-spline", plane, plane, 9.0), product)
