@@ -150,7 +150,8 @@ def plot_calibration(
         axes.plot(p, np.where(label == 1, 1.03, -0.03), "|", color="0.4", ms=5, alpha=0.4)
         axes.set(title=name, xlabel="predicted probability", xlim=(-0.02, 1.02), ylim=(-0.06, 1.06))
     all_axes[0, 0].set_ylabel("frequency")
-    all_axes[0, 0].legend(loc="lower right")
+    handles, names = all_axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names))
     return figure
 
 
@@ -189,7 +190,7 @@ def plot_prior_predictive(
             title=f"{name}\nmedian size {np.median(np.abs(latent)):.2f}", xlabel="latent function"
         )
         bottom.hist(ndtr(latent), bins=40, density=True, color=_POSITIVE)
-        bottom.set(xlabel="P(y = 1)", xlim=(0, 1))
+        bottom.set(xlabel="P(y = 1)", xlim=(0, 1), xticks=[0, 0.5, 1])
     all_axes[0, 0].set_ylabel("prior density")
     all_axes[1, 0].set_ylabel("prior density")
     return figure
@@ -253,7 +254,7 @@ def plot_projection_path(projection: Projection) -> Figure:
     right = all_axes[0, -1]
     positive = path.kl > 0
     right.semilogy(sizes[positive], path.kl[positive], ".-", color=_NEGATIVE, label="divergence")
-    right.set(ylabel="KL from the reference, nats per row")
+    right.set(ylabel="divergence (nats per row)")
     for axes in all_axes[0]:
         axes.axvline(
             projection.size, color=_POSITIVE, lw=1.5, label=f"chosen: {projection.size} vectors"

@@ -149,7 +149,7 @@ class KilledError(Exception):
 @pytest.mark.parametrize("survived", [0, 3, 31, 55])
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path, monkeypatch, survived):
     model = small(n=30)
-    options = {"method": "gibbs", "draws": 250, "max_sweeps": 6000, "chains": 2, **QUIET}
+    options = {"method": "gibbs", "draws": 250, "thin": 5, "max_sweeps": 6000, "chains": 2, **QUIET}
     whole = sample(model, random_seed=3, **options)
     assert whole["posterior"].attrs["thin"] > 5  # more than one round, or this tests little
     write, count = sampling._write, [0]
@@ -175,7 +175,9 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path, monkeypatch, survived):
 
 def test_rounds_end_at_convergence_or_at_the_limit():
     model = small()
-    short = sample(model, method="gibbs", draws=100, max_sweeps=1000, random_seed=1, **QUIET)
+    short = sample(
+        model, method="gibbs", draws=100, thin=5, max_sweeps=1000, random_seed=1, **QUIET
+    )
     assert short["posterior"].attrs["sweeps"] <= 1000 + 500
     enough = sample(model, method="gibbs", random_seed=1, **QUIET)
     assert convergence(enough).ok

@@ -23,6 +23,7 @@ _N_NEIGHBOURS = 10
 _N_LARGEST = 6
 _LOG_SIZE_WIDTH = 2.0  # slice width for log sizes: the marginal prior's own spread is of order one
 _SCALE_WIDTH = 0.3
+_SINGLE_WIDTH = 1.0
 _SMALLEST_SIZE = 1e-300
 _MOST_STEPS = 30
 _SQRT_HALF = math.sqrt(0.5)
@@ -242,6 +243,19 @@ def _scale_density(t, size, latent, label, bias, log_rate, par):  # type: ignore
 
 
 @_jit
+def _single_density(t, size, move, latent, label, c, rate):  # type: ignore[no-untyped-def]
+    """Return the log density along size -> e^t size of one weight, z integrated out.
+
+    `move` is what the weight adds to the latent function now, `latent` the whole of it with the bias.
+    """
+    factor = math.exp(t)
+    total = t + _log_size_density(size * factor, c, rate)
+    for i in range(len(label)):
+        total += _log_ndtr(label[i] * (latent[i] + (factor - 1.0) * move[i]))
+    return total
+
+
+@_jit
 def _log_rate_density(x, size, par):  # type: ignore[no-untyped-def]
     """Return the log density of x = log d given the sizes, precisions integrated out."""
     rate = math.exp(x)
@@ -382,6 +396,28 @@ def _slice_log_rate(x, size, par, rng):  # type: ignore[no-untyped-def]
             high = new
 
 
+@_jit
+def _slice_single(size, floor, move, latent, label, c, rate, rng):  # type: ignore[no-untyped-def]
+    """Draw the logarithm of a factor of one size, which is kept above `floor`."""
+    level = _single_density(0.0, size, move, latent, label, c, rate) - rng.standard_exponential()
+    least = math.log(floor / size)
+    low = -_SINGLE_WIDTH * rng.random()
+    high = low + _SINGLE_WIDTH
+    while low > least and _single_density(low, size, move, latent, label, c, rate) > level:
+        low -= _SINGLE_WIDTH
+    while _single_density(high, size, move, latent, label, c, rate) > level:
+        high += _SINGLE_WIDTH
+    low = max(low, least)
+    while True:
+        t = low + (high - low) * rng.random()
+        if _single_density(t, size, move, latent, label, c, rate) > level:
+            return t
+        if t < 0.0:
+            low = t
+        else:
+            high = t
+
+
 # --- compiled: moves ---------------------------------------------------------------------------
 
 
@@ -456,6 +492,27 @@ def _transfer_between_largest(right, sign, border, spread, size, slope, c, rate,
 
 
 @_jit
+def _update_a_large_one(left, right, sign, label, size, inside, latent, bias, c, rate, rng):  # type: ignore[no-untyped-def]
+    """Draw one of the largest sizes with the responses integrated out; its latent function follows.
+
+    A weight far above the others' scale (that of a lonely row) moves by the responses' unit noise at a time
+    where they are given. Which are the largest must not change, as in the transfers between them.
+    """
+    n_largest = min(_N_LARGEST, len(size) - 1)
+    if n_largest < 1:
+        return
+    order = np.argsort(-size)
+    j = order[int(rng.random() * n_largest)]
+    column = np.dot(left, right[j])
+    move = sign[j] * size[j] * column
+    t = _slice_single(size[j], size[order[n_largest]], move, latent + bias, label, c, rate, rng)
+    delta = sign[j] * size[j] * (math.exp(t) - 1.0)
+    size[j] *= math.exp(t)
+    latent += delta * column
+    inside += delta * right[j]
+
+
+@_jit
 def _run(  # type: ignore[no-untyped-def]
     left, right, sign, label, neighbours, par, size, scalars, rng, draws, thin
 ):
@@ -494,6 +551,7 @@ def _run(  # type: ignore[no-untyped-def]
         inside = np.dot(sign * size, right)
         latent = np.dot(left, inside)
         bias = (total - latent.sum()) / spread + rng.standard_normal() / math.sqrt(spread)
+        _update_a_large_one(left, right, sign, label, size, inside, latent, bias, c, rate, rng)
         t = _slice_scale(size, latent, label, bias, log_rate, par, rng)
         factor = math.exp(t)
         size *= factor

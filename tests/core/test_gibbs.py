@@ -142,6 +142,39 @@ def test_the_scale_move_follows_the_posterior(prior, t):
     assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9)
 
 
+@given(t=st.floats(-3, 3), j=st.integers(0, 11))
+def test_the_single_move_follows_the_posterior(t, j):
+    p, prior = problem(), PRIORS["fixed"]
+    size, bias = np.random.default_rng(3).uniform(0.1, 1.5, len(p.sign)), 0.4
+    Phi = p.left @ p.right.T
+
+    def log_posterior(factor):
+        moved = size.copy()
+        moved[j] *= factor
+        value = log_likelihood(Phi @ (p.sign * moved) + bias, p.label)
+        return value + prior.log_weight_density(moved).sum() + np.log(factor)
+
+    latent = Phi @ (p.sign * size) + bias
+    args = (size[j], p.sign[j] * size[j] * Phi[:, j], latent, p.label, prior.c, prior.d)
+    found = gibbs._single_density(t, *args) - gibbs._single_density(0.0, *args)
+    wanted = log_posterior(np.exp(t)) - log_posterior(1.0)
+    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9)
+
+
+def test_a_large_update_keeps_the_latent_function_true():
+    p = problem()
+    rng, _, _, size, _, _ = swept(p)
+    inside = p.right.T @ (p.sign * size)
+    latent = p.left @ inside
+    before = size.copy()
+    state = (p.left, p.right, p.sign, p.label, size, inside, latent, 0.3, 1.0, 0.2, rng)
+    for _ in range(5):
+        gibbs._update_a_large_one(*state)
+    assert (before != size).any()
+    np.testing.assert_allclose(inside, p.right.T @ (p.sign * size), atol=1e-12)
+    np.testing.assert_allclose(latent, p.left @ inside, atol=1e-12)
+
+
 def test_the_rates_density():
     p = problem(prior="learned")
     size = np.random.default_rng(3).uniform(0.1, 1.5, len(p.sign))
