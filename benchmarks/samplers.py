@@ -1,6 +1,6 @@
 """Effective draws of the latent function per CPU second: Gibbs, each form and sampler of NUTS.
 
-OMP_NUM_THREADS=1 uv run python benchmarks/samplers.py run.jsonl [--limit SECONDS] [--sizes N ...]
+OMP_NUM_THREADS=1 uv run python benchmarks/samplers.py run.jsonl [--limit S] [--sizes N ...] [--forms TEXT]
 
 Each cell is a fresh process (compilation counts), killed at the limit; what `run.jsonl` holds already
 is not run again. Without arguments for `--sizes` all are run. ``--table`` only prints the table.
@@ -146,6 +146,7 @@ def main():
     parser.add_argument("--cell", nargs=3, metavar=("SET", "N", "FORM"))
     parser.add_argument("--limit", type=float, default=600.0)
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
+    parser.add_argument("--forms", default="", help="only the forms whose name holds this")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     if options.cell:
@@ -160,7 +161,7 @@ def main():
     for n in () if options.table else options.sizes:
         for name in SETS:
             for form in FORMS:
-                if (name, n, form) in done:
+                if (name, n, form) in done or options.forms not in form:
                     continue
                 records.append(run(name, n, form, options.limit))
                 with options.file.open("a") as stream:

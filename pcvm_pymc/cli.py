@@ -19,8 +19,8 @@ from pcvm_pymc import __version__
 
 __all__ = ["main"]
 
-# a training part of this size keeps `pcvm compare` without a file below three minutes on two cores
-_EXAMPLE_TRAINING_ROWS = 200
+# a training part of this size keeps `pcvm compare` without a file below a minute on two cores
+_EXAMPLE_TRAINING_ROWS = 120
 _MANY_TRAINING_ROWS = 600
 _PICTURES = ("reliability", "weights", "em_trace", "rank")
 
@@ -132,11 +132,11 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
         f"[bold]{rows.name}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features, classes "
         f"{', '.join(map(str, np.unique(rows.y)))}. Training on {len(train)} rows (stratified, "
         f"standardised), testing on {len(test)}."
-        + ("" if options.file else " The size is chosen to stay below three minutes on two cores.")
+        + ("" if options.file else " The size is chosen to stay below a minute on two cores.")
     )
     if len(train) > _MANY_TRAINING_ROWS:
         console.print(
-            f"Sampling with {len(train)} basis functions takes minutes; a larger --test-size trains on fewer."
+            f"Sampling with {len(train)} bases can take minutes; a larger --test-size trains on fewer."
         )
     scaler = StandardScaler().fit(rows.X[train])
     X, X_test = scaler.transform(rows.X[train]), scaler.transform(rows.X[test])
@@ -392,4 +392,5 @@ def _report(result: Any, console: Console) -> None:
         style="dim",
     )
     colour = "green" if result.convergence.ok else "red"
-    console.print(f"NUTS: [{colour}]{result.convergence}[/{colour}]")
+    sampler = result.posterior["posterior"].attrs["sampler"]
+    console.print(f"{sampler}: [{colour}]{result.convergence}[/{colour}]")

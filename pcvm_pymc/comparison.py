@@ -61,7 +61,7 @@ class Convergence:
 
     def __str__(self) -> str:
         if not self.ok:
-            verdict = "NOT converged: draw more, or raise target_accept"
+            verdict = "NOT converged: draw more, raise max_sweeps (Gibbs) or target_accept (NUTS)"
         elif self.divergences:
             verdict = "converged, but with divergences: raise target_accept"
         else:

@@ -84,8 +84,8 @@ def sample(
         Gibbs: sweeps for each draw, to begin with.
     max_sweeps : int
         Gibbs: while r-hat of the latent function is above 1.01 or its effective sample size below
-        400, everything drawn so far becomes warm-up and `thin` doubles, until a chain would
-        exceed this many sweeps.
+        400 (half of the draws, where these are fewer than 800), everything drawn so far becomes
+        warm-up and `thin` doubles, until a chain would exceed this many sweeps.
     checkpoint : path, optional
         Gibbs: a folder in which chains are written down as they run. The same call with the same
         folder goes on where a killed run stopped.
@@ -359,12 +359,13 @@ def _latent(chain: Chain, problem: GibbsProblem, Phi: Array) -> Array:
 
 
 def _is_enough(latent: Array) -> bool:
-    """Whether r-hat is at most 1.01 and the effective sample size at least 400, (chain, draw, obs)."""
+    """Whether r-hat is at most 1.01 and the effective sample size large enough, (chain, draw, obs)."""
     n_chains, n_draws = latent.shape[:2]
-    if n_chains < 2 or n_chains * n_draws < 400:  # cannot be told, or not be reached
+    if n_chains < 2 or n_draws < 50:  # cannot be told
         return True
     data = xr.Dataset({"latent": (("chain", "draw", "obs"), latent)})
-    return bool(az.rhat(data)["latent"].max() <= 1.01 and az.ess(data)["latent"].min() >= 400)
+    enough = min(400, n_chains * n_draws // 2)
+    return bool(az.rhat(data)["latent"].max() <= 1.01 and az.ess(data)["latent"].min() >= enough)
 
 
 def _after_next_round(chain: Chain, run: GibbsRun) -> int:
@@ -453,7 +454,7 @@ def _write(chain: Chain, run: GibbsRun) -> None:
         partial,
         fingerprint=run.fingerprint,
         state_size=chain.state.size,
-        state=np.array([chain.state.bias, chain.state.rate]),
+        state=np.array([chain.state.bias, chain.state.log_rate]),
         rng=json.dumps(chain.rng.bit_generator.state),
         counts=np.array([chain.thin, chain.sweeps]),
         size=np.concatenate([np.empty((0, n_basis)), *chain.size]),
@@ -473,8 +474,7 @@ def _resume(chain: Chain, run: GibbsRun) -> None:
                 f"checkpoint {run.checkpoint} is of another run (model, draws, tune, chains, thin or seed "
                 "differ); needed the same call, or another folder. A seed is needed to resume at all"
             )
-        bias, rate = map(float, stored["state"])
-        chain.state = GibbsState(stored["state_size"].copy(), bias, rate)
+        chain.state = GibbsState(stored["state_size"].copy(), *map(float, stored["state"]))
         chain.rng.bit_generator.state = json.loads(str(stored["rng"]))
         chain.thin, chain.sweeps = map(int, stored["counts"])
         chain.tuned = chain.sweeps > 0

@@ -141,7 +141,7 @@ def test_signs_from_simulated_labels_are_not_calibrated_in_short(inputs):
 
 @pytest.mark.parametrize("prior", ["fixed", "half-horseshoe"])
 def test_nuts_is_calibrated_in_short(prior, inputs):
-    found = by_nuts(PRIORS[prior], inputs, replications=20, seed=3)
+    found = by_nuts(PRIORS[prior], inputs, replications=10, seed=3)
     assert p_values(found).min() > 1e-3 / found.shape[1]
 
 

@@ -60,7 +60,7 @@ def test_compare_on_the_example_is_fast_and_forced(tmp_path):
     assert (out / "mine.txt").read_text() == "kept"
     printed = " ".join(finished.stdout.split())
     assert "below three minutes" in printed
-    assert "NUTS: converged" in printed
+    assert "sweeps): converged" in printed
 
 
 def write(path, text):

@@ -67,6 +67,25 @@ def test_the_decision_surface_needs_a_plane(fits):
         plots.plot_decision_surface(map_result, posterior, X[:, :1], words)
 
 
+def test_results_of_other_models_are_rivals(fits):
+    map_result, posterior, _, _ = fits
+    X_test, label = blobs(60, seed=81)
+    words = np.where(label > 0, "yes", "no")
+    result = compare(map_result, posterior, X_test, words, rivals={"again": posterior})
+    again, first = result.table.loc["again"], result.table.loc["posterior mean"]
+    assert again.to_dict() == first.to_dict()
+    figure = result.plot("calibration")
+    assert [axes.get_title() for axes in figure.axes] == ["MAP plug-in", "posterior mean", "again"]
+
+
+def test_the_prior_predictive_picture(fits):
+    _, _, X, words = fits
+    models = {"wide": pcvm_model(X, words, width=1.2), "narrow": pcvm_model(X, words, width=0.3)}
+    figure = plots.plot_prior_predictive(models, draws=50)
+    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
+    assert [title.split("\n")[0] for title in titles] == ["wide", "narrow"]
+
+
 def test_calibration_error_by_hand():
     probability = np.array([0.05, 0.05, 0.95, 0.95, 0.95, 0.95])
     label = np.array([0, 1, 1, 1, 1, 0])

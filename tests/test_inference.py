@@ -14,10 +14,12 @@ from pcvm_pymc import (
     latent_draws,
     pcvm_model,
     predict,
+    prior_latent,
     sample,
 )
 from pcvm_pymc.comparison import convergence
-from pcvm_pymc.experiments.datasets import ripley_mixture
+from pcvm_pymc.core.bases import design_matrix, median_distance
+from pcvm_pymc.experiments.datasets import ripley_mixture, twonorm, waveform
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +90,21 @@ def test_the_posterior_of_a_random_width(caplog):
     )
     latent = tree["posterior"]["latent"].values.reshape(-1, 20)
     np.testing.assert_allclose(latent_draws(tree, X), latent, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("make", [ripley_mixture, twonorm, waveform])
+def test_prior_median_size_of_the_latent_function(make, learned):
+    X, label = make(150, random_state=4)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    width = median_distance(X)
+    hyperprior = Hyperprior.learned(design_matrix("rbf", X, X, width), label) if learned else None
+    model = pcvm_model(X, label, width=width, hyperprior=hyperprior)
+    latent = prior_latent(model, draws=2000, random_seed=5)
+    centred = latent - latent.mean(axis=1, keepdims=True)
+    assert 1 < np.median(np.abs(centred)) < 3
+    if abs(label.mean()) < 0.1:  # else one class outweighs the other, which the bias absorbs
+        assert 1 < np.median(np.abs(latent)) < 3
 
 
 def test_sampling_refuses_an_improper_hyperprior():

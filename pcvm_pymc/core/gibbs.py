@@ -92,20 +92,20 @@ class GibbsState:
     size : ndarray, shape (n_basis,)
         Sizes of the weights.
     bias : float
-    rate : float
-        d, the rate of the weights' Gamma hyperprior.
+    log_rate : float
+        log d, of the rate of the weights' Gamma hyperprior.
     """
 
     size: Array
     bias: float
-    rate: float
+    log_rate: float
 
     @classmethod
     def from_prior(cls, problem: GibbsProblem, rng: np.random.Generator) -> "GibbsState":
         """Return sizes uniform up to the prior's scale, bias zero: overdispersed but not wild."""
         prior = problem.hyperprior
         scale = np.sqrt(prior.d / prior.c)
-        return cls(scale * rng.uniform(0.05, 2.0, len(problem.sign)), 0.0, prior.d)
+        return cls(scale * rng.uniform(0.05, 2.0, len(problem.sign)), 0.0, np.log(prior.d))
 
 
 def factorise(Phi: Array, tolerance: float = _RANK_TOLERANCE) -> tuple[Array, Array]:
@@ -167,7 +167,7 @@ def advance(
     R. M. Neal (2003), "Slice sampling", Annals of Statistics 31(3).
     J. S. Liu and C. Sabatti (2000), "Generalised Gibbs sampler and multigrid Monte Carlo", Biometrika 87.
     """
-    scalars = np.array([state.bias, np.log(state.rate)])
+    scalars = np.array([state.bias, state.log_rate])
     size, bias, rate = _run(
         problem.left,
         problem.right,
@@ -181,7 +181,7 @@ def advance(
         draws,
         thin,
     )
-    state.bias, state.rate = float(scalars[0]), float(np.exp(scalars[1]))
+    state.bias, state.log_rate = map(float, scalars)
     return size, bias, rate
 
 
@@ -484,15 +484,27 @@ def _transfer_between_largest(right, sign, border, spread, size, slope, c, rate,
         return
     order = np.argsort(-size)
     floor = size[order[n_largest]]
+    largest = np.sort(order[:n_largest])  # the moves' order must not depend on the sizes either
     for i in range(n_largest):
         for j in range(i):
             _transfer(
-                order[i], order[j], floor, right, sign, border, spread, size, slope, c, rate, rng
+                largest[i],
+                largest[j],
+                floor,
+                right,
+                sign,
+                border,
+                spread,
+                size,
+                slope,
+                c,
+                rate,
+                rng,
             )
 
 
 @_jit
-def _update_a_large_one(left, right, sign, label, size, inside, latent, bias, c, rate, rng):  # type: ignore[no-untyped-def]
+def _update_a_large_one(left, right, sign, label, size, latent, bias, c, rate, rng):  # type: ignore[no-untyped-def]
     """Draw one of the largest sizes with the responses integrated out; its latent function follows.
 
     A weight far above the others' scale (that of a lonely row) moves by the responses' unit noise at a time
@@ -509,7 +521,6 @@ def _update_a_large_one(left, right, sign, label, size, inside, latent, bias, c,
     delta = sign[j] * size[j] * (math.exp(t) - 1.0)
     size[j] *= math.exp(t)
     latent += delta * column
-    inside += delta * right[j]
 
 
 @_jit
@@ -534,9 +545,10 @@ def _run(  # type: ignore[no-untyped-def]
     response = np.empty(n_obs)
     bias, log_rate = scalars[0], scalars[1]
     c, e, f = par[0], par[1], par[2]
-    inside = np.dot(sign * size, right)
-    latent = np.dot(left, inside)
     for sweep in range(draws * thin):
+        # anew each time: what is kept of a chain is its sizes, bias and d
+        inside = np.dot(sign * size, right)
+        latent = np.dot(left, inside)
         _draw_responses(latent, bias, label, response, rng)
         precision = rng.gamma(e + 0.5, 1.0) / (f + 0.5 * bias * bias)
         spread = n_obs + precision  # the bias integrated out: Omega = I - 11' / spread
@@ -548,16 +560,12 @@ def _run(  # type: ignore[no-untyped-def]
             neighbours, right, sign, border, spread, size, slope, c, rate, rng
         )
         _transfer_between_largest(right, sign, border, spread, size, slope, c, rate, rng)
-        inside = np.dot(sign * size, right)
-        latent = np.dot(left, inside)
+        latent = np.dot(left, np.dot(sign * size, right))
         bias = (total - latent.sum()) / spread + rng.standard_normal() / math.sqrt(spread)
-        _update_a_large_one(left, right, sign, label, size, inside, latent, bias, c, rate, rng)
+        _update_a_large_one(left, right, sign, label, size, latent, bias, c, rate, rng)
         t = _slice_scale(size, latent, label, bias, log_rate, par, rng)
-        factor = math.exp(t)
-        size *= factor
-        inside *= factor
-        latent *= factor
-        bias *= factor
+        size *= math.exp(t)
+        bias *= math.exp(t)
         if par[3] > 0.0:
             log_rate = _slice_log_rate(log_rate + 2.0 * t, size, par, rng)
         if (sweep + 1) % thin == 0:

@@ -677,6 +677,8 @@ def project_path(
     if not wanted or wanted[0] < 0 or wanted[-1] > n_basis:
         raise ValueError(f"sizes={wanted}; needed whole numbers from 0 to {n_basis}, the bases")
     models = _ascend(target, [size for size in wanted if size] or [0], options)
+    if wanted[-1] == n_basis:  # nothing to choose: the constrained optimum on all columns
+        models[n_basis] = _best([models[n_basis], fit_submodel(target, range(n_basis))])
     if options.backward:
         _descend(target, models, wanted, options)
     path = _never_worse(target, models, options)

@@ -346,12 +346,12 @@ class PCVMGibbs(BlockedStep):
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, int]]]:
         """Return the point after some sweeps."""
-        rate = np.exp(point.get("rate_log__", np.log(self.problem.hyperprior.d)))
-        state = GibbsState(np.exp(point["magnitude_log__"]), float(point["bias"]), float(rate))
+        log_rate = float(point.get("rate_log__", np.log(self.problem.hyperprior.d)))
+        state = GibbsState(np.exp(point["magnitude_log__"]), float(point["bias"]), log_rate)
         advance(self.problem, state, self.rng, draws=1, thin=self.sweeps)
         new = {**point, "magnitude_log__": np.log(state.size), "bias": np.asarray(state.bias)}
         if "rate_log__" in point:
-            new["rate_log__"] = np.asarray(np.log(state.rate))
+            new["rate_log__"] = np.asarray(state.log_rate)
         return new, [{"sweeps": self.sweeps}]
 
     @staticmethod
