@@ -163,8 +163,8 @@ def sample(
 def choose_method(model: pm.Model) -> tuple[Method, str]:
     """Return the sampler that `sample` takes for a model by itself, and why.
 
-    Gibbs wherever it applies: at every size measured it yields several times the effective draws of the
-    latent function per second (``benchmarks/README.md``).
+    Gibbs wherever it applies: at every size measured it yields more effective draws of the latent
+    function per second than any form of NUTS (``benchmarks/README.md``).
     """
     free = {rv.name for rv in model.free_RVs}
     if "width" in free or "Phi" not in model.named_vars:
@@ -181,7 +181,7 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     except ValueError as error:
         return "nuts", str(error)
     return "gibbs", (
-        "fixed width and Gamma precisions, where it gives several times the effective draws of NUTS"
+        "fixed width and Gamma precisions, where it yields more effective draws a second than NUTS"
     )
 
 
