@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 from pcvm_pymc import plots
 from pcvm_pymc.comparison import active_count, scores
 from pcvm_pymc.core.bases import Kernel
-from pcvm_pymc.core.priors import HalfHorseshoe, Hyperprior
+from pcvm_pymc.core.priors import HalfHorseshoe, Hyperprior, hyperprior_from
 from pcvm_pymc.core.probit import Array, log_ndtr, ndtr
 from pcvm_pymc.core.validation import as_features, as_labels
 from pcvm_pymc.inference import find_map_em, latent_draws
@@ -177,7 +177,9 @@ class _Refits(SamplingWrapper):
         self.options = {"quiet": True, **options}
         constants = posterior["constant_data"].to_dataset()
         self.width = stored_width(kernel, constants)
-        self.hyperprior = _hyperprior_of(constants)
+        self.hyperprior = hyperprior_from(
+            constants["hyperparameter"].values, constants["hyperprior"].values
+        )
         self.centres, self.signs = constants["centres"].values, constants["signs"].values
         self.own_bases = np.array_equal(self.centres, X)
         names = ("MAP plug-in", "posterior mean")
@@ -233,13 +235,6 @@ class _Refits(SamplingWrapper):
             dims=("chain", "draw", "obs"),
             coords={"obs": self.idata_orig["posterior"]["obs"].values[test]},
         )
-
-
-def _hyperprior_of(constants: xr.Dataset) -> Hyperprior | HalfHorseshoe:
-    """Return the hyperprior that stands in a result's data."""
-    names = [str(name) for name in constants["hyperparameter"].values]
-    values = dict(zip(names, map(float, constants["hyperprior"].values), strict=True))
-    return HalfHorseshoe(**values) if "slab" in values else Hyperprior(**values)
 
 
 def _has_mode(hyperprior: Hyperprior | HalfHorseshoe) -> bool:

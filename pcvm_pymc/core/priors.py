@@ -1,5 +1,6 @@
 """Hyperpriors of weights and bias, with their precisions integrated out or given."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -8,7 +9,13 @@ from scipy.special import gammaln
 
 from pcvm_pymc.core.probit import Array
 
-__all__ = ["PRUNING_PRECISION", "HalfHorseshoe", "Hyperprior", "prior_latent_size"]
+__all__ = [
+    "PRUNING_PRECISION",
+    "HalfHorseshoe",
+    "Hyperprior",
+    "hyperprior_from",
+    "prior_latent_size",
+]
 
 # chen2009, appendix C: a basis whose expected precision exceeds nu is deleted
 PRUNING_PRECISION = 1e12
@@ -232,6 +239,12 @@ class HalfHorseshoe:
     def is_proper(self) -> bool:
         """Always true."""
         return True
+
+
+def hyperprior_from(names: Iterable[object], values: Iterable[float]) -> Hyperprior | HalfHorseshoe:
+    """Return the hyperprior whose numbers stand in a model's or a result's data, by their names."""
+    numbers = {str(name): float(value) for name, value in zip(names, values, strict=True)}
+    return HalfHorseshoe(**numbers) if "slab" in numbers else Hyperprior(**numbers)
 
 
 _N_PRIOR_DRAWS = 200

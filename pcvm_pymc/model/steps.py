@@ -14,7 +14,7 @@ from pymc.util import RandomGenerator, get_random_generator
 from pcvm_pymc.core.bases import rbf, width_bounds
 from pcvm_pymc.core.em import EMOptions, Problem, Start, initial_state, iterate
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
-from pcvm_pymc.core.priors import HalfHorseshoe, Hyperprior
+from pcvm_pymc.core.priors import hyperprior_from
 from pcvm_pymc.core.probit import Array
 
 __all__ = [
@@ -99,9 +99,7 @@ def gibbs_problem_of(model: pm.Model) -> GibbsProblem:
 
 def hyperprior_of(model: pm.Model) -> Any:
     """Return the `Hyperprior` or `HalfHorseshoe` that stands in a model's data."""
-    names = [str(name) for name in model.coords["hyperparameter"]]
-    values = dict(zip(names, map(float, model["hyperprior"].get_value()), strict=True))
-    return HalfHorseshoe(**values) if "slab" in values else Hyperprior(**values)
+    return hyperprior_from(model.coords["hyperparameter"], model["hyperprior"].get_value())
 
 
 def _labels(model: pm.Model) -> Array:
