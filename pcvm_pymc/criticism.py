@@ -132,6 +132,11 @@ def kfold(
     """
     X = as_features(X)
     label, _ = as_labels(y, len(X))
+    if "signs" not in posterior["constant_data"]:
+        raise ValueError(
+            "the posterior is not of a PCVM; needed one of a model from pcvm_model. The estimators of "
+            "the other machines work with sklearn.model_selection.cross_validate"
+        )
     observed = posterior["observed_data"]["label"].values
     if not np.array_equal(observed, (label > 0).astype(observed.dtype)):
         raise ValueError(

@@ -167,6 +167,8 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     function per second than any form of NUTS (``benchmarks/README.md``).
     """
     free = {rv.name for rv in model.free_RVs}
+    if "signs" not in model.named_vars:
+        return "nuts", "the model is not a PCVM, which is all that the Gibbs sampler draws from"
     if "width" in free or "Phi" not in model.named_vars:
         return "nuts", "the width is unknown, which the Gibbs sampler cannot move"
     if isinstance(hyperprior_of(model), HalfHorseshoe):

@@ -12,9 +12,11 @@ from pcvm_pymc import (
     latent_draws,
     pcvm_model,
     psis_loo,
+    rvm_model,
     sample,
 )
 from pcvm_pymc.core.probit import log_ndtr
+from pcvm_pymc.sampling import choose_method
 
 QUIET = {"quiet": True, "cores": 1}
 
@@ -77,6 +79,16 @@ def test_kfold_needs_the_training_data(fit):
         kfold(posterior, X, words[::-1])
     with pytest.raises(ValueError, match="cv=30; needed 2 to 20"):
         kfold(posterior, X, words, cv=30)
+
+
+def test_other_machines_are_refused_and_go_to_nuts():
+    X, label = blobs(20, seed=82)
+    model = rvm_model(X, label, likelihood="probit", width=1.2)
+    assert choose_method(model)[0] == "nuts"
+    assert "not a PCVM" in choose_method(model)[1]
+    posterior = sample(model, draws=30, tune=30, chains=2, random_seed=1, **QUIET)
+    with pytest.raises(ValueError, match="not of a PCVM"):
+        kfold(posterior, X, label)
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # a bad k-hat is not at issue
