@@ -97,8 +97,8 @@ def select_width(
     Returns
     -------
     WidthSelection
-        For ``"em"``, and where a class has a single point so that nothing can be held out (then the
-        median distance is taken), `log_loss` is empty.
+        `log_loss` is empty for ``"em"``, for a single candidate, and where a class has a single point
+        so that nothing can be held out (then the median candidate is taken).
 
     Raises
     ------
