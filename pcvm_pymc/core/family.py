@@ -73,4 +73,12 @@ FAMILY = {
         estimation="type-II ML",
         source="Tipping (2001), Tipping & Faul (2003); RVM*: Rasmussen & Quinonero-Candela (2005)",
     ),
+    "sparse_probit": System(
+        name="sparse probit",
+        likelihood="probit",
+        weight_prior="normal, exponential or Jeffreys variance (or Gamma precision)",
+        signs=None,
+        estimation="EM-MAP",
+        source="Figueiredo & Jain (2001)",
+    ),
 }

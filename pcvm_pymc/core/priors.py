@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import gammaln
@@ -13,6 +13,7 @@ __all__ = [
     "PRUNING_PRECISION",
     "HalfHorseshoe",
     "Hyperprior",
+    "Laplace",
     "hyperprior_from",
     "prior_latent_size",
 ]
@@ -241,9 +242,70 @@ class HalfHorseshoe:
         return True
 
 
-def hyperprior_from(names: Iterable[object], values: Iterable[float]) -> Hyperprior | HalfHorseshoe:
+@dataclass(frozen=True)
+class Laplace:
+    r"""Laplace density on weights and bias: normal with variances that are exponential.
+
+    .. math:: w \sim N(0, \tau), \quad p(\tau) = \tfrac{\gamma}{2} e^{-\gamma \tau / 2}
+       \quad\Rightarrow\quad p(w) = \tfrac{\sqrt\gamma}{2} e^{-\sqrt\gamma |w|}
+
+    Parameters
+    ----------
+    gamma : float
+        Rate of the variances' exponential distribution; the weights' penalty is its square root.
+
+    Raises
+    ------
+    ValueError
+        If it is not positive and finite.
+
+    References
+    ----------
+    M. Figueiredo and A. Jain (2001), "Bayesian learning of sparse classifiers", CVPR, eqs. 9-12.
+    """
+
+    gamma: float
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.gamma) and self.gamma > 0):
+            raise ValueError(f"gamma={self.gamma} must be positive and finite")
+
+    @property
+    def is_proper(self) -> bool:
+        """Always true."""
+        return True
+
+    @property
+    def penalty(self) -> float:
+        """The L1 penalty, sqrt(gamma)."""
+        return float(np.sqrt(self.gamma))
+
+    def weight_precision(self, weight: Array) -> Array:
+        """Return E[1 / tau | w] = sqrt(gamma) / |w| (Figueiredo & Jain 2001 eq. 12, corrected).
+
+        The printed form has gamma in place of its square root.
+        """
+        with np.errstate(divide="ignore"):
+            return self.penalty / np.abs(weight)
+
+    def bias_precision(self, bias: float) -> float:
+        """Return the same for the bias."""
+        return float(self.weight_precision(np.array([bias]))[0])
+
+    def log_weight_density(self, weight: Array) -> Array:
+        """Return log p(w), variances integrated out."""
+        return np.log(self.penalty / 2.0) - self.penalty * np.abs(weight)
+
+    def log_bias_density(self, bias: float) -> float:
+        """Return log p(b): that of a weight."""
+        return float(self.log_weight_density(np.array([bias]))[0])
+
+
+def hyperprior_from(names: Iterable[object], values: Iterable[float]) -> Any:
     """Return the hyperprior whose numbers stand in a model's or a result's data, by their names."""
     numbers = {str(name): float(value) for name, value in zip(names, values, strict=True)}
+    if "gamma" in numbers:
+        return Laplace(**numbers)
     return HalfHorseshoe(**numbers) if "slab" in numbers else Hyperprior(**numbers)
 
 

@@ -1,0 +1,222 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import awkward_data, blobs
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from pcvm_pymc.core.bases import median_distance
+from pcvm_pymc.core.em import EMOptions, Status
+from pcvm_pymc.core.priors import Hyperprior, Laplace
+from pcvm_pymc.core.probit import log_likelihood, score
+from pcvm_pymc.core.sparse_probit import (
+    SparseProblem,
+    feature_matrix,
+    fit_sparse_probit,
+    log_posterior,
+    ridge_solve,
+    ridge_start,
+)
+
+PRIORS = {
+    "laplace": Laplace(4.0),
+    "student": Hyperprior(1.0, 0.05, 0.5, 0.5),
+    "jeffreys": Hyperprior.jeffreys(),
+}
+
+
+def variance_density(prior):
+    """Return the unnormalised density of a weight's variance."""
+    if isinstance(prior, Laplace):
+        return lambda tau: prior.gamma / 2 * np.exp(-prior.gamma * tau / 2)
+    if prior.d == 0:
+        return lambda tau: 1 / tau
+    # Gamma on the precision, as a density of the variance
+    return lambda tau: tau ** (-prior.c - 1) * np.exp(-prior.d / tau)
+
+
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+@pytest.mark.parametrize("weight", [-2.5, 0.3, 1.0])
+def test_expected_precision_is_that_of_quadrature(prior, weight):
+    density = variance_density(prior)
+
+    def moment(power):
+        def of_log(log_tau):
+            tau = np.exp(log_tau)
+            return tau ** (1 - power) * norm.pdf(weight, scale=np.sqrt(tau)) * density(tau)
+
+        return quad(of_log, -20, 12, epsabs=0, epsrel=1e-10, limit=400, points=[-5, 0, 5])[0]
+
+    wanted = moment(1) / moment(0)
+    assert prior.weight_precision(np.array([weight]))[0] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_laplace_density_is_the_mixture_and_is_normalised():
+    prior = Laplace(3.0)
+    density = variance_density(prior)
+    for weight in (-1.0, 0.2):
+        mixed, _ = quad(lambda t, w=weight: norm.pdf(w, scale=np.sqrt(t)) * density(t), 0, np.inf)
+        assert np.exp(prior.log_bias_density(weight)) == pytest.approx(mixed, rel=1e-6)
+    total, _ = quad(lambda w: np.exp(prior.log_bias_density(w)), -20, 20, points=[0])
+    assert total == pytest.approx(1)
+
+
+@pytest.mark.parametrize("bias_precision", [0.0, 2.0, np.inf])
+@pytest.mark.parametrize("shape", [(30, 8), (8, 30)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_primal_and_dual_solve_the_normal_equations(bias_precision, shape, weighted):
+    rng = np.random.default_rng(0)
+    Phi, response = rng.normal(size=shape), rng.normal(size=shape[0])
+    precision = rng.gamma(1.0, size=shape[1]) + 0.1
+    precision[2] = np.inf
+    row_weight = rng.uniform(0.1, 1, shape[0]) if weighted else None
+    solutions = [
+        ridge_solve(Phi, response, precision, bias_precision, row_weight=row_weight, dual=dual)
+        for dual in (True, False)
+    ]
+    (dual, dual_bias), (primal, primal_bias) = solutions
+    np.testing.assert_allclose(dual, primal, atol=1e-11)
+    assert dual_bias == pytest.approx(primal_bias, abs=1e-11)
+    assert primal[2] == 0
+    W = np.ones(shape[0]) if row_weight is None else row_weight
+    residual = W * (response - Phi @ primal - primal_bias)
+    kept = np.isfinite(precision)
+    np.testing.assert_allclose(
+        Phi[:, kept].T @ residual, (precision * np.where(kept, primal, 0))[kept], atol=1e-10
+    )
+    if np.isinf(bias_precision):
+        assert primal_bias == 0
+    else:
+        assert residual.sum() == pytest.approx(bias_precision * primal_bias, abs=1e-10)
+
+
+@pytest.mark.parametrize("bias", ["penalised", "free"])
+@pytest.mark.parametrize("update", ["auto", "em"])
+def test_laplace_ends_at_the_l1_optimum_with_penalty_sqrt_gamma(bias, update):
+    X, label = blobs(120, 6, seed=1)
+    Phi = feature_matrix(X, "quadratic")
+    prior = Laplace(9.0)
+    options = EMOptions(update=update, tol=1e-10, max_iter=100_000)
+    result = fit_sparse_probit(SparseProblem(Phi, label, prior, bias), options=options)
+    gradient = Phi.T @ score(result.latent, label)
+    kept = result.weight != 0
+    assert 1 <= kept.sum() < Phi.shape[1]
+    np.testing.assert_allclose(gradient[kept], 3.0 * np.sign(result.weight[kept]), atol=1e-6)
+    assert np.abs(gradient[~kept]).max() <= 3.0 + 1e-9
+    bias_gradient = score(result.latent, label).sum()
+    if bias == "free":
+        assert bias_gradient == pytest.approx(0, abs=1e-6)
+    elif result.bias != 0:
+        assert bias_gradient == pytest.approx(3.0 * np.sign(result.bias), abs=1e-6)
+    else:
+        assert abs(bias_gradient) <= 3.0
+
+
+@pytest.mark.parametrize("update", ["auto", "newton", "em"])
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+@pytest.mark.parametrize("bias", ["penalised", "free"])
+@settings(max_examples=12)
+@given(data=awkward_data(), features=st.sampled_from(["linear", "quadratic", "kernel"]))
+def test_the_log_posterior_never_decreases(update, prior, bias, data, features):
+    X, label = data
+    Phi = feature_matrix(X, features, width=median_distance(X))
+    problem = SparseProblem(Phi, label, prior, bias)
+    result = fit_sparse_probit(problem, options=EMOptions(update=update, max_iter=60))
+    path = result.trace.log_posterior
+    assert np.isfinite(path).all()
+    assert np.diff(path).min() >= -1e-7 * (1 + np.abs(path).max())
+    assert np.isfinite(result.latent).all()
+
+
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+@pytest.mark.parametrize("n_features", [4, 90])
+def test_zero_and_duplicate_columns_and_more_columns_than_rows(prior, n_features):
+    X, label = blobs(40, n_features, seed=2)
+    X[:, 1] = 0.0
+    X[:, 2] = X[:, 0]
+    result = fit_sparse_probit(SparseProblem(X, label, prior))
+    assert result.converged
+    assert result.weight[1] == 0
+    assert result.weight[2] == pytest.approx(result.weight[0], rel=1e-4)
+    assert np.mean(result.latent * label > 0) > 0.7
+
+
+def test_jeffreys_end_point_changes_with_columns_by_units_alone():
+    X, label = blobs(200, 8, seed=3)
+    unit = np.array([1.0, 10.0, 0.1, 5.0, 1.0, 0.5, 2.0, 1.0])
+    problem = SparseProblem(X, label, Hyperprior.jeffreys(), "free")
+    options = EMOptions(tol=1e-9)
+    one = fit_sparse_probit(problem, options=options)
+    other = fit_sparse_probit(replace(problem, Phi=X * unit), options=options)
+    assert 1 <= np.count_nonzero(one.weight) < 8
+    np.testing.assert_allclose(other.weight * unit, one.weight, atol=1e-5)
+    np.testing.assert_allclose(other.latent, one.latent, atol=1e-5)
+
+
+def test_laplace_penalty_depends_on_the_units_of_columns():
+    X, label = blobs(100, 5, seed=4)
+    problem = SparseProblem(X, label, Laplace(25.0))
+    kept = np.count_nonzero(fit_sparse_probit(problem).weight)
+    assert np.count_nonzero(fit_sparse_probit(replace(problem, Phi=10 * X)).weight) > kept
+
+
+def test_newton_and_em_end_at_the_same_jeffreys_point():
+    X, label = blobs(100, 2, seed=5)
+    Phi = feature_matrix(X, "kernel", width=1.0)
+    problem = SparseProblem(Phi, label, Hyperprior.jeffreys())
+    ends = [
+        fit_sparse_probit(problem, options=EMOptions(update=update, tol=1e-8))
+        for update in ("auto", "em")
+    ]
+    np.testing.assert_allclose(ends[0].weight, ends[1].weight, atol=1e-4)
+    assert ends[0].n_iter < ends[1].n_iter
+
+
+def test_start_is_the_ridge_fit_to_signed_labels():
+    X, label = blobs(50, 3, seed=6)
+    start = ridge_start(SparseProblem(X, label, Hyperprior.jeffreys()))
+    H = np.column_stack([X, np.ones(50)])
+    wanted = np.linalg.solve(1e-6 * np.eye(4) + H.T @ H, H.T @ label)
+    np.testing.assert_allclose(np.append(start.weight, start.bias), wanted, atol=1e-10)
+
+
+def test_a_hard_ridge_start_ends_at_no_weights():
+    X, label = blobs(60, 2, seed=7, gap=0.5)
+    problem = SparseProblem(X, label, Hyperprior.jeffreys())
+    result = fit_sparse_probit(problem, ridge_start(problem, ridge=1e4))
+    assert result.status is Status.EMPTY_MODEL
+    assert result.bias == 0
+
+
+def test_features():
+    X = np.array([[1.0, 2.0, 3.0], [0.0, -1.0, 2.0]])
+    quadratic = feature_matrix(X, "quadratic")
+    np.testing.assert_array_equal(quadratic[0], [1, 2, 3, 1, 2, 3, 4, 6, 9])
+    np.testing.assert_array_equal(feature_matrix(X, "linear"), X)
+    kernel = feature_matrix(X, "kernel", width=2.0)
+    assert kernel[0, 1] == pytest.approx(np.exp(-11 / 4))
+    with pytest.raises(ValueError, match="features='cubic' is unknown"):
+        feature_matrix(X, "cubic")
+
+
+def test_log_posterior_by_hand():
+    X, label = blobs(20, 2, seed=8)
+    weight, bias = np.array([0.5, -0.2]), 0.3
+    latent = X @ weight + bias
+    fit = log_likelihood(latent, label)
+    penalised = SparseProblem(X, label, Laplace(4.0))
+    assert log_posterior(penalised, weight, bias, latent) == pytest.approx(fit - 2.0)
+    free = replace(penalised, bias="free")
+    assert log_posterior(free, weight, bias, latent) == pytest.approx(fit - 1.4)
+
+
+def test_bad_options_are_named():
+    X, label = blobs(20, seed=9)
+    problem = SparseProblem(X, label, Laplace(1.0))
+    with pytest.raises(ValueError, match="update='clip' is for signed weights"):
+        fit_sparse_probit(problem, options=EMOptions(update="clip"))
+    with pytest.raises(ValueError, match="gamma=0.0 must be positive"):
+        Laplace(0.0)
