@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, svd
 
 from pcvm_pymc.core.bases import Kernel, design_matrix
 from pcvm_pymc.core.em import EMOptions, EMResult, EMState, EMTrace, Status
-from pcvm_pymc.core.priors import PRUNING_PRECISION, Hyperprior, Laplace
+from pcvm_pymc.core.priors import Hyperprior, Laplace
 from pcvm_pymc.core.probit import Array, curvature, latent_mean, log_likelihood, score
 
 __all__ = [
@@ -28,6 +29,8 @@ _RIDGE = 1e-6  # Step 2 of the paper's algorithm
 _SETTLED = 0.05  # on the probit's scale, as in core.em
 _NEGLIGIBLE = 1e-4  # largest share in the latent function of a weight that is tried at zero
 _LEAST_CURVATURE = 1e-12
+_LARGEST_SQUARE = 1e10
+_PRUNED = 1e-6  # the weight of an expected precision of 1e12, as in core.priors
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,11 @@ class SparseProblem:
     def holds_zeros(self) -> bool:
         """Whether a weight that EM has brought to zero stays there."""
         return isinstance(self.prior, Laplace) or self.prior.d == 0
+
+    @cached_property
+    def size(self) -> Array:
+        """Largest size of each feature, shape (n_features,)."""
+        return np.abs(self.Phi).max(axis=0, initial=0.0)
 
 
 def feature_matrix(
@@ -165,6 +173,9 @@ def _unit_ridge(A: Array, v: Array, dual: bool) -> Array:
     if A.shape[1] == 0:
         return np.zeros(0)
     gram = A @ A.T if dual else A.T @ A
+    if gram.diagonal().max() > _LARGEST_SQUARE:  # the Gram matrix has lost what the identity adds
+        U, size, Vt = svd(A, full_matrices=False, check_finite=False)
+        return Vt.T @ (size / (1.0 + size**2) * (U.T @ v))
     gram[np.diag_indices_from(gram)] += 1.0
     factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
     if dual:
@@ -186,16 +197,15 @@ def ridge_start(problem: SparseProblem, ridge: float = _RIDGE) -> EMState:
 
 
 def _state_at(problem: SparseProblem, weight: Array, bias: float) -> EMState:
-    """Return the state at a point; weights pruned where the expected precision exceeds 1e12."""
-    prior, kept_bias = problem.prior, bias
-    weight = np.where(prior.weight_precision(weight) > PRUNING_PRECISION, 0.0, weight)
-    if problem.bias == "penalised" and prior.bias_precision(bias) > PRUNING_PRECISION:
-        kept_bias = 0.0
+    """Return the state at a point; Jeffreys' prior prunes what is less than 1e-6 of the latent."""
+    if isinstance(problem.prior, Hyperprior):
+        if problem.prior.d == 0:
+            weight = np.where(np.abs(weight) * problem.size <= _PRUNED, 0.0, weight)
+        if problem.prior.f == 0 and problem.bias == "penalised" and abs(bias) <= _PRUNED:
+            bias = 0.0
     active = np.flatnonzero(weight)
-    latent = problem.Phi[:, active] @ weight[active] + kept_bias
-    return EMState(
-        weight, kept_bias, latent, np.nan, log_posterior(problem, weight, kept_bias, latent)
-    )
+    latent = problem.Phi[:, active] @ weight[active] + bias
+    return EMState(weight, bias, latent, np.nan, log_posterior(problem, weight, bias, latent))
 
 
 def _expected_precision(problem: SparseProblem, state: EMState) -> tuple[Array, float]:
@@ -230,8 +240,7 @@ def _mend_zeros(problem: SparseProblem, state: EMState, penalty: float) -> EMSta
     back. Either change is made only where it raises the log posterior.
     """
     gradient = problem.Phi.T @ score(state.latent, problem.label)
-    size = np.abs(problem.Phi).max(axis=0, initial=0.0)
-    weight = state.weight
+    size, weight = problem.size, state.weight
     held = np.abs(gradient) <= penalty
     small = (weight != 0) & (np.abs(weight) * size <= _NEGLIGIBLE) & held
     away = (weight == 0) & (np.abs(gradient) > penalty * (1 + 1e-9))
@@ -291,8 +300,8 @@ def fit_sparse_probit(
     -----
     Under Jeffreys' prior EM is a local search: the result depends on the start. With ``"auto"`` the
     longer Newton steps begin once an EM step moves little, as for the PCVM. A column's scaling then
-    changes its weight's unit alone (as far as the start's ridge and the pruning of weights
-    below 1e-6 are negligible). Under the Laplace prior the end point is the maximum, the L1-penalised
+    changes its weight's unit alone (as far as the start's ridge is negligible; columns far from unit
+    size are to be standardised first). Under the Laplace prior the end point is the maximum, the L1-penalised
     probit; its penalty depends on the columns' units.
 
     References
