@@ -239,15 +239,20 @@ def _mend_zeros(problem: SparseProblem, state: EMState, penalty: float) -> EMSta
     EM brings a Laplace weight to zero in the limit only, and a weight that is zero does not come
     back. Either change is made only where it raises the log posterior.
     """
-    gradient = problem.Phi.T @ score(state.latent, problem.label)
-    size, weight = problem.size, state.weight
-    held = np.abs(gradient) <= penalty
-    small = (weight != 0) & (np.abs(weight) * size <= _NEGLIGIBLE) & held
-    away = (weight == 0) & (np.abs(gradient) > penalty * (1 + 1e-9))
-    for chosen, value in ((small, 0.0), (away, np.sign(gradient) * _NEGLIGIBLE)):
+    residual = score(state.latent, problem.label)
+    penalised = problem.bias == "penalised"
+    gradient = np.append(problem.Phi.T @ residual, residual.sum() if penalised else 0.0)
+    size = np.append(problem.size, 1.0)
+    value = np.append(state.weight, state.bias)
+    changeable = np.append(np.ones(len(state.weight), dtype=bool), penalised)
+    small = (np.abs(value) * size <= _NEGLIGIBLE) & (np.abs(gradient) <= penalty)
+    away = (value == 0) & (np.abs(gradient) > penalty * (1 + 1e-9))
+    release = np.sign(gradient) * _NEGLIGIBLE / np.maximum(size, _LEAST_CURVATURE)
+    for chosen, new_value in ((small & (value != 0), np.zeros_like(value)), (away, release)):
+        chosen &= changeable
         if chosen.any():
-            step = np.where(chosen, value / np.maximum(size, _LEAST_CURVATURE), state.weight)
-            new = _state_at(problem, step, state.bias)
+            point = np.where(chosen, new_value, np.append(state.weight, state.bias))
+            new = _state_at(problem, point[:-1], float(point[-1]))
             state = new if new.log_posterior > state.log_posterior else state
     return state
 
