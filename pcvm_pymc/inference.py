@@ -14,11 +14,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pcvm_pymc.core.bases import Kernel
-from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
+from pcvm_pymc.core.em import EMOptions, EMResult, EMState, Start, fit_em
 from pcvm_pymc.core.likelihood import LINKS
 from pcvm_pymc.core.probit import Array
+from pcvm_pymc.core.sparse_probit import SparseProblem, fit_sparse_probit, state_at
 from pcvm_pymc.core.validation import as_features
 from pcvm_pymc.model.builders import basis_at, stored_width
+from pcvm_pymc.model.sparse_probit import is_sparse_probit, sparse_problem_of
 from pcvm_pymc.model.steps import problem_of
 from pcvm_pymc.results import em_to_datatree, weights_of
 
@@ -37,17 +39,18 @@ def find_map_em(
     random_seed: Seed = None,
     progressbar: bool = True,
 ) -> xr.DataTree:
-    """Find the maximum a posteriori point of a PCVM by EM.
+    """Find the maximum a posteriori point of a PCVM or sparse probit by EM.
 
     Parameters
     ----------
     model : pm.Model, optional
-        From `pcvm_model`; default: the model on the context stack. A width with a prior (called
+        From `pcvm_model` or `sparse_probit_model`; default: the model on the context stack. A width with a prior (called
         ``width``) is optimised within EM by the corrected eq. 10.
     options : EMOptions, optional
         Default: ``EMOptions()``. ``EMOptions.chen2009()`` is the authors' recipe.
     start : Start or {"default", "random", "chen2009"}
-        Where to begin. The result depends on it where the hyperprior is improper.
+        Where to begin. The result depends on it where the hyperprior is improper. For a sparse probit
+        ``"default"`` (a ridge fit) or a `Start`.
     random_seed : int or numpy.random.Generator, optional
         For random starts.
     progressbar : bool
@@ -67,7 +70,8 @@ def find_map_em(
 
     References
     ----------
-    H. Chen, P. Tino and X. Yao (2009), Algorithm 1, corrected (see `EMStep`).
+    H. Chen, P. Tino and X. Yao (2009), Algorithm 1, corrected (see `EMStep`); M. Figueiredo and A. Jain
+    (2001), section 3, corrected (see `pcvm_pymc.core.sparse_probit`).
 
     Examples
     --------
@@ -79,26 +83,50 @@ def find_map_em(
     'CONVERGED'
     """
     model = pm.modelcontext(model)
-    problem = problem_of(model)
     options = options or EMOptions()
-    chosen = _start(problem, start, np.random.default_rng(random_seed))
+    fit = _fit_of(model, start, random_seed)
     began = time.perf_counter()
     with _em_progress(options.max_iter, progressbar) as report:
-        result = fit_em(problem, chosen, options, report)
+        result = fit(options, report)
     seconds = time.perf_counter() - began
     if not result.converged:
         _log.warning("EM stopped: %s; raise max_iter or tol", result.status.value)
     return em_to_datatree(model, result, options, seconds)
 
 
+def _fit_of(
+    model: pm.Model, start: Start | str, random_seed: Seed
+) -> Callable[[EMOptions, Callable[[int, EMState], None] | None], EMResult]:
+    """Return what fits a model of the family by EM, given options and a callback."""
+    if is_sparse_probit(model):
+        sparse = sparse_problem_of(model)
+        state = _sparse_start(sparse, start)
+        return lambda options, report: fit_sparse_probit(sparse, state, options, report)
+    problem = problem_of(model)
+    chosen = _start(problem, start, np.random.default_rng(random_seed))
+    return lambda options, report: fit_em(problem, chosen, options, report)
+
+
+def _sparse_start(problem: SparseProblem, start: Start | str) -> EMState | None:
+    """Return the sparse probit's start: the ridge fit, or the given weights and bias."""
+    if start == "default":
+        return None
+    if not isinstance(start, Start):
+        raise ValueError(f"start={start!r} is not for a sparse probit; use 'default' or a Start")
+    return state_at(problem, _checked(start, problem.Phi.shape[1]).weight, float(start.bias))
+
+
+def _checked(start: Start, n_basis: int) -> Start:
+    if np.shape(start.weight) != (n_basis,):
+        raise ValueError(
+            f"start has weights of shape {np.shape(start.weight)}; needed ({n_basis},)"
+        )
+    return start
+
+
 def _start(problem: Any, start: Start | str, rng: np.random.Generator) -> Start:
     if isinstance(start, Start):
-        n_basis = problem.Phi.shape[1]
-        if np.shape(start.weight) != (n_basis,):
-            raise ValueError(
-                f"start has weights of shape {np.shape(start.weight)}; needed ({n_basis},)"
-            )
-        return start
+        return _checked(start, problem.Phi.shape[1])
     if start == "default":
         return Start.default(problem)
     if start == "random":

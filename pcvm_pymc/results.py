@@ -70,13 +70,16 @@ def em_to_datatree(
 
 def _posterior(model: pm.Model, result: EMResult, coords: dict[str, Array]) -> xr.Dataset:
     hyperprior = hyperprior_of(model)
+    free_bias = "bias" in model.named_vars and isinstance(
+        model["bias"].owner.op, type(pm.Flat.rv_op)
+    )
     values: dict[str, tuple[str | None, Any]] = {
         "magnitude": ("basis", np.abs(result.weight)),
         "weight": ("basis", result.weight),
         "bias": (None, result.bias),
         "latent": ("obs", result.latent),
         "precision": ("basis", hyperprior.weight_precision(result.weight)),
-        "bias_precision": (None, hyperprior.bias_precision(result.bias)),
+        "bias_precision": (None, 0.0 if free_bias else hyperprior.bias_precision(result.bias)),
     }
     if has_free_width(model):
         values["width"] = (None, result.width)

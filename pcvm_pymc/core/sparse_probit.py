@@ -15,15 +15,19 @@ from pcvm_pymc.core.probit import Array, curvature, latent_mean, log_likelihood,
 
 __all__ = [
     "FEATURES",
+    "PRIORS",
     "SparseProblem",
     "feature_matrix",
     "fit_sparse_probit",
     "iterate",
     "log_posterior",
+    "named_prior",
     "ridge_solve",
     "ridge_start",
+    "state_at",
 ]
 
+PRIORS = ("jeffreys", "laplace", "student")
 FEATURES = ("linear", "quadratic", "kernel")
 _RIDGE = 1e-6  # Step 2 of the paper's algorithm
 _SETTLED = 0.05  # on the probit's scale, as in core.em
@@ -101,6 +105,36 @@ def feature_matrix(
     if features == "kernel":
         return design_matrix(kernel, X, X if centres is None else centres, width)
     raise ValueError(f"features={features!r} is unknown; use one of {FEATURES}")
+
+
+def named_prior(
+    prior: str | Laplace | Hyperprior, Phi: Array, *, gamma: float = 1.0
+) -> Laplace | Hyperprior:
+    """Return a prior by its name, or as it was given.
+
+    Parameters
+    ----------
+    prior : {"jeffreys", "laplace", "student"}, Laplace or Hyperprior
+    Phi : ndarray, shape (n_obs, n_features)
+        To which ``"student"``, `Hyperprior.default`, is scaled.
+    gamma : float
+        Of ``"laplace"``.
+
+    Raises
+    ------
+    ValueError
+        For another one, or one of unknown scale.
+    """
+    if isinstance(prior, Laplace) or (isinstance(prior, Hyperprior) and prior.rate_shape is None):
+        return prior
+    if isinstance(prior, str) and prior in PRIORS:
+        if prior == "laplace":
+            return Laplace(gamma)
+        return Hyperprior.default(Phi, None) if prior == "student" else Hyperprior.jeffreys()
+    raise ValueError(
+        f"prior={prior!r}; needed one of {PRIORS}, a Laplace(gamma) or a Hyperprior(c, d, e, f) of "
+        "fixed scale (rate_shape=None)"
+    )
 
 
 def log_posterior(problem: SparseProblem, weight: Array, bias: float, latent: Array) -> float:
@@ -191,12 +225,12 @@ def ridge_start(problem: SparseProblem, ridge: float = _RIDGE) -> EMState:
     """
     n_features = problem.Phi.shape[1]
     bias_ridge = 0.0 if problem.bias == "free" else ridge
-    return _state_at(
+    return state_at(
         problem, *ridge_solve(problem.Phi, problem.label, np.full(n_features, ridge), bias_ridge)
     )
 
 
-def _state_at(problem: SparseProblem, weight: Array, bias: float) -> EMState:
+def state_at(problem: SparseProblem, weight: Array, bias: float) -> EMState:
     """Return the state at a point; Jeffreys' prior prunes what is less than 1e-6 of the latent."""
     if isinstance(problem.prior, Hyperprior):
         if problem.prior.d == 0:
@@ -219,7 +253,7 @@ def _expected_precision(problem: SparseProblem, state: EMState) -> tuple[Array, 
 def _em_step(problem: SparseProblem, state: EMState) -> EMState:
     """Do the paper's Steps 3 and 4."""
     response = latent_mean(state.latent, problem.label)
-    return _state_at(
+    return state_at(
         problem, *ridge_solve(problem.Phi, response, *_expected_precision(problem, state))
     )
 
@@ -229,7 +263,7 @@ def _newton_step(problem: SparseProblem, state: EMState) -> EMState:
     row_weight = np.maximum(curvature(state.latent, problem.label), _LEAST_CURVATURE)
     response = state.latent + score(state.latent, problem.label) / row_weight
     precision = _expected_precision(problem, state)
-    new = _state_at(problem, *ridge_solve(problem.Phi, response, *precision, row_weight=row_weight))
+    new = state_at(problem, *ridge_solve(problem.Phi, response, *precision, row_weight=row_weight))
     return new if new.log_posterior >= state.log_posterior else _em_step(problem, state)
 
 
@@ -244,15 +278,14 @@ def _mend_zeros(problem: SparseProblem, state: EMState, penalty: float) -> EMSta
     gradient = np.append(problem.Phi.T @ residual, residual.sum() if penalised else 0.0)
     size = np.append(problem.size, 1.0)
     value = np.append(state.weight, state.bias)
-    changeable = np.append(np.ones(len(state.weight), dtype=bool), penalised)
-    small = (np.abs(value) * size <= _NEGLIGIBLE) & (np.abs(gradient) <= penalty)
+    changeable = np.append(state.weight != 0, penalised and state.bias != 0)
+    small = (np.abs(value) * size <= _NEGLIGIBLE) & (np.abs(gradient) <= penalty) & changeable
     away = (value == 0) & (np.abs(gradient) > penalty * (1 + 1e-9))
     release = np.sign(gradient) * _NEGLIGIBLE / np.maximum(size, _LEAST_CURVATURE)
-    for chosen, new_value in ((small & (value != 0), np.zeros_like(value)), (away, release)):
-        chosen &= changeable
+    for chosen, new_value in ((small, np.zeros_like(value)), (away, release)):
         if chosen.any():
             point = np.where(chosen, new_value, np.append(state.weight, state.bias))
-            new = _state_at(problem, point[:-1], float(point[-1]))
+            new = state_at(problem, point[:-1], float(point[-1]))
             state = new if new.log_posterior > state.log_posterior else state
     return state
 

@@ -13,7 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.bases import Kernel, design_matrix, median_distance, rbf, squared_distances
 from pcvm_pymc.core.family import FAMILY, System
-from pcvm_pymc.core.priors import HalfHorseshoe, Hyperprior
+from pcvm_pymc.core.priors import HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.core.probit import Array
 from pcvm_pymc.core.validation import as_features, as_labels, as_signs, as_targets, as_width
 from pcvm_pymc.model.distributions import (
@@ -29,9 +29,11 @@ __all__ = [
     "basis_functions",
     "current_or_new_model",
     "gamma_parameters",
+    "hyperprior_data",
     "new_data",
     "pcvm_model",
     "stored_width",
+    "width_name",
 ]
 
 type Width = float | TensorVariable
@@ -198,7 +200,7 @@ def current_or_new_model() -> pm.Model:
     return pm.Model.get_context(error_if_none=False) or pm.Model()
 
 
-def _hyperprior_data(hyperprior: Prior) -> dict[str, TensorVariable]:
+def hyperprior_data(hyperprior: Prior | Laplace) -> dict[str, TensorVariable]:
     """Declare the hyperprior's numbers as data of the model; return each by its name."""
     values = {name: value for name, value in asdict(hyperprior).items() if value is not None}
     pm.modelcontext(None).add_coords({"hyperparameter": list(values)})
@@ -208,7 +210,7 @@ def _hyperprior_data(hyperprior: Prior) -> dict[str, TensorVariable]:
 
 def gamma_parameters(hyperprior: Hyperprior) -> tuple[TensorVariable, ...]:
     """Declare a hyperprior's c, d, e, f as data of the model, and d as unknown where it is to be learned."""
-    values = _hyperprior_data(hyperprior)
+    values = hyperprior_data(hyperprior)
     c, d, e, f = (values[name] for name in "cdef")
     if hyperprior.rate_shape is not None:
         shape = values["rate_shape"]
@@ -219,7 +221,7 @@ def gamma_parameters(hyperprior: Hyperprior) -> tuple[TensorVariable, ...]:
 def _priors(hyperprior: Prior, precision: str) -> tuple[TensorVariable, TensorVariable]:
     """Declare sizes of the weights and bias (chen2009 eq. 4, or eqs. 21-22 integrated)."""
     if isinstance(hyperprior, HalfHorseshoe):
-        values = _hyperprior_data(hyperprior)
+        values = hyperprior_data(hyperprior)
         magnitude = _half_horseshoe(values["global_scale"], values["slab"])
         return magnitude, MarginalBias("bias", values["e"], values["f"])
     c, d, e, f = gamma_parameters(hyperprior)
@@ -264,7 +266,7 @@ def basis_functions(
     if isinstance(kernel, pm.gp.cov.Covariance) or not unknown_width:
         numbers = basis_at(kernel, X, centres, width)
         if not isinstance(kernel, pm.gp.cov.Covariance):
-            pm.Data(_width_name(kernel), as_width(width))
+            pm.Data(width_name(kernel), as_width(width))
         return pm.Data("Phi", numbers, dims=matrix), numbers
     if kernel != "rbf":
         raise ValueError(
@@ -278,7 +280,7 @@ def basis_functions(
     return pt.exp(-squared / pt.sqr(width)), rbf(numbers, median_distance(X))
 
 
-def _width_name(kernel: Kernel) -> str:
+def width_name(kernel: Kernel) -> str:
     """Return the name of the width's data: a result says by it whether its kernel is the RBF."""
     return "width" if kernel == "rbf" else "kernel_width"
 
@@ -315,7 +317,7 @@ def stored_width(kernel: Kernel | Covariance, stored: Mapping[Any, Any]) -> Any:
     """Return the width for a kernel among a model's or result's data; raise if it is another kernel's."""
     if isinstance(kernel, pm.gp.cov.Covariance):
         return np.nan
-    name = _width_name(kernel)
+    name = width_name(kernel)
     if name not in stored:
         raise ValueError(
             f"the model was not built with kernel={kernel!r}; needed the kernel that it was built with"

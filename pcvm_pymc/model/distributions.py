@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.transforms import log as log_transform
-from pymc.logprob.transforms import LogTransform
+from pymc.logprob.transforms import LogTransform, Transform
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.variable import TensorVariable
 
@@ -20,10 +20,11 @@ _LOG_2 = np.log(2.0)
 _LOG_2PI = np.log(2.0 * np.pi)
 
 IMPROPER_MESSAGE = (
-    "this PCVM has an improper hyperprior (a rate or shape that is not positive): its posterior cannot "
+    "this model has an improper hyperprior (a rate or shape that is not positive): its posterior cannot "
     "be normalised, so that there is nothing to sample (the density is unbounded at weight zero). "
     "Use find_map_em for the papers' point estimate, or build the model with a proper hyperprior: "
-    "leave hyperprior out of pcvm_model for the default, or give Hyperprior(c, d, e, f) all positive"
+    "leave hyperprior out of pcvm_model for the default, or give Hyperprior(c, d, e, f) all positive; "
+    "in sparse_probit_model take prior='laplace' or 'student'"
 )
 
 
@@ -175,6 +176,24 @@ class _EMOnlyLogTransform(LogTransform):
         return _refuse(value)
 
 
+class _EMOnlyIdentity(Transform):
+    """The same for a value on the whole line, which is left as it is."""
+
+    name = "em"
+
+    def forward(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
+        """Return the value."""
+        return value
+
+    def backward(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
+        """Return the value."""
+        return value
+
+    def log_jac_det(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
+        """Raise when it is evaluated."""
+        return _refuse(value)
+
+
 class _Improper(_Named):
     """A density that cannot be normalised: usable by the EM, refused by what draws or starts a chain."""
 
@@ -207,3 +226,12 @@ class ImproperBias(_Improper):
     @staticmethod
     def _logp(value: TensorVariable, shape: TensorVariable) -> TensorVariable:
         return _log_scale_free(value, shape)
+
+
+class ImproperFreeWeight(ImproperBias):
+    """A weight of either sign under the scale-free density ``|w|^-(2c+1)`` (d = 0).
+
+    For c = 0 it is what Jeffreys' prior of the variance leaves (Figueiredo & Jain 2001 section 3.2).
+    """
+
+    options: ClassVar[dict[str, Any]] = {"transform": _EMOnlyIdentity()}

@@ -1,0 +1,167 @@
+import numpy as np
+import pymc as pm
+import pytest
+from problems import blobs
+from scipy import stats
+from scipy.special import ndtr
+
+from pcvm_pymc import (
+    FAMILY,
+    EMOptions,
+    Hyperprior,
+    Laplace,
+    Start,
+    find_map_em,
+    new_data,
+    predict,
+    rvm_model,
+    sample,
+    sparse_probit_model,
+)
+from pcvm_pymc.core.sparse_probit import (
+    SparseProblem,
+    feature_matrix,
+    fit_sparse_probit,
+    log_posterior,
+)
+from pcvm_pymc.model.sparse_probit import sparse_problem_of
+
+PRIORS = {
+    "laplace": Laplace(3.0),
+    "student": Hyperprior(1.0, 0.05, 0.5, 0.3),
+    "jeffreys": Hyperprior.jeffreys(),
+}
+
+
+def point_of(model, weight, bias):
+    values = {"weight": weight, "bias": np.float64(bias)}
+    return {model.rvs_to_values[model[name]].name: value for name, value in values.items()}
+
+
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+@pytest.mark.parametrize("bias", ["penalised", "free"])
+@pytest.mark.parametrize("features", ["linear", "quadratic", "kernel"])
+def test_log_density_is_the_cores(prior, bias, features):
+    X, label = blobs(20, 3, seed=0)
+    model = sparse_probit_model(X, label, features=features, prior=prior, bias=bias, width=1.4)
+    Phi = feature_matrix(X, features, width=1.4)
+    problem = SparseProblem(Phi, label, prior, bias)
+    weight, intercept = np.random.default_rng(0).normal(size=Phi.shape[1]), 0.7
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    wanted = log_posterior(problem, weight, intercept, Phi @ weight + intercept)
+    assert logp(point_of(model, weight, intercept)) == pytest.approx(wanted, abs=1e-8)
+    read = sparse_problem_of(model)
+    assert (read.prior, read.bias) == (prior, bias)
+    np.testing.assert_array_equal(read.Phi, Phi)
+    np.testing.assert_array_equal(read.label, label)
+
+
+def test_log_density_by_scipy():
+    X, label = blobs(20, 3, seed=0)
+    weight, bias = np.array([0.4, -0.1, 1.0]), 0.7
+    fit = np.log(ndtr(label * (X @ weight + bias))).sum()
+    both = np.append(weight, bias)
+    laplace = stats.laplace(scale=3**-0.5).logpdf(both).sum()
+    student = stats.t(2, scale=0.05**0.5).logpdf(weight).sum()
+    student += stats.t(1, scale=0.6**0.5).logpdf(bias)
+    for name, wanted in (("laplace", laplace), ("student", student)):
+        model = sparse_probit_model(X, label, prior=PRIORS[name])
+        logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+        assert logp(point_of(model, weight, bias)) == pytest.approx(fit + wanted, abs=1e-8)
+
+
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+@pytest.mark.parametrize("bias", ["penalised", "free"])
+def test_map_is_the_cores_and_a_datatree(prior, bias):
+    X, label = blobs(60, 5, seed=1)
+    model = sparse_probit_model(X, label, prior=prior, bias=bias)
+    result = find_map_em(model, progressbar=False)
+    core = fit_sparse_probit(SparseProblem(X, label, prior, bias))
+    posterior = result["posterior"]
+    np.testing.assert_array_equal(posterior["weight"].values[0, 0], core.weight)
+    assert posterior["bias"].item() == core.bias
+    assert (posterior["bias_precision"].item() == 0) == (bias == "free")
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    found = result["optimizer_result"]["log_posterior"].item()
+    assert found == pytest.approx(float(logp(point_of(model, core.weight, core.bias))), abs=1e-8)
+    assert result["em_trace"].sizes["iteration"] == core.n_iter + 1
+    assert {"observed_data", "constant_data"} <= set(result.children)
+
+
+def test_a_start_may_be_given():
+    X, label = blobs(60, 5, seed=1)
+    model = sparse_probit_model(X, label, prior="laplace")
+    options = EMOptions(tol=1e-9)
+    start = Start(np.full(5, 0.1), 0.1)
+    ends = [
+        find_map_em(model, start=each, options=options, progressbar=False)["posterior"]["weight"]
+        for each in ("default", start)
+    ]
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-6)
+    with pytest.raises(ValueError, match="start='random' is not for a sparse probit"):
+        find_map_em(model, start="random", progressbar=False)
+    with pytest.raises(ValueError, match=r"needed \(5,\)"):
+        find_map_em(model, start=Start(np.ones(4), 0.0), progressbar=False)
+
+
+def test_predictions_at_new_rows_by_a_kernel():
+    X, label = blobs(50, 2, seed=2)
+    model = sparse_probit_model(X, label, features="kernel", prior="jeffreys", width=1.3)
+    result = find_map_em(model, progressbar=False)
+    latent = result["posterior"]["latent"].values[0, 0]
+    found = predict(result, X[:7])["predictions"]["probability"].values[0, 0]
+    np.testing.assert_allclose(found, ndtr(latent[:7]), atol=1e-10)
+    with model:
+        pm.set_data(**new_data(model, X[:7]))
+    assert model["Phi"].get_value().shape == (7, 50)
+
+
+@pytest.mark.parametrize("prior", ["laplace", "student"])
+def test_proper_forms_sample(prior):
+    X, label = blobs(40, 2, seed=3, gap=3.0)
+    model = sparse_probit_model(X, label, prior=prior)
+    with model:
+        draws = pm.sample(
+            draws=200, tune=300, chains=2, cores=1, nuts_sampler="pymc", progressbar=False,
+            random_seed=1, compute_convergence_checks=False,
+        )  # fmt: skip
+    assert draws["posterior"]["weight"].mean(("chain", "draw")).values[0] > 0.3
+
+
+def test_jeffreys_is_refused_by_samplers():
+    X, label = blobs(20, 2, seed=4)
+    model = sparse_probit_model(X, label, prior="jeffreys")
+    with pytest.raises(ValueError, match="improper hyperprior"):
+        sample(model, nuts_sampler="pymc")
+    quiet = {"cores": 1, "chains": 1, "nuts_sampler": "pymc", "progressbar": False}
+    for start in (None, {"weight": np.ones(2), "bias": np.float64(0.1)}):
+        with model, pytest.raises(ValueError, match="sparse_probit_model take prior='laplace'"):
+            pm.sample(5, tune=5, initvals=start, **quiet)
+
+
+def test_models_of_other_likelihoods_or_terms_are_refused():
+    X, label = blobs(20, 2, seed=5)
+    with pytest.raises(ValueError, match="lacks"):
+        find_map_em(rvm_model(X, label, likelihood="logit"), progressbar=False)
+    with sparse_probit_model(X, label) as model:
+        pm.Potential("extra", -(model["weight"] ** 2).sum())
+    with pytest.raises(ValueError, match=r"found extra terms \['extra'\]"):
+        find_map_em(model, progressbar=False)
+
+
+def test_bad_choices_are_named():
+    X, label = blobs(20, 2, seed=6)
+    for parameters, words in (
+        ({"features": "cubic"}, "features='cubic' is unknown"),
+        ({"prior": "flat"}, "prior='flat'; needed one of"),
+        ({"bias": "none"}, "bias='none' is unknown"),
+        ({"features": "kernel", "width": -1.0}, r"width=-1\.0 must be positive"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            sparse_probit_model(X, label, **parameters)
+
+
+def test_the_family_has_its_row():
+    row = FAMILY["sparse_probit"]
+    assert row.signs is None
+    assert row.likelihood == "probit"
