@@ -44,8 +44,8 @@ def find_map_em(
     Parameters
     ----------
     model : pm.Model, optional
-        From `pcvm_model` or `sparse_probit_model`; default: the model on the context stack. A width with a prior (called
-        ``width``) is optimised within EM by the corrected eq. 10.
+        From `pcvm_model` or `sparse_probit_model`; default: the model on the context stack. A width
+        with a prior (called ``width``) is optimised within EM by the corrected eq. 10.
     options : EMOptions, optional
         Default: ``EMOptions()``. ``EMOptions.chen2009()`` is the authors' recipe.
     start : Start or {"default", "random", "chen2009"}
