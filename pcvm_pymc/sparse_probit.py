@@ -88,8 +88,8 @@ class SparseProbitClassifier(ClassifierMixin, BaseEstimator):
     >>> X = np.random.default_rng(0).normal(size=(80, 6))
     >>> noise = np.random.default_rng(1).normal(size=80)
     >>> model = SparseProbitClassifier().fit(X, np.where(X[:, 2] + 0.5 * noise > 0, "yes", "no"))
-    >>> model.selected_
-    array([2])
+    >>> 2 in model.selected_, len(model.selected_) < 6
+    (True, True)
     """
 
     def __init__(

@@ -285,7 +285,7 @@ class Laplace:
 
         The printed form has gamma in place of its square root.
         """
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             return self.penalty / np.abs(weight)
 
     def bias_precision(self, bias: float) -> float:

@@ -69,8 +69,8 @@ def sparse_probit_model(
         Coords ``obs``, ``basis`` and ``class``; variables ``weight``, ``bias``, the deterministic
         ``latent`` and the observed ``label``. Data: ``Phi`` (the features), ``hyperprior``, ``y``, and
         for a kernel ``centres`` and its width. With a kernel `new_data` and `predict` serve as for
-        `pcvm_model`; otherwise new rows come by ``pm.set_data({"Phi": feature_matrix(X_new, features), "y": zeros},
-        coords={"obs": range(n_new)})``, with `pcvm_pymc.core.sparse_probit.feature_matrix`.
+        `pcvm_model`; otherwise new rows come by ``pm.set_data({"Phi": Phi_new, "y": zeros}, coords={"obs":
+        range(n_new)})``, ``Phi_new`` from `pcvm_pymc.core.sparse_probit.feature_matrix`.
 
     Raises
     ------
