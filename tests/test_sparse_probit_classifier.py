@@ -13,8 +13,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pcvm_pymc import Hyperprior, Laplace, SparseProbitClassifier, Status
+from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.probit import ndtr
-from pcvm_pymc.core.sparse_probit import SparseProblem, feature_matrix, fit_sparse_probit
+from pcvm_pymc.core.sparse_probit import (
+    SparseProblem,
+    feature_matrix,
+    fit_sparse_probit,
+    iterate,
+    ridge_start,
+)
 from pcvm_pymc.experiments.datasets import load
 
 
@@ -159,20 +166,34 @@ def test_irrelevant_linear_features_hardly_harm():
         assert 2 <= n_weights <= 3.5
 
 
+def papers_own_end(problem):
+    """Return the state at which the paper stops: plain EM, relative change of weights below 1e-3."""
+    old = ridge_start(problem)
+    for new in iterate(problem, old, EMOptions(update="em")):
+        change = np.append(new.weight - old.weight, new.bias - old.bias)
+        if np.linalg.norm(change) < 1e-3 * np.linalg.norm(np.append(old.weight, old.bias)):
+            return new
+        old = new
+
+
 def test_ripleys_data_as_in_table_1(data_folder):
-    """20 random subsets of 100: error 9.5 % with 4.8 kernels in the paper, h = 0.5."""
+    """20 random subsets of 100, h = 0.5: the paper has 9.5 % error with 4.8 kernels.
+
+    Over 100 subsets it is 10.0 % (standard error 0.1), run to convergence 10.1 %.
+    """
     X, y, X_test, y_test = load("ripley", folder=data_folder).split(0)
+    label, test_label = (np.where(each == y.max(), 1.0, -1.0) for each in (y, y_test))
+    width = 0.5 * np.sqrt(2)
     rows = []
     for seed in range(20):
         chosen = np.random.default_rng(seed).permutation(250)[:100]
-        # tol and plain EM as loose as the paper's stop at a relative change of 1e-3
-        model = SparseProbitClassifier(
-            features="kernel", width=0.5 * np.sqrt(2), update="em", tol=1e-2
-        ).fit(X[chosen], y[chosen])
-        rows.append((1 - model.score(X_test, y_test), len(model.selected_)))
+        Phi = feature_matrix(X[chosen], "kernel", width=width)
+        end = papers_own_end(SparseProblem(Phi, label[chosen], Hyperprior.jeffreys()))
+        Phi = feature_matrix(X_test, "kernel", centres=X[chosen], width=width)
+        rows.append((np.mean((Phi @ end.weight + end.bias) * test_label <= 0), end.n_active))
     error, n_kernels = np.mean(rows, axis=0)
     assert error <= 0.10
-    assert 3.5 <= n_kernels <= 5
+    assert 4 <= n_kernels <= 5
 
 
 def test_breast_cancer_as_in_table_2():
