@@ -19,7 +19,7 @@ from pcvm_pymc.core.likelihood import LINKS
 from pcvm_pymc.core.probit import Array
 from pcvm_pymc.core.sparse_probit import SparseProblem, fit_sparse_probit, state_at
 from pcvm_pymc.core.validation import as_features
-from pcvm_pymc.model.builders import basis_at, stored_width
+from pcvm_pymc.model.builders import basis_at, check_centres, stored_width
 from pcvm_pymc.model.sparse_probit import is_sparse_probit, sparse_problem_of
 from pcvm_pymc.model.steps import problem_of
 from pcvm_pymc.results import em_to_datatree, weights_of
@@ -191,6 +191,7 @@ def latent_draws(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf
         If the inputs cannot be used, or the kernel is not the model's.
     """
     data = result["constant_data"].to_dataset()
+    check_centres(data)
     centres = data["centres"].values
     X_new = as_features(X_new, "X_new", centres.shape[1])
     weight, bias = weights_of(result)

@@ -27,6 +27,7 @@ from pcvm_pymc.model.distributions import (
 __all__ = [
     "basis_at",
     "basis_functions",
+    "check_centres",
     "current_or_new_model",
     "gamma_parameters",
     "hyperprior_data",
@@ -325,6 +326,15 @@ def stored_width(kernel: Kernel | Covariance, stored: Mapping[Any, Any]) -> Any:
     return stored[name]
 
 
+def check_centres(stored: Mapping[Any, Any]) -> None:
+    """Raise unless a model's or result's basis functions stand at centres."""
+    if "centres" not in stored:
+        raise ValueError(
+            "the model has no kernel, hence no centres; needed features='kernel'. For other features "
+            "give Phi itself: pm.set_data (see sparse_probit_model), or use SparseProbitClassifier"
+        )
+
+
 def new_data(
     model: pm.Model,
     X_new: ArrayLike,
@@ -356,6 +366,7 @@ def new_data(
     >>> with pcvm_model(X, X[:, 0] > 0) as model:
     ...     pm.set_data(**new_data(model, X[:5] + 0.1))
     """
+    check_centres(model.named_vars)
     centres = model["centres"].get_value()
     X_new = as_features(X_new, "X_new", centres.shape[1])
     observed = np.zeros(len(X_new), dtype=model["y"].dtype)
