@@ -1,0 +1,316 @@
+r"""Mathematics of the multinomial probit: class probabilities and the means of the latent responses.
+
+The class of a row is the largest of ``z_c ~ N(y_c, 1)``. What is needed are integrals over one variable e,
+
+.. math:: P(i) = \int \phi(e) \prod_{k \ne i} \Phi(e + y_i - y_k)\, de
+
+(Lyu et al. 2020 eq. 10), whose integrand is log-concave. Gauss-Hermite nodes around zero, as eqs. 22-23
+suggest, miss it where the scores are far apart; here its mode is found by Newton's method, and the
+trapezoid rule, which converges exponentially for such integrands, runs from there to both sides.
+Compiled by numba.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from pcvm_pymc.core.probit import Array
+
+__all__ = [
+    "ClassTerms",
+    "class_probabilities",
+    "class_terms",
+    "log_class_probability",
+    "response_mean",
+    "rule_of",
+]
+
+type Labels = NDArray[np.int64]
+
+_SQRT_HALF = math.sqrt(0.5)
+_SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+_LOG_2 = math.log(2.0)
+_CERTAIN = 9.0  # Phi(9) = 1 - 1e-19: such a class takes no part in the integrals
+_TAIL = -5.0  # below, the normal tail by its continued fraction
+_LEAST_PRODUCT = 1e-250
+
+_jit = njit(nogil=True, cache=True, error_model="numpy")
+
+
+@_jit
+def _mills_of_tail(x: float) -> float:
+    """Return phi(x) / Phi(x) for x <= -5 by Laplace's continued fraction, to double precision."""
+    out = -x
+    for k in range(_terms(x), 0, -1):
+        out = -x + k / out
+    return out
+
+
+@_jit
+def _terms(x: float) -> int:
+    """Return how many terms of the fraction are needed: fewer further out."""
+    return 4 + int(700.0 / (x * x))
+
+
+@_jit
+def _log_ndtr_and_mills(x: float) -> tuple[float, float]:
+    """Return log Phi(x) and its derivative phi(x) / Phi(x)."""
+    if x > _CERTAIN:
+        return 0.0, 0.0
+    if x <= _TAIL:
+        mills = _mills_of_tail(x)
+        return -0.5 * x * x - _LOG_SQRT_2PI - math.log(mills), mills
+    twice = math.erfc(-_SQRT_HALF * x)
+    return math.log(twice) - _LOG_2, _SQRT_2_OVER_PI * math.exp(-0.5 * x * x) / twice
+
+
+@_jit
+def _mode(margin: Array) -> tuple[float, float, float]:
+    """Return mode, log height and curvature of ``-e^2/2 + sum_k log Phi(e + margin_k)``.
+
+    Its slope is a convex decreasing function of e and positive at zero, so that Newton's steps from
+    there never overshoot.
+    """
+    e = 0.0
+    for _ in range(200):
+        value, slope, bend = -0.5 * e * e, -e, 1.0
+        for each in margin:
+            x = e + each
+            log_phi, mills = _log_ndtr_and_mills(x)
+            value += log_phi
+            slope += mills
+            bend += mills * (mills + x)
+        step = slope / bend
+        if abs(step) <= 1e-3 / math.sqrt(bend):  # a node near the mode is as good as the mode
+            break
+        e += step
+    return e, value, bend
+
+
+@_jit
+def _log_integrand(e: float, margin: Array, mills: Array) -> float:
+    """Return the log integrand at e, and phi / Phi of each class in `mills`."""
+    value, product = -0.5 * e * e, 1.0
+    for k in range(len(margin)):
+        x = e + margin[k]
+        if x > _CERTAIN:
+            mills[k] = 0.0
+        elif x <= _TAIL:
+            mills[k] = _mills_of_tail(x)
+            value -= 0.5 * x * x + _LOG_SQRT_2PI + math.log(mills[k])
+        else:  # one logarithm for all of these
+            twice = math.erfc(-_SQRT_HALF * x)
+            mills[k] = _SQRT_2_OVER_PI * math.exp(-0.5 * x * x) / twice
+            product *= 0.5 * twice
+            if product < _LEAST_PRODUCT:
+                value += math.log(product)
+                product = 1.0
+    return value + math.log(product)
+
+
+@_jit
+def _integrate(
+    margin: Array, spacing: float, drop: float, mills: Array, mean: Array
+) -> tuple[float, float]:
+    """Return log P and the variance of e, and the mean of phi / Phi of each class in `mean`.
+
+    The nodes go out from the mode, on either side until the integrand has dropped by ``exp(-drop)``.
+    """
+    mode, top, bend = _mode(margin)
+    step = spacing / math.sqrt(bend)
+    total, first, second = 0.0, 0.0, 0.0
+    mean[:] = 0.0
+    for side in (-1, 1):
+        j = 0 if side == 1 else -1
+        while True:
+            offset = j * step
+            fall = _log_integrand(mode + offset, margin, mills) - top
+            if fall < -drop:
+                break
+            share = math.exp(fall)
+            total += share
+            first += share * offset
+            second += share * offset * offset
+            for k in range(len(margin)):
+                mean[k] += share * mills[k]
+            j += side
+    for k in range(len(margin)):
+        mean[k] /= total
+    first /= total
+    variance = second / total - first * first
+    return top + math.log(total * step) - _LOG_SQRT_2PI, variance
+
+
+@_jit
+def _margins(row: Array, own: int, margin: Array) -> int:
+    """Write ``y_own - y_k`` of every other class into `margin`; return their number."""
+    k = 0
+    for c in range(len(row)):
+        if c != own:
+            margin[k] = row[own] - row[c]
+            k += 1
+    return k
+
+
+@_jit
+def _terms_of_rows(
+    latent: Array,
+    label: Labels,
+    spacing: float,
+    drop: float,
+    log_probability: Array,
+    score: Array,
+    curvature: Array,
+) -> None:
+    n_others = latent.shape[1] - 1
+    margin, mills, mean = np.empty(n_others), np.empty(n_others), np.empty(n_others)
+    for n in range(len(latent)):
+        own = label[n]
+        _margins(latent[n], own, margin)
+        log_probability[n], variance = _integrate(margin, spacing, drop, mills, mean)
+        curvature[n] = min(max(1.0 - variance, 0.0), 1.0)
+        k, total = 0, 0.0
+        for c in range(latent.shape[1]):
+            if c != own:
+                score[n, c] = -mean[k]
+                total += mean[k]
+                k += 1
+        score[n, own] = total
+
+
+@_jit
+def _all_log_probabilities(latent: Array, spacing: float, drop: float, out: Array) -> None:
+    n_others = latent.shape[1] - 1
+    margin, mills, mean = np.empty(n_others), np.empty(n_others), np.empty(n_others)
+    for n in range(len(latent)):
+        for c in range(latent.shape[1]):
+            _margins(latent[n], c, margin)
+            out[n, c], _ = _integrate(margin, spacing, drop, mills, mean)
+
+
+@dataclass(frozen=True)
+class ClassTerms:
+    """The likelihood of given classes, and its derivatives in the latent scores.
+
+    Attributes
+    ----------
+    log_probability : ndarray, shape (n_obs,)
+        log P(class | latent).
+    score : ndarray, shape (n_obs, n_classes)
+        Its derivative in each latent score: the mean of the responses less the latent score.
+    curvature : ndarray, shape (n_obs,)
+        Minus its second derivative in the own class' score, in [0, 1].
+    """
+
+    log_probability: Array
+    score: Array
+    curvature: Array
+
+
+def rule_of(accuracy: float) -> tuple[float, float]:
+    """Return spacing (times the root of the curvature) and drop of the rule for an accuracy.
+
+    Measured against a much finer rule for 2 to 100 classes and score spreads of 0 to 100: a spacing
+    of 0.5, 0.4 and 0.3 leaves 1e-9, 1e-11 and 1e-13.
+
+    Raises
+    ------
+    ValueError
+        If the accuracy is not between 1e-13 and 1e-2.
+    """
+    if not 1e-13 <= accuracy <= 1e-2:
+        raise ValueError(f"accuracy={accuracy}; needed a number between 1e-13 and 1e-2")
+    spacing = 0.5 if accuracy >= 1e-8 else 0.4 if accuracy >= 1e-10 else 0.3
+    return spacing, 6.0 - math.log(accuracy)
+
+
+def _checked(latent: Array, label: Labels | None = None) -> Array:
+    """Return the scores in C order; raise where they or the classes cannot be used."""
+    latent = np.ascontiguousarray(latent, dtype=float)
+    if latent.ndim != 2 or latent.shape[1] < 2:
+        raise ValueError(
+            f"latent has shape {latent.shape}; needed (n_obs, n_classes) with two classes or more"
+        )
+    if not np.isfinite(latent).all():
+        raise ValueError("latent has values that are NaN or infinite; needed finite scores")
+    if label is None:
+        return latent
+    if label.shape != (len(latent),):
+        raise ValueError(f"label has shape {label.shape}; needed ({len(latent)},)")
+    if len(label) and not (label.min() >= 0 and label.max() < latent.shape[1]):
+        raise ValueError(
+            f"label has values from {label.min()} to {label.max()}; needed 0 to {latent.shape[1] - 1}"
+        )
+    return latent
+
+
+def class_terms(latent: Array, label: Labels, *, accuracy: float = 1e-10) -> ClassTerms:
+    """Return log probabilities of the rows' classes with score and curvature.
+
+    Parameters
+    ----------
+    latent : ndarray, shape (n_obs, n_classes)
+    label : ndarray of int, shape (n_obs,)
+        Classes, 0 to n_classes - 1.
+    accuracy : float
+        Of the log probabilities and, relatively, of the scores; 1e-13 to 1e-2.
+
+    Raises
+    ------
+    ValueError
+        If shapes or classes do not fit, a score is not finite, or the accuracy is out of range.
+
+    References
+    ----------
+    S. Lyu et al. (2020), eqs. 10, 22-23, with another quadrature.
+    """
+    label = np.asarray(label, dtype=np.int64)
+    latent = _checked(latent, label)
+    spacing, drop = rule_of(accuracy)
+    out = ClassTerms(np.empty(len(latent)), np.empty(latent.shape), np.empty(len(latent)))
+    _terms_of_rows(latent, label, spacing, drop, out.log_probability, out.score, out.curvature)
+    return out
+
+
+def log_class_probability(
+    latent: Array, label: Labels | None = None, *, accuracy: float = 1e-10
+) -> Array:
+    """Return log P(class | latent) of given classes, or of all.
+
+    Parameters
+    ----------
+    latent : ndarray, shape (n_obs, n_classes)
+    label : ndarray of int, shape (n_obs,), optional
+        Default: every class.
+    accuracy : float
+
+    Returns
+    -------
+    ndarray, shape (n_obs,), or (n_obs, n_classes) without `label`
+    """
+    if label is not None:
+        return class_terms(latent, label, accuracy=accuracy).log_probability
+    latent = _checked(latent)
+    out = np.empty(latent.shape)
+    _all_log_probabilities(latent, *rule_of(accuracy), out)
+    return out
+
+
+def class_probabilities(latent: Array, *, accuracy: float = 1e-13) -> Array:
+    """Return P(class | latent) (Lyu et al. 2020 eq. 10), shape (n_obs, n_classes).
+
+    Each has its own relative accuracy, however small it is; rows sum to one to about 1e-13.
+    """
+    return np.exp(log_class_probability(latent, accuracy=accuracy))
+
+
+def response_mean(latent: Array, label: Labels, *, accuracy: float = 1e-10) -> Array:
+    """Return the means of the latent responses given the classes, shape (n_obs, n_classes).
+
+    Lyu et al. (2020) eqs. 22-23.
+    """
+    return latent + class_terms(latent, label, accuracy=accuracy).score

@@ -1,0 +1,195 @@
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import log_ndtr
+
+from pcvm_pymc.core.multinomial import (
+    class_probabilities,
+    class_terms,
+    log_class_probability,
+    response_mean,
+)
+from pcvm_pymc.core.probit import inverse_mills
+
+SPREADS = [1.0, 10.0, 40.0, 100.0]
+
+
+def scores(n_obs, n_classes, spread, seed=0):
+    """Return scores spread uniformly and labels of all ranks."""
+    rng = np.random.default_rng(seed)
+    latent = rng.uniform(-0.5, 0.5, (n_obs, n_classes)) * spread
+    rank = np.argsort(latent, axis=1)
+    return latent, rank[np.arange(n_obs), rng.integers(n_classes, size=n_obs)]
+
+
+def reference(row, own):
+    """Return log P and score of one row by mpmath, 30 digits, from eqs. 10 and 22-23."""
+    with mpmath.workdps(30):
+        margin = [mpmath.mpf(float(row[own] - y)) for k, y in enumerate(row) if k != own]
+
+        def log_integrand(e):
+            tails = mpmath.fsum(mpmath.log(mpmath.ncdf(e + m)) for m in margin)
+            return tails - e * e / 2 - mpmath.log(2 * mpmath.pi) / 2
+
+        grid = np.linspace(-1, 110, 445)  # the mode, to a quarter, without our own search
+        coarse = -(grid**2) / 2 + log_ndtr(grid[:, None] + row[own] - np.delete(row, own)).sum(1)
+        mode = mpmath.mpf(float(grid[coarse.argmax()]))
+        # trapezoids of width 1/16: the width of an integrand of 100 classes is above 1/3
+        nodes = [mode + mpmath.mpf(j) / 16 for j in range(-220, 221)]
+        nodes = [e for e in nodes if coarse.max() - (log_integrand_float(e, row, own)) < 70]
+        heights = [mpmath.exp(log_integrand(e)) for e in nodes]
+        total = mpmath.fsum(heights)
+        score = np.zeros(len(row))
+        others = [k for k in range(len(row)) if k != own]
+        for k, m in zip(others, margin, strict=True):
+            density = [
+                h * mpmath.npdf(e + m) / mpmath.ncdf(e + m)
+                for e, h in zip(nodes, heights, strict=True)
+            ]
+            score[k] = -float(mpmath.fsum(density) / total)
+        score[own] = -score.sum()
+        return float(mpmath.log(total / 16)), score
+
+
+def log_integrand_float(e, row, own):
+    e = float(e)
+    return -(e**2) / 2 + log_ndtr(e + row[own] - np.delete(row, own)).sum()
+
+
+def test_the_reference_is_the_integral():
+    row = np.array([0.3, -1.0, 2.0])
+    with mpmath.workdps(30):
+
+        def integrand(e):
+            return mpmath.npdf(e) * mpmath.ncdf(e - 1 - 0.3) * mpmath.ncdf(e - 1 - 2)
+
+        exact = mpmath.log(mpmath.quad(integrand, [-mpmath.inf, 0, 2, mpmath.inf]))
+    assert reference(row, 1)[0] == pytest.approx(float(exact), abs=1e-14)
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize(
+    ("n_classes", "n_obs"),
+    [(2, 3), (3, 3), (11, 2), (26, 1), pytest.param(100, 1, marks=pytest.mark.slow)],
+)
+def test_against_high_precision(n_classes, n_obs, spread):
+    latent, label = scores(n_obs, n_classes, spread, seed=int(spread))
+    terms = class_terms(latent, label, accuracy=1e-13)
+    coarser = class_terms(latent, label)
+    for n in range(n_obs):
+        log_probability, score = reference(latent[n], label[n])
+        assert terms.log_probability[n] == pytest.approx(log_probability, rel=1e-12, abs=1e-11)
+        np.testing.assert_allclose(terms.score[n], score, rtol=1e-10, atol=1e-10)
+        assert coarser.log_probability[n] == pytest.approx(log_probability, rel=1e-10, abs=1e-9)
+        np.testing.assert_allclose(coarser.score[n], score, rtol=1e-9, atol=1e-9)
+        mean = response_mean(latent, label)[n]
+        np.testing.assert_allclose(mean, latent[n] + score, rtol=1e-9, atol=1e-9)
+
+
+def test_two_classes_are_the_probit():
+    margin = np.concatenate([np.linspace(-150, 150, 601), np.linspace(-1, 1, 21)])
+    latent = np.column_stack([margin, np.zeros(len(margin))])
+    terms = class_terms(latent, np.zeros(len(margin), dtype=int), accuracy=1e-13)
+    exact = log_ndtr(margin / np.sqrt(2))
+    # far right the probability rounds to one, here for margins above 12.7
+    np.testing.assert_allclose(terms.log_probability, exact, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(
+        terms.score[:, 0], inverse_mills(margin / np.sqrt(2)) / np.sqrt(2), rtol=1e-10, atol=1e-13
+    )
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("n_classes", [2, 3, 11, 26, 100])
+def test_probabilities_sum_to_one(n_classes, spread):
+    latent, _ = scores(20, n_classes, spread)
+    probability = class_probabilities(latent)
+    assert probability.min() >= 0
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, rtol=0, atol=1e-12)
+
+
+def test_equal_scores_share_the_probability():
+    for n_classes in (2, 5, 100):
+        np.testing.assert_allclose(
+            class_probabilities(np.full((1, n_classes), 3.7)), 1 / n_classes, rtol=1e-13
+        )
+
+
+@given(
+    st.integers(2, 30),
+    st.sampled_from([0.0, 0.5, 5.0, 40.0, 100.0]),
+    st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=60)
+def test_identities(n_classes, spread, seed):
+    latent, label = scores(3, n_classes, spread, seed)
+    terms = class_terms(latent, label)
+    rows = np.arange(3)
+    np.testing.assert_allclose(terms.score.sum(axis=1), 0.0, atol=1e-9 * (1 + spread))
+    others = np.ones(latent.shape, dtype=bool)
+    others[rows, label] = False
+    assert (terms.score[others] <= 0).all()
+    # the largest response is that of the class
+    mean = latent + terms.score
+    assert (mean[rows, label] >= mean.max(axis=1) - 1e-9 * (1 + spread)).all()
+    # a common shift changes nothing
+    np.testing.assert_allclose(
+        class_terms(latent + 7.0, label).log_probability, terms.log_probability, rtol=1e-9
+    )
+    # as accurate as asked
+    fine = class_terms(latent, label, accuracy=1e-13)
+    np.testing.assert_allclose(terms.log_probability, fine.log_probability, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(terms.score, fine.score, rtol=1e-9, atol=1e-10)
+    rough = class_terms(latent, label, accuracy=1e-7)
+    np.testing.assert_allclose(rough.score, fine.score, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("spread", [1.0, 10.0])
+def test_score_and_curvature_are_derivatives(spread):
+    latent, label = scores(4, 5, spread)
+    terms = class_terms(latent, label, accuracy=1e-13)
+    h = 1e-5
+    for c in range(5):
+        moved = [latent.copy(), latent.copy()]
+        moved[0][:, c] -= h
+        moved[1][:, c] += h
+        below, above = (class_terms(each, label, accuracy=1e-13) for each in moved)
+        slope = (above.log_probability - below.log_probability) / (2 * h)
+        np.testing.assert_allclose(terms.score[:, c], slope, rtol=1e-6, atol=1e-8)
+        own = label == c
+        bend = -(above.score[own, c] - below.score[own, c]) / (2 * h)
+        np.testing.assert_allclose(terms.curvature[own], bend, rtol=1e-5, atol=1e-8)
+
+
+def test_moments_agree_with_truncated_draws():
+    rng = np.random.default_rng(3)
+    latent = np.array([0.4, -0.2, 0.1])
+    draws = latent + rng.normal(size=(400_000, 3))
+    of_class = draws[draws.argmax(axis=1) == 1]
+    exact = response_mean(latent[None], np.array([1]))[0]
+    np.testing.assert_allclose(of_class.mean(axis=0), exact, atol=5 / np.sqrt(len(of_class)))
+    assert len(of_class) / len(draws) == pytest.approx(
+        class_probabilities(latent[None])[0, 1], abs=4e-3
+    )
+
+
+def test_bad_input_is_named():
+    good = np.zeros((2, 3))
+    with pytest.raises(ValueError, match=r"latent has shape \(2, 1\).*two classes"):
+        class_probabilities(good[:, :1])
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        class_probabilities(good * np.nan)
+    with pytest.raises(ValueError, match="label has values from 0 to 3; needed 0 to 2"):
+        class_terms(good, np.array([0, 3]))
+    with pytest.raises(ValueError, match=r"label has shape \(1,\)"):
+        class_terms(good, np.array([0]))
+    with pytest.raises(ValueError, match=r"accuracy=0\.5"):
+        class_terms(good, np.array([0, 1]), accuracy=0.5)
+
+
+def test_log_probability_of_all_classes_is_that_of_each():
+    latent, _ = scores(5, 4, 20.0)
+    every = log_class_probability(latent)
+    for c in range(4):
+        np.testing.assert_array_equal(every[:, c], log_class_probability(latent, np.full(5, c)))
