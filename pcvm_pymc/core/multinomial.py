@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.probit import Array
+from pcvm_pymc.core.probit import Array, inverse_mills, log_ndtr
 
 __all__ = [
     "ClassTerms",
@@ -30,42 +30,64 @@ __all__ = [
 
 type Labels = NDArray[np.int64]
 
-_SQRT_HALF = math.sqrt(0.5)
-_SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-_LOG_2 = math.log(2.0)
 _CERTAIN = 9.0  # Phi(9) = 1 - 1e-19: such a class takes no part in the integrals
-_TAIL = -5.0  # below, the normal tail by its continued fraction
-_LEAST_PRODUCT = 1e-250
+_TAIL = -12.0  # below, the normal tail by its continued fraction
+_PER_UNIT = 16  # centres of expansions
+_DEGREE = 6
 
 _jit = njit(nogil=True, cache=True, error_model="numpy")
 
 
+def _expansions() -> Array:
+    """Return Taylor coefficients of phi / Phi and, first, log Phi at the centres from -12 to 9.
+
+    From ``m' = -m (m + x)``. At most 1/32 from a centre, seven terms leave an error of rounding: the zeros of
+    Phi, where m has its poles, are two or more away from the real line.
+    """
+    centre = np.arange(_PER_UNIT * (_CERTAIN - _TAIL) + 1) / _PER_UNIT + _TAIL
+    out = np.zeros((len(centre), _DEGREE + 2))
+    out[:, 0], out[:, 1] = log_ndtr(centre), inverse_mills(centre)
+    m = out[:, 1:]
+    for k in range(_DEGREE):
+        product = sum(m[:, j] * m[:, k - j] for j in range(k + 1)) + centre * m[:, k]
+        m[:, k + 1] = -(product + (m[:, k - 1] if k else 0.0)) / (k + 1)
+    return out
+
+
+_EXPANSIONS = _expansions()
+
+
 @_jit
 def _mills_of_tail(x: float) -> float:
-    """Return phi(x) / Phi(x) for x <= -5 by Laplace's continued fraction, to double precision."""
+    """Return phi(x) / Phi(x) for x <= -12 by Laplace's continued fraction, to double precision."""
     out = -x
-    for k in range(_terms(x), 0, -1):
+    for k in range(12, 0, -1):
         out = -x + k / out
     return out
 
 
 @_jit
-def _terms(x: float) -> int:
-    """Return how many terms of the fraction are needed: fewer further out."""
-    return 4 + int(700.0 / (x * x))
-
-
-@_jit
 def _log_ndtr_and_mills(x: float) -> tuple[float, float]:
     """Return log Phi(x) and its derivative phi(x) / Phi(x)."""
-    if x > _CERTAIN:
+    if x >= _CERTAIN:
         return 0.0, 0.0
     if x <= _TAIL:
         mills = _mills_of_tail(x)
         return -0.5 * x * x - _LOG_SQRT_2PI - math.log(mills), mills
-    twice = math.erfc(-_SQRT_HALF * x)
-    return math.log(twice) - _LOG_2, _SQRT_2_OVER_PI * math.exp(-0.5 * x * x) / twice
+    i = int((x - _TAIL) * _PER_UNIT + 0.5)
+    t = x - _TAIL - i / _PER_UNIT
+    m = _EXPANSIONS[i]
+    mills = m[1] + t * (m[2] + t * (m[3] + t * (m[4] + t * (m[5] + t * (m[6] + t * m[7])))))
+    log_phi = m[0] + t * (
+        m[1]
+        + t
+        * (
+            m[2] / 2
+            + t * (m[3] / 3 + t * (m[4] / 4 + t * (m[5] / 5 + t * (m[6] / 6 + t * m[7] / 7))))
+        )
+    )
+    return log_phi, mills
 
 
 @_jit
@@ -94,22 +116,11 @@ def _mode(margin: Array) -> tuple[float, float, float]:
 @_jit
 def _log_integrand(e: float, margin: Array, mills: Array) -> float:
     """Return the log integrand at e, and phi / Phi of each class in `mills`."""
-    value, product = -0.5 * e * e, 1.0
+    value = -0.5 * e * e
     for k in range(len(margin)):
-        x = e + margin[k]
-        if x > _CERTAIN:
-            mills[k] = 0.0
-        elif x <= _TAIL:
-            mills[k] = _mills_of_tail(x)
-            value -= 0.5 * x * x + _LOG_SQRT_2PI + math.log(mills[k])
-        else:  # one logarithm for all of these
-            twice = math.erfc(-_SQRT_HALF * x)
-            mills[k] = _SQRT_2_OVER_PI * math.exp(-0.5 * x * x) / twice
-            product *= 0.5 * twice
-            if product < _LEAST_PRODUCT:
-                value += math.log(product)
-                product = 1.0
-    return value + math.log(product)
+        log_phi, mills[k] = _log_ndtr_and_mills(e + margin[k])
+        value += log_phi
+    return value
 
 
 @_jit
