@@ -41,10 +41,11 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
     ----------
     kernel : "rbf" or callable
         ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
-    width : float, "auto" or "em"
+    width : float, "auto", "evidence", "validity" or "em"
         Width of the basis functions, in the unit of X. ``"auto"`` chooses it inside the training data by
-        cross-validated log loss, ``"em"`` by maximising the posterior within EM. Standardise columns
-        of different units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.
+        cross-validated log loss, ``"evidence"`` and ``"validity"`` by the scores of `select_width`, ``"em"``
+        by maximising the posterior within EM. Standardise columns of different units first, as in
+        ``make_pipeline(StandardScaler(), PCVMClassifier())``.
     hyperprior : "default", "jeffreys", "chen2009" or Hyperprior
         ``"default"``, `Hyperprior.plug_in`, is proper: the most accurate, with most weights
         non-zero. ``"jeffreys"`` (the paper) and ``"chen2009"`` (its authors'
@@ -86,7 +87,7 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
     status_ : Status
         How EM ended; an empty model predicts by its bias alone.
     width_selection_ : WidthSelection
-        Scores of the candidates, where ``width="auto"``.
+        Scores of the candidates, where ``width`` is ``"auto"``, ``"evidence"`` or ``"validity"``.
     projection_ : Projection
         Path, scores and choice, where ``estimation="projection"``.
 
@@ -282,13 +283,14 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
 
     def _width(self, X: Array, label: Array, options: EMOptions, rng: np.random.Generator) -> float:
         """Return the width to fit with, or at which EM starts to move it."""
-        if self.width == "auto":
+        if self.width in ("auto", "evidence", "validity"):
             self.width_selection_ = select_width(
                 X,
                 label,
                 hyperprior=self.hyperprior_,
                 kernel=self.kernel,
                 cv=self.cv,
+                method="cv" if self.width == "auto" else self.width,
                 options=options,
                 random_state=rng,
             )
@@ -298,7 +300,9 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
                 raise ValueError(f"width='em' needs kernel='rbf'; found {self.kernel!r}")
             return median_distance(X)
         if not isinstance(self.width, Real):
-            raise ValueError(f"width={self.width!r}; needed a positive number, 'auto' or 'em'")
+            raise ValueError(
+                f"width={self.width!r}; needed a positive number, 'auto', 'evidence', 'validity' or 'em'"
+            )
         return as_width(self.width)
 
     def _problem(self, X: Array, label: Array, width: float) -> Problem:

@@ -1,6 +1,6 @@
 """Pictures of results. Each function returns a matplotlib figure (or ArviZ's plot collection)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import arviz as az
@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 from sklearn.calibration import CalibrationDisplay
 from sklearn.isotonic import IsotonicRegression
@@ -18,6 +19,7 @@ from pcvm_pymc.core.probit import Array, ndtr
 from pcvm_pymc.inference import predict, prior_latent
 from pcvm_pymc.projection import Projection
 from pcvm_pymc.results import classes_of, weights_of
+from pcvm_pymc.selection import WidthSelection
 
 __all__ = [
     "plot_calibration",
@@ -28,6 +30,7 @@ __all__ = [
     "plot_rank",
     "plot_reliability",
     "plot_weights",
+    "plot_width_criteria",
 ]
 
 _NEGATIVE, _POSITIVE = "#3b6fb6", "#d1603d"
@@ -261,6 +264,73 @@ def plot_projection_path(projection: Projection) -> Figure:
         )
         axes.set(xlabel="number of vectors")
         axes.legend(loc="upper right", fontsize="small")
+    return figure
+
+
+_CRITERIA = {
+    "cv": "held-out\nlog density per row",
+    "evidence": "log evidence\n(probit RVM)",
+    "validity": "log validity\n(PCVM)",
+}
+
+
+def plot_width_criteria(
+    selections: Iterable[WidthSelection], *, error: Mapping[str, ArrayLike] | None = None
+) -> Figure:
+    """Draw what widths were chosen by, one criterion below the other, with each one's choice.
+
+    The picture of Kropotov et al. (2006), Fig. 6; more is better in every panel but the errors'.
+
+    Parameters
+    ----------
+    selections : iterable of WidthSelection
+        From `select_width`, one for each method, over the same candidates. That of ``"em"``, which scores
+        none, is marked in all panels.
+    error : mapping of str to array_like, shape (n_widths,), optional
+        Error rates to draw above, for example of training and test set.
+
+    Raises
+    ------
+    ValueError
+        If no selection has scores, or an error rate is not given for each candidate.
+    """
+    selections = list(selections)
+    scored = [each for each in selections if np.isfinite(each.scores).any()]
+    if not scored:
+        raise ValueError("nothing was scored: needed a selection by 'cv', 'evidence' or 'validity'")
+    widths = scored[0].widths
+    for name, values in (error or {}).items():
+        if len(np.asarray(values)) != len(widths):
+            raise ValueError(
+                f"error[{name!r}] has {len(np.asarray(values))} values; needed one per width, {len(widths)}"
+            )
+    n_panels = len(scored) + bool(error)
+    figure, all_axes = plt.subplots(
+        n_panels,
+        1,
+        sharex=True,
+        squeeze=False,
+        figsize=(7.5, 0.8 + 2.0 * n_panels),
+        layout="constrained",
+    )
+    panels = list(all_axes[:, 0])
+    if error:
+        for (name, values), marker in zip(error.items(), "osD^v", strict=False):
+            panels[0].plot(widths, values, marker=marker, ms=4, label=name)
+        panels[0].set(ylabel="error")
+        panels[0].legend(loc="best")
+    for axes, each in zip(panels[bool(error) :], scored, strict=True):
+        axes.plot(each.widths, each.scores, ".-", color=_NEGATIVE)
+        axes.axvline(each.width, color=_POSITIVE, lw=1.5, label=f"chosen: {each.width:.3g}")
+        for other in selections:
+            if other.method == "em":
+                axes.axvline(other.width, color="0.4", ls=":", label=f"by EM: {other.width:.3g}")
+        axes.set(ylabel=_CRITERIA[each.method])
+        axes.legend(loc="best", fontsize="small")
+    panels[-1].set(xscale="log", xlabel="width")
+    panels[-1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panels[-1].xaxis.set_major_formatter("{x:g}")
+    panels[-1].xaxis.set_minor_formatter(NullFormatter())
     return figure
 
 

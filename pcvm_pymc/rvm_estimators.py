@@ -31,6 +31,7 @@ from pcvm_pymc.core.rvm import (
     star_moments,
 )
 from pcvm_pymc.core.validation import as_labels, as_seed, as_width
+from pcvm_pymc.core.validity import rvm_validity
 
 __all__ = ["RVMClassifier", "RVMRegressor"]
 
@@ -66,16 +67,10 @@ class _RelevanceVectorMachine(BaseEstimator):
         problem_at: Callable[[float], EvidenceProblem],
         widths: Array,
     ) -> Array:
-        """Return each width's held-out mean log density, or its log evidence; more is better."""
+        """Return each width's held-out mean log density, evidence or validity; more is better."""
         folds = self._folds(y) if self.width == "auto" else None
         if folds is None:
-            options = replace(self._options(), tol=max(self.tol, _RANKING_TOLERANCE))
-            return np.array(
-                [
-                    fit_rvm(problem_at(width), method=self.method, options=options).log_evidence
-                    for width in widths
-                ]
-            )
+            return np.array([self._score_of_all(X, problem_at(width), width) for width in widths])
         candidate = clone(self).set_params(tol=max(self.tol, _RANKING_TOLERANCE))
         with warnings.catch_warnings():  # about fits that are thrown away
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -87,6 +82,14 @@ class _RelevanceVectorMachine(BaseEstimator):
                     for width in widths
                 ]
             )
+
+    def _score_of_all(self, X: Array, problem: EvidenceProblem, width: float) -> float:
+        """Return the log evidence of a fit to all rows, or the log validity of its kernels."""
+        options = replace(self._options(), tol=max(self.tol, _RANKING_TOLERANCE))
+        result = fit_rvm(problem, method=self.method, options=options)
+        if self.width == "validity":
+            return rvm_validity(X, problem, result, width=width).log_validity
+        return result.log_evidence
 
     def _folds(self, y: NDArray[Any]) -> KFold | StratifiedKFold | None:
         """Return folds for the targets; None where there are too few rows to hold any out."""
@@ -115,10 +118,12 @@ class _RelevanceVectorMachine(BaseEstimator):
     def _check_parameters(self) -> None:
         if self.method not in METHODS:
             raise ValueError(f"method={self.method!r} is unknown; use one of {tuple(METHODS)}")
-        if self.width not in ("auto", "evidence") and not isinstance(self.width, Real):
+        if self.width not in ("auto", "evidence", "validity") and not isinstance(self.width, Real):
             raise ValueError(
-                f"width={self.width!r}; needed a positive number, 'auto' or 'evidence'"
+                f"width={self.width!r}; needed a positive number, 'auto', 'evidence' or 'validity'"
             )
+        if self.width == "validity" and self.kernel != "rbf":
+            raise ValueError(f"width='validity' needs kernel='rbf'; found {self.kernel!r}")
         if not isinstance(self.cv, Integral) or self.cv < 2:
             raise ValueError(f"cv={self.cv!r}; needed a whole number of at least 2")
         self._options()
@@ -162,10 +167,12 @@ class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
     kernel : "rbf", "linear-spline" or callable
         ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``. It need
         not be positive definite.
-    width : float, "auto" or "evidence"
+    width : float, "auto", "evidence" or "validity"
         Width of the basis functions, in the unit of X. Of nine, ``"auto"`` takes that of the highest
         cross-validated log density, ``"evidence"`` that of the highest evidence, which is quicker but
-        favours narrow bases. Several classes have one each. Standardise columns of different units first.
+        favours narrow bases, ``"validity"`` that of the highest kernel validity (Kropotov et al. 2006,
+        the RBF only), which penalises them. Several classes have one each. Standardise columns of
+        different units first.
     link : {"logit", "probit"}
     method : {"sequential", "batch"}
         One basis at a time, or all downwards; the former is faster and sparser.
@@ -326,10 +333,11 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     kernel : "rbf", "linear-spline" or callable
         ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``. It need
         not be positive definite.
-    width : float, "auto" or "evidence"
+    width : float, "auto", "evidence" or "validity"
         Width of the basis functions, in the unit of X. Of nine, ``"auto"`` takes that of the highest
         cross-validated log density, ``"evidence"`` that of the highest evidence, which is quicker but
-        favours narrow bases. Standardise columns of different units first.
+        favours narrow bases, ``"validity"`` that of the highest kernel validity (Kropotov et al. 2006,
+        the RBF only), which penalises them. Standardise columns of different units first.
     star : bool
         Predict as RVM*, with one more basis on each new row: the variance grows away from the data,
         where the plain machine's falls back to the noise. The training rows are kept for it.

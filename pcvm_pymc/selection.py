@@ -1,7 +1,7 @@
 """Choosing a kernel width, and a start of EM, inside the training data."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,12 +20,16 @@ from pcvm_pymc.core.bases import (
     width_grid,
 )
 from pcvm_pymc.core.em import EMOptions, EMResult, Problem, Start, fit_em, relevance_start
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem
 from pcvm_pymc.core.family import own_label
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, log_likelihood
+from pcvm_pymc.core.rvm import fit_rvm
 from pcvm_pymc.core.validation import as_features, as_labels
+from pcvm_pymc.core.validity import pcvm_validity
 
 __all__ = [
+    "WIDTH_METHODS",
     "WidthSelection",
     "select_start",
     "select_width",
@@ -41,6 +45,11 @@ type Fold = tuple[np.ndarray, np.ndarray]
 _RANKING_TOLERANCE = {"proper": 0.05, "improper": 1e-3}
 
 
+WIDTH_METHODS = ("cv", "evidence", "validity", "em")
+# as `RVMClassifier` has it: nats of evidence at which a fit that only ranks a width stops
+_RANKING_EVIDENCE = 1e-3
+
+
 @dataclass(frozen=True)
 class WidthSelection:
     """A chosen width, and the scores that it was chosen by.
@@ -50,13 +59,21 @@ class WidthSelection:
     width : float
         The chosen one.
     widths : ndarray, shape (n_widths,)
+        The candidates.
+    method : {"cv", "evidence", "validity", "em"}
+    scores : ndarray, shape (n_widths,)
+        The more the better: minus the mean held-out log loss, the log evidence, or the log kernel
+        validity. NaN where nothing was scored, see `select_width`.
     log_loss : ndarray, shape (n_widths, n_folds)
-        Held-out mean negative log probability of the labels, in nats per row.
+        ``"cv"`` only: held-out mean negative log probability of the labels, in nats per row. No
+        columns where nothing was held out.
     """
 
     width: float
     widths: Array
-    log_loss: Array
+    method: str
+    scores: Array
+    log_loss: Array = field(default_factory=lambda: np.empty((0, 0)))
 
 
 def select_width(
@@ -80,15 +97,24 @@ def select_width(
     y : array_like, shape (n_obs,)
         Labels, two classes.
     hyperprior : Hyperprior, optional
-        Default: `Hyperprior.plug_in`, since it is the MAP that is scored.
+        Default: `Hyperprior.plug_in`, since it is the MAP that is scored. Not used by ``"evidence"``.
     kernel : "rbf" or callable
+        ``"validity"`` and ``"em"`` need ``"rbf"``.
     widths : sequence of float, optional
         Candidates. Default: nine in geometric progression between 0.2 and 2.5 times the median distance.
     cv : int
         Folds; fewer where a class has fewer points. The bases of held-out rows are left out with them.
-    method : {"cv", "em"}
-        ``"cv"`` takes the width of smallest cross-validated log loss; ``"em"`` maximises the
-        log posterior over the width within EM (Chen et al. 2009 eq. 10, corrected).
+    method : {"cv", "evidence", "validity", "em"}
+        What is scored at each candidate, on all rows but for ``"cv"``:
+
+        - ``"cv"``: the cross-validated log loss of the PCVM. The honest one.
+        - ``"evidence"``: the log evidence, by Laplace's approximation and maximised over ARD precisions, of
+          the probit relevance vector machine on the same bases. It stands in for the PCVM's own,
+          which its sign rule leaves without a normal approximation. One fit per width.
+        - ``"validity"``: the log kernel validity (Kropotov et al. 2006, extended) of the PCVM's MAP: how
+          far its kernels may shift before the likelihood falls. One fit per width; a diagnostic.
+        - ``"em"``: no candidates are scored; EM moves the width to the maximum of the log posterior
+          (Chen et al. 2009 eq. 10, corrected).
     options : EMOptions, optional
     random_state : int or numpy.random.Generator, optional
         For the folds.
@@ -97,56 +123,126 @@ def select_width(
     Returns
     -------
     WidthSelection
-        `log_loss` is empty for ``"em"``, for a single candidate, and where a class has a single point
-        so that nothing can be held out (then the median candidate is taken).
+        Its scores are NaN for ``"em"``; and for ``"cv"`` where there is nothing to compare: a single
+        candidate, or a class of a single point, so that nothing can be held out (then the median
+        candidate is taken).
 
     Raises
     ------
     ValueError
         For input that cannot be used, or an unknown method.
+
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2009); M. E. Tipping (2001), "Sparse Bayesian learning and the
+    relevance vector machine", JMLR 1, 211-244; D. A. Kropotov, N. O. Ptashko and D. P. Vetrov
+    (2006), corrected, see `pcvm_pymc.core.validity`.
     """
     X = as_features(X)
     label, _ = as_labels(y, len(X))
     hyperprior = hyperprior or Hyperprior.plug_in()
     options = options or EMOptions()
     candidates = width_grid(X) if widths is None else np.asarray(widths, float)
-    if candidates.ndim != 1 or len(candidates) == 0 or not (candidates > 0).all():
-        raise ValueError(f"widths={widths!r}; needed one or more positive numbers")
+    _check_selection(method, kernel, widths, candidates)
     if method == "em":
-        if kernel != "rbf":
-            raise ValueError(f"method='em' needs kernel='rbf'; found {kernel!r}")
         problem = problem_at(X, label, hyperprior, median_distance(X), free_width=True)
-        result = fit_em(problem, None, options)
-        return WidthSelection(result.width, candidates, np.empty((len(candidates), 0)))
+        return _unscored(fit_em(problem, None, options).width, candidates, method)
+    task = _Task(X, label, hyperprior, kernel, candidates, options, progressbar)
     if method != "cv":
-        raise ValueError(f"method={method!r} is unknown; use 'cv' or 'em'")
+        score = _log_evidence if method == "evidence" else _log_validity
+        scores = [score(task, width) for _, width in task.followed(f"width by {method}")]
+        return _best(candidates, method, np.array(scores))
     folds = stratified_folds(X, label, cv, random_state)
     if len(candidates) == 1 or not folds:
-        middle = float(np.median(candidates))
-        return WidthSelection(middle, candidates, np.empty((len(candidates), 0)))
-    tolerance = _RANKING_TOLERANCE["proper" if hyperprior.is_proper else "improper"]
-    options = replace(options, tol=max(options.tol, tolerance))
-    squared = squared_distances(X, X) if kernel == "rbf" else None
-    loss = np.empty((len(candidates), len(folds)))
-    steps = track(
-        list(enumerate(candidates)),
-        "width by cross-validation",
-        console=Console(stderr=True),
-        disable=not progressbar,
-    )
+        return _unscored(float(np.median(candidates)), candidates, method)
+    loss = _cross_validated(task, folds)
+    return _best(candidates, method, -loss.mean(axis=1), loss)
+
+
+def _check_selection(
+    method: str, kernel: Kernel, widths: Sequence[float] | None, candidates: Array
+) -> None:
+    if candidates.ndim != 1 or len(candidates) == 0 or not (candidates > 0).all():
+        raise ValueError(f"widths={widths!r}; needed one or more positive numbers")
+    if method not in WIDTH_METHODS:
+        raise ValueError(f"method={method!r} is unknown; use one of {WIDTH_METHODS}")
+    if method in ("em", "validity") and kernel != "rbf":
+        raise ValueError(
+            f"method={method!r} needs kernel='rbf', whose derivatives it takes; found {kernel!r}"
+        )
+
+
+def _unscored(width: float, candidates: Array, method: str) -> WidthSelection:
+    nothing = np.full(len(candidates), np.nan)
+    return WidthSelection(width, candidates, method, nothing, np.empty((len(candidates), 0)))
+
+
+def _best(
+    candidates: Array, method: str, scores: Array, log_loss: Array | None = None
+) -> WidthSelection:
+    loss = np.empty((len(candidates), 0)) if log_loss is None else log_loss
+    return WidthSelection(float(candidates[scores.argmax()]), candidates, method, scores, loss)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What every candidate is scored with."""
+
+    X: Array
+    label: Array
+    hyperprior: Hyperprior
+    kernel: Kernel
+    candidates: Array
+    options: EMOptions
+    progressbar: bool
+
+    @property
+    def ranking(self) -> EMOptions:
+        """Options as loose as a fit needs that only ranks a candidate."""
+        tolerance = _RANKING_TOLERANCE["proper" if self.hyperprior.is_proper else "improper"]
+        return replace(self.options, tol=max(self.options.tol, tolerance))
+
+    def followed(self, description: str) -> Iterable[tuple[int, float]]:
+        """Return the candidates with their numbers, under a progress bar."""
+        return track(
+            list(enumerate(self.candidates.tolist())),
+            description,
+            console=Console(stderr=True),
+            disable=not self.progressbar,
+        )
+
+
+def _log_evidence(task: _Task, width: float) -> float:
+    """Return the log evidence of the probit RVM with a basis on each row."""
+    Phi = design_matrix(task.kernel, task.X, task.X, width)
+    problem = EvidenceProblem(Phi, task.label, "probit")
+    return fit_rvm(problem, options=EvidenceOptions(tol=_RANKING_EVIDENCE)).log_evidence
+
+
+def _log_validity(task: _Task, width: float) -> float:
+    """Return the log kernel validity of the PCVM's MAP."""
+    problem = problem_at(task.X, task.label, task.hyperprior, width)
+    return pcvm_validity(task.X, problem, fit_em(problem, None, task.options)).log_validity
+
+
+def _cross_validated(task: _Task, folds: Sequence[Fold]) -> Array:
+    """Return the held-out log loss of each width and fold, shape (n_widths, n_folds)."""
+    label, options = task.label, task.ranking
+    squared = squared_distances(task.X, task.X) if task.kernel == "rbf" else None
+    loss = np.empty((len(task.candidates), len(folds)))
     starts: list[Start | None] = [None] * len(folds)
     previous = np.nan
-    for i, width in steps:
-        Phi = _design(kernel, X, float(width), squared)
+    for i, width in task.followed("width by cross-validation"):
+        Phi = _design(task.kernel, task.X, width, squared)
         total = float(np.abs(Phi).sum())
         for j, (train, test) in enumerate(folds):
             start = _rescaled(starts[j], previous, total)
-            result = fit_em(_fold_problem(Phi, label, hyperprior, train), start, options)
+            result = fit_em(_fold_problem(Phi, label, task.hyperprior, train), start, options)
             loss[i, j] = _log_loss(Phi[np.ix_(test, train)], label[test], result)
-            if hyperprior.is_proper:  # else what is pruned would stay so
+            if task.hyperprior.is_proper:  # else what is pruned would stay so
                 starts[j] = Start(result.weight, result.bias)
         previous = total
-    return WidthSelection(float(candidates[loss.mean(axis=1).argmin()]), candidates, loss)
+    return loss
 
 
 def _rescaled(start: Start | None, previous: float, total: float) -> Start | None:

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pcvm_pymc import Hyperprior, PCVMClassifier, Status, find_map_em, pcvm_model
+from pcvm_pymc import Hyperprior, PCVMClassifier, Status, find_map_em, pcvm_model, select_width
 from pcvm_pymc.experiments.datasets import load, ripley_mixture
 
 
@@ -65,6 +65,15 @@ def test_auto_width_is_the_best_of_the_grid():
     again = PCVMClassifier(random_state=0).fit(X, label)
     np.testing.assert_array_equal(again.width_selection_.log_loss, chosen.log_loss)
     np.testing.assert_array_equal(again.weight_, model.weight_)
+
+
+@pytest.mark.parametrize("method", ["evidence", "validity"])
+def test_width_by_a_score_of_all_rows(method):
+    X, label = blobs(60, seed=59)
+    model = PCVMClassifier(width=method).fit(X, label)
+    found = select_width(X, label, method=method)
+    assert model.width_ == found.width
+    np.testing.assert_array_equal(model.width_selection_.scores, found.scores)
 
 
 def test_width_by_em_moves():
@@ -128,7 +137,10 @@ def test_it_pickles_and_works_in_a_pipeline():
     ("parameters", "words"),
     [
         ({"width": -1.0}, "width=-1.0 must be positive"),
-        ({"width": "narrow"}, "width='narrow'; needed a positive number, 'auto' or 'em'"),
+        (
+            {"width": "narrow"},
+            "width='narrow'; needed a positive number, 'auto', 'evidence', 'validity' or 'em'",
+        ),
         ({"hyperprior": "flat"}, "hyperprior='flat' is unknown"),
         ({"estimation": "vb"}, "estimation='vb' is unknown"),
         ({"n_init": 0}, "n_init=0; needed a whole number of at least 1"),

@@ -13,8 +13,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pcvm_pymc import RVMClassifier, RVMRegressor, Status
 from pcvm_pymc.core.bases import rbf, squared_distances
-from pcvm_pymc.core.evidence import EvidenceProblem
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem
 from pcvm_pymc.core.rvm import fit_rvm
+from pcvm_pymc.core.validity import rvm_validity
 from pcvm_pymc.experiments.datasets import load
 
 
@@ -65,6 +66,26 @@ def test_width_of_highest_evidence():
     for width, score in zip(model.widths_, model.width_scores_, strict=True):
         fit = RVMClassifier(width=width, tol=1e-3).fit(X, label)
         assert fit.log_evidence_ == pytest.approx(score)
+
+
+def test_width_of_highest_validity():
+    X, label = blobs(60, seed=2)
+    model = RVMClassifier(width="validity").fit(X, label)
+    assert model.width_ == model.widths_[model.width_scores_.argmax()]
+    for width, score in zip(model.widths_, model.width_scores_, strict=True):
+        problem = EvidenceProblem(rbf(squared_distances(X, X), width), label, "logit")
+        result = fit_rvm(problem, options=EvidenceOptions(tol=1e-3))
+        assert score == rvm_validity(X, problem, result, width=width).log_validity
+
+
+def test_the_most_valid_width_does_not_depend_on_units():
+    x, target = noisy_sinc()
+    first = RVMRegressor(width="validity").fit(x, target)
+    other = RVMRegressor(width="validity").fit(1000.0 * x, 0.01 * target)
+    assert other.width_ == pytest.approx(1000.0 * first.width_, rel=1e-9)
+    # densities of targets in another unit: a constant apart
+    gap = other.width_scores_ - first.width_scores_
+    np.testing.assert_allclose(gap, 60 * np.log(100.0), rtol=1e-5)
 
 
 def test_auto_width_is_chosen_on_held_out_rows():
@@ -202,7 +223,10 @@ def test_iteration_limit_warns():
     ("parameters", "words"),
     [
         ({"width": -1.0}, "width=-1.0 must be positive"),
-        ({"width": "narrow"}, "width='narrow'; needed a positive number, 'auto' or 'evidence'"),
+        (
+            {"width": "narrow"},
+            "width='narrow'; needed a positive number, 'auto', 'evidence' or 'validity'",
+        ),
         ({"method": "slow"}, "method='slow' is unknown"),
         ({"link": "log"}, "link='log' is unknown"),
         ({"cv": 1}, "cv=1; needed a whole number of at least 2"),

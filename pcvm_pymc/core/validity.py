@@ -1,0 +1,246 @@
+"""Kernel validity: how far kernels may shift before the likelihood falls (Kropotov et al. 2006)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erfcx
+
+from pcvm_pymc.core.bases import rbf, squared_distances
+from pcvm_pymc.core.em import EMResult, Problem
+from pcvm_pymc.core.evidence import EvidenceProblem, EvidenceResult, inverse_triangle
+from pcvm_pymc.core.likelihood import PROBIT, Likelihood
+from pcvm_pymc.core.probit import Array
+from pcvm_pymc.core.sequential import orthogonal_basis
+
+__all__ = [
+    "Validity",
+    "centre_derivatives",
+    "determined_share",
+    "kernel_validity",
+    "log_stability",
+    "pcvm_validity",
+    "rvm_validity",
+]
+
+_LOG_HALF_SQRT_2PI = 0.5 * np.log(np.pi / 2.0)
+
+
+@dataclass(frozen=True)
+class Validity:
+    """Validity of a fitted machine's kernels.
+
+    Attributes
+    ----------
+    log_validity : float
+        ``log_likelihood + sum_i determined_i sum_j log_stability_ij`` (eqs. 14-15).
+    log_likelihood : float
+        Of the training targets at the fitted weights.
+    determined : ndarray, shape (n_kernels,)
+        How far the data determine each weight, gamma of eq. 9, in [0, 1].
+    log_stability : ndarray, shape (n_kernels, n_varying)
+        Logarithm of A_ij (eq. 13) in standard deviations of the feature; features that do not vary
+        are left out.
+    active : ndarray of int, shape (n_kernels,)
+        Rows of the training inputs on which these kernels stand.
+    """
+
+    log_validity: float
+    log_likelihood: float
+    determined: Array
+    log_stability: Array
+    active: NDArray[np.int64]
+
+
+def centre_derivatives(
+    X: Array, centres: Array, weight: Array, width: float, *, score: Array, curvature: Array
+) -> tuple[Array, Array]:
+    """Return slope a and downward curvature b of the log likelihood in each centre's coordinates.
+
+    For the latent function ``sum_i w_i exp(-||x - z_i||^2 / width^2) + b``, at weights held fixed
+    (below eq. 13).
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+    centres : ndarray, shape (n_kernels, n_features)
+    weight : ndarray, shape (n_kernels,)
+    width : float
+    score, curvature : ndarray, shape (n_obs,)
+        Slope of the log likelihood in the latent values, and minus its second derivative.
+
+    Returns
+    -------
+    a, b : ndarray, shape (n_kernels, n_features)
+    """
+    height = weight * rbf(squared_distances(X, centres), width)
+    a, b = np.empty(centres.shape), np.empty(centres.shape)
+    pull = score @ height
+    for j in range(X.shape[1]):
+        # d f / d z = (2 / width) w K u, and d^2 f / d z^2 = (2 / width^2) w K (2 u^2 - 1)
+        u = (X[:, j, None] - centres[:, j]) / width
+        moved = height * u
+        a[:, j] = (2.0 / width) * (score @ moved)
+        bend = 2.0 * (curvature @ moved**2) + pull - 2.0 * (score @ (moved * u))
+        b[:, j] = (2.0 / width / width) * bend
+    return a, b
+
+
+def log_stability(a: Array, b: Array) -> Array:
+    """Return log A of eq. 13, shape of `a`: the tail of the likelihood's local approximation.
+
+    ``A = int_0^inf exp(-|a| t - b t^2 / 2) dt`` where the log likelihood bends downwards (b > 0), and
+    ``1 / |a|``, the integral at b = 0, where it does not. Infinite where both vanish.
+
+    Notes
+    -----
+    Corrected: the print has the two conditions swapped, and its value at a = 0 is half of Laplace's, not all
+    of it. ``exp(a^2 / 2 b) erfc(|a| / sqrt(2 b))``, which overflows, is ``erfcx(|a| / sqrt(2 b))``.
+    """
+    size = np.abs(a)
+    with np.errstate(divide="ignore"):
+        line = -np.log(size)
+        root = np.sqrt(np.where(b > 0, b, 1.0))
+        bent = _LOG_HALF_SQRT_2PI - np.log(root) + np.log(erfcx(size / root / np.sqrt(2.0)))
+    # erfcx(x) is 1 / (x sqrt(pi)) to double precision long before it underflows
+    return np.where((b > 0) & (size < 1e100 * root), bent, line)
+
+
+def determined_share(Phi: Array, alpha: Array, curvature: Array) -> Array:
+    """Return gamma_i = 1 - alpha_i Sigma_ii (eq. 9), in [0, 1], shape (n_basis,).
+
+    With ``Sigma = (Phi' B Phi + A)^-1``: eq. 7 with its sign corrected.
+
+    Parameters
+    ----------
+    Phi : ndarray, shape (n_obs, n_basis)
+    alpha : ndarray, shape (n_basis,)
+        Precisions, positive and finite.
+    curvature : ndarray, shape (n_obs,)
+        The diagonal of B.
+    """
+    factor = orthogonal_basis(Phi, alpha, curvature).factor
+    return np.clip(1.0 - (inverse_triangle(factor) ** 2).sum(axis=1), 0.0, 1.0)
+
+
+def kernel_validity(
+    X: Array,
+    target: Array,
+    weight: Array,
+    latent: Array,
+    determined: Array,
+    *,
+    width: float,
+    likelihood: Likelihood,
+) -> Validity:
+    """Return the validity of RBF kernels that stand on the training rows.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+    target : ndarray, shape (n_obs,)
+    weight : ndarray, shape (n_obs,)
+        A kernel of weight zero counts for nothing (Theorem 1).
+    latent : ndarray, shape (n_obs,)
+        Latent function at the training rows, bias included.
+    determined : ndarray, shape (n_kernels,)
+        gamma of the kernels whose weight is not zero, in their order.
+    width : float
+        Of ``exp(-||x - z||^2 / width^2)``; the paper's sigma is ``width / sqrt(2)``.
+    likelihood : Likelihood
+
+    Notes
+    -----
+    A shift has the unit of x, so that the printed validity at two widths compares differently in metres
+    and in feet. It is measured here in standard deviations of the feature, and features that do not
+    vary have no part in it.
+    """
+    active = np.flatnonzero(weight)
+    spread = X.std(axis=0)
+    varies = np.ptp(X, axis=0) > 0
+    a, b = centre_derivatives(
+        X,
+        X[active],
+        weight[active],
+        width,
+        score=likelihood.score(latent, target),
+        curvature=likelihood.curvature(latent, target),
+    )
+    stability = log_stability(a, b)[:, varies] - np.log(spread[varies])
+    counts = determined > 0  # a kernel that the data say nothing about may be as stable as it likes
+    value = likelihood.log_density(latent, target)
+    total = value + float(determined[counts] @ stability[counts].sum(axis=1))
+    return Validity(total, value, determined, stability, active)
+
+
+def rvm_validity(
+    X: Array, problem: EvidenceProblem, result: EvidenceResult, *, width: float
+) -> Validity:
+    """Return the kernel validity of a relevance vector machine, as in the paper.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+        Training inputs, on each of which a basis stands.
+    problem : EvidenceProblem
+        With ``Phi = rbf(squared_distances(X, X), width)``.
+    result : EvidenceResult
+        Its fit, by `fit_rvm`.
+    width : float
+
+    References
+    ----------
+    D. A. Kropotov, N. O. Ptashko and D. P. Vetrov (2006), "A compromise between accuracy and
+    stability for RBF kernel selection in relevance vector machines for classification", eqs. 12-15,
+    corrected: see `log_stability`, `determined_share` and `kernel_validity`.
+    """
+    weight = np.zeros(len(X))
+    kept = result.active[result.weight[result.active] != 0]
+    weight[kept] = result.weight[kept]
+    variance = np.diag(result.covariance)[:-1][result.weight[result.active] != 0]
+    return kernel_validity(
+        X,
+        problem.target,
+        weight,
+        result.latent,
+        np.clip(1.0 - result.alpha[kept] * variance, 0.0, 1.0),
+        width=width,
+        likelihood=problem.likelihood_at(result.noise),
+    )
+
+
+def pcvm_validity(X: Array, problem: Problem, result: EMResult) -> Validity:
+    """Return the kernel validity of a PCVM at its posterior mode.
+
+    An extension of the paper's: the precision of a weight is its expected one, ``E[alpha | w]``, so that
+    under Jeffreys' hyperprior ``gamma_i = 1 - Sigma_ii / w_i^2``.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+    problem : Problem
+        With a kernel on each row of `X`.
+    result : EMResult
+        Its fit, by `fit_em`.
+
+    References
+    ----------
+    See `rvm_validity`.
+    """
+    active = np.flatnonzero(result.weight)
+    Phi = rbf(squared_distances(X, X[active]), result.width)
+    alpha = problem.hyperprior.weight_precision(result.weight[active])
+    bases, precisions = Phi, alpha
+    if result.bias != 0 or problem.hyperprior.f > 0:  # else the bias was pruned
+        bases = np.column_stack([Phi, np.ones(len(X))])
+        precisions = np.append(alpha, problem.hyperprior.bias_precision(result.bias))
+    share = determined_share(bases, precisions, PROBIT.curvature(result.latent, problem.label))
+    return kernel_validity(
+        X,
+        problem.label,
+        result.weight,
+        result.latent,
+        share[: len(active)],
+        width=result.width,
+        likelihood=PROBIT,
+    )

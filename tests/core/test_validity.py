@@ -1,0 +1,186 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import awkward_data, blobs, problem
+from scipy.integrate import quad
+
+from pcvm_pymc.core.bases import rbf, squared_distances
+from pcvm_pymc.core.em import fit_em
+from pcvm_pymc.core.evidence import EvidenceProblem
+from pcvm_pymc.core.likelihood import LINKS, gaussian
+from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.rvm import fit_rvm
+from pcvm_pymc.core.validity import (
+    centre_derivatives,
+    determined_share,
+    kernel_validity,
+    log_stability,
+    pcvm_validity,
+    rvm_validity,
+)
+
+LIKELIHOODS = {**LINKS, "gaussian": gaussian(0.7)}
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS.values(), ids=LIKELIHOODS)
+@settings(max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.5, 1.5, 4.0]))
+def test_derivatives_are_those_of_finite_differences(likelihood, seed, width):
+    X, label = blobs(25, n_features=3, seed=seed)
+    rng = np.random.default_rng(seed)
+    centres, weight, bias = X[:4], rng.normal(size=4), 0.3
+
+    def log_likelihood(centres):
+        latent = rbf(squared_distances(X, centres), width) @ weight + bias
+        return likelihood.log_density(latent, label)
+
+    latent = rbf(squared_distances(X, centres), width) @ weight + bias
+    score, curvature = likelihood.score(latent, label), likelihood.curvature(latent, label)
+    a, b = centre_derivatives(X, centres, weight, width, score=score, curvature=curvature)
+    h = 1e-3
+    for i in range(4):
+        for j in range(3):
+            step = np.zeros(centres.shape)
+            step[i, j] = h
+            # a five-point rule: its error is of order h^4
+            at = {k: log_likelihood(centres + k * step) for k in (-2, -1, 0, 1, 2)}
+            slope = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * h)
+            bend = (16 * (at[1] + at[-1]) - (at[2] + at[-2]) - 30 * at[0]) / (12 * h**2)
+            assert a[i, j] == pytest.approx(slope, rel=1e-6, abs=1e-8)
+            assert b[i, j] == pytest.approx(-bend, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("a", [-3.0, 0.0, 0.2, 5.0, 40.0])
+@pytest.mark.parametrize("b", [1e-3, 0.5, 20.0])
+def test_stability_is_the_integral_of_the_tail(a, b):
+    reach = 60 / (abs(a) + np.sqrt(b))
+    integral, _ = quad(lambda t: np.exp(-abs(a) * t - 0.5 * b * t * t), 0, reach, epsabs=0)
+    found = log_stability(np.array([a]), np.array([b]))[0]
+    assert found == pytest.approx(np.log(integral), abs=1e-9)
+
+
+def test_stability_at_its_limits():
+    a = np.array([2.0, 2.0, 0.0, 1e200, 0.0, 1e-200])
+    b = np.array([-5.0, 0.0, 4.0, 1e-3, 0.0, 1e-3])
+    found = log_stability(a, b)
+    # a line where the likelihood does not bend downwards
+    np.testing.assert_allclose(found[:2], -np.log(2.0))
+    # half of Laplace's approximation at a maximum
+    assert found[2] == pytest.approx(np.log(0.5 * np.sqrt(2 * np.pi / 4.0)), abs=1e-15)
+    # where exp(a^2 / 2 b) overflows
+    assert found[3] == pytest.approx(-np.log(1e200), rel=1e-12)
+    assert found[4] == np.inf
+    assert found[5] == pytest.approx(np.log(0.5 * np.sqrt(2 * np.pi / 1e-3)), abs=1e-12)
+
+
+def test_stability_is_continuous_where_the_likelihood_begins_to_bend():
+    around = log_stability(np.full(3, 1.3), np.array([-1e-12, 0.0, 1e-12]))
+    np.testing.assert_allclose(around, around[1], atol=1e-9)
+
+
+def test_determined_share_is_that_of_the_dense_posterior():
+    rng = np.random.default_rng(4)
+    Phi, alpha, curvature = rng.normal(size=(30, 7)), rng.uniform(0.1, 9, 7), rng.uniform(size=30)
+    covariance = np.linalg.inv(Phi.T @ (curvature[:, None] * Phi) + np.diag(alpha))
+    wanted = 1 - alpha * np.diag(covariance)
+    np.testing.assert_allclose(determined_share(Phi, alpha, curvature), wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_the_validity_of_an_rvm_is_its_definition(link):
+    X, label = blobs(60, seed=5)
+    width = 1.2
+    given_ = EvidenceProblem(rbf(squared_distances(X, X), width), label, link)
+    result = fit_rvm(given_)
+    found = rvm_validity(X, given_, result, width=width)
+    np.testing.assert_array_equal(found.active, result.active)
+    Phi, alpha = given_.Phi[:, result.active], result.alpha[result.active]
+    if np.isfinite(result.bias_alpha):
+        Phi, alpha = np.column_stack([Phi, np.ones(60)]), np.append(alpha, result.bias_alpha)
+    curvature = LINKS[link].curvature(result.latent, label)
+    covariance = np.linalg.inv(Phi.T @ (curvature[:, None] * Phi) + np.diag(alpha))
+    share = (1 - alpha * np.diag(covariance))[: len(result.active)]
+    np.testing.assert_allclose(found.determined, share, atol=1e-8)
+    a, b = centre_derivatives(
+        X,
+        X[result.active],
+        result.weight[result.active],
+        width,
+        score=LINKS[link].score(result.latent, label),
+        curvature=curvature,
+    )
+    stability = log_stability(a, b) - np.log(X.std(axis=0))
+    wanted = LINKS[link].log_density(result.latent, label) + share @ stability.sum(axis=1)
+    assert found.log_validity == pytest.approx(wanted, abs=1e-6)
+
+
+def test_the_effective_weight_of_a_jeffreys_pcvm():
+    X, label = blobs(60, seed=6)
+    given_ = problem(X, label, Hyperprior.jeffreys(), 1.0)
+    result = fit_em(given_)
+    found = pcvm_validity(X, given_, result)
+    active = np.flatnonzero(result.weight)
+    np.testing.assert_array_equal(found.active, active)
+    columns = [given_.Phi[:, active]]
+    precision = 1 / result.weight[active] ** 2
+    if result.bias != 0:
+        columns.append(np.ones((60, 1)))
+        precision = np.append(precision, 1 / result.bias**2)
+    Phi = np.hstack(columns)
+    curvature = LINKS["probit"].curvature(result.latent, label)
+    covariance = np.linalg.inv(Phi.T @ (curvature[:, None] * Phi) + np.diag(precision))
+    wanted = (1 - np.diag(covariance) * precision)[: len(active)]
+    np.testing.assert_allclose(found.determined, wanted, atol=1e-9)
+
+
+def test_kernels_of_weight_zero_count_for_nothing():
+    X, label = blobs(30, seed=7)
+    weight = np.zeros(30)
+    weight[[3, 8]] = 1.0, -2.0
+    latent = rbf(squared_distances(X, X), 1.0) @ weight
+    share = np.array([0.4, 0.9])
+    options = {"width": 1.0, "likelihood": LINKS["logit"]}
+    few = kernel_validity(X, label, weight, latent, share, **options)
+    none = kernel_validity(X, label, 0 * weight, 0 * latent, np.empty(0), **options)
+    assert few.log_stability.shape == (2, 2)
+    assert none.log_validity == none.log_likelihood == pytest.approx(-30 * np.log(2))
+    # nor do kernels that the data say nothing about
+    one = kernel_validity(X, label, weight, latent, np.array([0.0, 0.9]), **options)
+    assert one.log_validity == pytest.approx(
+        few.log_likelihood + 0.9 * few.log_stability[1].sum(), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("hyperprior", [Hyperprior.plug_in(), Hyperprior.jeffreys()])
+def test_the_unit_of_the_inputs_changes_nothing(hyperprior):
+    X, label = blobs(50, seed=8)
+    found = []
+    for unit in (1.0, 1e-3, 2.54e4):
+        Z = np.column_stack([X * unit, np.full(50, 7.0)])  # and a constant feature
+        given_ = problem(Z, label, hyperprior, 1.3 * unit)
+        found.append(pcvm_validity(Z, given_, fit_em(given_)).log_validity)
+    np.testing.assert_allclose(found, found[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("hyperprior", [Hyperprior.plug_in(), Hyperprior.jeffreys()])
+@settings(max_examples=25)
+@given(awkward_data(), st.sampled_from([0.05, 1.0, 30.0]))
+def test_awkward_data_have_a_validity(hyperprior, data, relative_width):
+    X, label = data
+    spread = X.std() or 1.0
+    given_ = problem(X, label, hyperprior, relative_width * spread)
+    found = pcvm_validity(X, given_, fit_em(given_))
+    assert ((found.determined >= 0) & (found.determined <= 1)).all()
+    assert not np.isnan(found.log_validity)
+    assert found.log_likelihood <= 0
+
+
+def test_narrow_and_wide_kernels_are_less_valid():
+    X, label = blobs(120, seed=9, gap=2.0)
+    score = []
+    for width in (0.1, 1.5, 40.0):
+        given_ = problem(X, label, Hyperprior.plug_in(), width)
+        score.append(pcvm_validity(X, given_, fit_em(given_)).log_validity)
+    assert score[1] > score[0] + 5
+    assert score[1] > score[2] + 5
