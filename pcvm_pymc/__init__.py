@@ -11,6 +11,7 @@ _PUBLIC = {
     "HalfHorseshoe": "core.priors",
     "Hyperprior": "core.priors",
     "Laplace": "core.priors",
+    "choose_basis": "core.centres",
     "Start": "core.em",
     "Status": "core.em",
     "EvidenceOptions": "core.evidence",

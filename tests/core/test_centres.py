@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import awkward_data, blobs
+from scipy.spatial.distance import cdist
+
+from pcvm_pymc import choose_basis
+from pcvm_pymc.core.centres import as_centres, choose_rows
+
+
+@pytest.mark.parametrize("method", ["kmeans++", "farthest"])
+@given(awkward_data(), st.data())
+@settings(max_examples=60)
+def test_as_many_different_rows_as_asked_of_every_class(method, data, more):
+    X, label = data
+    n = more.draw(st.integers(2, len(X)))
+    rows = choose_rows(X, label, n, method=method, random_state=1)
+    assert len(rows) == len(set(rows.tolist())) == n
+    assert (np.diff(rows) > 0).all()
+    for each in (-1.0, 1.0):
+        share = np.sum(label[rows] == each)
+        assert share >= 1
+        assert abs(share - n * np.mean(label == each)) <= 1 or share in (1, np.sum(label == each))
+    np.testing.assert_array_equal(rows, choose_rows(X, label, n, method=method, random_state=1))
+
+
+@pytest.mark.parametrize("method", ["kmeans++", "farthest"])
+def test_the_rows_cover_their_class_better_than_random_ones(method):
+    X, label = blobs(600, n_features=4, seed=1)
+    rng = np.random.default_rng(0)
+
+    def radius(rows):
+        gaps = [cdist(X[label == c], X[rows][label[rows] == c]).min(axis=1) for c in (-1.0, 1.0)]
+        return np.mean(gaps) if method == "kmeans++" else np.max(gaps)
+
+    chosen = [radius(choose_rows(X, label, 30, method=method, random_state=k)) for k in range(5)]
+    at_random = [radius(rng.choice(600, 30, replace=False)) for _ in range(20)]
+    assert np.mean(chosen) < np.mean(at_random)
+
+
+def test_the_farthest_point_halves_the_largest_gap():
+    """The greedy choice covers within twice the best possible radius; here the optimum is known."""
+    X = np.concatenate([np.zeros((50, 1)), np.ones((50, 1)), 5 * np.ones((2, 1))])
+    rows = choose_rows(X, None, 3, method="farthest")
+    assert sorted(X[rows, 0]) == [0.0, 1.0, 5.0]
+
+
+def test_signs_are_the_labels_of_the_chosen_rows():
+    X, label = blobs(40, seed=2)
+    words = np.where(label > 0, "yes", "no")
+    centres, signs = choose_basis(X, words, 11, random_state=3)
+    for centre, sign in zip(centres, signs, strict=True):
+        assert label[np.flatnonzero((centre == X).all(axis=1))[0]] == sign
+
+
+def test_what_an_argument_stands_for():
+    X, label = blobs(30, seed=3)
+    every = as_centres(None, X, label)
+    np.testing.assert_array_equal(every.points, X)
+    np.testing.assert_array_equal(every.sign, label)
+    few = as_centres(7, X, label)
+    np.testing.assert_array_equal(few.points, X[few.rows])
+    np.testing.assert_array_equal(few.sign, label[few.rows])
+    given_ = as_centres((X[:4], [1, -1, 1, 1]), X, label)
+    assert given_.rows is None
+    assert given_.sign.tolist() == [1, -1, 1, 1]
+    assert len(as_centres(X[:5], X, None)) == 5
+    # a basis goes with its row, a given centre stays
+    known = np.arange(0, 30, 2)
+    np.testing.assert_array_equal(every.columns_of(known), known)
+    assert set(few.rows[few.columns_of(known)]) == set(few.rows) & set(known.tolist())
+    assert len(given_.within(known)) == 4
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda X, y: choose_basis(X, y, 1),
+            "n_basis=1; needed a whole number from 2, the classes",
+        ),
+        (lambda X, y: choose_basis(X, y, 31), "to 30, the rows"),
+        (lambda X, y: choose_basis(X, y, 5, method="best"), "method='best' is unknown"),
+        (lambda X, y: as_centres(X[:5], X, y), r"or \(centres, signs\): each weight has a sign"),
+        (lambda X, y: as_centres((X[:5], [1, 1]), X, y), "signs"),
+        (lambda X, y: as_centres(X[:5, :1], X, None), "basis has"),
+    ],
+)
+def test_bad_arguments_are_named(call, words):
+    X, label = blobs(30, seed=4)
+    with pytest.raises(ValueError, match=words):
+        call(X, label)

@@ -1,0 +1,181 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import IMPROPER, PROPER, awkward_data, blobs
+
+from pcvm_pymc.core.bases import design_matrix, rbf, squared_distances
+from pcvm_pymc.core.chunked import (
+    ArrayRows,
+    ChunkedProblem,
+    Request,
+    chunk_rows,
+    fit_chunked,
+    row_blocks,
+)
+from pcvm_pymc.core.em import EMOptions, Problem, Status, fit_em
+from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.probit import curvature, log_likelihood, score
+
+CAREFUL = {**PROPER, **IMPROPER}
+
+
+def both(X, label, n_basis, hyperprior, width, *, signs=True, kernel="rbf"):
+    """Return the same problem whole and in chunks."""
+    centres = X[:n_basis]
+    sign = label[:n_basis] if signs else None
+    whole = Problem(design_matrix(kernel, X, centres, width), label, sign, hyperprior, width=width)
+    majority = 1.0 if label.sum() >= 0 else -1.0
+    return whole, ChunkedProblem(centres, sign, hyperprior, width, kernel, majority)
+
+
+def request(centres, width, weight, old, gram="none", **kwargs):
+    return Request(centres, "rbf", width, weight, 0.4, old, -0.2, gram, **kwargs)
+
+
+@given(awkward_data(), st.integers(1, 70), st.integers(1, 3), st.sampled_from([0.2, 1.0, 5.0]))
+@settings(max_examples=60)
+def test_sums_are_those_of_the_whole(data, chunk, n_jobs, relative_width):
+    X, label = data
+    rng = np.random.default_rng(0)
+    width = relative_width * (X.std() or 1.0)
+    centres = X[: max(1, len(X) // 2)]
+    weight, old = rng.normal(size=(2, len(centres)))
+    Phi = rbf(squared_distances(X, centres), width)
+    latent, before = Phi @ weight + 0.4, Phi @ old - 0.2
+    rows = ArrayRows(X, label, chunk, n_jobs)
+    for gram, row_weight in (
+        ("none", None),
+        ("unit", np.ones(len(X))),
+        ("curvature", curvature(latent, label)),
+    ):
+        found = rows.sums(request(centres, width, weight, old, gram))
+        slope = score(latent, label)
+        scale = 1 + np.abs(slope).sum()
+        assert found.log_likelihood == pytest.approx(log_likelihood(latent, label), rel=1e-9)
+        np.testing.assert_allclose(found.pull, slope @ Phi, atol=1e-9 * scale)
+        assert found.total == pytest.approx(slope.sum(), abs=1e-9 * scale)
+        assert found.change == pytest.approx(np.abs(latent - before).max(), abs=1e-8)
+        if row_weight is None:
+            assert found.gram is None
+            continue
+        wanted = Phi.T @ (row_weight[:, None] * Phi)
+        np.testing.assert_allclose(np.tril(found.gram.gram), np.tril(wanted), atol=1e-8)
+        np.testing.assert_allclose(found.gram.border, row_weight @ Phi, atol=1e-8)
+        assert found.gram.corner == pytest.approx(row_weight.sum())
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("width", [1e-6, 1.0, 1e6])
+def test_basis_functions_at_any_offset_and_width(offset, width):
+    """A matrix product gives distances where that is exact enough, else they are taken one by one."""
+    X, label = blobs(40, n_features=3, seed=1)
+    X = np.vstack([X, 1e5 * X[:3]]) + offset
+    label = np.append(label, label[:3])
+    weight = np.random.default_rng(2).normal(size=10)
+    found = ArrayRows(X, label, 7).sums(request(X[:10], width, weight, 0 * weight))
+    latent = rbf(squared_distances(X, X[:10]), width) @ weight + 0.4
+    assert found.log_likelihood == pytest.approx(log_likelihood(latent, label), rel=1e-9)
+    assert found.change == pytest.approx(np.abs(latent + 0.2).max(), rel=1e-9)
+
+
+@pytest.mark.parametrize("hyperprior", CAREFUL.values(), ids=CAREFUL)
+@pytest.mark.parametrize("update", ["auto", "em"])
+def test_a_fit_in_chunks_is_the_fit_of_the_whole(hyperprior, update):
+    X, label = blobs(150, seed=3)
+    whole, chunked = both(X, label, 60, hyperprior, 1.3)
+    options = EMOptions(update=update, tol=1e-10 if update == "auto" else 1e-5)
+    wanted = fit_em(whole, None, options)
+    found = fit_chunked(ArrayRows(X, label, 31), chunked, options)
+    np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-8)
+    assert found.bias == pytest.approx(wanted.bias, abs=1e-8)
+    assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
+    assert found.status is wanted.status
+    if update == "em":
+        assert found.n_iter == wanted.n_iter
+        np.testing.assert_allclose(found.trace.log_posterior, wanted.trace.log_posterior, rtol=1e-9)
+
+
+@pytest.mark.parametrize("hyperprior", [Hyperprior.plug_in(), Hyperprior.jeffreys()])
+def test_free_weights_and_other_kernels(hyperprior):
+    X, label = blobs(80, seed=4)
+    for kernel, signs in (("rbf", False), ("linear-spline", True)):
+        whole, chunked = both(X, label, 30, hyperprior, 1.3, signs=signs, kernel=kernel)
+        wanted = fit_em(whole, None, EMOptions(tol=1e-9))
+        found = fit_chunked(ArrayRows(X, label, 13), chunked, EMOptions(tol=1e-9))
+        np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-6)
+        assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
+
+
+@pytest.mark.parametrize("hyperprior", CAREFUL.values(), ids=CAREFUL)
+@given(awkward_data())
+@settings(max_examples=15)
+def test_the_log_posterior_never_falls(hyperprior, data):
+    X, label = data
+    _, chunked = both(X, label, len(X), hyperprior, X.std() or 1.0)
+    found = fit_chunked(ArrayRows(X, label, 17), chunked, EMOptions(max_iter=60))
+    value = found.trace.log_posterior
+    assert (np.diff(value) >= -1e-9 * (1 + np.abs(value[1:]))).all()
+
+
+def test_the_chunk_size_and_threads_change_nothing():
+    X, label = blobs(120, seed=5)
+    _, chunked = both(X, label, 40, Hyperprior.plug_in(), 1.0)
+    first, *others = (
+        fit_chunked(ArrayRows(X, label, chunk, n_jobs), chunked, EMOptions(tol=1e-9))
+        for chunk, n_jobs in ((120, 1), (50, 1), (1, 1), (20, 2), (50, 4))
+    )
+    for other in others:
+        np.testing.assert_allclose(other.weight, first.weight, atol=1e-9)
+
+
+def test_rows_mapped_from_a_file(tmp_path):
+    X, label = blobs(100, seed=6)
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    _, chunked = both(X, label, 30, Hyperprior.plug_in(), 1.0)
+    found = fit_chunked(ArrayRows(mapped, label, 11), chunked)
+    np.testing.assert_array_equal(
+        found.weight, fit_chunked(ArrayRows(X, label, 11), chunked).weight
+    )
+
+
+def test_single_precision_is_close():
+    X, label = blobs(400, n_features=5, seed=7)
+    _, chunked = both(X, label, 80, Hyperprior.plug_in(), 3.0)
+    double = fit_chunked(ArrayRows(X, label, 64), chunked)
+    single = fit_chunked(ArrayRows(X, label, 64), replace(chunked, single=True))
+    np.testing.assert_allclose(single.weight, double.weight, atol=2e-3)
+    assert single.log_posterior == pytest.approx(double.log_posterior, abs=1e-3)
+
+
+def test_an_empty_model_is_its_bias():
+    X, label = blobs(40, seed=8)
+    _, chunked = both(X, label, 20, Hyperprior.jeffreys(), 1e9)
+    found = fit_chunked(ArrayRows(X, label, 9), chunked, EMOptions(max_iter=5000))
+    assert found.status in (Status.EMPTY_MODEL, Status.CONVERGED)
+    assert np.isfinite(found.log_posterior)
+
+
+def test_the_iteration_limit():
+    X, label = blobs(40, seed=9)
+    _, chunked = both(X, label, 20, Hyperprior.plug_in(), 1.0)
+    seen = []
+    found = fit_chunked(
+        ArrayRows(X, label, 9), chunked, EMOptions(max_iter=2), lambda k, value: seen.append(value)
+    )
+    assert found.status is Status.ITERATION_LIMIT
+    np.testing.assert_array_equal(seen, found.trace.log_posterior[1:])
+
+
+def test_bad_input_is_named():
+    X, label = blobs(40, seed=10)
+    _, chunked = both(X, label, 20, Hyperprior.plug_in(), 1.0)
+    with pytest.raises(ValueError, match="update='clip', bias='alternating': rows in chunks need"):
+        fit_chunked(ArrayRows(X, label, 9), chunked, EMOptions.chen2009())
+    with pytest.raises(ValueError, match=r"memory_limit=1e\+06 bytes is too small for 500 bases"):
+        chunk_rows(1e6, 500, 20)
+    assert chunk_rows(11e6, 500, 20) < chunk_rows(12e6, 500, 20) < chunk_rows(30e6, 500, 20) == 2048
+    assert [rows.stop - rows.start for rows in row_blocks(7, 3)] == [3, 3, 1]
