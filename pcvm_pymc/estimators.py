@@ -6,19 +6,24 @@ from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pcvm_pymc.core.bases import (
-    Kernel,
-    design_matrix,
-    median_distance,
+from pcvm_pymc.core.bases import Kernel, design_matrix, median_distance
+from pcvm_pymc.core.centres import Basis, Centres, Index, as_centres, choose_share
+from pcvm_pymc.core.chunked import (
+    ArrayRows,
+    ChunkedProblem,
+    Rows,
+    chunk_rows,
+    fit_chunked,
+    latent_in_blocks,
 )
 from pcvm_pymc.core.em import EMOptions, EMResult, Problem, Status, fit_em, log_posterior
-from pcvm_pymc.core.family import own_label
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, ndtr
 from pcvm_pymc.core.validation import as_labels, as_seed, as_width
@@ -26,6 +31,8 @@ from pcvm_pymc.projection import Projection, Reference, project_reference
 from pcvm_pymc.selection import problem_at, select_start, select_width
 
 __all__ = ["PCVMClassifier"]
+
+_WIDTH_ROWS = 5000  # by which a width is chosen where the rows are too many to be held
 
 _HYPERPRIORS = {
     "default": Hyperprior.plug_in,
@@ -46,6 +53,10 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         cross-validated log loss, ``"evidence"`` and ``"validity"`` by the scores of `select_width`, ``"em"``
         by maximising the posterior within EM. Standardise columns of different units first, as in
         ``make_pipeline(StandardScaler(), PCVMClassifier())``.
+    basis : None, int or (array_like, array_like)
+        Where basis functions stand: on all training rows; on so many of them, chosen by k-means++ within
+        each class, see `choose_basis`; or at centres, shape (n_basis, n_features), with the signs of
+        their weights.
     hyperprior : "default", "jeffreys", "chen2009" or Hyperprior
         ``"default"``, `Hyperprior.plug_in`, is proper: the most accurate, with most weights
         non-zero. ``"jeffreys"`` (the paper) and ``"chen2009"`` (its authors'
@@ -66,6 +77,15 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
     max_iter : int
     tol : float
         Largest change of a latent value at which EM stops.
+    memory_limit : float, optional
+        Bytes for what the fit holds beside the data. With a limit the rows go through EM in chunks: the
+        basis functions are never held whole, and are computed anew in every iteration. For many rows and few
+        bases. A width that is not a number is then chosen on at most 5000 rows.
+    kernel_dtype : {"float64", "float32"}
+        Precision of the basis functions within a chunk; ``"float32"`` is about twice as fast, its
+        probabilities agree to about 1e-4. Needs rows in chunks.
+    n_jobs : int, optional
+        Threads for rows in chunks, and for predictions; None is one, -1 all processors.
     random_state : int, numpy.random.Generator or None
         For folds and random starts.
 
@@ -73,9 +93,9 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
     ----------
     classes_ : ndarray, shape (2,)
     relevance_vectors_ : ndarray, shape (n_relevance, n_features)
-        Training rows whose weight is not zero.
+        Centres (by default training rows) whose weight is not zero.
     support_ : ndarray of int, shape (n_relevance,)
-        Their row numbers.
+        Their numbers among the training rows; -1 for centres that are none.
     weight_ : ndarray, shape (n_relevance,)
         Their weights: positive for rows of ``classes_[1]``, negative for those of ``classes_[0]``.
     bias_ : float
@@ -90,6 +110,11 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         Scores of the candidates, where ``width`` is ``"auto"``, ``"evidence"`` or ``"validity"``.
     projection_ : Projection
         Path, scores and choice, where ``estimation="projection"``.
+
+    Notes
+    -----
+    `fit` accepts Dask arrays (the extra ``pcvm-pymc[dask]``): the rows stay where Dask keeps them, in chunks,
+    and only sums of the size of the basis travel. Predictions for a Dask array are Dask arrays.
 
     References
     ----------
@@ -110,6 +135,7 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         *,
         kernel: Kernel = "rbf",
         width: float | str = "auto",
+        basis: Basis = None,
         hyperprior: Hyperprior | str = "default",
         estimation: str = "em",
         n_vectors: int | str = "auto",
@@ -118,10 +144,14 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         update: str = "auto",
         max_iter: int = 10_000,
         tol: float = 1e-5,
+        memory_limit: float | None = None,
+        kernel_dtype: str = "float64",
+        n_jobs: int | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.kernel = kernel
         self.width = width
+        self.basis = basis
         self.hyperprior = hyperprior
         self.estimation = estimation
         self.n_vectors = n_vectors
@@ -130,6 +160,9 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         self.update = update
         self.max_iter = max_iter
         self.tol = tol
+        self.memory_limit = memory_limit
+        self.kernel_dtype = kernel_dtype
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -146,39 +179,132 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         ValueError
             For input or parameters that cannot be used.
         """
-        X, y = validate_data(self, X, y, dtype=float)
-        check_classification_targets(y)
-        label, self.classes_ = as_labels(y, len(X))
         options = self._options()
         self.hyperprior_ = self._hyperprior()
         rng = np.random.default_rng(as_seed(self.random_state))
-        width = self._width(X, label, options, rng)
-        recipe = select_start(
-            X,
-            label,
-            lambda rows, labels: self._problem(rows, labels, width),
-            n_init=self.n_init,
-            cv=self.cv,
-            options=options,
-            design=lambda rows, centres, at: design_matrix(self.kernel, rows, centres, at),
-            rng=rng,
-        )
-        problem = self._problem(X, label, width)
-        result = fit_em(problem, recipe(problem, rng), options)
-        self._set_weights(X, result.weight, result.bias, result.width)
+        if _is_dask(X):
+            result, centres = self._fit_dask(X, y, options, rng)
+        else:
+            X, y = validate_data(self, X, y, dtype=float)
+            check_classification_targets(y)
+            label, self.classes_ = as_labels(y, len(X))
+            if self.kernel_dtype != "float64" and self.memory_limit is None:
+                raise ValueError(
+                    f"kernel_dtype={self.kernel_dtype!r} needs rows in chunks: give a memory_limit"
+                )
+            centres = self._centres(X, label)
+            fit = self._fit_whole if self.memory_limit is None else self._fit_array
+            result = fit(X, label, centres, options, rng)
+        self._set_weights(centres, result.weight, result.bias, result.width)
         self.log_posterior_ = result.log_posterior
         self.n_iter_ = result.n_iter
         self.status_ = result.status
         if self.estimation == "projection":
-            self._project(X, label, result, options, rng)
+            self._project(X, label, centres, result, options=options, rng=rng)
         if result.status is not Status.CONVERGED:
             warnings.warn(f"EM: {result.status.value}", ConvergenceWarning, stacklevel=2)
         return self
 
-    def _set_weights(self, X: Array, weight: Array, bias: float, width: float) -> None:
-        self.support_ = np.flatnonzero(weight)
-        self.relevance_vectors_ = X[self.support_]
-        self.weight_ = weight[self.support_]
+    def _centres(self, X: Array, label: Array) -> Centres:
+        return as_centres(self.basis, X, label)
+
+    def _fit_whole(
+        self,
+        X: Array,
+        label: Array,
+        centres: Centres,
+        options: EMOptions,
+        rng: np.random.Generator,
+    ) -> EMResult:
+        """Fit with the basis functions of all rows in memory."""
+        width = self._width(X, label, options, rng)
+
+        def design(test: Index, train: Index, at: float) -> Array:
+            columns = centres.columns_of(train)
+            return design_matrix(self.kernel, X[test], centres.points[columns], at)
+
+        recipe = select_start(
+            X,
+            label,
+            lambda train: self._problem(X, label, centres, width, rows=train),
+            n_init=self.n_init,
+            cv=self.cv,
+            options=options,
+            design=design,
+            rng=rng,
+        )
+        problem = self._problem(X, label, centres, width)
+        return fit_em(problem, recipe(problem, rng), options)
+
+    def _fit_array(
+        self,
+        X: Array,
+        label: Array,
+        centres: Centres,
+        options: EMOptions,
+        rng: np.random.Generator,
+    ) -> EMResult:
+        """Fit with the rows of an array in chunks."""
+        n_jobs = effective_n_jobs(self.n_jobs)
+        chunk = chunk_rows(self.memory_limit, len(centres), X.shape[1], n_jobs)
+        some = choose_share(label, _WIDTH_ROWS, rng)
+        return self._fit_rows(
+            ArrayRows(X, label, chunk, n_jobs), centres, (X[some], label[some]), options, rng
+        )
+
+    def _fit_dask(
+        self, X: Any, y: Any, options: EMOptions, rng: np.random.Generator
+    ) -> tuple[EMResult, Centres]:
+        """Fit with the rows of Dask arrays in chunks."""
+        from pcvm_pymc.cluster import dask_rows, gathered
+
+        limit = np.inf if self.memory_limit is None else self.memory_limit
+        if self.basis is None:
+            raise ValueError(
+                "basis=None is a basis function on every row; for Dask arrays needed a number of rows to "
+                "choose, or (centres, signs)"
+            )
+        n_basis = self.basis if isinstance(self.basis, Integral) else len(self.basis[0])
+        chunk = chunk_rows(limit, int(n_basis), X.shape[-1])
+        rows, self.classes_ = dask_rows(X, y, chunk)
+        self.n_features_in_ = X.shape[1]
+        some, label = gathered(rows, max(_WIDTH_ROWS, 20 * int(n_basis)))
+        centres = self._centres(some, label)
+        centres = replace(centres, rows=np.full(len(centres), -1))
+        few = choose_share(label, _WIDTH_ROWS, rng)
+        result = self._fit_rows(rows, centres, (some[few], label[few]), options, rng)
+        return result, centres
+
+    def _fit_rows(
+        self,
+        rows: Rows,
+        centres: Centres,
+        some: tuple[Array, Array],
+        options: EMOptions,
+        rng: np.random.Generator,
+    ) -> EMResult:
+        """Fit with rows in chunks; `some` of them, with their labels, are for the choice of a width."""
+        if self.width == "em" or self.n_init != 1 or self.estimation != "em":
+            raise ValueError(
+                f"width={self.width!r}, n_init={self.n_init}, estimation={self.estimation!r}: rows in chunks "
+                "(memory_limit, or Dask arrays) need a width that is not 'em', n_init=1 and estimation='em'"
+            )
+        problem = ChunkedProblem(
+            centres=centres.points,
+            sign=centres.sign,
+            hyperprior=self.hyperprior_,
+            width=self._width(*some, options, rng),
+            kernel=self.kernel,
+            majority=1.0 if some[1].sum() >= 0 else -1.0,
+            single=self.kernel_dtype == "float32",
+        )
+        return fit_chunked(rows, problem, options)
+
+    def _set_weights(self, centres: Centres, weight: Array, bias: float, width: float) -> None:
+        kept = np.flatnonzero(weight)
+        self.support_ = centres.rows[kept]
+        self.relevance_vectors_ = centres.points[kept]
+        self.weight_ = weight[kept]
         self.bias_ = bias
         self.width_ = width
 
@@ -186,7 +312,9 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         self,
         X: Array,
         label: Array,
+        centres: Centres,
         dense: EMResult,
+        *,
         options: EMOptions,
         rng: np.random.Generator,
     ) -> None:
@@ -195,13 +323,13 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
             X=X,
             label=label,
             classes=self.classes_,
-            sign=own_label(label),
+            centres=centres,
             probability=ndtr(dense.latent),
             kernel=self.kernel,
             width=dense.width,
             hyperprior=self.hyperprior_,
         )
-        size = self.n_vectors if self.n_vectors == "auto" else min(self.n_vectors, len(X))
+        size = self.n_vectors if self.n_vectors == "auto" else min(self.n_vectors, len(centres))
         self._take(
             project_reference(
                 reference, size=size, cv=self.cv, em_options=options, random_state=rng
@@ -211,9 +339,10 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
     def _take(self, projection: Projection) -> None:
         """Take over weights and bias of a projection's chosen submodel."""
         reference, i = projection.reference, projection.index
-        weight = projection.path.dense_weight(i, len(reference.X))
-        self._set_weights(reference.X, weight, float(projection.path.bias[i]), reference.width)
-        problem = self._problem(reference.X, reference.label, reference.width)
+        centres = reference.centres
+        weight = projection.path.dense_weight(i, len(centres))
+        self._set_weights(centres, weight, float(projection.path.bias[i]), reference.width)
+        problem = self._problem(reference.X, reference.label, centres, reference.width)
         latent = problem.Phi @ weight + self.bias_
         self.log_posterior_ = log_posterior(problem, weight, self.bias_, latent)
         self.projection_ = projection
@@ -228,6 +357,7 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         model = cls(
             kernel=reference.kernel,
             width=reference.width,
+            basis=_basis_of(reference),
             hyperprior=reference.hyperprior,
             estimation="projection",
             n_vectors=projection.size,
@@ -242,17 +372,36 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the latent function, shape (n_new,): positive where ``classes_[1]`` is likelier."""
         check_is_fitted(self)
+        if _is_dask(X):
+            from pcvm_pymc.cluster import map_rows
+
+            return map_rows(self.decision_function, X, float)
         X = validate_data(self, X, dtype=float, reset=False)
-        Phi = design_matrix(self.kernel, X, self.relevance_vectors_, self.width_)
-        return Phi @ self.weight_ + self.bias_
+        return latent_in_blocks(
+            X,
+            self.relevance_vectors_,
+            self.weight_,
+            self.bias_,
+            kernel=self.kernel,
+            width=self.width_,
+            n_jobs=effective_n_jobs(self.n_jobs),
+        )
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return class probabilities, shape (n_new, 2), in the order of ``classes_``."""
+        if _is_dask(X):
+            from pcvm_pymc.cluster import map_rows
+
+            return map_rows(self.predict_proba, X, float, 2)
         latent = self.decision_function(X)
         return np.column_stack([ndtr(-latent), ndtr(latent)])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the likelier class of each row, shape (n_new,)."""
+        if _is_dask(X):
+            from pcvm_pymc.cluster import map_rows
+
+            return map_rows(self.predict, X, self.classes_.dtype)
         latent = self.decision_function(X)
         return self.classes_[(latent > 0).astype(int)]
 
@@ -266,6 +415,13 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
                 continue
             if not isinstance(value, Integral) or value < least:
                 raise ValueError(f"{name}={value!r}; needed a whole number of at least {least}")
+        limit = self.memory_limit
+        if limit is not None and not (isinstance(limit, Real) and limit > 0):
+            raise ValueError(f"memory_limit={limit!r}; needed a positive number of bytes, or None")
+        if self.kernel_dtype not in ("float64", "float32"):
+            raise ValueError(
+                f"kernel_dtype={self.kernel_dtype!r} is unknown; use 'float64' or 'float32'"
+            )
         if self.update == "clip":
             options = replace(EMOptions.chen2009(), max_iter=self.max_iter)
             return replace(options, tol=max(options.tol, self.tol))
@@ -289,6 +445,7 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
                 label,
                 hyperprior=self.hyperprior_,
                 kernel=self.kernel,
+                basis=min(self.basis, len(X)) if isinstance(self.basis, Integral) else self.basis,
                 cv=self.cv,
                 method="cv" if self.width == "auto" else self.width,
                 options=options,
@@ -305,9 +462,26 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
             )
         return as_width(self.width)
 
-    def _problem(self, X: Array, label: Array, width: float) -> Problem:
+    def _problem(
+        self,
+        X: Array,
+        label: Array,
+        centres: Centres,
+        width: float,
+        rows: Index | None = None,
+    ) -> Problem:
+        """Return the problem, or that of some rows and of the bases that remain with them."""
+        if rows is not None:
+            X, label, kept = X[rows], label[rows], centres.columns_of(rows)
+            centres = Centres(centres.points[kept], centres.sign[kept], centres.rows[kept])
         return problem_at(
-            X, label, self.hyperprior_, width, kernel=self.kernel, free_width=self.width == "em"
+            X,
+            label,
+            self.hyperprior_,
+            width,
+            centres=centres,
+            kernel=self.kernel,
+            free_width=self.width == "em",
         )
 
     def __sklearn_tags__(self) -> Any:
@@ -315,3 +489,15 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def _is_dask(X: Any) -> bool:
+    return hasattr(X, "__dask_graph__")
+
+
+def _basis_of(reference: Reference) -> Basis:
+    """Return the argument ``basis=`` that stands for a reference's centres."""
+    centres = reference.centres
+    if np.array_equal(centres.points, reference.X):
+        return None
+    return centres.points, centres.sign

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.bases import Kernel, design_matrix
+from pcvm_pymc.core.centres import Centres
 from pcvm_pymc.core.em import EMOptions, Problem, fit_em
-from pcvm_pymc.core.family import own_label
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, log_ndtr, ndtr
 from pcvm_pymc.core.projection import (
@@ -41,11 +41,11 @@ class Reference:
     Attributes
     ----------
     X : ndarray, shape (n_obs, n_features)
-        Training inputs; each is the centre of a basis that may be chosen.
+        Training inputs.
     label : ndarray of -1. and +1., shape (n_obs,)
     classes : ndarray, shape (2,)
-    sign : ndarray, shape (n_obs,)
-        Sign of each basis' weight.
+    centres : Centres
+        Of the bases that may be chosen.
     probability : ndarray, shape (n_obs,)
         Of the greater class at the training inputs: the posterior mean, or the MAP's.
     kernel : "rbf" or callable
@@ -57,7 +57,7 @@ class Reference:
     X: Array
     label: Array
     classes: NDArray[Any]
-    sign: Array
+    centres: Centres
     probability: Array
     kernel: Kernel
     width: float
@@ -145,7 +145,7 @@ class Projection:
 
         from pcvm_pymc.results import with_classes
 
-        path, reference, n_basis = self.path, self.reference, len(self.reference.X)
+        path, reference, n_basis = self.path, self.reference, len(self.reference.centres)
         weight = np.stack([path.dense_weight(i, n_basis) for i in range(len(path.sizes))])
         scores = {"elpd": self.elpd, "elpd_se": self.elpd_se, "difference_se": self.difference_se}
         projection = xr.Dataset(
@@ -162,8 +162,8 @@ class Projection:
         name = "width" if reference.kernel == "rbf" else "kernel_width"
         data = xr.Dataset(
             {
-                "centres": (("basis", "feature"), reference.X),
-                "signs": ("basis", reference.sign),
+                "centres": (("basis", "feature"), reference.centres.points),
+                "signs": ("basis", reference.centres.sign),
                 "probability": ("obs", reference.probability),
                 name: reference.width,
             }
@@ -283,10 +283,10 @@ def project_reference(
     random_state: int | np.random.Generator | None = None,
 ) -> Projection:
     """Project a reference that is at hand as arrays; see `project`."""
-    n_basis = len(reference.X)
-    wanted = _sizes(size, sizes, n_basis)
-    Phi = design_matrix(reference.kernel, reference.X, reference.X, reference.width)
-    path = project_path(Target(Phi, reference.sign, reference.probability), wanted, options)
+    centres = reference.centres
+    wanted = _sizes(size, sizes, len(centres))
+    Phi = design_matrix(reference.kernel, reference.X, centres.points, reference.width)
+    path = project_path(Target(Phi, centres.sign, reference.probability), wanted, options)
     nothing = Projection(path, wanted[-1], np.empty((len(wanted), 0)), np.empty(0), reference)
     if size != "auto":
         return replace(nothing, size=int(size))
@@ -330,12 +330,13 @@ def _cross_validate(
     """Return held-out log densities, shape (n_sizes + 1, n_obs); the last is the dense reference's."""
     density = np.empty((len(sizes) + 1, len(Phi)))
     for train, test in folds:
-        basis, held_out = Phi[np.ix_(train, train)], Phi[np.ix_(test, train)]
-        sign = reference.sign[train]
+        columns = reference.centres.columns_of(train)
+        basis, held_out = Phi[np.ix_(train, columns)], Phi[np.ix_(test, columns)]
+        sign = reference.centres.sign[columns]
         dense = fit_em(
             Problem(basis, reference.label[train], sign, reference.hyperprior), None, em_options
         )
-        possible = [min(size, len(train)) for size in sizes]
+        possible = [min(size, len(columns)) for size in sizes]
         path = project_path(Target(basis, sign, ndtr(dense.latent)), possible, options)
         at = np.searchsorted(path.sizes, possible)
         latent = np.vstack([path.latent(held_out)[at], held_out @ dense.weight + dense.bias])
@@ -373,7 +374,7 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
         X=inputs,
         label=label,
         classes=classes,
-        sign=own_label(label),
+        centres=model._centres(inputs, label),
         probability=ndtr(model.decision_function(X)),
         kernel=model.kernel,
         width=model.width_,
@@ -410,13 +411,12 @@ def _from_datatree(
         )
     if y is not None and not np.array_equal(np.asarray(y) == classes[1], label > 0):
         raise ValueError("y differs from the labels that the posterior holds; leave it out")
-    same = np.array_equal(inputs, centres)
     width = posterior["width"].median() if "width" in posterior else stored_width(kernel, data)
     return Reference(
         X=inputs,
         label=label,
         classes=classes,
-        sign=data["signs"].values.astype(float) if same else own_label(label),
+        centres=Centres.among(inputs, centres, data["signs"].values.astype(float)),
         probability=ndtr(posterior["latent"].transpose(..., "obs").values)
         .reshape(-1, len(label))
         .mean(axis=0),

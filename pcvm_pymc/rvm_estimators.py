@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.bases import Kernel, design_matrix, width_grid
 from pcvm_pymc.core.em import Status
+from pcvm_pymc.core.centres import Basis, as_centres
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult
 from pcvm_pymc.core.likelihood import LINKS
 from pcvm_pymc.core.probit import Array
@@ -45,32 +46,37 @@ class _RelevanceVectorMachine(BaseEstimator):
     """What classifier and regressor share: the choice of the width, and a fit of maximal evidence."""
 
     def _fit_evidence(
-        self, X: Array, y: NDArray[Any], problem_at: Callable[[float], EvidenceProblem]
+        self, X: Array, y: NDArray[Any], problem_at: Callable[[Array, float], EvidenceProblem]
     ) -> EvidenceProblem:
         """Choose the width and fit; return the problem at the width chosen.
 
-        `problem_at` gives the problem at a width, `y` is what folds are scored by.
+        `problem_at` gives the problem with centres at a width, `y` is what folds are scored by.
         """
+        basis = min(self.basis, len(X)) if isinstance(self.basis, Integral) else self.basis
+        self._centres = as_centres(basis, X, None)
         widths = self._widths(X)
         scores = self._scores(X, y, problem_at, widths) if len(widths) > 1 else np.zeros(1)
         self.width_ = float(widths[scores.argmax()])
         if len(widths) > 1:
             self.widths_, self.width_scores_ = widths, scores
-        problem = problem_at(self.width_)
-        self._set_fit(X, fit_rvm(problem, method=self.method, options=self._options()))
+        problem = problem_at(self._centres.points, self.width_)
+        self._set_fit(fit_rvm(problem, method=self.method, options=self._options()))
         return problem
 
     def _scores(
         self,
         X: Array,
         y: NDArray[Any],
-        problem_at: Callable[[float], EvidenceProblem],
+        problem_at: Callable[[Array, float], EvidenceProblem],
         widths: Array,
     ) -> Array:
         """Return each width's held-out mean log density, evidence or validity; more is better."""
         folds = self._folds(y) if self.width == "auto" else None
         if folds is None:
-            return np.array([self._score_of_all(X, problem_at(width), width) for width in widths])
+            points = self._centres.points
+            return np.array(
+                [self._score_of_all(X, problem_at(points, width), width) for width in widths]
+            )
         candidate = clone(self).set_params(tol=max(self.tol, _RANKING_TOLERANCE))
         with warnings.catch_warnings():  # about fits that are thrown away
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -88,7 +94,9 @@ class _RelevanceVectorMachine(BaseEstimator):
         options = replace(self._options(), tol=max(self.tol, _RANKING_TOLERANCE))
         result = fit_rvm(problem, method=self.method, options=options)
         if self.width == "validity":
-            return rvm_validity(X, problem, result, width=width).log_validity
+            return rvm_validity(
+                X, problem, result, width=width, centres=self._centres.points
+            ).log_validity
         return result.log_evidence
 
     def _folds(self, y: NDArray[Any]) -> KFold | StratifiedKFold | None:
@@ -102,10 +110,10 @@ class _RelevanceVectorMachine(BaseEstimator):
         kind = StratifiedKFold if isinstance(self, ClassifierMixin) else KFold
         return kind(n_folds, shuffle=True, random_state=seed)
 
-    def _set_fit(self, X: Array, result: EvidenceResult) -> None:
+    def _set_fit(self, result: EvidenceResult) -> None:
         self._result = result
-        self.support_ = result.active
-        self.relevance_vectors_ = X[result.active]
+        self.support_ = self._centres.rows[result.active]
+        self.relevance_vectors_ = self._centres.points[result.active]
         self.weight_ = result.weight[result.active]
         self.bias_ = result.bias
         self.covariance_ = result.covariance
@@ -173,6 +181,9 @@ class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
         favours narrow bases, ``"validity"`` that of the highest kernel validity (Kropotov et al. 2006,
         the RBF only), which penalises them. Several classes have one each. Standardise columns of
         different units first.
+    basis : None, int or array_like, shape (n_basis, n_features)
+        Where basis functions stand: on all training rows; on so many of them, chosen by k-means++; or at
+        given centres.
     link : {"logit", "probit"}
     method : {"sequential", "batch"}
         One basis at a time, or all downwards; the former is faster and sparser.
@@ -188,8 +199,9 @@ class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
     ----------
     classes_ : ndarray, shape (n_classes,)
     relevance_vectors_ : ndarray, shape (n_relevance, n_features)
-        Training rows with a weight that is not zero (in any of several machines).
+        Centres (by default training rows) with a weight that is not zero (in any of several machines).
     support_ : ndarray of int, shape (n_relevance,)
+        Their numbers among the training rows; -1 for centres that are none.
     weight_ : ndarray, shape (n_relevance,)
         Posterior mode; for several classes (n_classes, n_relevance).
     bias_, width_, log_evidence_, n_iter_, status_
@@ -222,6 +234,7 @@ class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
         *,
         kernel: Kernel = "rbf",
         width: float | str = "auto",
+        basis: Basis = None,
         link: str = "logit",
         method: str = "sequential",
         cv: int = 5,
@@ -231,6 +244,7 @@ class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
     ) -> None:
         self.kernel = kernel
         self.width = width
+        self.basis = basis
         self.link = link
         self.method = method
         self.cv = cv
@@ -265,7 +279,9 @@ class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
             self._fit_evidence(
                 X,
                 y,
-                lambda width: EvidenceProblem(self._design(X, X, width), label, self.link),
+                lambda centres, width: EvidenceProblem(
+                    self._design(X, centres, width), label, self.link
+                ),
             )
             self.machines_ = [self]
         return self
@@ -273,11 +289,13 @@ class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
     def _fit_one_vs_rest(self, X: Array, y: NDArray[Any]) -> None:
         self._all = OneVsRestClassifier(clone(self)).fit(X, y)
         self.machines_ = self._all.estimators_
-        self.support_ = np.unique(np.concatenate([each.support_ for each in self.machines_]))
-        self.relevance_vectors_ = X[self.support_]
-        self.weight_ = np.zeros((len(self.machines_), len(self.support_)))
-        for row, each in zip(self.weight_, self.machines_, strict=True):
-            row[np.searchsorted(self.support_, each.support_)] = each.weight_
+        active = [each._result.active for each in self.machines_]
+        kept = np.unique(np.concatenate(active))
+        centres = self.machines_[0]._centres  # those of all of them
+        self.support_, self.relevance_vectors_ = centres.rows[kept], centres.points[kept]
+        self.weight_ = np.zeros((len(self.machines_), len(kept)))
+        for row, each, own in zip(self.weight_, self.machines_, active, strict=True):
+            row[np.searchsorted(kept, own)] = each.weight_
         self.bias_ = np.array([each.bias_ for each in self.machines_])
         self.width_ = np.array([each.width_ for each in self.machines_])
         self.log_evidence_ = sum(each.log_evidence_ for each in self.machines_)
@@ -338,6 +356,9 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         cross-validated log density, ``"evidence"`` that of the highest evidence, which is quicker but
         favours narrow bases, ``"validity"`` that of the highest kernel validity (Kropotov et al. 2006,
         the RBF only), which penalises them. Standardise columns of different units first.
+    basis : None, int or array_like, shape (n_basis, n_features)
+        Where basis functions stand: on all training rows; on so many of them, chosen by k-means++; or at
+        given centres.
     star : bool
         Predict as RVM*, with one more basis on each new row: the variance grows away from the data,
         where the plain machine's falls back to the noise. The training rows are kept for it.
@@ -359,8 +380,9 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     Attributes
     ----------
     relevance_vectors_ : ndarray, shape (n_relevance, n_features)
-        Training rows with a weight that is not zero.
+        Centres (by default training rows) with a weight that is not zero.
     support_ : ndarray of int, shape (n_relevance,)
+        Their numbers among the training rows; -1 for centres that are none.
     weight_ : ndarray, shape (n_relevance,)
         Posterior mean.
     bias_, width_, noise_, log_evidence_ : float
@@ -392,6 +414,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         *,
         kernel: Kernel = "rbf",
         width: float | str = "auto",
+        basis: Basis = None,
         star: bool = False,
         noise: float | None = None,
         noise_starts: tuple[float, ...] = (0.3,),
@@ -403,6 +426,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     ) -> None:
         self.kernel = kernel
         self.width = width
+        self.basis = basis
         self.star = star
         self.noise = noise
         self.noise_starts = noise_starts
@@ -431,7 +455,9 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         problem = self._fit_evidence(
             X,
             y,
-            lambda width: EvidenceProblem(self._design(X, X, width), y, noise=self.noise),
+            lambda centres, width: EvidenceProblem(
+                self._design(X, centres, width), y, noise=self.noise
+            ),
         )
         self.noise_ = self._result.noise
         self._augmentation = augmentation(problem, self._result) if self.star else None

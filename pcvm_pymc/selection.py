@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.progress import track
 from sklearn.model_selection import StratifiedKFold
@@ -19,9 +19,9 @@ from pcvm_pymc.core.bases import (
     width_bounds,
     width_grid,
 )
+from pcvm_pymc.core.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.em import EMOptions, EMResult, Problem, Start, fit_em, relevance_start
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem
-from pcvm_pymc.core.family import own_label
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, log_likelihood
 from pcvm_pymc.core.rvm import fit_rvm
@@ -83,6 +83,7 @@ def select_width(
     hyperprior: Hyperprior | None = None,
     kernel: Kernel = "rbf",
     widths: Sequence[float] | None = None,
+    basis: Basis = None,
     cv: int = 5,
     method: str = "cv",
     options: EMOptions | None = None,
@@ -102,6 +103,9 @@ def select_width(
         ``"validity"`` and ``"em"`` need ``"rbf"``.
     widths : sequence of float, optional
         Candidates. Default: nine in geometric progression between 0.2 and 2.5 times the median distance.
+    basis : None, int or (array_like, array_like)
+        Centres of the basis functions: all rows, so many of them (`choose_basis`), or centres, shape
+        (n_basis, n_features), with signs. Given centres are not left out with any fold.
     cv : int
         Folds; fewer where a class has fewer points. The bases of held-out rows are left out with them.
     method : {"cv", "evidence", "validity", "em"}
@@ -144,10 +148,13 @@ def select_width(
     options = options or EMOptions()
     candidates = width_grid(X) if widths is None else np.asarray(widths, float)
     _check_selection(method, kernel, widths, candidates)
+    centres = as_centres(basis, X, label)
     if method == "em":
-        problem = problem_at(X, label, hyperprior, median_distance(X), free_width=True)
+        problem = problem_at(
+            X, label, hyperprior, median_distance(X), centres=centres, free_width=True
+        )
         return _unscored(fit_em(problem, None, options).width, candidates, method)
-    task = _Task(X, label, hyperprior, kernel, candidates, options, progressbar)
+    task = _Task(X, label, centres, hyperprior, kernel, candidates, options, progressbar)
     if method != "cv":
         score = _log_evidence if method == "evidence" else _log_validity
         scores = [score(task, width) for _, width in task.followed(f"width by {method}")]
@@ -190,6 +197,7 @@ class _Task:
 
     X: Array
     label: Array
+    centres: Centres
     hyperprior: Hyperprior
     kernel: Kernel
     candidates: Array
@@ -213,32 +221,41 @@ class _Task:
 
 
 def _log_evidence(task: _Task, width: float) -> float:
-    """Return the log evidence of the probit RVM with a basis on each row."""
-    Phi = design_matrix(task.kernel, task.X, task.X, width)
+    """Return the log evidence of the probit RVM on the same bases."""
+    Phi = design_matrix(task.kernel, task.X, task.centres.points, width)
     problem = EvidenceProblem(Phi, task.label, "probit")
     return fit_rvm(problem, options=EvidenceOptions(tol=_RANKING_EVIDENCE)).log_evidence
 
 
 def _log_validity(task: _Task, width: float) -> float:
     """Return the log kernel validity of the PCVM's MAP."""
-    problem = problem_at(task.X, task.label, task.hyperprior, width)
-    return pcvm_validity(task.X, problem, fit_em(problem, None, task.options)).log_validity
+    problem = problem_at(task.X, task.label, task.hyperprior, width, centres=task.centres)
+    result = fit_em(problem, None, task.options)
+    return pcvm_validity(task.X, problem, result, centres=task.centres.points).log_validity
 
 
 def _cross_validated(task: _Task, folds: Sequence[Fold]) -> Array:
     """Return the held-out log loss of each width and fold, shape (n_widths, n_folds)."""
     label, options = task.label, task.ranking
-    squared = squared_distances(task.X, task.X) if task.kernel == "rbf" else None
+    points = task.centres.points
+    squared = squared_distances(task.X, points) if task.kernel == "rbf" else None
     loss = np.empty((len(task.candidates), len(folds)))
     starts: list[Start | None] = [None] * len(folds)
     previous = np.nan
     for i, width in task.followed("width by cross-validation"):
-        Phi = _design(task.kernel, task.X, width, squared)
+        Phi = (
+            design_matrix(task.kernel, task.X, points, width)
+            if squared is None
+            else rbf(squared, width)
+        )
         total = float(np.abs(Phi).sum())
         for j, (train, test) in enumerate(folds):
             start = _rescaled(starts[j], previous, total)
-            result = fit_em(_fold_problem(Phi, label, task.hyperprior, train), start, options)
-            loss[i, j] = _log_loss(Phi[np.ix_(test, train)], label[test], result)
+            columns = task.centres.columns_of(train)
+            sign = task.centres.sign[columns]
+            basis = Phi[np.ix_(train, columns)]
+            result = fit_em(Problem(basis, label[train], sign, task.hyperprior), start, options)
+            loss[i, j] = _log_loss(Phi[np.ix_(test, columns)], label[test], result)
             if task.hyperprior.is_proper:  # else what is pruned would stay so
                 starts[j] = Start(result.weight, result.bias)
         previous = total
@@ -253,38 +270,34 @@ def _rescaled(start: Start | None, previous: float, total: float) -> Start | Non
     return Start(start.weight * factor, start.bias)
 
 
-def _design(kernel: Kernel, X: Array, width: float, squared: Array | None) -> Array:
-    return design_matrix(kernel, X, X, width) if squared is None else rbf(squared, width)
-
-
 def problem_at(
     X: Array,
     label: Array,
     hyperprior: Hyperprior,
     width: float,
     *,
+    centres: Centres | None = None,
     kernel: Kernel = "rbf",
     free_width: bool = False,
 ) -> Problem:
-    """Return the PCVM's problem with a basis at each row; `free_width` lets EM move the RBF's."""
+    """Return the PCVM's problem, by default with a basis at each row.
+
+    `free_width` lets EM move the RBF's width.
+    """
+    centres = as_centres(None, X, label) if centres is None else centres
     if not free_width:
-        Phi = design_matrix(kernel, X, X, width)
-        return Problem(Phi, label, own_label(label), hyperprior, width=width)
-    squared = squared_distances(X, X)
+        Phi = design_matrix(kernel, X, centres.points, width)
+        return Problem(Phi, label, centres.sign, hyperprior, width=width)
+    squared = squared_distances(X, centres.points)
     return Problem(
         rbf(squared, width),
         label,
-        own_label(label),
+        centres.sign,
         hyperprior,
         squared_distance=squared,
         width=width,
         width_bounds=width_bounds(X),
     )
-
-
-def _fold_problem(Phi: Array, label: Array, hyperprior: Hyperprior, train: np.ndarray) -> Problem:
-    """Return the problem without the held-out rows and without their bases."""
-    return Problem(Phi[np.ix_(train, train)], label[train], own_label(label[train]), hyperprior)
 
 
 def _log_loss(Phi: Array, label: Array, result: EMResult) -> float:
@@ -304,10 +317,18 @@ def stratified_folds(
 
 
 def support_vector_start(problem: Problem, rng: np.random.Generator) -> Start:
-    """Return an SVM's dual coefficients as a start (Chen et al. 2009, footnote 9)."""
-    machine = SVC(kernel="precomputed").fit(problem.Phi, problem.label)
-    weight = np.zeros(problem.Phi.shape[1])
-    weight[machine.support_] = machine.dual_coef_[0]
+    """Return an SVM's dual coefficients as a start (Chen et al. 2009, footnote 9).
+
+    On other bases than the rows they are the weights of a linear SVM on the basis functions.
+    """
+    n_obs, n_basis = problem.Phi.shape
+    if n_obs == n_basis:
+        machine = SVC(kernel="precomputed").fit(problem.Phi, problem.label)
+        weight = np.zeros(n_basis)
+        weight[machine.support_] = machine.dual_coef_[0]
+    else:
+        machine = SVC(kernel="linear").fit(problem.Phi, problem.label)
+        weight = machine.coef_[0]
     return Start.from_solution(problem, weight, float(machine.intercept_[0]), rng)
 
 
@@ -329,12 +350,12 @@ def start_recipes(n_init: int, options: EMOptions) -> list[StartRecipe]:
 def select_start(
     X: Array,
     label: Array,
-    make_problem: Callable[[Array, Array], Problem],
+    make_problem: Callable[[NDArray[np.intp]], Problem],
     *,
     n_init: int,
     cv: int,
     options: EMOptions,
-    design: Callable[[Array, Array, float], Array],
+    design: Callable[[NDArray[np.intp], NDArray[np.intp], float], Array],
     rng: np.random.Generator,
 ) -> StartRecipe:
     """Return the start whose fits have the smallest cross-validated log loss.
@@ -344,13 +365,13 @@ def select_start(
     X : ndarray, shape (n_obs, n_features)
     label : ndarray, shape (n_obs,)
     make_problem : callable
-        ``(X, label) -> Problem`` on the rows given.
+        ``(train) -> Problem`` on the rows given by their indices, and the bases that remain with them.
     n_init : int
         Number of starts tried.
     cv : int
     options : EMOptions
     design : callable
-        ``(X, centres, width) -> Phi``.
+        ``(test, train, width) -> Phi`` of these bases at other rows.
     rng : numpy.random.Generator
     """
     recipes = start_recipes(n_init, options)
@@ -360,11 +381,10 @@ def select_start(
     seeds = rng.integers(2**31, size=n_init)
     loss = np.zeros(n_init)
     for train, test in folds:
-        problem = make_problem(X[train], label[train])
+        problem = make_problem(train)
         for k, recipe in enumerate(recipes):
             start = recipe(problem, np.random.default_rng(seeds[k]))
             result = fit_em(problem, start, options)
-            Phi = design(X[test], X[train], result.width)
-            loss[k] += _log_loss(Phi, label[test], result)
+            loss[k] += _log_loss(design(test, train, result.width), label[test], result)
     best = int(loss.argmin())
     return lambda problem, _: recipes[best](problem, np.random.default_rng(seeds[best]))

@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.bases import Kernel, median_distance
+from pcvm_pymc.core.centres import Basis, as_centres
 from pcvm_pymc.core.em import EMOptions, EMResult, Status
 from pcvm_pymc.core.priors import Hyperprior, Laplace
 from pcvm_pymc.core.probit import Array, log_ndtr, ndtr
@@ -49,6 +50,9 @@ class SparseProbitClassifier(ClassifierMixin, BaseEstimator):
     width : float or "median"
         Of the kernel, in the unit of X; the paper's h is ``width / sqrt(2)``. ``"median"`` is the median
         distance of the training rows. Standardise columns of different units first.
+    basis : None, int or array_like, shape (n_basis, n_features)
+        For ``features="kernel"``: kernels on all training rows; on so many of them, chosen by
+        k-means++; or at given centres.
     update : {"auto", "newton", "em"}
         How EM steps, see `EMOptions`; ``"em"`` is the paper's own.
     max_iter : int
@@ -60,9 +64,9 @@ class SparseProbitClassifier(ClassifierMixin, BaseEstimator):
     classes_ : ndarray, shape (n_classes,)
     selected_ : ndarray of int, shape (n_selected,)
         Features whose weight is not zero (in any of several machines), in the order of
-        `pcvm_pymc.core.sparse_probit.feature_matrix`; for a kernel, training rows.
+        `pcvm_pymc.core.sparse_probit.feature_matrix`; for a kernel, its centres.
     relevance_vectors_ : ndarray, shape (n_selected, n_features_in_)
-        These rows, for a kernel only.
+        These centres, for a kernel only.
     weight_ : ndarray, shape (n_selected,)
         Their weights; for several classes (n_classes, n_selected).
     coef_ : ndarray, shape (1, n_all) or (n_classes, n_all)
@@ -101,6 +105,7 @@ class SparseProbitClassifier(ClassifierMixin, BaseEstimator):
         bias: str = "penalised",
         kernel: Kernel = "rbf",
         width: float | str = "median",
+        basis: Basis = None,
         update: str = "auto",
         max_iter: int = 10_000,
         tol: float = 1e-5,
@@ -111,6 +116,7 @@ class SparseProbitClassifier(ClassifierMixin, BaseEstimator):
         self.bias = bias
         self.kernel = kernel
         self.width = width
+        self.basis = basis
         self.update = update
         self.max_iter = max_iter
         self.tol = tol
@@ -140,20 +146,21 @@ class SparseProbitClassifier(ClassifierMixin, BaseEstimator):
             labels = [label]
         if self.features == "kernel":
             self.width_ = self._width(X)
-        Phi = self._features(X, X)
+        centres = as_centres(self.basis, X, None)
+        Phi = self._features(X, centres.points)
         self.prior_ = named_prior(self.prior, Phi, gamma=self.gamma)
         problems = [SparseProblem(Phi, label, self.prior_, self.bias) for label in labels]
-        self._store(X, [fit_sparse_probit(each, options=options) for each in problems])
+        self._store(centres.points, [fit_sparse_probit(each, options=options) for each in problems])
         return self
 
-    def _store(self, X: Array, results: list[EMResult]) -> None:
+    def _store(self, points: Array, results: list[EMResult]) -> None:
         """Set the fitted attributes."""
         one = len(results) == 1
         self.coef_ = np.stack([each.weight for each in results])
         self.selected_ = np.flatnonzero(self.coef_.any(axis=0))
         self.weight_ = self.coef_[0, self.selected_] if one else self.coef_[:, self.selected_]
         if self.features == "kernel":
-            self.relevance_vectors_ = X[self.selected_]
+            self.relevance_vectors_ = points[self.selected_]
         biases, statuses = [each.bias for each in results], [each.status for each in results]
         self.bias_ = biases[0] if one else np.array(biases)
         self.status_ = statuses[0] if one else statuses
@@ -209,6 +216,10 @@ class SparseProbitClassifier(ClassifierMixin, BaseEstimator):
         """Check the parameters that are not data, and return EM's options."""
         if self.features not in FEATURES:
             raise ValueError(f"features={self.features!r} is unknown; use one of {FEATURES}")
+        if self.basis is not None and self.features != "kernel":
+            raise ValueError(
+                f"basis was given with features={self.features!r}; needed features='kernel'"
+            )
         if self.bias not in ("penalised", "free"):
             raise ValueError(f"bias={self.bias!r} is unknown; use 'penalised' or 'free'")
         if self.update not in ("auto", "newton", "em"):

@@ -106,7 +106,8 @@ def test_a_free_width_is_fixed_at_its_median_and_few_bases_need_the_inputs():
     with pytest.raises(ValueError, match="40 rows and its bases 10; needed the training inputs"):
         project(tree)
     found = project(tree, X, size=4)
-    np.testing.assert_array_equal(found.reference.sign, label)
+    np.testing.assert_array_equal(found.reference.centres.sign, label[:10])
+    np.testing.assert_array_equal(found.reference.centres.rows, np.arange(10))
     assert found.path.kl[-1] < found.path.kl[0] or len(found.path.kl) == 1
 
 
@@ -131,7 +132,8 @@ def test_a_held_out_label_does_not_reach_its_own_prediction(dense):
     fold = stratified_folds(reference.X, reference.label, 5, 0)[:1]
     row = fold[0][1][3]
     flipped = np.where(np.arange(80) == row, -1.0, 1.0) * reference.label
-    other = replace(reference, label=flipped, sign=flipped)
+    centres = replace(reference.centres, sign=flipped)
+    other = replace(reference, label=flipped, centres=centres)
     one, two = (
         _cross_validate(each, Phi, [1, 4], fold)[:, fold[0][1]] for each in (reference, other)
     )

@@ -95,12 +95,20 @@ def design_matrix(kernel: Kernel, X: Array, centres: Array, width: float) -> Arr
     return Phi
 
 
+def _some_rows(X: Array, most: int = 5000) -> Array:
+    """Return all rows, or `most` of them drawn with a fixed seed: all pairs take too much memory."""
+    if len(X) <= most:
+        return X
+    return X[np.sort(np.random.default_rng(0).choice(len(X), most, replace=False))]
+
+
 def width_bounds(X: Array) -> tuple[float, float]:
     """Return the smallest positive and the largest distance between rows of `X`.
 
     A narrower kernel separates every row from every other, a wider one none. Rows that all
-    coincide give (1, 1).
+    coincide give (1, 1). More than 5000 rows are represented by so many of them.
     """
+    X = _some_rows(X)
     squared = squared_distances(X, X)
     largest = float(np.sqrt(squared.max()))
     if largest == 0:
@@ -110,7 +118,11 @@ def width_bounds(X: Array) -> tuple[float, float]:
 
 
 def median_distance(X: Array) -> float:
-    """Return the median distance between rows of `X` that differ; 1 where none do."""
+    """Return the median distance between rows of `X` that differ; 1 where none do.
+
+    More than 5000 rows are represented by so many of them.
+    """
+    X = _some_rows(X)
     squared = squared_distances(X, X)
     positive = squared[squared > 0]
     return float(np.sqrt(np.median(positive))) if positive.size else 1.0

@@ -1,6 +1,6 @@
 """Where basis functions stand: on all rows, on few that were chosen among them, or at given centres."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcvm_pymc.core.probit import Array
 from pcvm_pymc.core.validation import as_features, as_labels, as_signs
 
-__all__ = ["Centres", "as_centres", "choose_basis", "choose_rows"]
+__all__ = ["Basis", "Centres", "as_centres", "choose_basis", "choose_rows", "choose_share"]
 
 type Index = NDArray[np.intp]
 type Basis = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
@@ -27,30 +27,37 @@ class Centres:
     points : ndarray, shape (n_basis, n_features)
     sign : ndarray, shape (n_basis,)
         Sign of each weight, -1. or +1.; of no meaning to models without a sign rule.
-    rows : ndarray of int, shape (n_basis,), optional
-        Training rows that the centres are; None for given centres.
+    rows : ndarray of int, shape (n_basis,)
+        Training rows that the centres are; -1 where they are none.
     """
 
     points: Array
     sign: Array
-    rows: Index | None
+    rows: Index
 
     def __len__(self) -> int:
         return len(self.points)
 
+    @classmethod
+    def among(cls, X: Array, points: Array, sign: Array) -> "Centres":
+        """Return given centres, recognised where they are rows of `X`."""
+        return cls(points, sign, _positions(X, points))
+
     def columns_of(self, rows: Index) -> Index:
         """Return which bases remain where only some rows are known, shape (n_remaining,).
 
-        A basis goes with its row, whose label its sign tells; given centres stay.
+        A basis goes with its row, whose label its sign tells; other centres stay.
         """
-        if self.rows is None:
-            return np.arange(len(self))
-        return np.flatnonzero(np.isin(self.rows, rows))
+        return np.flatnonzero((self.rows < 0) | np.isin(self.rows, rows))
 
-    def within(self, rows: Index) -> "Centres":
-        """Return what remains of the centres where only some rows are known."""
-        kept = self.columns_of(rows)
-        return replace(self, points=self.points[kept], sign=self.sign[kept], rows=None)
+
+def _positions(X: Array, points: Array) -> Index:
+    """Return the first row of `X` that equals each point, -1 where none does, shape (n_points,)."""
+    stacked = np.ascontiguousarray(np.vstack([X, points])) + 0.0  # -0. is 0.
+    keys = stacked.view(np.dtype((np.void, stacked.itemsize * stacked.shape[1]))).ravel()
+    values, first = np.unique(keys, return_index=True)
+    found = first[np.searchsorted(values, keys[len(X) :])]
+    return np.where(found < len(X), found, -1)
 
 
 def as_centres(
@@ -85,14 +92,14 @@ def as_centres(
         return Centres(X[rows], free[rows], rows)
     if isinstance(basis, tuple) and len(basis) == 2:
         points = as_features(basis[0], "basis", X.shape[1])
-        return Centres(points, as_signs(basis[1], len(points)), None)
+        return Centres.among(X, points, as_signs(basis[1], len(points)))
     if label is not None:
         raise ValueError(
             f"basis={basis!r}; needed None, a number of rows to choose, or (centres, signs): each weight "
             "has a sign, -1 or +1 (choose_basis returns both)"
         )
     points = as_features(basis, "basis", X.shape[1])
-    return Centres(points, np.ones(len(points)), None)
+    return Centres.among(X, points, np.ones(len(points)))
 
 
 def choose_basis(
@@ -161,6 +168,18 @@ def choose_rows(
         for rows, size in zip(groups, _shares(groups, int(n_basis)), strict=True)
     ]
     return np.sort(np.concatenate(chosen))
+
+
+def choose_share(label: Array, most: int, rng: np.random.Generator) -> Index:
+    """Return rows drawn at random, `most` of them at most, each class with its share, ascending."""
+    if len(label) <= most:
+        return np.arange(len(label))
+    groups = _groups(label, len(label))
+    shares = _shares(groups, most)
+    drawn = [
+        rng.choice(rows, size, replace=False) for rows, size in zip(groups, shares, strict=True)
+    ]
+    return np.sort(np.concatenate(drawn))
 
 
 def _groups(label: Array | None, n_obs: int) -> list[Index]:

@@ -27,6 +27,7 @@ __all__ = [
     "Sums",
     "chunk_rows",
     "fit_chunked",
+    "latent_in_blocks",
     "row_blocks",
 ]
 
@@ -139,13 +140,13 @@ def chunk_rows(memory_limit: float, n_basis: int, n_features: int, n_jobs: int =
     # per job a Gram matrix and a chunk's; the kept one, the solver's copy, and a sum of two
     square = 8.0 * n_basis**2 * (3 + 2 * n_jobs)
     per_row = 8.0 * (n_basis + 2 * n_features + 16) * n_jobs
-    rows = int((memory_limit - square) / per_row)
+    rows = (memory_limit - square) / per_row
     if rows < 1:
         raise ValueError(
             f"memory_limit={memory_limit:.3g} bytes is too small for {n_basis} bases; needed at least "
             f"{square + per_row:.3g}: give a larger limit or fewer bases (basis=...)"
         )
-    return min(rows, _LARGEST_CHUNK)
+    return int(min(rows, _LARGEST_CHUNK))
 
 
 class _BasisFunctions:
@@ -267,6 +268,48 @@ class ArrayRows:
             if k % self.n_jobs == job:
                 accumulator.add(np.asarray(self.X[rows], dtype=float), self.label[rows])
         return accumulator.sums()
+
+
+def latent_in_blocks(
+    X: Array,
+    centres: Array,
+    weight: Array,
+    bias: float,
+    *,
+    kernel: Kernel,
+    width: float,
+    n_jobs: int = 1,
+) -> Array:
+    """Return ``sum_j w_j k(x, z_j) + b`` at each row, shape (n_obs,), some rows at a time.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+    centres : ndarray, shape (n_basis, n_features)
+    weight : ndarray, shape (n_basis,)
+    bias : float
+    kernel : str or callable
+    width : float
+    n_jobs : int
+        Threads.
+    """
+    # a block's basis functions stay in the cache
+    size = max(64, min(_LARGEST_CHUNK, 2**17 // max(1, len(centres))))
+    basis = _BasisFunctions(Request(centres, kernel, width, weight, bias, weight, bias))
+    out = np.empty(len(X))
+
+    def fill(job: int) -> None:
+        for k, rows in enumerate(row_blocks(len(X), size)):
+            if k % n_jobs == job:
+                out[rows] = basis(X[rows]) @ weight
+
+    if n_jobs == 1:
+        fill(0)
+    else:
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(n_jobs) as pool:
+            list(pool.map(fill, range(n_jobs)))
+    out += bias
+    return out
 
 
 @dataclass(frozen=True)

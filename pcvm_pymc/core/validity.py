@@ -42,7 +42,7 @@ class Validity:
         Logarithm of A_ij (eq. 13) in standard deviations of the feature; features that do not vary
         are left out.
     active : ndarray of int, shape (n_kernels,)
-        Rows of the training inputs on which these kernels stand.
+        Which bases these kernels are.
     """
 
     log_validity: float
@@ -132,14 +132,15 @@ def kernel_validity(
     *,
     width: float,
     likelihood: Likelihood,
+    centres: Array | None = None,
 ) -> Validity:
-    """Return the validity of RBF kernels that stand on the training rows.
+    """Return the validity of RBF kernels.
 
     Parameters
     ----------
     X : ndarray, shape (n_obs, n_features)
     target : ndarray, shape (n_obs,)
-    weight : ndarray, shape (n_obs,)
+    weight : ndarray, shape (n_basis,)
         A kernel of weight zero counts for nothing (Theorem 1).
     latent : ndarray, shape (n_obs,)
         Latent function at the training rows, bias included.
@@ -148,6 +149,8 @@ def kernel_validity(
     width : float
         Of ``exp(-||x - z||^2 / width^2)``; the paper's sigma is ``width / sqrt(2)``.
     likelihood : Likelihood
+    centres : ndarray, shape (n_basis, n_features), optional
+        Default: the rows of `X`.
 
     Notes
     -----
@@ -160,7 +163,7 @@ def kernel_validity(
     varies = np.ptp(X, axis=0) > 0
     a, b = centre_derivatives(
         X,
-        X[active],
+        (X if centres is None else centres)[active],
         weight[active],
         width,
         score=likelihood.score(latent, target),
@@ -174,19 +177,26 @@ def kernel_validity(
 
 
 def rvm_validity(
-    X: Array, problem: EvidenceProblem, result: EvidenceResult, *, width: float
+    X: Array,
+    problem: EvidenceProblem,
+    result: EvidenceResult,
+    *,
+    width: float,
+    centres: Array | None = None,
 ) -> Validity:
     """Return the kernel validity of a relevance vector machine, as in the paper.
 
     Parameters
     ----------
     X : ndarray, shape (n_obs, n_features)
-        Training inputs, on each of which a basis stands.
+        Training inputs.
     problem : EvidenceProblem
-        With ``Phi = rbf(squared_distances(X, X), width)``.
+        With ``Phi = rbf(squared_distances(X, centres), width)``.
     result : EvidenceResult
         Its fit, by `fit_rvm`.
     width : float
+    centres : ndarray, shape (n_basis, n_features), optional
+        Default: the rows of `X`.
 
     References
     ----------
@@ -194,7 +204,7 @@ def rvm_validity(
     stability for RBF kernel selection in relevance vector machines for classification", eqs. 12-15,
     corrected: see `log_stability`, `determined_share` and `kernel_validity`.
     """
-    weight = np.zeros(len(X))
+    weight = np.zeros(problem.Phi.shape[1])
     kept = result.active[result.weight[result.active] != 0]
     weight[kept] = result.weight[kept]
     variance = np.diag(result.covariance)[:-1][result.weight[result.active] != 0]
@@ -206,10 +216,13 @@ def rvm_validity(
         np.clip(1.0 - result.alpha[kept] * variance, 0.0, 1.0),
         width=width,
         likelihood=problem.likelihood_at(result.noise),
+        centres=centres,
     )
 
 
-def pcvm_validity(X: Array, problem: Problem, result: EMResult) -> Validity:
+def pcvm_validity(
+    X: Array, problem: Problem, result: EMResult, *, centres: Array | None = None
+) -> Validity:
     """Return the kernel validity of a PCVM at its posterior mode.
 
     An extension of the paper's: the precision of a weight is its expected one, ``E[alpha | w]``, so that
@@ -219,16 +232,19 @@ def pcvm_validity(X: Array, problem: Problem, result: EMResult) -> Validity:
     ----------
     X : ndarray, shape (n_obs, n_features)
     problem : Problem
-        With a kernel on each row of `X`.
+        With an RBF kernel at each centre.
     result : EMResult
         Its fit, by `fit_em`.
+    centres : ndarray, shape (n_basis, n_features), optional
+        Default: the rows of `X`.
 
     References
     ----------
     See `rvm_validity`.
     """
     active = np.flatnonzero(result.weight)
-    Phi = rbf(squared_distances(X, X[active]), result.width)
+    points = X if centres is None else centres
+    Phi = rbf(squared_distances(X, points[active]), result.width)
     alpha = problem.hyperprior.weight_precision(result.weight[active])
     bases, precisions = Phi, alpha
     if result.bias != 0 or problem.hyperprior.f > 0:  # else the bias was pruned
@@ -243,4 +259,5 @@ def pcvm_validity(X: Array, problem: Problem, result: EMResult) -> Validity:
         share[: len(active)],
         width=result.width,
         likelihood=PROBIT,
+        centres=centres,
     )

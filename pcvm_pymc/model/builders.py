@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.bases import Kernel, design_matrix, median_distance, rbf, squared_distances
+from pcvm_pymc.core.centres import choose_rows
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.priors import HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.core.probit import Array
@@ -51,7 +53,7 @@ def pcvm_model(
     hyperprior: Prior | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
     signs: ArrayLike | None = None,
-    basis: ArrayLike | None = None,
+    basis: ArrayLike | int | None = None,
 ) -> pm.Model:
     r"""Build the probabilistic classification vector machine (PCVM) as a PyMC model.
 
@@ -84,8 +86,9 @@ def pcvm_model(
     signs : array_like of -1 and +1, shape (n_basis,), optional
         Sign of each weight. Default: the label of its basis. Given apart from `y` they stay
         fixed when labels are simulated, as calibration needs it; `y` may then be of one class.
-    basis : array_like, shape (n_basis, n_features), optional
-        Centres of the basis functions; needs `signs`. Default: the rows of `X`.
+    basis : array_like, shape (n_basis, n_features), or int, optional
+        Centres of the basis functions; needs `signs`. A number takes so many rows of `X`, by k-means++
+        within each class (`choose_basis` has other ways). Default: the rows of `X`.
 
     Returns
     -------
@@ -141,13 +144,14 @@ def _binary_model(
     hyperprior: Prior | None,
     precision: str,
     signs: ArrayLike | None,
-    basis: ArrayLike | None,
+    basis: ArrayLike | int | None,
 ) -> pm.Model:
     """Build a two-class row of the family table."""
     X = as_features(X)
     label, classes = as_labels(y, len(X), one_class=signs is not None)
-    if basis is None:
-        centres = X
+    if basis is None or isinstance(basis, Integral):
+        rows = np.arange(len(X)) if basis is None else choose_rows(X, label, basis, random_state=0)
+        centres = X[rows]
     elif signs is None:
         raise ValueError(
             "basis was given without signs; needed one sign, -1 or +1, for each centre"
@@ -156,7 +160,7 @@ def _binary_model(
         centres = as_features(basis, "basis", X.shape[1])
     if signs is None:
         assert system.signs is not None
-        weight_sign = system.signs(label)
+        weight_sign = system.signs(label[rows])
     else:
         weight_sign = as_signs(signs, len(centres))
     if hyperprior is not None and not isinstance(hyperprior, Hyperprior | HalfHorseshoe):

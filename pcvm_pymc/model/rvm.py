@@ -11,6 +11,7 @@ from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.bases import Kernel
+from pcvm_pymc.core.centres import as_centres
 from pcvm_pymc.core.evidence import EvidenceProblem
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.priors import Hyperprior
@@ -42,7 +43,7 @@ def rvm_model(
     hyperprior: Hyperprior | None = None,
     noise: float | TensorVariable | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
-    basis: ArrayLike | None = None,
+    basis: ArrayLike | int | None = None,
 ) -> pm.Model:
     r"""Build the relevance vector machine (RVM) as a PyMC model.
 
@@ -73,8 +74,9 @@ def rvm_model(
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (Student-t weights: half as many variables);
         ``"joint"`` keeps them as ``precision`` and ``bias_precision``.
-    basis : array_like, shape (n_basis, n_features), optional
-        Centres of the basis functions. Default: the rows of `X`.
+    basis : array_like, shape (n_basis, n_features), or int, optional
+        Centres of the basis functions. A number takes so many rows of `X`, by k-means++. Default: the rows
+        of `X`.
 
     Returns
     -------
@@ -101,7 +103,7 @@ def rvm_model(
     ['bias', 'noise', 'weight']
     """
     X = as_features(X)
-    centres = X if basis is None else as_features(basis, "basis", X.shape[1])
+    centres = as_centres(basis, X, None).points
     _check_choices(likelihood, hyperprior, noise, precision)
     observed, coords = _observed(y, len(X), likelihood)
     coords |= {

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.bases import Kernel
+from pcvm_pymc.core.centres import Basis, as_centres
 from pcvm_pymc.core.priors import Hyperprior, Laplace
 from pcvm_pymc.core.sparse_probit import FEATURES, SparseProblem, feature_matrix, named_prior
 from pcvm_pymc.core.validation import as_features, as_labels, as_width
@@ -36,6 +37,7 @@ def sparse_probit_model(
     bias: Literal["penalised", "free"] = "penalised",
     kernel: Kernel = "rbf",
     width: float = 1.0,
+    basis: Basis = None,
 ) -> pm.Model:
     r"""Build the sparse probit classifier as a PyMC model.
 
@@ -62,6 +64,9 @@ def sparse_probit_model(
     kernel : "rbf", "linear-spline" or callable
         For ``features="kernel"``. The paper's h is ``width / sqrt(2)``.
     width : float
+    basis : int or array_like, shape (n_basis, n_features), optional
+        For ``features="kernel"``: centres of the kernels, or how many rows to choose by k-means++.
+        Default: the rows of `X`.
 
     Returns
     -------
@@ -99,14 +104,17 @@ def sparse_probit_model(
         raise ValueError(f"features={features!r} is unknown; use one of {FEATURES}")
     if bias not in ("penalised", "free"):
         raise ValueError(f"bias={bias!r} is unknown; use 'penalised' or 'free'")
-    numbers = feature_matrix(X, features, kernel=kernel, width=as_width(width))
+    if basis is not None and features != "kernel":
+        raise ValueError(f"basis was given with features={features!r}; needed features='kernel'")
+    centres = as_centres(basis, X, None).points
+    numbers = feature_matrix(X, features, centres=centres, kernel=kernel, width=as_width(width))
     density = named_prior(prior, numbers)
     coords = {"obs": np.arange(len(X)), "basis": np.arange(numbers.shape[1]), "class": classes}
     with current_or_new_model() as model:
         model.add_coords(coords)
         if features == "kernel":
             model.add_coords({"feature": np.arange(X.shape[1])})
-            pm.Data("centres", X, dims=("basis", "feature"))
+            pm.Data("centres", centres, dims=("basis", "feature"))
             pm.Data(width_name(kernel), as_width(width))
         Phi = pm.Data("Phi", numbers, dims=("obs", "basis"))
         weight, intercept = _priors(density, bias)

@@ -6,7 +6,7 @@ from problems import awkward_data, blobs
 from scipy.spatial.distance import cdist
 
 from pcvm_pymc import choose_basis
-from pcvm_pymc.core.centres import as_centres, choose_rows
+from pcvm_pymc.core.centres import Centres, as_centres, choose_rows
 
 
 @pytest.mark.parametrize("method", ["kmeans++", "farthest"])
@@ -62,15 +62,22 @@ def test_what_an_argument_stands_for():
     few = as_centres(7, X, label)
     np.testing.assert_array_equal(few.points, X[few.rows])
     np.testing.assert_array_equal(few.sign, label[few.rows])
-    given_ = as_centres((X[:4], [1, -1, 1, 1]), X, label)
-    assert given_.rows is None
-    assert given_.sign.tolist() == [1, -1, 1, 1]
+    elsewhere = np.vstack([X[[3, 8]], X[:1] + 5.0])
+    given_ = as_centres((elsewhere, [1, -1, 1]), X, label)
+    assert given_.rows.tolist() == [3, 8, -1]
+    assert given_.sign.tolist() == [1, -1, 1]
     assert len(as_centres(X[:5], X, None)) == 5
-    # a basis goes with its row, a given centre stays
+    # a basis goes with its row, other centres stay
     known = np.arange(0, 30, 2)
     np.testing.assert_array_equal(every.columns_of(known), known)
     assert set(few.rows[few.columns_of(known)]) == set(few.rows) & set(known.tolist())
-    assert len(given_.within(known)) == 4
+    assert given_.columns_of(known).tolist() == [1, 2]
+
+
+def test_centres_are_recognised_among_equal_rows_and_signed_zeros():
+    X = np.array([[0.0, 1.0], [2.0, 3.0], [2.0, 3.0]])
+    points = np.array([[2.0, 3.0], [-0.0, 1.0], [1.0, 0.0]])
+    assert Centres.among(X, points, np.ones(3)).rows.tolist() == [1, 0, -1]
 
 
 @pytest.mark.parametrize(
