@@ -34,6 +34,8 @@ _PUBLIC = {
     "sample": "sampling",
     "load": "results",
     "save": "results",
+    "MPCVMClassifier": "multiclass",
+    "MRVMClassifier": "multiclass",
     "PCVMClassifier": "estimators",
     "RVMClassifier": "rvm_estimators",
     "RVMRegressor": "rvm_estimators",

@@ -19,8 +19,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.bases import Kernel, design_matrix, width_grid
-from pcvm_pymc.core.em import Status
 from pcvm_pymc.core.centres import Basis, as_centres
+from pcvm_pymc.core.em import Status
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult
 from pcvm_pymc.core.likelihood import LINKS
 from pcvm_pymc.core.probit import Array

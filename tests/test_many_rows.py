@@ -135,7 +135,7 @@ def test_bases_and_width_are_chosen_among_dask_rows(data):
             da.from_array(X, chunks=(100, 3)), words
         )
     assert len(model.weight_) <= 20
-    assert all((X == each).all(axis=1).any() for each in model.relevance_vectors_)
+    assert all((each == X).all(axis=1).any() for each in model.relevance_vectors_)
     assert model.score(X, words) > 0.7
 
 

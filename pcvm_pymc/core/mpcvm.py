@@ -18,34 +18,16 @@ __all__ = [
     "ClassStart",
     "ClassState",
     "ClassTrace",
-    "class_signs",
     "fit_top_down",
     "initial_class_state",
     "iterate_classes",
     "log_class_posterior",
+    "start_response",
 ]
 
 _SETTLED = 0.05  # on the probit's scale, as for two classes
-# the mean of the start at random that the authors of the mRVM take, 10 u + u'
-_OWN_RESPONSE, _OTHER_RESPONSE = 10.5, 0.5
 
 type Integers = NDArray[np.int64]
-
-
-def class_signs(label: Labels, n_classes: int) -> Array:
-    """Return +1 for a row's own class and -1 for the others (Lyu et al. 2020 eq. 3).
-
-    Parameters
-    ----------
-    label : ndarray of int, shape (n_basis,)
-        Classes of the rows that the bases stand on.
-    n_classes : int
-
-    Returns
-    -------
-    ndarray, shape (n_basis, n_classes)
-    """
-    return np.where(np.asarray(label)[:, None] == np.arange(n_classes), 1.0, -1.0)
 
 
 @dataclass(frozen=True)
@@ -90,6 +72,19 @@ class ClassProblem:
         return (self.label[:, None] == np.arange(self.n_classes)).astype(float)
 
 
+def start_response(label: Labels, n_classes: int, rng: np.random.Generator | None = None) -> Array:
+    """Return first latent responses, shape (n_obs, n_classes).
+
+    The mRVM's authors draw u uniformly and take ``10 + u`` for the own class and u for the others; without
+    a generator these are the means, 10.5 and 0.5. The end depends on them wherever the hyperprior is
+    improper.
+    """
+    own = np.asarray(label)[:, None] == np.arange(n_classes)
+    if rng is None:
+        return np.where(own, 10.5, 0.5)
+    return 10.0 * own + rng.uniform(size=own.shape)
+
+
 @dataclass(frozen=True)
 class ClassStart:
     """Where a fit begins.
@@ -109,20 +104,13 @@ class ClassStart:
 
     @classmethod
     def default(cls, problem: ClassProblem) -> "ClassStart":
-        """Return responses of 10.5 for the own class and 0.5 for the others, precisions of one.
-
-        The mean of the start that the authors of the mRVM draw at random; the end depends on it
-        wherever the hyperprior is improper.
-        """
-        span = _OWN_RESPONSE - _OTHER_RESPONSE
-        return cls._of_size_one(problem, _OTHER_RESPONSE + span * problem.own)
+        """Return the default `start_response`, precisions of one."""
+        return cls._of_size_one(problem, start_response(problem.label, problem.n_classes))
 
     @classmethod
     def random(cls, problem: ClassProblem, rng: np.random.Generator) -> "ClassStart":
-        """Return the start of the mRVM's authors: ``10 u + u'`` for the own class, u' for others."""
-        shape = problem.own.shape
-        response = 10.0 * problem.own * rng.uniform(size=shape) + rng.uniform(size=shape)
-        return cls._of_size_one(problem, response)
+        """Return a random `start_response`, precisions of one."""
+        return cls._of_size_one(problem, start_response(problem.label, problem.n_classes, rng))
 
     @classmethod
     def _of_size_one(cls, problem: ClassProblem, response: Array) -> "ClassStart":
@@ -300,7 +288,7 @@ def _maximised(
     row_weight: Array | None,
 ) -> tuple[Array, Array]:
     """Return the M-step's weights and biases, class by class (eqs. 28-29, solved jointly)."""
-    problem, prior = columns.problem, columns.problem.hyperprior
+    problem = columns.problem
     if response is None:
         pull = state.latent if row_weight is None else row_weight[:, None] * state.latent
         response = pull + state.terms.score
@@ -310,7 +298,7 @@ def _maximised(
     weight, bias = np.zeros_like(state.weight), np.zeros_like(state.bias)
     for c in range(problem.n_classes):
         weight[columns.index, c], bias[c] = _maximised_class(
-            columns, state, options, gram, (target[c], float(total[c])), c
+            columns, state, gram, (target[c], float(total[c])), c=c, options=options
         )
     return _pruned(problem, weight), bias
 
@@ -318,10 +306,11 @@ def _maximised(
 def _maximised_class(
     columns: _Columns,
     state: ClassState,
-    options: EMOptions,
     gram: BorderedGram,
     target: tuple[Array, float],
+    *,
     c: int,
+    options: EMOptions,
 ) -> tuple[Array, float]:
     """Return one class' weights on the columns, and its bias, under the sign rule."""
     problem, prior = columns.problem, columns.problem.hyperprior

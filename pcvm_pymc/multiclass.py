@@ -1,0 +1,412 @@
+"""Machines for several classes with the multinomial probit, for scikit-learn."""
+
+import warnings
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedKFold
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pcvm_pymc.core.bases import Kernel, design_matrix, width_grid
+from pcvm_pymc.core.bottom_up import BottomUpOptions, BottomUpProblem, fit_bottom_up
+from pcvm_pymc.core.centres import choose_rows
+from pcvm_pymc.core.em import EMOptions, Status
+from pcvm_pymc.core.family import FAMILY, System
+from pcvm_pymc.core.mpcvm import (
+    ClassProblem,
+    ClassResult,
+    ClassStart,
+    fit_top_down,
+    start_response,
+)
+from pcvm_pymc.core.multinomial import Labels, class_probabilities, log_class_probability
+from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.probit import Array
+from pcvm_pymc.core.validation import as_features, as_labels, as_seed, as_width
+
+__all__ = ["MPCVMClassifier", "MRVMClassifier"]
+
+_HYPERPRIORS = {
+    "jeffreys": Hyperprior.jeffreys,
+    "chen2009": Hyperprior.chen2009,
+    "plug_in": Hyperprior.plug_in,
+}
+_ALGORITHMS = ("bottom-up", "top-down")
+
+
+class _MultinomialProbitMachine(ClassifierMixin, BaseEstimator):
+    """What the machines share: the choice of a width, bases and signs, and predictions."""
+
+    _rows: dict[str, str]  # of the family table, by algorithm
+
+    @property
+    def _system(self) -> System:
+        return FAMILY[self._rows[self.algorithm]]
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit the classifier.
+
+        Parameters
+        ----------
+        X : array_like, shape (n_obs, n_features)
+        y : array_like, shape (n_obs,)
+            Labels of any type, two classes or more.
+
+        Raises
+        ------
+        ValueError
+            For input or parameters that cannot be used.
+        """
+        X, y = validate_data(self, X, y, dtype=float)
+        check_classification_targets(y)
+        self._check_parameters()
+        self.classes_, label = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 3:
+            two, self.classes_ = as_labels(y, len(X))
+            label = (two > 0).astype(np.int64)
+        rng = np.random.default_rng(as_seed(self.random_state))
+        centres, kind, rows = self._centres(X, label)
+        self.width_ = self._width(X, label, rng)
+        result = self._fit_at(X, label, (centres, kind), self.width_, rng)
+        kept = result.support
+        self.support_ = rows[kept]
+        self.relevance_vectors_ = centres[kept]
+        self.weight_ = result.weight[kept].T
+        self.bias_ = result.bias
+        self.log_posterior_ = result.log_posterior
+        self.n_iter_ = result.n_iter
+        self.status_ = result.status
+        if result.status is not Status.CONVERGED:
+            warnings.warn(result.status.value, ConvergenceWarning, stacklevel=2)
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return the scores of the classes, shape (n_new, n_classes).
+
+        For two classes their difference, shape (n_new,): positive where ``classes_[1]`` is likelier.
+        """
+        latent = self._latent(X)
+        return latent[:, 1] - latent[:, 0] if len(self.classes_) == 2 else latent
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Return class probabilities (eq. 10), shape (n_new, n_classes), in the order of ``classes_``."""
+        probability = class_probabilities(self._latent(X))
+        return probability / probability.sum(axis=1, keepdims=True)  # of one but for rounding
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the likeliest class of each row, shape (n_new,)."""
+        return self.classes_[self._latent(X).argmax(axis=1)]
+
+    def _latent(self, X: ArrayLike) -> Array:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=float, reset=False)
+        Phi = design_matrix(self.kernel, X, self.relevance_vectors_, self.width_)
+        return Phi @ self.weight_.T + self.bias_
+
+    def _centres(self, X: Array, label: Labels) -> tuple[Array, Labels, NDArray[np.intp]]:
+        """Return centres of the bases, their classes, and the rows that they are (-1 for none)."""
+        if self.basis is None or isinstance(self.basis, Integral):
+            n_basis = len(X) if self.basis is None else min(self.basis, len(X))
+            rows = choose_rows(X, label, n_basis, random_state=0)
+            return X[rows], label[rows], rows
+        if not isinstance(self.basis, tuple) or len(self.basis) != 2:
+            raise ValueError(
+                f"basis={self.basis!r}; needed None, a number of rows to choose, or (centres, labels)"
+            )
+        points = as_features(self.basis[0], "basis", X.shape[1])
+        kind = np.asarray(self.basis[1])
+        if kind.shape != (len(points),) or not np.isin(kind, self.classes_).all():
+            raise ValueError(
+                f"the basis' labels are {kind!r}; needed one of {self.classes_.tolist()} for each centre"
+            )
+        return points, np.searchsorted(self.classes_, kind), np.full(len(points), -1)
+
+    def _fit_at(
+        self,
+        X: Array,
+        label: Labels,
+        basis: tuple[Array, Labels],
+        width: float,
+        rng: np.random.Generator,
+    ) -> ClassResult:
+        """Fit at a width, the bases at centres of given classes."""
+        centres, kind = basis
+        n_classes = len(self.classes_)
+        Phi = design_matrix(self.kernel, X, centres, width)
+        sign = None if self._system.signs is None else self._system.signs(kind, n_classes)
+        response = start_response(label, n_classes, rng if self.start == "random" else None)
+        if self.algorithm == "bottom-up":
+            problem = BottomUpProblem(
+                Phi, label, n_classes, sign, shared=sign is None, has_bias=self._has_bias
+            )
+            options = BottomUpOptions(max_iter=self.max_iter, tol=self.tol or 1e-2)
+            return fit_bottom_up(problem, response, options)
+        whole = ClassProblem(
+            Phi,
+            label,
+            n_classes,
+            sign,
+            self._hyperprior,
+            has_bias=self._has_bias,
+            shared=sign is None,
+        )
+        start = replace(ClassStart.default(whole), response=response)
+        return fit_top_down(whole, start, self._em_options)
+
+    @property
+    def _has_bias(self) -> bool:
+        return False
+
+    @property
+    def _hyperprior(self) -> Hyperprior:
+        return Hyperprior.jeffreys()
+
+    @property
+    def _em_options(self) -> EMOptions:
+        return EMOptions(max_iter=self.max_iter, tol=self.tol or 1e-4)
+
+    def _width(self, X: Array, label: Labels, rng: np.random.Generator) -> float:
+        """Return the given width, or that of the smallest cross-validated log loss."""
+        if self.width != "auto":
+            return as_width(self.width)
+        n_folds = min(self.cv, int(np.bincount(label).min()))
+        widths = width_grid(X)
+        if n_folds < 2:  # a class of a single point: nothing can be held out
+            return float(np.median(widths))
+        folds = StratifiedKFold(n_folds, shuffle=True, random_state=int(rng.integers(2**31)))
+        loss = np.zeros(len(widths))
+        for train, test in folds.split(X, label):
+            centres, kind, _ = self._centres(X[train], label[train])
+            for i, width in enumerate(widths):
+                result = self._fit_at(X[train], label[train], (centres, kind), width, rng)
+                kept = result.support
+                Phi = design_matrix(self.kernel, X[test], centres[kept], width)
+                latent = Phi @ result.weight[kept] + result.bias
+                loss[i] -= log_class_probability(latent, label[test]).sum()
+        self.widths_, self.log_loss_ = widths, loss / len(X)
+        return float(widths[loss.argmin()])
+
+    def _check_parameters(self) -> None:
+        if self.algorithm not in _ALGORITHMS:
+            raise ValueError(f"algorithm={self.algorithm!r} is unknown; use one of {_ALGORITHMS}")
+        if self.width != "auto" and not isinstance(self.width, Real):
+            raise ValueError(f"width={self.width!r}; needed a positive number or 'auto'")
+        if self.start not in ("default", "random"):
+            raise ValueError(f"start={self.start!r} is unknown; use 'default' or 'random'")
+        for name, least in (("cv", 2), ("max_iter", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < least:
+                raise ValueError(f"{name}={value!r}; needed a whole number of at least {least}")
+        if self.tol is not None and not (isinstance(self.tol, Real) and self.tol > 0):
+            raise ValueError(f"tol={self.tol!r}; needed a positive number or None")
+
+
+class MPCVMClassifier(_MultinomialProbitMachine):
+    """Multi-class probabilistic classification vector machine: mPCVM1 and mPCVM2.
+
+    A score for each class, each a sum of basis functions; the weight of a row's basis is positive in its own
+    class and negative in the others; the class is that of the largest score plus normal noise (the
+    multinomial probit).
+
+    Parameters
+    ----------
+    algorithm : {"bottom-up", "top-down"}
+        ``"bottom-up"``, mPCVM2, adds and deletes bases one at a time by the evidence of their precisions;
+        ``"top-down"``, mPCVM1, is EM from all bases.
+    kernel : "rbf" or callable
+        ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
+    width : float or "auto"
+        Width of the basis functions, in the unit of X. ``"auto"`` takes, of nine, that of the smallest
+        cross-validated log loss. Standardise columns of different units first.
+    basis : None, int or (array_like, array_like)
+        Where basis functions stand: on all training rows; on so many of them, chosen by k-means++ within
+        each class; or at centres, shape (n_basis, n_features), with their classes.
+    hyperprior : "jeffreys", "chen2009", "plug_in" or Hyperprior
+        For ``"top-down"``: ``"jeffreys"`` is the paper's; ``"plug_in"`` is proper and keeps most weights.
+    bias : bool, optional
+        Whether each class has a bias. Default: from the top down only, as in the paper.
+    start : {"default", "random"}
+        First latent responses: 10.5 for the own class and 0.5 for others, or drawn around these.
+    update : {"auto", "newton", "em", "clip"}
+        How EM steps from the top down, see `EMOptions`; ``"clip"`` is the paper's own, which is not
+        monotone.
+    cv : int
+        Folds of the inner cross-validation.
+    max_iter : int
+    tol : float, optional
+        Largest change at which to stop: of a log precision from the bottom up, by default 1e-2, of a latent
+        score from the top down, by default 1e-4.
+    random_state : int, numpy.random.Generator or None
+        For folds and random starts.
+
+    Attributes
+    ----------
+    classes_ : ndarray, shape (n_classes,)
+    relevance_vectors_ : ndarray, shape (n_relevance, n_features)
+        Centres (by default training rows) with a weight that is not zero in any class.
+    support_ : ndarray of int, shape (n_relevance,)
+        Their numbers among the training rows; -1 for given centres.
+    weight_ : ndarray, shape (n_classes, n_relevance)
+    bias_ : ndarray, shape (n_classes,)
+    width_ : float
+    log_posterior_ : float
+        Precisions integrated out; from the bottom up, given the precisions.
+    n_iter_ : int
+    status_ : Status
+    widths_, log_loss_ : ndarray, shape (n_widths,)
+        What the width was chosen among, and by; ``width="auto"`` only.
+
+    References
+    ----------
+    S. Lyu, X. Tian, Y. Li, B. Jiang and H. Chen (2020), "Multiclass probabilistic classification
+    vector machine", IEEE Transactions on Neural Networks and Learning Systems 31(10), corrected: see
+    `pcvm_pymc.core.mpcvm` and `pcvm_pymc.core.bottom_up`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MPCVMClassifier(width=2.0).fit(X, y)
+    >>> len(model.relevance_vectors_) < 15, bool(model.score(X, y) > 0.95)
+    (True, True)
+    """
+
+    _rows = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        algorithm: str = "bottom-up",
+        kernel: Kernel = "rbf",
+        width: float | str = "auto",
+        basis: Any = None,
+        hyperprior: Hyperprior | str = "jeffreys",
+        bias: bool | None = None,
+        start: str = "default",
+        update: str = "auto",
+        cv: int = 5,
+        max_iter: int = 10_000,
+        tol: float | None = None,
+        random_state: int | np.random.Generator | None = None,
+    ) -> None:
+        self.algorithm = algorithm
+        self.kernel = kernel
+        self.width = width
+        self.basis = basis
+        self.hyperprior = hyperprior
+        self.bias = bias
+        self.start = start
+        self.update = update
+        self.cv = cv
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    @property
+    def _has_bias(self) -> bool:
+        return self.algorithm == "top-down" if self.bias is None else bool(self.bias)
+
+    @property
+    def _hyperprior(self) -> Hyperprior:
+        if isinstance(self.hyperprior, Hyperprior):
+            return self.hyperprior
+        return _HYPERPRIORS[self.hyperprior]()
+
+    @property
+    def _em_options(self) -> EMOptions:
+        if self.update == "clip":
+            options = replace(EMOptions.chen2009(), max_iter=self.max_iter)
+            return options if self.tol is None else replace(options, tol=self.tol)
+        return EMOptions(update=self.update, max_iter=self.max_iter, tol=self.tol or 1e-4)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        known = isinstance(self.hyperprior, Hyperprior) or self.hyperprior in _HYPERPRIORS
+        if not known:
+            raise ValueError(
+                f"hyperprior={self.hyperprior!r} is unknown; use one of {sorted(_HYPERPRIORS)} or a "
+                "Hyperprior(c, d, e, f)"
+            )
+        if self.bias not in (None, True, False):
+            raise ValueError(f"bias={self.bias!r}; needed True, False or None")
+        EMOptions(update=self.update)
+
+
+class MRVMClassifier(_MultinomialProbitMachine):
+    """Multi-class relevance vector machine with the multinomial probit: mRVM1 and mRVM2.
+
+    As `MPCVMClassifier`, without a sign rule and without biases.
+
+    Parameters
+    ----------
+    algorithm : {"bottom-up", "top-down"}
+        ``"bottom-up"``, mRVM1, adds and deletes bases one at a time, each with one precision for all classes;
+        ``"top-down"``, mRVM2, is EM from all bases with a precision for each class, and drops a basis
+        when it is out of all of them.
+    kernel : "rbf", "linear-spline" or callable
+        ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``.
+    width : float or "auto"
+        As for `MPCVMClassifier`.
+    basis : None, int or (array_like, array_like)
+        As for `MPCVMClassifier`.
+    start : {"default", "random"}
+        First latent responses: 10.5 for the own class and 0.5 for others, or drawn around these, as
+        the authors do.
+    cv : int
+        Folds of the inner cross-validation.
+    max_iter : int
+    tol : float, optional
+        As for `MPCVMClassifier`.
+    random_state : int, numpy.random.Generator or None
+        For folds and random starts.
+
+    Attributes
+    ----------
+    classes_, relevance_vectors_, support_, weight_, bias_, width_, log_posterior_, n_iter_, status_
+        As for `MPCVMClassifier`; the biases are zero.
+    widths_, log_loss_ : ndarray, shape (n_widths,)
+
+    References
+    ----------
+    T. Damoulas, Y. Ying, M. A. Girolami and C. Campbell (2008), "Inferring sparse kernel combinations and
+    relevance vectors", ICMLA; I. Psorakis, T. Damoulas and M. A. Girolami (2010), "Multiclass
+    relevance vector machines: sparsity and accuracy", IEEE Transactions on Neural Networks 21(10).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> MRVMClassifier(width=2.0).fit(X, y).weight_.shape[0]
+    3
+    """
+
+    _rows = {"bottom-up": "mrvm_bottom_up", "top-down": "mrvm_top_down"}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        algorithm: str = "bottom-up",
+        kernel: Kernel = "rbf",
+        width: float | str = "auto",
+        basis: Any = None,
+        start: str = "default",
+        cv: int = 5,
+        max_iter: int = 10_000,
+        tol: float | None = None,
+        random_state: int | np.random.Generator | None = None,
+    ) -> None:
+        self.algorithm = algorithm
+        self.kernel = kernel
+        self.width = width
+        self.basis = basis
+        self.start = start
+        self.cv = cv
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state

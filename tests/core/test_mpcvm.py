@@ -1,0 +1,166 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import blobs
+
+from pcvm_pymc.core.bases import rbf, squared_distances
+from pcvm_pymc.core.em import EMOptions, Status
+from pcvm_pymc.core.family import class_signs
+from pcvm_pymc.core.mpcvm import (
+    ClassProblem,
+    ClassStart,
+    fit_top_down,
+    initial_class_state,
+    log_class_posterior,
+)
+from pcvm_pymc.core.multinomial import class_terms
+from pcvm_pymc.core.priors import Hyperprior
+
+PRIORS = {
+    "plug-in": Hyperprior.plug_in(),
+    "heavy": Hyperprior(1.0, 0.01, 0.5, 1.0),
+    "jeffreys": Hyperprior.jeffreys(),
+    "chen2009": Hyperprior.chen2009(),
+}
+
+
+def classes(n, n_classes, seed=0, gap=1.5):
+    """Return Gaussian classes around points of a circle: X, labels 0, 1, ..., all present."""
+    rng = np.random.default_rng(seed)
+    label = np.arange(n) % n_classes
+    angle = 2 * np.pi * label / n_classes
+    return gap * np.column_stack([np.cos(angle), np.sin(angle)]) + rng.normal(size=(n, 2)), label
+
+
+def problem(n, n_classes, hyperprior, *, seed=0, width=1.5, signs=True, **kwargs):
+    X, label = classes(n, n_classes, seed)
+    sign = class_signs(label, n_classes) if signs else None
+    Phi = rbf(squared_distances(X, X), width)
+    return ClassProblem(Phi, label, n_classes, sign, hyperprior, **kwargs)
+
+
+def test_the_sign_rule():
+    signs = class_signs(np.array([0, 2]), 3)
+    assert signs.tolist() == [[1, -1, -1], [-1, -1, 1]]
+
+
+@pytest.mark.parametrize("hyperprior", PRIORS.values(), ids=PRIORS)
+@pytest.mark.parametrize("update", ["auto", "newton", "em"])
+@given(
+    st.integers(2, 5), st.integers(0, 2**32 - 1), st.sampled_from([0.2, 1.5, 8.0]), st.booleans()
+)
+@settings(max_examples=8)
+def test_the_log_posterior_never_falls(hyperprior, update, n_classes, seed, width, signs):
+    given_ = problem(30, n_classes, hyperprior, seed=seed, width=width, signs=signs)
+    options = EMOptions(update=update, max_iter=25)
+    result = fit_top_down(given_, None, options)
+    # the first step starts from responses that are not those of the start's weights
+    value = result.trace.log_posterior[1:]
+    assert (np.diff(value) >= -1e-9 * (1 + np.abs(value[1:]))).all()
+    if signs:
+        assert (result.weight * given_.sign >= 0).all()
+    terms = class_terms(given_.Phi @ result.weight + result.bias, given_.label)
+    assert result.log_posterior == pytest.approx(
+        log_class_posterior(given_, result.weight, result.bias, terms), abs=1e-8
+    )
+
+
+@pytest.mark.parametrize("update", ["auto", "em"])
+@pytest.mark.parametrize("hyperprior", PRIORS.values(), ids=PRIORS)
+def test_the_end_satisfies_the_kkt_conditions(hyperprior, update):
+    given_ = problem(40, 3, hyperprior, seed=1)
+    result = fit_top_down(given_, None, EMOptions(update=update, tol=1e-9, max_iter=60_000))
+    assert result.status is Status.CONVERGED
+    terms = class_terms(result.latent, given_.label, accuracy=1e-13)
+    active = result.weight != 0
+    assert active.any()
+    pull = np.zeros(active.shape)
+    kept = result.weight[active]
+    pull[active] = hyperprior.weight_precision(kept) * kept
+    slope = given_.Phi.T @ terms.score - pull
+    np.testing.assert_allclose(slope[active], 0.0, atol=2e-5)
+    if hyperprior.d > 0:  # no weight at zero would rather grow
+        assert (slope[~active] * given_.sign[~active] <= 2e-5).all()
+    for bias, total in zip(result.bias, terms.score.sum(axis=0), strict=True):
+        if bias != 0:
+            assert total == pytest.approx(hyperprior.bias_precision(bias) * bias, abs=2e-5)
+
+
+@given(st.permutations(range(4)), st.integers(0, 2**32 - 1))
+@settings(max_examples=10)
+def test_the_names_of_the_classes_mean_nothing(order, seed):
+    order = np.array(order)
+    given_ = problem(32, 4, Hyperprior.jeffreys(), seed=seed)
+    label = order[given_.label]
+    other = ClassProblem(given_.Phi, label, 4, class_signs(label, 4), given_.hyperprior)
+    options = EMOptions(max_iter=30)
+    one, two = fit_top_down(given_, None, options), fit_top_down(other, None, options)
+    np.testing.assert_allclose(two.weight[:, order], one.weight, atol=1e-7)
+    np.testing.assert_allclose(two.latent[:, order], one.latent, atol=1e-7)
+
+
+def test_two_classes_are_mirror_images():
+    """Weights of the two classes are opposite: the scores differ by twice a binary machine's."""
+    X, label = blobs(50, seed=3)
+    label = (label > 0).astype(int)
+    Phi = rbf(squared_distances(X, X), 1.5)
+    given_ = ClassProblem(Phi, label, 2, class_signs(label, 2), Hyperprior.plug_in())
+    result = fit_top_down(given_, None, EMOptions(tol=1e-10, max_iter=20_000))
+    np.testing.assert_allclose(result.weight[:, 0], -result.weight[:, 1], atol=1e-6)
+    np.testing.assert_allclose(result.bias[0], -result.bias[1], atol=1e-6)
+
+
+def test_shared_bases_leave_together():
+    given_ = problem(45, 3, Hyperprior.jeffreys(), signs=False, shared=True, has_bias=False)
+    result = fit_top_down(given_, None, EMOptions(max_iter=5000))
+    used = result.weight != 0
+    assert result.bias.tolist() == [0, 0, 0]
+    assert 0 < len(result.support) < 45
+    # a row of weights is kept as long as one of them is
+    assert used[result.support].any(axis=1).all()
+
+
+def test_the_papers_clipping_is_a_variant_that_ends_elsewhere():
+    """Wrong-signed weights of an unconstrained solve are set to zero: not a maximum of anything."""
+    given_ = problem(60, 3, Hyperprior.plug_in(), seed=2, width=2.0)
+    clipped = fit_top_down(given_, None, EMOptions.chen2009())
+    assert (clipped.weight * given_.sign >= 0).all()
+    exact = fit_top_down(given_)
+    assert exact.log_posterior > clipped.log_posterior + 0.1
+
+
+def test_random_starts_and_bad_ones():
+    given_ = problem(40, 3, Hyperprior.jeffreys())
+    start = ClassStart.random(given_, np.random.default_rng(1))
+    own = start.response[np.arange(40), given_.label]
+    assert own.min() >= 10
+    assert own.max() <= 11
+    assert own.std() > 0.1
+    assert np.isfinite(fit_top_down(given_, start).log_posterior)
+    for bad, match in (
+        (ClassStart(np.zeros((40, 2)), np.zeros(3)), r"start.weight has shape \(40, 2\)"),
+        (ClassStart(-given_.sign, np.zeros(3)), "weight.s. of the wrong sign"),
+        (ClassStart(given_.sign, np.zeros(3), np.zeros((2, 3))), "start.response has shape"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            initial_class_state(given_, bad)
+
+
+def test_the_iteration_limit_and_the_callback():
+    seen = []
+    given_ = problem(40, 3, Hyperprior.plug_in())
+    result = fit_top_down(
+        given_, None, EMOptions(max_iter=3), lambda k, state: seen.append(state.log_posterior)
+    )
+    assert result.status is Status.ITERATION_LIMIT
+    assert result.n_iter == 3
+    np.testing.assert_array_equal(result.trace.log_posterior[1:], seen)
+
+
+def test_an_empty_model():
+    given_ = problem(20, 3, Hyperprior.jeffreys(), width=1e9)
+    result = fit_top_down(given_, None, EMOptions(max_iter=20_000))
+    if result.status is Status.EMPTY_MODEL:
+        assert len(result.support) == 0
+    assert np.isfinite(result.latent).all()
