@@ -101,7 +101,8 @@ class _MultinomialProbitMachine(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the likeliest class of each row, shape (n_new,)."""
-        return self.classes_[self._latent(X).argmax(axis=1)]
+        latent = self._latent(X)
+        return self.classes_[latent.argmax(axis=1)]
 
     def _latent(self, X: ArrayLike) -> Array:
         check_is_fitted(self)

@@ -25,7 +25,9 @@ __all__ = [
     "bumpy",
     "data_folder",
     "load",
+    "overclass",
     "overlap",
+    "overlap_classes",
     "random_splits",
     "relevance",
     "ringnorm",
@@ -337,9 +339,7 @@ def _start(n: int, random_state: Seed) -> tuple[np.random.Generator, Floats]:
     """Return a generator and labels -1. / +1. with equal probability, at least one of each."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 2:
         raise ValueError(f"n={n!r}; needed a whole number of at least 2")
-    if random_state is None:
-        raise ValueError("random_state=None; needed an int or a numpy.random.Generator")
-    rng = np.random.default_rng(random_state)
+    rng = np.random.default_rng(_given_seed(random_state))
     label = rng.choice([-1.0, 1.0], size=n)
     label[rng.permutation(n)[:2]] = [-1.0, 1.0]
     return rng, label
@@ -428,6 +428,76 @@ def relevance(n: int, *, random_state: Seed, n_features: int = 2) -> tuple[Float
     X = rng.uniform(-3, 3, size=(n, n_features))
     X[:, 0] = 1.5 * label + 0.7 * rng.normal(size=n)
     return X, label
+
+
+# standard deviations along, and correlation between, the two dimensions of each group
+_OVERLAP_GROUPS = {
+    0: (((2.0, -1.2), (0.7, 0.5), -0.7),),
+    1: (
+        ((-2.0, 0.6), (0.5, 0.5), 0.0),
+        ((-0.2, -0.9), (0.5, 0.5), 0.0),
+        ((1.2, 1.4), (0.5, 0.5), 0.0),
+    ),
+    2: (((-0.9, -0.1), (0.4, 0.7), 0.5), ((0.6, 0.3), (0.7, 0.4), 0.5)),
+}
+
+
+def overlap_classes(n: int, *, random_state: Seed) -> tuple[Floats, Rows]:
+    """Draw *Overlap* (Lyu et al. 2020, Fig. 3): three classes in the plane that overlap heavily.
+
+    The paper gives no constants; these are ours: class 0 is one skew Gaussian in the lower right
+    corner, class 1 three round ones, class 2 two that lie between these. Classes are equally
+    frequent, and so are the Gaussians of a class.
+
+    Returns
+    -------
+    X : ndarray, shape (n, 2)
+    y : ndarray of int, shape (n,)
+        0, 1 or 2, all present.
+    """
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 3:
+        raise ValueError(f"n={n!r}; needed a whole number of at least 3")
+    rng = np.random.default_rng(_given_seed(random_state))
+    label = rng.integers(3, size=n)
+    label[rng.permutation(n)[:3]] = [0, 1, 2]
+    X = np.empty((n, 2))
+    for i, c in enumerate(label):
+        groups = _OVERLAP_GROUPS[int(c)]
+        mean, (first, second), correlation = groups[rng.integers(len(groups))]
+        cross = correlation * first * second
+        X[i] = rng.multivariate_normal(mean, [[first**2, cross], [cross, second**2]])
+    return X, label
+
+
+OVERCLASS_SIZES = (28, 22, 18, 15, 12, 10, 8, 6, 5, 3)
+
+
+def overclass(*, random_state: Seed) -> tuple[Floats, Rows]:
+    """Draw *Overclass* (Lyu et al. 2020, Fig. 4): 127 points in ten classes of 28 to 3 points.
+
+    The paper gives no constants but the sizes; these are ours: round Gaussians of standard deviation
+    0.35 around the points (0, 0), ..., (4, 0), (0.5, 1.5), ..., (4.5, 1.5), the largest classes in the
+    corners and the smallest between larger ones.
+
+    Returns
+    -------
+    X : ndarray, shape (127, 2)
+    y : ndarray of int, shape (127,)
+        0, the largest class, to 9, the smallest.
+    """
+    rng = np.random.default_rng(_given_seed(random_state))
+    places = [(0.0, 0.0), (4.5, 1.5), (4.0, 0.0), (0.5, 1.5), (2.0, 0.0),
+              (2.5, 1.5), (1.0, 0.0), (3.5, 1.5), (3.0, 0.0), (1.5, 1.5)]  # fmt: skip
+    label = np.repeat(np.arange(10), OVERCLASS_SIZES)
+    X = np.array(places)[label] + 0.35 * rng.normal(size=(len(label), 2))
+    order = rng.permutation(len(label))
+    return X[order], label[order]
+
+
+def _given_seed(random_state: Seed) -> Seed:
+    if random_state is None:
+        raise ValueError("random_state=None; needed an int or a numpy.random.Generator")
+    return random_state
 
 
 RIPLEY_CENTRES = {-1: ((-0.7, 0.3), (0.3, 0.3)), 1: ((-0.3, 0.7), (0.4, 0.7))}

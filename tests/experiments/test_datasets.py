@@ -237,3 +237,28 @@ def test_the_real_folder(data_folder):
     for name, (n_train, n_test) in sizes.items():
         data = load(name, folder=data_folder)
         assert (len(data.train[0]), len(data.test[0])) == (n_train, n_test)
+
+
+def test_three_overlapping_classes():
+    X, y = datasets.overlap_classes(3000, random_state=1)
+    again = datasets.overlap_classes(3000, random_state=1)
+    np.testing.assert_array_equal(X, again[0])
+    np.testing.assert_array_equal(y, again[1])
+    assert X.shape == (3000, 2)
+    np.testing.assert_allclose(np.bincount(y) / 3000, 1 / 3, atol=0.05)
+    # class 0 is one Gaussian, the others are mixtures
+    np.testing.assert_allclose(X[y == 0].mean(axis=0), (2.0, -1.2), atol=0.1)
+    assert np.corrcoef(X[y == 0].T)[0, 1] == pytest.approx(-0.7, abs=0.05)
+    np.testing.assert_allclose(X[y == 1].mean(axis=0), (-1 / 3, 1.1 / 3), atol=0.15)
+    assert set(datasets.overlap_classes(3, random_state=0)[1]) == {0, 1, 2}
+    with pytest.raises(ValueError, match="n=2; needed a whole number of at least 3"):
+        datasets.overlap_classes(2, random_state=0)
+
+
+def test_ten_classes_of_very_different_sizes():
+    X, y = datasets.overclass(random_state=2)
+    assert X.shape == (127, 2)
+    sizes = np.bincount(y)
+    assert (sizes.min(), sizes.max(), len(sizes)) == (3, 28, 10)
+    with pytest.raises(ValueError, match="random_state=None"):
+        datasets.overclass(random_state=None)
