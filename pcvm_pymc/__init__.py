@@ -18,6 +18,7 @@ _PUBLIC = {
     "FAMILY": "core.family",
     "EMStep": "model.steps",
     "PCVMGibbs": "model.steps",
+    "MultinomialProbit": "model.multinomial",
     "MarginalBias": "model.distributions",
     "MarginalWeight": "model.distributions",
     "ProbitBernoulli": "model.distributions",

@@ -24,6 +24,7 @@ __all__ = [
     "class_probabilities",
     "class_terms",
     "log_class_probability",
+    "multinomial_terms",
     "response_mean",
     "rule_of",
 ]
@@ -32,6 +33,7 @@ type Labels = NDArray[np.int64]
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _CERTAIN = 9.0  # Phi(9) = 1 - 1e-19: such a class takes no part in the integrals
+_HOPELESS = 1e6  # a log probability below -1e11: a diverging trajectory, not a point of interest
 _TAIL = -12.0  # below, the normal tail by its continued fraction
 _PER_UNIT = 16  # centres of expansions
 _DEGREE = 6
@@ -191,6 +193,47 @@ def _terms_of_rows(
                 total += mean[k]
                 k += 1
         score[n, own] = total
+
+
+@_jit
+def multinomial_terms(
+    latent: Array, label: Labels, spacing: float, drop: float
+) -> tuple[Array, Array]:
+    """Return log probabilities of the rows' classes and their scores, for any input (compiled).
+
+    `class_terms` for compiled callers that cannot raise, such as a sampler's graph: a class that does
+    not exist has log probability -inf, as has one whose score others exceed by more than 1e6, and scores
+    that are not finite have NaN.
+
+    Parameters
+    ----------
+    latent : ndarray, shape (n_obs, n_classes)
+    label : ndarray of int, shape (n_obs,)
+    spacing, drop : float
+        From `rule_of`.
+    """
+    n_classes = latent.shape[1]
+    log_probability, score = np.empty(len(latent)), np.zeros(latent.shape)
+    curvature = np.empty(1)
+    for n in range(len(latent)):
+        row, own = latent[n], label[n]
+        if not np.all(np.isfinite(row)):
+            log_probability[n] = np.nan
+            score[n] = np.nan
+        elif own < 0 or own >= n_classes or np.max(row) - row[own] > _HOPELESS:
+            log_probability[n] = -np.inf
+        else:
+            one = slice(n, n + 1)
+            _terms_of_rows(
+                latent[one],
+                label[one],
+                spacing,
+                drop,
+                log_probability[one],
+                score[one],
+                curvature,
+            )
+    return log_probability, score
 
 
 @_jit

@@ -1,0 +1,85 @@
+"""The multinomial probit in PyTensor: value, gradient, draws."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.gradient import verify_grad
+from scipy.special import log_ndtr
+
+from pcvm_pymc import MultinomialProbit
+from pcvm_pymc.core.multinomial import class_probabilities, class_terms
+
+BACKENDS = ("NUMBA", "FAST_COMPILE")
+
+
+def _problem(rng, n_obs=7, n_classes=4, spread=2.0):
+    return rng.normal(size=(n_obs, n_classes)) * spread, rng.integers(n_classes, size=n_obs)
+
+
+@pytest.mark.parametrize("mode", BACKENDS)
+def test_value_and_gradient_are_those_of_the_core(mode):
+    latent, label = _problem(np.random.default_rng(0), spread=10.0)
+    y = pt.dmatrix("y")
+    value = pm.logp(MultinomialProbit.dist(y), label)
+    function = pytensor.function([y], [value, pt.grad(value.sum(), y)], mode=mode)
+    found, gradient = function(latent)
+    terms = class_terms(latent, label)
+    np.testing.assert_allclose(found, terms.log_probability, rtol=1e-12)
+    np.testing.assert_allclose(gradient, terms.score, rtol=1e-12, atol=1e-14)
+
+
+def test_gradient_is_the_derivative():
+    rng = np.random.default_rng(1)
+    latent, label = _problem(rng)
+    verify_grad(lambda y: pm.logp(MultinomialProbit.dist(y), label), [latent], rng=rng)
+
+
+def test_value_and_gradient_take_one_pass():
+    y = pt.dmatrix("y")
+    value = pm.logp(MultinomialProbit.dist(y), np.array([0, 1])).sum()
+    function = pytensor.function([y], [value, pt.grad(value, y)])
+    names = [type(node.op).__name__ for node in function.maker.fgraph.toposort()]
+    assert names.count("_ClassTerms") == 1
+
+
+def test_two_classes_are_the_probit():
+    latent = np.random.default_rng(2).normal(size=(9, 2)) * 5
+    found = pm.logp(MultinomialProbit.dist(latent), np.ones(9, dtype=int)).eval()
+    np.testing.assert_allclose(found, log_ndtr((latent[:, 1] - latent[:, 0]) / np.sqrt(2)), 1e-9)
+
+
+@pytest.mark.parametrize("mode", BACKENDS)
+@pytest.mark.parametrize(
+    ("row", "label", "expected"),
+    [
+        ([0.0, 0.0, 0.0], 3, -np.inf),
+        ([0.0, 0.0, 0.0], -1, -np.inf),
+        ([0.0, 1e300, 0.0], 0, -np.inf),
+        ([0.0, 1e300, 0.0], 1, 0.0),
+        ([np.nan, 0.0, 0.0], 1, np.nan),
+        ([np.inf, 0.0, 0.0], 1, np.nan),
+    ],
+)
+def test_classes_and_scores_that_cannot_be_end_at_once(mode, row, label, expected):
+    y = pt.dmatrix("y")
+    function = pytensor.function([y], pm.logp(MultinomialProbit.dist(y), [label]), mode=mode)
+    np.testing.assert_allclose(function(np.array([row])), [expected], atol=1e-13)
+
+
+def test_rows_stretch_to_any_leading_dimensions():
+    rng = np.random.default_rng(3)
+    latent = rng.normal(size=(4, 3))
+    label = rng.integers(3, size=(5, 4))
+    found = pm.logp(MultinomialProbit.dist(latent, shape=(5, 4)), label).eval()
+    each = [class_terms(latent, row).log_probability for row in label]
+    np.testing.assert_allclose(found, each, rtol=1e-12)
+
+
+def test_draws_have_the_class_probabilities():
+    latent = np.array([[0.0, 1.0, -1.0], [2.0, 0.0, 1.5]])
+    draws = pm.draw(MultinomialProbit.dist(latent), draws=20_000, random_seed=4)
+    assert draws.shape == (20_000, 2)
+    share = (draws[..., None] == np.arange(3)).mean(axis=0)
+    assert np.abs(share - class_probabilities(latent)).max() < 5 * np.sqrt(0.25 / 20_000)
