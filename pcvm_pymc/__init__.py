@@ -24,6 +24,8 @@ _PUBLIC = {
     "ProbitBernoulli": "model.distributions",
     "new_data": "model.builders",
     "pcvm_model": "model.builders",
+    "mpcvm_model": "model.mpcvm",
+    "mrvm_model": "model.mpcvm",
     "rvm_model": "model.rvm",
     "sparse_probit_model": "model.sparse_probit",
     "find_map_em": "inference",

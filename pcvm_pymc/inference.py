@@ -16,13 +16,16 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from pcvm_pymc.core.bases import Kernel
 from pcvm_pymc.core.em import EMOptions, EMResult, EMState, Start, fit_em
 from pcvm_pymc.core.likelihood import LINKS
+from pcvm_pymc.core.mpcvm import ClassResult, ClassStart, ClassState, fit_top_down
+from pcvm_pymc.core.multinomial import class_probabilities
 from pcvm_pymc.core.probit import Array
 from pcvm_pymc.core.sparse_probit import SparseProblem, fit_sparse_probit, state_at
 from pcvm_pymc.core.validation import as_features
 from pcvm_pymc.model.builders import basis_at, check_centres, stored_width
+from pcvm_pymc.model.mpcvm import class_problem_of, has_several_classes
 from pcvm_pymc.model.sparse_probit import is_sparse_probit, sparse_problem_of
 from pcvm_pymc.model.steps import problem_of
-from pcvm_pymc.results import em_to_datatree, weights_of
+from pcvm_pymc.results import classes_to_datatree, em_to_datatree, weights_of
 
 __all__ = ["find_map_em", "latent_draws", "predict", "prior_latent"]
 
@@ -35,7 +38,7 @@ def find_map_em(
     model: pm.Model | None = None,
     *,
     options: EMOptions | None = None,
-    start: Start | str = "default",
+    start: Start | ClassStart | str = "default",
     random_seed: Seed = None,
     progressbar: bool = True,
 ) -> xr.DataTree:
@@ -44,13 +47,15 @@ def find_map_em(
     Parameters
     ----------
     model : pm.Model, optional
-        From `pcvm_model` or `sparse_probit_model`; default: the model on the context stack. A width
-        with a prior (called ``width``) is optimised within EM by the corrected eq. 10.
+        From `pcvm_model`, `sparse_probit_model`, `mpcvm_model` or `mrvm_model`; default: the model
+        on the context stack. Of `pcvm_model` a width with a prior (called ``width``) is
+        optimised within EM by the corrected eq. 10.
     options : EMOptions, optional
         Default: ``EMOptions()``. ``EMOptions.chen2009()`` is the authors' recipe.
     start : Start or {"default", "random", "chen2009"}
         Where to begin. The result depends on it where the hyperprior is improper. For a sparse probit
-        ``"default"`` (a ridge fit) or a `Start`.
+        ``"default"`` (a ridge fit) or a `Start`; for several classes ``"default"``,
+        ``"random"`` or a `ClassStart`.
     random_seed : int or numpy.random.Generator, optional
         For random starts.
     progressbar : bool
@@ -84,14 +89,34 @@ def find_map_em(
     """
     model = pm.modelcontext(model)
     options = options or EMOptions()
-    fit = _fit_of(model, start, random_seed)
+    several = has_several_classes(model)
+    fit = (_class_fit_of if several else _fit_of)(model, start, random_seed)
     began = time.perf_counter()
     with _em_progress(options.max_iter, progressbar) as report:
         result = fit(options, report)
     seconds = time.perf_counter() - began
     if not result.converged:
         _log.warning("EM stopped: %s; raise max_iter or tol", result.status.value)
-    return em_to_datatree(model, result, options, seconds)
+    pack = classes_to_datatree if several else em_to_datatree
+    return pack(model, result, options, seconds)
+
+
+def _class_fit_of(
+    model: pm.Model, start: ClassStart | str, random_seed: Seed
+) -> Callable[[EMOptions, Callable[[int, ClassState], None] | None], ClassResult]:
+    """Return what fits a model of several classes by EM from the top down."""
+    problem = class_problem_of(model)
+    if isinstance(start, ClassStart):
+        chosen = start
+    elif start == "default":
+        chosen = ClassStart.default(problem)
+    elif start == "random":
+        chosen = ClassStart.random(problem, np.random.default_rng(random_seed))
+    else:
+        raise ValueError(
+            f"start={start!r} is not for several classes; use 'default', 'random' or a ClassStart"
+        )
+    return lambda options, report: fit_top_down(problem, chosen, options, report)
 
 
 def _fit_of(
@@ -177,6 +202,8 @@ def prior_latent(model: pm.Model, *, draws: int = 2000, random_seed: Seed = None
 def latent_draws(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf") -> Array:
     """Return the latent function of each draw at new inputs, shape (n_draws, n_new).
 
+    Of several classes (n_draws, n_new, n_classes).
+
     Parameters
     ----------
     result : DataTree
@@ -196,8 +223,8 @@ def latent_draws(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf
     X_new = as_features(X_new, "X_new", centres.shape[1])
     weight, bias = weights_of(result)
     if "width" not in result["posterior"]:
-        return (
-            weight @ basis_at(kernel, X_new, centres, stored_width(kernel, data)).T + bias[:, None]
+        return _latent_at(
+            basis_at(kernel, X_new, centres, stored_width(kernel, data)), weight, bias
         )
     width = result["posterior"]["width"].values.ravel()
     return np.stack(
@@ -206,6 +233,11 @@ def latent_draws(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf
             for each, row, b in zip(width, weight, bias, strict=True)
         ]
     )
+
+
+def _latent_at(Phi: Array, weight: Array, bias: Array) -> Array:
+    """Return the latent functions of draws, shape (n_draws, n_new) or (n_draws, n_new, n_classes)."""
+    return np.moveaxis(np.tensordot(weight, Phi, (1, 1)), -1, 1) + bias[:, None]
 
 
 def _noise(result: xr.DataTree) -> Array:
@@ -234,16 +266,21 @@ def predict(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf") ->
         Group ``predictions`` with ``latent`` and, for labels, ``probability`` (of the greater
         class), dims ``chain``, ``draw`` and ``obs``. The posterior predictive probability is the mean
         of ``probability`` over chains and draws. For a regression ``latent`` is the mean of the
-        targets, and ``noise`` their standard deviation.
+        targets, and ``noise`` their standard deviation. Of several classes both have the
+        dim ``class`` in addition.
     """
     latent = latent_draws(result, X_new, kernel=kernel)
     sizes = result["posterior"].sizes
     chains, draws = sizes["chain"], sizes["draw"]
-    latent = latent.reshape(chains, draws, -1)
-    dims = ("chain", "draw", "obs")
+    latent = latent.reshape(chains, draws, *latent.shape[1:])
+    several = result.attrs.get("likelihood") == "multinomial probit"
+    dims = ("chain", "draw", "obs", *(["class"] if several else []))
     values = {"latent": (dims, latent)}
     link = LINKS.get(result.attrs.get("likelihood", "probit"))
-    if link is not None:
+    if several:
+        flat = class_probabilities(latent.reshape(-1, latent.shape[-1]), accuracy=1e-8)
+        values["probability"] = (dims, flat.reshape(latent.shape))
+    elif link is not None:
         values["probability"] = (dims, link.inverse_link(latent))
     else:
         values["noise"] = (dims[:2], _noise(result))
@@ -252,7 +289,8 @@ def predict(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf") ->
         {
             "chain": result["posterior"]["chain"].values,
             "draw": result["posterior"]["draw"].values,
-            "obs": np.arange(latent.shape[-1]),
+            "obs": np.arange(latent.shape[2]),
+            **({"class": result["posterior"]["class"].values} if several else {}),
         },
     )
     tree = xr.DataTree.from_dict({"predictions": predictions})

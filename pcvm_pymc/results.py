@@ -3,7 +3,7 @@
 import json
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -15,12 +15,15 @@ import xarray as xr
 
 from pcvm_pymc.core.em import EMOptions, EMResult
 from pcvm_pymc.core.evidence import EvidenceResult
+from pcvm_pymc.core.mpcvm import ClassResult
 from pcvm_pymc.core.probit import Array
+from pcvm_pymc.model.mpcvm import has_several_classes
 from pcvm_pymc.model.rvm import likelihood_of
 from pcvm_pymc.model.steps import has_free_width, hyperprior_of
 
 __all__ = [
     "classes_of",
+    "classes_to_datatree",
     "em_to_datatree",
     "evidence_to_datatree",
     "load",
@@ -68,6 +71,32 @@ def em_to_datatree(
     return record_model(tree, model)
 
 
+def classes_to_datatree(
+    model: pm.Model, result: ClassResult, options: EMOptions, seconds: float
+) -> xr.DataTree:
+    """Pack a MAP estimate of several classes, in the groups of `em_to_datatree`."""
+    coords = {name: np.asarray(model.coords[name]) for name in ("basis", "obs", "class")}
+    hyperprior, weights = hyperprior_of(model), ("basis", "class")
+    values = {
+        "weight": (weights, result.weight),
+        "bias": ("class", result.bias),
+        "latent": (("obs", "class"), result.latent),
+        "precision": (weights, hyperprior.weight_precision(result.weight)),
+        "bias_precision": ("class", [hyperprior.bias_precision(b) for b in result.bias]),
+    }
+    if "signs" in model.named_vars:
+        values["magnitude"] = (weights, np.abs(result.weight))
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": _one_draw(values, coords),
+            "optimizer_result": _optimizer_result(result, options, seconds),
+            "em_trace": _trace(result),
+            **observed_and_constant_data(model),
+        }
+    )
+    return record_model(tree, model)
+
+
 def _posterior(model: pm.Model, result: EMResult, coords: dict[str, Array]) -> xr.Dataset:
     hyperprior = hyperprior_of(model)
     free_bias = "bias" in model.named_vars and isinstance(
@@ -86,10 +115,15 @@ def _posterior(model: pm.Model, result: EMResult, coords: dict[str, Array]) -> x
     return _one_draw(values, coords)
 
 
-def _one_draw(values: dict[str, tuple[str | None, Any]], coords: dict[str, Array]) -> xr.Dataset:
-    """Return named values with their dimension as one chain of one draw."""
+def _one_draw(
+    values: Mapping[str, tuple[str | tuple[str, ...] | None, Any]], coords: dict[str, Array]
+) -> xr.Dataset:
+    """Return named values with their dimensions as one chain of one draw."""
     variables = {
-        name: (("chain", "draw", *([dim] if dim else [])), np.asarray(value)[None, None])
+        name: (
+            ("chain", "draw", *((dim,) if isinstance(dim, str) else dim or ())),
+            np.asarray(value)[None, None],
+        )
         for name, (dim, value) in values.items()
     }
     return xr.Dataset(
@@ -172,7 +206,9 @@ def _evidence_trace(result: EvidenceResult) -> xr.Dataset:
     )
 
 
-def _optimizer_result(result: EMResult, options: EMOptions, seconds: float) -> xr.Dataset:
+def _optimizer_result(
+    result: EMResult | ClassResult, options: EMOptions, seconds: float
+) -> xr.Dataset:
     return xr.Dataset(
         {
             "success": result.converged,
@@ -188,12 +224,13 @@ def _optimizer_result(result: EMResult, options: EMOptions, seconds: float) -> x
     )
 
 
-def _trace(result: EMResult) -> xr.Dataset:
+def _trace(result: EMResult | ClassResult) -> xr.Dataset:
     trace = result.trace
     return xr.Dataset(
         {
             name: ("iteration", getattr(trace, name))
             for name in ("log_posterior", "n_active", "change", "width")
+            if hasattr(trace, name)
         },
         {"iteration": np.arange(len(trace.log_posterior))},
     )
@@ -220,28 +257,32 @@ def _constant_data(model: pm.Model) -> xr.Dataset:
 def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     """Write into a tree's attributes what a prediction needs beside the arrays: classes, likelihood."""
     if {"label", "target"} & set(model.named_vars):
-        tree.attrs["likelihood"] = likelihood_of(model)
+        several = has_several_classes(model)
+        tree.attrs["likelihood"] = "multinomial probit" if several else likelihood_of(model)
     if "class" in model.coords:
         return with_classes(tree, np.asarray(model.coords["class"]))
     return tree
 
 
 def with_classes(tree: xr.DataTree, classes: np.ndarray) -> xr.DataTree:
-    """Write the two classes into a tree's attributes."""
+    """Write the classes into a tree's attributes."""
     tree.attrs["classes"] = json.dumps(classes.tolist())
     return tree
 
 
 def classes_of(tree: xr.DataTree) -> np.ndarray:
-    """Return the two classes of a result; 0 and 1 where it does not hold them."""
+    """Return the classes of a result; 0 and 1 where it does not hold them."""
     return np.asarray(json.loads(tree.attrs.get("classes", "[0, 1]")))
 
 
 def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
-    """Return a result's draws of the weights, shape (n_draws, n_basis), and bias, (n_draws,)."""
+    """Return a result's draws of the weights, shape (n_draws, n_basis), and bias, (n_draws,).
+
+    Of several classes both have one more dimension, the class.
+    """
     posterior = tree["posterior"].to_dataset().stack(sample=("chain", "draw"))
-    weight = posterior["weight"].transpose("sample", "basis").values
-    return weight, posterior["bias"].values
+    weight = posterior["weight"].transpose("sample", "basis", ...).values
+    return weight, posterior["bias"].transpose("sample", ...).values
 
 
 def save(tree: xr.DataTree, path: str | Path) -> Path:

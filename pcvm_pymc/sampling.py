@@ -27,6 +27,7 @@ from pcvm_pymc.core.priors import HalfHorseshoe
 from pcvm_pymc.core.probit import Array, log_ndtr
 from pcvm_pymc.inference import find_map_em
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
+from pcvm_pymc.model.mpcvm import has_several_classes
 from pcvm_pymc.model.steps import gibbs_problem_of, hyperprior_of
 from pcvm_pymc.results import observed_and_constant_data, record_model, weights_of
 
@@ -65,7 +66,7 @@ def sample(
     Parameters
     ----------
     model : pm.Model, optional
-        From `pcvm_model`; default: the model on the context stack.
+        From a builder; default: the model on the context stack.
     method : {"auto", "gibbs", "nuts"}
         ``"gibbs"`` is this package's own sampler, for a fixed width and a Gamma hyperprior;
         ``"nuts"`` takes any model. ``"auto"`` takes Gibbs where it can, and says why (`choose_method`).
@@ -128,6 +129,8 @@ def sample(
         if not quiet:
             _log.info("Sampling by %s: %s", method, reason)
     cores = cores or min(chains, _available_cores())
+    if method == "gibbs" and has_several_classes(model):
+        raise ValueError("method='gibbs' draws from two classes; use method='nuts' for several")
     if method == "gibbs":
         if kwargs:
             raise ValueError(f"{sorted(kwargs)} are for NUTS; use method='nuts', or leave them out")
@@ -167,8 +170,10 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     function per second than any form of NUTS (``benchmarks/README.md``).
     """
     free = {rv.name for rv in model.free_RVs}
-    if "signs" not in model.named_vars:
-        return "nuts", "the model is not a PCVM, which is all that the Gibbs sampler draws from"
+    if has_several_classes(model) or "signs" not in model.named_vars:
+        return "nuts", (
+            "the model is not a PCVM of two classes, which is all that the Gibbs sampler draws from"
+        )
     if "width" in free or "Phi" not in model.named_vars:
         return "nuts", "the width is unknown, which the Gibbs sampler cannot move"
     if isinstance(hyperprior_of(model), HalfHorseshoe):

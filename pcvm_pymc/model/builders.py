@@ -354,7 +354,8 @@ def new_data(
         From a builder, or transformed from one by `pm.do` or `pm.observe`.
     X_new : array_like, shape (n_new, n_features)
     y_new : array_like, shape (n_new,), optional
-        Labels 0 and 1, or targets; only placeholders (zeros) are needed to predict.
+        Labels 0 and 1 (of several classes: their numbers, from 0), or targets; only
+        placeholders (zeros) are needed to predict.
     kernel : "rbf", callable or pm.gp.cov.Covariance
         The kernel that the model was built with.
 
@@ -376,6 +377,8 @@ def new_data(
     observed = np.zeros(len(X_new), dtype=model["y"].dtype)
     if y_new is not None and "target" in model.named_vars:
         observed[:] = as_targets(y_new, len(X_new))
+    elif y_new is not None and model.named_vars_to_dims.get("latent") == ("obs", "class"):
+        observed[:] = _numbers_of_classes(y_new, len(X_new), len(model.coords["class"]))
     elif y_new is not None:
         observed[:] = as_labels(y_new, len(X_new), one_class=True)[0] > 0
     values: dict[str, Any] = {"y": observed}
@@ -387,3 +390,14 @@ def new_data(
         width = stored_width(kernel, {v.name: v.get_value() for v in model.data_vars})
         values["Phi"] = basis_at(kernel, X_new, centres, width)
     return {"new_data": values, "coords": {"obs": np.arange(len(X_new))}}
+
+
+def _numbers_of_classes(y_new: ArrayLike, n_new: int, n_classes: int) -> Array:
+    """Return numbers of classes, checked."""
+    label = np.asarray(y_new)
+    if label.shape != (n_new,) or not np.isin(label, np.arange(n_classes)).all():
+        raise ValueError(
+            f"y_new has shape {label.shape} and values {np.unique(label)[:10]}; needed shape ({n_new},) and "
+            f"numbers of classes, 0 to {n_classes - 1}"
+        )
+    return label

@@ -1,0 +1,161 @@
+"""Models of several classes: densities, EM's log posterior, data, predictions, sampling."""
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+from pcvm_pymc import (
+    Hyperprior,
+    find_map_em,
+    mpcvm_model,
+    mrvm_model,
+    new_data,
+    predict,
+    sample,
+)
+from pcvm_pymc.core.bases import design_matrix
+from pcvm_pymc.core.mpcvm import ClassStart, class_signs
+from pcvm_pymc.core.multinomial import class_probabilities, log_class_probability
+from pcvm_pymc.sampling import choose_method
+
+PRIOR = Hyperprior(2.0, 0.3, 1.5, 0.7)
+IMPROPER = Hyperprior(0.0, 0.0, 0.0, 0.0)
+BUILDERS = {"mpcvm": mpcvm_model, "mrvm": mrvm_model}
+SAMPLING = {"nuts_sampler": "pymc", "cores": 1, "progressbar": False, "quiet": True}
+
+
+def three_clouds(n=24, seed=0):
+    """Three classes that overlap, their names letters."""
+    rng = np.random.default_rng(seed)
+    label = np.arange(n) % 3
+    centre = 1.5 * np.array([[0.0, 1.0], [-1.0, -0.5], [1.0, -0.5]])
+    return rng.normal(size=(n, 2)) + centre[label], np.array(["a", "b", "c"])[label]
+
+
+def point_at(model, weight, bias):
+    """Return weights and biases as a point of the model."""
+    if "weight" in {rv.name for rv in model.free_RVs}:
+        return {model.rvs_to_values[model["weight"]].name: weight, "bias": bias}
+    with np.errstate(divide="ignore"):
+        name = model.rvs_to_values[model["magnitude"]].name
+        return {name: np.log(np.abs(weight)), "bias": bias}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_log_density_is_that_of_the_formulas(name):
+    X, y = three_clouds()
+    model = BUILDERS[name](X, y, width=1.3, hyperprior=PRIOR)
+    rng = np.random.default_rng(1)
+    label = np.searchsorted(["a", "b", "c"], y)
+    weight, bias = rng.normal(size=(24, 3)), rng.normal(size=3)
+    if name == "mpcvm":
+        weight = np.abs(weight) * class_signs(label, 3)
+    latent = design_matrix("rbf", X, X, 1.3) @ weight + bias
+    wanted = stats.t(4, scale=np.sqrt(0.15)).logpdf(weight).sum()
+    wanted += weight.size * np.log(2.0) if name == "mpcvm" else 0.0
+    wanted += stats.t(3, scale=np.sqrt(0.7 / 1.5)).logpdf(bias).sum()
+    wanted += log_class_probability(latent, label).sum()
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    assert logp(point_at(model, weight, bias)) == pytest.approx(wanted, abs=1e-8)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("hyperprior", [None, IMPROPER], ids=["default", "improper"])
+@pytest.mark.parametrize("start", ["default", "random"])
+def test_log_posterior_of_em_is_the_models(name, hyperprior, start):
+    X, y = three_clouds()
+    model = BUILDERS[name](X, y, width=1.3, hyperprior=hyperprior)
+    result = find_map_em(model, start=start, random_seed=0, progressbar=False)
+    posterior = result["posterior"].to_dataset().isel(chain=0, draw=0)
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    value = logp(point_at(model, posterior["weight"].values, posterior["bias"].values))
+    reported = result["optimizer_result"]["log_posterior"].item()
+    assert reported == pytest.approx(float(value), abs=1e-8)
+    trace = result["em_trace"]["log_posterior"].values
+    assert trace[-1] == reported
+    assert posterior["latent"].dims == ("obs", "class")
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_predict_at_the_training_rows_is_the_latent_and_its_probabilities(name):
+    X, y = three_clouds()
+    result = find_map_em(BUILDERS[name](X, y, width=1.3), progressbar=False)
+    predictions = predict(result, X)["predictions"]
+    latent = result["posterior"]["latent"].values
+    np.testing.assert_allclose(predictions["latent"].values, latent, atol=1e-10)
+    assert predictions["probability"].dims == ("chain", "draw", "obs", "class")
+    assert list(predictions["class"].values) == ["a", "b", "c"]
+    np.testing.assert_allclose(
+        predictions["probability"].values[0, 0], class_probabilities(latent[0, 0]), atol=1e-7
+    )
+
+
+def test_a_common_shift_changes_the_prior_alone():
+    X, y = three_clouds()
+    model = mpcvm_model(X, y, width=1.3)
+    point = model.initial_point(0)
+    shifted = {**point, "bias": point["bias"] + 2.0}
+    logp = model.compile_logp(vars=[model["label"]], mode="FAST_COMPILE")
+    assert logp(shifted) == pytest.approx(logp(point), rel=1e-9)
+
+
+def test_new_rows_go_in_by_one_set_data():
+    X, y = three_clouds()
+    with mpcvm_model(X, y, width=1.3) as model:
+        pm.set_data(**new_data(model, X[:5] + 0.1, [0, 1, 2, 0, 1]))
+        drawn = pm.sample_prior_predictive(20, random_seed=0)
+    assert drawn["prior_predictive"]["label"].shape == (1, 20, 5)
+    assert set(np.unique(drawn["prior_predictive"]["label"])) <= {0, 1, 2}
+    with pytest.raises(ValueError, match="0 to 2"):
+        new_data(model, X[:2], [0, 3])
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_explicit_precisions_have_the_dims_of_the_weights(name):
+    X, y = three_clouds(9)
+    model = BUILDERS[name](X, y, precision="joint")
+    assert model.named_vars_to_dims["precision"] == ("basis", "class")
+    assert np.isfinite(model.compile_logp(mode="FAST_COMPILE")(model.initial_point(0)))
+    with pytest.raises(ValueError, match="precision"):
+        find_map_em(model, progressbar=False)
+
+
+def test_bad_input_is_refused():
+    X, y = three_clouds(9)
+    with pytest.raises(ValueError, match="needed two or more"):
+        mpcvm_model(X, np.zeros(9))
+    with pytest.raises(ValueError, match="y has shape"):
+        mrvm_model(X, y[:-1])
+    with pytest.raises(ValueError, match="without signs"):
+        mpcvm_model(X, y, basis=X[:3])
+    with pytest.raises(ValueError, match="signs has shape"):
+        mpcvm_model(X, y, basis=X[:3], signs=np.ones((3, 2)))
+    with pytest.raises(ValueError, match="improper hyperprior"):
+        sample(mpcvm_model(X, y, hyperprior=IMPROPER), **SAMPLING)
+    with pytest.raises(ValueError, match="two classes"):
+        sample(mpcvm_model(X, y), method="gibbs", **SAMPLING)
+    with pytest.raises(ValueError, match="start="):
+        find_map_em(mpcvm_model(X, y), start="chen2009", progressbar=False)
+    start = ClassStart(np.zeros((2, 3)), np.zeros(3))
+    with pytest.raises(ValueError, match="shape"):
+        find_map_em(mpcvm_model(X, y), start=start, progressbar=False)
+
+
+@pytest.mark.filterwarnings("ignore:.*Pareto:UserWarning")
+def test_a_short_run_of_nuts_has_what_arviz_needs():
+    X, y = three_clouds(15)
+    model = mpcvm_model(X, y, width=1.5)
+    assert choose_method(model)[0] == "nuts"
+    result = sample(model, draws=150, tune=150, chains=2, random_seed=0, **SAMPLING)
+    assert result["log_likelihood"]["label"].shape == (2, 150, 15)
+    table = az.summary(result, var_names=["bias"])
+    assert len(table) == 3
+    probability = predict(result, X)["predictions"]["probability"]
+    np.testing.assert_allclose(probability.sum("class"), 1.0, atol=1e-6)
+    with model:
+        drawn = pm.sample_posterior_predictive(result, random_seed=0, progressbar=False)
+    share = (drawn["posterior_predictive"]["label"] == 0).mean(("chain", "draw"))
+    expected = probability.isel({"class": 0}).mean(("chain", "draw"))
+    assert np.abs(share.values - expected.values).max() < 5 * np.sqrt(0.25 / 300)
