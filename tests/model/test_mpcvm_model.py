@@ -1,5 +1,7 @@
 """Models of several classes: densities, EM's log posterior, data, predictions, sampling."""
 
+import warnings
+
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -13,6 +15,7 @@ from pcvm_pymc import (
     mrvm_model,
     new_data,
     predict,
+    psis_loo,
     sample,
 )
 from pcvm_pymc.core.bases import design_matrix
@@ -143,7 +146,6 @@ def test_bad_input_is_refused():
         find_map_em(mpcvm_model(X, y), start=start, progressbar=False)
 
 
-@pytest.mark.filterwarnings("ignore:.*Pareto:UserWarning")
 def test_a_short_run_of_nuts_has_what_arviz_needs():
     X, y = three_clouds(15)
     model = mpcvm_model(X, y, width=1.5)
@@ -152,6 +154,9 @@ def test_a_short_run_of_nuts_has_what_arviz_needs():
     assert result["log_likelihood"]["label"].shape == (2, 150, 15)
     table = az.summary(result, var_names=["bias"])
     assert len(table) == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pareto k of so few draws
+        assert np.isfinite(psis_loo(result).elpd)
     probability = predict(result, X)["predictions"]["probability"]
     np.testing.assert_allclose(probability.sum("class"), 1.0, atol=1e-6)
     with model:
@@ -159,3 +164,44 @@ def test_a_short_run_of_nuts_has_what_arviz_needs():
     share = (drawn["posterior_predictive"]["label"] == 0).mean(("chain", "draw"))
     expected = probability.isel({"class": 0}).mean(("chain", "draw"))
     assert np.abs(share.values - expected.values).max() < 5 * np.sqrt(0.25 / 300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUILDERS)
+def test_nuts_converges_for_three_classes(name):
+    X, y = three_clouds(60)
+    model = BUILDERS[name](X, y, width=1.5)
+    result = sample(model, random_seed=1, **SAMPLING)
+    latent = result["posterior"].to_dataset()[["latent"]]
+    assert az.rhat(latent)["latent"].max() <= 1.01
+    assert az.ess(latent)["latent"].min() >= 400
+    assert not result["sample_stats"]["diverging"].any()
+
+
+def _prior_weighted_probability(X, label, sign, hyperprior, n_draws=200_000):
+    """Return posterior class probabilities at the rows by prior draws weighted by their likelihood."""
+    rng = np.random.default_rng(5)
+    c, d, e, f = hyperprior.c, hyperprior.d, hyperprior.e, hyperprior.f
+    size = np.abs(stats.t(2 * c, scale=np.sqrt(d / c)).rvs((n_draws, *sign.shape), rng))
+    bias = stats.t(2 * e, scale=np.sqrt(f / e)).rvs((n_draws, sign.shape[1]), rng)
+    latent = design_matrix("rbf", X, X[: len(sign)], 1.5) @ (size * sign) + bias[:, None]
+    log_all = log_class_probability(latent.reshape(-1, 3), accuracy=1e-6)
+    log_all = log_all.reshape(n_draws, len(X), 3)
+    log_weight = log_all[:, np.arange(len(X)), label].sum(axis=1)
+    weight = np.exp(log_weight - log_weight.max())
+    weight /= weight.sum()
+    assert 1.0 / np.sum(weight**2) > 500
+    return np.tensordot(weight, np.exp(log_all), 1)
+
+
+@pytest.mark.slow
+def test_posterior_probabilities_are_those_of_importance_sampling():
+    X, y = three_clouds(12)
+    label = np.searchsorted(["a", "b", "c"], y)
+    sign = class_signs(label[:3], 3)
+    hyperprior = Hyperprior(2.0, 2.0, 2.0, 2.0)
+    wanted = _prior_weighted_probability(X, label, sign, hyperprior)
+    model = mpcvm_model(X, y, width=1.5, hyperprior=hyperprior, basis=X[:3], signs=sign)
+    result = sample(model, random_seed=2, **SAMPLING)
+    found = predict(result, X)["predictions"]["probability"].mean(("chain", "draw"))
+    np.testing.assert_allclose(found.values, wanted, atol=0.025)
