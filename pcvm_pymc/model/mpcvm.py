@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.bases import Kernel
-from pcvm_pymc.core.mpcvm import ClassProblem, class_signs
+from pcvm_pymc.core.family import class_signs
+from pcvm_pymc.core.mpcvm import ClassProblem
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array
 from pcvm_pymc.core.validation import as_features

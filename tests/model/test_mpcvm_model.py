@@ -19,7 +19,8 @@ from pcvm_pymc import (
     sample,
 )
 from pcvm_pymc.core.bases import design_matrix
-from pcvm_pymc.core.mpcvm import ClassStart, class_signs
+from pcvm_pymc.core.family import class_signs
+from pcvm_pymc.core.mpcvm import ClassStart
 from pcvm_pymc.core.multinomial import class_probabilities, log_class_probability
 from pcvm_pymc.sampling import choose_method
 
