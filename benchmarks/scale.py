@@ -238,7 +238,7 @@ def iterations():
         "esl_mixture",
     ):
         loaded = datasets.load(name)
-        X, y, *_ = loaded.split(0) if len(loaded.splits or ()) else (loaded.X, loaded.y)
+        X, y, *_ = loaded.split(0) if loaded.train else (loaded.X, loaded.y)
         X, y = X[:400], np.where(y[:400] == np.max(y), 1.0, -1.0)
         X = (X - X.mean(axis=0)) / np.where(np.ptp(X, axis=0) > 0, X.std(axis=0), 1.0)
         width = select_width(X, y, random_state=0).width

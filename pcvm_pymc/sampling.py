@@ -219,6 +219,10 @@ def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
         raise ValueError(f"support={support!r} is unknown; use 'all', 'map' or a MAP result")
     if "Phi" not in model.named_vars:
         raise ValueError("support needs a model of fixed width, whose basis functions are data")
+    if has_several_classes(model):
+        raise ValueError(
+            "support needs a model of two classes; build one with fewer bases (basis=)"
+        )
     result = find_map_em(model, progressbar=False) if isinstance(support, str) else support
     weight = weights_of(result)[0]
     if weight.shape != (1, len(model.coords["basis"])):
@@ -550,7 +554,7 @@ def draw_precisions(posterior: xr.DataTree, *, random_seed: Seed = None) -> xr.D
     rate = draws["rate"] if "rate" in draws else value["d"]
     tree = posterior.copy()
     tree["posterior"] = draws.assign(
-        precision=_gamma(value["c"] + 0.5, rate + draws["magnitude"] ** 2 / 2, rng),
+        precision=_gamma(value["c"] + 0.5, rate + draws["weight"] ** 2 / 2, rng),
         bias_precision=_gamma(value["e"] + 0.5, value["f"] + draws["bias"] ** 2 / 2, rng),
     )
     return tree

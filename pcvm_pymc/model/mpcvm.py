@@ -1,6 +1,7 @@
 """Builders of models of several classes under the multinomial probit: mPCVM and mRVM."""
 
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.bases import Kernel
+from pcvm_pymc.core.centres import choose_rows
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.mpcvm import ClassProblem
 from pcvm_pymc.core.priors import Hyperprior
@@ -49,7 +51,7 @@ def mpcvm_model(
     hyperprior: Hyperprior | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
     signs: ArrayLike | None = None,
-    basis: ArrayLike | None = None,
+    basis: ArrayLike | int | None = None,
 ) -> pm.Model:
     r"""Build the PCVM of several classes (mPCVM) as a PyMC model.
 
@@ -75,8 +77,9 @@ def mpcvm_model(
         ``"marginal"`` integrates the precisions out; ``"joint"`` keeps them.
     signs : array_like of -1 and +1, shape (n_basis, n_classes), optional
         Default: +1 for the class of a basis, -1 for the others.
-    basis : array_like, shape (n_basis, n_features), optional
-        Centres of the basis functions; needs `signs`. Default: the rows of `X`.
+    basis : array_like, shape (n_basis, n_features), or int, optional
+        Centres of the basis functions; needs `signs`. A number takes so many rows of `X`, by k-means++
+        within each class. Default: the rows of `X`.
 
     Returns
     -------
@@ -111,10 +114,14 @@ def mpcvm_model(
     """
     X = as_features(X)
     label, classes = _as_classes(y, len(X))
-    if basis is not None and signs is None:
+    centres, kind = _centres(X, label, basis)
+    if kind is None and signs is None:
         raise ValueError("basis was given without signs; needed -1 or +1 for each centre and class")
-    centres = X if basis is None else as_features(basis, "basis", X.shape[1])
-    sign = class_signs(label, len(classes)) if signs is None else np.asarray(signs, dtype=float)
+    if signs is None:
+        assert kind is not None
+        sign = class_signs(kind, len(classes))
+    else:
+        sign = np.asarray(signs, dtype=float)
     shape = (len(centres), len(classes))
     if sign.shape != shape or not np.isin(sign, (-1.0, 1.0)).all():
         raise ValueError(f"signs has shape {sign.shape}; needed -1 and +1 in the shape {shape}")
@@ -129,7 +136,7 @@ def mrvm_model(
     width: Width = 1.0,
     hyperprior: Hyperprior | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
-    basis: ArrayLike | None = None,
+    basis: ArrayLike | int | None = None,
 ) -> pm.Model:
     """Build the relevance vector machine of several classes as a PyMC model.
 
@@ -140,8 +147,8 @@ def mrvm_model(
     ----------
     X, y, kernel, width, hyperprior, precision
         As for `mpcvm_model`.
-    basis : array_like, shape (n_basis, n_features), optional
-        Centres of the basis functions. Default: the rows of `X`.
+    basis : array_like, shape (n_basis, n_features), or int, optional
+        Centres of the basis functions. A number takes so many rows of `X`. Default: the rows of `X`.
 
     Returns
     -------
@@ -163,9 +170,21 @@ def mrvm_model(
     accuracy", IEEE Transactions on Neural Networks 21(10).
     """
     X = as_features(X)
-    centres = X if basis is None else as_features(basis, "basis", X.shape[1])
     observed = _as_classes(y, len(X))
+    centres, _ = _centres(X, observed[0], basis)
     return _class_model(X, observed, centres, None, kernel, width, hyperprior, precision)
+
+
+def _centres(
+    X: Array, label: Integers, basis: ArrayLike | int | None
+) -> tuple[Array, Integers | None]:
+    """Return the centres and, where they are rows, their classes."""
+    if basis is None:
+        return X, label
+    if isinstance(basis, Integral):
+        rows = choose_rows(X, label, int(basis), random_state=0)
+        return X[rows], label[rows]
+    return as_features(basis, "basis", X.shape[1]), None
 
 
 def _as_classes(y: ArrayLike, n_obs: int) -> tuple[Integers, NDArray[Any]]:

@@ -10,6 +10,7 @@ from scipy import stats
 
 from pcvm_pymc import (
     Hyperprior,
+    draw_precisions,
     find_map_em,
     mpcvm_model,
     mrvm_model,
@@ -165,6 +166,33 @@ def test_a_short_run_of_nuts_has_what_arviz_needs():
     share = (drawn["posterior_predictive"]["label"] == 0).mean(("chain", "draw"))
     expected = probability.isel({"class": 0}).mean(("chain", "draw"))
     assert np.abs(share.values - expected.values).max() < 5 * np.sqrt(0.25 / 300)
+
+
+def test_a_number_of_bases_is_chosen_within_each_class():
+    X, y = three_clouds(30)
+    for build in (mpcvm_model, mrvm_model):
+        model = build(X, y, width=1.5, basis=9)
+        centres = model["centres"].get_value()
+        rows = np.array([np.flatnonzero((each == X).all(axis=1))[0] for each in centres])
+        assert len(set(rows.tolist())) == 9
+        assert set(np.asarray(y)[rows]) == set(y)
+        assert model["latent"].eval().shape == (30, 3)
+    model = mpcvm_model(X, y, width=1.5, basis=9)
+    label = np.searchsorted(np.unique(y), np.asarray(y)[rows])
+    np.testing.assert_array_equal(model["signs"].get_value(), class_signs(label, 3))
+    with pytest.raises(ValueError, match="support needs a model of two classes"):
+        sample(model, support="map")
+
+
+def test_a_relevance_vector_machine_under_nuts_and_its_precisions():
+    X, y = three_clouds(18)
+    model = mrvm_model(X, y, width=1.5, basis=6)
+    options = SAMPLING | {"draws": 100, "tune": 200, "chains": 2}
+    result = sample(model, random_seed=3, **options)
+    assert np.isfinite(result["posterior"]["latent"].values).all()
+    precisions = draw_precisions(result, random_seed=4)["posterior"]["precision"]
+    assert precisions.dims == ("chain", "draw", "basis", "class")
+    assert (precisions > 0).all()
 
 
 @pytest.mark.slow
