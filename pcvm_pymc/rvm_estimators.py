@@ -168,7 +168,8 @@ def _log_density(model: "RVMClassifier | RVMRegressor", X: Array, y: NDArray[Any
 class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
     """Relevance vector machine for two or more classes, fitted by maximising its evidence.
 
-    Several classes are told one from the rest, and the probabilities normalised.
+    Several classes are told one from the rest, and the probabilities normalised; `MRVMClassifier` has
+    them all in one model.
 
     Parameters
     ----------

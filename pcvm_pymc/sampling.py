@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import xarray as xr
@@ -376,6 +375,8 @@ def _is_enough(latent: Array) -> bool:
         return True
     data = xr.Dataset({"latent": (("chain", "draw", "obs"), latent)})
     enough = min(400, n_chains * n_draws // 2)
+    import arviz as az
+
     return bool(az.rhat(data)["latent"].max() <= 1.01 and az.ess(data)["latent"].min() >= enough)
 
 

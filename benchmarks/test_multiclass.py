@@ -1,0 +1,51 @@
+"""Seconds of the multi-class machines, and of the phases of an iteration."""
+
+import numpy as np
+import pytest
+
+from pcvm_pymc.core.bases import rbf, squared_distances
+from pcvm_pymc.core.bottom_up import BottomUpProblem, fit_bottom_up
+from pcvm_pymc.core.em import EMOptions
+from pcvm_pymc.core.family import class_signs
+from pcvm_pymc.core.mpcvm import ClassProblem, fit_top_down
+from pcvm_pymc.core.multinomial import class_terms
+from pcvm_pymc.core.nonnegative import BorderedGram
+from pcvm_pymc.core.priors import Hyperprior
+
+
+def classes(n, n_classes, seed=0):
+    """Return basis functions and labels of Gaussian classes in four dimensions."""
+    rng = np.random.default_rng(seed)
+    centres = 1.5 * rng.normal(size=(n_classes, 4))
+    label = np.arange(n) % n_classes
+    X = centres[label] + rng.normal(size=(n, 4))
+    return rbf(squared_distances(X, X), 3.0), label
+
+
+@pytest.mark.parametrize(("n", "n_classes"), [(250, 2), (1000, 8), (1000, 26), (2000, 8)])
+def test_top_down(benchmark, n, n_classes):
+    Phi, label = classes(n, n_classes)
+    problem = ClassProblem(
+        Phi, label, n_classes, class_signs(label, n_classes), Hyperprior.jeffreys()
+    )
+    options = EMOptions(tol=1e-4)
+    benchmark.pedantic(lambda: fit_top_down(problem, None, options), rounds=1, warmup_rounds=0)
+
+
+@pytest.mark.parametrize(("n", "n_classes"), [(250, 2), (1000, 8), (1000, 26), (4000, 8)])
+def test_bottom_up(benchmark, n, n_classes):
+    Phi, label = classes(n, n_classes)
+    problem = BottomUpProblem(Phi, label, n_classes, class_signs(label, n_classes))
+    benchmark.pedantic(lambda: fit_bottom_up(problem), rounds=1, warmup_rounds=0)
+
+
+@pytest.mark.parametrize(("n", "n_classes"), [(4000, 8), (4000, 26)])
+def test_e_step(benchmark, n, n_classes):
+    rng = np.random.default_rng(0)
+    latent, label = 3 * rng.normal(size=(n, n_classes)), rng.integers(n_classes, size=n)
+    benchmark(lambda: class_terms(latent, label))
+
+
+def test_gram_product(benchmark):
+    Phi, _ = classes(2000, 8)
+    benchmark(lambda: BorderedGram.of(Phi))
