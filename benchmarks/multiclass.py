@@ -38,13 +38,19 @@ def machine(method, width):
     common = {"width": width, "max_iter": 3000}
     return {
         "mPCVM1": lambda: MPCVMClassifier(algorithm="top-down", **common),
+        "mPCVM1, chen2009": lambda: MPCVMClassifier(
+            algorithm="top-down", hyperprior="chen2009", **common
+        ),
+        "mPCVM1, plug_in": lambda: MPCVMClassifier(
+            algorithm="top-down", hyperprior="plug_in", tol=1e-2, **common
+        ),
         "mPCVM2": lambda: MPCVMClassifier(algorithm="bottom-up", **common),
         "mRVM1": lambda: MRVMClassifier(algorithm="bottom-up", **common),
         "mRVM2": lambda: MRVMClassifier(algorithm="top-down", **common),
     }[method]()
 
 
-METHODS = ("mPCVM2", "mPCVM1", "mRVM1", "mRVM2", "SVC")
+METHODS = ("mPCVM2", "mPCVM1", "mPCVM1, chen2009", "mPCVM1, plug_in", "mRVM1", "mRVM2", "SVC")
 
 
 def data(name):
@@ -134,7 +140,7 @@ def run(path, sets, partitions):
 
 def line(name, method, factor, rows):
     """Return a row of the table."""
-    asked = dict(zip(SETS, ASKED.get(method, ()), strict=False)).get(name, "")
+    asked = dict(zip(SETS, ASKED.get(method.split(",")[0], ()), strict=False)).get(name, "")
     error = [row["error"] for row in rows]
     vectors, weights, seconds = (
         np.mean([row[key] for row in rows]) for key in ("vectors", "weights", "seconds")

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from problems import blobs
 
 from pcvm_pymc.core.bases import rbf, squared_distances
-from pcvm_pymc.core.em import EMOptions, Status
+from pcvm_pymc.core.em import EMOptions, Problem, Status, fit_em
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.mpcvm import (
     ClassProblem,
@@ -109,6 +109,29 @@ def test_two_classes_are_mirror_images():
     result = fit_top_down(given_, None, EMOptions(tol=1e-10, max_iter=20_000))
     np.testing.assert_allclose(result.weight[:, 0], -result.weight[:, 1], atol=1e-6)
     np.testing.assert_allclose(result.bias[0], -result.bias[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("hyperprior", [Hyperprior.plug_in(), Hyperprior(1.0, 0.2, 0.5, 1.0)])
+def test_two_classes_are_a_binary_machine_of_another_hyperprior(hyperprior):
+    """With opposite weights the likelihood is the probit of sqrt(2) f, and each prior counts twice.
+
+    The square of a half-Student-t density is one of shape 2 c + 1/2; a bias that sqrt(2) multiplies has
+    twice the rate.
+    """
+    X, sign = blobs(50, seed=4)
+    Phi = rbf(squared_distances(X, X), 1.5)
+    label = (sign > 0).astype(int)
+    several = ClassProblem(Phi, label, 2, class_signs(label, 2), hyperprior)
+    c, d, e, f = hyperprior.c, hyperprior.d, hyperprior.e, hyperprior.f
+    twice = Hyperprior(2 * c + 0.5, d, 2 * e + 0.5, 2 * f)
+    options = EMOptions(tol=1e-10, max_iter=50_000)
+    one = fit_top_down(several, ClassStart(np.zeros((50, 2)), np.zeros(2)), options)
+    two = fit_em(Problem(np.sqrt(2) * Phi, sign, sign, twice), None, options)
+    np.testing.assert_allclose(one.weight[:, 1], two.weight, atol=1e-6)
+    assert np.sqrt(2) * one.bias[1] == pytest.approx(two.bias, abs=1e-6)
+    np.testing.assert_allclose(
+        (one.latent[:, 1] - one.latent[:, 0]) / np.sqrt(2), two.latent, atol=1e-6
+    )
 
 
 def test_shared_bases_leave_together():
