@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pcvm_pymc import __version__
+from pcvm_pymc.errors import UsageError
+from pcvm_pymc.experiments.commands import add_commands
 
 __all__ = ["main"]
 
@@ -23,10 +25,6 @@ __all__ = ["main"]
 _EXAMPLE_TRAINING_ROWS = 120
 _MANY_TRAINING_ROWS = 600
 _PICTURES = ("reliability", "weights", "em_trace", "rank")
-
-
-class UsageError(Exception):
-    """Input that the user can mend: one line, exit code 2."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         "--force", action="store_true", help="write into an output folder that exists"
     )
     compare.set_defaults(run=_compare)
+    add_commands(commands)
     return parser
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
-from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 from pcvm_pymc import plots
 from pcvm_pymc.core.bases import Kernel
 from pcvm_pymc.core.probit import Array
 from pcvm_pymc.core.validation import as_labels
+from pcvm_pymc.experiments.statistics import expected_calibration_error
 from pcvm_pymc.inference import predict
 from pcvm_pymc.results import classes_of, weights_of
 
@@ -29,8 +29,6 @@ __all__ = [
     "expected_calibration_error",
     "scores",
 ]
-
-_N_BINS = 10
 
 
 @dataclass(frozen=True)
@@ -169,23 +167,6 @@ def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
     size = np.sort(np.abs(np.asarray(weight, dtype=float)), axis=1)[:, ::-1]
     cumulative = np.cumsum(size, axis=1)
     return np.sum(cumulative < share * cumulative[:, -1:], axis=1) + 1.0 * (cumulative[:, -1] > 0)
-
-
-def expected_calibration_error(label: ArrayLike, probability: ArrayLike) -> float:
-    """Return the mean gap between predicted probability and frequency, over ten equal bins.
-
-    Parameters
-    ----------
-    label : array_like of 0 and 1, shape (n,)
-    probability : array_like, shape (n,)
-    """
-    probability = np.asarray(probability, dtype=float)
-    frequency, predicted = calibration_curve(label, probability, n_bins=_N_BINS)
-    # scikit-learn's own bins, to weigh each by its share of rows
-    edges = np.linspace(0.0, 1.0, _N_BINS + 1)
-    counts = np.bincount(np.searchsorted(edges[1:-1], probability), minlength=_N_BINS)
-    share = counts[counts > 0] / len(probability)
-    return float(share @ np.abs(frequency - predicted))
 
 
 def scores(label: ArrayLike, probability: ArrayLike) -> dict[str, float]:

@@ -1,0 +1,133 @@
+"""Baselines of the papers that scikit-learn has in parts, or lacks."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.model_selection import StratifiedKFold
+from sklearn.svm import SVC
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+__all__ = ["CalibratedSVC", "DLSRClassifier"]
+
+_FOLDS = 5
+
+
+class CalibratedSVC(ClassifierMixin, BaseEstimator):
+    """A support vector machine whose labels are its own, and whose probabilities are Platt's.
+
+    Parameters
+    ----------
+    C : float
+    width : float or None
+        Of ``exp(-||x - z||^2 / width^2)``; None is scikit-learn's ``gamma="scale"``.
+    max_iter : int
+    """
+
+    def __init__(self, *, C: float = 1.0, width: float | None = None, max_iter: int = -1) -> None:
+        self.C = C
+        self.width = width
+        self.max_iter = max_iter
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit the machine, and the sigmoid to its cross-validated decisions."""
+        X, y = validate_data(self, X, y, dtype=float)
+        check_classification_targets(y)
+        gamma = "scale" if self.width is None else self.width**-2.0
+        self.machine_ = SVC(C=self.C, gamma=gamma, max_iter=self.max_iter).fit(X, y)
+        self.classes_ = self.machine_.classes_
+        smallest = np.unique(y, return_counts=True)[1].min()
+        self.calibrated_ = None
+        if smallest >= 2:
+            folds = StratifiedKFold(min(_FOLDS, smallest), shuffle=True, random_state=0)
+            self.calibrated_ = CalibratedClassifierCV(
+                clone(self.machine_), cv=folds, ensemble=False
+            ).fit(X, y)
+        self.support_ = self.machine_.support_
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the machine's labels."""
+        check_is_fitted(self)
+        return self.machine_.predict(validate_data(self, X, dtype=float, reset=False))
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return Platt's probabilities, shape (n_new, n_classes).
+
+        Where a class has a single training row, which cannot be held out, certainty in the label.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=float, reset=False)
+        if self.calibrated_ is None:
+            return (self.machine_.predict(X)[:, None] == self.classes_).astype(float)
+        return self.calibrated_.predict_proba(X)
+
+
+class DLSRClassifier(ClassifierMixin, BaseEstimator):
+    """Discriminative least squares regression (Xiang et al. 2012).
+
+    Ridge regression on one-of-C targets that may move away from each other: with B = +1 on the own class and
+    -1 elsewhere, ||X W + 1 t' - (Y + B * M)||^2 + ``ridge`` ||W||^2 is minimised over W, t and
+    M >= 0 in turn. Rows are labelled by the greatest score.
+
+    Parameters
+    ----------
+    ridge : float
+    max_iter : int
+    tol : float
+        Change of ``||W||`` at which to stop, relative.
+
+    References
+    ----------
+    S. Xiang, F. Nie, G. Meng, C. Pan and C. Zhang (2012), "Discriminative least squares regression for
+    multiclass classification and feature selection", IEEE Transactions on Neural Networks and
+    Learning Systems 23(11), 1738-1754.
+    """
+
+    def __init__(self, *, ridge: float = 1.0, max_iter: int = 200, tol: float = 1e-6) -> None:
+        self.ridge = ridge
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Alternate between weights and targets until the weights rest."""
+        X, y = validate_data(self, X, y, dtype=float)
+        check_classification_targets(y)
+        if not self.ridge > 0:
+            raise ValueError(f"ridge={self.ridge!r}; needed a positive number")
+        self.classes_, label = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class ({self.classes_[0]!r}); needed two or more")
+        target = np.eye(len(self.classes_))[label]
+        direction = 2.0 * target - 1.0
+        centre = X.mean(axis=0)
+        centred = X - centre
+        gram = centred.T @ centred + self.ridge * np.eye(X.shape[1])
+        slack = np.zeros_like(target)
+        weight = np.zeros((X.shape[1], len(self.classes_)))
+        for self.n_iter_ in range(1, self.max_iter + 1):  # noqa: B020, what it stops at
+            moved = target + direction * slack
+            new = np.linalg.solve(gram, centred.T @ moved)
+            change = np.linalg.norm(new - weight)
+            weight, offset = new, moved.mean(axis=0) - centre @ new
+            slack = np.maximum(direction * (X @ weight + offset - target), 0.0)
+            if change <= self.tol * np.linalg.norm(weight):
+                break
+        self.coef_, self.intercept_ = weight.T, offset
+        return self
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return scores, shape (n_new, n_classes); for two classes their difference, shape (n_new,)."""
+        check_is_fitted(self)
+        scores = validate_data(self, X, dtype=float, reset=False) @ self.coef_.T + self.intercept_
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the class of the greatest score."""
+        scores = self.decision_function(X)
+        if len(self.classes_) == 2:
+            return self.classes_[(scores > 0).astype(int)]
+        return self.classes_[scores.argmax(axis=1)]

@@ -1,0 +1,304 @@
+"""What a first realisation records for the papers' figures, and the figures."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from sklearn.model_selection import cross_val_score
+
+from pcvm_pymc.core.bases import design_matrix
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem
+from pcvm_pymc.core.rvm import fit_rvm
+from pcvm_pymc.core.validation import as_labels
+from pcvm_pymc.core.validity import rvm_validity
+from pcvm_pymc.experiments.classifiers import KROPOTOV_WIDTHS, TuningTask
+from pcvm_pymc.experiments.statistics import BonferroniDunn
+from pcvm_pymc.rvm_estimators import RVMClassifier
+
+__all__ = [
+    "EXTRAS",
+    "draw_boundaries",
+    "draw_curves",
+    "draw_lines",
+    "draw_ranks",
+    "draw_regions",
+    "draw_widths",
+]
+
+type Extra = dict[str, Any]
+type Extras = Mapping[tuple[str, str], Extra]
+
+_RESOLUTION = 90
+_COLOURS = plt.get_cmap("tab10")
+
+
+# --- what is recorded ------------------------------------------------------------------------
+
+
+def _surface(model: Any, task: TuningTask) -> Extra:
+    """Return the predicted class over the plane, the training rows and the vectors."""
+    low, high = task.X.min(axis=0), task.X.max(axis=0)
+    margin = 0.08 * (high - low)
+    x1, x2 = (np.linspace(low[j] - margin[j], high[j] + margin[j], _RESOLUTION) for j in range(2))
+    grid = np.stack(np.meshgrid(x1, x2), axis=-1).reshape(-1, 2)
+    probability = model.predict_proba(grid)
+    support = np.asarray(getattr(model, "support_", ()), dtype=int)
+    weight = np.asarray(getattr(model, "weight_", np.zeros((1, 0))))
+    per_vector = np.count_nonzero(np.atleast_2d(weight), axis=0)
+    extra: Extra = {
+        "x1": x1.tolist(),
+        "x2": x2.tolist(),
+        "region": probability.argmax(axis=1).tolist(),
+        "X": task.X.round(5).tolist(),
+        "y": np.searchsorted(model.classes_, task.y).tolist(),
+        "support": support.tolist(),
+        "weights of support": per_vector.tolist(),
+    }
+    if len(model.classes_) == 2:
+        extra["probability"] = probability[:, 1].round(5).tolist()
+    return extra
+
+
+def _curve(model: Any, task: TuningTask) -> Extra:
+    """Return predicted mean and standard deviation along the line, beyond the data too."""
+    low, high = task.X.min(), task.X.max()
+    x = np.linspace(low - 0.4 * (high - low), high + 0.4 * (high - low), 300)
+    mean, std = model.predict(x[:, None], return_std=True)
+    return {
+        "x": x.tolist(),
+        "mean": mean.tolist(),
+        "std": std.tolist(),
+        "X": task.X[:, 0].tolist(),
+        "y": task.y.tolist(),
+        "support": np.asarray(model.support_, dtype=int).tolist(),
+        "noise": float(getattr(model, "noise_", np.nan)),
+    }
+
+
+def _widths(model: Any, task: TuningTask) -> Extra:
+    """Return the errors and the validity of an RVM at each of Kropotov's widths."""
+    label, _ = as_labels(task.y, len(task.X))
+    folds = task.folds(5)
+    rows = []
+    for width in KROPOTOV_WIDTHS:
+        machine = RVMClassifier(width=width).fit(task.X, task.y)
+        problem = EvidenceProblem(design_matrix("rbf", task.X, task.X, width), label, "logit")
+        result = fit_rvm(problem, options=EvidenceOptions())
+        rows.append(
+            {
+                "width": width,
+                "train error": 1 - machine.score(task.X, task.y),
+                "test error": 1 - machine.score(task.X_test, task.y_test),
+                "CV error": 1 - float(cross_val_score(machine, task.X, task.y, cv=folds).mean()),
+                "log validity": rvm_validity(
+                    task.X, problem, result, width=width, centres=task.X
+                ).log_validity,
+            }
+        )
+    return {"rows": rows}
+
+
+EXTRAS: dict[str, Callable[[Any, TuningTask], Extra]] = {
+    "surface": _surface,
+    "curve": _curve,
+    "widths": _widths,
+}
+
+
+# --- what is drawn ---------------------------------------------------------------------------
+
+
+def _panels(n: int, width: float = 3.6, height: float = 3.3) -> tuple[Figure, list[Any]]:
+    columns = min(n, 4) if n != 3 else 3
+    rows = -(-n // columns)
+    figure, axes = plt.subplots(
+        rows,
+        columns,
+        figsize=(width * columns, height * rows),
+        squeeze=False,
+        layout="constrained",
+    )
+    flat = list(axes.flat)
+    for axis in flat[n:]:
+        axis.set_visible(False)
+    return figure, flat[:n]
+
+
+def _scatter(axis: Any, extra: Extra) -> None:
+    X, y = np.array(extra["X"]), np.array(extra["y"])
+    for c in np.unique(y):
+        axis.scatter(*X[y == c].T, s=9, color=_COLOURS(int(c) % 10), edgecolor="white", lw=0.3)
+
+
+def draw_regions(extras: Extras) -> Figure:
+    """Draw the regions of the classes, the training rows, and circles around the vectors."""
+    figure, axes = _panels(len(extras))
+    for axis, ((name, classifier), extra) in zip(axes, extras.items(), strict=True):
+        region = np.array(extra["region"]).reshape(len(extra["x2"]), len(extra["x1"]))
+        n_classes = int(max(*extra["region"], *extra["y"])) + 1
+        colours = ListedColormap([_COLOURS(c % 10) for c in range(n_classes)])
+        axis.pcolormesh(
+            extra["x1"],
+            extra["x2"],
+            region,
+            cmap=colours,
+            vmin=-0.5,
+            vmax=n_classes - 0.5,
+            alpha=0.25,
+        )
+        _scatter(axis, extra)
+        vectors = np.array(extra["X"])[extra["support"]]
+        if len(vectors):
+            axis.scatter(*vectors.T, s=55, facecolor="none", edgecolor="black", lw=1.0)
+        n_weights = sum(extra["weights of support"])
+        axis.set_title(
+            f"{classifier} on {name}\n{len(vectors)} vectors, {n_weights} weights", fontsize=9
+        )
+    return figure
+
+
+_STYLES = ("-", "--", "-.", ":")
+
+
+def draw_boundaries(extras: Extras) -> Figure:
+    """Draw the boundary of every classifier, one panel for each set."""
+    sets = list(dict.fromkeys(name for name, _ in extras))
+    classifiers = list(dict.fromkeys(name for _, name in extras))
+    figure, axes = _panels(len(sets))
+    for axis, name in zip(axes, sets, strict=True):
+        for i, classifier in enumerate(classifiers):
+            extra = extras.get((name, classifier))
+            if extra is None:
+                continue
+            if i == 0:
+                _scatter(axis, extra)
+            level = np.array(extra["probability"]).reshape(len(extra["x2"]), len(extra["x1"]))
+            axis.contour(
+                extra["x1"],
+                extra["x2"],
+                level,
+                levels=[0.5],
+                colors=[_COLOURS(2 + i)],
+                linestyles=_STYLES[i % 4],
+                linewidths=1.6,
+            )
+        axis.set_title(name, fontsize=10)
+    handles = [
+        plt.Line2D([], [], color=_COLOURS(2 + i), ls=_STYLES[i % 4], label=each)
+        for i, each in enumerate(classifiers)
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
+    return figure
+
+
+def draw_curves(extras: Extras) -> Figure:
+    """Draw predictive mean and two standard deviations, and circles around the vectors."""
+    figure, axes = _panels(len(extras), width=4.6)
+    for axis, ((name, classifier), extra) in zip(axes, extras.items(), strict=True):
+        x, mean, std = (np.array(extra[key]) for key in ("x", "mean", "std"))
+        X, y = np.array(extra["X"]), np.array(extra["y"])
+        axis.fill_between(x, mean - 2 * std, mean + 2 * std, alpha=0.2, lw=0)
+        axis.plot(x, mean, lw=1.5)
+        axis.plot(X, y, ".", color="black", ms=3)
+        kept = extra["support"]
+        axis.plot(X[kept], y[kept], "o", mfc="none", mec=_COLOURS(3), ms=7)
+        noise = f", noise {extra['noise']:.3g}" if np.isfinite(extra["noise"]) else ""
+        axis.set_title(f"{classifier} on {name}: {len(kept)} vectors{noise}", fontsize=9)
+        spread = np.ptp(y)
+        axis.set_ylim(y.min() - 0.8 * spread, y.max() + 0.8 * spread)
+    return figure
+
+
+def draw_widths(extras: Extras) -> Figure:
+    """Draw the errors and the validity against the width (Kropotov et al. 2006, Fig. 6)."""
+    extra = next(iter(extras.values()))
+    table = pd.DataFrame(extra["rows"])
+    figure, (upper, lower) = plt.subplots(
+        2, 1, sharex=True, figsize=(6.4, 5.0), layout="constrained"
+    )
+    for key, style in (("train error", "x-"), ("test error", "s-"), ("CV error", "o--")):
+        upper.plot(table["width"], 100 * table[key], style, label=key, ms=5)
+    upper.set_ylabel("%")
+    upper.legend(frameon=False)
+    finite = table[np.isfinite(table["log validity"])]
+    lower.plot(finite["width"], finite["log validity"], "o-", color="grey", ms=5)
+    lower.set_ylabel("log validity")
+    lower.set_xlabel("width (the paper's $\\sigma$ times $\\sqrt{2}$)")
+    lower.set_xscale("log")
+    return figure
+
+
+def draw_lines(mean: pd.DataFrame, std: pd.DataFrame, unit: str, xlabel: str) -> Figure:
+    """Draw a measure against what the sets grow in.
+
+    Parameters
+    ----------
+    mean, std : DataFrame
+        A row for each set, indexed by a number, a column for each classifier.
+    unit, xlabel : str
+    """
+    figure, axis = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    for i, name in enumerate(mean):
+        axis.errorbar(
+            mean.index,
+            mean[name],
+            std[name].fillna(0.0),
+            fmt="o-",
+            ms=4,
+            capsize=2,
+            color=_COLOURS(i % 10),
+            label=name,
+        )
+    axis.set_xlabel(xlabel)
+    axis.set_ylabel(unit)
+    axis.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def draw_ranks(result: BonferroniDunn, title: str) -> Figure:
+    """Draw mean ranks on a line, and how far from the control no difference is significant."""
+    ranks = result.ranks.sort_values()
+    half = -(-len(ranks) // 2)
+    figure, axis = plt.subplots(figsize=(7.0, 1.3 + 0.26 * half), layout="constrained")
+    worst = max(len(ranks), int(np.ceil(ranks.iloc[-1])))
+    low, high = 1.0, float(worst)
+    axis.hlines(0, low, high, color="black", lw=1)
+    for tick in range(1, worst + 1):
+        axis.vlines(tick, 0, 0.18, color="black", lw=1)
+        axis.text(tick, 0.3, str(tick), ha="center", va="bottom", fontsize=8)
+    centre = result.ranks[result.control]
+    axis.hlines(
+        0,
+        max(low, centre - result.critical_difference),
+        min(high, centre + result.critical_difference),
+        color=_COLOURS(3),
+        lw=5,
+        alpha=0.4,
+    )
+    for i, (name, rank) in enumerate(ranks.items()):
+        is_left = i < half
+        depth = -0.6 - 0.55 * (i if is_left else len(ranks) - 1 - i)
+        end = low - 0.15 if is_left else high + 0.15
+        axis.plot([rank, rank, end], [0, depth, depth], color="black", lw=0.7)
+        axis.text(
+            end,
+            depth,
+            f"{name} ({rank:.2f}) " if is_left else f" {name} ({rank:.2f})",
+            ha="right" if is_left else "left",
+            va="center",
+            fontsize=8,
+            fontweight="bold" if name == result.control else "normal",
+        )
+    pad = 0.33 * (high - low) + 0.3
+    axis.set_xlim(low - pad, high + pad)
+    axis.set_ylim(-0.6 - 0.55 * half, 0.9)
+    axis.set_axis_off()
+    axis.set_title(
+        f"{title}: mean ranks; within the bar no significant difference from {result.control}",
+        fontsize=9,
+    )
+    return figure
