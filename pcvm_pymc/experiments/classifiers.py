@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from scipy.spatial.distance import cdist
+from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.discriminant_analysis import (
     LinearDiscriminantAnalysis,
     QuadraticDiscriminantAnalysis,
@@ -42,6 +43,7 @@ __all__ = [
     "classifier_of",
     "tune",
     "vector_counts",
+    "vector_rows",
 ]
 
 type Parameters = Mapping[str, Any]
@@ -570,7 +572,9 @@ def own_classifier(name: str, found: Any) -> Classifier:
         raise ValueError(
             f"classifier {name!r} makes no scikit-learn estimator: {type(error).__name__}: {error}"
         ) from None
-    return Classifier(name, f"{type(template).__name__} of {name}", lambda setting: clone(template))
+    title = f"{type(template).__name__} of {name}"
+    tasks = ("regression",) if is_regressor(template) else ("classification",)
+    return Classifier(name, title, lambda setting: clone(template), tasks=tasks)
 
 
 def vector_counts(model: Any) -> tuple[float, float]:
@@ -578,9 +582,20 @@ def vector_counts(model: Any) -> tuple[float, float]:
 
     NaN where the notion does not apply.
     """
-    support = getattr(model, "support_", None)
+    vectors = getattr(model, "relevance_vectors_", getattr(model, "support_", None))
     weight = getattr(model, "weight_", None)
     if weight is None and hasattr(model, "machine_"):
         weight = model.machine_.dual_coef_
-    vectors = np.nan if support is None else float(len(support))
-    return vectors, np.nan if weight is None else float(np.count_nonzero(weight))
+    return (
+        np.nan if vectors is None else float(len(vectors)),
+        np.nan if weight is None else float(np.count_nonzero(weight)),
+    )
+
+
+def vector_rows(model: Any, X: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the training rows that are support or relevance vectors of a fitted estimator."""
+    support = getattr(model, "support_", None)
+    if support is not None:
+        return np.asarray(support, dtype=np.int64)
+    vectors = getattr(model, "relevance_vectors_", np.empty((0, X.shape[1])))
+    return cdist(vectors, X).argmin(axis=1) if len(vectors) else np.empty(0, np.int64)

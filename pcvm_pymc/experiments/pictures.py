@@ -15,7 +15,7 @@ from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem
 from pcvm_pymc.core.rvm import fit_rvm
 from pcvm_pymc.core.validation import as_labels
 from pcvm_pymc.core.validity import rvm_validity
-from pcvm_pymc.experiments.classifiers import KROPOTOV_WIDTHS, TuningTask
+from pcvm_pymc.experiments.classifiers import KROPOTOV_WIDTHS, TuningTask, vector_rows
 from pcvm_pymc.experiments.statistics import BonferroniDunn
 from pcvm_pymc.rvm_estimators import RVMClassifier
 
@@ -46,7 +46,7 @@ def _surface(model: Any, task: TuningTask) -> Extra:
     x1, x2 = (np.linspace(low[j] - margin[j], high[j] + margin[j], _RESOLUTION) for j in range(2))
     grid = np.stack(np.meshgrid(x1, x2), axis=-1).reshape(-1, 2)
     probability = model.predict_proba(grid)
-    support = np.asarray(getattr(model, "support_", ()), dtype=int)
+    support = vector_rows(model, task.X)
     weight = np.asarray(getattr(model, "weight_", np.zeros((1, 0))))
     per_vector = np.count_nonzero(np.atleast_2d(weight), axis=0)
     extra: Extra = {
@@ -74,7 +74,7 @@ def _curve(model: Any, task: TuningTask) -> Extra:
         "std": std.tolist(),
         "X": task.X[:, 0].tolist(),
         "y": task.y.tolist(),
-        "support": np.asarray(model.support_, dtype=int).tolist(),
+        "support": vector_rows(model, task.X).tolist(),
         "noise": float(getattr(model, "noise_", np.nan)),
     }
 

@@ -37,7 +37,7 @@ class Protocol:
     splits : str
         A key of `SPLITS`.
     tuning : {"none", "median", "mean", "each"}
-        Parameters stay at their defaults; are the medians of those that each of the first realisations
+        Parameters stay at their defaults; are the (lower) medians of those that each of the first realisations
         chooses within its training part; have the smallest mean test error on the first realisations,
         which are then not scored; or are chosen anew within each training part.
     n_tuning : int
@@ -250,7 +250,7 @@ def _folds(
 ) -> tuple[list[Split], list[str]]:
     """Return the folds of one seeded cross-validation, the first `n` of them."""
     state = cell_seed(seed, data.name)
-    smallest = np.unique(data.y, return_counts=True)[1].min() if source.classes else np.inf
+    smallest = np.unique(data.y, return_counts=True)[1].min() if source.classes else 0
     kind = StratifiedKFold if smallest >= protocol.n_folds else KFold
     folds = kind(protocol.n_folds, shuffle=True, random_state=state)
     splits = list(folds.split(data.X, data.y))[:n]

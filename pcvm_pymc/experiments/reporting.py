@@ -325,11 +325,11 @@ def _pivot(
 ) -> pd.DataFrame:
     """Return a measure by set and classifier, in the order of the run."""
     part = table[table["measure"] == measure]
-    wide = part.pivot_table(index="set", columns="classifier", values=column, sort=False)
+    wide = part.pivot(index="set", columns="classifier", values=column)
     sets = [name for name in manifest["sets"] if name in wide.index]
     classifiers = [name for name in manifest["classifiers"] if name in wide.columns]
     wide = wide.loc[sets, classifiers]
-    wide.columns.name = None
+    wide.index.name = wide.columns.name = None
     return wide
 
 
@@ -445,9 +445,10 @@ def _agreement(part: pd.DataFrame, unit: str) -> Iterable[Section]:
 
 def _seconds_beside(report: Report) -> Iterable[Section]:
     printed = _printed(report.experiment)
-    timing = report.timing.assign(measure="seconds")
+    if printed is None:
+        return
     printed = printed[printed["measure"] == "seconds"].rename(columns={"mean": "paper"})
-    both = timing.merge(printed[["set", "classifier", "paper"]], how="left")
+    both = report.timing.merge(printed[["set", "classifier", "paper"]], how="left")
     both["text"] = [
         f"{row.seconds:.3g}" + ("" if pd.isna(row.paper) else f" ({row.paper:g})")
         for row in both.itertuples()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import median_low
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ __all__ = ["Cell", "Run", "RunError", "Store", "reproduce", "run_cell"]
 type Record = dict[str, Any]
 
 _MANIFEST = "experiment.json"
+DASK_TIMEOUT = "10s"
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "joblib", "pandas")
 
 
@@ -142,6 +144,8 @@ class Store:
         RunError
         """
         path = self.folder / _MANIFEST
+        if self.folder.exists() and not self.folder.is_dir():
+            raise RunError(f"{self.folder} is a file; needed a folder")
         if path.exists():
             try:
                 found = self.manifest()
@@ -394,7 +398,7 @@ def _on_a_cluster(tasks: Sequence[CellTask], address: str) -> Iterator[Record]:
     except ImportError:
         raise RunError('--dask needs the extra: pip install "pcvm-pymc[dask]"') from None
     try:
-        client = Client(address, timeout="10s")
+        client = Client(address, timeout=DASK_TIMEOUT)
     except (OSError, ValueError) as error:
         raise RunError(f"no Dask cluster answers at {address}: {_first_line(error)}") from None
     with client:
@@ -491,8 +495,9 @@ class Run:
         if "choices" in records[0]:
             errors = np.mean([record["errors"] for record in records], axis=0)
             return dict(records[0]["choices"][middle_of_best(errors)])
+        # the lower median: a mean of two may be a width that none has chosen, and a bad one
         return {
-            key: float(np.median([record["chosen"][key] for record in records]))
+            key: median_low([record["chosen"][key] for record in records])
             for key in records[0]["chosen"]
         }
 

@@ -1,0 +1,479 @@
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import median_low
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.dummy import DummyClassifier
+from sklearn.naive_bayes import GaussianNB
+
+from pcvm_pymc.experiments import catalogue
+from pcvm_pymc.experiments.catalogue import EXPERIMENTS, experiment_of, printed_table
+from pcvm_pymc.experiments.classifiers import CLASSIFIERS
+from pcvm_pymc.experiments.datasets import SOURCES
+from pcvm_pymc.experiments.protocols import TUNING
+from pcvm_pymc.experiments.reporting import report_of
+from pcvm_pymc.experiments.running import Cell, RunError, Store, reproduce
+from pcvm_pymc.experiments.statistics import MEASURES
+
+QUIET = {"progressbar": False}
+LINES = "figueiredo2001-fig3"
+LINE_SETS = ["half_gaussians_2", "half_gaussians_4"]
+
+
+def table_bytes(out):
+    return report_of(out).table.to_csv(index=False)
+
+
+def files_of(out):
+    return sorted(Path(out, "cells").rglob("*.json"))
+
+
+# --- the catalogue ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_experiments_name_what_there_is(name):
+    experiment = EXPERIMENTS[name]
+    assert set(experiment.sets) <= set(SOURCES)
+    assert set(experiment.classifiers) <= set(CLASSIFIERS)
+    assert set(experiment.measures) <= set(MEASURES)
+    assert set(experiment.fixed) <= set(experiment.sets)
+    assert experiment.run in EXPERIMENTS
+    assert experiment.protocol.tuning in TUNING
+    assert experiment.control in ("", *experiment.classifiers)
+    shared = EXPERIMENTS[experiment.run]
+    assert set(experiment.classifiers) <= set(shared.classifiers)
+    assert experiment.sets == shared.sets
+    if experiment.printed and experiment.view == "table":
+        printed = printed_table(experiment.printed)
+        assert set(printed["set"]) <= set(experiment.sets)
+        assert set(printed["classifier"]) <= set(experiment.classifiers)
+        assert set(printed["measure"]) <= set(MEASURES)
+        assert printed["mean"].notna().all()
+
+
+def test_unknown_names_are_named():
+    with pytest.raises(ValueError, match="did you mean chen2009-table1"):
+        experiment_of("chen2009-tabel1")
+    with pytest.raises(ValueError, match="no printed table 'nothing'"):
+        printed_table("nothing")
+
+
+# --- running ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Return the folder of an undisturbed run of Lyu's protocol on shipped sets."""
+    out = tmp_path_factory.mktemp("finished") / "run"
+    reproduce(
+        "lyu2020-table3",
+        sets=["iris", "wine"],
+        classifiers=["MLR", "SVM", "DLSR"],
+        repeats=2,
+        out=out,
+        **QUIET,
+    )
+    return out
+
+
+def go_on(out, **options):
+    settings = {
+        "sets": ["iris", "wine"],
+        "classifiers": ["MLR", "SVM", "DLSR"],
+        "repeats": 2,
+    } | options
+    return reproduce("lyu2020-table3", out=out, **settings, **QUIET)
+
+
+def test_lyus_protocol_tunes_and_scores_on_different_partitions(finished):
+    names = {path.name for path in files_of(finished)}
+    assert names == {"tune-000.json", "tune-001.json", "score-002.json", "score-003.json"}
+    store = Store(finished)
+    tuned = [store.read(Cell("iris", "SVM", "tune", k)) for k in (0, 1)]
+    mean = np.mean([record["errors"] for record in tuned], axis=0)
+    scored = store.read(Cell("iris", "SVM", "score", 2))
+    chosen = tuned[0]["choices"].index(scored["parameters"])
+    assert mean[chosen] == mean.min()
+    assert tuned[0]["choices"] == tuned[1]["choices"]
+    # MLR has nothing to choose
+    assert not Path(finished, "cells", "iris", "MLR", "tune-000.json").exists()
+    splits = np.load(finished / "splits" / "iris.npz")
+    assert len(splits["train_0"]) == 120
+    assert set(splits["train_3"]) | set(splits["test_3"]) == set(range(150))
+    report = report_of(finished)
+    assert set(report.table["n"]) == {2}
+    assert report.missing == {}
+    iris = report.table.query("set == 'iris' and classifier == 'SVM' and measure == 'error'")
+    assert iris["paper mean"].item() == 4.370
+    assert iris["mean"].item() == pytest.approx(
+        50
+        * sum(
+            report_cell["measures"]["error"]
+            for report_cell in (store.read(Cell("iris", "SVM", "score", k)) for k in (2, 3))
+        )
+    )
+
+
+def test_a_run_goes_on_where_it_was(finished, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    files = files_of(out)
+    for path in files[::3]:
+        path.unlink()
+    files[1].write_text(files[1].read_text()[:100])  # cut off
+    files[4].write_text("")
+    kept = {path: path.stat().st_mtime_ns for path in files[2::3]}
+    report = report_of(out)
+    assert any("damaged" in reason for reason in report.missing.values())
+    go_on(out)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert table_bytes(out) == table_bytes(finished)
+
+
+@pytest.mark.parametrize("options", [{"jobs": 2}, {"dask": True}])
+def test_processes_and_clusters_give_the_same_table(finished, tmp_path, options):
+    if "dask" in options:
+        distributed = pytest.importorskip("distributed")
+        with distributed.LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None
+        ) as cluster:
+            go_on(tmp_path / "run", dask=cluster.scheduler_address)
+    else:
+        go_on(tmp_path / "run", **options)
+    assert table_bytes(tmp_path / "run") == table_bytes(finished)
+
+
+def test_a_cluster_that_does_not_answer_is_named(tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("pcvm_pymc.experiments.running.DASK_TIMEOUT", "1s")
+    with pytest.raises(RunError, match=r"no Dask cluster answers at 127\.0\.0\.1:9"):
+        go_on(tmp_path / "run", dask="127.0.0.1:9")
+
+
+def test_more_repeats_keep_what_is_there(tmp_path):
+    out = tmp_path / "run"
+    reproduce(LINES, sets=LINE_SETS, classifiers=["LDA"], repeats=1, out=out, **QUIET)
+    first = {path: path.read_bytes() for path in files_of(out)}
+    reproduce(LINES, sets=LINE_SETS, classifiers=["LDA", "1NN"], repeats=3, out=out, **QUIET)
+    assert all(path.read_bytes() == content for path, content in first.items())
+    assert len(files_of(out)) == 2 * 2 * 3
+
+
+def test_other_inputs_are_run_again(finished, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    path = Path(out, "cells", "iris", "MLR", "score-002.json")
+    record = json.loads(path.read_text())
+    record["inputs"]["data"] = "another"
+    record["measures"]["error"] = 0.99
+    path.write_text(json.dumps(record))
+    go_on(out)
+    assert table_bytes(out) == table_bytes(finished)
+
+
+def test_folders_of_something_else_are_left_alone(finished, tmp_path):
+    with pytest.raises(RunError, match=r"holds run 'lyu2020-table3', asked for"):
+        reproduce(LINES, out=finished, repeats=1, **QUIET)
+    with pytest.raises(RunError, match="holds seed 0, asked for 1"):
+        go_on(finished, seed=1)
+    (tmp_path / "mine.txt").write_text("kept")
+    with pytest.raises(RunError, match="is not empty and holds no run"):
+        reproduce(LINES, out=tmp_path, repeats=1, **QUIET)
+    assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
+    with pytest.raises(RunError, match="holds no run"):
+        report_of(tmp_path)
+    with pytest.raises(RunError, match=r"holds cells of lyu2020-table3.*lyu2020-table6"):
+        report_of(finished, "chen2009-table1")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="file is a file; needed a folder"):
+        reproduce(LINES, out=tmp_path / "file", repeats=1, **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sets": ["irsi"]}, "'irsi' is unknown; did you mean iris"),
+        ({"classifiers": ["SVN"]}, "classifier 'SVN' is unknown"),
+        ({"classifiers": ["no.such:Thing"]}, "cannot be imported: No module named 'no'"),
+        ({"classifiers": ["math:pi"]}, "makes no scikit-learn estimator"),
+        ({"repeats": 0}, "repeats=0; needed a whole number of at least 1"),
+        ({"jobs": 0}, "jobs=0"),
+        ({"seed": -1}, "seed=-1; needed a whole number of at least 0"),
+        ({"sets": []}, "no sets or no classifiers"),
+    ],
+)
+def test_bad_requests_are_named_before_any_work(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        go_on(tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_sets_are_named_and_the_rest_runs(tmp_path, monkeypatch):
+    monkeypatch.delenv("PCVM_DATA", raising=False)
+    out = tmp_path / "run"
+    go_on(out, sets=["iris", "winequality_red", "glass"], classifiers=["MLR"])
+    report = report_of(out)
+    assert set(report.table["set"]) == {"iris"}
+    assert "openml.org 40691" not in report.missing["set glass"]
+    assert "glass_uci.csv" in report.missing["set glass"]
+    assert "UCI" in report.missing["set winequality_red"]
+    with pytest.raises(RunError, match="none of the sets is there: glass:"):
+        go_on(tmp_path / "none", sets=["glass"], classifiers=["MLR"])
+
+
+# --- classifiers of one's own, and failing ones ----------------------------------------------
+
+
+class Moody(ClassifierMixin, BaseEstimator):
+    """Fails on wine."""
+
+    def fit(self, X, y):
+        if X.shape[1] == 13:
+            raise RuntimeError("no wine for me")
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.classes_[0])
+
+
+class Deadly(Moody):
+    """Takes its process down with wine."""
+
+    def fit(self, X, y):
+        if X.shape[1] == 13:
+            os._exit(1)
+        return super().fit(X, y)
+
+
+def test_failures_are_recorded_and_the_others_go_on(tmp_path):
+    out = tmp_path / "run"
+    mine = {"MLR": None, "moody": Moody()}
+    go_on(out, classifiers=mine)
+    report = report_of(out)
+    assert len(report.failures) == 2
+    assert set(report.failures["reason"]) == {"RuntimeError: no wine for me"}
+    assert "in fit" in report.failures["traceback"][0]
+    assert len(report.cells) == 6
+    assert set(report.cells.query("classifier == 'moody'")["set"]) == {"iris"}
+    assert "no wine for me" in report.to_markdown()
+    # they are not run again, unless one asks
+    path = Path(out, "cells", "wine", "moody", "score-002.json")
+    before = path.stat().st_mtime_ns
+    go_on(out, classifiers=mine)
+    assert path.stat().st_mtime_ns == before
+    go_on(out, classifiers=mine | {"moody": DummyClassifier()}, retry=True)
+    assert len(report_of(out).failures) == 0
+
+
+def test_a_worker_that_dies_is_a_failed_cell(tmp_path):
+    out = tmp_path / "run"
+    go_on(out, classifiers={"MLR": None, "deadly": Deadly()}, repeats=1, jobs=2)
+    report = report_of(out)
+    assert len(report.failures) == 1
+    assert report.failures["reason"].str.contains("the worker died").all()
+    assert len(report.cells) == 3
+
+
+def test_tuning_that_fails_is_said_where_it_is_missed(tmp_path, monkeypatch):
+    def broken(setting):
+        raise RuntimeError("broken")
+
+    row = replace(CLASSIFIERS["SVM"], make=broken, draft=broken)
+    monkeypatch.setitem(CLASSIFIERS, "SVM", row)
+    out = tmp_path / "run"
+    go_on(out, classifiers=["SVM", "MLR"])
+    report = report_of(out)
+    assert len(report.failures) == 2 * (2 + 2)
+    assert report.failures["reason"].str.contains("every tuning cell of SVM failed").sum() == 4
+    assert set(report.cells["classifier"]) == {"MLR"}
+
+
+def test_an_estimator_joins_by_its_import_path(tmp_path):
+    out = tmp_path / "run"
+    name = "sklearn.naive_bayes:GaussianNB"
+    go_on(out, classifiers=[name])
+    given = tmp_path / "given"
+    go_on(given, classifiers={"mine": GaussianNB()})
+    one, other = report_of(out).cells, report_of(given).cells
+    pd.testing.assert_frame_equal(one.drop(columns="classifier"), other.drop(columns="classifier"))
+    assert report_of(out).manifest["classifiers"] == [name]
+
+
+def test_regression_and_classification_sets_get_what_suits_them(tmp_path):
+    out = tmp_path / "run"
+    reproduce(
+        "chmielewski2019-table1",
+        sets=["wave", "linear"],
+        classifiers=["RVM", "RVM_star", "SVM", "LDA"],
+        out=out,
+        **QUIET,
+    )
+    cells = report_of(out).cells
+    assert set(cells.query("set == 'wave'")["classifier"]) == {"RVM", "RVM_star", "SVM"}
+    assert set(cells.query("set == 'linear'")["classifier"]) == {"RVM", "SVM", "LDA"}
+    assert cells.query("set == 'wave'")["MSE"].notna().all()
+    assert cells.query("set == 'linear'")["error"].notna().all()
+    assert report_of(out).missing == {}
+    assert "Nothing." in report_of(out, "chmielewski2019-table2").to_markdown()
+
+
+# --- protocols that need other machines ------------------------------------------------------
+
+
+def small(name, **changes):
+    """Return an experiment on a generated set."""
+    return replace(EXPERIMENTS[name], sets=("relevance",), printed="", **changes)
+
+
+def test_raetschs_protocol_takes_the_median(tmp_path, monkeypatch):
+    monkeypatch.setitem(catalogue.EXPERIMENTS, "small", small("chen2009-table1", run="small"))
+    out = tmp_path / "run"
+    reproduce("small", classifiers=["SVM_PCVM", "kNN"], repeats=3, out=out, **QUIET)
+    store = Store(out)
+    widths = [store.read(Cell("relevance", "PCVM", "tune", k))["chosen"]["width"] for k in range(3)]
+    follower = store.read(Cell("relevance", "SVM_PCVM", "score", 0))
+    assert follower["parameters"]["width"] == median_low(widths)
+    chosen = [store.read(Cell("relevance", "SVM_PCVM", "tune", k))["chosen"] for k in range(3)]
+    assert {each["width"] for each in chosen} == {median_low(widths)}
+    assert follower["parameters"]["C"] == median_low([each["C"] for each in chosen])
+    neighbours = store.read(Cell("relevance", "kNN", "score", 2))
+    ks = [store.read(Cell("relevance", "kNN", "tune", k))["chosen"]["k"] for k in range(3)]
+    assert neighbours["parameters"]["k"] == median_low(ks)
+    # the leader is tuned only, and not in the table
+    assert set(report_of(out).cells["classifier"]) == {"SVM_PCVM", "kNN"}
+
+
+def test_five_replications_of_two_folds_are_tested(tmp_path, monkeypatch):
+    sets = ("wisconsin_diagnostic",)
+    experiment = replace(EXPERIMENTS["chen2009-table4"], sets=sets, control="LDA", run="small")
+    monkeypatch.setitem(catalogue.EXPERIMENTS, "small", experiment)
+    out = tmp_path / "run"
+    reproduce("small", classifiers=["LDA", "QDA", "1NN"], out=out, **QUIET)
+    report = report_of(out)
+    assert set(report.table["n"]) == {10}
+    titles = [section.title for section in report.sections]
+    tests = next(s for s in report.sections if s.title.startswith("5x2cv F tests"))
+    assert sorted(tests.table.index) == ["1NN", "QDA"]
+    assert "Win-loss-tie against LDA: Error, %" in titles
+    splits = np.load(out / "splits" / "wisconsin_diagnostic.npz")
+    np.testing.assert_array_equal(splits["train_0"], splits["test_1"])
+    np.testing.assert_array_equal(splits["test_8"], splits["train_9"])
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_like_an_undisturbed_one(tmp_path):
+    """SIGKILL, again and again, until it is through."""
+    options = [
+        "chen2009-fig4",
+        "--jobs",
+        "2",
+        "--repeats",
+        "2",
+        "--classifiers",
+        "PCVM",
+        "SVM",
+        "RVM",
+    ]
+    command = [sys.executable, "-m", "pcvm_pymc", "reproduce", *options]
+    subprocess.run([*command, "--out", tmp_path / "calm"], check=True, capture_output=True)
+    out = tmp_path / "killed"
+    n_kills, done = 0, False
+    while not done:
+        before = len(files_of(out)) if out.exists() else 0
+        process = subprocess.Popen(
+            [*command, "--out", out],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        while process.poll() is None and (not out.exists() or len(files_of(out)) < before + 5):
+            time.sleep(0.05)
+        done = process.poll() is not None
+        if not done:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            n_kills += 1
+    assert n_kills >= 3
+    assert process.returncode == 0
+    assert (out / "report" / "table.csv").read_bytes() == (
+        tmp_path / "calm" / "report" / "table.csv"
+    ).read_bytes()
+
+
+# --- every experiment ------------------------------------------------------------------------
+
+QUICK = {
+    "chen2009-fig4": {"sets": ["overlap", "relevance"], "classifiers": ["SVM", "PCVM_plug_in"]},
+    "figueiredo2001-fig2": {"sets": ["gaussians_2", "gaussians_4"]},
+    "figueiredo2001-fig3": {"sets": LINE_SETS},
+    "chmielewski2019-fig1": {},
+    "chmielewski2019-fig2": {},
+    "lyu2020-fig3": {},
+    "lyu2020-fig4": {},
+    "lyu2020-table1": {},
+}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_experiments_on_generated_sets(name, tmp_path):
+    out = tmp_path / "run"
+    reproduce(name, repeats=1, out=out, **QUICK[name], **QUIET)
+    report = report_of(out)
+    assert len(report.failures) == 0
+    assert report.missing == {}
+    written = {path.name for path in report.write(tmp_path / "report")}
+    assert {"report.md", "report.html", "table.csv", "cells.csv", "timing.csv"} <= written
+    if report.experiment.figure:
+        assert (tmp_path / "report" / "picture.png").read_bytes()[:4] == b"\x89PNG"
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "src='http" not in page
+    assert "href" not in page
+    if report.experiment.figure:
+        assert "data:image/png;base64," in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("chen2009-table1", {"sets": ["titanic", "heart", "thyroid", "splice"]}),
+        (
+            "chen2009-table4",
+            {"sets": ["heart"], "classifiers": ["LDA", "RVM", "PCVM"], "repeats": 10},
+        ),
+        ("figueiredo2001-fig4", {}),
+        ("figueiredo2001-table1", {}),
+        ("figueiredo2001-table2", {}),
+        ("figueiredo2001-table3", {}),
+        ("chmielewski2019-fig3", {}),
+        ("chmielewski2019-table1", {"sets": ["titanic_training", "sinc", "friedman2"]}),
+        ("kropotov2006-fig6", {}),
+        ("kropotov2006-table1", {"sets": ["switzerland", "long_beach", "bupa"]}),
+        ("lyu2020-table3", {"sets": ["glass", "heart_hungarian_reprocessed"]}),
+        ("lyu2020-fig5", {"sets": ["letter_2"]}),
+        ("lyu2020-fig6", {"sets": ["leaves_20"], "classifiers": ["mPCVM2", "SVM", "MLR"]}),
+    ],
+)
+def test_experiments_on_real_sets(name, options, tmp_path, data_folder):
+    options = {"repeats": 2} | options
+    reproduce(name, out=tmp_path / "run", jobs=2, folder=data_folder, **options, **QUIET)
+    report = report_of(tmp_path / "run")
+    assert len(report.failures) == 0, report.failures["traceback"][0]
+    assert len(report.cells) > 0
+    assert all(key.startswith("set ") for key in report.missing)
+    report.write(tmp_path / "report")
+    for other in EXPERIMENTS.values():
+        if other.run == report.experiment.run:
+            assert report_of(tmp_path / "run", other.name).to_html()
