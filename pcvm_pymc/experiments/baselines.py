@@ -39,6 +39,7 @@ class CalibratedSVC(ClassifierMixin, BaseEstimator):
         gamma = "scale" if self.width is None else self.width**-2.0
         self.machine_ = SVC(C=self.C, gamma=gamma, max_iter=self.max_iter).fit(X, y)
         self.classes_ = self.machine_.classes_
+        self.n_iter_ = int(np.max(self.machine_.n_iter_))
         smallest = np.unique(y, return_counts=True)[1].min()
         self.calibrated_ = None
         if smallest >= 2:

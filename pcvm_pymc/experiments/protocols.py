@@ -37,7 +37,7 @@ class Protocol:
     splits : str
         A key of `SPLITS`.
     tuning : {"none", "median", "mean", "each"}
-        Parameters stay at their defaults; are the (lower) medians of those that each of the first realisations
+        Parameters stay at their defaults; are lower medians of those that each of the first realisations
         chooses within its training part; have the smallest mean test error on the first realisations,
         which are then not scored; or are chosen anew within each training part.
     n_tuning : int

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -263,3 +265,94 @@ def test_ten_classes_of_very_different_sizes():
     assert (sizes.min(), sizes.max(), len(sizes)) == (3, 28, 10)
     with pytest.raises(ValueError, match="random_state=None"):
         datasets.overclass(random_state=None)
+
+
+def test_the_registry_describes_every_set():
+    table = datasets.describe()
+    assert set(table.index) == set(SOURCES)
+    assert (table["how to obtain"].str.len() > 0).all()
+    assert table.loc["iris", "how to obtain"] == "shipped with scikit-learn"
+    assert "--download (openml.org 55)" in table.loc["hepatitis", "how to obtain"]
+    assert table.loc["letter_3", "how to obtain"] == "made from letter"
+
+
+def test_derived_sets(data_folder):
+    cleveland = load("cleveland", folder=data_folder)
+    base = load("heart_cleveland", folder=data_folder)
+    np.testing.assert_array_equal(cleveland.y, base.y > 0)
+    assert load("crabs_sex", folder=data_folder).feature_names == ("FL", "RW", "CL", "CW", "BD")
+    letters = load("letter_3", folder=data_folder)
+    assert dict(zip(*np.unique(letters.y, return_counts=True), strict=True)) == {
+        "A": 600,
+        "B": 600,
+        "C": 600,
+    }
+    toy = load("esl_toy", folder=data_folder)
+    assert (len(toy.train[0]), len(toy.test[0])) == (200, 5000)
+    np.testing.assert_array_equal(toy.X[:200], load("esl_mixture", folder=data_folder).X)
+    assert 0.45 < toy.y[200:].mean() < 0.55
+    assert len(np.unique(load("thyroid_training", folder=data_folder).y)) == 2
+
+
+OPENML_IRIS = datasets.Source(
+    150, 4, "openml.org", ("iris_61.csv",), classes=3, openml=61, openml_target="class"
+)
+
+
+def answered(monkeypatch, source=OPENML_IRIS):
+    """Let openml.org give the answers that scikit-learn has recorded."""
+    from sklearn.datasets.tests.test_openml import _monkey_patch_webbased_functions
+
+    _monkey_patch_webbased_functions(monkeypatch, 61, True)
+    monkeypatch.setitem(SOURCES, "iris_61", source)
+    monkeypatch.setitem(SOURCES, "iris_61", source)
+
+
+def test_openml_answers(monkeypatch, tmp_path):
+    answered(monkeypatch)
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))
+    with pytest.raises(FileNotFoundError, match="'iris_61' is missing"):
+        load("iris_61", folder=tmp_path)
+    data = load("iris_61", folder=tmp_path, download=True)
+    shipped = load("iris")
+    np.testing.assert_allclose(np.sort(data.X, axis=0), np.sort(shipped.X, axis=0), atol=0.11)
+    assert sorted(set(data.y)) == ["Iris-setosa", "Iris-versicolor", "Iris-virginica"]
+    assert data.origin == "openml.org 61"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": 151}, r"\(150, 4\); iris_61 needs \(151, 4\)"),
+        ({"openml_target": "species"}, "has no column 'species'"),
+        ({"openml": 0}, "iris_61 is not at openml.org"),
+    ],
+)
+def test_openml_answers_that_are_another_table(monkeypatch, tmp_path, changes, message):
+    answered(monkeypatch, replace(OPENML_IRIS, **changes))
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))
+    with pytest.raises(ValueError, match=message):
+        datasets.fetch("iris_61")
+
+
+@pytest.mark.filterwarnings("ignore:Invalid cache:RuntimeWarning")
+def test_a_wrong_checksum_is_an_error(monkeypatch, tmp_path):
+    import sklearn.datasets._openml as openml
+
+    answered(monkeypatch)
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))
+    described = openml._get_data_description_by_id
+
+    def lying(*arguments, **options):
+        return described(*arguments, **options) | {"md5_checksum": "0" * 32}
+
+    monkeypatch.setattr(openml, "_get_data_description_by_id", lying)
+    with pytest.raises(ValueError, match="md5 checksum"):
+        datasets.fetch("iris_61")
+
+
+def test_text_columns_are_coded():
+    column = datasets._coded_column(pd.Series(["b", None, "a", "b"]))
+    np.testing.assert_array_equal(column, [1, np.nan, 0, 1])
+    numbers = pd.Series([1.5, np.nan])
+    assert datasets._coded_column(numbers) is numbers

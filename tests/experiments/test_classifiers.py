@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from problems import blobs
+from sklearn.datasets import load_iris, make_friedman1
+from sklearn.linear_model import Ridge
+from sklearn.svm import SVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pcvm_pymc.experiments.baselines import CalibratedSVC, DLSRClassifier
+from pcvm_pymc.experiments.classifiers import (
+    CLASSIFIERS,
+    Setting,
+    TuningTask,
+    classifier_of,
+    middle_of_best,
+    test_errors,
+    tune,
+    vector_counts,
+    vector_rows,
+)
+
+test_errors.__test__ = False  # its name is no test's
+
+
+@parametrize_with_checks([CalibratedSVC(), DLSRClassifier()])
+def test_estimators_are_scikit_learns(estimator, check):
+    check(estimator)
+
+
+def test_dlsr_minimises_its_objective():
+    X, y = load_iris(return_X_y=True)
+
+    def objective(n_steps):
+        model = DLSRClassifier(ridge=0.1, max_iter=n_steps, tol=0.0).fit(X, y)
+        target = np.eye(3)[y]
+        direction = 2 * target - 1
+        scores = model.decision_function(X)
+        slack = np.maximum(direction * (scores - target), 0)
+        residual = scores - target - direction * slack
+        return (residual**2).sum() + 0.1 * (model.coef_**2).sum()
+
+    values = [objective(n) for n in (1, 2, 5, 20, 100)]
+    assert (np.diff(values) < 0).all()
+    # the first step, before any target moves, is ridge regression
+    first = DLSRClassifier(ridge=0.1, max_iter=1).fit(X, y)
+    ridge = Ridge(alpha=0.1).fit(X, np.eye(3)[y])
+    np.testing.assert_allclose(first.coef_, ridge.coef_, atol=1e-10)
+    np.testing.assert_allclose(first.intercept_, ridge.intercept_, atol=1e-10)
+    assert DLSRClassifier().fit(X, y).score(X, y) > 0.8
+    with pytest.raises(ValueError, match=r"ridge=0; needed a positive number"):
+        DLSRClassifier(ridge=0).fit(X, y)
+
+
+def test_the_calibrated_machine_predicts_the_machines_labels():
+    X, label = blobs(80, seed=3)
+    model = CalibratedSVC(C=2.0, width=1.5).fit(X, label)
+    plain = SVC(C=2.0, gamma=1.5**-2).fit(X, label)
+    np.testing.assert_array_equal(model.predict(X), plain.predict(X))
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert vector_counts(model) == (len(plain.support_), plain.dual_coef_.size)
+    lonely = np.where(np.arange(80) == 0, "one", np.where(label > 0, "a", "b"))
+    certain = CalibratedSVC().fit(X, lonely).predict_proba(X)
+    assert set(np.unique(certain)) == {0.0, 1.0}
+
+
+def task(n=60, **changes):
+    X, label = blobs(n, seed=5)
+    X_test, y_test = blobs(n, seed=6)
+    return TuningTask(X, label, X_test, y_test, **changes)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", list(CLASSIFIERS))
+def test_every_classifier_can_be_tuned_and_fitted(name):
+    row = classifier_of(name)
+    if "classification" not in row.tasks:
+        X, y = make_friedman1(60, random_state=0)
+        work = TuningTask(X, y, X, y, is_regression=True)
+    else:
+        work = task()
+    parameters = tune(row, work)
+    assert all(isinstance(value, int | float) for value in parameters.values())
+    assert bool(parameters) == row.has_parameters
+    model = row.make(work.setting(parameters)).fit(work.X, work.y)
+    assert model.score(work.X_test, work.y_test) > 0.6
+    vectors, _ = vector_counts(model)
+    rows = vector_rows(model, work.X)
+    assert len(rows) == (0 if np.isnan(vectors) else vectors)
+
+
+def test_what_is_given_is_not_tuned():
+    work = task(given={"width": 0.7})
+    assert tune(CLASSIFIERS["SVM"], work)["width"] == 0.7
+    assert tune(CLASSIFIERS["PCVM"], work) == {"width": 0.7}
+    choices, errors = test_errors(CLASSIFIERS["SVM"], work)
+    assert [set(each) for each in choices] == [{"C"}] * 5
+    assert len(errors) == 5
+    # candidates are those of the reference, not of the training part
+    other = task(reference=10 * work.X)
+    widths = [each["width"] for each in test_errors(CLASSIFIERS["SVM_hard"], other)[0]]
+    mine = [each["width"] for each in test_errors(CLASSIFIERS["SVM_hard"], task())[0]]
+    np.testing.assert_allclose(widths, 10 * np.array(mine))
+
+
+def test_of_equals_the_middle_one_is_taken():
+    assert middle_of_best([0.3, 0.1, 0.1, 0.1, 0.2]) == 2
+    assert middle_of_best([0.1, 0.2]) == 0
+
+
+def test_settings_know_regression():
+    assert CLASSIFIERS["RVM"].make(Setting(is_regression=True)).__class__.__name__ == "RVMRegressor"
+    assert CLASSIFIERS["SVM"].make(Setting(is_regression=True)).__class__.__name__ == "SVR"
+    neighbours = CLASSIFIERS["kNN"].make(Setting({"k": 20}, n_rows=6))
+    assert neighbours.n_neighbors == 6
