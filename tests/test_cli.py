@@ -124,3 +124,69 @@ def test_a_folder_is_no_csv_and_a_file_no_folder(csv, tmp_path, capsys):
 def test_target_needs_a_file(capsys):
     assert main(["compare", "--target", "x"]) == 2
     assert "--target needs a FILE.csv" in capsys.readouterr().err
+
+
+def test_reproduce_report_and_list(tmp_path, capsys):
+    out = tmp_path / "out"
+    sets = ["--sets", "half_gaussians_2", "half_gaussians_4", "--classifiers", "LDA", "+1NN"]
+    arguments = ["reproduce", "figueiredo2001-fig3", *sets, "--repeats", "2", "--out", str(out)]
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "half_gaussians_4" in said
+    assert "1NN" in said
+    report = out / "report"
+    assert (report / "picture.png").read_bytes()[:4] == b"\x89PNG"
+    table = pd.read_csv(report / "table.csv")
+    assert set(table["classifier"]) == {"LDA", "1NN"}
+    first = (report / "table.csv").read_bytes()
+    assert main(arguments) == 0  # goes on, has nothing to do
+    assert (report / "table.csv").read_bytes() == first
+    assert main(["report", str(out), "--out", str(tmp_path / "again")]) == 0
+    assert (tmp_path / "again" / "table.csv").read_bytes() == first
+    capsys.readouterr()
+    assert main(["list"]) == 0
+    assert "chen2009-table1" in capsys.readouterr().out
+    assert main(["list", "--classifiers"]) == 0
+    assert "mPCVM2" in capsys.readouterr().out
+    assert main(["list", "--sets"]) == 0
+    assert "wisconsin_original" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["reproduce", "chen-table1"],
+            "experiment 'chen-table1' is unknown; did you mean chen2009",
+        ),
+        (
+            ["reproduce", "figueiredo2001-fig3", "--sets", "nothing"],
+            "data set 'nothing' is unknown",
+        ),
+        (["reproduce", "figueiredo2001-fig3", "--classifiers", "none"], "'none' is unknown"),
+        (["reproduce", "figueiredo2001-fig3", "--jobs", "0"], "jobs=0; needed"),
+        (["report", "nowhere"], "nowhere holds no run"),
+    ],
+)
+def test_research_commands_say_what_is_wrong(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_data_folder_that_is_none_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PCVM_DATA", str(tmp_path / "nowhere"))
+    arguments = ["reproduce", "chen2009-table1", "--sets", "heart", "--out", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    assert "is not a folder" in capsys.readouterr().err
+    assert main(["list", "--sets"]) == 2
+
+
+def test_interrupted_runs_say_what_to_do(tmp_path, monkeypatch, capsys):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pcvm_pymc.experiments.running.reproduce", interrupted)
+    assert main(["reproduce", "figueiredo2001-fig3", "--out", str(tmp_path / "out")]) == 130
+    assert "what was finished stays in the output folder" in capsys.readouterr().err

@@ -174,8 +174,8 @@ def _list(options: argparse.Namespace, console: Console) -> None:
     if rows is None:
         rows = _classifier_rows() if options.classifiers else _experiment_rows()
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
-    for heading in rows[0]:
-        table.add_column(heading, overflow="fold")
+    for i, heading in enumerate(rows[0]):
+        table.add_column(heading, no_wrap=i == 0, overflow="fold")
     for row in rows[1:]:
         table.add_row(*row)
     console.print(table)
@@ -206,16 +206,12 @@ def _set_rows() -> list[tuple[str, ...]]:
     from pcvm_pymc.experiments.datasets import SOURCES, available
 
     here = set(available())
-    rows = [("set", "rows", "features", "classes", "here", "used in", "how to obtain")]
-    return rows + [
-        (
-            name,
-            str(each.rows),
-            str(each.features),
-            str(each.classes or "regression"),
-            "yes" if name in here else "no",
-            "; ".join(each.used),
-            each.how if name in here else f"{each.how}; from {each.origin}",
+    rows = [("set", "size", "here", "used in, or how to obtain")]
+    for name, each in SOURCES.items():
+        kind = f"{each.classes} classes" if each.classes else "regression"
+        used = "; ".join(each.used)
+        what = used or each.how if name in here else f"{used}; {each.how}; from {each.origin}"
+        rows.append(
+            (name, f"{each.rows} x {each.features}, {kind}", "yes" if name in here else "no", what)
         )
-        for name, each in SOURCES.items()
-    ]
+    return rows
