@@ -3,7 +3,7 @@
 import base64
 import html
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from pcvm_pymc.experiments.catalogue import (
     experiment_of,
     printed_table,
 )
-from pcvm_pymc.experiments.running import Cell, RunError, Store, write_atomically
+from pcvm_pymc.experiments.running import RunError, Store, write_atomically
 from pcvm_pymc.experiments.statistics import (
     HIGHER_IS_BETTER,
     MEASURES,
@@ -241,14 +241,13 @@ def _gathered(
         if set_name in manifest["missing"]:
             continue
         for classifier in manifest["classifiers"]:
-            stages = [("tune", k) for k in range(n_tuning)]
-            stages += [("score", k) for k in range(first, n_all)]
-            for stage, k in stages:
-                cell = Cell(set_name, classifier, stage, k)
+            for cell in store.cells(set_name, classifier):
+                wanted = (0, n_tuning) if cell.stage == "tune" else (first, n_all)
+                if not wanted[0] <= cell.realisation < wanted[1]:
+                    continue
                 record = store.read(cell)
                 if record is None:
-                    if store.is_damaged(cell):
-                        missing[str(cell)] = "its file is damaged; `pcvm reproduce` runs it again"
+                    missing[str(cell)] = "its file is damaged; `pcvm reproduce` runs it again"
                 elif record["status"] == "failed":
                     last = record["traceback"].strip().splitlines()
                     failed.append(
@@ -258,7 +257,7 @@ def _gathered(
                             "traceback": record["traceback"],
                         }
                     )
-                elif stage == "score":
+                elif cell.stage == "score":
                     records.append(record)
     columns = ["cell", "reason", "traceback"]
     return records, pd.DataFrame(failed, columns=columns), missing
@@ -583,15 +582,10 @@ def _by_class(report: Report, records: list[dict[str, Any]]) -> Iterable[Section
     printed = _printed(report.experiment)
     columns = {}
     for record in records:
-        extra = record.get("extra", {})
-        if "support" not in extra:
+        try:
+            columns[record["classifier"]] = _class_counts(record["extra"])
+        except (KeyError, TypeError, ValueError, IndexError):  # what was recorded is damaged
             continue
-        y, support = np.array(extra["y"]), np.array(extra["support"], dtype=int)
-        weights = np.array(extra["weights of support"])
-        columns[record["classifier"]] = {
-            f"class {c + 1}": f"{np.sum(y[support] == c)}({weights[y[support] == c].sum()})"
-            for c in range(y.max() + 1)
-        }
     table = pd.DataFrame(columns)
     if printed is not None:
         wide = printed.pivot_table(index="set", columns=["classifier", "measure"], values="mean")
@@ -604,6 +598,16 @@ def _by_class(report: Report, records: list[dict[str, Any]]) -> Iterable[Section
                     for c in table.index
                 ]
     yield Section("Relevance vectors (and weights that are not zero) of each class", (), table)
+
+
+def _class_counts(extra: dict[str, Any]) -> dict[str, str]:
+    """Return vectors, and their weights that are not zero, by class."""
+    y, support = np.array(extra["y"]), np.array(extra["support"], dtype=int)
+    weights = np.array(extra["weights of support"])
+    return {
+        f"class {c + 1}": f"{np.sum(y[support] == c)}({weights[y[support] == c].sum()})"
+        for c in range(y.max() + 1)
+    }
 
 
 def _drawn(report: Report, records: list[dict[str, Any]]) -> Iterable[Section]:
@@ -621,7 +625,7 @@ def _drawn(report: Report, records: list[dict[str, Any]]) -> Iterable[Section]:
             if each.get("extra")
         }
         if extras:
-            yield Section("Picture", (), None, draw[kind](extras), "picture")
+            yield _picture(draw[kind], extras)
     if kind == "lines":
         mean, std = report.pivot("error"), report.pivot("error", "std")
         if len(mean):
@@ -631,6 +635,14 @@ def _drawn(report: Report, records: list[dict[str, Any]]) -> Iterable[Section]:
                 mean.set_axis(numbers), std.set_axis(numbers), MEASURES["error"], xlabel
             )
             yield Section("Picture", (), None, figure, "picture")
+
+
+def _picture(draw: Callable[..., Figure], extras: dict[tuple[str, str], Any]) -> Section:
+    """Return the section of a picture, or why there is none: what was recorded may be damaged."""
+    try:
+        return Section("Picture", (), None, draw(extras), "picture")
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return Section("Picture", (f"It cannot be drawn: {type(error).__name__}: {error}",))
 
 
 def _speed(report: Report) -> Section:

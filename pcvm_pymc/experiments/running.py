@@ -103,9 +103,15 @@ class Store:
             return None
         return record if _is_record(record, cell) else None
 
-    def is_damaged(self, cell: Cell) -> bool:
-        """Whether there is a file for the cell that is no record of it."""
-        return (self.folder / cell.path).exists() and self.read(cell) is None
+    def cells(self, set_name: str, classifier: str) -> list[Cell]:
+        """Return the cells of a set and a classifier that have a file, damaged or not."""
+        folder = self.folder / Cell(set_name, classifier, "score", 0).path.parent
+        found = []
+        for path in sorted(folder.glob("*.json")):
+            stage, _, number = path.stem.partition("-")
+            if stage in ("tune", "score") and number.isdecimal():
+                found.append(Cell(set_name, classifier, stage, int(number)))
+        return found
 
     def write(self, cell: Cell, record: Record) -> None:
         """Write a record so that it is there as a whole or not at all."""
@@ -201,6 +207,7 @@ def _is_record(record: Any, cell: Cell) -> bool:
     measures = record.get("measures")
     return (
         isinstance(measures, dict)
+        and isinstance(record.get("tuning seconds"), int | float)
         and all(isinstance(each, int | float) for each in measures.values())
         and isinstance(record.get("parameters"), dict)
         and isinstance(record.get("extra", {}), dict)
@@ -227,7 +234,11 @@ def _is_manifest(found: Any) -> bool:
         isinstance(found.get(key), list) and all(isinstance(each, str) for each in found[key])
         for key in ("sets", "classifiers")
     )
-    maps = all(isinstance(found.get(key), dict) for key in ("missing", "versions", "notes"))
+    maps = all(
+        isinstance(found.get(key), dict)
+        and all(isinstance(each, kind) for each in found[key].values())
+        for key, kind in (("missing", str), ("versions", str), ("notes", dict))
+    )
     return strings and numbers and lists and maps
 
 
