@@ -203,7 +203,7 @@ def _is_record(record: Any, cell: Cell) -> bool:
     if record["status"] == "failed":
         return isinstance(record.get("traceback"), str)
     if cell.stage == "tune":
-        return isinstance(record.get("chosen"), dict) or _are_choices(record)
+        return _are_parameters(record.get("chosen")) or _are_choices(record)
     measures = record.get("measures")
     return (
         isinstance(measures, dict)
@@ -220,8 +220,14 @@ def _are_choices(record: Record) -> bool:
         isinstance(choices, list)
         and isinstance(errors, list)
         and 0 < len(choices) == len(errors)
-        and all(isinstance(each, dict) for each in choices)
+        and all(_are_parameters(each) for each in choices)
         and all(isinstance(each, int | float) for each in errors)
+    )
+
+
+def _are_parameters(found: Any) -> bool:
+    return isinstance(found, dict) and all(
+        isinstance(each, int | float | str) for each in found.values()
     )
 
 
@@ -501,15 +507,19 @@ class Run:
         cells = [Cell(set_name, name, "tune", k) for k in range(n_tuning)]
         records = [record for record in map(self.store.read, cells) if record is not None]
         records = [record for record in records if record["status"] == "done"]
+        kind = "choices" if self.experiment.protocol.tuning == "mean" else "chosen"
+        records = [record for record in records if kind in record]
         if not records:
             return None
-        if "choices" in records[0]:
-            errors = np.mean([record["errors"] for record in records], axis=0)
-            return dict(records[0]["choices"][middle_of_best(errors)])
+        if kind == "choices":
+            choices = records[0]["choices"]
+            errors = [record["errors"] for record in records if record.get("choices") == choices]
+            return dict(choices[middle_of_best(np.mean(errors, axis=0))])
         # the lower median: a mean of two may be a width that none has chosen, and a bad one
+        chosen = [record["chosen"] for record in records]
         return {
-            key: median_low([record["chosen"][key] for record in records])
-            for key in records[0]["chosen"]
+            key: value if isinstance(value, str) else median_low(_numbers(chosen, key))
+            for key, value in chosen[0].items()
         }
 
     def scoring_tasks(self) -> tuple[list[CellTask], list[CellTask]]:
@@ -528,6 +538,10 @@ class Run:
         first = n_tuning if self.experiment.protocol.tuning == "mean" else 0
         n_splits = len(self.problems[set_name].splits)
         return [Cell(set_name, name, "score", k) for k in range(first, min(n_all, n_splits))]
+
+
+def _numbers(chosen: Iterable[Mapping[str, Any]], key: str) -> list[float]:
+    return [each[key] for each in chosen if isinstance(each.get(key), int | float)]
 
 
 def reproduce(

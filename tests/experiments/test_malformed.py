@@ -289,3 +289,10 @@ def test_3000_wrong_split_files(content):
 @given(spoiling=spoilings())
 def test_3000_spoiled_results(finished, spoiling):
     check_results(finished, spoiling, mend=False)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, **RELAXED)
+@given(spoiling=spoilings())
+def test_300_spoiled_results_are_mended(finished, spoiling):
+    check_results(finished, spoiling, mend=True)
