@@ -513,11 +513,13 @@ def _verdict(result: BonferroniDunn) -> str:
     worse = result.table[result.table["significant"] & (result.table["difference"] > 0)].index
     better = result.table[result.table["significant"] & (result.table["difference"] < 0)].index
     parts = [
-        f"{result.control} is significantly better than {', '.join(worse)}" if len(worse) else "",
+        f"significantly better than {', '.join(worse)}" if len(worse) else "",
         f"significantly worse than {', '.join(better)}" if len(better) else "",
     ]
     said = "; ".join(part for part in parts if part)
-    return (said or f"No difference from {result.control} is significant") + "."
+    if not said:
+        return f"No difference from {result.control} is significant."
+    return f"{result.control} is {said}."
 
 
 def _tested(report: Report, records: list[dict[str, Any]]) -> Iterable[Section]:
