@@ -95,7 +95,7 @@ def _reproduce(options: argparse.Namespace, console: Console) -> None:
             download=options.download,
             retry=options.retry,
         )
-    except (RunError, ValueError, NotADirectoryError) as error:
+    except (RunError, ValueError, OSError) as error:
         raise UsageError(str(error)) from None
     _write_report(out, options.name, out / "report", console)
 

@@ -276,6 +276,7 @@ class CellTask:
             "given": dict(self.given),
             "data": self.problem.checksum(self.cell.realisation)[:16],
             "extra": self.extra,
+            "own": "" if self.own is None else repr(self.own),
         }
 
     @property
