@@ -177,7 +177,7 @@ def _markdown_table(table: pd.DataFrame) -> list[str]:
     head = [table.index.name or "", *map(str, table.columns)]
     lines = ["| " + " | ".join(head) + " |", "| " + " | ".join(["---"] * len(head)) + " |"]
     for index, row in table.iterrows():
-        values = ["" if pd.isna(value) else str(value) for value in row]
+        values = ["" if pd.api.types.is_scalar(x) and pd.isna(x) else str(x) for x in row]
         lines.append("| " + " | ".join([str(index), *values]).replace("\n", " ") + " |")
     return lines
 
