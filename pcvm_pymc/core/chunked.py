@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _SETTLED = 0.05  # as in `fit_em`
+_NEAR = 0.1  # no row's curvature moves by more than a tenth: the Gram matrix at hand will do
 # rounding of ||x||^2 + ||z||^2 - 2 x'z in the exponent beyond which distances are taken one by one
 _ROUNDING = {np.float64: 1e-11, np.float32: 1e-4}
 _LARGEST_CHUNK = 2048  # more rows at a time are no faster
@@ -372,6 +373,7 @@ class _Machine:
         self.rows, self.problem = rows, problem
         self.index = np.arange(len(problem.centres))
         self._unit: BorderedGram | None = None
+        self._curved: BorderedGram | None = None
 
     def at(self, weight: Array, bias: float, old: _State | None, gram: str) -> _State:
         """Return the state at weights and bias: one pass over the rows."""
@@ -390,12 +392,15 @@ class _Machine:
         sums = self.rows.sums(request)
         if gram == "unit":
             self._unit = sums.gram
+        elif gram == "curvature":
+            self._curved = sums.gram
+        sums = replace(sums, gram=None)
         value = sums.log_likelihood + self.problem.log_prior(weight, bias)
         return _State(weight, bias, sums, value)
 
     def step(self, state: _State, *, newton: bool) -> tuple[Array, float]:
-        """Return weights and bias of the M-step under the curvature's Gram matrix, or unit weights."""
-        gram = state.sums.gram if newton else self._unit
+        """Return weights and bias of the M-step under the latest curvature's Gram matrix, or unit weights."""
+        gram = self._curved if newton else self._unit
         assert gram is not None
         prior = self.problem.hyperprior
         old = state.weight[self.index]
@@ -414,19 +419,19 @@ class _Machine:
         return np.where(prior.weight_precision(weight) > PRUNING_PRECISION, 0.0, weight), bias
 
     def shrink(self, state: _State) -> _State:
-        """Leave out columns that are zero for good (d = 0), from the sums as well."""
+        """Leave out columns that are zero for good (d = 0), from sums and Gram matrices as well."""
         kept = np.flatnonzero(state.weight[self.index])
         if self.problem.hyperprior.d > 0 or len(kept) == len(self.index):
             return state
         self.index = self.index[kept]
-        sums = state.sums
         self._unit = None if self._unit is None else self._unit.take(kept)
-        gram = None if sums.gram is None else sums.gram.take(kept)
-        return replace(state, sums=replace(sums, pull=sums.pull[kept], gram=gram))
+        self._curved = None if self._curved is None else self._curved.take(kept)
+        return replace(state, sums=replace(state.sums, pull=state.sums.pull[kept]))
 
-    def next(self, state: _State, *, newton: bool, gram: str) -> _State:
+    def next(self, state: _State, *, newton: bool) -> _State:
         """Return the state after one iteration; never one of lower log posterior."""
-        if newton and state.sums.gram is not None:
+        gram = "curvature" if newton and not state.sums.change < _NEAR else "none"
+        if newton and self._curved is not None:
             new = self.at(*self.step(state, newton=True), state, gram)
             if new.log_posterior >= state.log_posterior:
                 return new
@@ -487,7 +492,7 @@ def fit_chunked(
     status = Status.ITERATION_LIMIT
     for n_iter in range(1, options.max_iter + 1):
         state = machine.shrink(state)
-        new = machine.next(state, newton=newton, gram="curvature" if newton else "none")
+        new = machine.next(state, newton=newton)
         if careful and new.n_active == state.n_active and new.sums.change < _SETTLED:
             careful, newton = False, True
             new = machine.at(new.weight, new.bias, state, "curvature")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.bases import log_width_derivative, rbf
-from pcvm_pymc.core.nonnegative import BorderedGram, Mask, solve_nonnegative
+from pcvm_pymc.core.nonnegative import BorderedGram, Gram, Mask, PartialGram, solve_nonnegative
 from pcvm_pymc.core.priors import PRUNING_PRECISION, Hyperprior
 from pcvm_pymc.core.probit import Array, curvature, latent_mean, log_likelihood, score
 
@@ -90,12 +90,12 @@ class EMOptions:
     update : {"auto", "newton", "em", "clip"}
         ``"em"`` is the papers' EM with the exact non-negative M-step. ``"newton"`` takes only the
         precisions as missing data and the probit's own curvature instead of the bound (one) that the
-        latent responses amount to; it has the same fixed points in fewer iterations, and falls back
-        to the ``"em"`` step where it would lower the log posterior. ``"clip"`` is what
-        the authors' program does: an unconstrained solve, then wrong-signed and small weights are
-        dropped; it is not monotone. ``"auto"`` takes ``"newton"``, but under an
-        improper weight prior only once an ``"em"`` step prunes nothing and moves no latent value by
-        more than 0.05: before that, the longer steps end in poorer local maxima.
+        latent responses amount to (a row's is renewed once it has moved by a tenth); it has the same
+        fixed points in fewer iterations, and falls back to the ``"em"`` step where it would lower the
+        log posterior. ``"clip"`` is what the authors' program does: an unconstrained solve, then
+        wrong-signed and small weights are dropped; it is not monotone. ``"auto"`` takes ``"newton"``,
+        but under an improper weight prior only once an ``"em"`` step prunes nothing and moves no latent
+        value by more than 0.05: before that, the longer steps end in poorer local maxima.
     bias : {"joint", "alternating"}
         Whether weights and bias are solved for together, or in turn as eqs. 11 and 12 print it.
     max_iter : int
@@ -341,15 +341,22 @@ class _Columns:
         self.squared_distance = problem.squared_distance
         self.width = problem.width
         self._gram: BorderedGram | None = None
+        self._partial: PartialGram | None = None
 
-    def gram(self, row_weight: Array | None) -> BorderedGram:
-        """Return the Gram matrix under `row_weight`; that of unit weights is kept."""
-        if row_weight is not None:
-            self._gram = None
-            return BorderedGram.of(self.Phi, row_weight)
+    def gram(self) -> BorderedGram:
+        """Return the Gram matrix under unit row weights."""
         if self._gram is None:
+            self._partial = None  # not both in memory
             self._gram = BorderedGram.of(self.Phi)
         return self._gram
+
+    def curved_gram(self, row_weight: Array, passive: Mask) -> PartialGram:
+        """Return a Gram matrix under row weights near those given, on the columns to be asked for."""
+        if self._partial is None:
+            self._gram = None
+            self._partial = PartialGram(self.Phi)
+        self._partial.follow(row_weight, passive)
+        return self._partial
 
     def shrink(self, weight: Array) -> None:
         """Leave out columns whose weight is zero for good, once that saves real work."""
@@ -362,12 +369,15 @@ class _Columns:
             self._gram = self._gram.take(keep)
         self.index = self.index[keep]
         self.Phi = np.asfortranarray(self.Phi[:, keep])
+        if self._partial is not None:
+            self._partial.take(keep, self.Phi)
         if self.squared_distance is not None:
             self.squared_distance = self.squared_distance[:, keep]
 
     def set_width(self, width: float, Phi: Array) -> None:
         """Replace the basis functions by those of another width."""
-        self.width, self.Phi, self._gram = width, Phi, None
+        self.width, self.Phi = width, Phi
+        self._gram = self._partial = None
 
 
 def _working_response(latent: Array, label: Array, row_weight: Array | None) -> Array:
@@ -389,12 +399,17 @@ def _maximise_weights(
     old = state.weight[columns.index]
     scale = problem.weight_sign[columns.index] / np.sqrt(prior.weight_precision(old))
     bias_scale = 1.0 / np.sqrt(prior.bias_precision(state.bias))
+    passive: Mask = (old != 0) if np.any(old) else np.ones(len(old), dtype=bool)
+    gram: Gram
+    if row_weight is None:
+        gram = columns.gram()
+    else:
+        gram = columns.curved_gram(row_weight, passive)
+        row_weight = gram.row_weight
     if response is None:
         response = _working_response(state.latent, problem.label, row_weight)
-    gram = columns.gram(row_weight)
     total = float(response.sum())
     constrained = options.update != "clip" and problem.sign is not None
-    passive: Mask = (old != 0) if np.any(old) else np.ones(len(old), dtype=bool)
     alternating = options.bias == "alternating"
     target = response @ columns.Phi
     if alternating:  # eq. 11: the weights at the old bias, then eq. 12

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
-from pcvm_pymc.core.nonnegative import BorderedGram, solve_nonnegative
+from pcvm_pymc.core.nonnegative import BorderedGram, PartialGram, solve_nonnegative
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -99,3 +99,50 @@ def test_a_scale_of_zero_removes_a_weight():
     )
     assert weight[2] == 0
     assert np.isfinite(weight).all()
+
+
+def lower_as_full(block):
+    return np.tril(block) + np.tril(block, -1).T
+
+
+@given(SEEDS)
+def test_a_partial_gram_is_that_of_its_row_weights(seed):
+    Phi, *_, rng = random_programme(seed, 40, 12)
+    gram, left = PartialGram(Phi), np.arange(12)
+    row_weight = rng.uniform(0.01, 1.0, 40)
+    for _ in range(6):
+        # few or many rows move, by little or much
+        moved = rng.uniform(size=40) < rng.uniform()
+        row_weight = np.where(moved, row_weight * np.exp(rng.normal(size=40)), row_weight)
+        gram.follow(row_weight, rng.uniform(size=len(left)) < 0.5)
+        np.testing.assert_allclose(gram.row_weight, row_weight, rtol=0.11)
+        full = np.column_stack([Phi[:, left], np.ones(40)])
+        wanted = full.T @ (gram.row_weight[:, None] * full)
+        for _ in range(3):
+            passive = rng.uniform(size=len(left)) < rng.uniform()
+            columns, block = gram.block(passive)
+            assert sorted(columns) == list(np.flatnonzero(passive))
+            place = np.append(columns, len(left))
+            np.testing.assert_allclose(
+                lower_as_full(block), wanted[np.ix_(place, place)], atol=1e-9
+            )
+        v = rng.normal(size=len(left) + 1)
+        np.testing.assert_allclose(np.append(*gram.product(v[:-1], v[-1])), wanted @ v, atol=1e-9)
+        if rng.uniform() < 0.3:
+            kept = np.flatnonzero(rng.uniform(size=len(left)) < 0.8)
+            left = left[kept]
+            gram.take(kept, np.asfortranarray(Phi[:, left]))
+
+
+def test_a_partial_gram_solves_as_the_whole_one():
+    Phi, scale, bias_scale, response, rng = random_programme(7, 400, 300)
+    target = (response @ Phi, float(response.sum()))
+    row_weight = rng.uniform(0.1, 1.0, 400)
+    partial = PartialGram(Phi)
+    partial.follow(row_weight, np.zeros(300, dtype=bool))
+    nobody = np.zeros(300, dtype=bool)
+    weight, bias = solve_nonnegative(partial, scale, bias_scale, target, nobody)
+    whole = BorderedGram.of(Phi, row_weight)
+    wanted_weight, wanted_bias = solve_nonnegative(whole, scale, bias_scale, target, nobody)
+    np.testing.assert_allclose(weight, wanted_weight, atol=1e-11)
+    assert bias == pytest.approx(wanted_bias, abs=1e-11)
