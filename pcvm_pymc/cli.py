@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pcvm_pymc import __version__
-from pcvm_pymc.errors import UsageError
+from pcvm_pymc.errors import UsageError, first_line
 from pcvm_pymc.experiments.commands import add_commands
 
 __all__ = ["main"]
@@ -209,8 +209,7 @@ def _read(path: Path, target: str | None) -> Rows:
     except IsADirectoryError:
         raise UsageError(f"{path} is a folder; needed a CSV file with a header row") from None
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UsageError(f"{path} cannot be read as CSV: {reason}") from None
+        raise UsageError(f"{path} cannot be read as CSV: {first_line(error)}") from None
     if frame.shape[1] < 2:
         raise UsageError(
             f"{path} has {frame.shape[1]} column(s); needed features and a label column, "

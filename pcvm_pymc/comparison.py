@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
-from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 from pcvm_pymc import plots
 from pcvm_pymc.core.bases import Kernel
 from pcvm_pymc.core.probit import Array
 from pcvm_pymc.core.validation import as_labels
-from pcvm_pymc.experiments.statistics import expected_calibration_error
+from pcvm_pymc.experiments.statistics import classification_measures, expected_calibration_error
 from pcvm_pymc.inference import predict
 from pcvm_pymc.results import classes_of, weights_of
 
@@ -179,14 +178,10 @@ def scores(label: ArrayLike, probability: ArrayLike) -> dict[str, float]:
         Of label 1. With labels of a single class the AUC is NaN.
     """
     label, probability = np.asarray(label), np.asarray(probability)
-    both = len(np.unique(label)) == 2
-    return {
-        "error": float(np.mean((probability > 0.5) != (label == 1))),
-        "AUC": float(roc_auc_score(label, probability)) if both else np.nan,
-        "1-RMSE": 1.0 - float(np.sqrt(brier_score_loss(label, probability, pos_label=1))),
-        "log loss": float(log_loss(label, probability, labels=[0, 1])),
-        "ECE": expected_calibration_error(label, probability),
-    }
+    both = np.column_stack([1.0 - probability, probability])
+    measures = classification_measures(label, (probability > 0.5).astype(int), [0, 1], both)
+    del measures["test errors"]
+    return measures
 
 
 def compare(

@@ -1,7 +1,21 @@
-"""What the command line says in one line."""
+"""What is said of input that cannot be used."""
 
-__all__ = ["UsageError"]
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["UsageError", "first_line", "suggestion"]
 
 
 class UsageError(Exception):
     """Input that the user can mend: one line, exit code 2."""
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what an exception says, its type's name if it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return "did you mean ...? " with the names nearest to an unknown one; nothing if none is near."""
+    close = difflib.get_close_matches(name, list(known), n=3)
+    return f"did you mean {', '.join(close)}? " if close else ""

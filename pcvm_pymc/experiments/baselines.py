@@ -11,9 +11,14 @@ from sklearn.svm import SVC
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-__all__ = ["CalibratedSVC", "DLSRClassifier"]
+__all__ = ["CalibratedSVC", "DLSRClassifier", "gamma_of"]
 
 _FOLDS = 5
+
+
+def gamma_of(width: float | None) -> float | str:
+    """Return scikit-learn's gamma for a width, "scale" for none."""
+    return "scale" if width is None else width**-2.0
 
 
 class CalibratedSVC(ClassifierMixin, BaseEstimator):
@@ -36,8 +41,7 @@ class CalibratedSVC(ClassifierMixin, BaseEstimator):
         """Fit the machine, and the sigmoid to its cross-validated decisions."""
         X, y = validate_data(self, X, y, dtype=float)
         check_classification_targets(y)
-        gamma = "scale" if self.width is None else self.width**-2.0
-        self.machine_ = SVC(C=self.C, gamma=gamma, max_iter=self.max_iter).fit(X, y)
+        self.machine_ = SVC(C=self.C, gamma=gamma_of(self.width), max_iter=self.max_iter).fit(X, y)
         self.classes_ = self.machine_.classes_
         self.n_iter_ = int(np.max(self.machine_.n_iter_))
         smallest = np.unique(y, return_counts=True)[1].min()

@@ -1,6 +1,5 @@
 """The papers' experiments by name, and their printed tables."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pcvm_pymc.errors import suggestion
 from pcvm_pymc.experiments.protocols import Protocol
 
 __all__ = ["EXPERIMENTS", "Experiment", "experiment_of", "printed_table"]
@@ -574,8 +574,7 @@ def experiment_of(name: str) -> Experiment:
         If there is none; the message has the nearest names.
     """
     if name not in EXPERIMENTS:
-        close = difflib.get_close_matches(name, EXPERIMENTS, n=3)
-        hint = f"did you mean {', '.join(close)}? " if close else ""
+        hint = suggestion(name, EXPERIMENTS)
         raise ValueError(f"experiment {name!r} is unknown; {hint}`pcvm list` names them")
     return EXPERIMENTS[name]
 

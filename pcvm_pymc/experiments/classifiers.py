@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -29,7 +29,7 @@ from pcvm_pymc.core.rvm import fit_rvm
 from pcvm_pymc.core.validation import as_labels
 from pcvm_pymc.core.validity import rvm_validity
 from pcvm_pymc.estimators import PCVMClassifier
-from pcvm_pymc.experiments.baselines import CalibratedSVC, DLSRClassifier
+from pcvm_pymc.experiments.baselines import CalibratedSVC, DLSRClassifier, gamma_of
 from pcvm_pymc.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.rvm_estimators import RVMClassifier, RVMRegressor
 from pcvm_pymc.selection import problem_at, select_width, start_recipes
@@ -225,29 +225,25 @@ def _eight_starts(task: TuningTask) -> dict[str, Any]:
     return {"width": float(widths[middle_of_best(errors)])}
 
 
+def log_validity(task: TuningTask, width: float, options: EvidenceOptions | None = None) -> float:
+    """Return the log of the kernel validity of an RVM of this width on the training part."""
+    label, _ = as_labels(task.y, len(task.X))
+    problem = EvidenceProblem(design_matrix("rbf", task.X, task.X, width), label, "logit")
+    result = fit_rvm(problem, options=options or EvidenceOptions())
+    return rvm_validity(task.X, problem, result, width=width, centres=task.X).log_validity
+
+
 def _by_validity(task: TuningTask) -> dict[str, Any]:
     """Return the width of the highest kernel validity of the RVM, of Kropotov's ten."""
-    label, _ = as_labels(task.y, len(task.X))
-    scores = []
-    for width in KROPOTOV_WIDTHS:
-        problem = EvidenceProblem(design_matrix("rbf", task.X, task.X, width), label, "logit")
-        result = fit_rvm(problem, options=EvidenceOptions(max_iter=_MAX_ITER))
-        scores.append(
-            rvm_validity(task.X, problem, result, width=width, centres=task.X).log_validity
-        )
+    options = EvidenceOptions(max_iter=_MAX_ITER)
+    scores = [log_validity(task, width, options) for width in KROPOTOV_WIDTHS]
     return {"width": KROPOTOV_WIDTHS[int(np.argmax(scores))]}
 
 
 def _validity_and_c(task: TuningTask) -> dict[str, Any]:
     """Return the RVM's width of the highest validity, and the SVM's cross-validated C at it."""
-    width = _by_validity(task)
-    return tune(CLASSIFIERS["SVM"], _with_given(task, width))
-
-
-def _with_given(task: TuningTask, given: Parameters) -> TuningTask:
-    return TuningTask(
-        task.X, task.y, task.X_test, task.y_test, given, task.seed, task.is_regression
-    )
+    alone = replace(task, given=_by_validity(task), reference=None)
+    return tune(CLASSIFIERS["SVM"], alone)
 
 
 def _by_test_error(task: TuningTask) -> dict[str, Any]:
@@ -316,15 +312,14 @@ def _several(kind: type, algorithm: str, **options: Any) -> Callable[[Setting], 
 def _svm(setting: Setting) -> Any:
     C, width = setting.parameters.get("C", 1.0), setting.parameters.get("width")
     if setting.is_regression:
-        return SVR(C=C, gamma="scale" if width is None else width**-2.0)
+        return SVR(C=C, gamma=gamma_of(width))
     return CalibratedSVC(C=C, width=width)
 
 
 def _plain_svm(setting: Setting) -> Any:
     if setting.is_regression:
         return _svm(setting)
-    width = setting.parameters.get("width")
-    gamma = "scale" if width is None else width**-2.0
+    gamma = gamma_of(setting.parameters.get("width"))
     # one that has not converged by then is no candidate to regret
     return SVC(C=setting.parameters.get("C", 1.0), gamma=gamma, max_iter=_SVM_STEPS)
 

@@ -5,7 +5,6 @@ column ``target``, an empty cell is a missing value, ``*_splits.npz`` with the a
 ``test`` and ``realisation``), and says where a set comes from when it is not there.
 """
 
-import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn import datasets as sklearn_datasets
 from sklearn.model_selection import StratifiedShuffleSplit
 
+from pcvm_pymc.errors import first_line, suggestion
 from pcvm_pymc.experiments import generators
 from pcvm_pymc.experiments.generators import (
     BUMPY_SCALES,
@@ -698,8 +698,7 @@ def source_of(name: str) -> Source:
         If there is none; the message has the nearest names.
     """
     if name not in SOURCES:
-        close = difflib.get_close_matches(name, SOURCES, n=3)
-        hint = f"did you mean {', '.join(close)}? " if close else ""
+        hint = suggestion(name, SOURCES)
         raise ValueError(f"data set {name!r} is unknown; {hint}known: {', '.join(sorted(SOURCES))}")
     return SOURCES[name]
 
@@ -775,8 +774,7 @@ def _read(name: str, source: Source, folder: Path | None, file: str) -> pd.DataF
         # only an empty cell is missing: "NA" is a label like any other
         frame = pd.read_csv(folder / file, keep_default_na=False, na_values=[""])
     except Exception as error:  # as do spoiled archives and texts here
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{folder / file} cannot be read as csv: {reason}") from None
+        raise ValueError(f"{folder / file} cannot be read as csv: {first_line(error)}") from None
     if len(frame.columns) == 0 or frame.columns[-1] != "target":
         last = repr(frame.columns[-1]) if len(frame.columns) else "none"
         raise ValueError(f"{folder / file} has the last column {last}; needed 'target'")
@@ -835,8 +833,7 @@ def _realisations(
     try:
         train, test, numbers = _stored_rows(place, rows)
     except Exception as error:  # a spoiled archive raises whatever zipfile, zlib and numpy think of
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{place} cannot be read as realisations: {reason}") from None
+        raise ValueError(f"{place} cannot be read as realisations: {first_line(error)}") from None
     for number, one, other in zip(numbers, train, test, strict=True):
         _check_rows(place, number, one, other, n_rows)
     return train, test, numbers

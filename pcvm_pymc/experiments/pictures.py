@@ -10,12 +10,12 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from sklearn.model_selection import cross_val_score
 
-from pcvm_pymc.core.bases import design_matrix
-from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem
-from pcvm_pymc.core.rvm import fit_rvm
-from pcvm_pymc.core.validation import as_labels
-from pcvm_pymc.core.validity import rvm_validity
-from pcvm_pymc.experiments.classifiers import KROPOTOV_WIDTHS, TuningTask, vector_rows
+from pcvm_pymc.experiments.classifiers import (
+    KROPOTOV_WIDTHS,
+    TuningTask,
+    log_validity,
+    vector_rows,
+)
 from pcvm_pymc.experiments.statistics import BonferroniDunn
 from pcvm_pymc.rvm_estimators import RVMClassifier
 
@@ -81,22 +81,17 @@ def _curve(model: Any, task: TuningTask) -> Extra:
 
 def _widths(model: Any, task: TuningTask) -> Extra:
     """Return the errors and the validity of an RVM at each of Kropotov's widths."""
-    label, _ = as_labels(task.y, len(task.X))
     folds = task.folds(5)
     rows = []
     for width in KROPOTOV_WIDTHS:
         machine = RVMClassifier(width=width).fit(task.X, task.y)
-        problem = EvidenceProblem(design_matrix("rbf", task.X, task.X, width), label, "logit")
-        result = fit_rvm(problem, options=EvidenceOptions())
         rows.append(
             {
                 "width": width,
                 "train error": 1 - machine.score(task.X, task.y),
                 "test error": 1 - machine.score(task.X_test, task.y_test),
                 "CV error": 1 - float(cross_val_score(machine, task.X, task.y, cv=folds).mean()),
-                "log validity": rvm_validity(
-                    task.X, problem, result, width=width, centres=task.X
-                ).log_validity,
+                "log validity": log_validity(task, width),
             }
         )
     return {"rows": rows}
@@ -113,7 +108,7 @@ EXTRAS: dict[str, Callable[[Any, TuningTask], Extra]] = {
 
 
 def _panels(n: int, width: float = 3.6, height: float = 3.3) -> tuple[Figure, list[Any]]:
-    columns = min(n, 4) if n != 3 else 3
+    columns = min(n, 4)
     rows = -(-n // columns)
     figure, axes = plt.subplots(
         rows,

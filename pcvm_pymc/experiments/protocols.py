@@ -61,12 +61,14 @@ class Protocol:
         if self.tuning not in TUNING:
             raise ValueError(f"tuning={self.tuning!r} is unknown; use one of {TUNING}")
 
-    def counts(self, repeats: int) -> tuple[int, int]:
-        """Return the number of realisations that tune, and of those that are scored besides."""
-        if self.tuning in ("none", "each"):
-            return 0, repeats
-        n_tuning = min(self.n_tuning, repeats)
-        return n_tuning, repeats + (n_tuning if self.tuning == "mean" else 0)
+    def tuned(self, repeats: int) -> range:
+        """Return the numbers of the realisations on which parameters are chosen beforehand."""
+        return range(0 if self.tuning in ("none", "each") else min(self.n_tuning, repeats))
+
+    def scored(self, repeats: int) -> range:
+        """Return the numbers of the realisations that a table is the mean of."""
+        first = len(self.tuned(repeats)) if self.tuning == "mean" else 0
+        return range(first, first + repeats)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +212,18 @@ def _generated(name: str, n: int, seed: int) -> tuple[Dataset, list[Split], list
     return data, splits, [f"drawn, seed {seed}"] * n
 
 
+def _drawn(
+    data: Dataset,
+    train: float,
+    test: float,
+    state: int,
+    kind: type = StratifiedShuffleSplit,
+) -> Split:
+    """Return one seeded partition; `train` and `test` are numbers of rows, or shares."""
+    splitter = kind(1, train_size=train, test_size=test, random_state=state)
+    return next(splitter.split(data.X, data.y))
+
+
 def _stored(
     data: Dataset, source: Source, protocol: Protocol, n: int, seed: int
 ) -> tuple[list[Split], list[str]]:
@@ -218,13 +232,7 @@ def _stored(
     origins = [f"stored, number {k}" for k in data.realisations[:n]]
     for k in range(len(splits), n):
         n_train = source.n_train or len(data.train[0])
-        splitter = StratifiedShuffleSplit(
-            1,
-            train_size=n_train,
-            test_size=len(data.y) - n_train,
-            random_state=cell_seed(seed, data.name, k),
-        )
-        splits += list(splitter.split(data.X, data.y))
+        splits.append(_drawn(data, n_train, len(data.y) - n_train, cell_seed(seed, data.name, k)))
         origins.append(f"drawn, seed {seed}")
     return splits, origins
 
@@ -233,15 +241,10 @@ def _shares(
     data: Dataset, source: Source, protocol: Protocol, n: int, seed: int
 ) -> tuple[list[Split], list[str]]:
     """Return seeded partitions, stratified but for regression."""
-    splits = []
+    size = source.n_train or protocol.share
+    rest = len(data.y) - size if source.n_train else 1.0 - size
     kind = StratifiedShuffleSplit if source.classes else ShuffleSplit
-    for k in range(n):
-        size = source.n_train or protocol.share
-        rest = len(data.y) - size if source.n_train else 1.0 - size
-        splitter = kind(
-            1, train_size=size, test_size=rest, random_state=cell_seed(seed, data.name, k)
-        )
-        splits += list(splitter.split(data.X, data.y))
+    splits = [_drawn(data, size, rest, cell_seed(seed, data.name, k), kind) for k in range(n)]
     return splits, [f"drawn, seed {seed}"] * n
 
 

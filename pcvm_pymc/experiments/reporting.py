@@ -4,7 +4,7 @@ import base64
 import html
 import io
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,8 @@ class Report:
     failures : DataFrame
     missing : dict of str to str
         Sets that are not there, and cells that have not been run, with the reason.
+    records : tuple of dict
+        The finished cells that count, as they were written.
     sections : tuple of Section
     """
 
@@ -89,11 +91,18 @@ class Report:
     timing: pd.DataFrame
     failures: pd.DataFrame
     missing: dict[str, str]
-    sections: tuple[Section, ...] = field(repr=False)
+    records: tuple[dict[str, Any], ...] = field(repr=False)
+    sections: tuple[Section, ...] = field(default=(), repr=False)
 
     def pivot(self, measure: str, column: str = "mean") -> pd.DataFrame:
-        """Return a measure, a row for each set and a column for each classifier."""
-        return _pivot(self.table, measure, column, self.manifest)
+        """Return a measure, a row for each set and a column for each classifier, in the order of the run."""
+        part = self.table[self.table["measure"] == measure]
+        wide = part.pivot(index="set", columns="classifier", values=column)
+        sets = [name for name in self.manifest["sets"] if name in wide.index]
+        classifiers = [name for name in self.manifest["classifiers"] if name in wide.columns]
+        wide = wide.loc[sets, classifiers]
+        wide.index.name = wide.columns.name = None
+        return wide
 
     def write(self, folder: str | Path) -> list[Path]:
         """Write ``report.md``, ``report.html``, csv files and pictures; return their paths.
@@ -214,27 +223,25 @@ def report_of(folder: str | Path, name: str | None = None) -> Report:
         )
     records, failures, missing = _gathered(store, experiment, manifest)
     cells = _cells(records)
-    table = _table(cells, experiment, manifest)
-    timing = _timing(records)
-    report = Report(experiment, manifest, cells, table, timing, failures, missing, ())
-    return Report(
-        experiment,
-        manifest,
-        cells,
-        table,
-        timing,
-        failures,
-        missing,
-        tuple(_sections(report, records)),
+    report = Report(
+        experiment=experiment,
+        manifest=manifest,
+        cells=cells,
+        table=_table(cells, experiment),
+        timing=_timing(records),
+        failures=failures,
+        missing=missing,
+        records=tuple(records),
     )
+    return replace(report, sections=tuple(_sections(report)))
 
 
 def _gathered(
     store: Store, experiment: Experiment, manifest: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], pd.DataFrame, dict[str, str]]:
     """Return the records that count, failures, and what is missing."""
-    n_tuning, n_all = experiment.protocol.counts(manifest["repeats"])
-    first = n_tuning if experiment.protocol.tuning == "mean" else 0
+    repeats, protocol = manifest["repeats"], experiment.protocol
+    counted = {"tune": protocol.tuned(repeats), "score": protocol.scored(repeats)}
     records, failed = [], []
     missing = {f"set {name}": reason for name, reason in manifest["missing"].items()}
     for set_name in manifest["sets"]:
@@ -242,8 +249,7 @@ def _gathered(
             continue
         for classifier in manifest["classifiers"]:
             for cell in store.cells(set_name, classifier):
-                wanted = (0, n_tuning) if cell.stage == "tune" else (first, n_all)
-                if not wanted[0] <= cell.realisation < wanted[1]:
+                if cell.realisation not in counted[cell.stage]:
                     continue
                 record = store.read(cell)
                 if record is None:
@@ -275,7 +281,7 @@ def _cells(records: Iterable[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def _table(cells: pd.DataFrame, experiment: Experiment, manifest: dict[str, Any]) -> pd.DataFrame:
+def _table(cells: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
     """Return means and standard deviations beside the paper's."""
     rows = []
     for (set_name, classifier), group in cells.groupby(["set", "classifier"], sort=False):
@@ -319,33 +325,20 @@ def _timing(records: Iterable[dict[str, Any]]) -> pd.DataFrame:
     return frame.groupby(["set", "classifier"], sort=False, as_index=False).mean()
 
 
-def _pivot(
-    table: pd.DataFrame, measure: str, column: str, manifest: dict[str, Any]
-) -> pd.DataFrame:
-    """Return a measure by set and classifier, in the order of the run."""
-    part = table[table["measure"] == measure]
-    wide = part.pivot(index="set", columns="classifier", values=column)
-    sets = [name for name in manifest["sets"] if name in wide.index]
-    classifiers = [name for name in manifest["classifiers"] if name in wide.columns]
-    wide = wide.loc[sets, classifiers]
-    wide.index.name = wide.columns.name = None
-    return wide
-
-
 # --- sections --------------------------------------------------------------------------------
 
 
-def _sections(report: Report, records: list[dict[str, Any]]) -> Iterable[Section]:
+def _sections(report: Report) -> Iterable[Section]:
     yield _about(report)
     yield from {
         "table": _measured,
         "ranks": _ranked,
         "tests": _tested,
         "classes": _by_class,
-    }[report.experiment.view](report, records)
+    }[report.experiment.view](report)
     if report.experiment.view == "table" and report.experiment.control:
-        yield from _ranked(report, records)
-    yield from _drawn(report, records)
+        yield from _ranked(report)
+    yield from _drawn(report)
     yield _speed(report)
     yield _missing(report)
     yield _provenance(report)
@@ -378,21 +371,17 @@ def _cell_text(mean: float, std: float) -> str:
     return f"{mean:.2f}" if np.isnan(std) else f"{mean:.2f} ± {std:.2f}"
 
 
-def _texts(table: pd.DataFrame, measure: str, manifest: dict[str, Any], prefix: str) -> Any:
+def _texts(report: Report, measure: str, prefix: str = "") -> pd.DataFrame:
     """Return mean and deviation as texts, a row for each classifier."""
-    mean = _pivot(table, measure, f"{prefix}mean", manifest)
-    part = table[table["measure"] == measure]
-    std = part.set_index(["set", "classifier"])[f"{prefix}std"].to_dict()
+    mean, std = (report.pivot(measure, f"{prefix}{each}") for each in ("mean", "std"))
     texts = {
-        name: {
-            each: _cell_text(mean.loc[name, each], std.get((name, each), np.nan)) for each in mean
-        }
+        name: {each: _cell_text(mean.loc[name, each], std.loc[name, each]) for each in mean}
         for name in mean.index
     }
     return pd.DataFrame(texts)
 
 
-def _measured(report: Report, records: list[dict[str, Any]]) -> Iterable[Section]:
+def _measured(report: Report) -> Iterable[Section]:
     experiment = report.experiment
     for measure in experiment.measures:
         if measure == "seconds":
@@ -405,13 +394,13 @@ def _measured(report: Report, records: list[dict[str, Any]]) -> Iterable[Section
         yield Section(
             f"Measured: {unit}",
             ("Mean ± standard deviation over realisations.",),
-            _texts(report.table, measure, report.manifest, ""),
+            _texts(report, measure),
         )
         if part["paper mean"].notna().any():
             yield Section(
                 f"The paper: {unit}",
                 (),
-                _texts(report.table, measure, report.manifest, "paper "),
+                _texts(report, measure, "paper "),
             )
             yield from _agreement(part, unit)
 
@@ -467,7 +456,7 @@ def _complete(report: Report, measure: str) -> pd.DataFrame:
     return wide[wanted].dropna()
 
 
-def _ranked(report: Report, records: list[dict[str, Any]]) -> Iterable[Section]:
+def _ranked(report: Report) -> Iterable[Section]:
     control = report.experiment.control
     for measure in report.experiment.measures:
         if measure not in report.table["measure"].to_numpy() or measure in ("vectors", "weights"):
@@ -522,7 +511,7 @@ def _verdict(result: BonferroniDunn) -> str:
     return f"{result.control} is {said}."
 
 
-def _tested(report: Report, records: list[dict[str, Any]]) -> Iterable[Section]:
+def _tested(report: Report) -> Iterable[Section]:
     """5x2cv F tests on each set, and their summary."""
     control = report.experiment.control
     printed = _printed(report.experiment)
@@ -579,11 +568,11 @@ def _f_tests(cells: pd.DataFrame, measure: str, control: str) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def _by_class(report: Report, records: list[dict[str, Any]]) -> Iterable[Section]:
+def _by_class(report: Report) -> Iterable[Section]:
     """Vectors and weights of each class (Lyu et al. 2020, Table 1)."""
     printed = _printed(report.experiment)
     columns = {}
-    for record in records:
+    for record in report.records:
         try:
             columns[record["classifier"]] = _class_counts(record["extra"])
         except (KeyError, TypeError, ValueError, IndexError):  # what was recorded is damaged
@@ -612,7 +601,7 @@ def _class_counts(extra: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _drawn(report: Report, records: list[dict[str, Any]]) -> Iterable[Section]:
+def _drawn(report: Report) -> Iterable[Section]:
     kind = report.experiment.figure
     draw = {
         "boundaries": pictures.draw_boundaries,
@@ -623,7 +612,7 @@ def _drawn(report: Report, records: list[dict[str, Any]]) -> Iterable[Section]:
     if kind in draw:
         extras = {
             (each["set"], each["classifier"]): each["extra"]
-            for each in records
+            for each in report.records
             if each.get("extra")
         }
         if extras:

@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median_low
@@ -29,6 +30,7 @@ from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
 
 from pcvm_pymc import __version__
+from pcvm_pymc.errors import first_line
 from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.catalogue import Experiment, experiment_of
 from pcvm_pymc.experiments.classifiers import (
@@ -132,7 +134,7 @@ class Store:
             found = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise RunError(
-                f"{path} is damaged ({_first_line(error)}); "
+                f"{path} is damaged ({first_line(error)}); "
                 "run `pcvm reproduce` again with the same --out, which mends it and keeps the cells"
             ) from None
         if not _is_manifest(found):
@@ -248,10 +250,6 @@ def _is_manifest(found: Any) -> bool:
     return strings and numbers and lists and maps
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
 # --- one cell --------------------------------------------------------------------------------
 
 
@@ -267,7 +265,7 @@ class CellTask:
     own: BaseEstimator | None = None
     extra: str = ""
 
-    @property
+    @cached_property
     def inputs(self) -> Record:
         """What decides the outcome: a record with other inputs is stale."""
         return {
@@ -391,7 +389,7 @@ def _alone(task: CellTask) -> Record:
     try:
         return next(iter(_parallel([task], 2)))
     except TerminatedWorkerError as error:
-        reason = f"the worker died, perhaps for want of memory: {_first_line(error)}"
+        reason = f"the worker died, perhaps for want of memory: {first_line(error)}"
         return _failure(task, reason)
 
 
@@ -418,7 +416,7 @@ def _on_a_cluster(tasks: Sequence[CellTask], address: str) -> Iterator[Record]:
     try:
         client = Client(address, timeout=DASK_TIMEOUT)
     except (OSError, ValueError) as error:
-        raise RunError(f"no Dask cluster answers at {address}: {_first_line(error)}") from None
+        raise RunError(f"no Dask cluster answers at {address}: {first_line(error)}") from None
     with client:
         futures = {client.submit(run_cell, task, pure=False, retries=1): task for task in tasks}
         for future in as_completed(futures):
@@ -488,7 +486,6 @@ class Run:
 
     def tuning_tasks(self, names: Iterable[str]) -> list[CellTask]:
         """Return the tasks that choose parameters."""
-        n_tuning, _ = self.experiment.protocol.counts(self.repeats)
         tasks = []
         for set_name, problem in self.problems.items():
             for name in self.suited(set_name, names):
@@ -496,16 +493,17 @@ class Run:
                 given = self.chosen(set_name, leader) if leader else {}
                 if given is None:
                     continue  # the leader failed; scoring says so
-                for k in range(min(n_tuning, len(problem.splits))):
-                    tasks.append(self.task(Cell(set_name, name, "tune", k), given))
+                for k in self.experiment.protocol.tuned(self.repeats):
+                    if k < len(problem.splits):
+                        tasks.append(self.task(Cell(set_name, name, "tune", k), given))
         return tasks
 
     def chosen(self, set_name: str, name: str) -> dict[str, Any] | None:
         """Return the parameters that the tuning cells agree on; None if none of them succeeded."""
         if not self.is_tuned(name):
             return {}
-        n_tuning, _ = self.experiment.protocol.counts(self.repeats)
-        cells = [Cell(set_name, name, "tune", k) for k in range(n_tuning)]
+        tuned = self.experiment.protocol.tuned(self.repeats)
+        cells = [Cell(set_name, name, "tune", k) for k in tuned]
         records = [record for record in map(self.store.read, cells) if record is not None]
         records = [record for record in records if record["status"] == "done"]
         kind = "choices" if self.experiment.protocol.tuning == "mean" else "chosen"
@@ -535,10 +533,9 @@ class Run:
 
     def scored_cells(self, set_name: str, name: str) -> list[Cell]:
         """Return the cells of a set and a classifier that a table is the mean of."""
-        n_tuning, n_all = self.experiment.protocol.counts(self.repeats)
-        first = n_tuning if self.experiment.protocol.tuning == "mean" else 0
         n_splits = len(self.problems[set_name].splits)
-        return [Cell(set_name, name, "score", k) for k in range(first, min(n_all, n_splits))]
+        scored = self.experiment.protocol.scored(self.repeats)
+        return [Cell(set_name, name, "score", k) for k in scored if k < n_splits]
 
 
 def _numbers(chosen: Iterable[Mapping[str, Any]], key: str) -> list[float]:
@@ -611,7 +608,7 @@ def reproduce(
     _check(wanted, names, own, {"repeats": (repeats, 1), "jobs": (jobs, 1), "seed": (seed, 0)})
     console = Console(stderr=True)
     store = Store(Path(out))
-    n_all = experiment.protocol.counts(repeats)[1]
+    n_all = experiment.protocol.scored(repeats).stop
     problems, missing = {}, {}
     for each in wanted:
         try:

@@ -33,7 +33,10 @@ def test_splits_are_seeded_and_do_not_depend_on_how_many_there_are(kind):
 
 @given(st.integers(1, 12), st.sampled_from(["none", "median", "mean", "each"]))
 def test_counts_of_realisations(repeats, tuning):
-    n_tuning, n_all = Protocol("", "shares", tuning).counts(repeats)
+    protocol = Protocol("", "shares", tuning)
+    n_tuning, n_all = len(protocol.tuned(repeats)), protocol.scored(repeats).stop
+    assert len(protocol.scored(repeats)) == repeats
+    assert protocol.tuned(repeats).start == 0
     if tuning == "mean":
         assert (n_tuning, n_all) == (min(5, repeats), repeats + min(5, repeats))
     elif tuning == "median":
