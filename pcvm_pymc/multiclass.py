@@ -29,6 +29,7 @@ from pcvm_pymc.core.multinomial import Labels, class_probabilities, log_class_pr
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array
 from pcvm_pymc.core.validation import as_features, as_labels, as_seed, as_width
+from pcvm_pymc.selection import class_width_scores
 
 __all__ = ["MPCVMClassifier", "MRVMClassifier"]
 
@@ -38,6 +39,7 @@ _HYPERPRIORS = {
     "plug_in": Hyperprior.plug_in,
 }
 _ALGORITHMS = ("bottom-up", "top-down")
+_WIDTH_METHODS = ("auto", "evidence", "validity")
 
 
 class _MultinomialProbitMachine(ClassifierMixin, BaseEstimator):
@@ -140,7 +142,7 @@ class _MultinomialProbitMachine(ClassifierMixin, BaseEstimator):
         centres, kind = basis
         n_classes = len(self.classes_)
         Phi = design_matrix(self.kernel, X, centres, width)
-        sign = None if self._system.signs is None else self._system.signs(kind, n_classes)
+        sign = self._sign(kind)
         response = start_response(label, n_classes, rng if self.start == "random" else None)
         if self.algorithm == "bottom-up":
             problem = BottomUpProblem(
@@ -173,14 +175,40 @@ class _MultinomialProbitMachine(ClassifierMixin, BaseEstimator):
         return EMOptions(max_iter=self.max_iter, tol=self.tol or 1e-4)
 
     def _width(self, X: Array, label: Labels, rng: np.random.Generator) -> float:
-        """Return the given width, or that of the smallest cross-validated log loss."""
-        if self.width != "auto":
+        """Return the given width, or the one of nine with the best score."""
+        if self.width not in _WIDTH_METHODS:
             return as_width(self.width)
-        n_folds = min(self.cv, int(np.bincount(label).min()))
         widths = width_grid(X)
-        if n_folds < 2:  # a class of a single point: nothing can be held out
-            return float(np.median(widths))
-        folds = StratifiedKFold(n_folds, shuffle=True, random_state=int(rng.integers(2**31)))
+        if self.width != "auto":
+            points, kind, _ = self._centres(X, label)
+            scores = class_width_scores(
+                X,
+                label,
+                points,
+                self._sign(kind),
+                method=self.width,
+                widths=widths,
+                kernel=self.kernel,
+                hyperprior=self._hyperprior,
+            )
+        else:
+            n_folds = min(self.cv, int(np.bincount(label).min()))
+            if n_folds < 2:  # a class of a single point: nothing can be held out
+                return float(np.median(widths))
+            folds = StratifiedKFold(n_folds, shuffle=True, random_state=int(rng.integers(2**31)))
+            scores = -self._held_out_loss(X, label, widths, folds, rng)
+        self.widths_, self.width_scores_ = widths, scores
+        return float(widths[scores.argmax()])
+
+    def _held_out_loss(
+        self,
+        X: Array,
+        label: Labels,
+        widths: Array,
+        folds: StratifiedKFold,
+        rng: np.random.Generator,
+    ) -> Array:
+        """Return each width's cross-validated log loss, in nats per row."""
         loss = np.zeros(len(widths))
         for train, test in folds.split(X, label):
             centres, kind, _ = self._centres(X[train], label[train])
@@ -190,14 +218,22 @@ class _MultinomialProbitMachine(ClassifierMixin, BaseEstimator):
                 Phi = design_matrix(self.kernel, X[test], centres[kept], width)
                 latent = Phi @ result.weight[kept] + result.bias
                 loss[i] -= log_class_probability(latent, label[test]).sum()
-        self.widths_, self.log_loss_ = widths, loss / len(X)
-        return float(widths[loss.argmin()])
+        return loss / len(X)
+
+    def _sign(self, kind: Labels) -> Array | None:
+        """Return the signs of the weights of bases of given classes, None without a sign rule."""
+        signs = self._system.signs
+        return None if signs is None else signs(kind, len(self.classes_))
 
     def _check_parameters(self) -> None:
         if self.algorithm not in _ALGORITHMS:
             raise ValueError(f"algorithm={self.algorithm!r} is unknown; use one of {_ALGORITHMS}")
-        if self.width != "auto" and not isinstance(self.width, Real):
-            raise ValueError(f"width={self.width!r}; needed a positive number or 'auto'")
+        if self.width not in _WIDTH_METHODS and not isinstance(self.width, Real):
+            raise ValueError(
+                f"width={self.width!r}; needed a positive number, 'auto', 'evidence' or 'validity'"
+            )
+        if self.width == "validity" and self.kernel != "rbf":
+            raise ValueError(f"width='validity' needs kernel='rbf'; found {self.kernel!r}")
         if self.start not in ("default", "random"):
             raise ValueError(f"start={self.start!r} is unknown; use 'default' or 'random'")
         for name, least in (("cv", 2), ("max_iter", 1)):
@@ -222,9 +258,11 @@ class MPCVMClassifier(_MultinomialProbitMachine):
         ``"top-down"``, mPCVM1, is EM from all bases.
     kernel : "rbf" or callable
         ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
-    width : float or "auto"
+    width : float, "auto", "evidence" or "validity"
         Width of the basis functions, in the unit of X. ``"auto"`` takes, of nine, that of the smallest
-        cross-validated log loss. Standardise columns of different units first.
+        cross-validated log loss; ``"evidence"`` and ``"validity"`` the one with the best score of
+        `select_width`, summed over the classes, each against the rest. They take a fit for each
+        class and width. Standardise columns of different units first.
     basis : None, int or (array_like, array_like)
         Where basis functions stand: on all training rows; on so many of them, chosen by k-means++ within
         each class; or at centres, shape (n_basis, n_features), with their classes.
@@ -260,8 +298,8 @@ class MPCVMClassifier(_MultinomialProbitMachine):
         Precisions integrated out; from the bottom up, given the precisions.
     n_iter_ : int
     status_ : Status
-    widths_, log_loss_ : ndarray, shape (n_widths,)
-        What the width was chosen among, and by; ``width="auto"`` only.
+    widths_, width_scores_ : ndarray, shape (n_widths,)
+        What the width was chosen among, and by: minus the log loss, or the log of evidence or validity.
 
     References
     ----------
@@ -352,8 +390,8 @@ class MRVMClassifier(_MultinomialProbitMachine):
         when it is out of all of them.
     kernel : "rbf", "linear-spline" or callable
         ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``.
-    width : float or "auto"
-        As for `MPCVMClassifier`.
+    width : float, "auto", "evidence" or "validity"
+        As for `MPCVMClassifier`; the validity is the relevance vector machine's.
     basis : None, int or (array_like, array_like)
         As for `MPCVMClassifier`.
     start : {"default", "random"}
@@ -371,7 +409,7 @@ class MRVMClassifier(_MultinomialProbitMachine):
     ----------
     classes_, relevance_vectors_, support_, weight_, bias_, width_, log_posterior_, n_iter_, status_
         As for `MPCVMClassifier`; the biases are zero.
-    widths_, log_loss_ : ndarray, shape (n_widths,)
+    widths_, width_scores_ : ndarray, shape (n_widths,)
 
     References
     ----------

@@ -26,11 +26,12 @@ from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, log_likelihood
 from pcvm_pymc.core.rvm import fit_rvm
 from pcvm_pymc.core.validation import as_features, as_labels
-from pcvm_pymc.core.validity import pcvm_validity
+from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 
 __all__ = [
     "WIDTH_METHODS",
     "WidthSelection",
+    "class_width_scores",
     "select_start",
     "select_width",
     "start_recipes",
@@ -232,6 +233,72 @@ def _log_validity(task: _Task, width: float) -> float:
     problem = problem_at(task.X, task.label, task.hyperprior, width, centres=task.centres)
     result = fit_em(problem, None, task.options)
     return pcvm_validity(task.X, problem, result, centres=task.centres.points).log_validity
+
+
+def class_width_scores(
+    X: Array,
+    label: NDArray[np.int64],
+    points: Array,
+    sign: Array | None,
+    *,
+    method: str,
+    widths: Array,
+    kernel: Kernel = "rbf",
+    hyperprior: Hyperprior | None = None,
+) -> Array:
+    """Return scores of widths for several classes: sums over the classes, each against the rest.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+    label : ndarray of int, shape (n_obs,)
+        Numbers of the classes.
+    points : ndarray, shape (n_basis, n_features)
+        Centres of the basis functions.
+    sign : ndarray, shape (n_basis, n_classes), or None
+        Signs of the weights; None for a machine without a sign rule.
+    method : {"evidence", "validity"}
+        As for `select_width`; without signs the validity is the relevance vector machine's.
+    widths : ndarray, shape (n_widths,)
+    kernel : "rbf" or callable
+        ``"validity"`` needs ``"rbf"``.
+    hyperprior : Hyperprior, optional
+        Of the validity's MAP, with signs only. Default: `Hyperprior.plug_in`.
+
+    Returns
+    -------
+    ndarray, shape (n_widths,)
+        The more the better.
+
+    Raises
+    ------
+    ValueError
+        For a method or kernel that cannot be used.
+    """
+    _check_selection(method, kernel, widths.tolist(), widths)
+    total = np.zeros(len(widths))
+    for c in range(int(label.max()) + 1):
+        one = np.where(label == c, 1.0, -1.0)
+        if method == "validity" and sign is None:
+            total += [_log_rvm_validity(X, one, points, width) for width in widths]
+            continue
+        total += select_width(
+            X,
+            one,
+            hyperprior=hyperprior,
+            kernel=kernel,
+            widths=widths.tolist(),
+            basis=(points, np.ones(len(points)) if sign is None else sign[:, c]),
+            method=method,
+        ).scores
+    return total
+
+
+def _log_rvm_validity(X: Array, label: Array, points: Array, width: float) -> float:
+    """Return the log kernel validity of the probit RVM."""
+    problem = EvidenceProblem(design_matrix("rbf", X, points, width), label, "probit")
+    result = fit_rvm(problem, options=EvidenceOptions(tol=_RANKING_EVIDENCE))
+    return rvm_validity(X, problem, result, width=width, centres=points).log_validity
 
 
 def _cross_validated(task: _Task, folds: Sequence[Fold]) -> Array:

@@ -13,12 +13,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pcvm_pymc import MPCVMClassifier, MRVMClassifier
-from pcvm_pymc.core.bases import rbf, squared_distances
+from pcvm_pymc import Hyperprior, MPCVMClassifier, MRVMClassifier
+from pcvm_pymc.core.bases import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.bottom_up import BottomUpProblem, fit_bottom_up
+from pcvm_pymc.core.centres import as_centres, choose_rows
+from pcvm_pymc.core.em import fit_em
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.multinomial import class_terms
+from pcvm_pymc.core.rvm import fit_rvm
+from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.experiments.datasets import overclass, overlap_classes
+from pcvm_pymc.selection import problem_at
 
 ALL = [
     MPCVMClassifier(),
@@ -78,9 +84,47 @@ def test_the_width_is_that_of_the_smallest_log_loss(estimator, data):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X[:90], y[:90])
-    assert model.width_ == model.widths_[model.log_loss_.argmin()]
-    assert np.isfinite(model.log_loss_).all()
-    assert model.log_loss_.min() < np.log(3)
+    assert model.width_ == model.widths_[model.width_scores_.argmax()]
+    assert np.isfinite(model.width_scores_).all()
+    assert -model.width_scores_.max() < np.log(3)
+
+
+@pytest.mark.parametrize("method", ["evidence", "validity"])
+@pytest.mark.parametrize("kind", [MPCVMClassifier, MRVMClassifier])
+def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
+    X, y = data
+    X, label = X[:60], np.searchsorted(np.unique(y), y[:60])
+    model = kind(width=method, basis=20, max_iter=400)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y[:60])
+    assert model.width_ == model.widths_[model.width_scores_.argmax()]
+    rows = choose_rows(X, label, 20, random_state=0)
+    width = model.widths_[3]
+    wanted = 0.0
+    for c in range(3):
+        one, sign = (np.where(each == c, 1.0, -1.0) for each in (label, label[rows]))
+        if method == "evidence" or kind is MRVMClassifier:
+            Phi = design_matrix("rbf", X, X[rows], width)
+            problem = EvidenceProblem(Phi, one, "probit")
+            result = fit_rvm(problem, options=EvidenceOptions(tol=1e-3))
+            wanted += (
+                result.log_evidence
+                if method == "evidence"
+                else rvm_validity(X, problem, result, width=width, centres=X[rows]).log_validity
+            )
+        else:
+            centres = as_centres((X[rows], sign), X, one)
+            binary = problem_at(X, one, Hyperprior.jeffreys(), width, centres=centres)
+            mode = fit_em(binary)
+            wanted += pcvm_validity(X, binary, mode, centres=X[rows]).log_validity
+    assert model.width_scores_[3] == pytest.approx(wanted, abs=1e-9)
+
+
+def test_the_validity_needs_a_kernel_whose_derivatives_are_known(data):
+    X, y = data
+    with pytest.raises(ValueError, match="needs kernel='rbf'"):
+        MRVMClassifier(width="validity", kernel="linear-spline").fit(X, y)
 
 
 def test_two_classes_score_by_their_difference():
@@ -183,7 +227,7 @@ def test_it_pickles_and_does_not_import_pymc(data):
     ("parameters", "words"),
     [
         ({"algorithm": "sideways"}, "algorithm='sideways' is unknown"),
-        ({"width": "narrow"}, "width='narrow'; needed a positive number or 'auto'"),
+        ({"width": "narrow"}, "width='narrow'; needed a positive number, 'auto'"),
         ({"width": -1.0}, "width"),
         ({"start": "warm"}, "start='warm' is unknown"),
         ({"cv": 1}, "cv=1; needed a whole number of at least 2"),
