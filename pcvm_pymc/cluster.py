@@ -9,8 +9,8 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.chunked import ArrayRows, Request, Sums
 from pcvm_pymc.core.probit import Array
+from pcvm_pymc.core.rows import ArrayRows, Request, Sums
 
 __all__ = ["DaskRows", "dask_rows", "gathered", "map_rows"]
 
@@ -28,7 +28,7 @@ class DaskRows:
     X : dask.array.Array, shape (n_obs, n_features)
         One chunk of columns.
     label : dask.array.Array, shape (n_obs,)
-        Labels, -1. and +1., in the same chunks of rows.
+        Labels, -1. and +1., or numbers of classes, in the same chunks of rows.
     chunk : int
         Rows of a block whose basis functions are held at a time.
     """
@@ -63,19 +63,23 @@ def _added(parts: list[Sums]) -> Sums:
     return reduce(add, parts)
 
 
-def dask_rows(X: Any, y: Any, chunk: int) -> tuple[DaskRows, NDArray[Any]]:
-    """Return the rows of Dask arrays, and the two classes.
+def dask_rows(
+    X: Any, y: Any, chunk: int, *, several: bool = False
+) -> tuple[DaskRows, NDArray[Any]]:
+    """Return the rows of Dask arrays, and the classes.
 
     Parameters
     ----------
     X : dask.array.Array, shape (n_obs, n_features)
     y : dask.array.Array or array_like, shape (n_obs,)
     chunk : int
+    several : bool
+        Whether there may be more than two classes: labels are then their numbers, not -1 and +1.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, values that are not finite, or other than two classes.
+        For shapes that do not fit, values that are not finite, or a number of classes that is not asked for.
     """
     X = _with_known_rows(X)
     if X.ndim != 2 or 0 in X.shape:
@@ -88,8 +92,11 @@ def dask_rows(X: Any, y: Any, chunk: int) -> tuple[DaskRows, NDArray[Any]]:
     finite, classes = dask.compute(da.isfinite(X).all(), da.unique(y))
     if not finite:
         raise ValueError("X has values that are NaN or infinite; needed finite numbers")
-    if len(classes) != 2:
-        raise ValueError(f"y has {len(classes)} classes; needed two")
+    if len(classes) != 2 and not (several and len(classes) > 2):
+        needed = "two or more" if several else "two"
+        raise ValueError(f"y has {len(classes)} classes; needed {needed}")
+    if several:
+        return DaskRows(X, da.searchsorted(da.from_array(classes), y), chunk), classes
     return DaskRows(X, da.where(y == classes[1], 1.0, -1.0), chunk), classes
 
 

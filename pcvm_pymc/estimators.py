@@ -15,24 +15,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.bases import Kernel, design_matrix, median_distance
 from pcvm_pymc.core.centres import Basis, Centres, Index, as_centres, choose_share
-from pcvm_pymc.core.chunked import (
-    ArrayRows,
-    ChunkedProblem,
-    Rows,
-    chunk_rows,
-    fit_chunked,
-    latent_in_blocks,
-)
+from pcvm_pymc.core.chunked import ChunkedProblem, fit_chunked
 from pcvm_pymc.core.em import EMOptions, EMResult, Problem, Status, fit_em, log_posterior
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, ndtr
+from pcvm_pymc.core.rows import ArrayRows, Rows, chunk_rows, latent_in_blocks
 from pcvm_pymc.core.validation import as_labels, as_seed, as_width
+from pcvm_pymc.many_rows import WIDTH_ROWS, check_chunk_parameters, for_dask, is_dask, limit_of
 from pcvm_pymc.projection import Projection, Reference, project_reference
 from pcvm_pymc.selection import problem_at, select_start, select_width
 
 __all__ = ["PCVMClassifier"]
-
-_WIDTH_ROWS = 5000  # by which a width is chosen where the rows are too many to be held
 
 _HYPERPRIORS = {
     "default": Hyperprior.plug_in,
@@ -180,18 +173,19 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
             For input or parameters that cannot be used.
         """
         options = self._options()
+        check_chunk_parameters(
+            self.memory_limit,
+            self.kernel_dtype,
+            in_chunks=self.memory_limit is not None or is_dask(X),
+        )
         self.hyperprior_ = self._hyperprior()
         rng = np.random.default_rng(as_seed(self.random_state))
-        if _is_dask(X):
+        if is_dask(X):
             result, centres = self._fit_dask(X, y, options, rng)
         else:
             X, y = validate_data(self, X, y, dtype=float)
             check_classification_targets(y)
             label, self.classes_ = as_labels(y, len(X))
-            if self.kernel_dtype != "float64" and self.memory_limit is None:
-                raise ValueError(
-                    f"kernel_dtype={self.kernel_dtype!r} needs rows in chunks: give a memory_limit"
-                )
             centres = self._centres(X, label)
             fit = self._fit_whole if self.memory_limit is None else self._fit_array
             result = fit(X, label, centres, options, rng)
@@ -247,7 +241,7 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         """Fit with the rows of an array in chunks."""
         n_jobs = effective_n_jobs(self.n_jobs)
         chunk = chunk_rows(self.memory_limit, len(centres), X.shape[1], n_jobs)
-        some = choose_share(label, _WIDTH_ROWS, rng)
+        some = choose_share(label, WIDTH_ROWS, rng)
         return self._fit_rows(
             ArrayRows(X, label, chunk, n_jobs), centres, (X[some], label[some]), options, rng
         )
@@ -258,20 +252,19 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         """Fit with the rows of Dask arrays in chunks."""
         from pcvm_pymc.cluster import dask_rows, gathered
 
-        limit = np.inf if self.memory_limit is None else self.memory_limit
         if self.basis is None:
             raise ValueError(
                 "basis=None is a basis function on every row; for Dask arrays needed a number of rows to "
                 "choose, or (centres, signs)"
             )
         n_basis = self.basis if isinstance(self.basis, Integral) else len(self.basis[0])
-        chunk = chunk_rows(limit, int(n_basis), X.shape[-1])
+        chunk = chunk_rows(limit_of(self.memory_limit), int(n_basis), X.shape[-1])
         rows, self.classes_ = dask_rows(X, y, chunk)
         self.n_features_in_ = X.shape[1]
-        some, label = gathered(rows, max(_WIDTH_ROWS, 20 * int(n_basis)))
+        some, label = gathered(rows, max(WIDTH_ROWS, 20 * int(n_basis)))
         centres = self._centres(some, label)
         centres = replace(centres, rows=np.full(len(centres), -1))
-        few = choose_share(label, _WIDTH_ROWS, rng)
+        few = choose_share(label, WIDTH_ROWS, rng)
         result = self._fit_rows(rows, centres, (some[few], label[few]), options, rng)
         return result, centres
 
@@ -372,10 +365,8 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the latent function, shape (n_new,): positive where ``classes_[1]`` is likelier."""
         check_is_fitted(self)
-        if _is_dask(X):
-            from pcvm_pymc.cluster import map_rows
-
-            return map_rows(self.decision_function, X, float)
+        if is_dask(X):
+            return for_dask(self.decision_function, X, float)
         X = validate_data(self, X, dtype=float, reset=False)
         return latent_in_blocks(
             X,
@@ -389,19 +380,15 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return class probabilities, shape (n_new, 2), in the order of ``classes_``."""
-        if _is_dask(X):
-            from pcvm_pymc.cluster import map_rows
-
-            return map_rows(self.predict_proba, X, float, 2)
+        if is_dask(X):
+            return for_dask(self.predict_proba, X, float, 2)
         latent = self.decision_function(X)
         return np.column_stack([ndtr(-latent), ndtr(latent)])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the likelier class of each row, shape (n_new,)."""
-        if _is_dask(X):
-            from pcvm_pymc.cluster import map_rows
-
-            return map_rows(self.predict, X, self.classes_.dtype)
+        if is_dask(X):
+            return for_dask(self.predict, X, self.classes_.dtype)
         latent = self.decision_function(X)
         return self.classes_[(latent > 0).astype(int)]
 
@@ -415,13 +402,6 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
                 continue
             if not isinstance(value, Integral) or value < least:
                 raise ValueError(f"{name}={value!r}; needed a whole number of at least {least}")
-        limit = self.memory_limit
-        if limit is not None and not (isinstance(limit, Real) and limit > 0):
-            raise ValueError(f"memory_limit={limit!r}; needed a positive number of bytes, or None")
-        if self.kernel_dtype not in ("float64", "float32"):
-            raise ValueError(
-                f"kernel_dtype={self.kernel_dtype!r} is unknown; use 'float64' or 'float32'"
-            )
         if self.update == "clip":
             options = replace(EMOptions.chen2009(), max_iter=self.max_iter)
             return replace(options, tol=max(options.tol, self.tol))
@@ -489,10 +469,6 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
-
-
-def _is_dask(X: Any) -> bool:
-    return hasattr(X, "__dask_graph__")
 
 
 def _basis_of(reference: Reference) -> Basis:

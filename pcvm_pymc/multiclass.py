@@ -6,6 +6,7 @@ from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -15,7 +16,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.bases import Kernel, design_matrix, width_grid
 from pcvm_pymc.core.bottom_up import BottomUpOptions, BottomUpProblem, fit_bottom_up
-from pcvm_pymc.core.centres import choose_rows
+from pcvm_pymc.core.centres import choose_rows, choose_share
+from pcvm_pymc.core.chunked import ChunkedProblem
+from pcvm_pymc.core.chunked_classes import fit_classes_chunked
 from pcvm_pymc.core.em import EMOptions, Status
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.mpcvm import (
@@ -28,10 +31,14 @@ from pcvm_pymc.core.mpcvm import (
 from pcvm_pymc.core.multinomial import Labels, class_probabilities, log_class_probability
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array
+from pcvm_pymc.core.rows import ArrayRows, Rows, chunk_rows, latent_in_blocks
 from pcvm_pymc.core.validation import as_features, as_labels, as_seed, as_width
+from pcvm_pymc.many_rows import WIDTH_ROWS, check_chunk_parameters, for_dask, is_dask, limit_of
 from pcvm_pymc.selection import class_width_scores
 
 __all__ = ["MPCVMClassifier", "MRVMClassifier"]
+
+type Bases = tuple[Array, Labels, NDArray[np.intp]]
 
 _HYPERPRIORS = {
     "jeffreys": Hyperprior.jeffreys,
@@ -65,17 +72,42 @@ class _MultinomialProbitMachine(ClassifierMixin, BaseEstimator):
         ValueError
             For input or parameters that cannot be used.
         """
-        X, y = validate_data(self, X, y, dtype=float)
-        check_classification_targets(y)
         self._check_parameters()
+        in_chunks = self.memory_limit is not None or is_dask(X)
+        check_chunk_parameters(self.memory_limit, self.kernel_dtype, in_chunks=in_chunks)
+        if in_chunks and (self.algorithm != "top-down" or self.start != "default"):
+            raise ValueError(
+                f"algorithm={self.algorithm!r}, start={self.start!r}: rows in chunks (memory_limit, or "
+                "Dask arrays) need algorithm='top-down' and start='default'"
+            )
+        rng = np.random.default_rng(as_seed(self.random_state))
+        if is_dask(X):
+            basis, result = self._fit_dask(X, y, rng)
+        else:
+            X, y = validate_data(self, X, y, dtype=float)
+            check_classification_targets(y)
+            label = self._labels(y, len(X))
+            basis = self._centres(X, label)
+            if in_chunks:
+                result = self._fit_array(X, label, basis, rng)
+            else:
+                self.width_ = self._width(X, label, rng)
+                result = self._fit_at(X, label, basis[:2], self.width_, rng)
+        self._set_result(basis, result)
+        if result.status is not Status.CONVERGED:
+            warnings.warn(result.status.value, ConvergenceWarning, stacklevel=2)
+        return self
+
+    def _labels(self, y: NDArray[Any], n_obs: int) -> Labels:
+        """Return the numbers of the rows' classes, and note the classes."""
         self.classes_, label = np.unique(y, return_inverse=True)
         if len(self.classes_) < 3:
-            two, self.classes_ = as_labels(y, len(X))
+            two, self.classes_ = as_labels(y, n_obs)
             label = (two > 0).astype(np.int64)
-        rng = np.random.default_rng(as_seed(self.random_state))
-        centres, kind, rows = self._centres(X, label)
-        self.width_ = self._width(X, label, rng)
-        result = self._fit_at(X, label, (centres, kind), self.width_, rng)
+        return label
+
+    def _set_result(self, basis: Bases, result: ClassResult) -> None:
+        centres, _, rows = basis
         kept = result.support
         self.support_ = rows[kept]
         self.relevance_vectors_ = centres[kept]
@@ -84,35 +116,100 @@ class _MultinomialProbitMachine(ClassifierMixin, BaseEstimator):
         self.log_posterior_ = result.log_posterior
         self.n_iter_ = result.n_iter
         self.status_ = result.status
-        if result.status is not Status.CONVERGED:
-            warnings.warn(result.status.value, ConvergenceWarning, stacklevel=2)
-        return self
+
+    def _fit_array(
+        self, X: Array, label: Labels, basis: Bases, rng: np.random.Generator
+    ) -> ClassResult:
+        """Fit with the rows of an array in chunks."""
+        n_jobs = effective_n_jobs(self.n_jobs)
+        chunk = chunk_rows(
+            limit_of(self.memory_limit), len(basis[0]), X.shape[1], n_jobs, len(self.classes_)
+        )
+        some = choose_share(label, WIDTH_ROWS, rng)
+        self.width_ = self._width(X[some], label[some], rng)
+        return self._fit_rows(ArrayRows(X, label, chunk, n_jobs), basis)
+
+    def _fit_dask(self, X: Any, y: Any, rng: np.random.Generator) -> tuple[Bases, ClassResult]:
+        """Fit with the rows of Dask arrays in chunks."""
+        from pcvm_pymc.cluster import dask_rows, gathered
+
+        if self.basis is None:
+            raise ValueError(
+                "basis=None is a basis function on every row; for Dask arrays needed a number of rows to "
+                "choose, or (centres, labels)"
+            )
+        n_basis = int(self.basis) if isinstance(self.basis, Integral) else len(self.basis[0])
+        limit = limit_of(self.memory_limit)
+        rows, self.classes_ = dask_rows(X, y, chunk_rows(limit, n_basis, X.shape[-1]), several=True)
+        self.n_features_in_ = X.shape[1]
+        some, label = gathered(rows, max(WIDTH_ROWS, 20 * n_basis))
+        centres, kind, _ = self._centres(some, label)
+        few = choose_share(label, WIDTH_ROWS, rng)
+        self.width_ = self._width(some[few], label[few], rng)
+        basis = (centres, kind, np.full(len(centres), -1))
+        return basis, self._fit_rows(rows, basis)
+
+    def _fit_rows(self, rows: Rows, basis: Bases) -> ClassResult:
+        """Fit from the top down with rows in chunks."""
+        centres, kind, _ = basis
+        problem = ChunkedProblem(
+            centres=centres,
+            sign=self._sign(kind),
+            hyperprior=self._hyperprior,
+            width=self.width_,
+            kernel=self.kernel,
+            single=self.kernel_dtype == "float32",
+        )
+        return fit_classes_chunked(
+            rows,
+            problem,
+            len(self.classes_),
+            has_bias=self._has_bias,
+            shared=problem.sign is None,
+            options=self._em_options,
+        )
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the scores of the classes, shape (n_new, n_classes).
 
         For two classes their difference, shape (n_new,): positive where ``classes_[1]`` is likelier.
         """
+        check_is_fitted(self)
+        if is_dask(X):
+            n_columns = None if len(self.classes_) == 2 else len(self.classes_)
+            return for_dask(self.decision_function, X, float, n_columns)
         latent = self._latent(X)
         return latent[:, 1] - latent[:, 0] if len(self.classes_) == 2 else latent
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return class probabilities (eq. 10), shape (n_new, n_classes), in the order of ``classes_``."""
+        check_is_fitted(self)
+        if is_dask(X):
+            return for_dask(self.predict_proba, X, float, len(self.classes_))
         probability = class_probabilities(self._latent(X))
         return probability / probability.sum(axis=1, keepdims=True)  # of one but for rounding
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the likeliest class of each row, shape (n_new,)."""
+        check_is_fitted(self)
+        if is_dask(X):
+            return for_dask(self.predict, X, self.classes_.dtype)
         latent = self._latent(X)
         return self.classes_[latent.argmax(axis=1)]
 
     def _latent(self, X: ArrayLike) -> Array:
-        check_is_fitted(self)
         X = validate_data(self, X, dtype=float, reset=False)
-        Phi = design_matrix(self.kernel, X, self.relevance_vectors_, self.width_)
-        return Phi @ self.weight_.T + self.bias_
+        return latent_in_blocks(
+            X,
+            self.relevance_vectors_,
+            self.weight_.T,
+            self.bias_,
+            kernel=self.kernel,
+            width=self.width_,
+            n_jobs=effective_n_jobs(self.n_jobs),
+        )
 
-    def _centres(self, X: Array, label: Labels) -> tuple[Array, Labels, NDArray[np.intp]]:
+    def _centres(self, X: Array, label: Labels) -> Bases:
         """Return centres of the bases, their classes, and the rows that they are (-1 for none)."""
         if self.basis is None or isinstance(self.basis, Integral):
             n_basis = len(X) if self.basis is None else min(self.basis, len(X))
@@ -281,6 +378,14 @@ class MPCVMClassifier(_MultinomialProbitMachine):
     tol : float, optional
         Largest change at which to stop: of a log precision from the bottom up, by default 1e-2, of a latent
         score from the top down, by default 1e-4.
+    memory_limit : float, optional
+        Bytes for what the fit holds beside the data, ``"top-down"`` only: the rows go through EM in
+        chunks, see `PCVMClassifier`. Dask arrays are taken too. A width that is not a number is then
+        chosen on at most 5000 rows.
+    kernel_dtype : {"float64", "float32"}
+        Precision of the basis functions within a chunk. Needs rows in chunks.
+    n_jobs : int, optional
+        Threads for rows in chunks, and for predictions; None is one, -1 all processors.
     random_state : int, numpy.random.Generator or None
         For folds and random starts.
 
@@ -332,6 +437,9 @@ class MPCVMClassifier(_MultinomialProbitMachine):
         cv: int = 5,
         max_iter: int = 10_000,
         tol: float | None = None,
+        memory_limit: float | None = None,
+        kernel_dtype: str = "float64",
+        n_jobs: int | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.algorithm = algorithm
@@ -345,6 +453,9 @@ class MPCVMClassifier(_MultinomialProbitMachine):
         self.cv = cv
         self.max_iter = max_iter
         self.tol = tol
+        self.memory_limit = memory_limit
+        self.kernel_dtype = kernel_dtype
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     @property
@@ -402,6 +513,8 @@ class MRVMClassifier(_MultinomialProbitMachine):
     max_iter : int
     tol : float, optional
         As for `MPCVMClassifier`.
+    memory_limit, kernel_dtype, n_jobs
+        As for `MPCVMClassifier`.
     random_state : int, numpy.random.Generator or None
         For folds and random starts.
 
@@ -438,6 +551,9 @@ class MRVMClassifier(_MultinomialProbitMachine):
         cv: int = 5,
         max_iter: int = 10_000,
         tol: float | None = None,
+        memory_limit: float | None = None,
+        kernel_dtype: str = "float64",
+        n_jobs: int | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.algorithm = algorithm
@@ -448,4 +564,7 @@ class MRVMClassifier(_MultinomialProbitMachine):
         self.cv = cv
         self.max_iter = max_iter
         self.tol = tol
+        self.memory_limit = memory_limit
+        self.kernel_dtype = kernel_dtype
+        self.n_jobs = n_jobs
         self.random_state = random_state

@@ -11,10 +11,11 @@ import pytest
 from problems import blobs
 from sklearn.base import clone
 
-from pcvm_pymc import PCVMClassifier, choose_basis
+from pcvm_pymc import MPCVMClassifier, MRVMClassifier, PCVMClassifier, choose_basis
 from pcvm_pymc.cluster import DaskRows, dask_rows, gathered
 from pcvm_pymc.core.centres import choose_share
-from pcvm_pymc.core.chunked import ArrayRows
+from pcvm_pymc.core.rows import ArrayRows
+from pcvm_pymc.experiments.datasets import overlap_classes
 
 TIGHT = {"width": 1.5, "tol": 1e-10}
 
@@ -212,14 +213,14 @@ def test_a_worker_that_dies_costs_time_and_not_the_fit(data, monkeypatch):
 
 
 def test_sums_over_dask_rows_are_those_over_the_array(data):
-    from pcvm_pymc.core.chunked import Request
+    from pcvm_pymc.core.rows import Request
 
     X, words = data
     label = np.where(words == "yes", 1.0, -1.0)
     rng = np.random.default_rng(1)
-    asked = Request(
-        X[:9], "rbf", 1.0, rng.normal(size=9), 0.1, rng.normal(size=9), 0.0, "curvature"
-    )
+    weight, old_weight = rng.normal(size=(2, 9, 1))
+    bias, old_bias = np.array([0.1]), np.array([0.0])
+    asked = Request(X[:9], "rbf", 1.0, weight, bias, old_weight, old_bias, gram="curvature")
     with dask.config.set(scheduler="synchronous"):
         rows, _ = dask_rows(da.from_array(X, chunks=(31, 3)), words, 20)
         assert isinstance(rows, DaskRows)
@@ -229,3 +230,98 @@ def test_sums_over_dask_rows_are_those_over_the_array(data):
     np.testing.assert_allclose(found.gram.gram, wanted.gram.gram, atol=1e-11)
     np.testing.assert_allclose(found.pull, wanted.pull, atol=1e-11)
     assert found.change == pytest.approx(wanted.change)
+
+
+# --- several classes ---------------------------------------------------------------------------
+
+SEVERAL = {
+    "mPCVM1": MPCVMClassifier(algorithm="top-down", width=1.5, tol=1e-8, max_iter=20_000),
+    "mPCVM1, proper": MPCVMClassifier(
+        algorithm="top-down", width=1.5, tol=1e-7, hyperprior="plug_in", bias=False
+    ),
+    "mRVM2": MRVMClassifier(algorithm="top-down", width=1.5, tol=1e-8, max_iter=20_000),
+}
+
+
+@pytest.fixture(scope="module")
+def three():
+    """Return rows, the names of their classes, and given bases."""
+    X, label = overlap_classes(90, random_state=3)
+    words = np.array(["ash", "birch", "cedar"])[label.astype(int)]
+    return X, words, (X[::4], words[::4])
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_a_memory_limit_changes_nothing_for_several_classes(three, name, n_jobs):
+    X, words, basis = three
+    whole = clone(SEVERAL[name]).set_params(basis=basis).fit(X, words)
+    some = clone(whole).set_params(memory_limit=3e5, n_jobs=n_jobs).fit(X, words)
+    np.testing.assert_array_equal(some.relevance_vectors_, whole.relevance_vectors_)
+    np.testing.assert_allclose(some.predict_proba(X), whole.predict_proba(X), atol=1e-7)
+    assert some.log_posterior_ == pytest.approx(whole.log_posterior_, abs=1e-8)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_dask_arrays_of_several_classes(three, name):
+    X, words, basis = three
+    wanted = clone(SEVERAL[name]).set_params(basis=basis).fit(X, words)
+    with dask.config.set(scheduler="synchronous"):
+        rows = da.from_array(X, chunks=(40, 1))
+        found = clone(wanted).fit(rows, da.from_array(words, chunks=70))
+        assert found.classes_.tolist() == ["ash", "birch", "cedar"]
+        assert (found.support_ == -1).all()
+        for method in ("predict", "predict_proba", "decision_function"):
+            lazy = getattr(found, method)(rows)
+            assert lazy.shape == getattr(wanted, method)(X).shape
+        np.testing.assert_allclose(
+            found.predict_proba(rows).compute(), wanted.predict_proba(X), atol=1e-7
+        )
+        np.testing.assert_array_equal(found.predict(rows).compute(), wanted.predict(X))
+
+
+def test_two_classes_among_dask_rows_of_a_machine_for_several(data):
+    X, words = data
+    model = MPCVMClassifier(algorithm="top-down", basis=15, width=1.5, tol=1e-2)
+    with dask.config.set(scheduler="synchronous"):
+        rows = da.from_array(X, chunks=(200, 3))
+        model.fit(rows, words)
+        assert model.decision_function(rows).shape == (400,)
+        assert model.predict_proba(rows).shape == (400, 2)
+        assert np.mean(model.predict(rows).compute() == words) > 0.7
+
+
+def test_bases_and_width_for_several_classes_in_chunks(three):
+    X, words, _ = three
+    model = MPCVMClassifier(
+        algorithm="top-down", basis=15, memory_limit=1e6, width="evidence", kernel_dtype="float32"
+    ).fit(X, words)
+    assert model.width_ in model.widths_
+    assert model.score(X, words) > 0.6
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"memory_limit": 0}, "memory_limit=0; needed a positive number of bytes"),
+        ({"memory_limit": 1e9}, "algorithm='bottom-up', start='default': rows in chunks"),
+        ({"memory_limit": 1e9, "algorithm": "top-down", "start": "random"}, "start='random'"),
+        ({"memory_limit": 100.0, "algorithm": "top-down"}, "too small for"),
+        ({"memory_limit": 1e9, "algorithm": "top-down", "update": "clip"}, "update='clip'"),
+        ({"kernel_dtype": "float32"}, "needs rows in chunks"),
+    ],
+)
+def test_bad_parameters_for_several_classes_are_named(three, parameters, words):
+    X, y, _ = three
+    with pytest.raises(ValueError, match=words):
+        MPCVMClassifier(width=1.0, **parameters).fit(X, y)
+
+
+def test_bad_dask_input_of_several_classes_is_named(three):
+    X, words, _ = three
+    rows = da.from_array(X, chunks=(50, 2))
+    with dask.config.set(scheduler="synchronous"):
+        with pytest.raises(ValueError, match="basis=None is a basis function on every row"):
+            MRVMClassifier(algorithm="top-down", width=1.0).fit(rows, words)
+        with pytest.raises(ValueError, match="y has 1 classes; needed two or more"):
+            MRVMClassifier(algorithm="top-down", width=1.0, basis=9).fit(rows, np.ones(len(X)))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.bases import log_width_derivative, rbf
 from pcvm_pymc.core.nonnegative import BorderedGram, Gram, Mask, PartialGram, solve_nonnegative
-from pcvm_pymc.core.priors import PRUNING_PRECISION, Hyperprior
+from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, curvature, latent_mean, log_likelihood, score
 
 __all__ = [
@@ -261,12 +261,9 @@ def log_posterior(
     log_width = 0.0
     if problem.log_width_density is not None:
         log_width = problem.log_width_density(problem.width if width is None else width)
-    log_weight = prior.log_weight_density(weight)
-    if problem.sign is None and prior.d > 0:
-        log_weight = log_weight - np.log(2.0)  # both signs allowed: no half-line
     return (
         log_likelihood(latent, problem.label)
-        + float(log_weight.sum())
+        + prior.log_weights_density(weight, free=problem.sign is None)
         + prior.log_bias_density(bias)
         + log_width
     )
@@ -296,11 +293,6 @@ def width_gradient(
     return 2.0 * float(residual @ derivative)
 
 
-def prune(problem: Problem, weight: Array) -> Array:
-    """Set weights to zero whose expected precision exceeds 1e12 (Chen et al. 2009, appendix C)."""
-    return np.where(problem.hyperprior.weight_precision(weight) > PRUNING_PRECISION, 0.0, weight)
-
-
 def initial_state(problem: Problem, start: Start) -> EMState:
     """Return the state at a start, tiny weights pruned.
 
@@ -309,7 +301,7 @@ def initial_state(problem: Problem, start: Start) -> EMState:
     ValueError
         If a weight has the wrong sign: its prior density is zero.
     """
-    weight = prune(problem, np.asarray(start.weight, dtype=float))
+    weight = problem.hyperprior.pruned(np.asarray(start.weight, dtype=float))
     wrong = 0 if problem.sign is None else int(np.sum(weight * problem.sign < 0))
     if wrong:
         raise ValueError(
@@ -430,7 +422,7 @@ def _maximise_weights(
         bias = shrink * (total - float(gram.border @ active))
     weight = np.zeros(len(state.weight))
     weight[columns.index] = active
-    return prune(problem, weight), bias
+    return prior.pruned(weight), bias
 
 
 def _state_at(columns: _Columns, weight: Array, bias: float) -> EMState:

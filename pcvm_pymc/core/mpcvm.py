@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.em import EMOptions, Status
 from pcvm_pymc.core.multinomial import ClassTerms, Labels, class_terms
 from pcvm_pymc.core.nonnegative import BorderedGram, solve_nonnegative
-from pcvm_pymc.core.priors import PRUNING_PRECISION, Hyperprior
+from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "initial_class_state",
     "iterate_classes",
     "log_class_posterior",
+    "row_curvature",
     "start_response",
 ]
 
@@ -185,19 +186,9 @@ def log_class_posterior(
 ) -> float:
     """Return log p(t | W, b) + log p(W) + log p(b), precisions integrated out (eqs. 11, 17, 18)."""
     prior = problem.hyperprior
-    log_weight = float(prior.log_weight_density(weight).sum())
-    if problem.sign is None and prior.d > 0:
-        log_weight -= weight.size * np.log(2.0)  # both signs allowed: no half-line
+    log_weight = prior.log_weights_density(weight, free=problem.sign is None)
     log_bias = sum(prior.log_bias_density(b) for b in bias) if problem.has_bias else 0.0
     return float(terms.log_probability.sum()) + log_weight + log_bias
-
-
-def _pruned(problem: ClassProblem, weight: Array) -> Array:
-    """Set weights of an expected precision beyond 1e12 to zero; a shared basis only as a whole."""
-    beyond = problem.hyperprior.weight_precision(weight) > PRUNING_PRECISION
-    if problem.shared:
-        beyond = np.broadcast_to(beyond.all(axis=1, keepdims=True), weight.shape)
-    return np.where(beyond, 0.0, weight)
 
 
 def initial_class_state(problem: ClassProblem, start: ClassStart) -> ClassState:
@@ -221,7 +212,7 @@ def initial_class_state(problem: ClassProblem, start: ClassStart) -> ClassState:
         raise ValueError(
             f"start has {wrong} weight(s) of the wrong sign; needed weight * sign >= 0"
         )
-    weight = _pruned(problem, np.asarray(start.weight, dtype=float))
+    weight = problem.hyperprior.pruned(np.asarray(start.weight, dtype=float), shared=problem.shared)
     bias = np.asarray(start.bias, dtype=float)
     return _state(problem, weight, bias, problem.Phi @ weight + bias)
 
@@ -271,7 +262,7 @@ class _Columns:
         return self.Phi @ weight[self.index] + bias
 
 
-def _row_weight(terms: ClassTerms) -> Array:
+def row_curvature(terms: ClassTerms) -> Array:
     """Return a bound of each row's curvature in any direction of its scores, shape (n_obs,).
 
     Minus the second derivative is the Laplacian matrix of a graph over the classes: its largest
@@ -300,7 +291,7 @@ def _maximised(
         weight[columns.index, c], bias[c] = _maximised_class(
             columns, state, gram, (target[c], float(total[c])), c=c, options=options
         )
-    return _pruned(problem, weight), bias
+    return problem.hyperprior.pruned(weight, shared=problem.shared), bias
 
 
 def _maximised_class(
@@ -352,7 +343,7 @@ def _next_state(
     newton: bool,
 ) -> ClassState:
     """Return the state after one E-step and one M-step."""
-    for row_weight in (_row_weight(state.terms), None) if newton else (None,):
+    for row_weight in (row_curvature(state.terms), None) if newton else (None,):
         weight, bias = _maximised(columns, state, options, response, row_weight)
         new = _state(columns.problem, weight, bias, columns.latent(weight, bias))
         if row_weight is None or new.log_posterior >= state.log_posterior:

@@ -168,6 +168,25 @@ class Hyperprior:
         half_line = _LOG_2 if self.d > 0 else 0.0  # an improper density is not normalised
         return half_line + _log_mixture_density(weight, self.c, self.d)
 
+    def log_weights_density(self, weight: Array, *, free: bool) -> float:
+        """Return the log density of all weights; free ones have either sign instead of a half-line."""
+        total = float(self.log_weight_density(weight).sum())
+        return total - weight.size * float(_LOG_2) if free and self.d > 0 else total
+
+    def pruned(self, weight: Array, *, shared: bool = False) -> Array:
+        """Return the weights, zero where the expected precision exceeds 1e12 (chen2009, appendix C).
+
+        Parameters
+        ----------
+        weight : ndarray, shape (n_basis,) or (n_basis, n_classes)
+        shared : bool
+            Whether a basis is dropped for all classes or for none.
+        """
+        beyond = self.weight_precision(weight) > PRUNING_PRECISION
+        if shared:
+            beyond = np.broadcast_to(beyond.all(axis=1, keepdims=True), weight.shape)
+        return np.where(beyond, 0.0, weight)
+
     def log_bias_density(self, bias: float) -> float:
         """Return log p(b) with the precision integrated out (Chen et al. 2009 eq. 22)."""
         return float(_log_mixture_density(np.float64(bias), self.e, self.f))

@@ -7,17 +7,11 @@ from hypothesis import strategies as st
 from problems import IMPROPER, PROPER, awkward_data, blobs
 
 from pcvm_pymc.core.bases import design_matrix, rbf, squared_distances
-from pcvm_pymc.core.chunked import (
-    ArrayRows,
-    ChunkedProblem,
-    Request,
-    chunk_rows,
-    fit_chunked,
-    row_blocks,
-)
+from pcvm_pymc.core.chunked import ChunkedProblem, fit_chunked
 from pcvm_pymc.core.em import EMOptions, Problem, Status, fit_em
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import curvature, log_likelihood, score
+from pcvm_pymc.core.rows import ArrayRows, Request, chunk_rows, row_blocks
 
 CAREFUL = {**PROPER, **IMPROPER}
 
@@ -32,7 +26,9 @@ def both(X, label, n_basis, hyperprior, width, *, signs=True, kernel="rbf"):
 
 
 def request(centres, width, weight, old, gram="none", **kwargs):
-    return Request(centres, "rbf", width, weight, 0.4, old, -0.2, gram, **kwargs)
+    at = {"weight": weight[:, None], "bias": np.array([0.4])}
+    before = {"old_weight": old[:, None], "old_bias": np.array([-0.2])}
+    return Request(centres, "rbf", width, **at, **before, gram=gram, **kwargs)
 
 
 @given(awkward_data(), st.integers(1, 70), st.integers(1, 3), st.sampled_from([0.2, 1.0, 5.0]))
@@ -55,8 +51,8 @@ def test_sums_are_those_of_the_whole(data, chunk, n_jobs, relative_width):
         slope = score(latent, label)
         scale = 1 + np.abs(slope).sum()
         assert found.log_likelihood == pytest.approx(log_likelihood(latent, label), rel=1e-9)
-        np.testing.assert_allclose(found.pull, slope @ Phi, atol=1e-9 * scale)
-        assert found.total == pytest.approx(slope.sum(), abs=1e-9 * scale)
+        np.testing.assert_allclose(found.pull[:, 0], slope @ Phi, atol=1e-9 * scale)
+        assert found.total[0] == pytest.approx(slope.sum(), abs=1e-9 * scale)
         assert found.change == pytest.approx(np.abs(latent - before).max(), abs=1e-8)
         if row_weight is None:
             assert found.gram is None
