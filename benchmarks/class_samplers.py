@@ -25,6 +25,7 @@ from pcvm_pymc.core.multinomial import multinomial_terms, rule_of
 from pcvm_pymc.model.steps import hyperprior_of
 
 WIDTH = 1.5
+SCALE_EVERY = 5  # sweeps: the common factor takes most of a sweep's time, for its integrals
 _WIDTH_OF_SLICE = 0.3
 
 
@@ -129,15 +130,14 @@ def run(left, right, sign, label, neighbours, par, size, bias, rng, draws, tune,
             alone = left @ ((own_sign * own) @ right)
             bias[k] = (total - alone.sum()) / spread + rng.standard_normal() / math.sqrt(spread)
             size[:, k], latent[:, k] = own, alone + bias[k]
+        if sweep >= 0:
+            kept[sweep] = latent
+        if sweep % SCALE_EVERY:
+            continue
         t = slice_scale(size, latent, bias, label, par, rule[0], rule[1], rng)
         size *= math.exp(t)
         bias *= math.exp(t)
-        latent *= math.exp(t)
-        before = bias[0]
         shift(bias, e, f, rng)
-        latent += bias[0] - before
-        if sweep >= 0:
-            kept[sweep] = latent
     return kept
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytensor.tensor as pt
 from hypothesis import strategies as st
 
 from pcvm_pymc.core.bases import median_distance, rbf, squared_distances, width_bounds
@@ -34,6 +35,18 @@ def problem(X, label, hyperprior, width=None, *, free_width=False):
     if free_width:
         out = replace(out, squared_distance=squared, width_bounds=width_bounds(X))
     return out
+
+
+def value_point(model, values):
+    """Return values of a PyMC model's variables as its point: value variables, transformed."""
+    point = {}
+    for name, value in values.items():
+        variable = model[name]
+        transform, inputs = model.rvs_to_transforms[variable], variable.owner.inputs
+        point[model.rvs_to_values[variable].name] = (
+            value if transform is None else transform.forward(pt.as_tensor(value), *inputs).eval()
+        )
+    return point
 
 
 @st.composite

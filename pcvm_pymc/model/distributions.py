@@ -144,14 +144,51 @@ class MarginalBias(_Named):
         return _log_student(value, e, f)
 
 
+class _AsinhTransform(Transform):
+    """The inverse hyperbolic sine of a weight in its prior's scale ``sqrt(d / c)``.
+
+    Linear for the bulk; the Student-t's tails, along which chains get lost, become exponential ones.
+    """
+
+    name = "asinh"
+    ndim_supp = 0
+
+    @staticmethod
+    def _scale(inputs: tuple[Any, ...]) -> TensorVariable:
+        # beside the parameters c and d there are a shape and a random generator
+        floats = [
+            each for each in inputs if str(getattr(each.type, "dtype", "")).startswith("float")
+        ]
+        c, d = floats
+        return pt.sqrt(d / c)
+
+    def forward(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
+        """Return the value to be sampled."""
+        return pt.arcsinh(value / self._scale(inputs))
+
+    def backward(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
+        """Return the weight."""
+        return self._scale(inputs) * pt.sinh(value)
+
+    def log_jac_det(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
+        """Return the log of scale times cosh, without overflow."""
+        size = pt.abs(value)
+        log_cosh = size + pt.log1p(pt.exp(np.float64(-2.0) * size)) - _LOG_2
+        return pt.log(self._scale(inputs)) + log_cosh
+
+
 class FreeWeight(MarginalBias):
     """A weight of either sign, its Gamma(c, d) precision integrated out: Student-t, as the bias.
+
+    It is sampled as its inverse hyperbolic sine, in the scale of the prior.
 
     Parameters
     ----------
     c, d : tensor_like of float
         Shape and rate of the precision's Gamma distribution, positive.
     """
+
+    options: ClassVar[dict[str, Any]] = {"transform": _AsinhTransform()}
 
 
 def _log_scale_free(value: TensorVariable, shape: TensorVariable) -> TensorVariable:

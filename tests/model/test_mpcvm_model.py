@@ -6,6 +6,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+from problems import value_point
 from scipy import stats
 
 from pcvm_pymc import (
@@ -42,7 +43,7 @@ def three_clouds(n=24, seed=0):
 def point_at(model, weight, bias):
     """Return weights and biases as a point of the model."""
     if "weight" in {rv.name for rv in model.free_RVs}:
-        return {model.rvs_to_values[model["weight"]].name: weight, "bias": bias}
+        return value_point(model, {"weight": weight, "bias": bias})
     with np.errstate(divide="ignore"):
         name = model.rvs_to_values[model["magnitude"]].name
         return {name: np.log(np.abs(weight)), "bias": bias}
@@ -196,9 +197,10 @@ def test_a_relevance_vector_machine_under_nuts_and_its_precisions():
 
 
 @pytest.mark.slow
-def test_nuts_converges_for_three_classes():
+@pytest.mark.parametrize("name", BUILDERS)
+def test_nuts_converges_for_three_classes(name):
     X, y = three_clouds(60)
-    result = sample(mpcvm_model(X, y, width=1.5), random_seed=1, **SAMPLING)
+    result = sample(BUILDERS[name](X, y, width=1.5), random_seed=1, **SAMPLING)
     latent = result["posterior"].to_dataset()[["latent"]]
     assert az.rhat(latent)["latent"].max() <= 1.01
     assert az.ess(latent)["latent"].min() >= 400

@@ -1,7 +1,7 @@
 import numpy as np
 import pymc as pm
 import pytest
-from problems import blobs
+from problems import blobs, value_point
 from scipy import stats
 from scipy.special import expit, ndtr
 
@@ -29,7 +29,7 @@ def test_log_density_is_that_of_the_formulas(likelihood):
     latent = Phi @ weight + bias
     wanted = stats.t(4, scale=np.sqrt(0.15)).logpdf(weight).sum()
     wanted += stats.t(3, scale=np.sqrt(0.7 / 1.5)).logpdf(bias)
-    point = {"weight": weight, "bias": np.float64(bias)}
+    point = value_point(model, {"weight": weight, "bias": np.float64(bias)})
     if likelihood == "gaussian":
         point["noise_log__"] = np.log(noise)
         wanted += stats.halfnorm(scale=y.std()).logpdf(noise)
@@ -199,3 +199,18 @@ def test_nuts_agrees_with_the_normal_posterior_where_precisions_are_known():
     assert (np.abs(latent.mean(axis=0) - mean) < 0.25 * std).all()
     np.testing.assert_allclose(latent.std(axis=0), std, rtol=0.2)
     assert isinstance(evidence_problem_of(model), EvidenceProblem)
+
+
+def test_a_free_weight_is_sampled_as_its_inverse_hyperbolic_sine():
+    X, y = data_for("probit", 6)
+    model = rvm_model(X, y, likelihood="probit", hyperprior=PRIOR)
+    weight = model["weight"]
+    transform, inputs = model.rvs_to_transforms[weight], weight.owner.inputs
+    value = np.array([-1e5, -3.0, 0.0, 1e-9, 0.5, 1e5])
+    scale = np.sqrt(0.3 / 2.0)
+    forward = transform.forward(value, *inputs).eval()
+    np.testing.assert_allclose(forward, np.arcsinh(value / scale), rtol=1e-12)
+    np.testing.assert_allclose(transform.backward(forward, *inputs).eval(), value, rtol=1e-9)
+    jacobian = transform.log_jac_det(forward, *inputs).eval()
+    np.testing.assert_allclose(jacobian, np.log(scale * np.cosh(forward)), rtol=1e-12)
+    assert np.isfinite(transform.log_jac_det(np.array([800.0]), *inputs).eval()).all()

@@ -1,7 +1,7 @@
 import numpy as np
 import pymc as pm
 import pytest
-from problems import blobs
+from problems import blobs, value_point
 from scipy import stats
 from scipy.special import ndtr
 
@@ -34,8 +34,7 @@ PRIORS = {
 
 
 def point_of(model, weight, bias):
-    values = {"weight": weight, "bias": np.float64(bias)}
-    return {model.rvs_to_values[model[name]].name: value for name, value in values.items()}
+    return value_point(model, {"weight": weight, "bias": np.float64(bias)})
 
 
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
