@@ -123,6 +123,8 @@ class PartialGram:
         """Move to other row weights; `passive` are the columns expected to be asked for."""
         change = row_weight - self.row_weight
         stale = np.flatnonzero(np.abs(change) > _STALE * row_weight)
+        if len(stale) == 0:
+            return
         if len(stale) > len(change) // 2:
             self._forget()
             self.row_weight = row_weight.copy()
