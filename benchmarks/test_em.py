@@ -6,15 +6,18 @@ OMP_NUM_THREADS=1 uv run pytest benchmarks --benchmark-columns=min,median,rounds
 import json
 import subprocess
 import sys
+import time
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.linalg import lapack
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from pcvm_pymc import EMOptions, Hyperprior, PCVMClassifier
+from pcvm_pymc.core import nonnegative
 from pcvm_pymc.core.bases import design_matrix, median_distance, width_grid
 from pcvm_pymc.core.em import Problem, fit_em
 from pcvm_pymc.experiments.datasets import ringnorm, ripley_mixture, waveform
@@ -123,6 +126,44 @@ def test_bias_to_the_same_log_posterior(benchmark, bias, data, prior, update):
         below_best=round(float(max(ends.values()) - ends[bias]), 6),
         same_mode=bool(same),
         at_rest=fits[bias].converged,
+    )
+
+
+def seconds_of(function):
+    """Return CPU seconds of a call."""
+    began = time.process_time()
+    function()
+    return time.process_time() - began
+
+
+def test_fit_on_all_rows_beside_its_unavoidable_work(benchmark, monkeypatch):
+    """One Gram product and the Cholesky factorisations of the sizes that the fit solves for."""
+    X, label = ringnorm(4000, random_state=0)
+    Phi = design_matrix("rbf", X, X, 6.0)
+    problem = Problem(Phi, label, label.copy(), PRIORS["plug_in"], width=6.0)
+    sizes, solve = [], nonnegative._solve_passive
+
+    def recorded(*args):
+        sizes.append(int(args[-1].sum()) + 1)
+        return solve(*args)
+
+    monkeypatch.setattr(nonnegative, "_solve_passive", recorded)
+    began = time.process_time()
+    result = benchmark.pedantic(lambda: fit_em(problem), rounds=1)
+    whole = time.process_time() - began
+    product = seconds_of(lambda: nonnegative.BorderedGram.of(Phi))
+    gram = nonnegative.BorderedGram.of(Phi).gram
+    matrices = ((gram[:n, :n] + np.eye(n)).copy(order="F") for n in (min(n, 4000) for n in sizes))
+    factors = sum(
+        seconds_of(lambda A=A: lapack.dpotrf(A, lower=1, overwrite_a=1)) for A in matrices
+    )
+    note(benchmark, result)
+    benchmark.extra_info.update(
+        cpu_seconds=round(whole, 2),
+        gram_seconds=round(product, 2),
+        n_factorisations=len(sizes),
+        cholesky_seconds=round(factors, 2),
+        ratio=round(whole / (product + factors), 2),
     )
 
 

@@ -21,12 +21,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from threadpoolctl import threadpool_limits
 
-from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
+from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState
+from pcvm_pymc.core.gibbs_classes import ClassGibbsProblem, ClassGibbsState
 from pcvm_pymc.core.priors import HalfHorseshoe
-from pcvm_pymc.core.probit import Array, log_ndtr
+from pcvm_pymc.core.probit import Array
 from pcvm_pymc.inference import find_map_em
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
-from pcvm_pymc.model.mpcvm import has_several_classes
+from pcvm_pymc.model.mpcvm import class_gibbs_problem_of, has_several_classes
 from pcvm_pymc.model.steps import gibbs_problem_of, hyperprior_of
 from pcvm_pymc.results import observed_and_constant_data, record_model, weights_of
 
@@ -38,6 +39,9 @@ _log = logging.getLogger("pymc.pcvm_pymc")
 type Seed = int | np.random.Generator | None
 type Method = Literal["auto", "gibbs", "nuts"]
 
+type AnyGibbsProblem = GibbsProblem | ClassGibbsProblem
+
+_FEW_ROWS = 50  # times the number of classes less one: up to there NUTS is ahead of Gibbs
 _BLOCKS = 20  # of a round, after each of which a chain is written down and may be stopped
 
 
@@ -128,8 +132,6 @@ def sample(
         if not quiet:
             _log.info("Sampling by %s: %s", method, reason)
     cores = cores or min(chains, _available_cores())
-    if method == "gibbs" and has_several_classes(model):
-        raise ValueError("method='gibbs' draws from two classes; use method='nuts' for several")
     if method == "gibbs":
         if kwargs:
             raise ValueError(f"{sorted(kwargs)} are for NUTS; use method='nuts', or leave them out")
@@ -165,14 +167,13 @@ def sample(
 def choose_method(model: pm.Model) -> tuple[Method, str]:
     """Return the sampler that `sample` takes for a model by itself, and why.
 
-    Gibbs wherever it applies: at every size measured it yields more effective draws of the latent
-    function per second than any form of NUTS (``benchmarks/README.md``).
+    Gibbs for two classes wherever it applies: at every size measured it yields more effective draws of the
+    latent function per second than any form of NUTS. For C classes it does so beyond about 50 (C - 1)
+    rows (``benchmarks/README.md``).
     """
     free = {rv.name for rv in model.free_RVs}
-    if has_several_classes(model) or "signs" not in model.named_vars:
-        return "nuts", (
-            "the model is not a PCVM of two classes, which is all that the Gibbs sampler draws from"
-        )
+    if "signs" not in model.named_vars:
+        return "nuts", "the model is not a PCVM, which is all that the Gibbs sampler draws from"
     if "width" in free or "Phi" not in model.named_vars:
         return "nuts", "the width is unknown, which the Gibbs sampler cannot move"
     if isinstance(hyperprior_of(model), HalfHorseshoe):
@@ -180,12 +181,13 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
             "nuts",
             "a half-horseshoe, whose geometry suits NUTS and which Gibbs does not draw from",
         )
-    if "precision" in free:
-        return "nuts", "the precisions are explicit, which the Gibbs sampler integrates out"
     try:
-        gibbs_problem_of(model)
+        problem = _gibbs_problem(model)
     except ValueError as error:
         return "nuts", str(error)
+    few = _FEW_ROWS * (problem.sign.shape[1] - 1) if problem.score_dims else 0
+    if len(problem.label) <= few:
+        return "nuts", f"no more than {few} rows of so many classes, where it is ahead of Gibbs"
     return "gibbs", (
         "fixed width and Gamma precisions, where it yields more effective draws a second than NUTS"
     )
@@ -268,7 +270,7 @@ class Chain:
     """A chain of the Gibbs sampler: where it stands, and the draws of its round."""
 
     number: int
-    state: GibbsState
+    state: GibbsState | ClassGibbsState
     rng: np.random.Generator
     thin: int
     sweeps: int = 0
@@ -288,27 +290,37 @@ class Chain:
         self.size, self.bias, self.rate = [], [], []
 
 
+def _gibbs_problem(model: pm.Model) -> AnyGibbsProblem:
+    """Return what the Gibbs sampler needs of a model; raise where it cannot draw from it."""
+    return class_gibbs_problem_of(model) if has_several_classes(model) else gibbs_problem_of(model)
+
+
 def _sample_gibbs(
     model: pm.Model, run: GibbsRun, rng: np.random.Generator, progressbar: bool
 ) -> xr.DataTree:
-    problem = gibbs_problem_of(model)
+    problem = _gibbs_problem(model)
     Phi = np.asarray(model["Phi"].get_value())
     throwaway = np.random.default_rng(0)  # compiled before the clock and the threads start
-    advance(problem, GibbsState.from_prior(problem, throwaway), throwaway, draws=1)
+    problem.advance(problem.start(throwaway), throwaway, draws=1)
     run = replace(run, fingerprint=_fingerprint(problem, run, rng))
     chains = [
-        Chain(i, GibbsState.from_prior(problem, each), each, run.thin)
+        Chain(i, problem.start(each), each, run.thin)
         for i, each in enumerate(rng.spawn(run.chains))
     ]
     for chain in chains:
-        _resume(chain, run)
+        _resume(chain, problem, run)
     for chain in chains:  # killed between the rounds of two chains: all go on from the later one
         while chain.thin < max(each.thin for each in chains):
             chain.next_round()
     began = time.perf_counter()
     while True:
         _run_round(problem, chains, run, progressbar)
-        latent = np.stack([_latent(chain, problem, Phi) for chain in chains])
+        latent = np.stack(
+            [
+                problem.latent(np.concatenate(chain.size), np.concatenate(chain.bias), Phi)
+                for chain in chains
+            ]
+        )
         if _is_enough(latent) or _after_next_round(chains[0], run) > run.max_sweeps:
             break
         for chain in chains:
@@ -319,7 +331,7 @@ def _sample_gibbs(
 
 
 def _run_round(
-    problem: GibbsProblem, chains: list[Chain], run: GibbsRun, progressbar: bool
+    problem: AnyGibbsProblem, chains: list[Chain], run: GibbsRun, progressbar: bool
 ) -> None:
     """Run all chains to the end of their round, in threads: the compiled sweeps release the lock."""
     stop = threading.Event()
@@ -340,7 +352,7 @@ def _run_round(
 
 
 def _finish_round(
-    problem: GibbsProblem,
+    problem: AnyGibbsProblem,
     chain: Chain,
     run: GibbsRun,
     stop: threading.Event,
@@ -348,12 +360,12 @@ def _finish_round(
 ) -> None:
     """Run one chain, block by block, to the end of its round."""
     if not chain.tuned:
-        advance(problem, chain.state, chain.rng, draws=1, thin=max(run.tune, 1))
+        problem.advance(chain.state, chain.rng, draws=1, thin=max(run.tune, 1))
         chain.sweeps, chain.tuned = max(run.tune, 1), True
     block = -(-run.draws // _BLOCKS)
     while chain.n_kept < run.draws and not stop.is_set():
         draws = min(block, run.draws - chain.n_kept)
-        size, bias, rate = advance(problem, chain.state, chain.rng, draws=draws, thin=chain.thin)
+        size, bias, rate = problem.advance(chain.state, chain.rng, draws=draws, thin=chain.thin)
         chain.size.append(size)
         chain.bias.append(bias)
         chain.rate.append(rate)
@@ -362,18 +374,13 @@ def _finish_round(
         report(chain)
 
 
-def _latent(chain: Chain, problem: GibbsProblem, Phi: Array) -> Array:
-    """Return the latent function of a chain's draws at the training rows, shape (draws, n_obs)."""
-    weight = np.concatenate(chain.size) * problem.sign
-    return weight @ Phi.T + np.concatenate(chain.bias)[:, None]
-
-
 def _is_enough(latent: Array) -> bool:
-    """Whether r-hat is at most 1.01 and the effective sample size large enough, (chain, draw, obs)."""
+    """Whether r-hat is at most 1.01 and the effective sample size large enough, (chain, draw, obs, ...)."""
     n_chains, n_draws = latent.shape[:2]
     if n_chains < 2 or n_draws < 50:  # cannot be told
         return True
-    data = xr.Dataset({"latent": (("chain", "draw", "obs"), latent)})
+    dims = ("chain", "draw", "obs", "class")[: latent.ndim]
+    data = xr.Dataset({"latent": (dims, latent)})
     enough = min(400, n_chains * n_draws // 2)
     import arviz as az
 
@@ -386,14 +393,15 @@ def _after_next_round(chain: Chain, run: GibbsRun) -> int:
 
 
 def _gibbs_datatree(
-    model: pm.Model, problem: GibbsProblem, chains: list[Chain], latent: Array, seconds: float
+    model: pm.Model, problem: AnyGibbsProblem, chains: list[Chain], latent: Array, seconds: float
 ) -> xr.DataTree:
     size = np.stack([np.concatenate(chain.size) for chain in chains])
+    scores = problem.score_dims
     values: dict[str, tuple[tuple[str, ...], Array]] = {
-        "magnitude": (("basis",), size),
-        "weight": (("basis",), size * problem.sign),
-        "bias": ((), np.stack([np.concatenate(chain.bias) for chain in chains])),
-        "latent": (("obs",), latent),
+        "magnitude": (("basis", *scores), size),
+        "weight": (("basis", *scores), size * problem.sign),
+        "bias": (scores, np.stack([np.concatenate(chain.bias) for chain in chains])),
+        "latent": (("obs", *scores), latent),
     }
     if problem.hyperprior.rate_shape is not None:
         values["rate"] = ((), np.stack([np.concatenate(chain.rate) for chain in chains]))
@@ -403,7 +411,7 @@ def _gibbs_datatree(
         "draw": np.arange(n_draws),
         "obs": np.asarray(model.coords["obs"]),
     }
-    basis = {"basis": np.asarray(model.coords["basis"])}
+    basis = {name: np.asarray(model.coords[name]) for name in ("basis", *scores)}
     sampled = ("chain", "draw")
     posterior = xr.Dataset(
         {name: ((*sampled, *dims), value) for name, (dims, value) in values.items()},
@@ -416,7 +424,7 @@ def _gibbs_datatree(
             "thin": chains[0].thin,
         },
     )
-    log_likelihood = log_ndtr(problem.label * latent)
+    log_likelihood = problem.log_likelihood(latent)
     stats = {
         "lp_likelihood": (sampled, log_likelihood.sum(axis=-1)),
         "sweep": (sampled, np.broadcast_to(_sweep_numbers(chains[0]), (n_chains, n_draws)).copy()),
@@ -439,7 +447,7 @@ def _sweep_numbers(chain: Chain) -> Array:
 # --- Gibbs: checkpoints ------------------------------------------------------------------------
 
 
-def _fingerprint(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> str:
+def _fingerprint(problem: AnyGibbsProblem, run: GibbsRun, rng: np.random.Generator) -> str:
     """Return what decides a run's draws: problem, settings and seed, as a digest."""
     digest = hashlib.sha256()
     for each in (problem.left, problem.right, problem.sign, problem.label, problem.parameters):
@@ -460,23 +468,22 @@ def _write(chain: Chain, run: GibbsRun) -> None:
         return
     path = _file(chain, run)
     path.parent.mkdir(parents=True, exist_ok=True)
-    n_basis = len(chain.state.size)
     partial = path.with_suffix(".partial.npz")
     np.savez(
         partial,
         fingerprint=run.fingerprint,
         state_size=chain.state.size,
-        state=np.array([chain.state.bias, chain.state.log_rate]),
+        state=chain.state.numbers,
         rng=json.dumps(chain.rng.bit_generator.state),
         counts=np.array([chain.thin, chain.sweeps]),
-        size=np.concatenate([np.empty((0, n_basis)), *chain.size]),
-        bias=np.concatenate([np.empty(0), *chain.bias]),
+        size=np.concatenate([np.empty((0, *chain.state.size.shape)), *chain.size]),
+        bias=np.concatenate([np.empty((0, *np.shape(chain.state.bias))), *chain.bias]),
         rate=np.concatenate([np.empty(0), *chain.rate]),
     )
     partial.replace(path)
 
 
-def _resume(chain: Chain, run: GibbsRun) -> None:
+def _resume(chain: Chain, problem: AnyGibbsProblem, run: GibbsRun) -> None:
     """Bring a chain to where its file says it stood."""
     if run.checkpoint is None or not _file(chain, run).is_file():
         return
@@ -486,7 +493,7 @@ def _resume(chain: Chain, run: GibbsRun) -> None:
                 f"checkpoint {run.checkpoint} is of another run (model, draws, tune, chains, thin or seed "
                 "differ); needed the same call, or another folder. A seed is needed to resume at all"
             )
-        chain.state = GibbsState(stored["state_size"].copy(), *map(float, stored["state"]))
+        chain.state = problem.state_of(stored["state_size"].copy(), stored["state"].copy())
         chain.rng.bit_generator.state = json.loads(str(stored["rng"]))
         chain.thin, chain.sweeps = map(int, stored["counts"])
         chain.tuned = chain.sweeps > 0

@@ -6,6 +6,7 @@ the updates of the weights. Nothing here is in the papers, which stop at the pos
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numba import njit
@@ -13,9 +14,9 @@ from numpy.typing import NDArray
 from scipy.linalg import qr
 
 from pcvm_pymc.core.priors import Hyperprior
-from pcvm_pymc.core.probit import Array
+from pcvm_pymc.core.probit import Array, log_ndtr
 
-__all__ = ["GibbsProblem", "GibbsState", "advance", "factorise"]
+__all__ = ["GibbsProblem", "GibbsState", "Integers", "advance", "factorise"]
 
 # columns of Phi below this share of the largest pivot are rounding: latent values keep nine digits
 _RANK_TOLERANCE = 1e-11
@@ -75,6 +76,30 @@ class GibbsProblem:
         left, right = factorise(Phi)
         return cls(left, right, sign, label, _nearest_columns(right), hyperprior)
 
+    score_dims: ClassVar[tuple[str, ...]] = ()
+
+    def start(self, rng: np.random.Generator) -> "GibbsState":
+        """Return where a chain begins."""
+        return GibbsState.from_prior(self, rng)
+
+    def state_of(self, size: Array, numbers: Array) -> "GibbsState":
+        """Return a state that was written down."""
+        return GibbsState(size, *map(float, numbers))
+
+    def advance(
+        self, state: "GibbsState", rng: np.random.Generator, *, draws: int, thin: int = 1
+    ) -> tuple[Array, Array, Array]:
+        """Run sweeps, see `advance`."""
+        return advance(self, state, rng, draws=draws, thin=thin)
+
+    def latent(self, size: Array, bias: Array, Phi: Array) -> Array:
+        """Return the latent function of draws at the rows of `Phi`, shape (draws, n_obs)."""
+        return (size * self.sign) @ Phi.T + bias[:, None]
+
+    def log_likelihood(self, latent: Array) -> Array:
+        """Return log probabilities of the labels, shape (..., n_obs)."""
+        return log_ndtr(self.label * latent)
+
     @property
     def parameters(self) -> Array:
         """Return c, e, f, and shape and rate of the hyperprior of d (zeros where d is fixed)."""
@@ -99,6 +124,11 @@ class GibbsState:
     size: Array
     bias: float
     log_rate: float
+
+    @property
+    def numbers(self) -> Array:
+        """What there is beside the sizes."""
+        return np.array([self.bias, self.log_rate])
 
     @classmethod
     def from_prior(cls, problem: GibbsProblem, rng: np.random.Generator) -> "GibbsState":

@@ -24,6 +24,8 @@ __all__ = [
     "class_probabilities",
     "class_terms",
     "log_class_probability",
+    "log_integrand",
+    "mode_of_integrand",
     "multinomial_terms",
     "response_mean",
     "rule_of",
@@ -93,7 +95,7 @@ def _log_ndtr_and_mills(x: float) -> tuple[float, float]:
 
 
 @_jit
-def _mode(margin: Array) -> tuple[float, float, float]:
+def mode_of_integrand(margin: Array) -> tuple[float, float, float]:
     """Return mode, log height and curvature of ``-e^2/2 + sum_k log Phi(e + margin_k)``.
 
     Its slope is a convex decreasing function of e and positive at zero, so that Newton's steps from
@@ -116,7 +118,7 @@ def _mode(margin: Array) -> tuple[float, float, float]:
 
 
 @_jit
-def _log_integrand(e: float, margin: Array, mills: Array) -> float:
+def log_integrand(e: float, margin: Array, mills: Array) -> float:
     """Return the log integrand at e, and phi / Phi of each class in `mills`."""
     value = -0.5 * e * e
     for k in range(len(margin)):
@@ -133,7 +135,7 @@ def _integrate(
 
     The nodes go out from the mode, on either side until the integrand has dropped by ``exp(-drop)``.
     """
-    mode, top, bend = _mode(margin)
+    mode, top, bend = mode_of_integrand(margin)
     step = spacing / math.sqrt(bend)
     total, first, second = 0.0, 0.0, 0.0
     mean[:] = 0.0
@@ -141,7 +143,7 @@ def _integrate(
         j = 0 if side == 1 else -1
         while True:
             offset = j * step
-            fall = _log_integrand(mode + offset, margin, mills) - top
+            fall = log_integrand(mode + offset, margin, mills) - top
             if fall < -drop:
                 break
             share = math.exp(fall)

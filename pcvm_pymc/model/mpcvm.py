@@ -13,6 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 from pcvm_pymc.core.bases import Kernel
 from pcvm_pymc.core.centres import choose_rows
 from pcvm_pymc.core.family import class_signs
+from pcvm_pymc.core.gibbs_classes import ClassGibbsProblem
 from pcvm_pymc.core.mpcvm import ClassProblem
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array
@@ -35,7 +36,13 @@ from pcvm_pymc.model.distributions import (
 from pcvm_pymc.model.multinomial import MultinomialProbit
 from pcvm_pymc.model.steps import hyperprior_of
 
-__all__ = ["class_problem_of", "has_several_classes", "mpcvm_model", "mrvm_model"]
+__all__ = [
+    "class_gibbs_problem_of",
+    "class_problem_of",
+    "has_several_classes",
+    "mpcvm_model",
+    "mrvm_model",
+]
 
 type Integers = NDArray[np.int64]
 
@@ -287,7 +294,23 @@ def has_several_classes(model: pm.Model) -> bool:
     return tuple(model.named_vars_to_dims.get("latent") or ()) == ("obs", "class")
 
 
-def class_problem_of(model: pm.Model) -> ClassProblem:
+def class_gibbs_problem_of(model: pm.Model) -> ClassGibbsProblem:
+    """Return what the Gibbs sampler draws from, as it stands in a model's data.
+
+    Raises
+    ------
+    ValueError
+        If the model has other terms, an unknown width, or weights of either sign.
+    """
+    if "signs" not in model.named_vars:
+        raise ValueError(
+            "the model's weights have either sign; the Gibbs sampler needs a sign rule (mpcvm_model)"
+        )
+    problem = class_problem_of(model, "Gibbs sampling draws")
+    return ClassGibbsProblem.of(problem.Phi, problem.label, problem.sign, problem.hyperprior)
+
+
+def class_problem_of(model: pm.Model, purpose: str = "EM maximises over") -> ClassProblem:
     """Return what EM maximises, as it stands in a model's data.
 
     Raises
@@ -304,9 +327,9 @@ def class_problem_of(model: pm.Model) -> ClassProblem:
     absent = sorted(allowed - free)
     if foreign or absent or "Phi" not in model.named_vars:
         raise ValueError(
-            f"EM maximises over {sorted(allowed)} given label alone, at a known width; found extra "
+            f"{purpose} {sorted(allowed)} given label alone, at a known width; found extra "
             f"terms {foreign} and not free {absent}. Use precision='marginal' and a number as "
-            "width, or sample"
+            "width, or sample by NUTS"
         )
     Phi, label = (np.asarray(model[name].get_value()) for name in ("Phi", "y"))
     if len(Phi) != len(label):

@@ -136,6 +136,11 @@ def has_free_width(model: pm.Model) -> bool:
 def _check_structure(model: pm.Model, allowed: set[str], purpose: tuple[str, str]) -> None:
     """Raise unless the model is a PCVM as built: anything else would silently be ignored."""
     what, remedy = purpose
+    if "class" in model.named_vars_to_dims.get("latent", ()):
+        raise ValueError(
+            "the model has a score for each class; needed one of two classes, from pcvm_model. For several "
+            "use find_map_em(model) or sample(model)"
+        )
     missing = {"y", "signs", "hyperprior", "centres", "magnitude"} - set(model.named_vars)
     if missing:
         raise ValueError(

@@ -10,7 +10,9 @@ from problems import value_point
 from scipy import stats
 
 from pcvm_pymc import (
+    EMStep,
     Hyperprior,
+    PCVMGibbs,
     draw_precisions,
     find_map_em,
     mpcvm_model,
@@ -19,6 +21,7 @@ from pcvm_pymc import (
     predict,
     psis_loo,
     sample,
+    sampling,
 )
 from pcvm_pymc.core.bases import design_matrix
 from pcvm_pymc.core.family import class_signs
@@ -140,8 +143,11 @@ def test_bad_input_is_refused():
         mpcvm_model(X, y, basis=X[:3], signs=np.ones((3, 2)))
     with pytest.raises(ValueError, match="improper hyperprior"):
         sample(mpcvm_model(X, y, hyperprior=IMPROPER), **SAMPLING)
-    with pytest.raises(ValueError, match="two classes"):
-        sample(mpcvm_model(X, y), method="gibbs", **SAMPLING)
+    with pytest.raises(ValueError, match="needs a sign rule"):
+        sample(mrvm_model(X, y), method="gibbs", quiet=True)
+    for step in (EMStep, PCVMGibbs):
+        with pytest.raises(ValueError, match="a score for each class; needed one of two classes"):
+            step(model=mpcvm_model(X, y))
     with pytest.raises(ValueError, match="start="):
         find_map_em(mpcvm_model(X, y), start="chen2009", progressbar=False)
     start = ClassStart(np.zeros((2, 3)), np.zeros(3))
@@ -167,6 +173,81 @@ def test_a_short_run_of_nuts_has_what_arviz_needs():
     share = (drawn["posterior_predictive"]["label"] == 0).mean(("chain", "draw"))
     expected = probability.isel({"class": 0}).mean(("chain", "draw"))
     assert np.abs(share.values - expected.values).max() < 5 * np.sqrt(0.25 / 300)
+
+
+GIBBS = {"method": "gibbs", "cores": 1, "quiet": True}
+
+
+def test_gibbs_and_nuts_agree_on_the_probabilities():
+    X, y = three_clouds(30)
+    model = mpcvm_model(X, y, width=1.5, basis=15)
+    runs = [
+        sample(model, draws=250, random_seed=1, **GIBBS),
+        sample(model, method="nuts", draws=300, tune=400, random_seed=2, **SAMPLING),
+    ]
+    for name in ("latent", "bias", "probability"):
+        means, errors = [], []
+        for run in runs:
+            draws = (
+                predict(run, X)["predictions"].to_dataset()[[name]]
+                if name == "probability"
+                else run["posterior"].to_dataset()[[name]]
+            )
+            means.append(draws[name].mean(("chain", "draw")).values)
+            errors.append(az.mcse(draws)[name].values)
+        deviation = (means[0] - means[1]) / np.hypot(*errors)
+        assert np.abs(deviation).max() < 5
+
+
+def test_gibbs_has_what_arviz_needs_and_nuts_has():
+    X, y = three_clouds(18)
+    model = mpcvm_model(X, y, width=1.5)
+    result = sample(model, draws=200, max_sweeps=4000, random_seed=0, **GIBBS)
+    posterior = result["posterior"]
+    assert posterior["weight"].dims == ("chain", "draw", "basis", "class")
+    assert posterior["bias"].dims == ("chain", "draw", "class")
+    assert posterior["latent"].dims == ("chain", "draw", "obs", "class")
+    assert list(posterior["class"].values) == ["a", "b", "c"]
+    assert (posterior["weight"] * result["constant_data"]["signs"] >= 0).all()
+    Phi = model["Phi"].get_value()
+    weight, bias = posterior["weight"].values[1, 5], posterior["bias"].values[1, 5]
+    np.testing.assert_allclose(posterior["latent"].values[1, 5], Phi @ weight + bias, atol=1e-9)
+    label = np.searchsorted(["a", "b", "c"], y)
+    own = log_class_probability(posterior["latent"].values[1, 5], label)
+    np.testing.assert_allclose(result["log_likelihood"]["label"].values[1, 5], own, atol=1e-9)
+    probability = predict(result, X)["predictions"]["probability"]
+    np.testing.assert_allclose(probability.sum("class"), 1.0, atol=1e-6)
+    assert draw_precisions(result, random_seed=4)["posterior"]["precision"].shape[2:] == (18, 3)
+    assert len(az.summary(result, var_names=["bias"])) == 3
+
+
+def test_a_killed_gibbs_run_of_several_classes_goes_on(tmp_path, monkeypatch):
+    X, y = three_clouds(18)
+    model = mpcvm_model(X, y, width=1.5)
+    options = {"draws": 100, "chains": 2, "thin": 2, "max_sweeps": 2500, "random_seed": 3, **GIBBS}
+    whole = sample(model, **options)
+    write, count = sampling._write, [0]
+
+    def fragile(chain, run):
+        count[0] += 1
+        if count[0] == 30:
+            raise KeyboardInterrupt
+        write(chain, run)
+
+    monkeypatch.setattr(sampling, "_write", fragile)
+    with pytest.raises(KeyboardInterrupt):
+        sample(model, checkpoint=tmp_path / "run", **options)
+    monkeypatch.setattr(sampling, "_write", write)
+    resumed = sample(model, checkpoint=tmp_path / "run", **options)
+    np.testing.assert_array_equal(whole["posterior"]["latent"], resumed["posterior"]["latent"])
+
+
+def test_auto_takes_gibbs_once_it_is_ahead():
+    for n, n_classes, method in ((100, 3, "nuts"), (101, 3, "gibbs"), (101, 4, "nuts")):
+        X, _ = three_clouds(n)
+        assert choose_method(mpcvm_model(X, np.arange(n) % n_classes))[0] == method
+    assert choose_method(mrvm_model(X, np.arange(n) % 3))[0] == "nuts"
+    assert choose_method(mpcvm_model(X, np.arange(n) % 3, precision="joint"))[0] == "nuts"
 
 
 def test_a_number_of_bases_is_chosen_within_each_class():
@@ -200,7 +281,8 @@ def test_a_relevance_vector_machine_under_nuts_and_its_precisions():
 @pytest.mark.parametrize("name", BUILDERS)
 def test_nuts_converges_for_three_classes(name):
     X, y = three_clouds(60)
-    result = sample(BUILDERS[name](X, y, width=1.5), random_seed=1, **SAMPLING)
+    model = BUILDERS[name](X, y, width=1.5)
+    result = sample(model, method="nuts", random_seed=1, **SAMPLING)
     latent = result["posterior"].to_dataset()[["latent"]]
     assert az.rhat(latent)["latent"].max() <= 1.01
     assert az.ess(latent)["latent"].min() >= 400
