@@ -125,7 +125,8 @@ class PartialGram:
         stale = np.flatnonzero(np.abs(change) > _STALE * row_weight)
         if len(stale) == 0:
             return
-        if len(stale) > len(change) // 2:
+        # taking away most of what there is would leave its rounding
+        if len(stale) > len(change) // 2 or self.row_weight.sum() > 10.0 * row_weight.sum():
             self._forget()
             self.row_weight = row_weight.copy()
         else:
