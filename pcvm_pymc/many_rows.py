@@ -17,7 +17,7 @@ def is_dask(X: Any) -> bool:
 
 
 def check_chunk_parameters(
-    memory_limit: float | None, kernel_dtype: str, *, in_chunks: bool
+    memory_limit: float | None, kernel_dtype: str = "float64", *, in_chunks: bool = False
 ) -> None:
     """Raise unless the parameters for rows in chunks can be used, and are used together."""
     if memory_limit is not None and not (isinstance(memory_limit, Real) and memory_limit > 0):

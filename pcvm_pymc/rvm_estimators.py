@@ -21,9 +21,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pcvm_pymc.core.bases import Kernel, design_matrix, width_grid
 from pcvm_pymc.core.centres import Basis, as_centres
 from pcvm_pymc.core.em import Status
-from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult
+from pcvm_pymc.core.evidence import (
+    EvidenceOptions,
+    EvidenceProblem,
+    EvidenceResult,
+    rotated_problem,
+)
 from pcvm_pymc.core.likelihood import LINKS
 from pcvm_pymc.core.probit import Array
+from pcvm_pymc.core.rows import chunk_rows, row_blocks
 from pcvm_pymc.core.rvm import (
     METHODS,
     augmentation,
@@ -33,6 +39,7 @@ from pcvm_pymc.core.rvm import (
 )
 from pcvm_pymc.core.validation import as_labels, as_seed, as_width
 from pcvm_pymc.core.validity import rvm_validity
+from pcvm_pymc.many_rows import WIDTH_ROWS, check_chunk_parameters
 
 __all__ = ["RVMClassifier", "RVMRegressor"]
 
@@ -375,6 +382,10 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     max_iter : int
     tol : float
         Log evidence to be gained at which to stop.
+    memory_limit : float, optional
+        Bytes for what the fit holds beside the data. With a limit the rows go through one chunk after the
+        other, and the evidence is that of all of them; for many rows and few bases, without `star`. A
+        width that is not a number is then chosen on at most 5000 rows.
     random_state : int, numpy.random.Generator or None
         For the folds.
 
@@ -423,6 +434,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         cv: int = 5,
         max_iter: int = 10_000,
         tol: float = 1e-4,
+        memory_limit: float | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.kernel = kernel
@@ -435,6 +447,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         self.cv = cv
         self.max_iter = max_iter
         self.tol = tol
+        self.memory_limit = memory_limit
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -453,6 +466,9 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
         y = np.asarray(y, dtype=float)
         self._check_parameters()
+        check_chunk_parameters(self.memory_limit)
+        if self.memory_limit is not None:
+            return self._fit_in_chunks(X, y)
         problem = self._fit_evidence(
             X,
             y,
@@ -463,6 +479,37 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         self.noise_ = self._result.noise
         self._augmentation = augmentation(problem, self._result) if self.star else None
         self._rows = X if self.star else None
+        return self
+
+    def _fit_in_chunks(self, X: Array, y: Array) -> Self:
+        """Fit to the triangular factor of all rows, which comes from one chunk after the other."""
+        if self.star:
+            raise ValueError(
+                "star=True keeps all training rows; needed star=False with a memory_limit"
+            )
+        basis = min(self.basis, len(X)) if isinstance(self.basis, Integral) else self.basis
+        self._centres = as_centres(basis, X, None)
+        points = self._centres.points
+        # the factor, a chunk below it, and what LAPACK makes of both
+        chunk = chunk_rows(self.memory_limit / 3, len(points) + 2, X.shape[1])
+        self.width_ = float(self._widths(X)[0])
+        if isinstance(self.width, str) and self.kernel != "linear-spline":
+            rng = np.random.default_rng(as_seed(self.random_state))
+            some = np.sort(rng.choice(len(X), min(len(X), WIDTH_ROWS), replace=False))
+            few = clone(self).set_params(memory_limit=None).fit(X[some], y[some])
+            self.width_, self.widths_, self.width_scores_ = (
+                few.width_,
+                few.widths_,
+                few.width_scores_,
+            )
+        blocks = (
+            (self._design(X[rows], points, self.width_), y[rows])
+            for rows in row_blocks(len(X), chunk)
+        )
+        problem = rotated_problem(blocks, noise=self.noise)
+        self._set_fit(fit_rvm(problem, method=self.method, options=self._options()))
+        self.noise_ = self._result.noise
+        self._augmentation = self._rows = None
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:

@@ -11,7 +11,13 @@ import pytest
 from problems import blobs
 from sklearn.base import clone
 
-from pcvm_pymc import MPCVMClassifier, MRVMClassifier, PCVMClassifier, choose_basis
+from pcvm_pymc import (
+    MPCVMClassifier,
+    MRVMClassifier,
+    PCVMClassifier,
+    RVMRegressor,
+    choose_basis,
+)
 from pcvm_pymc.cluster import DaskRows, dask_rows, gathered
 from pcvm_pymc.core.centres import choose_share
 from pcvm_pymc.core.rows import ArrayRows
@@ -325,3 +331,39 @@ def test_bad_dask_input_of_several_classes_is_named(three):
             MRVMClassifier(algorithm="top-down", width=1.0).fit(rows, words)
         with pytest.raises(ValueError, match="y has 1 classes; needed two or more"):
             MRVMClassifier(algorithm="top-down", width=1.0, basis=9).fit(rows, np.ones(len(X)))
+
+
+# --- regression --------------------------------------------------------------------------------
+
+
+def test_a_memory_limit_changes_nothing_for_a_regression():
+    X, _ = blobs(500, seed=97)
+    y = 1.0 + np.sin(X[:, 0]) + 0.2 * np.random.default_rng(98).normal(size=500)
+    whole = RVMRegressor(width=1.5, basis=40).fit(X, y)
+    some = clone(whole).set_params(memory_limit=1e6).fit(X, y)
+    np.testing.assert_array_equal(some.support_, whole.support_)
+    assert some.log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-5)
+    for found, wanted in zip(
+        some.predict(X, return_std=True), whole.predict(X, return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    chosen = RVMRegressor(basis=20, memory_limit=1e6, width="evidence").fit(X, y)
+    assert chosen.width_ in chosen.widths_
+    for parameters, words in (
+        ({"star": True}, "star=True keeps all training rows"),
+        ({"memory_limit": "1GB"}, "memory_limit='1GB'; needed a positive number"),
+        ({"memory_limit": 1e4}, "too small for 42 bases"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            clone(some).set_params(**parameters).fit(X, y)
+
+
+def test_peak_memory_of_a_regression_follows_the_limit():
+    rng = np.random.default_rng(99)
+    X = rng.normal(size=(60_000, 2))
+    y = np.sin(X[:, 0]) + 0.2 * rng.normal(size=len(X))
+    tracemalloc.start()
+    RVMRegressor(width=1.5, basis=X[:60], memory_limit=8e6).fit(X, y)
+    peak = tracemalloc.get_traced_memory()[1] - 12 * X.nbytes
+    tracemalloc.stop()
+    assert peak < 8e6  # the basis functions would take 29 MB

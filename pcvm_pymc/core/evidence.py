@@ -1,6 +1,6 @@
 """Type-II maximum likelihood: evidence, posterior of the weights, and the batch RVM (Tipping 2001)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,12 +20,14 @@ __all__ = [
     "EvidenceTrace",
     "Posterior",
     "Reached",
+    "Rotated",
     "fit_batch",
     "inverse_triangle",
     "noise_update",
     "pack",
     "posterior",
     "result_at",
+    "rotated_problem",
     "start_noise",
     "unit_design",
 ]
@@ -39,6 +41,22 @@ _NEWTON_STEPS = 100
 _NEWTON_DECREMENT = 1e-18
 _QR_COLUMNS = 400  # beyond, the Cholesky factor of the normal equations: a third of the work
 NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases
+
+
+@dataclass(frozen=True)
+class Rotated:
+    """What a rotated regression, cut down to the rows that are not zero, no longer says of itself.
+
+    Attributes
+    ----------
+    n_obs : int
+        Rows that there were.
+    constant : ndarray, shape (n_rows,)
+        What has become of a column of ones.
+    """
+
+    n_obs: int
+    constant: Array
 
 
 @dataclass(frozen=True)
@@ -56,6 +74,8 @@ class EvidenceProblem:
         Known standard deviation of the targets (``"gaussian"`` only); None estimates it.
     bias : bool
         Whether a constant belongs to the bases, under its own ARD precision like any other.
+    rotated : Rotated, optional
+        For a problem from `rotated_problem`.
 
     Raises
     ------
@@ -68,6 +88,7 @@ class EvidenceProblem:
     likelihood: str = "gaussian"
     noise: float | None = None
     bias: bool = True
+    rotated: Rotated | None = None
 
     def __post_init__(self) -> None:
         known = ("gaussian", *LINKS)
@@ -86,15 +107,55 @@ class EvidenceProblem:
         return self.likelihood == "gaussian"
 
     @property
+    def n_obs(self) -> int:
+        """Number of rows."""
+        return len(self.target) if self.rotated is None else self.rotated.n_obs
+
+    @property
     def target_scale(self) -> float:
         """Standard deviation of the targets; their size where they are constant, 1 where zero."""
-        size = float(np.abs(self.target).max(initial=0.0))
-        spread = float(np.std(self.target))
+        if self.rotated is None:
+            size = float(np.abs(self.target).max(initial=0.0))
+            spread = float(np.std(self.target))
+        else:
+            along = self.rotated.constant / np.sqrt(self.n_obs)
+            across = self.target - along * float(along @ self.target)
+            size, spread = (
+                float(np.linalg.norm(each) / np.sqrt(self.n_obs)) for each in (self.target, across)
+            )
         return spread if spread > 1e-10 * size else size or 1.0
 
     def likelihood_at(self, noise: float) -> Likelihood:
         """Return the likelihood, for regression with this standard deviation."""
-        return gaussian(noise) if self.is_regression else LINKS[self.likelihood]
+        if not self.is_regression:
+            return LINKS[self.likelihood]
+        return gaussian(noise, None if self.rotated is None else self.n_obs)
+
+
+def rotated_problem(
+    blocks: Iterable[tuple[Array, Array]], *, noise: float | None = None
+) -> EvidenceProblem:
+    """Return the regression of all rows in coordinates in which n_basis + 2 of them are left.
+
+    The triangular factor of ``[1, Phi, t]`` says all of a regression's evidence and posterior; it comes
+    from one block of rows after the other, so that Phi is never held whole.
+
+    Parameters
+    ----------
+    blocks : iterable of (ndarray, shape (n_rows, n_basis), ndarray, shape (n_rows,))
+        Basis functions and targets of the rows.
+    noise : float, optional
+        As for `EvidenceProblem`.
+    """
+    R, n_obs = None, 0
+    for Phi, target in blocks:
+        block = np.column_stack([np.ones(len(target)), Phi, target])
+        R = np.linalg.qr(block if R is None else np.vstack([R, block]), mode="r")
+        n_obs += len(target)
+    if R is None:
+        raise ValueError("there are no rows; needed one or more")
+    rotated = Rotated(n_obs, R[:, 0].copy())
+    return EvidenceProblem(R[:, 1:-1].copy(), R[:, -1].copy(), noise=noise, rotated=rotated)
 
 
 @dataclass(frozen=True)
@@ -369,7 +430,8 @@ def unit_design(problem: EvidenceProblem) -> Design:
     n_obs, n_basis = problem.Phi.shape
     first = int(problem.bias)
     columns = np.empty((n_obs, n_basis + first), order="F")  # columns are what is taken out
-    columns[:, :first] = 1.0
+    constant = np.ones(n_obs) if problem.rotated is None else problem.rotated.constant
+    columns[:, :first] = constant[:, None]
     columns[:, first:] = problem.Phi
     size = np.maximum(columns.max(axis=0), -columns.min(axis=0))
     size[size == 0] = 1.0
@@ -442,7 +504,7 @@ def noise_update(problem: EvidenceProblem, latent: Array, n_determined: float) -
     bases reproduce exactly would have none; a ten-thousandth of their standard deviation remains.
     """
     residual = problem.target - latent
-    free = max(len(residual) - n_determined, 1e-3)
+    free = max(problem.n_obs - n_determined, 1e-3)
     floor = NOISE_FLOOR * problem.target_scale
     return max(float(np.sqrt(residual @ residual / free)), floor)
 
@@ -516,7 +578,7 @@ def _first_sweep(problem: EvidenceProblem, design: Design, noise: float) -> _Swe
     """Return all bases with equal precisions, the latent function varying as the targets do."""
     index = np.flatnonzero(design.columns.any(axis=0))
     variance = problem.target_scale**2 if problem.is_regression else 1.0
-    alpha = np.full(len(index), max(len(index), 1) / (len(problem.target) * variance))
+    alpha = np.full(len(index), max(len(index), 1) / (problem.n_obs * variance))
     return _Sweep(index, alpha, None, noise)
 
 

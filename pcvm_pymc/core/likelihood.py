@@ -51,19 +51,22 @@ class Likelihood:
         return mean / np.sqrt(1.0 + self.spread * variance)
 
 
-def gaussian(noise: float) -> Likelihood:
+def gaussian(noise: float, n_obs: int | None = None) -> Likelihood:
     """Return the likelihood of regression, targets normal around the latent function.
 
     Parameters
     ----------
     noise : float
         Standard deviation, positive.
+    n_obs : int, optional
+        Number of targets, where those given are a rotation's part that is not zero.
     """
     precision = noise**-2.0
 
     def log_density(latent: Array, target: Array) -> float:
         residual = (target - latent) / noise
-        return -0.5 * float(residual @ residual) - len(target) * (0.5 * _LOG_2PI + np.log(noise))
+        n = len(target) if n_obs is None else n_obs
+        return -0.5 * float(residual @ residual) - n * (0.5 * _LOG_2PI + np.log(noise))
 
     return Likelihood(
         name="gaussian",

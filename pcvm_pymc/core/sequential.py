@@ -487,7 +487,7 @@ class _Regression:
         U = precision * (half.T @ state.cross)
         residual = (self.problem.target - self.columns[:, state.index] @ mean) / noise
         quadratic = residual @ residual + mean @ (state.alpha * mean)
-        log_normal = -len(residual) * (0.5 * np.log(2 * np.pi) + np.log(noise))
+        log_normal = -self.problem.n_obs * (0.5 * np.log(2 * np.pi) + np.log(noise))
         self.state = replace(
             state,
             mean=mean,

@@ -15,7 +15,9 @@ from pcvm_pymc.core.evidence import (
     EvidenceOptions,
     EvidenceProblem,
     fit_batch,
+    noise_update,
     posterior,
+    rotated_problem,
     unit_design,
 )
 from pcvm_pymc.core.likelihood import LINKS, gaussian
@@ -343,3 +345,52 @@ def test_more_sweeps_never_lose_evidence_by_much():
     trace = fit_batch(EvidenceProblem(design_matrix("rbf", x, x, 2.0), target)).trace
     assert trace.log_evidence[-1] > trace.log_evidence[0]
     assert (np.diff(trace.n_active) <= 0).all()
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 25), st.integers(0, 99))
+def test_a_rotated_regression_has_the_same_evidence(n_obs, n_basis, chunk, seed):
+    rng = np.random.default_rng(seed)
+    Phi, target = rng.normal(size=(n_obs, n_basis)), 3.0 + rng.normal(size=n_obs)
+    whole = EvidenceProblem(Phi, target)
+    some = rotated_problem(
+        (Phi[rows], target[rows]) for rows in (slice(k, k + chunk) for k in range(0, n_obs, chunk))
+    )
+    assert len(some.target) <= n_basis + 2
+    assert some.n_obs == n_obs
+    assert some.target_scale == pytest.approx(whole.target_scale, rel=1e-9)
+    alpha, noise = np.exp(rng.normal(size=n_basis + 1)), 0.7
+    ends = []
+    for each in (whole, some):
+        design = unit_design(each)
+        likelihood = each.likelihood_at(noise)
+        ends.append(posterior(design.columns, alpha, each.target, likelihood))
+        latent, determined = ends[-1].latent, min(n_obs, 2) / 2
+        ends.append(noise_update(each, latent, determined))
+    assert ends[2].log_evidence == pytest.approx(ends[0].log_evidence, rel=1e-9, abs=1e-9)
+    np.testing.assert_allclose(ends[2].mean, ends[0].mean, atol=1e-9)
+    np.testing.assert_allclose(ends[2].covariance, ends[0].covariance, atol=1e-9)
+    assert ends[3] == pytest.approx(ends[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["sequential", "batch"])
+@pytest.mark.parametrize("noise", [None, 0.3])
+def test_a_fit_to_rotated_rows_is_that_of_the_whole(method, noise):
+    rng = np.random.default_rng(4)
+    x = rng.uniform(-4, 4, 300)
+    Phi = np.exp(-((x[:, None] - np.linspace(-4, 4, 25)) ** 2) / 1.5)
+    target = 2.0 + np.sin(x) + 0.3 * rng.normal(size=300)
+    whole = fit_rvm(EvidenceProblem(Phi, target, noise=noise), method=method)
+    some = rotated_problem(
+        ((Phi[k : k + 70], target[k : k + 70]) for k in range(0, 300, 70)), noise=noise
+    )
+    found = fit_rvm(some, method=method)
+    np.testing.assert_array_equal(found.active, whole.active)
+    np.testing.assert_allclose(found.weight, whole.weight, rtol=1e-4, atol=1e-6)
+    assert found.bias == pytest.approx(whole.bias, rel=1e-4)
+    assert found.noise == pytest.approx(whole.noise, rel=1e-5)
+    assert found.log_evidence == pytest.approx(whole.log_evidence, abs=1e-5)
+
+
+def test_no_rows_are_named():
+    with pytest.raises(ValueError, match="there are no rows"):
+        rotated_problem(iter(()))
