@@ -28,9 +28,10 @@ def main():
         before, began = peak(), time.perf_counter()
         model = RVMRegressor(width=8.0, basis=500, memory_limit=256 * 2**20).fit(X, y)
         seconds = time.perf_counter() - began
+        beyond = peak() - before
         print(
             f"{n:9,d} rows: {seconds:5.1f} s, {len(model.weight_)} vectors, noise {model.noise_:.3f} (0.5 drawn), "
-            f"{peak() - before:4.0f} MiB beyond the {before:.0f} MiB before the fit",
+            f"{beyond:4.0f} MiB beyond the {before:.0f} before the fit",
             flush=True,
         )
 
