@@ -30,7 +30,8 @@ def main():
         seconds = time.perf_counter() - began
         beyond = peak() - before
         print(
-            f"{n:9,d} rows: {seconds:5.1f} s, {len(model.weight_)} vectors, noise {model.noise_:.3f} (0.5 drawn), "
+            f"{n:9,d} rows: {seconds:5.1f} s, {len(model.weight_)} vectors, "
+            f"noise {model.noise_:.3f} (0.5 drawn), "
             f"{beyond:4.0f} MiB beyond the {before:.0f} before the fit",
             flush=True,
         )
