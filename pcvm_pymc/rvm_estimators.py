@@ -492,16 +492,8 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         points = self._centres.points
         # the factor, a chunk below it, and what LAPACK makes of both
         chunk = chunk_rows(self.memory_limit / 3, len(points) + 2, X.shape[1])
-        self.width_ = float(self._widths(X)[0])
-        if isinstance(self.width, str) and self.kernel != "linear-spline":
-            rng = np.random.default_rng(as_seed(self.random_state))
-            some = np.sort(rng.choice(len(X), min(len(X), WIDTH_ROWS), replace=False))
-            few = clone(self).set_params(memory_limit=None).fit(X[some], y[some])
-            self.width_, self.widths_, self.width_scores_ = (
-                few.width_,
-                few.widths_,
-                few.width_scores_,
-            )
+        widths = self._widths(X)
+        self.width_ = float(widths[0]) if len(widths) == 1 else self._width_of_some(X, y)
         blocks = (
             (self._design(X[rows], points, self.width_), y[rows])
             for rows in row_blocks(len(X), chunk)
@@ -511,6 +503,14 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         self.noise_ = self._result.noise
         self._augmentation = self._rows = None
         return self
+
+    def _width_of_some(self, X: Array, y: Array) -> float:
+        """Return the width that rows drawn at random choose, and note what it was chosen by."""
+        rng = np.random.default_rng(as_seed(self.random_state))
+        some = np.sort(rng.choice(len(X), min(len(X), WIDTH_ROWS), replace=False))
+        few = clone(self).set_params(memory_limit=None).fit(X[some], y[some])
+        self.widths_, self.width_scores_ = few.widths_, few.width_scores_
+        return few.width_
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Return the mean of new targets and, if asked, their standard deviation, noise included.
