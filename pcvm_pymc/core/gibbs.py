@@ -554,21 +554,47 @@ def _update_a_large_one(left, right, sign, label, size, latent, bias, c, rate, r
 
 
 @_jit
+def _sums_of_columns(left, right):  # type: ignore[no-untyped-def]
+    """Return Phi' 1 for each basis with left' 1 behind it, and the squared norms of Phi's columns."""
+    n_obs, rank = left.shape
+    ones = np.zeros(rank)
+    for i in range(n_obs):
+        for k in range(rank):
+            ones[k] += left[i, k]
+    norm = np.empty(len(right))
+    for j in range(len(right)):
+        norm[j] = np.dot(right[j], right[j])
+    return np.concatenate((np.dot(right, ones), ones)), norm
+
+
+@_jit
+def _update_machine(  # type: ignore[no-untyped-def]
+    left, right, sign, neighbours, border, norm, prior, inside, response, size, bias, rng
+):
+    """Draw sizes (in place) and bias given the responses; return the bias, and Phi w.
+
+    `prior` holds c, e, f and d; `inside` is ``right' w`` of the old weights.
+    """
+    c, e, f, rate = prior
+    ones = border[-right.shape[1] :]
+    precision = rng.gamma(e + 0.5, 1.0) / (f + 0.5 * bias * bias)
+    spread = len(left) + precision  # the bias integrated out: Omega = I - 11' / spread
+    total = response.sum()
+    slope = np.dot(response, left) - inside - ones * ((total - np.dot(ones, inside)) / spread)
+    _update_sizes(right, sign, border, norm, spread, size, slope, c, rate, rng)
+    _transfer_between_neighbours(neighbours, right, sign, border, spread, size, slope, c, rate, rng)
+    _transfer_between_largest(right, sign, border, spread, size, slope, c, rate, rng)
+    latent = np.dot(left, np.dot(sign * size, right))
+    return (total - latent.sum()) / spread + rng.standard_normal() / math.sqrt(spread), latent
+
+
+@_jit
 def _run(  # type: ignore[no-untyped-def]
     left, right, sign, label, neighbours, par, size, scalars, rng, draws, thin
 ):
     """Run sweeps, keep one state in `thin`; `size` and `scalars` (bias, log d) move along."""
-    n_obs, rank = left.shape
-    n_basis = len(size)
-    ones = np.zeros(rank)  # left' 1
-    for i in range(n_obs):
-        for k in range(rank):
-            ones[k] += left[i, k]
-    # Phi' 1 for each basis, and behind it left' 1
-    border = np.concatenate((np.dot(right, ones), ones))
-    norm = np.empty(n_basis)
-    for j in range(n_basis):
-        norm[j] = np.dot(right[j], right[j])
+    n_obs, n_basis = len(left), len(size)
+    border, norm = _sums_of_columns(left, right)
     kept_size = np.empty((draws, n_basis))
     kept_bias = np.empty(draws)
     kept_rate = np.empty(draws)
@@ -580,18 +606,21 @@ def _run(  # type: ignore[no-untyped-def]
         inside = np.dot(sign * size, right)
         latent = np.dot(left, inside)
         _draw_responses(latent, bias, label, response, rng)
-        precision = rng.gamma(e + 0.5, 1.0) / (f + 0.5 * bias * bias)
-        spread = n_obs + precision  # the bias integrated out: Omega = I - 11' / spread
-        total = response.sum()
-        slope = np.dot(response, left) - inside - ones * ((total - np.dot(ones, inside)) / spread)
         rate = math.exp(log_rate)
-        _update_sizes(right, sign, border, norm, spread, size, slope, c, rate, rng)
-        _transfer_between_neighbours(
-            neighbours, right, sign, border, spread, size, slope, c, rate, rng
+        bias, latent = _update_machine(
+            left,
+            right,
+            sign,
+            neighbours,
+            border,
+            norm,
+            (c, e, f, rate),
+            inside,
+            response,
+            size,
+            bias,
+            rng,
         )
-        _transfer_between_largest(right, sign, border, spread, size, slope, c, rate, rng)
-        latent = np.dot(left, np.dot(sign * size, right))
-        bias = (total - latent.sum()) / spread + rng.standard_normal() / math.sqrt(spread)
         _update_a_large_one(left, right, sign, label, size, latent, bias, c, rate, rng)
         t = _slice_scale(size, latent, label, bias, log_rate, par, rng)
         size *= math.exp(t)

@@ -218,30 +218,6 @@ def _draw_responses(latent, label, response, rng):  # type: ignore[no-untyped-de
 
 
 @_jit
-def _update_class(left, right, sign, neighbours, par, response, size, bias, rng):  # type: ignore[no-untyped-def]
-    """Draw one class' sizes (in place) and bias given its responses; return bias and scores."""
-    n_obs, c, d, e, f = len(left), par[0], par[1], par[2], par[3]
-    ones = np.zeros(left.shape[1])
-    for i in range(n_obs):
-        ones += left[i]
-    border = np.concatenate((np.dot(right, ones), ones))
-    norm = (right * right).sum(axis=1)
-    inside = np.dot(sign * size, right)
-    precision = rng.gamma(e + 0.5, 1.0) / (f + 0.5 * bias * bias)
-    spread = n_obs + precision  # the bias integrated out: Omega = I - 11' / spread
-    total = response.sum()
-    slope = np.dot(response, left) - inside - ones * ((total - np.dot(ones, inside)) / spread)
-    gibbs._update_sizes(right, sign, border, norm, spread, size, slope, c, d, rng)
-    gibbs._transfer_between_neighbours(
-        neighbours, right, sign, border, spread, size, slope, c, d, rng
-    )
-    gibbs._transfer_between_largest(right, sign, border, spread, size, slope, c, d, rng)
-    latent = np.dot(left, np.dot(sign * size, right))
-    bias = (total - latent.sum()) / spread + rng.standard_normal() / math.sqrt(spread)
-    return bias, latent + bias
-
-
-@_jit
 def _scale_density(t, size, latent, bias, label, par, rule):  # type: ignore[no-untyped-def]
     """Return the log density along (sizes, biases) -> e^t (sizes, biases), responses integrated out."""
     factor = math.exp(t)
@@ -289,28 +265,35 @@ def _shift(bias, e, f, rng):  # type: ignore[no-untyped-def]
 def _run(left, right, sign, label, neighbours, par, size, bias, rng, draws, thin, rule):  # type: ignore[no-untyped-def]
     """Run sweeps, keep one state in `thin`; `size` and `bias` move along."""
     n_obs, n_classes = len(left), len(bias)
+    border, norm = gibbs._sums_of_columns(left, right)
+    prior = (par[0], par[2], par[3], par[1])
     latent, response = np.empty((n_obs, n_classes)), np.empty((n_obs, n_classes))
+    inside = np.empty((n_classes, right.shape[1]))
     kept_size = np.empty((draws, len(size), n_classes))
     kept_bias = np.empty((draws, n_classes))
     for sweep in range(draws * thin):
         # anew each time: what is kept of a chain is its sizes and biases
         for k in range(n_classes):
-            latent[:, k] = np.dot(left, np.dot(sign[:, k] * size[:, k], right)) + bias[k]
+            inside[k] = np.dot(sign[:, k] * size[:, k], right)
+            latent[:, k] = np.dot(left, inside[k]) + bias[k]
         _draw_responses(latent, label, response, rng)
         for k in range(n_classes):
             own = size[:, k].copy()
-            bias[k], latent[:, k] = _update_class(
+            bias[k], alone = gibbs._update_machine(
                 left,
                 right,
                 sign[:, k].copy(),
                 neighbours,
-                par,
+                border,
+                norm,
+                prior,
+                inside[k],
                 response[:, k].copy(),
                 own,
                 bias[k],
                 rng,
             )
-            size[:, k] = own
+            size[:, k], latent[:, k] = own, alone + bias[k]
         # from here on the responses are integrated out; the next sweep draws them anew
         if rng.random() * _SCALE_PERIOD < 1.0:
             t = _slice_scale(size, latent, bias, label, par, rule, rng)
