@@ -21,7 +21,7 @@ from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, ndtr
 from pcvm_pymc.core.rows import ArrayRows, Rows, chunk_rows, latent_in_blocks
 from pcvm_pymc.core.validation import as_labels, as_seed, as_width
-from pcvm_pymc.many_rows import WIDTH_ROWS, check_chunk_parameters, for_dask, is_dask, limit_of
+from pcvm_pymc.many_rows import WIDTH_ROWS, check_chunk_parameters, for_dask, is_dask, rows_of_dask
 from pcvm_pymc.projection import Projection, Reference, project_reference
 from pcvm_pymc.selection import problem_at, select_start, select_width
 
@@ -250,18 +250,8 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         self, X: Any, y: Any, options: EMOptions, rng: np.random.Generator
     ) -> tuple[EMResult, Centres]:
         """Fit with the rows of Dask arrays in chunks."""
-        from pcvm_pymc.cluster import dask_rows, gathered
-
-        if self.basis is None:
-            raise ValueError(
-                "basis=None is a basis function on every row; for Dask arrays needed a number of rows to "
-                "choose, or (centres, signs)"
-            )
-        n_basis = self.basis if isinstance(self.basis, Integral) else len(self.basis[0])
-        chunk = chunk_rows(limit_of(self.memory_limit), int(n_basis), X.shape[-1])
-        rows, self.classes_ = dask_rows(X, y, chunk)
+        rows, self.classes_, some, label = rows_of_dask(X, y, self.basis, self.memory_limit)
         self.n_features_in_ = X.shape[1]
-        some, label = gathered(rows, max(WIDTH_ROWS, 20 * int(n_basis)))
         centres = self._centres(some, label)
         centres = replace(centres, rows=np.full(len(centres), -1))
         few = choose_share(label, WIDTH_ROWS, rng)

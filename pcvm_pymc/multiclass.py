@@ -33,7 +33,7 @@ from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array
 from pcvm_pymc.core.rows import ArrayRows, Rows, chunk_rows, latent_in_blocks
 from pcvm_pymc.core.validation import as_features, as_labels, as_seed, as_width
-from pcvm_pymc.many_rows import WIDTH_ROWS, check_chunk_parameters, for_dask, is_dask, limit_of
+from pcvm_pymc.many_rows import WIDTH_ROWS, check_chunk_parameters, for_dask, is_dask, rows_of_dask
 from pcvm_pymc.selection import class_width_scores
 
 __all__ = ["MPCVMClassifier", "MRVMClassifier"]
@@ -122,27 +122,17 @@ class _MultinomialProbitMachine(ClassifierMixin, BaseEstimator):
     ) -> ClassResult:
         """Fit with the rows of an array in chunks."""
         n_jobs = effective_n_jobs(self.n_jobs)
-        chunk = chunk_rows(
-            limit_of(self.memory_limit), len(basis[0]), X.shape[1], n_jobs, len(self.classes_)
-        )
+        chunk = chunk_rows(self.memory_limit, len(basis[0]), X.shape[1], n_jobs, len(self.classes_))
         some = choose_share(label, WIDTH_ROWS, rng)
         self.width_ = self._width(X[some], label[some], rng)
         return self._fit_rows(ArrayRows(X, label, chunk, n_jobs), basis)
 
     def _fit_dask(self, X: Any, y: Any, rng: np.random.Generator) -> tuple[Bases, ClassResult]:
         """Fit with the rows of Dask arrays in chunks."""
-        from pcvm_pymc.cluster import dask_rows, gathered
-
-        if self.basis is None:
-            raise ValueError(
-                "basis=None is a basis function on every row; for Dask arrays needed a number of rows to "
-                "choose, or (centres, labels)"
-            )
-        n_basis = int(self.basis) if isinstance(self.basis, Integral) else len(self.basis[0])
-        limit = limit_of(self.memory_limit)
-        rows, self.classes_ = dask_rows(X, y, chunk_rows(limit, n_basis, X.shape[-1]), several=True)
+        rows, self.classes_, some, label = rows_of_dask(
+            X, y, self.basis, self.memory_limit, several=True
+        )
         self.n_features_in_ = X.shape[1]
-        some, label = gathered(rows, max(WIDTH_ROWS, 20 * n_basis))
         centres, kind, _ = self._centres(some, label)
         few = choose_share(label, WIDTH_ROWS, rng)
         self.width_ = self._width(some[few], label[few], rng)

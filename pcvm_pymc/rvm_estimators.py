@@ -19,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.bases import Kernel, design_matrix, width_grid
-from pcvm_pymc.core.centres import Basis, as_centres
+from pcvm_pymc.core.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.em import Status
 from pcvm_pymc.core.evidence import (
     EvidenceOptions,
@@ -59,8 +59,7 @@ class _RelevanceVectorMachine(BaseEstimator):
 
         `problem_at` gives the problem with centres at a width, `y` is what folds are scored by.
         """
-        basis = min(self.basis, len(X)) if isinstance(self.basis, Integral) else self.basis
-        self._centres = as_centres(basis, X, None)
+        self._centres = self._all_centres(X)
         widths = self._widths(X)
         scores = self._scores(X, y, problem_at, widths) if len(widths) > 1 else np.zeros(1)
         self.width_ = float(widths[scores.argmax()])
@@ -69,6 +68,10 @@ class _RelevanceVectorMachine(BaseEstimator):
         problem = problem_at(self._centres.points, self.width_)
         self._set_fit(fit_rvm(problem, method=self.method, options=self._options()))
         return problem
+
+    def _all_centres(self, X: Array) -> Centres:
+        basis = min(self.basis, len(X)) if isinstance(self.basis, Integral) else self.basis
+        return as_centres(basis, X, None)
 
     def _scores(
         self,
@@ -487,8 +490,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
             raise ValueError(
                 "star=True keeps all training rows; needed star=False with a memory_limit"
             )
-        basis = min(self.basis, len(X)) if isinstance(self.basis, Integral) else self.basis
-        self._centres = as_centres(basis, X, None)
+        self._centres = self._all_centres(X)
         points = self._centres.points
         # the factor, a chunk below it, and what LAPACK makes of both
         chunk = chunk_rows(self.memory_limit / 3, len(points) + 2, X.shape[1])

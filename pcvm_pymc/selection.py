@@ -21,7 +21,7 @@ from pcvm_pymc.core.bases import (
 )
 from pcvm_pymc.core.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.em import EMOptions, EMResult, Problem, Start, fit_em, relevance_start
-from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult
 from pcvm_pymc.core.priors import Hyperprior
 from pcvm_pymc.core.probit import Array, log_likelihood
 from pcvm_pymc.core.rvm import fit_rvm
@@ -224,8 +224,12 @@ class _Task:
 def _log_evidence(task: _Task, width: float) -> float:
     """Return the log evidence of the probit RVM on the same bases."""
     Phi = design_matrix(task.kernel, task.X, task.centres.points, width)
-    problem = EvidenceProblem(Phi, task.label, "probit")
-    return fit_rvm(problem, options=EvidenceOptions(tol=_RANKING_EVIDENCE)).log_evidence
+    return _ranked_rvm(EvidenceProblem(Phi, task.label, "probit")).log_evidence
+
+
+def _ranked_rvm(problem: EvidenceProblem) -> EvidenceResult:
+    """Return a relevance vector machine fitted as far as ranking widths needs."""
+    return fit_rvm(problem, options=EvidenceOptions(tol=_RANKING_EVIDENCE))
 
 
 def _log_validity(task: _Task, width: float) -> float:
@@ -297,7 +301,7 @@ def class_width_scores(
 def _log_rvm_validity(X: Array, label: Array, points: Array, width: float) -> float:
     """Return the log kernel validity of the probit RVM."""
     problem = EvidenceProblem(design_matrix("rbf", X, points, width), label, "probit")
-    result = fit_rvm(problem, options=EvidenceOptions(tol=_RANKING_EVIDENCE))
+    result = _ranked_rvm(problem)
     return rvm_validity(X, problem, result, width=width, centres=points).log_validity
 
 
