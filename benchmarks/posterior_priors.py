@@ -16,9 +16,9 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc import Hyperprior, PCVMClassifier, pcvm_model, predict, sample, select_width
-from pcvm_pymc.comparison import convergence
-from pcvm_pymc.core.bases import design_matrix
-from pcvm_pymc.core.priors import prior_latent_size
+from pcvm_pymc.assessment.comparison import convergence
+from pcvm_pymc.core.pieces.kernels import design_matrix
+from pcvm_pymc.core.pieces.priors import prior_latent_size
 from pcvm_pymc.experiments import datasets
 
 REAL = {"banana": 200, "heart": 150, "pima_ripley": 200, "wisconsin_diagnostic": 200, "german": 300}

@@ -47,7 +47,7 @@ def data(name, n):
 def build(name, n, prior):
     """Return the model of a cell."""
     from pcvm_pymc import HalfHorseshoe, Hyperprior, pcvm_model
-    from pcvm_pymc.core.bases import design_matrix
+    from pcvm_pymc.core.pieces.kernels import design_matrix
 
     X, y = data(name, n)
     width = WIDTHS[name]
@@ -67,7 +67,7 @@ def cell(name, n, form):
     import pymc as pm
 
     from pcvm_pymc import sample
-    from pcvm_pymc.comparison import convergence
+    from pcvm_pymc.assessment.comparison import convergence
 
     prior, method, sampler = FORMS[form]
     model = build(name, n, prior)

@@ -17,9 +17,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from pcvm_pymc import EMOptions, Hyperprior, PCVMClassifier
-from pcvm_pymc.core import nonnegative
-from pcvm_pymc.core.bases import design_matrix, median_distance, width_grid
-from pcvm_pymc.core.em import Problem, fit_em
+from pcvm_pymc.core.em import nonnegative
+from pcvm_pymc.core.em.binary import Problem, fit_em
+from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance, width_grid
 from pcvm_pymc.experiments.datasets import ringnorm, ripley_mixture, waveform
 
 SIZES = (100, 400, 1300, 4000)
@@ -170,10 +170,10 @@ def test_fit_on_all_rows_beside_its_unavoidable_work(benchmark, monkeypatch):
 PEAK = """
 import json, re, sys, tracemalloc
 from pathlib import Path
-from pcvm_pymc.core import nonnegative
-from pcvm_pymc.core.bases import design_matrix, median_distance
-from pcvm_pymc.core.em import Problem, fit_em
-from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.em import nonnegative
+from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
+from pcvm_pymc.core.em.binary import Problem, fit_em
+from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.experiments.datasets import ripley_mixture
 
 def peak():  # ru_maxrss would start at what the parent held: exec hands it on

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from pcvm_pymc.core.bases import rbf, squared_distances
-from pcvm_pymc.core.bottom_up import BottomUpProblem, fit_bottom_up
-from pcvm_pymc.core.em import EMOptions
+from pcvm_pymc.core.em.binary import EMOptions
+from pcvm_pymc.core.em.mpcvm import ClassProblem, fit_top_down
+from pcvm_pymc.core.em.nonnegative import BorderedGram
+from pcvm_pymc.core.evidence.bottom_up import BottomUpProblem, fit_bottom_up
 from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.mpcvm import ClassProblem, fit_top_down
-from pcvm_pymc.core.multinomial import class_terms
-from pcvm_pymc.core.nonnegative import BorderedGram
-from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.multinomial import class_terms
+from pcvm_pymc.core.pieces.priors import Hyperprior
 
 
 def classes(n, n_classes, seed=0):

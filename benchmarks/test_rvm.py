@@ -18,9 +18,9 @@ import pytest
 from sklearn.datasets import make_friedman2
 from sklearn.preprocessing import StandardScaler
 
-from pcvm_pymc.core.bases import design_matrix, width_from_gamma
-from pcvm_pymc.core.evidence import EvidenceProblem, posterior
-from pcvm_pymc.core.rvm import fit_rvm
+from pcvm_pymc.core.evidence.batch import EvidenceProblem, posterior
+from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.pieces.kernels import design_matrix, width_from_gamma
 from pcvm_pymc.experiments.datasets import ripley_mixture
 
 SIZES = (100, 400, 1000, 2000, 4000)  # sequential and fastrvm; the others take N^3 a sweep

@@ -7,14 +7,14 @@ __version__ = "0.1.0"
 
 # names are imported on first use, so that core and estimators work without importing PyMC
 _PUBLIC = {
-    "EMOptions": "core.em",
-    "HalfHorseshoe": "core.priors",
-    "Hyperprior": "core.priors",
-    "Laplace": "core.priors",
-    "choose_basis": "core.centres",
-    "Start": "core.em",
-    "Status": "core.em",
-    "EvidenceOptions": "core.evidence",
+    "EMOptions": "core.em.binary",
+    "HalfHorseshoe": "core.pieces.priors",
+    "Hyperprior": "core.pieces.priors",
+    "Laplace": "core.pieces.priors",
+    "choose_basis": "core.pieces.centres",
+    "Start": "core.em.binary",
+    "Status": "core.em.binary",
+    "EvidenceOptions": "core.evidence.batch",
     "FAMILY": "core.family",
     "EMStep": "model.steps",
     "PCVMGibbs": "model.steps",
@@ -28,29 +28,30 @@ _PUBLIC = {
     "mrvm_model": "model.mpcvm",
     "rvm_model": "model.rvm",
     "sparse_probit_model": "model.sparse_probit",
-    "find_map_em": "inference",
-    "fit_evidence": "evidence",
-    "latent_draws": "inference",
-    "predict": "inference",
-    "prior_latent": "inference",
-    "draw_precisions": "sampling",
-    "sample": "sampling",
-    "load": "results",
-    "save": "results",
-    "MPCVMClassifier": "multiclass",
-    "MRVMClassifier": "multiclass",
-    "PCVMClassifier": "estimators",
-    "RVMClassifier": "rvm_estimators",
-    "RVMRegressor": "rvm_estimators",
-    "SparseProbitClassifier": "sparse_probit",
-    "select_width": "selection",
-    "kfold": "criticism",
-    "psis_loo": "criticism",
-    "Projection": "projection",
-    "SearchOptions": "core.projection",
-    "project": "projection",
-    "Comparison": "comparison",
-    "compare": "comparison",
+    "find_map_em": "inference.modes",
+    "fit_evidence": "inference.evidence",
+    "latent_draws": "inference.modes",
+    "predict": "inference.modes",
+    "prior_latent": "inference.modes",
+    "draw_precisions": "inference.sampling",
+    "sample": "inference.sampling",
+    "load": "inference.results",
+    "save": "inference.results",
+    "MPCVMClassifier": "estimators.multiclass",
+    "MRVMClassifier": "estimators.multiclass",
+    "PCVMClassifier": "estimators.pcvm",
+    "RVMClassifier": "estimators.rvm",
+    "RVMRegressor": "estimators.rvm",
+    "SparseProbitClassifier": "estimators.sparse_probit",
+    "select_width": "estimators.selection",
+    "kfold": "assessment.kfold",
+    "psis_loo": "assessment.kfold",
+    "Projection": "estimators.projection",
+    "SearchOptions": "core.submodels",
+    "project": "estimators.projection",
+    "Comparison": "assessment.comparison",
+    "compare": "assessment.comparison",
+    "plots": "assessment.plots",
 }
 
 __all__ = sorted([*_PUBLIC, "__version__"])  # noqa: PLE0605
@@ -59,7 +60,8 @@ __all__ = sorted([*_PUBLIC, "__version__"])  # noqa: PLE0605
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'pcvm_pymc' has no attribute {name!r}")
-    value = getattr(import_module(f"pcvm_pymc.{_PUBLIC[name]}"), name)
+    module = import_module(f"pcvm_pymc.{_PUBLIC[name]}")
+    value = getattr(module, name, module)  # `plots` is a module itself
     globals()[name] = value
     return value
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pcvm_pymc import __version__
-from pcvm_pymc.errors import UsageError, first_line
 from pcvm_pymc.experiments.commands import add_commands
+from pcvm_pymc.experiments.errors import UsageError, first_line
 
 __all__ = ["main"]
 
@@ -120,12 +120,12 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
     with console.status("importing PyMC"):
         from sklearn.preprocessing import StandardScaler
 
-        from pcvm_pymc.comparison import compare
-        from pcvm_pymc.inference import find_map_em
+        from pcvm_pymc.assessment.comparison import compare
+        from pcvm_pymc.estimators.selection import select_width
+        from pcvm_pymc.inference.modes import find_map_em
+        from pcvm_pymc.inference.results import save
+        from pcvm_pymc.inference.sampling import sample
         from pcvm_pymc.model.builders import pcvm_model
-        from pcvm_pymc.results import save
-        from pcvm_pymc.sampling import sample
-        from pcvm_pymc.selection import select_width
 
     console.print(
         f"[bold]{rows.name}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features, classes "
@@ -316,8 +316,8 @@ def _output_folder(path: Path, force: bool) -> Path:
 
 def _plug_in(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, width: float, seconds: float) -> Any:
     """Return the MAP under the hyperprior that suits a plug-in, at the same width."""
-    from pcvm_pymc.comparison import Rival
-    from pcvm_pymc.estimators import PCVMClassifier
+    from pcvm_pymc.assessment.comparison import Rival
+    from pcvm_pymc.estimators.pcvm import PCVMClassifier
 
     began = time.perf_counter()
     model = PCVMClassifier(width=width).fit(X, y)
@@ -331,8 +331,8 @@ def _tuned_svc(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> A
     from sklearn.model_selection import GridSearchCV, StratifiedKFold
     from sklearn.svm import SVC
 
-    from pcvm_pymc.comparison import Rival
-    from pcvm_pymc.core.bases import width_grid
+    from pcvm_pymc.assessment.comparison import Rival
+    from pcvm_pymc.core.pieces.kernels import width_grid
 
     began = time.perf_counter()
     n_folds = min(5, int(np.unique(y, return_counts=True)[1].min()))
@@ -351,7 +351,7 @@ def _draw(result: Any, X: np.ndarray, y: np.ndarray, features: tuple[str, ...], 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    from pcvm_pymc.plots import plot_decision_surface
+    from pcvm_pymc.assessment.plots import plot_decision_surface
 
     for kind in _PICTURES:
         result.plot(kind).savefig(out / f"{kind}.png", dpi=120)

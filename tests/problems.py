@@ -6,9 +6,9 @@ import numpy as np
 import pytensor.tensor as pt
 from hypothesis import strategies as st
 
-from pcvm_pymc.core.bases import median_distance, rbf, squared_distances, width_bounds
-from pcvm_pymc.core.em import Problem
-from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.em.binary import Problem
+from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances, width_bounds
+from pcvm_pymc.core.pieces.priors import Hyperprior
 
 PROPER = {
     "plug-in": Hyperprior.plug_in(),

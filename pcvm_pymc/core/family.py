@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.probit import Array
+from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["FAMILY", "System", "class_signs", "own_label"]
 

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx
 
-from pcvm_pymc.core.bases import rbf, squared_distances
-from pcvm_pymc.core.em import EMResult, Problem
-from pcvm_pymc.core.evidence import EvidenceProblem, EvidenceResult, inverse_triangle
-from pcvm_pymc.core.likelihood import PROBIT, Likelihood
-from pcvm_pymc.core.probit import Array
-from pcvm_pymc.core.sequential import orthogonal_basis
+from pcvm_pymc.core.em.binary import EMResult, Problem
+from pcvm_pymc.core.evidence.batch import EvidenceProblem, EvidenceResult, inverse_triangle
+from pcvm_pymc.core.evidence.sequential import orthogonal_basis
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import PROBIT, Likelihood
+from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
     "Validity",

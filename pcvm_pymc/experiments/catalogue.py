@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pcvm_pymc.errors import suggestion
+from pcvm_pymc.experiments.errors import suggestion
 from pcvm_pymc.experiments.protocols import Protocol
 
 __all__ = ["EXPERIMENTS", "Experiment", "experiment_of", "printed_table"]

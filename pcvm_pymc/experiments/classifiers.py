@@ -21,19 +21,19 @@ from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC, SVR
 
-from pcvm_pymc.core.bases import design_matrix, median_distance, width_grid
-from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem
-from pcvm_pymc.core.priors import Hyperprior
-from pcvm_pymc.core.rvm import fit_rvm
-from pcvm_pymc.core.validation import as_labels
+from pcvm_pymc.core.em.binary import EMOptions, fit_em
+from pcvm_pymc.core.evidence.batch import EvidenceOptions, EvidenceProblem
+from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance, width_grid
+from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.validation import as_labels
 from pcvm_pymc.core.validity import rvm_validity
-from pcvm_pymc.estimators import PCVMClassifier
+from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
+from pcvm_pymc.estimators.pcvm import PCVMClassifier
+from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
+from pcvm_pymc.estimators.selection import problem_at, select_width, start_recipes
+from pcvm_pymc.estimators.sparse_probit import SparseProbitClassifier
 from pcvm_pymc.experiments.baselines import CalibratedSVC, DLSRClassifier, gamma_of
-from pcvm_pymc.multiclass import MPCVMClassifier, MRVMClassifier
-from pcvm_pymc.rvm_estimators import RVMClassifier, RVMRegressor
-from pcvm_pymc.selection import problem_at, select_width, start_recipes
-from pcvm_pymc.sparse_probit import SparseProbitClassifier
 
 __all__ = [
     "CLASSIFIERS",

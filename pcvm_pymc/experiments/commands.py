@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pcvm_pymc.errors import UsageError
+from pcvm_pymc.experiments.errors import UsageError
 
 __all__ = ["add_commands"]
 

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn import datasets as sklearn_datasets
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from pcvm_pymc.errors import first_line, suggestion
 from pcvm_pymc.experiments import generators
+from pcvm_pymc.experiments.errors import first_line, suggestion
 from pcvm_pymc.experiments.generators import (
     BUMPY_SCALES,
     OVERLAP_MEAN,

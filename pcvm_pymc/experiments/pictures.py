@@ -10,6 +10,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from sklearn.model_selection import cross_val_score
 
+from pcvm_pymc.estimators.rvm import RVMClassifier
 from pcvm_pymc.experiments.classifiers import (
     KROPOTOV_WIDTHS,
     TuningTask,
@@ -17,7 +18,6 @@ from pcvm_pymc.experiments.classifiers import (
     vector_rows,
 )
 from pcvm_pymc.experiments.statistics import BonferroniDunn
-from pcvm_pymc.rvm_estimators import RVMClassifier
 
 __all__ = [
     "EXTRAS",

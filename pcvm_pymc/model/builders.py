@@ -12,12 +12,18 @@ from numpy.typing import ArrayLike
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pcvm_pymc.core.bases import Kernel, design_matrix, median_distance, rbf, squared_distances
-from pcvm_pymc.core.centres import choose_rows
 from pcvm_pymc.core.family import FAMILY, System
-from pcvm_pymc.core.priors import HalfHorseshoe, Hyperprior, Laplace
-from pcvm_pymc.core.probit import Array
-from pcvm_pymc.core.validation import as_features, as_labels, as_signs, as_targets, as_width
+from pcvm_pymc.core.pieces.centres import choose_rows
+from pcvm_pymc.core.pieces.kernels import (
+    Kernel,
+    design_matrix,
+    median_distance,
+    rbf,
+    squared_distances,
+)
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_signs, as_targets, as_width
 from pcvm_pymc.model.distributions import (
     ImproperBias,
     ImproperWeight,

@@ -10,7 +10,7 @@ from pymc.logprob.transforms import LogTransform, Transform
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.variable import TensorVariable
 
-from pcvm_pymc.core.priors import WEIGHT_CUTOFF
+from pcvm_pymc.core.pieces.priors import WEIGHT_CUTOFF
 from pcvm_pymc.model.math import log_ndtr
 
 __all__ = ["IMPROPER_MESSAGE", "FreeWeight", "MarginalBias", "MarginalWeight", "ProbitBernoulli"]

@@ -10,14 +10,14 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
-from pcvm_pymc.core.bases import Kernel
-from pcvm_pymc.core.centres import choose_rows
+from pcvm_pymc.core.em.mpcvm import ClassProblem
 from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.gibbs_classes import ClassGibbsProblem
-from pcvm_pymc.core.mpcvm import ClassProblem
-from pcvm_pymc.core.priors import Hyperprior
-from pcvm_pymc.core.probit import Array
-from pcvm_pymc.core.validation import as_features
+from pcvm_pymc.core.gibbs.classes import ClassGibbsProblem
+from pcvm_pymc.core.pieces.centres import choose_rows
+from pcvm_pymc.core.pieces.kernels import Kernel
+from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.model.builders import (
     Covariance,
     Width,

@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike
 from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.variable import TensorVariable
 
-from pcvm_pymc.core.bases import Kernel
-from pcvm_pymc.core.centres import as_centres
-from pcvm_pymc.core.evidence import EvidenceProblem
+from pcvm_pymc.core.evidence.batch import EvidenceProblem
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.priors import Hyperprior
-from pcvm_pymc.core.probit import Array
-from pcvm_pymc.core.validation import as_features, as_labels, as_targets
+from pcvm_pymc.core.pieces.centres import as_centres
+from pcvm_pymc.core.pieces.kernels import Kernel
+from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_targets
 from pcvm_pymc.model.builders import (
     Covariance,
     Width,

@@ -8,11 +8,11 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 
-from pcvm_pymc.core.bases import Kernel
-from pcvm_pymc.core.centres import Basis, as_centres
-from pcvm_pymc.core.priors import Hyperprior, Laplace
-from pcvm_pymc.core.sparse_probit import FEATURES, SparseProblem, feature_matrix, named_prior
-from pcvm_pymc.core.validation import as_features, as_labels, as_width
+from pcvm_pymc.core.em.sparse_probit import FEATURES, SparseProblem, feature_matrix, named_prior
+from pcvm_pymc.core.pieces.centres import Basis, as_centres
+from pcvm_pymc.core.pieces.kernels import Kernel
+from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
+from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_width
 from pcvm_pymc.model.builders import current_or_new_model, hyperprior_data, width_name
 from pcvm_pymc.model.distributions import (
     FreeWeight,
@@ -75,7 +75,7 @@ def sparse_probit_model(
         ``latent`` and the observed ``label``. Data: ``Phi`` (the features), ``hyperprior``, ``y``, and
         for a kernel ``centres`` and its width. With a kernel `new_data` and `predict` serve as for
         `pcvm_model`; otherwise new rows come by ``pm.set_data({"Phi": Phi_new, "y": zeros}, coords={"obs":
-        range(n_new)})``, ``Phi_new`` from `pcvm_pymc.core.sparse_probit.feature_matrix`.
+        range(n_new)})``, ``Phi_new`` from `pcvm_pymc.core.em.sparse_probit.feature_matrix`.
 
     Raises
     ------

@@ -11,11 +11,11 @@ from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 
-from pcvm_pymc.core.bases import rbf, width_bounds
-from pcvm_pymc.core.em import EMOptions, Problem, Start, initial_state, iterate
-from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
-from pcvm_pymc.core.priors import hyperprior_from
-from pcvm_pymc.core.probit import Array
+from pcvm_pymc.core.em.binary import EMOptions, Problem, Start, initial_state, iterate
+from pcvm_pymc.core.gibbs.binary import GibbsProblem, GibbsState, advance
+from pcvm_pymc.core.pieces.kernels import rbf, width_bounds
+from pcvm_pymc.core.pieces.priors import hyperprior_from
+from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
     "EMStep",

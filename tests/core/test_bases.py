@@ -3,7 +3,7 @@ import pymc as pm
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
-from pcvm_pymc.core.bases import (
+from pcvm_pymc.core.pieces.kernels import (
     design_matrix,
     linear_spline,
     log_width_derivative,

@@ -4,16 +4,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_mpcvm import classes
 
-from pcvm_pymc.core.bases import rbf, squared_distances
-from pcvm_pymc.core.bottom_up import (
+from pcvm_pymc.core.em.binary import Status
+from pcvm_pymc.core.evidence.bottom_up import (
     BottomUpOptions,
     BottomUpProblem,
     Machine,
     _Design,
     fit_bottom_up,
 )
-from pcvm_pymc.core.em import Status
 from pcvm_pymc.core.family import class_signs
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 
 
 def problem(n=40, n_classes=3, *, seed=0, width=1.5, signs=True, **kwargs):

@@ -6,7 +6,7 @@ from problems import awkward_data, blobs
 from scipy.spatial.distance import cdist
 
 from pcvm_pymc import choose_basis
-from pcvm_pymc.core.centres import Centres, as_centres, choose_rows
+from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_rows
 
 
 @pytest.mark.parametrize("method", ["kmeans++", "farthest"])

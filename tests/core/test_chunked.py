@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import IMPROPER, PROPER, awkward_data, blobs
 
-from pcvm_pymc.core.bases import design_matrix, rbf, squared_distances
-from pcvm_pymc.core.chunked import ChunkedProblem, fit_chunked
-from pcvm_pymc.core.em import EMOptions, Problem, Status, fit_em
-from pcvm_pymc.core.priors import Hyperprior
-from pcvm_pymc.core.probit import curvature, log_likelihood, score
-from pcvm_pymc.core.rows import ArrayRows, Request, chunk_rows, row_blocks
+from pcvm_pymc.core.em.binary import EMOptions, Problem, Status, fit_em
+from pcvm_pymc.core.em.chunked import ChunkedProblem, fit_chunked
+from pcvm_pymc.core.em.rows import ArrayRows, Request, chunk_rows, row_blocks
+from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
+from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.probit import curvature, log_likelihood, score
 
 CAREFUL = {**PROPER, **IMPROPER}
 

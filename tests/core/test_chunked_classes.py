@@ -3,15 +3,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcvm_pymc.core.bases import design_matrix, rbf, squared_distances
-from pcvm_pymc.core.chunked import ChunkedProblem
-from pcvm_pymc.core.chunked_classes import fit_classes_chunked, multinomial_terms_of_rows
-from pcvm_pymc.core.em import EMOptions, Status
+from pcvm_pymc.core.em.binary import EMOptions, Status
+from pcvm_pymc.core.em.chunked import ChunkedProblem
+from pcvm_pymc.core.em.chunked_classes import fit_classes_chunked, multinomial_terms_of_rows
+from pcvm_pymc.core.em.mpcvm import ClassProblem, fit_top_down, row_curvature
+from pcvm_pymc.core.em.rows import ArrayRows, Request
 from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.mpcvm import ClassProblem, fit_top_down, row_curvature
-from pcvm_pymc.core.multinomial import class_terms
-from pcvm_pymc.core.priors import Hyperprior
-from pcvm_pymc.core.rows import ArrayRows, Request
+from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
+from pcvm_pymc.core.pieces.multinomial import class_terms
+from pcvm_pymc.core.pieces.priors import Hyperprior
 
 PRIORS = {
     "plug_in": Hyperprior.plug_in(),

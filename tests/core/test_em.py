@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import IMPROPER, PROPER, awkward_data, blobs, problem
 
-from pcvm_pymc.core import em
-from pcvm_pymc.core.bases import rbf
-from pcvm_pymc.core.em import (
+from pcvm_pymc.core.em import binary as em
+from pcvm_pymc.core.em.binary import (
     EMOptions,
     Problem,
     Start,
@@ -22,8 +21,9 @@ from pcvm_pymc.core.em import (
     relevance_start,
     width_gradient,
 )
-from pcvm_pymc.core.priors import PRUNING_PRECISION, Hyperprior
-from pcvm_pymc.core.probit import log_likelihood, score
+from pcvm_pymc.core.pieces.kernels import rbf
+from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, Hyperprior
+from pcvm_pymc.core.pieces.probit import log_likelihood, score
 
 PRIORS = {**PROPER, **IMPROPER}
 SEEDS = st.integers(0, 2**32 - 1)

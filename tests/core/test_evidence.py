@@ -10,8 +10,7 @@ from problems import awkward_data, blobs
 from scipy.optimize import approx_fprime, minimize
 
 from pcvm_pymc import Status
-from pcvm_pymc.core.bases import design_matrix, rbf, squared_distances
-from pcvm_pymc.core.evidence import (
+from pcvm_pymc.core.evidence.batch import (
     EvidenceOptions,
     EvidenceProblem,
     fit_batch,
@@ -20,8 +19,9 @@ from pcvm_pymc.core.evidence import (
     rotated_problem,
     unit_design,
 )
-from pcvm_pymc.core.likelihood import LINKS, gaussian
-from pcvm_pymc.core.rvm import fit_rvm, predictive_moments
+from pcvm_pymc.core.evidence.rvm import fit_rvm, predictive_moments
+from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import LINKS, gaussian
 from pcvm_pymc.experiments.datasets import load
 
 METHODS = ("sequential", "batch")

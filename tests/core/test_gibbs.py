@@ -6,11 +6,11 @@ from problems import awkward_data, blobs
 from scipy.special import log_ndtr
 from scipy.stats import truncnorm
 
-from pcvm_pymc.core import gibbs
-from pcvm_pymc.core.bases import median_distance, rbf, squared_distances
-from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, factorise
-from pcvm_pymc.core.priors import Hyperprior
-from pcvm_pymc.core.probit import log_likelihood
+from pcvm_pymc.core.gibbs import binary as gibbs
+from pcvm_pymc.core.gibbs.binary import GibbsProblem, GibbsState, advance, factorise
+from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.probit import log_likelihood
 
 PRIORS = {
     "fixed": Hyperprior(1.0, 0.2, 0.5, 1.0),

@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import log_ndtr
 
-from pcvm_pymc.core import gibbs_classes
-from pcvm_pymc.core.bases import rbf, squared_distances
 from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.gibbs_classes import ClassGibbsProblem, ClassGibbsState, advance_classes
-from pcvm_pymc.core.multinomial import log_class_probability, response_mean, rule_of
-from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.gibbs import classes as gibbs_classes
+from pcvm_pymc.core.gibbs.classes import ClassGibbsProblem, ClassGibbsState, advance_classes
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.multinomial import log_class_probability, response_mean, rule_of
+from pcvm_pymc.core.pieces.priors import Hyperprior
 
 PRIOR = Hyperprior(2.0, 0.8, 2.0, 1.0)
 

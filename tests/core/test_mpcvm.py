@@ -4,18 +4,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import blobs
 
-from pcvm_pymc.core.bases import rbf, squared_distances
-from pcvm_pymc.core.em import EMOptions, Problem, Status, fit_em
-from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.mpcvm import (
+from pcvm_pymc.core.em.binary import EMOptions, Problem, Status, fit_em
+from pcvm_pymc.core.em.mpcvm import (
     ClassProblem,
     ClassStart,
     fit_top_down,
     initial_class_state,
     log_class_posterior,
 )
-from pcvm_pymc.core.multinomial import class_terms
-from pcvm_pymc.core.priors import Hyperprior
+from pcvm_pymc.core.family import class_signs
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.multinomial import class_terms
+from pcvm_pymc.core.pieces.priors import Hyperprior
 
 PRIORS = {
     "plug-in": Hyperprior.plug_in(),

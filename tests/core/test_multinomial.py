@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from pcvm_pymc.core.multinomial import (
+from pcvm_pymc.core.pieces.multinomial import (
     class_probabilities,
     class_terms,
     log_class_probability,
     response_mean,
 )
-from pcvm_pymc.core.probit import inverse_mills
+from pcvm_pymc.core.pieces.probit import inverse_mills
 
 SPREADS = [1.0, 10.0, 40.0, 100.0]
 

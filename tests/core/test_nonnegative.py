@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
-from pcvm_pymc.core.nonnegative import BorderedGram, PartialGram, solve_nonnegative
+from pcvm_pymc.core.em.nonnegative import BorderedGram, PartialGram, solve_nonnegative
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -6,8 +6,8 @@ from scipy.integrate import quad
 from scipy.stats import gamma, norm
 from scipy.stats import t as student
 
-from pcvm_pymc.core.bases import rbf, squared_distances
-from pcvm_pymc.core.priors import PRUNING_PRECISION, WEIGHT_CUTOFF, Hyperprior
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, WEIGHT_CUTOFF, Hyperprior
 
 SHAPES = st.floats(0.3, 8)
 RATES = st.floats(0.05, 8)

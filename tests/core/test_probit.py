@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcvm_pymc.core.probit import (
+from pcvm_pymc.core.pieces.probit import (
     curvature,
     inverse_mills,
     latent_mean,

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from problems import awkward_data, blobs
 from scipy.optimize import minimize
 
-from pcvm_pymc.core.bases import median_distance, rbf, squared_distances
-from pcvm_pymc.core.probit import ndtr
-from pcvm_pymc.core.projection import (
+from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.probit import ndtr
+from pcvm_pymc.core.submodels import (
     SearchOptions,
     Submodel,
     Target,

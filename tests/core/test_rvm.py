@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcvm_pymc.core.bases import design_matrix
-from pcvm_pymc.core.evidence import EvidenceProblem, posterior
-from pcvm_pymc.core.likelihood import gaussian
-from pcvm_pymc.core.rvm import augmentation, fit_rvm, predictive_moments, star_moments
+from pcvm_pymc.core.evidence.batch import EvidenceProblem, posterior
+from pcvm_pymc.core.evidence.rvm import augmentation, fit_rvm, predictive_moments, star_moments
+from pcvm_pymc.core.pieces.kernels import design_matrix
+from pcvm_pymc.core.pieces.likelihoods import gaussian
 
 
 def noisy_cosine(n, seed=0, spread=(-4.0, 4.0)):

@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 from problems import blobs
 
 from pcvm_pymc import Status
-from pcvm_pymc.core.bases import rbf, squared_distances
-from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, posterior
-from pcvm_pymc.core.likelihood import LINKS, gaussian
-from pcvm_pymc.core.sequential import (
+from pcvm_pymc.core.evidence.batch import EvidenceOptions, EvidenceProblem, posterior
+from pcvm_pymc.core.evidence.sequential import (
     ActiveSet,
     empty_set,
     fit_sequential,
@@ -21,6 +19,8 @@ from pcvm_pymc.core.sequential import (
     sum_of_squares,
     updated,
 )
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import LINKS, gaussian
 
 NOISE = 0.3
 
@@ -188,7 +188,7 @@ def test_classification_keeps_the_best_state(link):
 def test_a_cycle_is_stopped(monkeypatch):
     """Gains that never end: the search stops after `patience` steps and returns the best state."""
     X, label = blobs(40, seed=4)
-    module = __import__("pcvm_pymc.core.sequential", fromlist=["gains"])
+    module = __import__("pcvm_pymc.core.evidence.sequential", fromlist=["gains"])
 
     def always_a_gain(state):
         gain, alpha = gains(state)

@@ -8,11 +8,8 @@ from problems import awkward_data, blobs
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from pcvm_pymc.core.bases import median_distance
-from pcvm_pymc.core.em import EMOptions, Status
-from pcvm_pymc.core.priors import Hyperprior, Laplace
-from pcvm_pymc.core.probit import log_likelihood, score
-from pcvm_pymc.core.sparse_probit import (
+from pcvm_pymc.core.em.binary import EMOptions, Status
+from pcvm_pymc.core.em.sparse_probit import (
     SparseProblem,
     feature_matrix,
     fit_sparse_probit,
@@ -20,6 +17,9 @@ from pcvm_pymc.core.sparse_probit import (
     ridge_solve,
     ridge_start,
 )
+from pcvm_pymc.core.pieces.kernels import median_distance
+from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
+from pcvm_pymc.core.pieces.probit import log_likelihood, score
 
 PRIORS = {
     "laplace": Laplace(4.0),

@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 from problems import awkward_data, blobs, problem
 from scipy.integrate import quad
 
-from pcvm_pymc.core.bases import rbf, squared_distances
-from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.evidence import EvidenceProblem
-from pcvm_pymc.core.likelihood import LINKS, gaussian
-from pcvm_pymc.core.priors import Hyperprior
-from pcvm_pymc.core.rvm import fit_rvm
+from pcvm_pymc.core.em.binary import fit_em
+from pcvm_pymc.core.evidence.batch import EvidenceProblem
+from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import LINKS, gaussian
+from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.validity import (
     centre_derivatives,
     determined_share,

@@ -5,8 +5,8 @@ from problems import blobs
 from scipy.special import ndtr
 
 from pcvm_pymc import Hyperprior, find_map_em, latent_draws, new_data, pcvm_model
-from pcvm_pymc.core.bases import median_distance
-from pcvm_pymc.core.em import log_joint, log_posterior
+from pcvm_pymc.core.em.binary import log_joint, log_posterior
+from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
 from pcvm_pymc.model.steps import problem_of
 

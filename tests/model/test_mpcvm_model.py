@@ -23,11 +23,11 @@ from pcvm_pymc import (
     sample,
     sampling,
 )
-from pcvm_pymc.core.bases import design_matrix
+from pcvm_pymc.core.em.mpcvm import ClassStart
 from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.mpcvm import ClassStart
-from pcvm_pymc.core.multinomial import class_probabilities, log_class_probability
-from pcvm_pymc.sampling import choose_method
+from pcvm_pymc.core.pieces.kernels import design_matrix
+from pcvm_pymc.core.pieces.multinomial import class_probabilities, log_class_probability
+from pcvm_pymc.inference.sampling import choose_method
 
 PRIOR = Hyperprior(2.0, 0.3, 1.5, 0.7)
 IMPROPER = Hyperprior(0.0, 0.0, 0.0, 0.0)

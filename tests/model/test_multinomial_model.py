@@ -9,7 +9,7 @@ from pytensor.gradient import verify_grad
 from scipy.special import log_ndtr
 
 from pcvm_pymc import MultinomialProbit
-from pcvm_pymc.core.multinomial import class_probabilities, class_terms
+from pcvm_pymc.core.pieces.multinomial import class_probabilities, class_terms
 
 BACKENDS = ("NUMBA", "FAST_COMPILE")
 

@@ -18,7 +18,7 @@ from pcvm_pymc import (
     sample,
     sparse_probit_model,
 )
-from pcvm_pymc.core.sparse_probit import (
+from pcvm_pymc.core.em.sparse_probit import (
     SparseProblem,
     feature_matrix,
     fit_sparse_probit,

@@ -1,0 +1,247 @@
+"""Criticism of a posterior: honest cross-validation, PSIS-LOO with its caveat."""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import xarray as xr
+from arviz_stats.loo import SamplingWrapper
+from numpy.typing import ArrayLike
+from sklearn.model_selection import StratifiedKFold
+
+from pcvm_pymc.assessment import plots
+from pcvm_pymc.assessment.comparison import active_count, scores
+from pcvm_pymc.core.pieces.kernels import Kernel
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, hyperprior_from
+from pcvm_pymc.core.pieces.probit import Array, log_ndtr, ndtr
+from pcvm_pymc.core.pieces.validation import as_features, as_labels
+from pcvm_pymc.inference.modes import find_map_em, latent_draws
+from pcvm_pymc.inference.results import weights_of
+from pcvm_pymc.inference.sampling import sample
+from pcvm_pymc.model.builders import pcvm_model, stored_width
+
+__all__ = ["KFold", "kfold", "psis_loo"]
+
+_log = logging.getLogger("pymc.pcvm_pymc")
+
+LOO_CAVEAT = (
+    "PSIS-LOO keeps the basis function of the row it leaves out, whose sign is that row's own label: the "
+    "score is optimistic (by about .01 nats a row), and Pareto k does not show it. kfold(...) is the honest "
+    "score: it refits without the held-out rows and without their bases"
+)
+
+type Seed = int | np.random.Generator | None
+
+
+def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
+    """Return ArviZ's PSIS-LOO, with a warning of what it means for this model.
+
+    Parameters
+    ----------
+    posterior : DataTree
+        From `sample`.
+    **kwargs
+        For `arviz.loo`.
+
+    Returns
+    -------
+    ELPDData
+    """
+    _log.warning(LOO_CAVEAT)
+    return az.loo(posterior, **kwargs)
+
+
+@dataclass(frozen=True)
+class KFold:
+    """Cross-validation by refits without the held-out rows and their bases.
+
+    Attributes
+    ----------
+    elpd : ELPDData
+        ArviZ's result for the posterior, which `arviz.compare` takes.
+    table : pandas.DataFrame
+        MAP plug-in and posterior mean on the held-out rows: elpd and its standard error, error, AUC,
+        1-RMSE, log loss, expected calibration error, vectors (mean over folds).
+    probability : dict of str to ndarray, shape (n_obs,)
+        Out-of-fold probability of the greater class.
+    label : ndarray of 0 and 1, shape (n_obs,)
+    fold : ndarray of int, shape (n_obs,)
+        The fold, from 1, in which a row was held out.
+    """
+
+    elpd: Any
+    table: pd.DataFrame
+    probability: dict[str, Array] = field(repr=False)
+    label: Array = field(repr=False)
+    fold: Array = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.table.to_string(float_format="{:.4g}".format)
+
+    def _repr_html_(self) -> str:
+        return self.table.to_html(float_format="{:.4g}".format)
+
+    def plot(self) -> Any:
+        """Draw the calibration of the out-of-fold predictions and return the figure."""
+        return plots.plot_calibration(self.label, self.probability)
+
+
+def kfold(
+    posterior: xr.DataTree,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    cv: int = 5,
+    kernel: Kernel = "rbf",
+    random_seed: Seed = None,
+    **options: Any,
+) -> KFold:
+    """Cross-validate a posterior and its MAP, each fold refitted without its rows and their bases.
+
+    The signs of the bases are labels: a score that keeps the bases of the rows it scores has seen their
+    labels. Width and hyperprior are those of `posterior`.
+
+    Parameters
+    ----------
+    posterior : DataTree
+        From `sample`, of a model with a fixed width.
+    X : array_like, shape (n_obs, n_features)
+        The training inputs. Bases that stand on other points than these stay in every fold.
+    y : array_like, shape (n_obs,)
+        The training labels.
+    cv : int
+        Folds, stratified.
+    kernel : "rbf", callable or pm.gp.cov.Covariance
+        The kernel that the model was built with.
+    random_seed : int or numpy.random.Generator, optional
+        For the folds and the samplers.
+    **options
+        For `sample`.
+
+    Returns
+    -------
+    KFold
+
+    Raises
+    ------
+    ValueError
+        If the inputs are not those of the posterior, or a class has fewer rows than there are folds.
+    """
+    X = as_features(X)
+    label, _ = as_labels(y, len(X))
+    if "signs" not in posterior["constant_data"]:
+        raise ValueError(
+            "the posterior is not of a PCVM; needed one of a model from pcvm_model. The estimators of "
+            "the other machines work with sklearn.model_selection.cross_validate"
+        )
+    observed = posterior["observed_data"]["label"].values
+    if not np.array_equal(observed, (label > 0).astype(observed.dtype)):
+        raise ValueError(
+            f"y is not the {len(observed)} labels that the posterior was sampled with; needed the training "
+            "data of the same model, in the same order"
+        )
+    fewest = int(min(np.sum(label > 0), np.sum(label < 0)))
+    if not 2 <= cv <= fewest:
+        raise ValueError(f"cv={cv}; needed 2 to {fewest}, the rows of the smaller class")
+    rng = np.random.default_rng(random_seed)
+    wrapper = _Refits(posterior, X, label, kernel, random_seed=rng, **options)
+    splitter = StratifiedKFold(cv, shuffle=True, random_state=int(rng.integers(2**31)))
+    fold = np.zeros(len(X), dtype=int)
+    for k, (_, test) in enumerate(splitter.split(X, label), 1):
+        fold[test] = k
+    elpd = az.loo_kfold(posterior, wrapper, folds=fold, pointwise=True)
+    coded = (label > 0).astype(int)
+    rows = {
+        name: {
+            "elpd": pointwise.sum(),
+            "se": np.sqrt(len(X) * pointwise.var()),
+            **scores(coded, wrapper.probability[name]),
+            "vectors": float(np.mean(wrapper.vectors[name])),
+        }
+        for name, pointwise in wrapper.log_score.items()
+    }
+    return KFold(elpd, pd.DataFrame(rows).T, wrapper.probability, coded, fold)
+
+
+class _Refits(SamplingWrapper):
+    """What `arviz.loo_kfold` asks of a model, the MAP refitted on the way."""
+
+    def __init__(
+        self,
+        posterior: xr.DataTree,
+        X: Array,
+        label: Array,
+        kernel: Kernel,
+        **options: Any,
+    ) -> None:
+        super().__init__(model=None, idata_orig=posterior)
+        self.X, self.label, self.kernel = X, label, kernel
+        self.options = {"quiet": True, **options}
+        constants = posterior["constant_data"].to_dataset()
+        self.width = stored_width(kernel, constants)
+        self.hyperprior = hyperprior_from(
+            constants["hyperparameter"].values, constants["hyperprior"].values
+        )
+        self.centres, self.signs = constants["centres"].values, constants["signs"].values
+        self.own_bases = np.array_equal(self.centres, X)
+        names = ("MAP plug-in", "posterior mean")
+        if not _has_mode(self.hyperprior):
+            names = names[1:]
+        self.log_score = {name: np.zeros(len(X)) for name in names}
+        self.probability = {name: np.zeros(len(X)) for name in names}
+        self.vectors: dict[str, list[float]] = {name: [] for name in names}
+
+    def sel_observations(self, idx: Array) -> tuple[Array, Array]:
+        """Return the row numbers to train on and those held out."""
+        return np.setdiff1d(np.arange(len(self.X)), idx), np.asarray(idx)
+
+    def sample(self, modified_observed_data: Array) -> dict[str, xr.DataTree]:
+        """Refit on some rows; their own bases alone stay."""
+        train = modified_observed_data
+        bases = train if self.own_bases else slice(None)
+        model = pcvm_model(
+            self.X[train],
+            (self.label[train] > 0).astype(int),
+            kernel=self.kernel,
+            width=self.width,
+            hyperprior=self.hyperprior,
+            basis=self.centres[bases],
+            signs=self.signs[bases],
+        )
+        fits = {"posterior mean": sample(model, **self.options)}
+        if "MAP plug-in" in self.log_score:
+            fits["MAP plug-in"] = find_map_em(model, progressbar=False)
+        return fits
+
+    def get_inference_data(self, fitted_model: dict[str, xr.DataTree]) -> xr.DataTree:
+        """Return the posterior; keep the MAP for the scores."""
+        self._fits = fitted_model
+        return fitted_model["posterior mean"]
+
+    def log_likelihood__i(self, excluded_obs: Array, idata__i: xr.DataTree) -> xr.DataArray:
+        """Return the held-out rows' log likelihood of each draw; keep the scores."""
+        test = excluded_obs
+        for name, fit in self._fits.items():
+            latent = latent_draws(fit, self.X[test], kernel=self.kernel)
+            self.probability[name][test] = ndtr(latent).mean(axis=0)
+            log_likelihood = log_ndtr(self.label[test] * latent)
+            self.log_score[name][test] = np.log(np.exp(log_likelihood).mean(axis=0))
+            weight = weights_of(fit)[0]
+            counts = np.count_nonzero(weight) if len(weight) == 1 else active_count(weight).mean()
+            self.vectors[name].append(float(counts))
+            if name == "posterior mean":
+                draws = log_likelihood
+        sizes = idata__i["posterior"].sizes
+        return xr.DataArray(
+            draws.reshape(sizes["chain"], sizes["draw"], len(test)),
+            dims=("chain", "draw", "obs"),
+            coords={"obs": self.idata_orig["posterior"]["obs"].values[test]},
+        )
+
+
+def _has_mode(hyperprior: Hyperprior | HalfHorseshoe) -> bool:
+    """Whether EM finds a mode: not with an unknown scale, nor under the half-horseshoe."""
+    return isinstance(hyperprior, Hyperprior) and hyperprior.rate_shape is None

@@ -1,0 +1,433 @@
+"""Pictures of results. Each function returns a matplotlib figure (or ArviZ's plot collection)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import arviz as az
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+from numpy.typing import ArrayLike
+from sklearn.calibration import CalibrationDisplay
+from sklearn.isotonic import IsotonicRegression
+
+from pcvm_pymc.core.pieces.kernels import Kernel
+from pcvm_pymc.core.pieces.probit import Array, ndtr
+from pcvm_pymc.estimators.projection import Projection
+from pcvm_pymc.estimators.selection import WidthSelection
+from pcvm_pymc.inference.modes import predict, prior_latent
+from pcvm_pymc.inference.results import classes_of, weights_of
+
+__all__ = [
+    "plot_calibration",
+    "plot_decision_surface",
+    "plot_em_trace",
+    "plot_prior_predictive",
+    "plot_projection_path",
+    "plot_rank",
+    "plot_reliability",
+    "plot_weights",
+    "plot_width_criteria",
+]
+
+_NEGATIVE, _POSITIVE = "#3b6fb6", "#d1603d"
+_INTERVAL = (5.5, 94.5)  # ArviZ's 89 % equal-tailed interval
+
+
+def plot_em_trace(map_result: xr.DataTree) -> Figure:
+    """Draw log posterior and number of active weights over EM's iterations.
+
+    Parameters
+    ----------
+    map_result : DataTree
+        From `find_map_em`.
+    """
+    trace = map_result["em_trace"]
+    figure, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(7, 5), layout="constrained")
+    gap = trace["log_posterior"].values.max() - trace["log_posterior"].values
+    top.semilogy(trace["iteration"], np.maximum(gap, 1e-12), marker=".", color=_NEGATIVE)
+    top.set_ylabel("log posterior\nbelow its end value")
+    bottom.plot(trace["iteration"], trace["n_active"], marker=".", color=_POSITIVE)
+    bottom.set(xlabel="EM iteration", ylabel="weights not zero")
+    bottom.xaxis.get_major_locator().set_params(integer=True)
+    message = map_result["optimizer_result"]["message"].item()
+    figure.suptitle(f"EM: {message}", fontsize="medium")
+    return figure
+
+
+def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
+    """Draw the MAP's weights over the posterior's 89 % intervals, in the order of their medians.
+
+    Parameters
+    ----------
+    map_result : DataTree
+        From `find_map_em`.
+    posterior : DataTree
+        From `sample` or `pymc.sample`, of the same model.
+    """
+    point = weights_of(map_result)[0][0]
+    draws = weights_of(posterior)[0]
+    low, middle, high = np.percentile(draws, [_INTERVAL[0], 50, _INTERVAL[1]], axis=0)
+    order = np.argsort(middle)
+    x = np.arange(len(order))
+    figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+    axes.vlines(x, low[order], high[order], color="0.75", lw=2, label="posterior, 89 % interval")
+    axes.plot(x, middle[order], ".", ms=3, color="0.4", label="posterior median")
+    kept = point[order] != 0
+    axes.plot(
+        x[kept],
+        point[order][kept],
+        "o",
+        ms=4,
+        color=_POSITIVE,
+        label=f"MAP ({kept.sum()} not zero)",
+    )
+    axes.axhline(0, color="black", lw=0.8)
+    axes.set(xlabel="basis, by posterior median of its weight", ylabel="weight")
+    axes.legend(loc="upper left")
+    return figure
+
+
+def plot_reliability(label: ArrayLike, probability: Mapping[str, Array]) -> Figure:
+    """Draw frequency of class 1 against its predicted probability, for each classifier.
+
+    Parameters
+    ----------
+    label : array_like of 0 and 1, shape (n,)
+    probability : mapping of str to ndarray, shape (n,)
+    """
+    figure, (top, bottom) = plt.subplots(
+        2, 1, sharex=True, figsize=(6, 7), height_ratios=[3, 1], layout="constrained"
+    )
+    for name, each in probability.items():
+        CalibrationDisplay.from_predictions(label, each, n_bins=10, name=name, ax=top, marker="o")
+        bottom.hist(each, bins=np.linspace(0, 1, 21), histtype="step", lw=1.5, label=name)
+    top.set(xlabel="", ylabel="frequency in the test set", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    top.legend(loc="lower right")
+    bottom.set(xlabel="predicted probability", ylabel="rows", yscale="log")
+    return figure
+
+
+def plot_calibration(
+    label: ArrayLike, probability: Mapping[str, Array], *, random_seed: int = 0
+) -> Figure:
+    """Draw the PAVA calibration curve of each classifier over what calibrated predictions would give.
+
+    Frequency as an isotonic function of predicted probability (pool-adjacent-violators). The band holds
+    90 % of such curves where labels are drawn from the predictions themselves.
+
+    Parameters
+    ----------
+    label : array_like of 0 and 1, shape (n,)
+    probability : mapping of str to ndarray, shape (n,)
+    random_seed : int
+        For the band.
+
+    References
+    ----------
+    T. Dimitriadis, T. Gneiting and A. I. Jordan (2021), "Stable reliability diagrams for
+    probabilistic classifiers", PNAS 118(8).
+    """
+    label = np.asarray(label)
+    figure, all_axes = plt.subplots(
+        1,
+        len(probability),
+        figsize=(4.2 * len(probability), 4.4),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    rng = np.random.default_rng(random_seed)
+    for axes, (name, each) in zip(all_axes[0], probability.items(), strict=True):
+        p = np.asarray(each, dtype=float)
+        grid = np.linspace(p.min(), p.max(), 101)
+        curves = [_isotonic(p, rng.uniform(size=len(p)) < p, grid) for _ in range(200)]
+        low, high = np.percentile(curves, [5, 95], axis=0)
+        axes.fill_between(grid, low, high, color="0.85", label="90 % if calibrated")
+        axes.plot([0, 1], [0, 1], color="0.5", lw=0.8)
+        axes.plot(grid, _isotonic(p, label, grid), color=_POSITIVE, lw=2, label="PAVA")
+        axes.plot(p, np.where(label == 1, 1.03, -0.03), "|", color="0.4", ms=5, alpha=0.4)
+        axes.set(title=name, xlabel="predicted probability", xlim=(-0.02, 1.02), ylim=(-0.06, 1.06))
+    all_axes[0, 0].set_ylabel("frequency")
+    handles, names = all_axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names))
+    return figure
+
+
+def _isotonic(probability: Array, label: Array, grid: Array) -> Array:
+    """Return the isotonic fit of labels on probabilities, at the grid."""
+    fit = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(probability, label)
+    return fit.predict(grid)
+
+
+def plot_prior_predictive(
+    models: Mapping[str, Any], *, draws: int = 2000, random_seed: int = 0
+) -> Figure:
+    """Draw the prior predictive of the latent function and of the class probability, per model.
+
+    The signs stay as they are in the model.
+
+    Parameters
+    ----------
+    models : mapping of str to pm.Model
+        From `pcvm_model`, with a proper prior each.
+    draws : int
+    random_seed : int
+    """
+    figure, all_axes = plt.subplots(
+        2,
+        len(models),
+        figsize=(3.4 * len(models), 5),
+        sharey="row",
+        squeeze=False,
+        layout="constrained",
+    )
+    for (top, bottom), (name, model) in zip(all_axes.T, models.items(), strict=True):
+        latent = prior_latent(model, draws=draws, random_seed=random_seed).ravel()
+        top.hist(np.clip(latent, -12, 12), bins=60, density=True, color=_NEGATIVE)
+        top.set(
+            title=f"{name}\nmedian size {np.median(np.abs(latent)):.2f}", xlabel="latent function"
+        )
+        bottom.hist(ndtr(latent), bins=40, density=True, color=_POSITIVE)
+        bottom.set(xlabel="P(y = 1)", xlim=(0, 1), xticks=[0, 0.5, 1])
+    all_axes[0, 0].set_ylabel("prior density")
+    all_axes[1, 0].set_ylabel("prior density")
+    return figure
+
+
+def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
+    """Draw ArviZ's rank plot of the bias and of the latent function at some training rows.
+
+    Parameters
+    ----------
+    posterior : DataTree
+        From `sample` or `pymc.sample`.
+    n_latent : int
+        Number of rows, evenly spaced.
+    """
+    obs = posterior["posterior"]["obs"].values
+    chosen = obs[np.unique(np.linspace(0, len(obs) - 1, n_latent).astype(int))]
+    return az.plot_rank(
+        posterior,
+        var_names=["bias", "latent"],
+        coords={"obs": chosen.tolist()},
+        backend="matplotlib",
+        figure_kwargs={"figsize": (11, 6), "layout": "constrained"},
+    )
+
+
+def plot_projection_path(projection: Projection) -> Figure:
+    """Draw elpd per row and divergence from the reference against the number of vectors.
+
+    The bars are what the choice goes by: standard errors of the difference to the best size. Sizes far
+    below the best lie outside the left picture.
+
+    Parameters
+    ----------
+    projection : Projection
+        From `project`. Without cross-validated scores only the divergence is drawn.
+    """
+    sizes, path, n = projection.path.sizes, projection.path, projection.log_density.shape[1]
+    figure, all_axes = plt.subplots(
+        1, 2 if n else 1, figsize=(10 if n else 5.5, 4), layout="constrained", squeeze=False
+    )
+    if n:
+        left = all_axes[0, 0]
+        elpd, error = projection.elpd / n, projection.difference_se / n
+        left.errorbar(
+            sizes,
+            elpd,
+            error,
+            fmt=".-",
+            color=_NEGATIVE,
+            elinewidth=1,
+            label="elpd ± 1 SE of its difference to the best",
+        )
+        dense = projection.reference_elpd / n
+        left.axhline(dense, color="0.3", ls="--", lw=1, label=f"dense reference ({dense:.3f})")
+        left.set(ylabel="elpd per row (cross-validated)")
+        # the first sizes lie far below: they would flatten what the choice is made among
+        near = elpd > elpd.max() - max(10 * error[projection.index], 0.1)
+        low, high = (elpd - error)[near].min(), max((elpd + error)[near].max(), dense)
+        left.set_ylim(low - 0.1 * (high - low) - 1e-3, high + 0.35 * (high - low) + 1e-3)
+    right = all_axes[0, -1]
+    positive = path.kl > 0
+    right.semilogy(sizes[positive], path.kl[positive], ".-", color=_NEGATIVE, label="divergence")
+    right.set(ylabel="divergence (nats per row)")
+    for axes in all_axes[0]:
+        axes.axvline(
+            projection.size, color=_POSITIVE, lw=1.5, label=f"chosen: {projection.size} vectors"
+        )
+        axes.set(xlabel="number of vectors")
+        axes.legend(loc="upper right", fontsize="small")
+    return figure
+
+
+_CRITERIA = {
+    "cv": "held-out\nlog density per row",
+    "evidence": "log evidence\n(probit RVM)",
+    "validity": "log validity\n(PCVM)",
+}
+
+
+def plot_width_criteria(
+    selections: Iterable[WidthSelection], *, error: Mapping[str, ArrayLike] | None = None
+) -> Figure:
+    """Draw what widths were chosen by, one criterion below the other, with each one's choice.
+
+    The picture of Kropotov et al. (2006), Fig. 6; more is better in every panel but the errors'.
+
+    Parameters
+    ----------
+    selections : iterable of WidthSelection
+        From `select_width`, one for each method, over the same candidates. That of ``"em"``, which scores
+        none, is marked in all panels.
+    error : mapping of str to array_like, shape (n_widths,), optional
+        Error rates to draw above, for example of training and test set.
+
+    Raises
+    ------
+    ValueError
+        If no selection has scores, or an error rate is not given for each candidate.
+    """
+    selections = list(selections)
+    scored = [each for each in selections if np.isfinite(each.scores).any()]
+    if not scored:
+        raise ValueError("nothing was scored: needed a selection by 'cv', 'evidence' or 'validity'")
+    widths = scored[0].widths
+    for name, values in (error or {}).items():
+        if len(np.asarray(values)) != len(widths):
+            raise ValueError(
+                f"error[{name!r}] has {len(np.asarray(values))} values; needed one per width, {len(widths)}"
+            )
+    n_panels = len(scored) + bool(error)
+    figure, all_axes = plt.subplots(
+        n_panels,
+        1,
+        sharex=True,
+        squeeze=False,
+        figsize=(7.5, 0.8 + 2.0 * n_panels),
+        layout="constrained",
+    )
+    panels = list(all_axes[:, 0])
+    if error:
+        for (name, values), marker in zip(error.items(), "osD^v", strict=False):
+            panels[0].plot(widths, values, marker=marker, ms=4, label=name)
+        panels[0].set(ylabel="error")
+        panels[0].legend(loc="best")
+    for axes, each in zip(panels[bool(error) :], scored, strict=True):
+        axes.plot(each.widths, each.scores, ".-", color=_NEGATIVE)
+        axes.axvline(each.width, color=_POSITIVE, lw=1.5, label=f"chosen: {each.width:.3g}")
+        for other in selections:
+            if other.method == "em":
+                axes.axvline(other.width, color="0.4", ls=":", label=f"by EM: {other.width:.3g}")
+        axes.set(ylabel=_CRITERIA[each.method])
+        axes.legend(loc="best", fontsize="small")
+    panels[-1].set(xscale="log", xlabel="width")
+    panels[-1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panels[-1].xaxis.set_major_formatter("{x:g}")
+    panels[-1].xaxis.set_minor_formatter(NullFormatter())
+    return figure
+
+
+def plot_decision_surface(
+    map_result: xr.DataTree,
+    posterior: xr.DataTree,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    kernel: Kernel = "rbf",
+    feature_names: tuple[str, str] = ("x1", "x2"),
+    resolution: int = 80,
+) -> Figure:
+    """Draw class probabilities of MAP and posterior, and the posterior's uncertainty, in a plane.
+
+    Parameters
+    ----------
+    map_result, posterior : DataTree
+        Of the same model, with two features.
+    X : array_like, shape (n_obs, 2)
+        Training inputs.
+    y : array_like, shape (n_obs,)
+        Training labels.
+    kernel : "rbf", callable or pm.gp.cov.Covariance
+    feature_names : tuple of str
+    resolution : int
+        Grid points along each axis.
+
+    Raises
+    ------
+    ValueError
+        If there are not two features.
+    """
+    X, y = np.asarray(X, dtype=float), np.asarray(y)
+    if X.ndim != 2 or X.shape[1] != 2:
+        raise ValueError(f"X has shape {X.shape}; a decision surface needs (n_obs, 2)")
+    grid, axes_values = _grid(X, resolution)
+    point = predict(map_result, grid, kernel=kernel)["predictions"]["probability"].values[0, 0]
+    draws = predict(_thinned(posterior), grid, kernel=kernel)["predictions"]["probability"]
+    flat = draws.stack(sample=("chain", "draw"))
+    width = np.diff(np.percentile(flat.values, _INTERVAL, axis=-1), axis=0)[0]
+    panels = (
+        ("MAP plug-in", point, "RdBu_r", (0, 1), True),
+        ("posterior mean", flat.mean("sample").values, "RdBu_r", (0, 1), True),
+        ("width of the 89 % interval", width, "viridis", (0, max(width.max(), 1e-3)), False),
+    )
+    figure, all_axes = plt.subplots(
+        1, 3, figsize=(14, 4.6), sharex=True, sharey=True, layout="constrained"
+    )
+    for axes, (title, values, colours, limits, boundary) in zip(all_axes, panels, strict=True):
+        surface = values.reshape(resolution, resolution)
+        image = axes.pcolormesh(
+            *axes_values, surface, cmap=colours, vmin=limits[0], vmax=limits[1], alpha=0.8
+        )
+        if boundary:
+            axes.contour(*axes_values, surface, levels=[0.5], colors="black", linewidths=1.5)
+        _scatter_classes(axes, X, y, classes_of(map_result))
+        axes.set(title=title, xlabel=feature_names[0])
+        figure.colorbar(image, ax=axes, shrink=0.85)
+    centres = map_result["constant_data"]["centres"].values
+    kept = weights_of(map_result)[0][0] != 0
+    if kept.sum() < len(kept) / 2:  # circles around nearly everything would hide the points
+        all_axes[0].scatter(
+            *centres[kept].T, s=90, facecolors="none", edgecolors="black", label="relevance vectors"
+        )
+    all_axes[0].set_ylabel(feature_names[1])
+    handles, labels = all_axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return figure
+
+
+def _thinned(posterior: xr.DataTree, most: int = 1000) -> xr.DataTree:
+    """Return evenly spaced draws, enough for a picture, with what a prediction needs."""
+    draws = posterior["posterior"].to_dataset()
+    step = -(-draws.sizes["chain"] * draws.sizes["draw"] // most)
+    kept = draws.isel(draw=slice(None, None, step))
+    return xr.DataTree.from_dict(
+        {"posterior": kept, "constant_data": posterior["constant_data"].to_dataset()}
+    )
+
+
+def _grid(X: Array, resolution: int) -> tuple[Array, tuple[Array, Array]]:
+    """Return grid points, shape (resolution^2, 2), around the data, and the values along the axes."""
+    margin = 0.08 * np.ptp(X, axis=0) + 1e-9
+    low, high = X.min(axis=0) - margin, X.max(axis=0) + margin
+    first = np.linspace(low[0], high[0], resolution)
+    second = np.linspace(low[1], high[1], resolution)
+    mesh = np.meshgrid(first, second)
+    return np.column_stack([mesh[0].ravel(), mesh[1].ravel()]), (first, second)
+
+
+def _scatter_classes(axes: Axes, X: Array, y: Array, classes: Array) -> None:
+    upper = y == classes[1]
+    for rows, colour, marker, name in (
+        (~upper, _NEGATIVE, "o", classes[0]),
+        (upper, _POSITIVE, "^", classes[1]),
+    ):
+        axes.scatter(
+            *X[rows].T, s=18, c=colour, marker=marker, edgecolors="white", lw=0.4, label=str(name)
+        )

@@ -1,0 +1,340 @@
+"""Sums over rows, chunk by chunk: all that EM needs of them at a fixed width.
+
+The log likelihood, ``Phi' g`` with g the slope of each row, and the Gram matrix ``Phi' W Phi``. They are
+computed wherever the rows lie, so that the basis functions are never held whole: memory holds one chunk
+and matrices of the number of bases.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from pcvm_pymc.core.em.nonnegative import BorderedGram
+from pcvm_pymc.core.pieces.kernels import Kernel, design_matrix
+from pcvm_pymc.core.pieces.probit import Array, curvature, log_likelihood, score
+
+__all__ = [
+    "ArrayRows",
+    "Request",
+    "RowTerms",
+    "Rows",
+    "Sums",
+    "chunk_rows",
+    "latent_in_blocks",
+    "probit_terms",
+    "row_blocks",
+]
+
+# rounding of ||x||^2 + ||z||^2 - 2 x'z in the exponent beyond which distances are taken one by one
+_ROUNDING = {np.float64: 1e-11, np.float32: 1e-4}
+_LARGEST_CHUNK = 2048  # more rows at a time are no faster
+
+
+class RowTerms(NamedTuple):
+    """What a likelihood says of some rows at their latent values.
+
+    Attributes
+    ----------
+    log_likelihood : float
+        Summed over the rows.
+    slope : ndarray, shape (n_rows, n_scores)
+        Of each row's log likelihood in its latent values.
+    curvature : ndarray, shape (n_rows,)
+        A bound of its downward curvature in any direction.
+    """
+
+    log_likelihood: float
+    slope: Array
+    curvature: Array
+
+
+def probit_terms(latent: Array, label: Array) -> RowTerms:
+    """Return the terms of labels -1. and +1. at latent values, shape (n_rows, 1)."""
+    own = latent[:, 0]
+    return RowTerms(log_likelihood(own, label), score(own, label)[:, None], curvature(own, label))
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which sums over the rows are wanted, and where.
+
+    Attributes
+    ----------
+    centres : ndarray, shape (n_basis, n_features)
+    kernel : str or callable
+    width : float
+    weight, old_weight : ndarray, shape (n_basis, n_scores)
+        Where the sums are taken, and the weights that the latent values are compared with.
+    bias, old_bias : ndarray, shape (n_scores,)
+    terms : callable
+        ``(latent, label) -> RowTerms``, the likelihood.
+    gram : {"none", "unit", "curvature"}
+        Which row weights a Gram matrix is wanted under.
+    single : bool
+        Compute the basis functions in single precision.
+    """
+
+    centres: Array
+    kernel: Kernel
+    width: float
+    weight: Array
+    bias: Array
+    old_weight: Array
+    old_bias: Array
+    terms: Callable[[Array, Any], RowTerms] = probit_terms
+    gram: str = "none"
+    single: bool = False
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over rows; those of parts are added by ``+``.
+
+    Attributes
+    ----------
+    log_likelihood : float
+    pull : ndarray, shape (n_basis, n_scores)
+        Phi' g, g the slopes of the rows' log likelihoods in their latent values.
+    total : ndarray, shape (n_scores,)
+        1' g.
+    change : float
+        The largest change of a latent value.
+    gram : BorderedGram, optional
+    """
+
+    log_likelihood: float
+    pull: Array
+    total: Array
+    change: float
+    gram: BorderedGram | None = None
+
+    def __add__(self, other: "Sums") -> "Sums":
+        gram = None
+        if self.gram is not None and other.gram is not None:
+            gram = BorderedGram(
+                self.gram.gram + other.gram.gram,
+                self.gram.border + other.gram.border,
+                self.gram.corner + other.gram.corner,
+            )
+        return Sums(
+            self.log_likelihood + other.log_likelihood,
+            self.pull + other.pull,
+            self.total + other.total,
+            max(self.change, other.change),
+            gram,
+        )
+
+
+class Rows(Protocol):
+    """Where rows and labels lie; all that a fit asks of them is sums."""
+
+    n_obs: int
+
+    def sums(self, request: Request) -> Sums:
+        """Return sums over all rows."""
+        ...
+
+
+def row_blocks(n_obs: int, size: int) -> Iterator[slice]:
+    """Yield the slices of at most `size` rows that make up `n_obs`."""
+    for start in range(0, n_obs, size):
+        yield slice(start, min(start + size, n_obs))
+
+
+def chunk_rows(
+    memory_limit: float, n_basis: int, n_features: int, n_jobs: int = 1, n_scores: int = 1
+) -> int:
+    """Return how many rows at a time stay within a limit.
+
+    Parameters
+    ----------
+    memory_limit : float
+        Bytes for what the fit itself holds: chunks, one per job, and matrices of the size of the
+        basis. The inputs are not counted.
+    n_basis, n_features : int
+    n_jobs, n_scores : int
+
+    Raises
+    ------
+    ValueError
+        If not even a chunk of a single row fits.
+    """
+    # per job a Gram matrix and a chunk's; the kept one, the solver's copy, and a sum of two
+    square = 8.0 * n_basis**2 * (3 + 2 * n_jobs)
+    per_row = 8.0 * (n_basis + 2 * n_features + 16 * n_scores) * n_jobs
+    rows = (memory_limit - square) / per_row
+    if rows < 1:
+        raise ValueError(
+            f"memory_limit={memory_limit:.3g} bytes is too small for {n_basis} bases; needed at least "
+            f"{square + per_row:.3g}: give a larger limit or fewer bases (basis=...)"
+        )
+    return int(min(rows, _LARGEST_CHUNK))
+
+
+class _BasisFunctions:
+    """Basis functions at chunk after chunk, the RBF's by one matrix product each."""
+
+    def __init__(self, centres: Array, kernel: Kernel, width: float, single: bool = False) -> None:
+        self.given = (kernel, centres, width)
+        self.is_fast = kernel == "rbf" and len(centres) > 0
+        self.type: Any = np.float32 if single else np.float64
+        self.origin = centres.mean(axis=0) if len(centres) else 0.0
+        centred = (centres - self.origin) / width
+        self.square = np.einsum("ij,ij->i", centred, centred)
+        self.centres = centred.astype(self.type)
+
+    def __call__(self, X: Array) -> Any:
+        """Return Phi of a chunk, shape (n_rows, n_basis), in a new array."""
+        kernel, centres, width = self.given
+        if not self.is_fast:
+            return design_matrix(kernel, X, centres, width).astype(self.type, copy=False)
+        x = (X - self.origin) / width
+        square = np.einsum("ij,ij->i", x, x)
+        largest = square.max(initial=0.0) + self.square.max()
+        if not largest * np.finfo(self.type).eps < _ROUNDING[self.type]:
+            return design_matrix("rbf", X, centres, width).astype(self.type, copy=False)
+        Phi = x.astype(self.type, copy=False) @ self.centres.T
+        Phi *= 2.0
+        Phi -= square.astype(self.type)[:, None]
+        Phi -= self.square.astype(self.type)
+        np.minimum(Phi, 0.0, out=Phi)  # rounding makes a row's distance to itself negative
+        return np.exp(Phi, out=Phi)
+
+
+class _Accumulator:
+    """Sums over the chunks that it has been given."""
+
+    def __init__(self, request: Request) -> None:
+        n_basis, self.n_scores = request.weight.shape
+        self.request = request
+        self.basis = _BasisFunctions(request.centres, request.kernel, request.width, request.single)
+        self.both = np.hstack([request.weight, request.old_weight]).astype(self.basis.type)
+        self.log_likelihood = self.change = self.corner = 0.0
+        self.pull, self.total = np.zeros((n_basis, self.n_scores)), np.zeros(self.n_scores)
+        self.border = np.zeros(n_basis)
+        self.gram = None if request.gram == "none" else np.zeros((n_basis, n_basis))
+
+    def add(self, X: Array, label: Array) -> None:
+        """Add a chunk."""
+        request = self.request
+        Phi = self.basis(X)
+        both = (Phi @ self.both).astype(float)
+        latent = both[:, : self.n_scores] + request.bias
+        old = both[:, self.n_scores :] + request.old_bias
+        self.change = max(self.change, float(np.abs(latent - old).max(initial=0.0)))
+        terms = request.terms(latent, label)
+        self.log_likelihood += terms.log_likelihood
+        self.total += terms.slope.sum(axis=0)
+        self.pull += (terms.slope.T.astype(Phi.dtype) @ Phi).T
+        if self.gram is not None:
+            self._add_gram(Phi, terms.curvature if request.gram == "curvature" else np.ones(len(X)))
+
+    def _add_gram(self, Phi: Any, row_weight: Array) -> None:
+        """Add Phi' W Phi; `Phi` is overwritten."""
+        self.border += row_weight.astype(Phi.dtype) @ Phi
+        self.corner += float(row_weight.sum())
+        Phi *= np.sqrt(row_weight).astype(Phi.dtype)[:, None]
+        # NumPy takes a symmetric rank-k product here, and unlike SciPy's it lets other threads run; in
+        # single precision chunks are summed in double
+        self.gram += Phi.T @ Phi
+
+    def sums(self) -> Sums:
+        """Return what has been added up."""
+        # symmetric: in column order without a copy
+        gram = None if self.gram is None else BorderedGram(self.gram.T, self.border, self.corner)
+        return Sums(self.log_likelihood, self.pull, self.total, self.change, gram)
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """Rows of an array in memory, or of one mapped from a file.
+
+    Attributes
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+    label : ndarray, shape (n_obs,)
+        What the likelihood knows them by: -1. and +1., or numbers of classes.
+    chunk : int
+        Rows whose basis functions are held at a time.
+    n_jobs : int
+        Threads. With more than one, each has a chunk of its own and BLAS one thread in each.
+    """
+
+    X: Array
+    label: Array
+    chunk: int
+    n_jobs: int = 1
+
+    @property
+    def n_obs(self) -> int:
+        """Number of rows."""
+        return len(self.X)
+
+    def sums(self, request: Request) -> Sums:
+        """Return sums over all rows."""
+        if self.n_jobs == 1:
+            return self._part(request, 0)
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.n_jobs) as pool:
+            parts = list(pool.map(lambda k: self._part(request, k), range(self.n_jobs)))
+        out = parts[0]
+        for part in parts[1:]:
+            out = out + part
+        return out
+
+    def _part(self, request: Request, job: int) -> Sums:
+        """Return sums over every n_jobs-th chunk."""
+        accumulator = _Accumulator(request)
+        for k, rows in enumerate(row_blocks(self.n_obs, self.chunk)):
+            if k % self.n_jobs == job:
+                accumulator.add(np.asarray(self.X[rows], dtype=float), self.label[rows])
+        return accumulator.sums()
+
+
+def latent_in_blocks(
+    X: Array,
+    centres: Array,
+    weight: Array,
+    bias: Array | float,
+    *,
+    kernel: Kernel,
+    width: float,
+    n_jobs: int = 1,
+) -> Array:
+    """Return ``sum_j w_j k(x, z_j) + b`` at each row, some rows at a time.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+    centres : ndarray, shape (n_basis, n_features)
+    weight : ndarray, shape (n_basis,) or (n_basis, n_scores)
+    bias : float or ndarray, shape (n_scores,)
+    kernel : str or callable
+    width : float
+    n_jobs : int
+        Threads.
+
+    Returns
+    -------
+    ndarray, shape (n_obs,) or (n_obs, n_scores)
+    """
+    # a block's basis functions stay in the cache
+    size = max(64, min(_LARGEST_CHUNK, 2**17 // max(1, len(centres))))
+    basis = _BasisFunctions(centres, kernel, width)
+    out = np.empty((len(X), *weight.shape[1:]))
+
+    def fill(job: int) -> None:
+        for k, rows in enumerate(row_blocks(len(X), size)):
+            if k % n_jobs == job:
+                out[rows] = basis(X[rows]) @ weight
+
+    if n_jobs == 1:
+        fill(0)
+    else:
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(n_jobs) as pool:
+            list(pool.map(fill, range(n_jobs)))
+    out += bias
+    return out

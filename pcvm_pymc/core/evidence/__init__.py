@@ -1,0 +1,1 @@
+"""Type-II maximum likelihood."""

@@ -1,0 +1,239 @@
+"""Where basis functions stand: on all rows, on few that were chosen among them, or at given centres."""
+
+from dataclasses import dataclass
+from numbers import Integral
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_signs
+
+__all__ = ["Basis", "Centres", "as_centres", "choose_basis", "choose_rows", "choose_share"]
+
+type Index = NDArray[np.intp]
+type Basis = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
+
+# k-means++ looks at so many rows per basis at most: its cost is their number times that of the bases
+_CANDIDATES = 20
+
+
+@dataclass(frozen=True)
+class Centres:
+    """Centres of basis functions.
+
+    Attributes
+    ----------
+    points : ndarray, shape (n_basis, n_features)
+    sign : ndarray, shape (n_basis,)
+        Sign of each weight, -1. or +1.; of no meaning to models without a sign rule.
+    rows : ndarray of int, shape (n_basis,)
+        Training rows that the centres are; -1 where they are none.
+    """
+
+    points: Array
+    sign: Array
+    rows: Index
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @classmethod
+    def among(cls, X: Array, points: Array, sign: Array) -> "Centres":
+        """Return given centres, recognised where they are rows of `X`."""
+        return cls(points, sign, _positions(X, points))
+
+    def columns_of(self, rows: Index) -> Index:
+        """Return which bases remain where only some rows are known, shape (n_remaining,).
+
+        A basis goes with its row, whose label its sign tells; other centres stay.
+        """
+        return np.flatnonzero((self.rows < 0) | np.isin(self.rows, rows))
+
+
+def _positions(X: Array, points: Array) -> Index:
+    """Return the first row of `X` that equals each point, -1 where none does, shape (n_points,)."""
+    stacked = np.ascontiguousarray(np.vstack([X, points])) + 0.0  # -0. is 0.
+    keys = stacked.view(np.dtype((np.void, stacked.itemsize * stacked.shape[1]))).ravel()
+    values, first = np.unique(keys, return_index=True)
+    found = first[np.searchsorted(values, keys[len(X) :])]
+    return np.where(found < len(X), found, -1)
+
+
+def as_centres(
+    basis: Basis,
+    X: Array,
+    label: Array | None,
+    *,
+    random_state: int | np.random.Generator | None = 0,
+) -> Centres:
+    """Return the centres that an argument ``basis=`` stands for.
+
+    Parameters
+    ----------
+    basis : None, int, array_like or (array_like, array_like)
+        All rows of `X`; so many of them, by `choose_rows`; centres, shape (n_basis, n_features), for
+        models without a sign rule; or centres and the signs of their weights.
+    X : ndarray, shape (n_obs, n_features)
+    label : ndarray, shape (n_obs,), or None
+        Labels, -1. or +1.; None where there is no sign rule.
+    random_state : int or numpy.random.Generator, optional
+
+    Raises
+    ------
+    ValueError
+        If the number or the centres cannot be used, or signs are missing.
+    """
+    free = np.ones(len(X)) if label is None else label
+    if basis is None:
+        return Centres(X, free, np.arange(len(X)))
+    if isinstance(basis, Integral):
+        rows = choose_rows(X, label, int(basis), random_state=random_state)
+        return Centres(X[rows], free[rows], rows)
+    if isinstance(basis, tuple) and len(basis) == 2:
+        points = as_features(basis[0], "basis", X.shape[1])
+        return Centres.among(X, points, as_signs(basis[1], len(points)))
+    if label is not None:
+        raise ValueError(
+            f"basis={basis!r}; needed None, a number of rows to choose, or (centres, signs): each weight "
+            "has a sign, -1 or +1 (choose_basis returns both)"
+        )
+    points = as_features(basis, "basis", X.shape[1])
+    return Centres.among(X, points, np.ones(len(points)))
+
+
+def choose_basis(
+    X: ArrayLike,
+    y: ArrayLike,
+    n_basis: int,
+    *,
+    method: str = "kmeans++",
+    random_state: int | np.random.Generator | None = None,
+) -> tuple[Array, Array]:
+    """Choose rows as centres of basis functions, within each class, and the signs of their weights.
+
+    Parameters
+    ----------
+    X : array_like, shape (n_obs, n_features)
+    y : array_like, shape (n_obs,)
+        Labels, two classes. The greater one has sign +1.
+    n_basis : int
+    method : {"kmeans++", "farthest"}
+        ``"kmeans++"`` draws rows with probability proportional to the squared distance to those
+        already chosen; ``"farthest"`` takes the farthest row each time, which covers outliers first.
+    random_state : int or numpy.random.Generator, optional
+
+    Returns
+    -------
+    centres : ndarray, shape (n_basis, n_features)
+    signs : ndarray, shape (n_basis,)
+        To be given as ``basis=(centres, signs)`` to an estimator, or ``basis=centres, signs=signs`` to a
+        model builder.
+
+    Raises
+    ------
+    ValueError
+        For input that cannot be used, more bases than rows, or fewer than classes.
+    """
+    X = as_features(X)
+    label, _ = as_labels(y, len(X))
+    rows = choose_rows(X, label, n_basis, method=method, random_state=random_state)
+    return X[rows], label[rows]
+
+
+def choose_rows(
+    X: Array,
+    label: Array | None,
+    n_basis: int,
+    *,
+    method: str = "kmeans++",
+    random_state: int | np.random.Generator | None = None,
+) -> Index:
+    """Return rows to stand bases on, shape (n_basis,), ascending; see `choose_basis`.
+
+    Each class has its share of them, at least one; `label` None is one class.
+    """
+    if method not in ("kmeans++", "farthest"):
+        raise ValueError(f"method={method!r} is unknown; use 'kmeans++' or 'farthest'")
+    groups = _groups(label, len(X))
+    if not isinstance(n_basis, Integral) or not len(groups) <= n_basis <= len(X):
+        raise ValueError(
+            f"n_basis={n_basis!r}; needed a whole number from {len(groups)}, the classes, to {len(X)}, "
+            "the rows"
+        )
+    rng = np.random.default_rng(random_state)
+    pick = _spread if method == "kmeans++" else _farthest
+    chosen = [
+        rows[pick(X[rows], size, rng)] if size < len(rows) else rows
+        for rows, size in zip(groups, _shares(groups, int(n_basis)), strict=True)
+    ]
+    return np.sort(np.concatenate(chosen))
+
+
+def choose_share(label: Array, most: int, rng: np.random.Generator) -> Index:
+    """Return rows drawn at random, `most` of them at most, each class with its share, ascending."""
+    if len(label) <= most:
+        return np.arange(len(label))
+    groups = _groups(label, len(label))
+    shares = _shares(groups, most)
+    drawn = [
+        rng.choice(rows, size, replace=False) for rows, size in zip(groups, shares, strict=True)
+    ]
+    return np.sort(np.concatenate(drawn))
+
+
+def _groups(label: Array | None, n_obs: int) -> list[Index]:
+    if label is None:
+        return [np.arange(n_obs)]
+    return [np.flatnonzero(label == each) for each in np.unique(label)]
+
+
+def _shares(groups: list[Index], n_basis: int) -> list[int]:
+    """Divide a number among classes by their sizes: at least one each, at most all of it."""
+    sizes = np.array([len(rows) for rows in groups])
+    shares = np.maximum(1, np.floor(n_basis * sizes / sizes.sum()).astype(int))
+    while shares.sum() < n_basis:  # the largest remainder first
+        lacking = np.where(shares < sizes, n_basis * sizes / sizes.sum() - shares, -np.inf)
+        shares[lacking.argmax()] += 1
+    while shares.sum() > n_basis:
+        shares[shares.argmax()] -= 1
+    return shares.tolist()
+
+
+def _spread(X: Array, size: int, rng: np.random.Generator) -> Index:
+    """Return rows by k-means++ seeding, all different."""
+    from sklearn.cluster import kmeans_plusplus
+
+    seen = np.arange(len(X))
+    if len(X) > _CANDIDATES * size:
+        seen = np.sort(rng.choice(len(X), _CANDIDATES * size, replace=False))
+    _, first = np.unique(X[seen], axis=0, return_index=True)
+    distinct = seen[np.sort(first)]
+    if len(distinct) <= size:
+        return _filled(distinct, len(X), size, rng)
+    # scaled, so that squares neither over- nor underflow
+    scale = np.ptp(X[distinct], axis=0).max()
+    _, found = kmeans_plusplus(
+        (X[distinct] - X[distinct].mean(axis=0)) / scale,
+        size,
+        random_state=int(rng.integers(2**31)),
+    )
+    return _filled(distinct[np.unique(found)], len(X), size, rng)
+
+
+def _filled(rows: Index, n_obs: int, size: int, rng: np.random.Generator) -> Index:
+    """Return `rows` with others at random up to a size, for inputs of few distinct rows."""
+    others = np.setdiff1d(np.arange(n_obs), rows)
+    return np.concatenate([rows, rng.choice(others, size - len(rows), replace=False)])
+
+
+def _farthest(X: Array, size: int, rng: np.random.Generator) -> Index:
+    """Return rows by farthest-point traversal, from the one nearest to the mean."""
+    chosen = np.empty(size, dtype=np.intp)
+    nearest = np.full(len(X), np.inf)
+    chosen[0] = np.square(X - X.mean(axis=0)).sum(axis=1).argmin()
+    for k in range(1, size):
+        np.minimum(nearest, np.square(X - X[chosen[k - 1]]).sum(axis=1), out=nearest)
+        nearest[chosen[:k]] = -1.0
+        chosen[k] = nearest.argmax()
+    return chosen

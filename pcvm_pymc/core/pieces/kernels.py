@@ -1,0 +1,152 @@
+"""Basis functions: the RBF of chen2009 eq. 13, its derivative in the width, and scales of the data."""
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = [
+    "design_matrix",
+    "linear_spline",
+    "log_width_derivative",
+    "median_distance",
+    "rbf",
+    "squared_distances",
+    "width_bounds",
+    "width_from_gamma",
+    "width_from_lengthscale",
+    "width_grid",
+]
+
+type Kernel = str | Callable[[Array, Array, float], Array]
+
+
+def squared_distances(X: Array, Z: Array) -> Array:
+    """Return ||x_i - z_j||^2, shape (n_obs, n_basis), free of cancellation at any offset."""
+    return cdist(X, Z, "sqeuclidean")
+
+
+def rbf(squared_distance: Array, width: float) -> Array:
+    """Return exp(-D / width^2) (Chen et al. 2009 eq. 13), shape of `squared_distance`."""
+    # dividing twice keeps width^2 from under- or overflowing; an infinite exponent is a basis of zero
+    with np.errstate(over="ignore"):
+        basis = squared_distance / -width
+        basis /= width
+    return np.exp(basis, out=basis)
+
+
+def log_width_derivative(basis: Array, squared_distance: Array, width: float) -> Array:
+    """Return d Phi / d log(width) = 2 D / width^2 * Phi for the RBF."""
+    return 2.0 * (squared_distance / width / width) * basis
+
+
+def linear_spline(X: Array, Z: Array) -> Array:
+    """Return the linear spline kernel, a product over the features, shape (n_obs, n_basis).
+
+    ``1 + x z + x z m - (x + z) m^2 / 2 + m^3 / 3`` with ``m = min(x, z)`` (Chmielewski et al. 2019
+    section 3.1; Vapnik 1998). It has no width, and it is positive definite for x, z >= 0 only: for
+    inputs of both signs it is an indefinite function, a legal basis but no covariance.
+    """
+    out = np.ones((len(X), len(Z)))
+    for column, centres in zip(X.T, Z.T, strict=True):
+        x, z = column[:, None], centres[None]
+        m = np.minimum(x, z)
+        out *= 1.0 + x * z + x * z * m - 0.5 * (x + z) * m**2 + m**3 / 3.0
+    return out
+
+
+def design_matrix(kernel: Kernel, X: Array, centres: Array, width: float) -> Array:
+    """Return Phi, shape (n_obs, n_basis): each basis function at each row of `X`.
+
+    Parameters
+    ----------
+    kernel : str or callable
+        ``"rbf"``, ``"linear-spline"`` (which has no width), or a function of ``(X, centres, width)`` that
+        returns the matrix.
+    X : ndarray, shape (n_obs, n_features)
+    centres : ndarray, shape (n_basis, n_features)
+    width : float
+        Width of the basis functions, in the unit of `X`.
+
+    Raises
+    ------
+    ValueError
+        If the kernel is not known, or returns a matrix of another shape or with values that are
+        not finite.
+    """
+    if kernel == "rbf":
+        return rbf(squared_distances(X, centres), width)
+    if kernel == "linear-spline":
+        return linear_spline(X, centres)
+    if not callable(kernel):
+        raise ValueError(
+            f"kernel={kernel!r} is unknown; use 'rbf', 'linear-spline' or a function(X, Z, width)"
+        )
+    Phi = np.asarray(kernel(X, centres, width), dtype=float)
+    if Phi.shape != (len(X), len(centres)):
+        raise ValueError(
+            f"kernel returned a matrix of shape {Phi.shape}; needed (n_obs, n_basis) = "
+            f"{(len(X), len(centres))}"
+        )
+    if not np.isfinite(Phi).all():
+        raise ValueError("kernel returned values that are not finite; check its parameters")
+    return Phi
+
+
+def _some_rows(X: Array, most: int = 5000) -> Array:
+    """Return all rows, or `most` of them drawn with a fixed seed: all pairs take too much memory."""
+    if len(X) <= most:
+        return X
+    return X[np.sort(np.random.default_rng(0).choice(len(X), most, replace=False))]
+
+
+def width_bounds(X: Array) -> tuple[float, float]:
+    """Return the smallest positive and the largest distance between rows of `X`.
+
+    A narrower kernel separates every row from every other, a wider one none. Rows that all
+    coincide give (1, 1). More than 5000 rows are represented by so many of them.
+    """
+    X = _some_rows(X)
+    squared = squared_distances(X, X)
+    largest = float(np.sqrt(squared.max()))
+    if largest == 0:
+        return 1.0, 1.0
+    smallest = float(np.sqrt(squared[squared > 0].min()))
+    return smallest, largest
+
+
+def median_distance(X: Array) -> float:
+    """Return the median distance between rows of `X` that differ; 1 where none do.
+
+    More than 5000 rows are represented by so many of them.
+    """
+    X = _some_rows(X)
+    squared = squared_distances(X, X)
+    positive = squared[squared > 0]
+    return float(np.sqrt(np.median(positive))) if positive.size else 1.0
+
+
+def width_grid(X: Array, n_widths: int = 9, *, low: float = 0.2, high: float = 2.5) -> Array:
+    """Return `n_widths` widths in geometric progression around the median distance of `X`.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+    n_widths : int
+        Length of the grid.
+    low, high : float
+        Ends of the grid, as multiples of the median distance between rows that differ.
+    """
+    return median_distance(X) * np.geomspace(low, high, n_widths)
+
+
+def width_from_gamma(gamma: float) -> float:
+    """Return the width of scikit-learn's RBF ``exp(-gamma ||x - z||^2)``: ``gamma ** -0.5``."""
+    return float(gamma) ** -0.5
+
+
+def width_from_lengthscale(ls: float) -> float:
+    """Return the width of PyMC's ``pm.gp.cov.ExpQuad(ls=ls)``: ``sqrt(2) * ls``."""
+    return float(np.sqrt(2.0) * ls)

@@ -1,0 +1,150 @@
+"""Checks of arrays that come from outside: each error gives name, value found and value needed."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = ["as_features", "as_labels", "as_seed", "as_signs", "as_targets", "as_width"]
+
+
+def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) -> Array:
+    """Return `X` as a float matrix, shape (n_obs, n_features).
+
+    Raises
+    ------
+    ValueError
+        If it is not two-dimensional, is empty, is not numeric, holds NaN or infinities, or has another
+        number of columns than `n_features`.
+    """
+    try:
+        out = np.asarray(X, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} has values that are not numbers ({error}); encode them as numbers first"
+        ) from None
+    if out.ndim != 2:
+        raise ValueError(
+            f"{name} has {out.ndim} dimension(s), shape {out.shape}; needed two: (n_obs, n_features). "
+            f"For a single feature use {name}.reshape(-1, 1)"
+        )
+    if 0 in out.shape:
+        raise ValueError(f"{name} is empty, shape {out.shape}; needed at least one row and column")
+    if not np.isfinite(out).all():
+        rows = np.flatnonzero(~np.isfinite(out).all(axis=1))
+        raise ValueError(
+            f"{name} has {np.size(out) - np.isfinite(out).sum()} value(s) that are NaN or infinite, "
+            f"the first in row {rows[0]}; drop or impute those rows first"
+        )
+    if n_features is not None and out.shape[1] != n_features:
+        raise ValueError(f"{name} has {out.shape[1]} features; needed {n_features}")
+    return out
+
+
+def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Array, NDArray[Any]]:
+    """Return labels as -1. / +1., shape (n_obs,), and the two classes in sorted order.
+
+    Parameters
+    ----------
+    y : array_like, shape (n_obs,)
+        Any two values; the greater one in sorted order becomes +1.
+    n_obs : int
+        Number of rows of X.
+    one_class : bool
+        Accept labels all of one class, where they are coded 0/1 or -1/+1 (data that were simulated).
+
+    Raises
+    ------
+    ValueError
+        If the length is wrong, a label is missing, or there are not exactly two classes.
+    """
+    labels = np.asarray(y)
+    if labels.ndim != 1 or len(labels) != n_obs:
+        raise ValueError(
+            f"y has shape {labels.shape}; needed ({n_obs},), one label for each row of X"
+        )
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError("y has labels that are NaN or infinite; drop those rows first")
+    try:
+        classes = np.unique(labels)
+    except TypeError:
+        kinds = sorted({type(each).__name__ for each in labels.tolist()})
+        raise ValueError(
+            f"y mixes labels of the types {', '.join(kinds)}; needed one type, and none missing"
+        ) from None
+    if one_class and len(classes) < 2:
+        classes = _completed(classes)
+    if len(classes) != 2:
+        shown = ", ".join(map(repr, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
+        raise ValueError(
+            "Only binary classification is supported. "
+            f"y has {len(classes)} class(es) ({shown}); needed exactly two"
+        )
+    return np.where(labels == classes[1], 1.0, -1.0), classes
+
+
+def _completed(classes: NDArray[Any]) -> NDArray[Any]:
+    """Return both codes where only one of 0/1 or -1/+1 occurs."""
+    for codes in ([0, 1], [-1, 1]):
+        if classes.dtype.kind in "biuf" and np.isin(classes, codes).all():
+            return np.array(codes)
+    return classes
+
+
+def as_targets(y: ArrayLike, n_obs: int) -> Array:
+    """Return the targets of a regression as floats, shape (n_obs,).
+
+    Raises
+    ------
+    ValueError
+        If the length is wrong, or a value is not a finite number.
+    """
+    try:
+        out = np.asarray(y, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"y has values that are not numbers ({error}); needed numbers") from None
+    if out.shape != (n_obs,):
+        raise ValueError(
+            f"y has shape {out.shape}; needed ({n_obs},), one target for each row of X"
+        )
+    if not np.isfinite(out).all():
+        raise ValueError("y has targets that are NaN or infinite; drop those rows first")
+    return out
+
+
+def as_seed(random_state: Any) -> Any:
+    """Return a seed for NumPy; scikit-learn's RandomState is drawn from."""
+    if isinstance(random_state, np.random.RandomState):
+        return random_state.randint(2**31 - 1)
+    return random_state
+
+
+def as_signs(signs: ArrayLike, n_basis: int) -> Array:
+    """Return signs as -1. / +1., shape (n_basis,).
+
+    Raises
+    ------
+    ValueError
+        If the length is wrong or a value is neither -1 nor +1.
+    """
+    out = np.asarray(signs, dtype=float)
+    if out.shape != (n_basis,):
+        raise ValueError(f"signs has shape {out.shape}; needed ({n_basis},), one for each basis")
+    if not np.isin(out, (-1.0, 1.0)).all():
+        raise ValueError(
+            f"signs has values {np.unique(out)[:5].tolist()}; needed only -1 and +1 (2 * y - 1 for 0/1)"
+        )
+    return out
+
+
+def as_width(width: Any) -> float:
+    """Return a kernel width as a positive float; raise ValueError for anything else."""
+    try:
+        out = float(width)
+    except (TypeError, ValueError):
+        raise ValueError(f"width={width!r} is not a number; needed a positive one") from None
+    if not (np.isfinite(out) and out > 0):
+        raise ValueError(f"width={out} must be positive and finite, in the unit of X")
+    return out

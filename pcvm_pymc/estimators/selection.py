@@ -1,0 +1,461 @@
+"""Choosing a kernel width, and a start of EM, inside the training data."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from rich.console import Console
+from rich.progress import track
+from sklearn.model_selection import StratifiedKFold
+from sklearn.svm import SVC
+
+from pcvm_pymc.core.em.binary import EMOptions, EMResult, Problem, Start, fit_em, relevance_start
+from pcvm_pymc.core.evidence.batch import EvidenceOptions, EvidenceProblem, EvidenceResult
+from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
+from pcvm_pymc.core.pieces.kernels import (
+    Kernel,
+    design_matrix,
+    median_distance,
+    rbf,
+    squared_distances,
+    width_bounds,
+    width_grid,
+)
+from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.probit import Array, log_likelihood
+from pcvm_pymc.core.pieces.validation import as_features, as_labels
+from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
+
+__all__ = [
+    "WIDTH_METHODS",
+    "WidthSelection",
+    "class_width_scores",
+    "select_start",
+    "select_width",
+    "start_recipes",
+    "stratified_folds",
+]
+
+type StartRecipe = Callable[[Problem, np.random.Generator], Start]
+type Fold = tuple[np.ndarray, np.ndarray]
+
+# a fit that only ranks candidates need not be run to its last digit: these give held-out log losses to
+# about 1e-4, by Newton's steps and by EM's smaller ones
+_RANKING_TOLERANCE = {"proper": 0.05, "improper": 1e-3}
+
+
+WIDTH_METHODS = ("cv", "evidence", "validity", "em")
+# as `RVMClassifier` has it: nats of evidence at which a fit that only ranks a width stops
+_RANKING_EVIDENCE = 1e-3
+
+
+@dataclass(frozen=True)
+class WidthSelection:
+    """A chosen width, and the scores that it was chosen by.
+
+    Attributes
+    ----------
+    width : float
+        The chosen one.
+    widths : ndarray, shape (n_widths,)
+        The candidates.
+    method : {"cv", "evidence", "validity", "em"}
+    scores : ndarray, shape (n_widths,)
+        The more the better: minus the mean held-out log loss, the log evidence, or the log kernel
+        validity. NaN where nothing was scored, see `select_width`.
+    log_loss : ndarray, shape (n_widths, n_folds)
+        ``"cv"`` only: held-out mean negative log probability of the labels, in nats per row. No
+        columns where nothing was held out.
+    """
+
+    width: float
+    widths: Array
+    method: str
+    scores: Array
+    log_loss: Array = field(default_factory=lambda: np.empty((0, 0)))
+
+
+def select_width(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    hyperprior: Hyperprior | None = None,
+    kernel: Kernel = "rbf",
+    widths: Sequence[float] | None = None,
+    basis: Basis = None,
+    cv: int = 5,
+    method: str = "cv",
+    options: EMOptions | None = None,
+    random_state: int | np.random.Generator | None = None,
+    progressbar: bool = False,
+) -> WidthSelection:
+    """Choose the kernel width of a PCVM.
+
+    Parameters
+    ----------
+    X : array_like, shape (n_obs, n_features)
+    y : array_like, shape (n_obs,)
+        Labels, two classes.
+    hyperprior : Hyperprior, optional
+        Default: `Hyperprior.plug_in`, since it is the MAP that is scored. Not used by ``"evidence"``.
+    kernel : "rbf" or callable
+        ``"validity"`` and ``"em"`` need ``"rbf"``.
+    widths : sequence of float, optional
+        Candidates. Default: nine in geometric progression between 0.2 and 2.5 times the median distance.
+    basis : None, int or (array_like, array_like)
+        Centres of the basis functions: all rows, so many of them (`choose_basis`), or centres, shape
+        (n_basis, n_features), with signs. Given centres are not left out with any fold.
+    cv : int
+        Folds; fewer where a class has fewer points. The bases of held-out rows are left out with them.
+    method : {"cv", "evidence", "validity", "em"}
+        What is scored at each candidate, on all rows but for ``"cv"``:
+
+        - ``"cv"``: the cross-validated log loss of the PCVM. The honest one.
+        - ``"evidence"``: the log evidence, by Laplace's approximation and maximised over ARD precisions, of
+          the probit relevance vector machine on the same bases. It stands in for the PCVM's own,
+          which its sign rule leaves without a normal approximation. One fit per width.
+        - ``"validity"``: the log kernel validity (Kropotov et al. 2006, extended) of the PCVM's MAP: how
+          far its kernels may shift before the likelihood falls. One fit per width; a diagnostic.
+        - ``"em"``: no candidates are scored; EM moves the width to the maximum of the log posterior
+          (Chen et al. 2009 eq. 10, corrected).
+    options : EMOptions, optional
+    random_state : int or numpy.random.Generator, optional
+        For the folds.
+    progressbar : bool
+
+    Returns
+    -------
+    WidthSelection
+        Its scores are NaN for ``"em"``; and for ``"cv"`` where there is nothing to compare: a single
+        candidate, or a class of a single point, so that nothing can be held out (then the median
+        candidate is taken).
+
+    Raises
+    ------
+    ValueError
+        For input that cannot be used, or an unknown method.
+
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2009); M. E. Tipping (2001), "Sparse Bayesian learning and the
+    relevance vector machine", JMLR 1, 211-244; D. A. Kropotov, N. O. Ptashko and D. P. Vetrov
+    (2006), corrected, see `pcvm_pymc.core.validity`.
+    """
+    X = as_features(X)
+    label, _ = as_labels(y, len(X))
+    hyperprior = hyperprior or Hyperprior.plug_in()
+    options = options or EMOptions()
+    candidates = width_grid(X) if widths is None else np.asarray(widths, float)
+    _check_selection(method, kernel, widths, candidates)
+    centres = as_centres(basis, X, label)
+    if method == "em":
+        problem = problem_at(
+            X, label, hyperprior, median_distance(X), centres=centres, free_width=True
+        )
+        return _unscored(fit_em(problem, None, options).width, candidates, method)
+    task = _Task(X, label, centres, hyperprior, kernel, candidates, options, progressbar)
+    if method != "cv":
+        score = _log_evidence if method == "evidence" else _log_validity
+        scores = [score(task, width) for _, width in task.followed(f"width by {method}")]
+        return _best(candidates, method, np.array(scores))
+    folds = stratified_folds(X, label, cv, random_state)
+    if len(candidates) == 1 or not folds:
+        return _unscored(float(np.median(candidates)), candidates, method)
+    loss = _cross_validated(task, folds)
+    return _best(candidates, method, -loss.mean(axis=1), loss)
+
+
+def _check_selection(
+    method: str, kernel: Kernel, widths: Sequence[float] | None, candidates: Array
+) -> None:
+    if candidates.ndim != 1 or len(candidates) == 0 or not (candidates > 0).all():
+        raise ValueError(f"widths={widths!r}; needed one or more positive numbers")
+    if method not in WIDTH_METHODS:
+        raise ValueError(f"method={method!r} is unknown; use one of {WIDTH_METHODS}")
+    if method in ("em", "validity") and kernel != "rbf":
+        raise ValueError(
+            f"method={method!r} needs kernel='rbf', whose derivatives it takes; found {kernel!r}"
+        )
+
+
+def _unscored(width: float, candidates: Array, method: str) -> WidthSelection:
+    nothing = np.full(len(candidates), np.nan)
+    return WidthSelection(width, candidates, method, nothing, np.empty((len(candidates), 0)))
+
+
+def _best(
+    candidates: Array, method: str, scores: Array, log_loss: Array | None = None
+) -> WidthSelection:
+    loss = np.empty((len(candidates), 0)) if log_loss is None else log_loss
+    return WidthSelection(float(candidates[scores.argmax()]), candidates, method, scores, loss)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What every candidate is scored with."""
+
+    X: Array
+    label: Array
+    centres: Centres
+    hyperprior: Hyperprior
+    kernel: Kernel
+    candidates: Array
+    options: EMOptions
+    progressbar: bool
+
+    @property
+    def ranking(self) -> EMOptions:
+        """Options as loose as a fit needs that only ranks a candidate."""
+        tolerance = _RANKING_TOLERANCE["proper" if self.hyperprior.is_proper else "improper"]
+        return replace(self.options, tol=max(self.options.tol, tolerance))
+
+    def followed(self, description: str) -> Iterable[tuple[int, float]]:
+        """Return the candidates with their numbers, under a progress bar."""
+        return track(
+            list(enumerate(self.candidates.tolist())),
+            description,
+            console=Console(stderr=True),
+            disable=not self.progressbar,
+        )
+
+
+def _log_evidence(task: _Task, width: float) -> float:
+    """Return the log evidence of the probit RVM on the same bases."""
+    Phi = design_matrix(task.kernel, task.X, task.centres.points, width)
+    return _ranked_rvm(EvidenceProblem(Phi, task.label, "probit")).log_evidence
+
+
+def _ranked_rvm(problem: EvidenceProblem) -> EvidenceResult:
+    """Return a relevance vector machine fitted as far as ranking widths needs."""
+    return fit_rvm(problem, options=EvidenceOptions(tol=_RANKING_EVIDENCE))
+
+
+def _log_validity(task: _Task, width: float) -> float:
+    """Return the log kernel validity of the PCVM's MAP."""
+    problem = problem_at(task.X, task.label, task.hyperprior, width, centres=task.centres)
+    result = fit_em(problem, None, task.options)
+    return pcvm_validity(task.X, problem, result, centres=task.centres.points).log_validity
+
+
+def class_width_scores(
+    X: Array,
+    label: NDArray[np.int64],
+    points: Array,
+    sign: Array | None,
+    *,
+    method: str,
+    widths: Array,
+    kernel: Kernel = "rbf",
+    hyperprior: Hyperprior | None = None,
+) -> Array:
+    """Return scores of widths for several classes: sums over the classes, each against the rest.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+    label : ndarray of int, shape (n_obs,)
+        Numbers of the classes.
+    points : ndarray, shape (n_basis, n_features)
+        Centres of the basis functions.
+    sign : ndarray, shape (n_basis, n_classes), or None
+        Signs of the weights; None for a machine without a sign rule.
+    method : {"evidence", "validity"}
+        As for `select_width`; without signs the validity is the relevance vector machine's.
+    widths : ndarray, shape (n_widths,)
+    kernel : "rbf" or callable
+        ``"validity"`` needs ``"rbf"``.
+    hyperprior : Hyperprior, optional
+        Of the validity's MAP, with signs only. Default: `Hyperprior.plug_in`.
+
+    Returns
+    -------
+    ndarray, shape (n_widths,)
+        The more the better.
+
+    Raises
+    ------
+    ValueError
+        For a method or kernel that cannot be used.
+    """
+    _check_selection(method, kernel, widths.tolist(), widths)
+    total = np.zeros(len(widths))
+    for c in range(int(label.max()) + 1):
+        one = np.where(label == c, 1.0, -1.0)
+        if method == "validity" and sign is None:
+            total += [_log_rvm_validity(X, one, points, width) for width in widths]
+            continue
+        total += select_width(
+            X,
+            one,
+            hyperprior=hyperprior,
+            kernel=kernel,
+            widths=widths.tolist(),
+            basis=(points, np.ones(len(points)) if sign is None else sign[:, c]),
+            method=method,
+        ).scores
+    return total
+
+
+def _log_rvm_validity(X: Array, label: Array, points: Array, width: float) -> float:
+    """Return the log kernel validity of the probit RVM."""
+    problem = EvidenceProblem(design_matrix("rbf", X, points, width), label, "probit")
+    result = _ranked_rvm(problem)
+    return rvm_validity(X, problem, result, width=width, centres=points).log_validity
+
+
+def _cross_validated(task: _Task, folds: Sequence[Fold]) -> Array:
+    """Return the held-out log loss of each width and fold, shape (n_widths, n_folds)."""
+    label, options = task.label, task.ranking
+    points = task.centres.points
+    squared = squared_distances(task.X, points) if task.kernel == "rbf" else None
+    loss = np.empty((len(task.candidates), len(folds)))
+    starts: list[Start | None] = [None] * len(folds)
+    previous = np.nan
+    for i, width in task.followed("width by cross-validation"):
+        Phi = (
+            design_matrix(task.kernel, task.X, points, width)
+            if squared is None
+            else rbf(squared, width)
+        )
+        total = float(np.abs(Phi).sum())
+        for j, (train, test) in enumerate(folds):
+            start = _rescaled(starts[j], previous, total)
+            columns = task.centres.columns_of(train)
+            sign = task.centres.sign[columns]
+            basis = Phi[np.ix_(train, columns)]
+            result = fit_em(Problem(basis, label[train], sign, task.hyperprior), start, options)
+            loss[i, j] = _log_loss(Phi[np.ix_(test, columns)], label[test], result)
+            if task.hyperprior.is_proper:  # else what is pruned would stay so
+                starts[j] = Start(result.weight, result.bias)
+        previous = total
+    return loss
+
+
+def _rescaled(start: Start | None, previous: float, total: float) -> Start | None:
+    """Return the last width's solution as a start: bases that sum to more need smaller weights."""
+    if start is None:
+        return None
+    factor = np.clip(previous / max(total, np.finfo(float).tiny), 1e-3, 1e3)
+    return Start(start.weight * factor, start.bias)
+
+
+def problem_at(
+    X: Array,
+    label: Array,
+    hyperprior: Hyperprior,
+    width: float,
+    *,
+    centres: Centres | None = None,
+    kernel: Kernel = "rbf",
+    free_width: bool = False,
+) -> Problem:
+    """Return the PCVM's problem, by default with a basis at each row.
+
+    `free_width` lets EM move the RBF's width.
+    """
+    centres = as_centres(None, X, label) if centres is None else centres
+    if not free_width:
+        Phi = design_matrix(kernel, X, centres.points, width)
+        return Problem(Phi, label, centres.sign, hyperprior, width=width)
+    squared = squared_distances(X, centres.points)
+    return Problem(
+        rbf(squared, width),
+        label,
+        centres.sign,
+        hyperprior,
+        squared_distance=squared,
+        width=width,
+        width_bounds=width_bounds(X),
+    )
+
+
+def _log_loss(Phi: Array, label: Array, result: EMResult) -> float:
+    return -log_likelihood(Phi @ result.weight + result.bias, label) / len(label)
+
+
+def stratified_folds(
+    X: Array, label: Array, cv: int, random_state: int | np.random.Generator | None
+) -> list[Fold]:
+    """Return stratified folds, as many as the smaller class allows; none if it has one point."""
+    n_folds = min(cv, int(min(np.sum(label > 0), np.sum(label < 0))))
+    if n_folds < 2:
+        return []
+    seed = int(np.random.default_rng(random_state).integers(2**31))
+    folds = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
+    return list(folds.split(X, label))
+
+
+def support_vector_start(problem: Problem, rng: np.random.Generator) -> Start:
+    """Return an SVM's dual coefficients as a start (Chen et al. 2009, footnote 9).
+
+    On other bases than the rows they are the weights of a linear SVM on the basis functions.
+    """
+    n_obs, n_basis = problem.Phi.shape
+    if n_obs == n_basis:
+        machine = SVC(kernel="precomputed").fit(problem.Phi, problem.label)
+        weight = np.zeros(n_basis)
+        weight[machine.support_] = machine.dual_coef_[0]
+    else:
+        machine = SVC(kernel="linear").fit(problem.Phi, problem.label)
+        weight = machine.coef_[0]
+    return Start.from_solution(problem, weight, float(machine.intercept_[0]), rng)
+
+
+def start_recipes(n_init: int, options: EMOptions) -> list[StartRecipe]:
+    """Return the first `n_init` starts: default, RVM-like, SVM-like, then random ones.
+
+    The authors' recipe starts as their program does, each time at random.
+    """
+    if options.update == "clip":
+        return [Start.chen2009] * n_init
+    first: list[StartRecipe] = [
+        lambda problem, rng: Start.default(problem),
+        relevance_start,
+        support_vector_start,
+    ]
+    return (first + [Start.random] * max(0, n_init - len(first)))[:n_init]
+
+
+def select_start(
+    X: Array,
+    label: Array,
+    make_problem: Callable[[NDArray[np.intp]], Problem],
+    *,
+    n_init: int,
+    cv: int,
+    options: EMOptions,
+    design: Callable[[NDArray[np.intp], NDArray[np.intp], float], Array],
+    rng: np.random.Generator,
+) -> StartRecipe:
+    """Return the start whose fits have the smallest cross-validated log loss.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+    label : ndarray, shape (n_obs,)
+    make_problem : callable
+        ``(train) -> Problem`` on the rows given by their indices, and the bases that remain with them.
+    n_init : int
+        Number of starts tried.
+    cv : int
+    options : EMOptions
+    design : callable
+        ``(test, train, width) -> Phi`` of these bases at other rows.
+    rng : numpy.random.Generator
+    """
+    recipes = start_recipes(n_init, options)
+    folds = stratified_folds(X, label, cv, rng) if n_init > 1 else []
+    if not folds:
+        return recipes[0]
+    seeds = rng.integers(2**31, size=n_init)
+    loss = np.zeros(n_init)
+    for train, test in folds:
+        problem = make_problem(train)
+        for k, recipe in enumerate(recipes):
+            start = recipe(problem, np.random.default_rng(seeds[k]))
+            result = fit_em(problem, start, options)
+            loss[k] += _log_loss(design(test, train, result.width), label[test], result)
+    best = int(loss.argmin())
+    return lambda problem, _: recipes[best](problem, np.random.default_rng(seeds[best]))

@@ -1,0 +1,304 @@
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytest
+from problems import blobs
+from sklearn.metrics import brier_score_loss, roc_auc_score
+
+from pcvm_pymc import (
+    Hyperprior,
+    PCVMClassifier,
+    find_map_em,
+    load,
+    pcvm_model,
+    predict,
+    project,
+    sample,
+    save,
+)
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.estimators.projection import (
+    _cross_validate,
+    _from_classifier,
+    project_reference,
+    smallest_within_one_se,
+)
+from pcvm_pymc.estimators.selection import stratified_folds
+from pcvm_pymc.experiments import datasets
+
+SIZES = (0, 1, 2, 4, 8)
+
+
+@pytest.fixture(scope="module")
+def dense():
+    X, label = blobs(80, seed=70)
+    words = np.where(label > 0, "plus", "minus")
+    return PCVMClassifier(width=1.2).fit(X, words), X, words
+
+
+@pytest.fixture(scope="module")
+def projection(dense):
+    return project(*dense, sizes=SIZES, random_state=0)
+
+
+def test_the_classifier_is_the_chosen_submodel(dense, projection):
+    model, X, words = dense
+    sparse, i = projection.classifier, projection.index
+    assert len(sparse.weight_) == len(projection.path.columns[i]) <= projection.size
+    assert projection.path.sizes[i] == projection.size
+    assert len(model.weight_) > 40
+    Phi = rbf(squared_distances(X, X), 1.2)
+    latent = projection.path.latent(Phi)[i]
+    np.testing.assert_allclose(sparse.decision_function(X), latent, atol=1e-12)
+    np.testing.assert_array_equal(sparse.relevance_vectors_, X[sparse.support_])
+    np.testing.assert_array_equal(sparse.weight_ > 0, words[sparse.support_] == "plus")
+    assert set(sparse.predict(X)) == {"minus", "plus"}
+    assert sparse.score(X, words) > model.score(X, words) - 0.05
+    assert projection.classifier_of(8).projection_.size == 8
+    copy = pickle.loads(pickle.dumps(sparse))
+    np.testing.assert_array_equal(copy.predict_proba(X), sparse.predict_proba(X))
+
+
+def test_the_divergence_is_from_the_classifiers_probabilities(dense, projection):
+    model, X, _ = dense
+    p = model.predict_proba(X)[:, 1]
+    q = projection.classifier_of(4).predict_proba(X)[:, 1]
+    kl = np.mean(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)))
+    assert projection.path.kl[SIZES.index(4)] == pytest.approx(kl, abs=1e-10)
+
+
+def test_map_tree_and_classifier_give_the_same_path(dense, projection):
+    _, X, words = dense
+    tree = find_map_em(
+        pcvm_model(X, words, width=1.2, hyperprior=Hyperprior.plug_in()), progressbar=False
+    )
+    other = project(tree, sizes=SIZES, random_state=0)
+    np.testing.assert_allclose(other.path.kl, projection.path.kl, atol=1e-9)
+    np.testing.assert_allclose(other.elpd, projection.elpd, atol=1e-6)
+    assert other.classifier.classes_.tolist() == ["minus", "plus"]
+
+
+def test_a_posterior_is_projected_by_its_mean_probability():
+    X, label = blobs(30, seed=71)
+    model = pcvm_model(X, label, width=1.2)
+    draws = sample(
+        model, draws=50, tune=100, chains=2, cores=1, progressbar=False, random_seed=1, quiet=True
+    )
+    found = project(draws, size=3)
+    wanted = predict(draws, X)["predictions"]["probability"].mean(("chain", "draw")).values
+    np.testing.assert_allclose(found.reference.probability, wanted, atol=1e-10)
+    assert found.reference.hyperprior == Hyperprior.plug_in()
+    again = project(draws, X, label, size=3)
+    np.testing.assert_array_equal(again.path.kl, found.path.kl)
+
+
+def test_a_free_width_is_fixed_at_its_median_and_few_bases_need_the_inputs():
+    X, label = blobs(40, seed=72)
+    tree = find_map_em(pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5)), progressbar=False)
+    width = tree["posterior"]["width"].item()
+    assert project(tree, size=3).classifier.width_ == pytest.approx(width)
+    few = pcvm_model(X, label, width=1.2, basis=X[:10], signs=label[:10])
+    tree = find_map_em(few, progressbar=False)
+    with pytest.raises(ValueError, match="40 rows and its bases 10; needed the training inputs"):
+        project(tree)
+    found = project(tree, X, size=4)
+    np.testing.assert_array_equal(found.reference.centres.sign, label[:10])
+    np.testing.assert_array_equal(found.reference.centres.rows, np.arange(10))
+    assert found.path.kl[-1] < found.path.kl[0] or len(found.path.kl) == 1
+
+
+def test_scores_are_those_of_refits_without_the_held_out_rows_and_bases(dense, projection):
+    _, X, words = dense
+    label = np.where(words == "plus", 1.0, -1.0)
+    train, test = stratified_folds(X, label, 5, 0)[2]
+    fold = PCVMClassifier(width=1.2).fit(X[train], words[train])
+    truth = (np.arange(len(test)), (label[test] > 0).astype(int))
+    held_out = np.log(fold.predict_proba(X[test])[truth])
+    np.testing.assert_allclose(projection.reference_log_density[test], held_out, atol=1e-5)
+    sparse = project(fold, X[train], words[train], sizes=SIZES, size=8).classifier_of(2)
+    held_out = np.log(sparse.predict_proba(X[test])[truth])
+    np.testing.assert_allclose(projection.log_density[2][test], held_out, atol=1e-3)
+    np.testing.assert_allclose(projection.elpd, projection.log_density.sum(axis=1))
+
+
+def test_a_held_out_label_does_not_reach_its_own_prediction(dense):
+    """Flip one label: the predictions of its fold stay, and its own two densities sum to one."""
+    reference = _from_classifier(*dense)
+    Phi = rbf(squared_distances(reference.X, reference.X), 1.2)
+    fold = stratified_folds(reference.X, reference.label, 5, 0)[:1]
+    row = fold[0][1][3]
+    flipped = np.where(np.arange(80) == row, -1.0, 1.0) * reference.label
+    centres = replace(reference.centres, sign=flipped)
+    other = replace(reference, label=flipped, centres=centres)
+    one, two = (
+        _cross_validate(each, Phi, [1, 4], fold)[:, fold[0][1]] for each in (reference, other)
+    )
+    np.testing.assert_allclose(np.delete(one, 3, axis=1), np.delete(two, 3, axis=1))
+    np.testing.assert_allclose(np.exp(one[:, 3]) + np.exp(two[:, 3]), 1.0)
+
+
+def test_the_smallest_size_within_one_standard_error():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=100)
+    sizes = np.array([0, 1, 2, 5])
+    # the second is worse by less than the standard error of the difference, the first by more
+    rows = np.array([noise - 1.0, noise - 0.05 + 0.6 * rng.normal(size=100), noise, noise - 0.01])
+    best = rows[2].sum()
+    error = 10 * (rows[2] - rows[1]).std(ddof=1)
+    assert (rows[1].sum() + error >= best) == (smallest_within_one_se(sizes, rows) == 1)
+    assert smallest_within_one_se(sizes, np.stack([noise, noise, noise, noise])) == 0
+    assert smallest_within_one_se(sizes, np.stack([noise - 1, noise - 1, noise - 1, noise])) == 5
+
+
+def test_the_choice_is_by_the_rule(projection):
+    assert projection.size == smallest_within_one_se(projection.path.sizes, projection.log_density)
+    best = projection.elpd.argmax()
+    at, error = projection.index, projection.difference_se
+    assert projection.elpd[at] + error[at] >= projection.elpd[best]
+    assert (projection.elpd[:at] + error[:at] < projection.elpd[best]).all()
+    assert error[best] == 0
+    assert (projection.elpd_se > 0).all()
+    again = project_reference(projection.reference, sizes=SIZES, random_state=0)
+    np.testing.assert_array_equal(again.log_density, projection.log_density)
+
+
+def test_it_is_stored_and_drawn(projection, tmp_path):
+    tree = load(save(projection.to_datatree(), tmp_path / "projection.zarr"))
+    group = tree["projection"]
+    i = projection.index
+    np.testing.assert_array_equal(group["elpd"], projection.elpd)
+    np.testing.assert_array_equal(group["weight"][i], projection.path.dense_weight(i, 80))
+    assert group["chosen_size"].item() == projection.size
+    figure = projection.plot()
+    assert len(figure.axes) == 2
+    assert f"chosen: {projection.size} vectors" in figure.axes[0].get_legend_handles_labels()[1]
+    unscored = project_reference(projection.reference, size=2)
+    assert np.isnan(unscored.elpd).all()
+    assert np.isnan(unscored.reference_elpd)
+    assert len(unscored.plot().axes) == 1
+    assert load(save(unscored.to_datatree(), tmp_path / "projection.zarr"))["projection"][
+        "bias"
+    ].shape
+
+
+def test_the_estimator_projects_its_own_dense_mode():
+    X, label = blobs(80, seed=73)
+    dense = PCVMClassifier(width=1.2).fit(X, label)
+    model = PCVMClassifier(width=1.2, estimation="projection", n_vectors=4).fit(X, label)
+    assert len(model.weight_) <= 4
+    other = project(dense, X, label, size=4).classifier
+    np.testing.assert_allclose(model.decision_function(X), other.decision_function(X), atol=1e-6)
+    assert model.log_posterior_ <= dense.log_posterior_
+    auto = PCVMClassifier(width=1.2, estimation="projection", random_state=0).fit(X, label)
+    assert len(auto.weight_) <= auto.projection_.size <= 50
+    everything = PCVMClassifier(width=1.2, estimation="projection", n_vectors=500).fit(X, label)
+    assert everything.score(X, label) == pytest.approx(dense.score(X, label), abs=0.02)
+
+
+def test_a_lonely_point_leaves_nothing_to_hold_out():
+    X, label = blobs(20, seed=58)
+    label[:] = -1
+    label[3] = 1
+    model = PCVMClassifier(estimation="projection").fit(X, label)
+    assert model.projection_.size == 20
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_a_classifier_is_projected_without_pymc():
+    code = (
+        "import sys; import numpy as np; from pcvm_pymc import PCVMClassifier, project; "
+        "X = np.arange(40.0).reshape(20, 2) % 7; y = X[:, 0] > 3; "
+        "project(PCVMClassifier(width=2.0).fit(X, y), X, y, size=2).classifier; "
+        "assert 'pymc' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"size": 81}, "size=81; needed 'auto' or a whole number from 0 to 80"),
+        ({"size": "few"}, "size='few'; needed 'auto' or a whole number"),
+        ({"sizes": [-1, 3]}, "needed whole numbers from 0 to 80"),
+        ({"X": None}, "a classifier does not hold its training data"),
+        ({"y": np.arange(80) % 2}, "needed the classifier's"),
+    ],
+)
+def test_input_that_cannot_be_used(dense, arguments, words):
+    model, X, y = dense
+    given = {"X": X, "y": y, **arguments}
+    with pytest.raises(ValueError, match=words):
+        project(model, **given)
+
+
+def test_references_that_cannot_be_used(projection):
+    with pytest.raises(ValueError, match="reference is a dict; needed a DataTree"):
+        project({})
+    with pytest.raises(ValueError, match="size=3 is not on the path"):
+        projection.classifier_of(3)
+    X, label = blobs(20, seed=74)
+    tree = find_map_em(pcvm_model(X, label), progressbar=False)
+    with pytest.raises(ValueError, match="y differs from the labels"):
+        project(tree, X, -label)
+    with pytest.raises(ValueError, match="for a PyMC covariance"):
+        project(tree, kernel=pm.gp.cov.ExpQuad(2, 1.0))
+    with pytest.raises(ValueError, match="n_vectors=0; needed a whole number"):
+        PCVMClassifier(estimation="projection", n_vectors=0).fit(X, label)
+
+
+def test_few_vectors_keep_what_the_dense_mode_has_learnt():
+    """Twonorm: 13 vectors (the paper's PCVM has 13.8) against a few hundred."""
+    X, y = datasets.twonorm(400, random_state=100)
+    X_test, y_test = datasets.twonorm(4000, random_state=900)
+    dense = PCVMClassifier(random_state=0).fit(X, y)
+    sparse = project(dense, X, y, size=13).classifier
+    assert len(dense.weight_) > 200
+    assert len(sparse.weight_) == 13
+    one, other = (100 * roc_auc_score(y_test, m.decision_function(X_test)) for m in (dense, sparse))
+    assert other > one - 0.1
+    assert sparse.score(X_test, y_test) > dense.score(X_test, y_test) - 0.003
+
+
+# Chen, Tino & Yao (2009): error and 1-RMSE of the PCVM (Table I), its vectors (Table III), rounded down
+PAPER = {
+    "twonorm": (2.46, 85.02, 13),
+    "ringnorm": (1.53, 80.36, 17),
+    "waveform": (10.40, 71.78, 26),
+    "banana": (10.30, 72.13, 19),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(PAPER))
+def test_the_papers_number_of_vectors_is_enough(name, data_folder):
+    """The benchmark's table (benchmarks/projection.py) on the realisations that are at hand."""
+    data = datasets.load(name, folder=data_folder)
+    error, rmse, most = PAPER[name]
+    rows = []
+    for k in range(len(data.train[:5])):
+        X, y, X_test, y_test = data.split(k)
+        dense = PCVMClassifier(random_state=0).fit(X, y)
+        sparse = project(dense, X, y, size=most).classifier
+        assert len(sparse.weight_) <= most
+        rows.append([_measures(model, X_test, y_test) for model in (dense, sparse)])
+    full, few = np.mean(rows, axis=0)
+    assert few[1] > full[1] - 0.1
+    assert few[2] > rmse
+    if full[0] <= error:
+        assert few[0] <= error
+    assert few[0] < full[0] + 0.15
+
+
+def _measures(model, X_test, y_test):
+    """Return error, AUC and 1-RMSE in percent."""
+    probability = model.predict_proba(X_test)[:, 1]
+    positive = y_test == model.classes_[1]
+    return (
+        100 * (1 - model.score(X_test, y_test)),
+        100 * roc_auc_score(positive, model.decision_function(X_test)),
+        100 * (1 - np.sqrt(brier_score_loss(positive, probability))),
+    )

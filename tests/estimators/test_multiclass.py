@@ -1,0 +1,244 @@
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from problems import blobs
+from sklearn.datasets import load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedShuffleSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pcvm_pymc import Hyperprior, MPCVMClassifier, MRVMClassifier
+from pcvm_pymc.core.em.binary import fit_em
+from pcvm_pymc.core.evidence.batch import EvidenceOptions, EvidenceProblem
+from pcvm_pymc.core.evidence.bottom_up import BottomUpProblem, fit_bottom_up
+from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.family import class_signs
+from pcvm_pymc.core.pieces.centres import as_centres, choose_rows
+from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
+from pcvm_pymc.core.pieces.multinomial import class_terms
+from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
+from pcvm_pymc.estimators.selection import problem_at
+from pcvm_pymc.experiments.datasets import overclass, overlap_classes
+
+ALL = [
+    MPCVMClassifier(),
+    MPCVMClassifier(algorithm="top-down"),
+    MRVMClassifier(),
+    MRVMClassifier(algorithm="top-down"),
+]
+
+
+@parametrize_with_checks(
+    [
+        MPCVMClassifier(width=1.0),
+        MPCVMClassifier(algorithm="top-down", width=1.0, max_iter=300),
+        MRVMClassifier(width=1.0),
+        MRVMClassifier(algorithm="top-down", width=1.0, max_iter=300),
+    ]
+)
+def test_scikit_learns_checks(estimator, check):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=ConvergenceWarning)
+        check(estimator)
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, y = overlap_classes(150, random_state=4)
+    return X, np.array(["black", "red", "white"])[y]
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=str)
+def test_fitted_attributes(estimator, data):
+    X, y = data
+    model = estimator.set_params(width=1.0).fit(X, y)
+    assert model.classes_.tolist() == ["black", "red", "white"]
+    np.testing.assert_array_equal(model.relevance_vectors_, X[model.support_])
+    assert model.weight_.shape == (3, len(model.support_))
+    assert len(model.support_) < 75
+    Phi = rbf(squared_distances(X, model.relevance_vectors_), 1.0)
+    latent = Phi @ model.weight_.T + model.bias_
+    np.testing.assert_allclose(model.decision_function(X), latent, atol=1e-10)
+    probability = model.predict_proba(X)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, atol=1e-14)
+    np.testing.assert_array_equal(model.classes_[probability.argmax(axis=1)], model.predict(X))
+    label = np.searchsorted(model.classes_, y)
+    own = class_terms(latent, label).log_probability
+    np.testing.assert_allclose(np.log(probability[np.arange(150), label]), own, atol=1e-8)
+    assert model.score(X, y) > 0.75
+    if isinstance(estimator, MPCVMClassifier):
+        signs = class_signs(np.searchsorted(model.classes_, y[model.support_]), 3)
+        assert (model.weight_.T * signs >= 0).all()
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=str)
+def test_the_width_is_that_of_the_smallest_log_loss(estimator, data):
+    X, y = data
+    model = estimator.set_params(width="auto", random_state=0, cv=3, max_iter=400)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X[:90], y[:90])
+    assert model.width_ == model.widths_[model.width_scores_.argmax()]
+    assert np.isfinite(model.width_scores_).all()
+    assert -model.width_scores_.max() < np.log(3)
+
+
+@pytest.mark.parametrize("method", ["evidence", "validity"])
+@pytest.mark.parametrize("kind", [MPCVMClassifier, MRVMClassifier])
+def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
+    X, y = data
+    X, label = X[:60], np.searchsorted(np.unique(y), y[:60])
+    model = kind(width=method, basis=20, max_iter=400)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y[:60])
+    assert model.width_ == model.widths_[model.width_scores_.argmax()]
+    rows = choose_rows(X, label, 20, random_state=0)
+    width = model.widths_[3]
+    wanted = 0.0
+    for c in range(3):
+        one, sign = (np.where(each == c, 1.0, -1.0) for each in (label, label[rows]))
+        if method == "evidence" or kind is MRVMClassifier:
+            Phi = design_matrix("rbf", X, X[rows], width)
+            problem = EvidenceProblem(Phi, one, "probit")
+            result = fit_rvm(problem, options=EvidenceOptions(tol=1e-3))
+            wanted += (
+                result.log_evidence
+                if method == "evidence"
+                else rvm_validity(X, problem, result, width=width, centres=X[rows]).log_validity
+            )
+        else:
+            centres = as_centres((X[rows], sign), X, one)
+            binary = problem_at(X, one, Hyperprior.jeffreys(), width, centres=centres)
+            mode = fit_em(binary)
+            wanted += pcvm_validity(X, binary, mode, centres=X[rows]).log_validity
+    assert model.width_scores_[3] == pytest.approx(wanted, abs=1e-9)
+
+
+def test_the_validity_needs_a_kernel_whose_derivatives_are_known(data):
+    X, y = data
+    with pytest.raises(ValueError, match="needs kernel='rbf'"):
+        MRVMClassifier(width="validity", kernel="linear-spline").fit(X, y)
+
+
+def test_two_classes_score_by_their_difference():
+    X, label = blobs(60, seed=5)
+    words = np.where(label > 0, "yes", "no")
+    for estimator in ALL:
+        model = estimator.set_params(width=1.5).fit(X, words)
+        score = model.decision_function(X)
+        assert score.shape == (60,)
+        np.testing.assert_array_equal(score > 0, model.predict(X) == "yes")
+        np.testing.assert_array_equal(score > 0, model.predict_proba(X)[:, 1] > 0.5)
+
+
+def test_few_bases_and_given_ones(data):
+    X, y = data
+    model = MPCVMClassifier(width=1.0, basis=30).fit(X, y)
+    assert len(model.support_) <= 30
+    given = MPCVMClassifier(width=1.0, basis=(X[:40], y[:40])).fit(X, y)
+    assert (given.support_ == -1).all()
+    core = fit_bottom_up(
+        BottomUpProblem(
+            rbf(squared_distances(X, X[:40]), 1.0),
+            np.searchsorted(given.classes_, y),
+            3,
+            class_signs(np.searchsorted(given.classes_, y[:40]), 3),
+        )
+    )
+    np.testing.assert_array_equal(given.weight_, core.weight[core.support].T)
+
+
+@pytest.mark.parametrize("algorithm", ["bottom-up", "top-down"])
+def test_random_starts_are_seeded(algorithm, data):
+    X, y = data
+    first, again, other = (
+        MPCVMClassifier(algorithm=algorithm, width=1.0, start="random", random_state=seed)
+        .fit(X, y)
+        .predict_proba(X)
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("algorithm", ["bottom-up", "top-down"])
+def test_the_class_of_three_points_is_not_lost(algorithm):
+    """Lyu et al. (2020), Fig. 4, where mRVM1 and mRVM2 lose it."""
+    for seed in range(5):
+        X, y = overclass(random_state=seed)
+        model = MPCVMClassifier(algorithm=algorithm, width=1.0).fit(X, y)
+        assert (model.predict(X[y == 9]) == 9).any()
+        # its own bases speak for it
+        assert (model.weight_[9] > 0).any()
+
+
+@pytest.mark.parametrize(
+    ("load", "limits"), [(load_iris, (5.5, 5.5)), (load_wine, (4.5, 4.5))], ids=["iris", "wine"]
+)
+def test_errors_near_the_papers(load, limits):
+    X, y = load(return_X_y=True)
+    width = 2 * np.sqrt(X.shape[1])
+    for algorithm, limit in zip(("bottom-up", "top-down"), limits, strict=True):
+        errors = []
+        for train, test in StratifiedShuffleSplit(5, test_size=0.2, random_state=0).split(X, y):
+            model = make_pipeline(
+                StandardScaler(), MPCVMClassifier(algorithm=algorithm, width=width, max_iter=5000)
+            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                errors.append(100 * (1 - model.fit(X[train], y[train]).score(X[test], y[test])))
+        assert np.mean(errors) <= limit
+
+
+def test_the_papers_clipping_and_other_hyperpriors(data):
+    X, y = data
+    for options in (
+        {"hyperprior": "chen2009", "update": "clip", "max_iter": 100},
+        {"hyperprior": "plug_in", "max_iter": 100},
+        {"bias": False},
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = MPCVMClassifier(algorithm="top-down", width=1.0, **options).fit(X, y)
+        assert model.score(X, y) > 0.7
+    assert model.bias_.tolist() == [0, 0, 0]
+    assert MPCVMClassifier(width=1.0, bias=True).fit(X, y).bias_.shape == (3,)
+
+
+def test_it_pickles_and_does_not_import_pymc(data):
+    X, y = data
+    model = MPCVMClassifier(width=1.0).fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    code = (
+        "import sys; from pcvm_pymc import MPCVMClassifier as _; assert 'pymc' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"algorithm": "sideways"}, "algorithm='sideways' is unknown"),
+        ({"width": "narrow"}, "width='narrow'; needed a positive number, 'auto'"),
+        ({"width": -1.0}, "width"),
+        ({"start": "warm"}, "start='warm' is unknown"),
+        ({"cv": 1}, "cv=1; needed a whole number of at least 2"),
+        ({"tol": 0.0}, "tol=0.0; needed a positive number or None"),
+        ({"hyperprior": "vague"}, "hyperprior='vague' is unknown"),
+        ({"bias": "yes"}, "bias='yes'; needed True, False or None"),
+        ({"update": "leap"}, "update='leap' is unknown"),
+        ({"basis": "few"}, "basis='few'; needed None, a number"),
+        ({"basis": (np.zeros((2, 2)), ["red", "green"])}, "the basis' labels are"),
+    ],
+)
+def test_bad_parameters_are_named(data, parameters, words):
+    with pytest.raises(ValueError, match=words):
+        MPCVMClassifier(**({"width": 1.0} | parameters)).fit(*data)

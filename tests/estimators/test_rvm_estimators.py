@@ -1,0 +1,245 @@
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from problems import blobs
+from sklearn.datasets import load_iris, make_friedman2, make_friedman3
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pcvm_pymc import RVMClassifier, RVMRegressor, Status
+from pcvm_pymc.core.evidence.batch import EvidenceOptions, EvidenceProblem
+from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.validity import rvm_validity
+from pcvm_pymc.experiments.datasets import load
+
+
+@parametrize_with_checks(
+    [
+        RVMClassifier(width=1.0),
+        RVMClassifier(link="probit", method="batch", width=1.0),
+        RVMRegressor(width=5.0),
+        RVMRegressor(star=True, method="batch", width=6.0),
+    ]
+)
+def test_scikit_learns_checks(estimator, check):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=ConvergenceWarning)
+        check(estimator)
+
+
+def noisy_sinc(n=60, seed=0):
+    x = np.linspace(-6, 6, n)[:, None]
+    return x, np.sinc(x[:, 0] / np.pi) + 0.1 * np.random.default_rng(seed).normal(size=n)
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+def test_fitted_attributes_and_any_labels(link):
+    X, label = blobs(60, seed=50)
+    words = np.where(label > 0, "plus", "minus")
+    model = RVMClassifier(link=link, width=1.2).fit(X, words)
+    assert model.classes_.tolist() == ["minus", "plus"]
+    np.testing.assert_array_equal(model.relevance_vectors_, X[model.support_])
+    core = fit_rvm(EvidenceProblem(rbf(squared_distances(X, X), 1.2), label, link))
+    np.testing.assert_array_equal(model.weight_, core.weight[core.active])
+    assert model.bias_ == core.bias
+    assert model.log_evidence_ == core.log_evidence
+    assert model.n_iter_ == core.n_iter
+    probability = model.predict_proba(X)
+    np.testing.assert_allclose(probability.sum(axis=1), 1, atol=1e-12)
+    np.testing.assert_array_equal(probability[:, 1] > 0.5, model.predict(X) == "plus")
+    mean, variance = model.latent_moments(X)
+    np.testing.assert_array_equal(mean > 0, model.decision_function(X) > 0)
+    assert (np.abs(model.decision_function(X)) < np.abs(mean)).all()
+    assert (variance > 0).all()
+
+
+def test_width_of_highest_evidence():
+    X, label = blobs(60, seed=1)
+    model = RVMClassifier(width="evidence").fit(X, label)
+    assert model.width_ == model.widths_[model.width_scores_.argmax()]
+    for width, score in zip(model.widths_, model.width_scores_, strict=True):
+        fit = RVMClassifier(width=width, tol=1e-3).fit(X, label)
+        assert fit.log_evidence_ == pytest.approx(score)
+
+
+def test_width_of_highest_validity():
+    X, label = blobs(60, seed=2)
+    model = RVMClassifier(width="validity").fit(X, label)
+    assert model.width_ == model.widths_[model.width_scores_.argmax()]
+    for width, score in zip(model.widths_, model.width_scores_, strict=True):
+        problem = EvidenceProblem(rbf(squared_distances(X, X), width), label, "logit")
+        result = fit_rvm(problem, options=EvidenceOptions(tol=1e-3))
+        assert score == rvm_validity(X, problem, result, width=width).log_validity
+
+
+def test_the_most_valid_width_does_not_depend_on_units():
+    x, target = noisy_sinc()
+    first = RVMRegressor(width="validity").fit(x, target)
+    other = RVMRegressor(width="validity").fit(1000.0 * x, 0.01 * target)
+    assert other.width_ == pytest.approx(1000.0 * first.width_, rel=1e-9)
+    # densities of targets in another unit: a constant apart
+    gap = other.width_scores_ - first.width_scores_
+    np.testing.assert_allclose(gap, 60 * np.log(100.0), rtol=1e-5)
+
+
+def test_auto_width_is_chosen_on_held_out_rows():
+    X, label = blobs(60, seed=1)
+    model = RVMClassifier(random_state=3).fit(X, label)
+    assert model.width_ == model.widths_[model.width_scores_.argmax()]
+    again = RVMClassifier(random_state=3).fit(X, label)
+    np.testing.assert_array_equal(again.width_scores_, model.width_scores_)
+    assert (model.width_scores_ < 0).all()
+    assert model.width_scores_.max() > np.log(0.5)
+
+
+def test_a_lonely_point_of_a_class_leaves_nothing_to_hold_out():
+    X, label = blobs(20, seed=58)
+    label[:] = -1
+    label[3] = 1
+    model = RVMClassifier().fit(X, label)
+    assert np.isfinite(model.predict_proba(X)).all()
+    assert model.width_ in model.widths_
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+def test_several_classes_one_against_the_rest(link):
+    X, y = load_iris(return_X_y=True)
+    words = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = RVMClassifier(link=link, width=3.0).fit(X, words)
+    assert np.mean(model.predict(X) == words) >= 0.95
+    probability = model.predict_proba(X)
+    np.testing.assert_allclose(probability.sum(axis=1), 1, atol=1e-12)
+    np.testing.assert_array_equal(model.classes_[probability.argmax(axis=1)], model.predict(X))
+    theirs = OneVsRestClassifier(RVMClassifier(link=link, width=3.0)).fit(X, words)
+    np.testing.assert_allclose(probability, theirs.predict_proba(X), atol=1e-12)
+    np.testing.assert_array_equal(model.relevance_vectors_, X[model.support_])
+    mean, variance = model.latent_moments(X)
+    latent = rbf(squared_distances(X, model.relevance_vectors_), 3.0) @ model.weight_.T
+    np.testing.assert_allclose(mean, latent + model.bias_, atol=1e-9)
+    assert variance.shape == (150, 3)
+
+
+def test_ripleys_data(data_folder):
+    X, y, X_test, y_test = load("ripley", folder=data_folder).split(0)
+    model = RVMClassifier(width=0.5).fit(X, y)
+    assert model.log_evidence_ == pytest.approx(-72.775, abs=0.01)
+    assert len(model.weight_) == 4
+    assert np.mean(model.predict(X_test) != y_test) <= 0.0961
+
+
+def test_regression_attributes_and_bands():
+    x, y = noisy_sinc()
+    model = RVMRegressor(width=2.0).fit(x, y)
+    core = fit_rvm(EvidenceProblem(rbf(squared_distances(x, x), 2.0), y))
+    assert model.noise_ == core.noise
+    np.testing.assert_array_equal(model.weight_, core.weight[core.active])
+    mean, std = model.predict(x, return_std=True)
+    np.testing.assert_allclose(mean, core.latent, atol=1e-9)
+    np.testing.assert_array_equal(model.predict(x), mean)
+    assert (std > model.noise_).all()
+    assert 0.85 < np.mean(np.abs(y - mean) < 1.96 * std) <= 1.0
+    assert model.status_ is Status.CONVERGED
+
+
+def test_star_bands_widen_away_from_the_data():
+    x, y = noisy_sinc()
+    far = np.linspace(8, 30, 2000)[:, None]
+    plain = RVMRegressor(width=2.0).fit(x, y).predict(far, return_std=True)
+    star = RVMRegressor(width=2.0, star=True).fit(x, y).predict(far, return_std=True)
+    assert (star[1] >= plain[1]).all()
+    assert star[1][-1] > 2 * plain[1][-1]
+
+
+def test_refitting_without_star_forgets_it():
+    x, y = noisy_sinc()
+    model = RVMRegressor(width=2.0, star=True).fit(x, y)
+    model.set_params(star=False).fit(x, y)
+    plain = RVMRegressor(width=2.0).fit(x, y)
+    np.testing.assert_array_equal(
+        model.predict([[20.0]], return_std=True), plain.predict([[20.0]], return_std=True)
+    )
+
+
+def test_linear_spline_has_no_width():
+    x, y = noisy_sinc()
+    model = RVMRegressor(kernel="linear-spline").fit(x, y)
+    assert not hasattr(model, "widths_")
+    assert 0.06 < model.noise_ < 0.14
+
+
+@pytest.mark.parametrize(
+    ("make", "noise", "limit"), [(make_friedman2, 125.0, 4100), (make_friedman3, 0.1, 0.0165)]
+)
+def test_friedmans_functions(make, noise, limit):
+    """240 noisy rows, error against the function on 1000, inputs standardised, width chosen inside."""
+    errors = []
+    for seed in range(3):
+        X, y = make(240, noise=noise, random_state=seed)
+        X_test, y_test = make(1000, noise=0.0, random_state=1000 + seed)
+        model = make_pipeline(StandardScaler(), RVMRegressor(random_state=0)).fit(X, y)
+        errors.append(np.mean((model.predict(X_test) - y_test) ** 2))
+    assert np.mean(errors) <= limit
+
+
+def test_units_change_nothing_else():
+    x, y = noisy_sinc()
+    plain = RVMRegressor(random_state=0).fit(x, y)
+    scaled = RVMRegressor(random_state=0).fit(1e4 * x, 1e-3 * y)
+    assert scaled.width_ == pytest.approx(1e4 * plain.width_, rel=1e-9)
+    np.testing.assert_array_equal(scaled.support_, plain.support_)
+    np.testing.assert_allclose(scaled.weight_, 1e-3 * plain.weight_, rtol=1e-5)
+    assert scaled.noise_ == pytest.approx(1e-3 * plain.noise_, rel=1e-5)
+
+
+def test_constant_targets_and_inputs():
+    x, y = noisy_sinc(20)
+    np.testing.assert_allclose(RVMRegressor().fit(x, np.full(20, 7.0)).predict(x), 7.0, rtol=1e-4)
+    flat = RVMRegressor().fit(np.ones((20, 3)), y)
+    np.testing.assert_allclose(flat.predict(np.ones((1, 3))), y.mean(), atol=0.05)
+
+
+def test_it_pickles():
+    x, y = noisy_sinc()
+    model = RVMRegressor(star=True, width=2.0).fit(x, y)
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(
+        copy.predict(x, return_std=True), model.predict(x, return_std=True)
+    )
+
+
+def test_iteration_limit_warns():
+    x, y = noisy_sinc()
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        RVMRegressor(width=1.0, max_iter=2).fit(x, y)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"width": -1.0}, "width=-1.0 must be positive"),
+        (
+            {"width": "narrow"},
+            "width='narrow'; needed a positive number, 'auto', 'evidence' or 'validity'",
+        ),
+        ({"method": "slow"}, "method='slow' is unknown"),
+        ({"link": "log"}, "link='log' is unknown"),
+        ({"cv": 1}, "cv=1; needed a whole number of at least 2"),
+        ({"max_iter": 0}, "max_iter=0 must be at least 1"),
+        ({"tol": 0.0}, "tol=0.0 must be positive"),
+    ],
+)
+def test_bad_parameters_are_named(parameters, words):
+    X, label = blobs(20, seed=60)
+    with pytest.raises(ValueError, match=words):
+        RVMClassifier(**parameters).fit(X, label)
+
+
+def test_one_class_is_named():
+    with pytest.raises(ValueError, match=r"1 class\(es\)"):
+        RVMClassifier().fit(np.ones((4, 1)), np.ones(4))

@@ -1,0 +1,164 @@
+import logging
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from problems import blobs
+
+from pcvm_pymc import (
+    EMOptions,
+    Hyperprior,
+    Start,
+    find_map_em,
+    latent_draws,
+    pcvm_model,
+    predict,
+    prior_latent,
+    sample,
+)
+from pcvm_pymc.assessment.comparison import convergence
+from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
+from pcvm_pymc.experiments.datasets import ripley_mixture, twonorm, waveform
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    """Return Ripley's mixture, N = 100, sampled: the issue of the whole package in one run."""
+    X, label = ripley_mixture(100, random_state=1)
+    model = pcvm_model(X, label, width=0.5)
+    return sample(model, draws=1000, random_seed=1, cores=1, progressbar=False), X
+
+
+def test_sampling_converges_at_100_rows(posterior):
+    tree, _ = posterior
+    found = convergence(tree)
+    assert found.rhat <= 1.01
+    assert found.ess >= 400
+    assert found.ok
+    assert f"({found.divergences} divergence" in str(found)
+
+
+def test_arviz_works_on_the_result(posterior):
+    tree, _ = posterior
+    summary = az.summary(tree, var_names=["bias"], round_to="none")
+    assert np.isfinite(summary.to_numpy(dtype=float)).all()
+    assert "log_likelihood" in tree.children
+
+
+def test_posterior_prediction_at_the_training_rows(posterior):
+    tree, X = posterior
+    latent = tree["posterior"]["latent"].values.reshape(-1, 100)
+    np.testing.assert_allclose(latent_draws(tree, X), latent, rtol=1e-8, atol=1e-8)
+    probability = predict(tree, X[:3])["predictions"]["probability"]
+    assert probability.sizes == {"chain": 4, "draw": 1000, "obs": 3}
+
+
+def test_signs_hold_in_every_draw(posterior):
+    tree, _ = posterior
+    assert (tree["posterior"]["weight"] * tree["constant_data"]["signs"] >= 0).all()
+
+
+@pytest.mark.parametrize("sampler", ["nutpie", "numpyro"])
+def test_other_samplers_run_and_are_checked(sampler, caplog):
+    pytest.importorskip(sampler)
+    X, label = blobs(20, seed=40)
+    model = pcvm_model(X, label, width=1.2)
+    with caplog.at_level(logging.INFO, "pymc"):
+        tree = sample(
+            model,
+            draws=25,
+            tune=25,
+            chains=2,
+            cores=1,
+            nuts_sampler=sampler,
+            progressbar=False,
+            random_seed=1,
+            quiet=True,
+        )
+    assert tree["posterior"]["latent"].shape == (2, 25, 20)
+    assert (tree["posterior"]["weight"] * (label) >= 0).all()
+    # far too few draws: PyMC's checks have to say so, whatever sampler ran
+    assert "number of samples is too small to check convergence" in caplog.text
+
+
+def test_the_posterior_of_a_random_width(caplog):
+    X, label = blobs(20, seed=41)
+    model = pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5))
+    tree = sample(
+        model, draws=30, tune=60, chains=2, cores=1, progressbar=False, random_seed=1, quiet=True
+    )
+    latent = tree["posterior"]["latent"].values.reshape(-1, 20)
+    np.testing.assert_allclose(latent_draws(tree, X), latent, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("make", [ripley_mixture, twonorm, waveform])
+def test_prior_median_size_of_the_latent_function(make, learned):
+    X, label = make(150, random_state=4)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    width = median_distance(X)
+    hyperprior = Hyperprior.learned(design_matrix("rbf", X, X, width), label) if learned else None
+    model = pcvm_model(X, label, width=width, hyperprior=hyperprior)
+    latent = prior_latent(model, draws=2000, random_seed=5)
+    centred = latent - latent.mean(axis=1, keepdims=True)
+    assert 1 < np.median(np.abs(centred)) < 3
+    if abs(label.mean()) < 0.1:  # else one class outweighs the other, which the bias absorbs
+        assert 1 < np.median(np.abs(latent)) < 3
+
+
+def test_sampling_refuses_an_improper_hyperprior():
+    X, label = blobs(20, seed=42)
+    model = pcvm_model(X, label, hyperprior=Hyperprior.jeffreys())
+    with pytest.raises(ValueError, match=r"improper hyperprior.*find_map_em"):
+        sample(model)
+
+
+def test_starts_and_seeds():
+    X, label = blobs(40, seed=43)
+    model = pcvm_model(X, label, hyperprior=Hyperprior.jeffreys())
+
+    def fit(start, seed=None):
+        result = find_map_em(model, start=start, random_seed=seed, progressbar=False)
+        return result["posterior"]["weight"].values[0, 0]
+
+    np.testing.assert_array_equal(fit("random", 3), fit("random", 3))
+    assert (fit("random", 3) != fit("random", 4)).any()
+    np.testing.assert_array_equal(fit("chen2009", 3), fit("chen2009", np.random.default_rng(3)))
+    with pytest.raises(ValueError, match="start='zero' is unknown"):
+        fit("zero")
+    with pytest.raises(ValueError, match=r"weights of shape \(3,\); needed \(40,\)"):
+        fit(Start(np.ones(3), 0.0))
+
+
+def test_authors_recipe_through_pymc():
+    X, label = blobs(60, seed=44)
+    model = pcvm_model(X, label, hyperprior=Hyperprior.chen2009())
+    result = find_map_em(
+        model, start="chen2009", options=EMOptions.chen2009(), random_seed=1, progressbar=False
+    )
+    assert 0 < result["optimizer_result"]["n_active"].item() < 30
+    assert result["optimizer_result"]["method"].item() == "EM (clip)"
+
+
+def test_an_unfinished_fit_says_so(caplog):
+    X, label = blobs(40, seed=45)
+    with caplog.at_level(logging.WARNING):
+        result = find_map_em(pcvm_model(X, label), options=EMOptions(max_iter=1), progressbar=False)
+    assert not result["optimizer_result"]["success"].item()
+    assert "max_iter iterations" in caplog.text
+
+
+def test_the_progress_bar_goes_to_stderr(capsys):
+    X, label = blobs(20, seed=46)
+    find_map_em(pcvm_model(X, label))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "EM" in captured.err
+
+
+def test_the_model_on_the_stack_is_used():
+    X, label = blobs(20, seed=47)
+    with pcvm_model(X, label):
+        result = find_map_em(progressbar=False)
+    assert result["optimizer_result"]["success"].item()

@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+import xarray as xr
+from problems import blobs
+
+from pcvm_pymc import find_map_em, latent_draws, load, pcvm_model, predict, save
+from pcvm_pymc.inference.results import classes_of, weights_of
+
+
+@pytest.fixture(scope="module")
+def result():
+    X, label = blobs(30, seed=30)
+    model = pcvm_model(X, np.where(label > 0, "ill", "healthy"), width=1.2)
+    return find_map_em(model, progressbar=False), X
+
+
+def test_groups_and_shapes(result):
+    tree, _ = result
+    assert set(tree.children) == {
+        "posterior",
+        "optimizer_result",
+        "em_trace",
+        "observed_data",
+        "constant_data",
+    }
+    assert dict(tree["posterior"]["weight"].sizes) == {"chain": 1, "draw": 1, "basis": 30}
+    assert tree["em_trace"].sizes["iteration"] == tree["optimizer_result"]["nit"].item() + 1
+    assert tree["optimizer_result"]["status"].item() == "CONVERGED"
+    np.testing.assert_allclose(
+        tree["posterior"]["weight"],
+        tree["posterior"]["magnitude"] * tree["constant_data"]["signs"],
+    )
+
+
+def test_zarr_keeps_everything(result, tmp_path):
+    tree, X = result
+    save(tree, tmp_path / "map.zarr")
+    back = load(tmp_path / "map.zarr")
+    xr.testing.assert_identical(tree, back)
+    assert classes_of(back).tolist() == ["healthy", "ill"]
+    np.testing.assert_array_equal(latent_draws(back, X), latent_draws(tree, X))
+    save(back, tmp_path / "map.zarr")  # replaces
+    assert [each.name for each in tmp_path.iterdir()] == ["map.zarr"]
+
+
+def test_predictions_are_phi_of_the_latent_function(result):
+    tree, X = result
+    predictions = predict(tree, X)["predictions"]
+    np.testing.assert_allclose(
+        predictions["latent"].values[0, 0], tree["posterior"]["latent"].values[0, 0], rtol=1e-9
+    )
+    probability = predictions["probability"].values
+    assert ((probability > 0.5) == (predictions["latent"].values > 0)).all()
+    weight, bias = weights_of(tree)
+    assert weight.shape == (1, 30)
+    assert bias.shape == (1,)
+
+
+def test_predict_checks_its_input(result):
+    tree, X = result
+    with pytest.raises(ValueError, match="X_new has 1 features; needed 2"):
+        predict(tree, X[:, :1])

@@ -1,0 +1,262 @@
+import logging
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from problems import blobs
+from sklearn.datasets import make_moons
+
+from pcvm_pymc import (
+    HalfHorseshoe,
+    Hyperprior,
+    PCVMGibbs,
+    draw_precisions,
+    find_map_em,
+    load,
+    pcvm_model,
+    sample,
+    sampling,
+    save,
+)
+from pcvm_pymc.assessment.comparison import convergence
+from pcvm_pymc.experiments.datasets import ripley_mixture
+from pcvm_pymc.inference.sampling import choose_method
+
+QUIET = {"quiet": True, "progressbar": False, "cores": 1}
+
+
+def small(seed=40, n=20, **options):
+    X, label = blobs(n, seed=seed)
+    return pcvm_model(X, (label > 0).astype(int), width=1.2, **options)
+
+
+def ripley():
+    return ripley_mixture(100, random_state=1)
+
+
+def moons():
+    X, y = make_moons(100, noise=0.25, random_state=1)
+    return X, 2.0 * y - 1.0
+
+
+def assert_same_means(first, second, names=("latent",), worst=5.0):
+    """Compare posterior means in Monte Carlo standard errors, which r-hat cannot see."""
+    for name in names:
+        means, errors = [], []
+        for tree in (first, second):
+            draws = tree["posterior"].to_dataset()[[name]]
+            means.append(draws[name].mean(("chain", "draw")).values)
+            errors.append(az.mcse(draws)[name].values)
+        gap = np.abs(means[0] - means[1]) / np.hypot(*errors)
+        assert gap.max() < worst, name
+
+
+@pytest.mark.parametrize("make", [ripley, moons])
+def test_gibbs_and_nuts_agree_on_the_latent_function(make):
+    X, label = make()
+    model = pcvm_model(X, label, width=0.64)
+    gibbs = sample(model, method="gibbs", draws=2000, random_seed=1, **QUIET)
+    nuts = sample(model, method="nuts", chains=2, draws=1000, random_seed=2, **QUIET)
+    for tree in (gibbs, nuts):
+        found = convergence(tree)
+        assert found.ok, str(found)
+    assert_same_means(gibbs, nuts, names=("latent", "bias"))
+
+
+def test_gibbs_and_nuts_agree_on_a_learned_scale():
+    X, label = blobs(15, seed=50)
+    prior = Hyperprior(2.0, 0.5, 1.0, 1.0, rate_shape=2.0)
+    model = pcvm_model(X, label, width=1.2, hyperprior=prior)
+    gibbs = sample(model, method="gibbs", draws=2000, random_seed=1, **QUIET)
+    nuts = sample(model, method="nuts", chains=2, draws=1000, random_seed=2, **QUIET)
+    assert_same_means(gibbs, nuts, names=("latent", "rate"))
+
+
+def test_pymcs_step_draws_the_same_posterior():
+    model = small()
+    with model:
+        step = pm.sample(
+            1500,
+            tune=200,
+            chains=2,
+            cores=1,
+            step=PCVMGibbs(sweeps=3),
+            random_seed=1,
+            progressbar=False,
+            quiet=True,
+        )
+    assert (step["sample_stats"]["sweeps"] == 3).all()
+    gibbs = sample(model, method="gibbs", draws=2000, random_seed=2, **QUIET)
+    assert_same_means(step, gibbs)
+
+
+def test_the_step_refuses_what_it_would_not_move():
+    model = small()
+    with pytest.raises(ValueError, match=r"vars are \['bias'\]; needed all"):
+        PCVMGibbs([model["bias"]], model=model)
+    with pytest.raises(ValueError, match="sweeps=0"):
+        PCVMGibbs(model=model, sweeps=0)
+    with pytest.raises(ValueError, match=r"extra terms \['global_scale', 'local_scale', 'unit_mag"):
+        PCVMGibbs(model=small(hyperprior=HalfHorseshoe.default(20, 20)))
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "reason"),
+    [
+        ({}, "gibbs", "fixed width and Gamma precisions"),
+        ({"hyperprior": HalfHorseshoe(0.1)}, "nuts", "half-horseshoe"),
+        ({"precision": "joint"}, "nuts", "explicit"),
+    ],
+)
+def test_auto_says_which_and_why(options, method, reason):
+    found = choose_method(small(**options))
+    assert found[0] == method
+    assert reason in found[1]
+
+
+def test_auto_leaves_other_models_to_nuts(caplog):
+    X, label = blobs(20, seed=41)
+    assert choose_method(pcvm_model(X, label, width=pm.LogNormal.dist(0, 0.5)))[0] == "nuts"
+    with small() as model:
+        pm.Potential("more", -(model["bias"] ** 2))
+    method, reason = choose_method(model)
+    assert method == "nuts"
+    assert "extra terms ['more']" in reason
+    with caplog.at_level(logging.INFO, "pymc.pcvm_pymc"):
+        sample(small(), draws=20, tune=20, progressbar=False, random_seed=1)
+    assert "Sampling by gibbs: fixed width" in caplog.text
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_the_same_seed_gives_the_same_draws(learned):
+    prior = Hyperprior(1.0, 0.1, 0.5, 1.0, rate_shape=0.5 if learned else None)
+    model = small(hyperprior=prior)
+
+    def run(cores):
+        options = {**QUIET, "cores": cores}
+        return sample(model, method="gibbs", draws=100, random_seed=3, max_sweeps=2000, **options)
+
+    first, second = run(1), run(2)
+    for name, values in first["posterior"].data_vars.items():
+        np.testing.assert_array_equal(values, second["posterior"][name])
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("survived", [0, 3, 31, 55])
+def test_a_killed_run_goes_on_where_it_stopped(tmp_path, monkeypatch, survived):
+    model = small(n=30)
+    options = {"method": "gibbs", "draws": 250, "thin": 1, "max_sweeps": 6000, "chains": 2, **QUIET}
+    whole = sample(model, random_seed=3, **options)
+    assert whole["posterior"].attrs["thin"] > 1  # more than one round, or this tests little
+    write, count = sampling._write, [0]
+
+    def fragile(chain, run):
+        if count[0] == survived:
+            raise KilledError
+        count[0] += 1
+        write(chain, run)
+
+    monkeypatch.setattr(sampling, "_write", fragile)
+    with pytest.raises(KilledError):
+        sample(model, random_seed=3, checkpoint=tmp_path / "run", **options)
+    monkeypatch.setattr(sampling, "_write", write)
+    resumed = sample(model, random_seed=3, checkpoint=tmp_path / "run", **options)
+    np.testing.assert_array_equal(whole["posterior"]["latent"], resumed["posterior"]["latent"])
+    assert whole["posterior"].attrs["sweeps"] == resumed["posterior"].attrs["sweeps"]
+    again = sample(model, random_seed=3, checkpoint=tmp_path / "run", **options)
+    np.testing.assert_array_equal(whole["posterior"]["latent"], again["posterior"]["latent"])
+    with pytest.raises(ValueError, match="is of another run"):
+        sample(model, random_seed=4, checkpoint=tmp_path / "run", **options)
+
+
+def test_rounds_end_at_convergence_or_at_the_limit():
+    model = small()
+    short = sample(
+        model, method="gibbs", draws=100, thin=5, max_sweeps=1000, random_seed=1, **QUIET
+    )
+    assert short["posterior"].attrs["sweeps"] <= 1000 + 500
+    enough = sample(model, method="gibbs", random_seed=1, **QUIET)
+    assert convergence(enough).ok
+    sweep = enough["sample_stats"]["sweep"].values
+    assert (np.diff(sweep, axis=1) == enough["posterior"].attrs["thin"]).all()
+
+
+def test_the_result_is_stored_and_summarised(tmp_path):
+    tree = sample(small(), method="gibbs", draws=200, random_seed=1, **QUIET)
+    again = load(save(tree, tmp_path / "gibbs.zarr"))
+    np.testing.assert_array_equal(again["posterior"]["weight"], tree["posterior"]["weight"])
+    summary = az.summary(tree, var_names=["bias", "latent"], round_to="none")
+    assert np.isfinite(summary.to_numpy(dtype=float)).all()
+    assert tree["log_likelihood"]["label"].sizes == {"chain": 4, "draw": 200, "obs": 20}
+    assert (tree["posterior"]["weight"] * tree["constant_data"]["signs"] >= 0).all()
+
+
+def test_posterior_on_the_maps_support():
+    model = small(n=40, hyperprior=Hyperprior(0.5, 0.01, 0.5, 1.0))
+    kept = np.flatnonzero(find_map_em(model, progressbar=False)["posterior"]["weight"].values)
+    assert 0 < len(kept) < 40
+    options = {"draws": 100, "max_sweeps": 4000, "random_seed": 1, **QUIET}
+    tree = sample(model, support="map", **options)
+    assert tree["posterior"]["basis"].values.tolist() == kept.tolist()
+    assert tree["posterior"]["latent"].sizes["obs"] == 40
+    assert len(model.coords["basis"]) == 40  # the model is as it was
+    same = sample(model, support=find_map_em(model, progressbar=False), **options)
+    np.testing.assert_array_equal(tree["posterior"]["bias"], same["posterior"]["bias"])
+    with pytest.raises(ValueError, match="support='some'"):
+        sample(model, support="some")
+    with pytest.raises(ValueError, match="a MAP result of this model"):
+        sample(model, support=tree)
+
+
+def test_precisions_drawn_afterwards():
+    model = small()
+    tree = sample(model, method="gibbs", draws=500, random_seed=1, **QUIET)
+    with_precisions = draw_precisions(tree, random_seed=2)
+    draws = with_precisions["posterior"]
+    assert "precision" not in tree["posterior"]
+    prior = Hyperprior(*tree["constant_data"]["hyperprior"].values)
+    wanted = prior.weight_precision(draws["weight"].values)  # E[alpha | w], Chen et al. eq. 24
+    ratio = (draws["precision"].values / wanted).ravel()
+    error = ratio.std() / np.sqrt(ratio.size)
+    assert abs(ratio.mean() - 1) < 5 * error
+    wanted = [prior.bias_precision(b) for b in draws["bias"].values.ravel()]
+    ratio = draws["bias_precision"].values.ravel() / wanted
+    assert abs(ratio.mean() - 1) < 5 * ratio.std() / np.sqrt(ratio.size)
+    horseshoe = small(hyperprior=HalfHorseshoe(0.1))
+    tree = sample(horseshoe, draws=20, tune=20, chains=2, random_seed=1, **QUIET)
+    with pytest.raises(ValueError, match="without precisions"):
+        draw_precisions(tree)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "hmc"}, "method='hmc' is unknown"),
+        ({"draws": 0}, "draws=0"),
+        ({"thin": 1.5}, r"thin=1\.5"),
+        ({"method": "gibbs", "max_treedepth": 5}, r"\['max_treedepth'\] are for NUTS"),
+        ({"method": "nuts", "checkpoint": "x"}, "checkpoint is for method='gibbs'"),
+    ],
+)
+def test_bad_options_are_named(options, words):
+    with pytest.raises(ValueError, match=words):
+        sample(small(), **options)
+
+
+def test_gibbs_refuses_models_that_it_cannot_draw_from():
+    with pytest.raises(ValueError, match=r"draws .* given label alone"):
+        sample(small(hyperprior=HalfHorseshoe(0.1)), method="gibbs")
+    with pytest.raises(ValueError, match="explicit precisions"):
+        sample(small(precision="joint"), method="gibbs")
+
+
+def test_em_refuses_priors_without_a_mode():
+    learned = Hyperprior(1.0, 0.1, 0.5, 1.0, rate_shape=0.5)
+    with pytest.raises(ValueError, match="rate_shape=None"):
+        find_map_em(small(hyperprior=learned), progressbar=False)
+    with pytest.raises(ValueError, match="extra terms"):
+        find_map_em(small(hyperprior=HalfHorseshoe(0.1)), progressbar=False)
