@@ -1,14 +1,16 @@
-"""The family in one table: each named system is a row, f = Phi(x; width) w + b with four choices."""
+"""The family in one table: each named system is a row, f = Phi(x; width) w + b with its pieces.
 
-from collections.abc import Callable
+The table drives: builders declare what a row says, the reader of models finds the rows that a model is
+one of, and solvers and samplers take what a row allows them.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
+from pcvm_pymc.core.pieces.signs import SignRule, class_signs, own_label
+from pcvm_pymc.core.problem import Problem
 
-from pcvm_pymc.core.pieces.probit import Array
-
-__all__ = ["FAMILY", "System", "class_signs", "own_label"]
+__all__ = ["FAMILY", "System", "check_solver", "systems_of"]
 
 
 @dataclass(frozen=True)
@@ -18,118 +20,155 @@ class System:
     Attributes
     ----------
     name : str
-    likelihood : str
-        Link of labels (or targets) to the latent function.
-    weight_prior : str
+    likelihoods : tuple of str
+        Names of the pieces that link labels (or targets) to the latent function, its own first.
+    priors : tuple of str
+        Names of the pieces that weights may have, its own first.
     signs : callable or None
-        Sign of each weight from the label (-1 or +1) of the row that the basis stands on, or of each
-        weight of each class from its class and their number; None leaves the weights free.
-    estimation : str
-        The paper's own estimator.
+        Sign of each weight from the label of the row that the basis stands on, and the number of
+        scores; None leaves the weights free.
+    solvers : tuple of str
+        What finds its point estimate, the paper's own first: ``"em"``, ``"evidence"`` or ``"bottom-up"``.
+    samplers : tuple of str
+        ``"nuts"``, and ``"gibbs"`` where there is one.
     source : str
-    other_likelihoods : tuple of str
-        With which the same system is used as well.
+    shared : bool
+        Whether the scores share what drops a basis.
     """
 
     name: str
-    likelihood: str
-    weight_prior: str
-    signs: Callable[..., Array] | None
-    estimation: str
+    likelihoods: tuple[str, ...]
+    priors: tuple[str, ...]
+    signs: SignRule | None
+    solvers: tuple[str, ...]
+    samplers: tuple[str, ...]
     source: str
-    other_likelihoods: tuple[str, ...] = ()
+    shared: bool = False
 
     @property
-    def likelihoods(self) -> tuple[str, ...]:
-        """All that the system is used with, its own first."""
-        return (self.likelihood, *self.other_likelihoods)
+    def likelihood(self) -> str:
+        """The system's own likelihood."""
+        return self.likelihoods[0]
 
-
-def own_label(label: Array) -> Array:
-    """Return the sign rule of the PCVM: a weight has the sign of its own row's label."""
-    return label.copy()
-
-
-def class_signs(label: NDArray[np.int64], n_classes: int) -> Array:
-    """Return +1 for a row's own class and -1 for the others (Lyu et al. 2020 eq. 3).
-
-    Parameters
-    ----------
-    label : ndarray of int, shape (n_basis,)
-        Classes of the rows that the bases stand on.
-    n_classes : int
-
-    Returns
-    -------
-    ndarray, shape (n_basis, n_classes)
-    """
-    return np.where(np.asarray(label)[:, None] == np.arange(n_classes), 1.0, -1.0)
+    def admits(self, problem: Problem) -> bool:
+        """Whether a problem's pieces are the row's."""
+        return (
+            problem.likelihood.name in self.likelihoods
+            and problem.hyperprior.name in self.priors
+            and problem.is_signed == (self.signs is not None)
+        )
 
 
 FAMILY = {
     "pcvm": System(
         name="PCVM",
-        likelihood="probit",
-        weight_prior="half-normal, Gamma(c, d) precision",
+        likelihoods=("probit",),
+        priors=("gamma", "half-horseshoe"),
         signs=own_label,
-        estimation="EM-MAP",
+        solvers=("em",),
+        samplers=("nuts", "gibbs"),
         source="Chen, Tino & Yao (2009)",
     ),
     "rvm_classification": System(
         name="RVM classification",
-        likelihood="logit",
-        weight_prior="normal, ARD precision",
+        likelihoods=("logit", "probit"),
+        priors=("gamma",),
         signs=None,
-        estimation="type-II ML",
+        solvers=("evidence",),
+        samplers=("nuts",),
         source="Tipping (2001), Tipping & Faul (2003)",
-        other_likelihoods=("probit",),
     ),
     "rvm_regression": System(
         name="RVM regression",
-        likelihood="gaussian",
-        weight_prior="normal, ARD precision",
+        likelihoods=("normal",),
+        priors=("gamma",),
         signs=None,
-        estimation="type-II ML",
+        solvers=("evidence",),
+        samplers=("nuts",),
         source="Tipping (2001), Tipping & Faul (2003); RVM*: Rasmussen & Quinonero-Candela (2005)",
     ),
     "sparse_probit": System(
         name="sparse probit",
-        likelihood="probit",
-        weight_prior="normal, exponential or Jeffreys variance (or Gamma precision)",
+        likelihoods=("probit",),
+        priors=("laplace", "gamma"),
         signs=None,
-        estimation="EM-MAP",
+        solvers=("em",),
+        samplers=("nuts",),
         source="Figueiredo & Jain (2001)",
     ),
     "mpcvm_top_down": System(
         name="mPCVM1",
-        likelihood="multinomial probit",
-        weight_prior="half-normal, Gamma(c, d) precision, per class",
+        likelihoods=("multinomial probit",),
+        priors=("gamma",),
         signs=class_signs,
-        estimation="EM-MAP, top-down",
+        solvers=("em",),
+        samplers=("nuts", "gibbs"),
         source="Lyu et al. (2020), Algorithm 1",
     ),
     "mpcvm_bottom_up": System(
         name="mPCVM2",
-        likelihood="multinomial probit",
-        weight_prior="half-normal, ARD precision per class",
+        likelihoods=("multinomial probit",),
+        priors=("gamma",),
         signs=class_signs,
-        estimation="type-II ML, bottom-up",
+        solvers=("bottom-up",),
+        samplers=("nuts", "gibbs"),
         source="Lyu et al. (2020), Algorithm 2",
     ),
     "mrvm_bottom_up": System(
         name="mRVM1",
-        likelihood="multinomial probit",
-        weight_prior="normal, ARD precision shared by the classes",
+        likelihoods=("multinomial probit",),
+        priors=("gamma",),
         signs=None,
-        estimation="type-II ML, bottom-up",
+        solvers=("bottom-up",),
+        samplers=("nuts",),
         source="Damoulas et al. (2008)",
+        shared=True,
     ),
     "mrvm_top_down": System(
         name="mRVM2",
-        likelihood="multinomial probit",
-        weight_prior="normal, Gamma precision per class",
+        likelihoods=("multinomial probit",),
+        priors=("gamma",),
         signs=None,
-        estimation="EM-MAP, top-down",
+        solvers=("em",),
+        samplers=("nuts",),
         source="Psorakis et al. (2010)",
     ),
 }
+
+
+def systems_of(problem: Problem) -> tuple[System, ...]:
+    """Return the rows that a problem is one of; none where its pieces fit no row together."""
+    return tuple(row for row in FAMILY.values() if row.admits(problem))
+
+
+def check_solver(problem: Problem, solver: str) -> None:
+    """Raise unless a row that the problem is one of allows a solver or sampler.
+
+    Parameters
+    ----------
+    problem : Problem
+    solver : str
+        One of the names of `System.solvers` and `System.samplers`.
+
+    Raises
+    ------
+    ValueError
+        With the names of the pieces, of the rows, and of what they allow.
+    """
+    rows = systems_of(problem)
+    if any(solver in (*row.solvers, *row.samplers) for row in rows):
+        return
+    pieces = (
+        f"a {problem.likelihood.name} likelihood, a {problem.hyperprior.name} prior and "
+        f"{'signed' if problem.is_signed else 'free'} weights"
+    )
+    if not rows:
+        raise ValueError(f"{pieces} are no row of FAMILY together; sample with method='nuts'")
+    raise ValueError(
+        f"{pieces} are those of {_listed(row.name for row in rows)}, which {solver!r} does not take; "
+        f"use {_listed(each for row in rows for each in (*row.solvers, *row.samplers))}"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(names))

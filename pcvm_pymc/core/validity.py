@@ -10,7 +10,7 @@ from pcvm_pymc.core.em.binary import EMResult, Problem
 from pcvm_pymc.core.evidence.batch import EvidenceProblem, EvidenceResult, inverse_triangle
 from pcvm_pymc.core.evidence.sequential import orthogonal_basis
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import PROBIT, Likelihood
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
@@ -171,7 +171,7 @@ def kernel_validity(
     )
     stability = log_stability(a, b)[:, varies] - np.log(spread[varies])
     counts = determined > 0  # a kernel that the data say nothing about may be as stable as it likes
-    value = likelihood.log_density(latent, target)
+    value = likelihood.log_likelihood(latent, target)
     total = value + float(determined[counts] @ stability[counts].sum(axis=1))
     return Validity(total, value, determined, stability, active)
 
@@ -250,7 +250,7 @@ def pcvm_validity(
     if result.bias != 0 or problem.hyperprior.f > 0:  # else the bias was pruned
         bases = np.column_stack([Phi, np.ones(len(X))])
         precisions = np.append(alpha, problem.hyperprior.bias_precision(result.bias))
-    share = determined_share(bases, precisions, PROBIT.curvature(result.latent, problem.label))
+    share = determined_share(bases, precisions, Probit().curvature(result.latent, problem.label))
     return kernel_validity(
         X,
         problem.label,
@@ -258,6 +258,6 @@ def pcvm_validity(
         result.latent,
         share[: len(active)],
         width=result.width,
-        likelihood=PROBIT,
+        likelihood=Probit(),
         centres=centres,
     )

@@ -340,7 +340,7 @@ class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return class probabilities, shape (n_new, n_classes), in the order of ``classes_``."""
         latent = self.decision_function(X)
-        inverse_link = LINKS[self.link].inverse_link
+        inverse_link = LINKS[self.link].probability
         if latent.ndim == 1:
             return np.column_stack([inverse_link(-latent), inverse_link(latent)])
         each = np.maximum(inverse_link(latent), np.finfo(float).tiny)

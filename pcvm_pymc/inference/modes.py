@@ -281,7 +281,7 @@ def predict(result: xr.DataTree, X_new: ArrayLike, *, kernel: Kernel = "rbf") ->
         flat = class_probabilities(latent.reshape(-1, latent.shape[-1]), accuracy=1e-8)
         values["probability"] = (dims, flat.reshape(latent.shape))
     elif link is not None:
-        values["probability"] = (dims, link.inverse_link(latent))
+        values["probability"] = (dims, link.probability(latent))
     else:
         values["noise"] = (dims[:2], _noise(result))
     predictions = xr.Dataset(

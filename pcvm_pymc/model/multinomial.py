@@ -107,7 +107,7 @@ class MultinomialProbit(_Named):
     Notes
     -----
     The gradient of the log probability is the mean of the responses given the class, less the scores.
-    Value and gradient come from one pass of the trapezoid rule of `pcvm_pymc.core.pieces.multinomial`, in compiled
+    Value and gradient come from one pass of the trapezoid rule of `core.pieces.multinomial`, in compiled
     code under PyTensor's numba backend too. A class outside 0 to C - 1 has log probability ``-inf``,
     as have scores of an own class that others exceed by more than 1e6.
 

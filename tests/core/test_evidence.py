@@ -21,7 +21,7 @@ from pcvm_pymc.core.evidence.batch import (
 )
 from pcvm_pymc.core.evidence.rvm import fit_rvm, predictive_moments
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import LINKS, gaussian
+from pcvm_pymc.core.pieces.likelihoods import LINKS, Normal
 from pcvm_pymc.experiments.datasets import load
 
 METHODS = ("sequential", "batch")
@@ -46,13 +46,13 @@ def test_evidence_through_the_posterior_covariance_is_that_of_the_n_by_n_covaria
     Phi, alpha, target, _ = random_regression(25, m, seed)
     C = noise**2 * np.eye(25) + (Phi / alpha) @ Phi.T
     direct = -0.5 * (np.linalg.slogdet(2 * np.pi * C)[1] + target @ np.linalg.solve(C, target))
-    end = posterior(Phi, alpha, target, gaussian(noise))
+    end = posterior(Phi, alpha, target, Normal(noise))
     assert end.log_evidence == pytest.approx(direct, rel=1e-9, abs=1e-9)
 
 
 def test_mean_and_covariance_solve_their_equations():
     Phi, alpha, target, noise = random_regression()
-    end = posterior(Phi, alpha, target, gaussian(noise))
+    end = posterior(Phi, alpha, target, Normal(noise))
     precision = Phi.T @ Phi / noise**2 + np.diag(alpha)
     np.testing.assert_allclose(end.covariance @ precision, np.eye(7), atol=1e-11)
     np.testing.assert_allclose(end.variance, np.diag(end.covariance), rtol=1e-13)
@@ -97,7 +97,7 @@ def test_score_and_curvature_are_derivatives(link):
         assert likelihood.score(latent, label)[i] == pytest.approx(slope, abs=1e-7)
         assert likelihood.curvature(latent, label)[i] == pytest.approx(bend[i], abs=1e-8)
     assert likelihood.curvature(np.linspace(-3, 3, 601), np.ones(601)).max() <= (
-        likelihood.top_curvature + 1e-12
+        likelihood.bound + 1e-12
     )
 
 
@@ -109,7 +109,7 @@ def test_mean_probability_is_an_average_over_the_latent_function():
         average = np.exp(
             np.array([likelihood.log_density(np.array([f]), np.ones(1)) for f in draws[:20_000]])
         ).mean()
-        value = likelihood.inverse_link(likelihood.moderated(0.7, 1.5**2))
+        value = likelihood.probability(likelihood.moderated(0.7, 1.5**2))
         assert value == pytest.approx(average, abs=tolerance + 5e-3)
 
 
@@ -139,7 +139,7 @@ def test_end_point_is_stationary_in_every_precision_and_the_noise(method):
 
     def evidence(log_parameters):
         return posterior(
-            kept, np.exp(log_parameters[1:]), target, gaussian(np.exp(log_parameters[0]))
+            kept, np.exp(log_parameters[1:]), target, Normal(np.exp(log_parameters[0]))
         ).log_evidence
 
     at = np.log(np.append(fit.noise, alpha))

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from pcvm_pymc.core.evidence.batch import EvidenceProblem, posterior
 from pcvm_pymc.core.evidence.rvm import augmentation, fit_rvm, predictive_moments, star_moments
 from pcvm_pymc.core.pieces.kernels import design_matrix
-from pcvm_pymc.core.pieces.likelihoods import gaussian
 
 
 def noisy_cosine(n, seed=0, spread=(-4.0, 4.0)):
@@ -35,7 +34,7 @@ def test_star_is_the_augmented_model(seed, bias, kernel):
         train = np.column_stack([Phi[:, fit.active], np.ones(25)])[:, kept]
         train = np.column_stack([train, at_training[:, i]])
         precision = np.append(alpha[kept], at_itself[i] ** 2 / np.var(target))
-        end = posterior(train, precision, target, gaussian(fit.noise))
+        end = posterior(train, precision, target, Normal(fit.noise))
         bases = np.append(np.append(new[i], 1.0)[kept], at_itself[i])
         # the spline's cubics cancel: at -9 terms of 1e4 leave a value of ten
         close = {"rbf": 1e-10, "linear-spline": 1e-8}[kernel]

@@ -20,7 +20,7 @@ from pcvm_pymc.core.evidence.sequential import (
     updated,
 )
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import LINKS, gaussian
+from pcvm_pymc.core.pieces.likelihoods import LINKS, Normal
 
 NOISE = 0.3
 
@@ -38,7 +38,7 @@ def state_with(design, target, index, alpha, likelihood=None):
     bare = ActiveSet(
         index, alpha, np.zeros(len(index)), none, design[:, index].T @ design, none, none, 0.0
     )
-    return refreshed(design, target, likelihood or gaussian(NOISE), bare)
+    return refreshed(design, target, likelihood or Normal(NOISE), bare)
 
 
 def covariance_of_targets(design, index, alpha, curvature):
@@ -94,7 +94,7 @@ def test_gain_is_the_change_of_evidence(seed):
             new = {**precisions, column: value}
             new = {k: v for k, v in new.items() if np.isfinite(v)}
             return posterior(
-                design[:, list(new)], np.array(list(new.values())), target, gaussian(NOISE)
+                design[:, list(new)], np.array(list(new.values())), target, Normal(NOISE)
             ).log_evidence
 
         assert gain[column] == pytest.approx(evidence(best[column]) - state.log_evidence, abs=1e-8)
@@ -111,7 +111,7 @@ def test_rank_one_updates_are_a_recomputation(seed, kind):
     state = state_with(design, target, [2, 3, 9, 10], [0.5, 0.02, 8.0, 1.0])
     column, alpha = {"add": (6, 0.7), "change": (9, 0.3), "delete": (3, np.inf)}[kind]
     fast = updated(design, state, column, alpha, NOISE**-2)
-    slow = refreshed(design, target, gaussian(NOISE), fast)
+    slow = refreshed(design, target, Normal(NOISE), fast)
     for name in ("mean", "covariance", "S", "Q"):
         exact = getattr(slow, name)
         error = np.abs(getattr(fast, name) - exact).max() / np.abs(exact).max()
@@ -134,7 +134,7 @@ def test_sum_of_squares_keeps_digits_that_a_difference_loses():
 
 def test_empty_model_is_independent_noise():
     design, target = problem()
-    state = empty_set(design, target, gaussian(NOISE))
+    state = empty_set(design, target, Normal(NOISE))
     np.testing.assert_allclose(state.S, NOISE**-2)
     np.testing.assert_allclose(state.Q, design.T @ target / NOISE**2)
     expected = -0.5 * np.sum((target / NOISE) ** 2 + np.log(2 * np.pi * NOISE**2))

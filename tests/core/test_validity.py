@@ -9,7 +9,7 @@ from pcvm_pymc.core.em.binary import fit_em
 from pcvm_pymc.core.evidence.batch import EvidenceProblem
 from pcvm_pymc.core.evidence.rvm import fit_rvm
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import LINKS, gaussian
+from pcvm_pymc.core.pieces.likelihoods import LINKS, Normal
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.validity import (
     centre_derivatives,
@@ -20,7 +20,7 @@ from pcvm_pymc.core.validity import (
     rvm_validity,
 )
 
-LIKELIHOODS = {**LINKS, "gaussian": gaussian(0.7)}
+LIKELIHOODS = {**LINKS, "gaussian": Normal(0.7)}
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS.values(), ids=LIKELIHOODS)

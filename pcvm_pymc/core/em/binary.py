@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from pcvm_pymc.core.em.nonnegative import BorderedGram, Gram, Mask, PartialGram,
 from pcvm_pymc.core.pieces.kernels import log_width_derivative, rbf
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array, curvature, latent_mean, log_likelihood, score
+from pcvm_pymc.core.problem import Status
 
 __all__ = [
     "EMOptions",
@@ -32,15 +32,6 @@ __all__ = [
 
 
 _SETTLED = 0.05  # on the probit's scale: no probability moves by more than 0.02
-
-
-class Status(Enum):
-    """How a fit ended."""
-
-    CONVERGED = "changes fell below tol"
-    ITERATION_LIMIT = "max_iter iterations were done before convergence"
-    EMPTY_MODEL = "every weight was pruned: the model is its bias alone"
-    BEST_OF_CYCLE = "steps went on without a better evidence: the best state was kept"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.linalg.lapack import dtrtri
 
 from pcvm_pymc.core.em.binary import Status
-from pcvm_pymc.core.pieces.likelihoods import LINKS, Likelihood, gaussian
+from pcvm_pymc.core.pieces.likelihoods import LINKS, Likelihood, Normal
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
@@ -129,7 +129,7 @@ class EvidenceProblem:
         """Return the likelihood, for regression with this standard deviation."""
         if not self.is_regression:
             return LINKS[self.likelihood]
-        return gaussian(noise, None if self.rotated is None else self.n_obs)
+        return Normal(noise, None if self.rotated is None else self.n_obs)
 
 
 def rotated_problem(
@@ -354,7 +354,7 @@ def posterior(
     v = np.zeros(len(alpha)) if start is None else start / scale
     v, R = _mode(Z, target, likelihood, v)
     latent = Z @ v
-    value = likelihood.log_density(latent, target) - 0.5 * float(v @ v)
+    value = likelihood.log_likelihood(latent, target) - 0.5 * float(v @ v)
     return Posterior(
         mean=scale * v,
         factor=R,
@@ -369,7 +369,7 @@ def posterior(
 def _mode(Z: Array, target: Array, likelihood: Likelihood, v: Array) -> tuple[Array, Array]:
     """Return the maximum of log p(t | Z v) - v'v/2, and R of `_triangle` there."""
     latent = Z @ v
-    value = likelihood.log_density(latent, target) - 0.5 * float(v @ v)
+    value = likelihood.log_likelihood(latent, target) - 0.5 * float(v @ v)
     curvature = likelihood.curvature(latent, target)
     R = _triangle(Z, curvature)
     last = np.inf
@@ -404,7 +404,7 @@ def _halved_step(
     for halvings in range(30):
         size = 0.5**halvings
         new, new_latent = v + size * step, latent + size * change
-        new_value = likelihood.log_density(new_latent, target) - 0.5 * float(new @ new)
+        new_value = likelihood.log_likelihood(new_latent, target) - 0.5 * float(new @ new)
         if new_value >= value - rounding:
             return new, new_latent, new_value
     return None
@@ -605,7 +605,7 @@ def _sweeps(
         due = still or (moves and since >= options.noise_period)
         since = 0 if due else since
         sweep = replace(sweep, noise=noise if due else sweep.noise, noise_moves=moves)
-        sweep = _updated(sweep, end, determined, likelihood.top_curvature)
+        sweep = _updated(sweep, end, determined, likelihood.bound)
 
 
 def _updated(sweep: _Sweep, end: Posterior, determined: Array, beta: float) -> _Sweep:

@@ -1,6 +1,8 @@
-"""Basis functions: the RBF of chen2009 eq. 13, its derivative in the width, and scales of the data."""
+"""Kernels: basis functions that carry their width, derivatives in it, and scales of the data."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -8,6 +10,12 @@ from scipy.spatial.distance import cdist
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
+    "KERNELS",
+    "RBF",
+    "FunctionKernel",
+    "KernelPiece",
+    "LinearSpline",
+    "as_kernel",
     "design_matrix",
     "linear_spline",
     "log_width_derivative",
@@ -20,7 +28,110 @@ __all__ = [
     "width_grid",
 ]
 
-type Kernel = str | Callable[[Array, Array, float], Array]
+type Kernel = str | Callable[[Array, Array, float], Array] | KernelPiece
+
+
+class KernelPiece:
+    """Basis functions k(x, z) that know their own width: what every kernel has.
+
+    Called with rows and centres it returns the matrix of basis functions, shape (n_obs, n_basis).
+    """
+
+    name: ClassVar[str]
+    width: Any = np.nan
+
+    def __call__(self, X: Array, centres: Array) -> Array:
+        """Return Phi, shape (n_obs, n_basis)."""
+        raise NotImplementedError
+
+    def with_width(self, width: Any) -> "KernelPiece":
+        """Return the same kernel of another width; itself where it has none."""
+        return self
+
+
+@dataclass(frozen=True)
+class RBF(KernelPiece):
+    """``exp(-||x - z||^2 / width^2)`` (Chen et al. 2009 eq. 13).
+
+    Parameters
+    ----------
+    width : float
+        In the unit of the inputs.
+    """
+
+    width: Any = 1.0
+    name: ClassVar[str] = "rbf"
+
+    def __call__(self, X: Array, centres: Array) -> Array:
+        """Return Phi, shape (n_obs, n_basis)."""
+        return rbf(squared_distances(X, centres), self.width)
+
+    def with_width(self, width: Any) -> "RBF":
+        """Return the RBF of another width."""
+        return RBF(width)
+
+
+@dataclass(frozen=True)
+class LinearSpline(KernelPiece):
+    """Vapnik's linear spline, see `linear_spline`; it has no width."""
+
+    name: ClassVar[str] = "linear-spline"
+
+    def __call__(self, X: Array, centres: Array) -> Array:
+        """Return Phi, shape (n_obs, n_basis)."""
+        return linear_spline(X, centres)
+
+
+@dataclass(frozen=True)
+class FunctionKernel(KernelPiece):
+    """A function ``(X, centres, width) -> Phi`` of the user's own, checked at each call."""
+
+    function: Callable[[Array, Array, Any], Array]
+    width: Any = 1.0
+    name: ClassVar[str] = "function"
+
+    def __call__(self, X: Array, centres: Array) -> Array:
+        """Return Phi, shape (n_obs, n_basis)."""
+        Phi = np.asarray(self.function(X, centres, self.width), dtype=float)
+        if Phi.shape != (len(X), len(centres)):
+            raise ValueError(
+                f"kernel returned a matrix of shape {Phi.shape}; needed (n_obs, n_basis) = "
+                f"{(len(X), len(centres))}"
+            )
+        if not np.isfinite(Phi).all():
+            raise ValueError("kernel returned values that are not finite; check its parameters")
+        return Phi
+
+    def with_width(self, width: Any) -> "FunctionKernel":
+        """Return the same function at another width."""
+        return FunctionKernel(self.function, width)
+
+
+def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
+    """Return the kernel that a name, a function or a piece stands for, of a width if one is given.
+
+    Parameters
+    ----------
+    kernel : str, callable or KernelPiece
+        ``"rbf"``, ``"linear-spline"`` (which has no width), or a function of ``(X, centres, width)`` that
+        returns the matrix.
+    width : float, optional
+        Default: the piece's own; one for a name or a function.
+
+    Raises
+    ------
+    ValueError
+        If the kernel is not known.
+    """
+    if isinstance(kernel, KernelPiece):
+        return kernel if width is None else kernel.with_width(width)
+    if isinstance(kernel, str) and kernel in KERNELS:
+        return KERNELS[kernel]().with_width(1.0 if width is None else width)
+    if callable(kernel):
+        return FunctionKernel(kernel, 1.0 if width is None else width)
+    raise ValueError(
+        f"kernel={kernel!r} is unknown; use 'rbf', 'linear-spline' or a function(X, Z, width)"
+    )
 
 
 def squared_distances(X: Array, Z: Array) -> Array:
@@ -57,17 +168,16 @@ def linear_spline(X: Array, Z: Array) -> Array:
     return out
 
 
-def design_matrix(kernel: Kernel, X: Array, centres: Array, width: float) -> Array:
+def design_matrix(kernel: Kernel, X: Array, centres: Array, width: Any = None) -> Array:
     """Return Phi, shape (n_obs, n_basis): each basis function at each row of `X`.
 
     Parameters
     ----------
-    kernel : str or callable
-        ``"rbf"``, ``"linear-spline"`` (which has no width), or a function of ``(X, centres, width)`` that
-        returns the matrix.
+    kernel : str, callable or KernelPiece
+        See `as_kernel`.
     X : ndarray, shape (n_obs, n_features)
     centres : ndarray, shape (n_basis, n_features)
-    width : float
+    width : float, optional
         Width of the basis functions, in the unit of `X`.
 
     Raises
@@ -76,23 +186,11 @@ def design_matrix(kernel: Kernel, X: Array, centres: Array, width: float) -> Arr
         If the kernel is not known, or returns a matrix of another shape or with values that are
         not finite.
     """
-    if kernel == "rbf":
-        return rbf(squared_distances(X, centres), width)
-    if kernel == "linear-spline":
-        return linear_spline(X, centres)
-    if not callable(kernel):
-        raise ValueError(
-            f"kernel={kernel!r} is unknown; use 'rbf', 'linear-spline' or a function(X, Z, width)"
-        )
-    Phi = np.asarray(kernel(X, centres, width), dtype=float)
-    if Phi.shape != (len(X), len(centres)):
-        raise ValueError(
-            f"kernel returned a matrix of shape {Phi.shape}; needed (n_obs, n_basis) = "
-            f"{(len(X), len(centres))}"
-        )
-    if not np.isfinite(Phi).all():
-        raise ValueError("kernel returned values that are not finite; check its parameters")
-    return Phi
+    return as_kernel(kernel, width)(X, centres)
+
+
+#: by name: a string stands for a piece
+KERNELS: dict[str, type[KernelPiece]] = {each.name: each for each in (RBF, LinearSpline)}
 
 
 def _some_rows(X: Array, most: int = 5000) -> Array:

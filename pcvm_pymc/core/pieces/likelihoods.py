@@ -1,47 +1,106 @@
-"""Likelihoods of a latent function: log density, its slope and its curvature in the latent values."""
+"""Likelihoods of a latent function: log density, slope, curvature and its bound, inverse link."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
 from pcvm_pymc.core.pieces import probit
+from pcvm_pymc.core.pieces.multinomial import (
+    class_probabilities,
+    class_terms,
+    log_class_probability,
+)
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["LINKS", "LOGIT", "PROBIT", "Likelihood", "gaussian"]
+__all__ = [
+    "ALIASES",
+    "LIKELIHOODS",
+    "Likelihood",
+    "Logit",
+    "MultinomialProbit",
+    "Normal",
+    "Probit",
+    "RowTerms",
+    "as_likelihood",
+    "start_response",
+]
 
 _LOG_2PI = np.log(2.0 * np.pi)
 
 
-@dataclass(frozen=True)
-class Likelihood:
-    """One likelihood; each function takes ``(latent, target)``, shape (n_obs,) each.
+class RowTerms(NamedTuple):
+    """What a likelihood says of some rows at their latent values.
 
     Attributes
     ----------
-    name : str
-    log_density : callable
-        Sum of log p(target | latent).
-    score : callable
-        Its derivative in each latent value, shape (n_obs,).
-    curvature : callable
-        Minus its second derivative, shape (n_obs,), never negative: all are log-concave.
-    top_curvature : float
-        The largest curvature that occurs: the precision of one observation.
-    inverse_link : callable, optional
-        Probability of +1 given the latent function; None for targets.
-    spread : float
-        How much the latent function's variance counts, see `moderated`.
+    log_likelihood : float
+        Summed over the rows.
+    slope : ndarray, shape (n_rows, n_scores)
+        Of each row's log likelihood in its latent values.
+    curvature : ndarray, shape (n_rows,)
+        A bound of its downward curvature in any direction, never negative.
     """
 
-    name: str
-    log_density: Callable[[Array, Array], float]
-    score: Callable[[Array, Array], Array]
-    curvature: Callable[[Array, Array], Array]
-    top_curvature: float
-    inverse_link: Callable[[Array], Array] | None = None
-    spread: float = 0.0
+    log_likelihood: float
+    slope: Array
+    curvature: Array
+
+
+class Likelihood:
+    """How targets depend on the latent function: what every likelihood knows.
+
+    A likelihood is a frozen dataclass whose fields are its nuisance parameters. Each method takes
+    ``(latent, target)``: latent values of shape (n_obs,), or (n_obs, n_scores) where there are
+    several scores, and targets of shape (n_obs,): labels -1. and +1., numbers of classes, or
+    numbers.
+    """
+
+    name: ClassVar[str]
+    #: what targets are: "labels" (-1. and +1.), "classes" (0 to n_scores - 1) or "numbers"
+    targets: ClassVar[str] = "labels"
+    #: how much the latent function's variance counts, see `moderated`
+    spread: ClassVar[float] = 0.0
+
+    @property
+    def n_scores(self) -> int:
+        """Number of latent values of a row."""
+        return 1
+
+    @property
+    def bound(self) -> float:
+        """The largest downward curvature that occurs, in any direction of a row's latent values."""
+        raise NotImplementedError
+
+    def log_density(self, latent: Array, target: NDArray[Any]) -> Array:
+        """Return log p(target | latent) of each row, shape (n_obs,)."""
+        raise NotImplementedError
+
+    def score(self, latent: Array, target: NDArray[Any]) -> Array:
+        """Return its slope in the latent values, shape of `latent`."""
+        raise NotImplementedError
+
+    def curvature(self, latent: Array, target: NDArray[Any]) -> Array:
+        """Return a row's downward curvature, shape (n_obs,), from zero to `bound`.
+
+        Minus the second derivative where that is not negative; where the density is not log-concave, or
+        a row has several latent values, a bound of it.
+        """
+        raise NotImplementedError
+
+    def hessian(self, latent: Array, target: NDArray[Any]) -> Array:
+        """Return minus the second derivative in all scores, shape (n_obs, n_scores, n_scores)."""
+        return self.curvature(latent, target)[:, None, None]
+
+    def probability(self, latent: Array) -> Array:
+        """Return the probability of +1, shape of `latent`; of each class where there are several."""
+        raise TypeError(f"targets under {self.name!r} are numbers; they have no probabilities")
+
+    def log_likelihood(self, latent: Array, target: NDArray[Any]) -> float:
+        """Return the log density, summed over the rows."""
+        return float(self.log_density(latent, target).sum())
 
     def moderated(self, mean: Array, variance: Array) -> Array:
         """Return the latent value whose probability is the average one under a normal.
@@ -50,9 +109,84 @@ class Likelihood:
         """
         return mean / np.sqrt(1.0 + self.spread * variance)
 
+    def terms(self, latent: Array, target: NDArray[Any]) -> RowTerms:
+        """Return the terms of rows at latent values of shape (n_rows, n_scores)."""
+        own = latent[:, 0]
+        return RowTerms(
+            self.log_likelihood(own, target),
+            self.score(own, target)[:, None],
+            self.curvature(own, target),
+        )
 
-def gaussian(noise: float, n_obs: int | None = None) -> Likelihood:
-    """Return the likelihood of regression, targets normal around the latent function.
+    def response(self, target: NDArray[Any]) -> Array | None:
+        """Return latent responses to begin with, shape (n_obs, n_scores); None: those of the weights."""
+        return None
+
+
+@dataclass(frozen=True)
+class Probit(Likelihood):
+    """Labels with P(+1) = Phi(latent) (Chen et al. 2009 eq. 3).
+
+    The bound of one is that of a latent response with unit noise, which EM takes as missing.
+    """
+
+    name: ClassVar[str] = "probit"
+    spread: ClassVar[float] = 1.0
+
+    @property
+    def bound(self) -> float:
+        """One."""
+        return 1.0
+
+    def log_density(self, latent: Array, target: Array) -> Array:
+        """Return log Phi(label * latent)."""
+        return probit.log_ndtr(target * latent)
+
+    def score(self, latent: Array, target: Array) -> Array:
+        """Return the slope: label times phi / Phi."""
+        return probit.score(latent, target)
+
+    def curvature(self, latent: Array, target: Array) -> Array:
+        """Return minus the second derivative, in [0, 1]."""
+        return probit.curvature(latent, target)
+
+    def probability(self, latent: Array) -> Array:
+        """Return Phi(latent)."""
+        return probit.ndtr(latent)
+
+
+@dataclass(frozen=True)
+class Logit(Likelihood):
+    """Labels with P(+1) = 1 / (1 + exp(-latent))."""
+
+    name: ClassVar[str] = "logit"
+    spread: ClassVar[float] = np.pi / 8.0
+
+    @property
+    def bound(self) -> float:
+        """A quarter."""
+        return 0.25
+
+    def log_density(self, latent: Array, target: Array) -> Array:
+        """Return the log of the logistic function at label * latent."""
+        return log_expit(target * latent)
+
+    def score(self, latent: Array, target: Array) -> Array:
+        """Return the slope."""
+        return target * expit(-target * latent)
+
+    def curvature(self, latent: Array, target: Array) -> Array:
+        """Return minus the second derivative, p (1 - p)."""
+        return expit(latent) * expit(-latent)
+
+    def probability(self, latent: Array) -> Array:
+        """Return the logistic function."""
+        return expit(latent)
+
+
+@dataclass(frozen=True)
+class Normal(Likelihood):
+    """Targets normal around the latent function.
 
     Parameters
     ----------
@@ -61,38 +195,150 @@ def gaussian(noise: float, n_obs: int | None = None) -> Likelihood:
     n_obs : int, optional
         Number of targets, where those given are a rotation's part that is not zero.
     """
-    precision = noise**-2.0
 
-    def log_density(latent: Array, target: Array) -> float:
-        residual = (target - latent) / noise
-        n = len(target) if n_obs is None else n_obs
-        return -0.5 * float(residual @ residual) - n * (0.5 * _LOG_2PI + np.log(noise))
+    noise: float
+    n_obs: int | None = None
+    name: ClassVar[str] = "normal"
+    targets: ClassVar[str] = "numbers"
 
-    return Likelihood(
-        name="gaussian",
-        log_density=log_density,
-        score=lambda latent, target: (target - latent) * precision,
-        curvature=lambda latent, target: np.full(len(target), precision),
-        top_curvature=precision,
+    @property
+    def bound(self) -> float:
+        """The precision of one observation."""
+        return self.noise**-2.0
+
+    def log_density(self, latent: Array, target: Array) -> Array:
+        """Return the normal log density."""
+        residual = (target - latent) / self.noise
+        return -0.5 * residual * residual - (0.5 * _LOG_2PI + np.log(self.noise))
+
+    def log_likelihood(self, latent: Array, target: Array) -> float:
+        """Return the log density, summed over all rows, also those that a rotation has left out."""
+        residual = (target - latent) / self.noise
+        n = len(target) if self.n_obs is None else self.n_obs
+        return -0.5 * float(residual @ residual) - n * (0.5 * _LOG_2PI + float(np.log(self.noise)))
+
+    def score(self, latent: Array, target: Array) -> Array:
+        """Return the residuals times the precision."""
+        return (target - latent) * self.bound
+
+    def curvature(self, latent: Array, target: Array) -> Array:
+        """Return the precision of each row."""
+        return np.full(len(target), self.bound)
+
+
+@dataclass(frozen=True)
+class MultinomialProbit(Likelihood):
+    """Classes 0 to n_classes - 1: that of the largest of normal responses around the scores.
+
+    Parameters
+    ----------
+    n_classes : int
+
+    References
+    ----------
+    S. Lyu et al. (2020), eqs. 4, 10 and 22-23, by another quadrature (`pieces.multinomial`).
+    """
+
+    n_classes: int
+    name: ClassVar[str] = "multinomial probit"
+    targets: ClassVar[str] = "classes"
+
+    @property
+    def n_scores(self) -> int:
+        """One for each class."""
+        return self.n_classes
+
+    @property
+    def bound(self) -> float:
+        """One, as for the probit."""
+        return 1.0
+
+    def log_density(self, latent: Array, target: NDArray[np.int64]) -> Array:
+        """Return log P(class | scores)."""
+        return log_class_probability(latent, target)
+
+    def score(self, latent: Array, target: NDArray[np.int64]) -> Array:
+        """Return the slope: the mean of the responses less the scores, shape (n_obs, n_classes)."""
+        return class_terms(latent, target).score
+
+    def curvature(self, latent: Array, target: NDArray[np.int64]) -> Array:
+        """Return a bound of each row's curvature in any direction, see `terms`."""
+        return self.terms(latent, target).curvature
+
+    def terms(self, latent: Array, target: NDArray[np.int64]) -> RowTerms:
+        """Return the terms of rows.
+
+        Minus the second derivative is the Laplacian matrix of a graph over the classes: its largest
+        eigenvalue is at most twice a diagonal entry, of which the own class has the largest.
+        """
+        terms = class_terms(latent, target)
+        return RowTerms(
+            float(terms.log_probability.sum()),
+            terms.score,
+            np.minimum(1.0, 2.0 * terms.curvature),
+        )
+
+    def probability(self, latent: Array) -> Array:
+        """Return the probability of each class, shape (..., n_classes)."""
+        flat = latent.reshape(-1, latent.shape[-1])
+        return class_probabilities(flat, accuracy=1e-8).reshape(latent.shape)
+
+    def response(self, target: NDArray[np.int64]) -> Array:
+        """Return 10.5 for the own class and 0.5 for the others, shape (n_obs, n_classes)."""
+        return start_response(target, self.n_classes)
+
+
+def start_response(
+    label: NDArray[np.int64], n_classes: int, rng: np.random.Generator | None = None
+) -> Array:
+    """Return first latent responses of several classes, shape (n_obs, n_classes).
+
+    The mRVM's authors draw u uniformly and take ``10 + u`` for the own class and u for the others; without
+    a generator these are the means, 10.5 and 0.5. The end depends on them wherever the hyperprior is
+    improper.
+    """
+    own = np.asarray(label)[:, None] == np.arange(n_classes)
+    if rng is None:
+        return np.where(own, 10.5, 0.5)
+    return 10.0 * own + rng.uniform(size=own.shape)
+
+
+#: another spelling of a name
+ALIASES = {"gaussian": "normal"}
+
+#: by name: a string stands for a piece
+LIKELIHOODS: dict[str, type[Likelihood]] = {
+    each.name: each for each in (Probit, Logit, Normal, MultinomialProbit)
+}
+
+
+def as_likelihood(
+    likelihood: str | Likelihood, allowed: tuple[str, ...], **nuisance: Any
+) -> Likelihood:
+    """Return a likelihood by its name, or as it was given.
+
+    Parameters
+    ----------
+    likelihood : str or Likelihood
+    allowed : tuple of str
+        Names that the row of the family table takes.
+    **nuisance
+        Parameters of the likelihood, where a name is given.
+
+    Raises
+    ------
+    ValueError
+        If it is not one of the row's.
+    """
+    if isinstance(likelihood, Likelihood):
+        if likelihood.name in allowed and not nuisance:
+            return likelihood
+    elif isinstance(likelihood, str) and ALIASES.get(likelihood, likelihood) in allowed:
+        return LIKELIHOODS[ALIASES.get(likelihood, likelihood)](**nuisance)
+    raise ValueError(
+        f"likelihood={likelihood!r} is unknown; use one of {allowed}, or a piece of that kind"
     )
 
 
-def _logit_log_density(latent: Array, label: Array) -> float:
-    return float(log_expit(label * latent).sum())
-
-
-def _logit_score(latent: Array, label: Array) -> Array:
-    return label * expit(-label * latent)
-
-
-def _logit_curvature(latent: Array, label: Array) -> Array:
-    return expit(latent) * expit(-latent)
-
-
-LOGIT = Likelihood(
-    "logit", _logit_log_density, _logit_score, _logit_curvature, 0.25, expit, np.pi / 8.0
-)
-PROBIT = Likelihood(
-    "probit", probit.log_likelihood, probit.score, probit.curvature, 1.0, probit.ndtr, 1.0
-)
-LINKS = {"logit": LOGIT, "probit": PROBIT}
+# to go, once every solver takes pieces
+LINKS = {"logit": Logit(), "probit": Probit()}

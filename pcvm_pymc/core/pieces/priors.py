@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import gammaln
@@ -14,6 +14,7 @@ __all__ = [
     "HalfHorseshoe",
     "Hyperprior",
     "Laplace",
+    "Prior",
     "hyperprior_from",
     "prior_latent_size",
 ]
@@ -150,10 +151,28 @@ class Hyperprior:
         """
         return replace(cls.default(Phi, signs, latent_size=latent_size), rate_shape=0.5)
 
+    name: ClassVar[str] = "gamma"
+    penalty: ClassVar[float] = 0.0
+
     @property
     def is_proper(self) -> bool:
         """Whether prior and posterior can be normalised: all four values positive."""
         return min(self.c, self.d, self.e, self.f) > 0
+
+    @property
+    def has_mode(self) -> bool:
+        """Whether EM finds a mode: not with an unknown scale."""
+        return self.rate_shape is None
+
+    @property
+    def holds_zeros(self) -> bool:
+        """Whether a weight that EM has brought to zero stays there: d = 0."""
+        return self.d == 0
+
+    @property
+    def holds_zero_bias(self) -> bool:
+        """The same for the bias: f = 0."""
+        return self.f == 0
 
     def weight_precision(self, weight: Array) -> Array:
         """Return E[alpha | w] = (2c + 1) / (w^2 + 2d) (Chen et al. 2009 eq. 24, corrected)."""
@@ -173,16 +192,18 @@ class Hyperprior:
         total = float(self.log_weight_density(weight).sum())
         return total - weight.size * float(_LOG_2) if free and self.d > 0 else total
 
-    def pruned(self, weight: Array, *, shared: bool = False) -> Array:
+    def pruned(self, weight: Array, *, shared: bool = False, size: Array | float = 1.0) -> Array:
         """Return the weights, zero where the expected precision exceeds 1e12 (chen2009, appendix C).
 
         Parameters
         ----------
-        weight : ndarray, shape (n_basis,) or (n_basis, n_classes)
+        weight : ndarray, shape (n_basis,) or (n_basis, n_scores)
         shared : bool
-            Whether a basis is dropped for all classes or for none.
+            Whether a basis is dropped for all scores or for none.
+        size : float or ndarray
+            Size of the basis functions, in whose unit a weight is judged.
         """
-        beyond = self.weight_precision(weight) > PRUNING_PRECISION
+        beyond = self.weight_precision(weight * size) > PRUNING_PRECISION
         if shared:
             beyond = np.broadcast_to(beyond.all(axis=1, keepdims=True), weight.shape)
         return np.where(beyond, 0.0, weight)
@@ -239,6 +260,9 @@ class HalfHorseshoe:
     slab: float = 2.0
     e: float = 0.5
     f: float = 0.5
+    name: ClassVar[str] = "half-horseshoe"
+    has_mode: ClassVar[bool] = False
+    rate_shape: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         for name in ("global_scale", "slab", "e", "f"):
@@ -284,6 +308,11 @@ class Laplace:
     """
 
     gamma: float
+    name: ClassVar[str] = "laplace"
+    has_mode: ClassVar[bool] = True
+    holds_zeros: ClassVar[bool] = True
+    holds_zero_bias: ClassVar[bool] = True
+    rate_shape: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.gamma) and self.gamma > 0):
@@ -315,9 +344,21 @@ class Laplace:
         """Return log p(w), variances integrated out."""
         return np.log(self.penalty / 2.0) - self.penalty * np.abs(weight)
 
+    def log_weights_density(self, weight: Array, *, free: bool) -> float:
+        """Return the log density of all weights; on a half-line, where they are not free, twice as high."""
+        total = float(self.log_weight_density(weight).sum())
+        return total if free else total + weight.size * float(_LOG_2)
+
+    def pruned(self, weight: Array, *, shared: bool = False, size: Array | float = 1.0) -> Array:
+        """Return the weights as they are: EM brings them to zero in the limit only."""
+        return weight
+
     def log_bias_density(self, bias: float) -> float:
         """Return log p(b): that of a weight."""
         return float(self.log_weight_density(np.array([bias]))[0])
+
+
+type Prior = Hyperprior | HalfHorseshoe | Laplace
 
 
 def hyperprior_from(names: Iterable[object], values: Iterable[float]) -> Any:

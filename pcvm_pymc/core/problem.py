@@ -1,0 +1,110 @@
+"""What every solver is given: basis functions, targets, and the pieces of a system."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
+from pcvm_pymc.core.pieces.priors import Prior
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = ["Problem", "Status", "WidthMoves"]
+
+
+class Status(Enum):
+    """How a fit ended."""
+
+    CONVERGED = "changes fell below tol"
+    ITERATION_LIMIT = "max_iter iterations were done before convergence"
+    EMPTY_MODEL = "every weight was pruned: the model is its bias alone"
+    BEST_OF_CYCLE = "steps went on without a better evidence: the best state was kept"
+
+
+class WidthMoves(Protocol):
+    """Basis functions whose width EM may move; see `pcvm_pymc.core.em.widths`."""
+
+    bounds: tuple[Any, Any]
+
+    def basis(self, width: Any) -> Array:
+        """Return Phi at a width, shape (n_obs, n_basis)."""
+        ...
+
+    def latent_slope(self, Phi: Array, width: Any, weight: Array) -> Array:
+        """Return d (Phi w) / d log(width), shape (n_obs, n_widths)."""
+        ...
+
+    def log_density(self, width: Any) -> float:
+        """Return the log prior density of the width."""
+        ...
+
+    def take(self, columns: NDArray[np.intp]) -> "WidthMoves":
+        """Return the same for some of the basis functions."""
+        ...
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a fit is given.
+
+    Attributes
+    ----------
+    Phi : ndarray, shape (n_obs, n_basis)
+        Basis functions at the training inputs. EM also takes `pcvm_pymc.core.em.Chunks`, rows whose basis
+        functions are never held whole.
+    label : ndarray, shape (n_obs,)
+        Labels -1. and +1., numbers of classes, or targets, as the likelihood has them.
+    sign : ndarray, shape (n_basis,), or (n_basis, n_scores) for several scores, or None
+        Sign of each weight, -1. or +1. None leaves the weights free.
+    hyperprior : Hyperprior, Laplace or HalfHorseshoe
+        Prior of weights and bias.
+    likelihood : Likelihood
+    bias : {"prior", "free", "none"}
+        Whether the bias has the hyperprior's density, a flat one, or is not there.
+    shared : bool
+        Whether a basis is dropped for all scores or for none, as in the mRVM.
+    width : float or ndarray, shape (n_features,)
+        With which `Phi` was made; NaN where there is none.
+    moves : WidthMoves, optional
+        Lets EM move the width.
+    """
+
+    Phi: Any
+    label: Any
+    sign: Array | None
+    hyperprior: Prior
+    likelihood: Likelihood = field(default_factory=Probit)
+    bias: Literal["prior", "free", "none"] = "prior"
+    shared: bool = False
+    width: Any = 1.0
+    moves: WidthMoves | None = None
+
+    def __post_init__(self) -> None:
+        if self.bias not in ("prior", "free", "none"):
+            raise ValueError(f"bias={self.bias!r} is unknown; use 'prior', 'free' or 'none'")
+        shape = self.weight_shape
+        if self.sign is not None and np.shape(self.sign) != shape:
+            raise ValueError(f"sign has shape {np.shape(self.sign)}; needed {shape}")
+
+    @property
+    def n_scores(self) -> int:
+        """Latent values of a row."""
+        return self.likelihood.n_scores
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """Shape of the weights: (n_basis,), or (n_basis, n_scores) for several scores."""
+        n_basis = self.Phi.shape[1]
+        return (n_basis,) if self.n_scores == 1 else (n_basis, self.n_scores)
+
+    @property
+    def weight_sign(self) -> Array:
+        """Signs as numbers, ones for free weights."""
+        return np.ones(self.weight_shape) if self.sign is None else self.sign
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether there is a sign rule."""
+        return self.sign is not None
