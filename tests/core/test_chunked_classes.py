@@ -88,8 +88,7 @@ def test_a_fit_in_chunks_is_the_fit_of_the_whole(hyperprior, bias):
 # a proper prior's Newton step in memory is another one: it solves for all scores at once
 @pytest.mark.parametrize(
     ("update", "hyperprior"),
-    [("em", each) for each in PRIORS.values()]
-    + [("newton", PRIORS["jeffreys"]), ("newton", PRIORS["chen2009"])],
+    [*(("em", each) for each in PRIORS), ("newton", "jeffreys"), ("newton", "chen2009")],
 )
 def test_the_first_iterations_are_those_of_the_whole(update, hyperprior):
     options = EMOptions(update=update, max_iter=4)
