@@ -30,6 +30,7 @@ from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
 
 from pcvm_pymc import __version__
+from pcvm_pymc.core.measures import classification_measures, regression_measures
 from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.catalogue import Experiment, experiment_of
 from pcvm_pymc.experiments.classifiers import (
@@ -46,7 +47,6 @@ from pcvm_pymc.experiments.classifiers import (
 from pcvm_pymc.experiments.datasets import source_of
 from pcvm_pymc.experiments.errors import first_line
 from pcvm_pymc.experiments.protocols import Problem, cell_seed, realise
-from pcvm_pymc.experiments.statistics import classification_measures, regression_measures
 
 __all__ = ["Cell", "Run", "RunError", "Store", "reproduce", "run_cell"]
 
