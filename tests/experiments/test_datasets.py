@@ -21,6 +21,7 @@ from pcvm_pymc.experiments.datasets import (
     twonorm,
     waveform,
 )
+from pcvm_pymc.experiments.datasets.openml import coded_column
 
 GENERATORS = {
     "spiral": (spiral, 2),
@@ -352,7 +353,7 @@ def test_a_wrong_checksum_is_an_error(monkeypatch, tmp_path):
 
 
 def test_text_columns_are_coded():
-    column = datasets._coded_column(pd.Series(["b", None, "a", "b"]))
+    column = coded_column(pd.Series(["b", None, "a", "b"]))
     np.testing.assert_array_equal(column, [1, np.nan, 0, 1])
     numbers = pd.Series([1.5, np.nan])
-    assert datasets._coded_column(numbers) is numbers
+    assert coded_column(numbers) is numbers

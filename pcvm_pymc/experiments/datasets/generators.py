@@ -1,7 +1,8 @@
 """The papers' generated data sets."""
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pcvm_pymc.experiments.datasets.records import Floats, Rows, Seed
 
 __all__ = [
     "bumpy",
@@ -20,10 +21,6 @@ __all__ = [
     "wave",
     "waveform",
 ]
-
-type Seed = int | np.random.Generator
-type Floats = NDArray[np.float64]
-type Rows = NDArray[np.int64]
 
 
 def _start(n: int, random_state: Seed) -> tuple[np.random.Generator, Floats]:
