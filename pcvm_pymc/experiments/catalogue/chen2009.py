@@ -1,6 +1,7 @@
 """Chen, Tino & Yao (2009): PCVM."""
 
 from dataclasses import replace
+from typing import Any
 
 from pcvm_pymc.experiments.catalogue.experiment import Experiment, ranked
 from pcvm_pymc.experiments.protocols import Protocol
@@ -57,6 +58,14 @@ _TABLE1 = Experiment(
         "reconstructed (see the data's README).",
     ),
 )
+
+
+def _view(number: int, title: str, **changes: Any) -> Experiment:
+    """Return another table of the first one's sets and classifiers."""
+    name = f"chen2009-table{number}"
+    return replace(_TABLE1, name=name, title=title, printed=name, figure="", **changes)
+
+
 EXPERIMENTS = (
     Experiment(
         "chen2009-fig4",
@@ -74,19 +83,14 @@ EXPERIMENTS = (
         remarks=("The paper gives no constants of these sets; they are this package's.",),
     ),
     _TABLE1,
-    replace(
-        _TABLE1,
-        name="chen2009-table3",
-        title="Table III: number of vectors",
+    _view(
+        3,
+        "Table III: number of vectors",
         measures=("vectors",),
-        printed="chen2009-table3",
-        figure="",
-        view="table",
     ),
-    replace(
-        _TABLE1,
-        name="chen2009-table4",
-        title="Table IV: 5x2cv F tests against the PCVM",
+    _view(
+        4,
+        "Table IV: 5x2cv F tests against the PCVM",
         protocol=Protocol(
             "Alpaydin's: five replications of two halves; parameters are medians over the first five "
             "halves",
@@ -95,9 +99,7 @@ EXPERIMENTS = (
         ),
         repeats=10,
         run="chen2009-table4",
-        printed="chen2009-table4",
         view="tests",
-        figure="",
     ),
     ranked(_TABLE1, "chen2009-table5", "Table V: mean ranks", figure="ranks"),
     ranked(
@@ -107,14 +109,10 @@ EXPERIMENTS = (
         classifiers=("SVM", "SVM_hard", "SVM_PCVM", "RVM", "PCVM"),
         figure="ranks",
     ),
-    replace(
-        _TABLE1,
-        name="chen2009-table7",
-        title="Table VII: seconds of a fit",
+    _view(
+        7,
+        "Table VII: seconds of a fit",
         measures=("seconds",),
-        printed="chen2009-table7",
-        figure="",
-        view="table",
         remarks=(
             "CPU seconds of one fit at parameters that are known, one thread; the paper's are of a Core 2 "
             "Duo at 1.66 GHz, and its kNN includes cross-validation.",

@@ -8,7 +8,7 @@ from pcvm_pymc.experiments.catalogue import (
     lyu2020,
 )
 from pcvm_pymc.experiments.catalogue.experiment import Experiment
-from pcvm_pymc.experiments.errors import suggestion
+from pcvm_pymc.experiments.errors import entry_of
 
 __all__ = ["EXPERIMENTS", "experiment_of"]
 
@@ -19,14 +19,5 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def experiment_of(name: str) -> Experiment:
-    """Return an experiment by name.
-
-    Raises
-    ------
-    ValueError
-        If there is none; the message has the nearest names.
-    """
-    if name not in EXPERIMENTS:
-        hint = suggestion(name, EXPERIMENTS)
-        raise ValueError(f"experiment {name!r} is unknown; {hint}`pcvm list` names them")
-    return EXPERIMENTS[name]
+    """Return an experiment by name; an unknown one is a ValueError with the nearest names."""
+    return entry_of("experiment", name, EXPERIMENTS, "`pcvm list` names them")

@@ -102,23 +102,20 @@ _ROWS = (
         pcvm("chen2009", n_init=8),
         tuner=eight_starts,
     ),
-    Classifier(
-        "RVM",
-        "relevance vector machine, sequential (Tipping & Faul 2003)",
-        rvm("sequential"),
-        candidates=widths_around(7),
-        draft=rvm("sequential", tol=1e-3),
-        n_folds=_RANKING_FOLDS,
-        tasks=("classification", "regression"),
-    ),
-    Classifier(
-        "RVM_batch",
-        "relevance vector machine, batch (Tipping 2001)",
-        rvm("batch"),
-        candidates=widths_around(7),
-        draft=rvm("batch", tol=1e-3),
-        n_folds=_RANKING_FOLDS,
-        tasks=("classification", "regression"),
+    *(
+        Classifier(
+            name,
+            f"relevance vector machine, {method} ({paper})",
+            rvm(method),
+            candidates=widths_around(7),
+            draft=rvm(method, tol=1e-3),
+            n_folds=_RANKING_FOLDS,
+            tasks=("classification", "regression"),
+        )
+        for name, method, paper in (
+            ("RVM", "sequential", "Tipping & Faul 2003"),
+            ("RVM_batch", "batch", "Tipping 2001"),
+        )
     ),
     Classifier(
         "RVM_star",

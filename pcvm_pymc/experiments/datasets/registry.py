@@ -29,7 +29,7 @@ from pcvm_pymc.experiments.datasets.generators import (
     wave,
 )
 from pcvm_pymc.experiments.datasets.records import Floats, Seed, Source
-from pcvm_pymc.experiments.errors import suggestion
+from pcvm_pymc.experiments.errors import entry_of
 
 __all__ = ["SOURCES", "describe", "source_of"]
 
@@ -378,17 +378,8 @@ SOURCES: dict[str, Source] = {
 
 
 def source_of(name: str) -> Source:
-    """Return a set's entry in the registry.
-
-    Raises
-    ------
-    ValueError
-        If there is none; the message has the nearest names.
-    """
-    if name not in SOURCES:
-        hint = suggestion(name, SOURCES)
-        raise ValueError(f"data set {name!r} is unknown; {hint}known: {', '.join(sorted(SOURCES))}")
-    return SOURCES[name]
+    """Return a set's entry in the registry; an unknown name is a ValueError with the nearest ones."""
+    return entry_of("data set", name, SOURCES, f"known: {', '.join(sorted(SOURCES))}")
 
 
 def describe() -> pd.DataFrame:
