@@ -1,14 +1,15 @@
 """EM for the maximum a posteriori PCVM (Chen, Tino & Yao 2009, Algorithm 1, corrected)."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pcvm_pymc.core.em.nonnegative import BorderedGram, Gram, Mask, PartialGram, solve_nonnegative
+from pcvm_pymc.core.em.results import EMResult, EMTrace
 from pcvm_pymc.core.pieces.kernels import log_width_derivative, rbf
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array, curvature, latent_mean, log_likelihood, score
 from pcvm_pymc.core.problem import Status
@@ -65,6 +66,9 @@ class Problem:
     width: float = 1.0
     width_bounds: tuple[float, float] | None = None
     log_width_density: Callable[[float], float] | None = None
+    # as `core.problem.Problem`, which will stand in its place, has them
+    likelihood: ClassVar[Likelihood] = Probit()
+    bias: ClassVar[str] = "prior"
 
     @property
     def weight_sign(self) -> Array:
@@ -195,50 +199,6 @@ class EMState:
     def n_active(self) -> int:
         """Number of weights that are not zero."""
         return int(np.count_nonzero(self.weight))
-
-
-@dataclass(frozen=True)
-class EMTrace:
-    """Per iteration, the start first: shape (n_iter + 1,) each."""
-
-    log_posterior: Array
-    n_active: NDArray[np.int64]
-    change: Array
-    width: Array
-
-
-@dataclass(frozen=True)
-class EMResult:
-    """The end point of EM.
-
-    Attributes
-    ----------
-    weight : ndarray, shape (n_basis,)
-        Signed weights, exactly zero where pruned.
-    bias : float
-    width : float
-    latent : ndarray, shape (n_obs,)
-        Latent function at the training inputs.
-    log_posterior : float
-        Log posterior of weights and bias, precisions integrated out.
-    status : Status
-    n_iter : int
-    trace : EMTrace
-    """
-
-    weight: Array
-    bias: float
-    width: float
-    latent: Array
-    log_posterior: float
-    status: Status
-    n_iter: int
-    trace: EMTrace = field(repr=False)
-
-    @property
-    def converged(self) -> bool:
-        """Whether the iteration came to rest (an empty model included)."""
-        return self.status is not Status.ITERATION_LIMIT
 
 
 def log_posterior(
