@@ -1,1 +1,34 @@
-"""EM."""
+"""EM: one machine for one score or several, rows in memory, in chunks or on Dask."""
+
+from pcvm_pymc.core.em.machine import (
+    fit_em,
+    initial_state,
+    iterate,
+    log_joint,
+    log_posterior,
+    relevance_start,
+)
+from pcvm_pymc.core.em.mstep import ridge_solve
+from pcvm_pymc.core.em.options import EMOptions
+from pcvm_pymc.core.em.points import Chunks
+from pcvm_pymc.core.em.results import EMResult, EMState, EMTrace
+from pcvm_pymc.core.em.starts import Start
+from pcvm_pymc.core.em.widths import ScalarRBFMoves, width_gradient
+
+__all__ = [
+    "Chunks",
+    "EMOptions",
+    "EMResult",
+    "EMState",
+    "EMTrace",
+    "ScalarRBFMoves",
+    "Start",
+    "fit_em",
+    "initial_state",
+    "iterate",
+    "log_joint",
+    "log_posterior",
+    "relevance_start",
+    "ridge_solve",
+    "width_gradient",
+]

@@ -9,7 +9,7 @@ from scipy.linalg import blas, lapack
 
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["BorderedGram", "Gram", "PartialGram", "solve_nonnegative"]
+__all__ = ["BorderedGram", "Gram", "Index", "Mask", "PartialGram", "solve_nonnegative"]
 
 type Index = NDArray[np.intp]
 type Mask = NDArray[np.bool_]
@@ -234,13 +234,16 @@ def _lower_block(gram: Array, columns: Index, size: int) -> Array:
     return out
 
 
-def _solve_passive(gram: Gram, scale: Array, bias_scale: float, rhs: Array, passive: Mask) -> Array:
+def _solve_passive(
+    gram: Gram, scale: Array, bias_scale: float, rhs: Array, passive: Mask, *, ridge: float = 1.0
+) -> Array:
     """Solve the scaled normal equations on the passive weights and the bias."""
     columns, H = gram.block(passive)
     full = np.append(scale[columns], bias_scale)
     H *= full
     H *= full[:, None]
-    H[np.diag_indices(len(full))] += 1.0
+    H[np.diag_indices(len(columns))] += 1.0
+    H[-1, -1] += ridge
     factor, info = lapack.dpotrf(H, lower=1, overwrite_a=1)
     if info != 0:  # I + positive semi-definite: only a product that is not finite gets here
         raise FloatingPointError("the M-step's matrix is not finite; standardise the inputs")
@@ -274,7 +277,7 @@ def solve_nonnegative(
     scale : ndarray, shape (n_basis,)
         Prior standard deviation of each weight times its sign: w / scale >= 0 is the constraint.
     bias_scale : float
-        Prior standard deviation of the bias, which is free of constraints.
+        Prior standard deviation of the bias, which is free of constraints; infinite: a flat prior.
     target : tuple of ndarray, shape (n_basis,), and float
         t = [Phi, 1]' (working response).
     passive : ndarray of bool, shape (n_basis,)
@@ -292,15 +295,18 @@ def solve_nonnegative(
     J. J. Judice and F. M. Pires (1994), "A block principal pivoting algorithm for large-scale
     strictly monotone linear complementarity problems", Computers & Operations Research 21.
     """
+    ridge = 1.0
+    if np.isinf(bias_scale):  # any unit will do where the prior gives none
+        bias_scale, ridge = 1.0 / np.sqrt(gram.corner), 0.0
     rhs = np.append(scale * target[0], bias_scale * target[1])
     usable = scale != 0
     if not constrained:
-        u = _solve_passive(gram, scale, bias_scale, rhs, usable)
+        u = _solve_passive(gram, scale, bias_scale, rhs, usable, ridge=ridge)
         return scale * u[:-1], bias_scale * float(u[-1])
     passive = passive & usable
     fewest, patience = len(scale) + 1, 3
     while True:
-        u = _solve_passive(gram, scale, bias_scale, rhs, passive)
+        u = _solve_passive(gram, scale, bias_scale, rhs, passive, ridge=ridge)
         wrong = passive & (u[:-1] < 0)
         if not passive[usable].all():
             inner, _ = gram.product(scale * u[:-1], bias_scale * float(u[-1]))

@@ -8,54 +8,29 @@ and matrices of the number of bases.
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pcvm_pymc.core.em.nonnegative import BorderedGram
-from pcvm_pymc.core.pieces.kernels import Kernel, design_matrix
-from pcvm_pymc.core.pieces.probit import Array, curvature, log_likelihood, score
+from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece
+from pcvm_pymc.core.pieces.likelihoods import RowTerms
+from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
     "ArrayRows",
     "Request",
-    "RowTerms",
     "Rows",
     "Sums",
     "chunk_rows",
     "latent_in_blocks",
-    "probit_terms",
     "row_blocks",
 ]
 
 # rounding of ||x||^2 + ||z||^2 - 2 x'z in the exponent beyond which distances are taken one by one
 _ROUNDING = {np.float64: 1e-11, np.float32: 1e-4}
 _LARGEST_CHUNK = 2048  # more rows at a time are no faster
-
-
-class RowTerms(NamedTuple):
-    """What a likelihood says of some rows at their latent values.
-
-    Attributes
-    ----------
-    log_likelihood : float
-        Summed over the rows.
-    slope : ndarray, shape (n_rows, n_scores)
-        Of each row's log likelihood in its latent values.
-    curvature : ndarray, shape (n_rows,)
-        A bound of its downward curvature in any direction.
-    """
-
-    log_likelihood: float
-    slope: Array
-    curvature: Array
-
-
-def probit_terms(latent: Array, label: Array) -> RowTerms:
-    """Return the terms of labels -1. and +1. at latent values, shape (n_rows, 1)."""
-    own = latent[:, 0]
-    return RowTerms(log_likelihood(own, label), score(own, label)[:, None], curvature(own, label))
 
 
 @dataclass(frozen=True)
@@ -65,8 +40,7 @@ class Request:
     Attributes
     ----------
     centres : ndarray, shape (n_basis, n_features)
-    kernel : str or callable
-    width : float
+    kernel : KernelPiece
     weight, old_weight : ndarray, shape (n_basis, n_scores)
         Where the sums are taken, and the weights that the latent values are compared with.
     bias, old_bias : ndarray, shape (n_scores,)
@@ -79,13 +53,12 @@ class Request:
     """
 
     centres: Array
-    kernel: Kernel
-    width: float
+    kernel: KernelPiece
     weight: Array
     bias: Array
     old_weight: Array
     old_bias: Array
-    terms: Callable[[Array, Any], RowTerms] = probit_terms
+    terms: Callable[[Array, Any], RowTerms]
     gram: str = "none"
     single: bool = False
 
@@ -178,25 +151,25 @@ def chunk_rows(
 class _BasisFunctions:
     """Basis functions at chunk after chunk, the RBF's by one matrix product each."""
 
-    def __init__(self, centres: Array, kernel: Kernel, width: float, single: bool = False) -> None:
-        self.given = (kernel, centres, width)
-        self.is_fast = kernel == "rbf" and len(centres) > 0
+    def __init__(self, centres: Array, kernel: KernelPiece, single: bool = False) -> None:
+        self.given = (kernel, centres)
+        self.is_fast = isinstance(kernel, RBF) and len(centres) > 0
         self.type: Any = np.float32 if single else np.float64
         self.origin = centres.mean(axis=0) if len(centres) else 0.0
-        centred = (centres - self.origin) / width
+        centred = (centres - self.origin) / kernel.width
         self.square = np.einsum("ij,ij->i", centred, centred)
         self.centres = centred.astype(self.type)
 
     def __call__(self, X: Array) -> Any:
         """Return Phi of a chunk, shape (n_rows, n_basis), in a new array."""
-        kernel, centres, width = self.given
+        kernel, centres = self.given
         if not self.is_fast:
-            return design_matrix(kernel, X, centres, width).astype(self.type, copy=False)
-        x = (X - self.origin) / width
+            return kernel(X, centres).astype(self.type, copy=False)
+        x = (X - self.origin) / kernel.width
         square = np.einsum("ij,ij->i", x, x)
         largest = square.max(initial=0.0) + self.square.max()
         if not largest * np.finfo(self.type).eps < _ROUNDING[self.type]:
-            return design_matrix("rbf", X, centres, width).astype(self.type, copy=False)
+            return kernel(X, centres).astype(self.type, copy=False)
         Phi = x.astype(self.type, copy=False) @ self.centres.T
         Phi *= 2.0
         Phi -= square.astype(self.type)[:, None]
@@ -211,7 +184,7 @@ class _Accumulator:
     def __init__(self, request: Request) -> None:
         n_basis, self.n_scores = request.weight.shape
         self.request = request
-        self.basis = _BasisFunctions(request.centres, request.kernel, request.width, request.single)
+        self.basis = _BasisFunctions(request.centres, request.kernel, request.single)
         self.both = np.hstack([request.weight, request.old_weight]).astype(self.basis.type)
         self.log_likelihood = self.change = self.corner = 0.0
         self.pull, self.total = np.zeros((n_basis, self.n_scores)), np.zeros(self.n_scores)
@@ -300,8 +273,7 @@ def latent_in_blocks(
     weight: Array,
     bias: Array | float,
     *,
-    kernel: Kernel,
-    width: float,
+    kernel: KernelPiece,
     n_jobs: int = 1,
 ) -> Array:
     """Return ``sum_j w_j k(x, z_j) + b`` at each row, some rows at a time.
@@ -312,8 +284,7 @@ def latent_in_blocks(
     centres : ndarray, shape (n_basis, n_features)
     weight : ndarray, shape (n_basis,) or (n_basis, n_scores)
     bias : float or ndarray, shape (n_scores,)
-    kernel : str or callable
-    width : float
+    kernel : KernelPiece
     n_jobs : int
         Threads.
 
@@ -323,7 +294,7 @@ def latent_in_blocks(
     """
     # a block's basis functions stay in the cache
     size = max(64, min(_LARGEST_CHUNK, 2**17 // max(1, len(centres))))
-    basis = _BasisFunctions(centres, kernel, width)
+    basis = _BasisFunctions(centres, kernel)
     out = np.empty((len(X), *weight.shape[1:]))
 
     def fill(job: int) -> None:

@@ -9,6 +9,7 @@ from scipy.special import expit, log_expit
 
 from pcvm_pymc.core.pieces import probit
 from pcvm_pymc.core.pieces.multinomial import (
+    class_hessian,
     class_probabilities,
     class_terms,
     log_class_probability,
@@ -150,6 +151,16 @@ class Probit(Likelihood):
         """Return minus the second derivative, in [0, 1]."""
         return probit.curvature(latent, target)
 
+    def terms(self, latent: Array, target: Array) -> RowTerms:
+        """Return the terms of rows, phi / Phi computed but once."""
+        x = target * latent[:, 0]
+        mills = probit.inverse_mills(x)
+        return RowTerms(
+            float(probit.log_ndtr(x).sum()),
+            (target * mills)[:, None],
+            np.clip(mills * (mills + x), 0.0, 1.0),
+        )
+
     def probability(self, latent: Array) -> Array:
         """Return Phi(latent)."""
         return probit.ndtr(latent)
@@ -277,6 +288,10 @@ class MultinomialProbit(Likelihood):
             terms.score,
             np.minimum(1.0, 2.0 * terms.curvature),
         )
+
+    def hessian(self, latent: Array, target: NDArray[np.int64]) -> Array:
+        """Return minus the second derivatives, shape (n_obs, n_classes, n_classes)."""
+        return class_hessian(latent, target)
 
     def probability(self, latent: Array) -> Array:
         """Return the probability of each class, shape (..., n_classes)."""

@@ -21,6 +21,7 @@ from pcvm_pymc.core.pieces.probit import Array, inverse_mills, log_ndtr
 
 __all__ = [
     "ClassTerms",
+    "class_hessian",
     "class_probabilities",
     "class_terms",
     "log_class_probability",
@@ -248,6 +249,53 @@ def _all_log_probabilities(latent: Array, spacing: float, drop: float, out: Arra
             out[n, c], _ = _integrate(margin, spacing, drop, mills, mean)
 
 
+@_jit
+def _hessian_of_rows(
+    latent: Array, label: Labels, spacing: float, drop: float, hessian: Array
+) -> None:
+    """Write minus the second derivatives of log P in all scores, from the moments of phi / Phi."""
+    n_others = latent.shape[1] - 1
+    margin, mills, mean = np.empty(n_others), np.empty(n_others), np.empty(n_others)
+    second = np.empty((n_others, n_others))
+    other = np.empty(n_others, dtype=np.int64)
+    for n in range(len(latent)):
+        own, j = label[n], 0
+        for c in range(latent.shape[1]):
+            if c != own:
+                other[j] = c
+                j += 1
+        _margins(latent[n], own, margin)
+        mode, top, bend = mode_of_integrand(margin)
+        step, total = spacing / math.sqrt(bend), 0.0
+        mean[:], second[:] = 0.0, 0.0
+        for side in (-1, 1):
+            j = 0 if side == 1 else -1
+            while True:
+                e = mode + j * step
+                fall = log_integrand(e, margin, mills) - top
+                if fall < -drop:
+                    break
+                share = math.exp(fall)
+                total += share
+                for k in range(n_others):
+                    mean[k] += share * mills[k]
+                    second[k, k] += share * mills[k] * (e + margin[k])
+                    for m in range(k):
+                        second[k, m] -= share * mills[k] * mills[m]
+                j += side
+        for k in range(n_others):
+            mean[k] /= total
+        hessian[n] = 0.0
+        for k in range(n_others):
+            for m in range(k + 1):
+                value = second[k, m] / total + mean[k] * mean[m]
+                hessian[n, other[k], other[m]] = hessian[n, other[m], other[k]] = value
+        for k in range(n_others):
+            row = hessian[n, other[k]].sum()
+            hessian[n, other[k], own] = hessian[n, own, other[k]] = -row
+            hessian[n, own, own] += row
+
+
 @dataclass(frozen=True)
 class ClassTerms:
     """The likelihood of given classes, and its derivatives in the latent scores.
@@ -329,6 +377,28 @@ def class_terms(latent: Array, label: Labels, *, accuracy: float = 1e-10) -> Cla
     spacing, drop = rule_of(accuracy)
     out = ClassTerms(np.empty(len(latent)), np.empty(latent.shape), np.empty(len(latent)))
     _terms_of_rows(latent, label, spacing, drop, out.log_probability, out.score, out.curvature)
+    return out
+
+
+def class_hessian(latent: Array, label: Labels, *, accuracy: float = 1e-8) -> Array:
+    """Return minus the second derivatives of the rows' log probabilities in all scores.
+
+    The Laplacian matrix of a graph over the classes: positive semi-definite, rows sum to zero.
+
+    Parameters
+    ----------
+    latent : ndarray, shape (n_obs, n_classes)
+    label : ndarray of int, shape (n_obs,)
+    accuracy : float
+
+    Returns
+    -------
+    ndarray, shape (n_obs, n_classes, n_classes)
+    """
+    label = np.asarray(label, dtype=np.int64)
+    latent = _checked(latent, label)
+    out = np.empty((*latent.shape, latent.shape[1]))
+    _hessian_of_rows(latent, label, *rule_of(accuracy), out)
     return out
 
 

@@ -10,6 +10,7 @@ from scipy.special import gammaln
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
+    "PRIORS",
     "PRUNING_PRECISION",
     "HalfHorseshoe",
     "Hyperprior",
@@ -17,6 +18,7 @@ __all__ = [
     "Prior",
     "SharedHyperprior",
     "hyperprior_from",
+    "named_prior",
     "prior_latent_size",
 ]
 
@@ -400,6 +402,39 @@ def hyperprior_from(names: Iterable[object], values: Iterable[float]) -> Any:
     if "gamma" in numbers:
         return Laplace(**numbers)
     return HalfHorseshoe(**numbers) if "slab" in numbers else Hyperprior(**numbers)
+
+
+PRIORS = ("jeffreys", "laplace", "student")
+
+
+def named_prior(
+    prior: str | Laplace | Hyperprior, Phi: Array, *, gamma: float = 1.0
+) -> Laplace | Hyperprior:
+    """Return a prior by its name, or as it was given.
+
+    Parameters
+    ----------
+    prior : {"jeffreys", "laplace", "student"}, Laplace or Hyperprior
+    Phi : ndarray, shape (n_obs, n_features)
+        To which ``"student"``, `Hyperprior.default`, is scaled.
+    gamma : float
+        Of ``"laplace"``.
+
+    Raises
+    ------
+    ValueError
+        For another one, or one of unknown scale.
+    """
+    if isinstance(prior, Laplace) or (isinstance(prior, Hyperprior) and prior.rate_shape is None):
+        return prior
+    if isinstance(prior, str) and prior in PRIORS:
+        if prior == "laplace":
+            return Laplace(gamma)
+        return Hyperprior.default(Phi, None) if prior == "student" else Hyperprior.jeffreys()
+    raise ValueError(
+        f"prior={prior!r}; needed one of {PRIORS}, a Laplace(gamma) or a Hyperprior(c, d, e, f) of "
+        "fixed scale (rate_shape=None)"
+    )
 
 
 _N_PRIOR_DRAWS = 200

@@ -1,0 +1,236 @@
+"""The M-step: weights and biases given expected precisions and a quadratic model of the likelihood."""
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, svd
+
+from pcvm_pymc.core.em.nonnegative import Gram, solve_nonnegative
+from pcvm_pymc.core.em.options import EMOptions
+from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Problem
+
+__all__ = ["bias_precision", "maximised", "ridge_solve"]
+
+_LARGEST_SQUARE = 1e10
+_LEAST_CURVATURE = 1e-12
+_PRUNED_BIAS = 1e-6  # the value of an expected precision of 1e12, as in pieces.priors
+
+
+def bias_precision(problem: Problem, bias: float) -> float:
+    """Return the expected precision of a bias; zero where it is free, infinite where there is none."""
+    if problem.bias == "prior":
+        prior: Any = problem.hyperprior
+        return float(prior.bias_precision(bias))
+    return 0.0 if problem.bias == "free" else np.inf
+
+
+def maximised(
+    rows: WholeRows | ChunkedRows,
+    point: Point,
+    options: EMOptions,
+    *,
+    newton: bool = False,
+    response: Array | None = None,
+) -> tuple[Array, Array]:
+    """Return the M-step's weights (all of them) and biases, score by score, under the sign rule.
+
+    Chen et al. (2009) eqs. 11-12, Figueiredo & Jain (2001) eq. 16, Lyu et al. (2020) eqs. 28-29. With
+    `newton` the likelihood's own curvature takes the place of its bound. `response` are latent
+    responses in place of the E-step's.
+    """
+    problem = rows.problem
+    if isinstance(rows, WholeRows) and _is_ridge(problem, options):
+        weight, bias = _ridge_step(rows, point, newton, response)
+    else:
+        weight, bias = _score_by_score(rows, point, options, newton, response)
+    prior: Any = problem.hyperprior
+    weight = prior.pruned(weight, shared=problem.shared, size=rows.size)
+    if problem.bias == "prior" and prior.holds_zero_bias and prior.penalty == 0:
+        bias = np.where(np.abs(bias) <= _PRUNED_BIAS, 0.0, bias)
+    return weight, bias
+
+
+def _is_ridge(problem: Problem, options: EMOptions) -> bool:
+    """Whether the weights are a ridge regression's: free, of one score, all at once."""
+    return (
+        not problem.is_signed
+        and problem.n_scores == 1
+        and options.update != "clip"
+        and options.bias == "joint"
+    )
+
+
+def _ridge_step(
+    rows: WholeRows, point: Point, newton: bool, response: Array | None
+) -> tuple[Array, Array]:
+    """Return free weights and bias, by the smaller of the two systems of equations."""
+    problem = rows.problem
+    prior: Any = problem.hyperprior
+    if newton:
+        row_weight = np.maximum(point.terms.curvature, _LEAST_CURVATURE)
+    else:
+        row_weight = np.full(len(point.latent), problem.likelihood.bound)
+    working = point.latent[:, 0] + point.terms.slope[:, 0] / row_weight
+    some, bias = ridge_solve(
+        rows.Phi,
+        working if response is None else response[:, 0],
+        prior.weight_precision(point.weight[rows.index, 0]),
+        bias_precision(problem, float(point.bias[0])),
+        row_weight=row_weight,
+    )
+    weight = np.zeros_like(point.weight)
+    weight[rows.index, 0] = some
+    return weight, np.array([bias])
+
+
+def _score_by_score(
+    rows: WholeRows | ChunkedRows,
+    point: Point,
+    options: EMOptions,
+    newton: bool,
+    response: Array | None,
+) -> tuple[Array, Array]:
+    """Return weights and biases by the Gram matrix, which all scores share."""
+    gram, unit = _gram(rows, point, newton)
+    pull, total = rows.target(point, gram if newton else None, response)
+    weight, bias = np.zeros_like(point.weight), np.zeros_like(point.bias)
+    for c in range(rows.problem.n_scores):
+        weight[rows.index, c], bias[c] = _maximised_score(
+            rows, point, gram, (pull[:, c], float(total[c])), c=c, unit=unit, options=options
+        )
+    return weight, bias
+
+
+def _gram(rows: WholeRows | ChunkedRows, point: Point, newton: bool) -> tuple[Gram, float]:
+    """Return the Gram matrix to step with, and the row weight that it is in units of."""
+    if not newton:
+        return rows.unit_gram(point), rows.problem.likelihood.bound
+    if isinstance(rows, ChunkedRows):
+        assert rows.curved is not None
+        return rows.curved, 1.0
+    return rows.curved_gram(point.terms.curvature, _expected(point.weight[rows.index, 0])), 1.0
+
+
+def _expected(old: Array) -> Any:
+    """Return which weights are expected to be non-zero: those that are, or all."""
+    return old != 0 if old.any() else np.ones(len(old), dtype=bool)
+
+
+def _maximised_score(
+    rows: WholeRows | ChunkedRows,
+    point: Point,
+    gram: Gram,
+    target: tuple[Array, float],
+    *,
+    c: int,
+    unit: float,
+    options: EMOptions,
+) -> tuple[Array, float]:
+    """Return one score's weights on the columns in play, and its bias."""
+    problem = rows.problem
+    prior: Any = problem.hyperprior
+    old = point.weight[rows.index, c]
+    sign = problem.weight_sign.reshape(point.weight.shape)[rows.index, c]
+    pull, total = target
+    play = np.arange(len(old))
+    if problem.n_scores > 1 and prior.holds_zeros:  # the work follows the number that can move
+        play = np.flatnonzero(old)
+    if len(play) < len(old):
+        gram, old, sign, pull = gram.take(play), old[play], sign[play], pull[play]  # type: ignore[attr-defined]
+    bias_scale = np.sqrt(unit) / _root(bias_precision(problem, float(point.bias[c])))
+    alternating = options.bias == "alternating"
+    if alternating:  # eq. 11: the weights at the old bias, then eq. 12
+        pull = pull - float(point.bias[c]) * gram.border
+    active, bias = solve_nonnegative(
+        gram,
+        sign * np.sqrt(unit / prior.weight_precision(old)),
+        0.0 if alternating else bias_scale,
+        (pull, total),
+        _expected(old),
+        constrained=options.update != "clip" and problem.is_signed,
+    )
+    if options.update == "clip":
+        wrong = (active * sign < 0) & problem.is_signed
+        active = np.where(wrong | (np.abs(active) <= options.drop), 0.0, active)
+    if alternating:
+        bias = (total - float(gram.border @ active)) / (bias_scale**-2 + gram.corner)
+    out = np.zeros(len(rows.index))
+    out[play] = active
+    return out, bias
+
+
+def _root(precision: float) -> float:
+    with np.errstate(divide="ignore"):
+        return np.sqrt(np.float64(precision)) or np.finfo(float).tiny
+
+
+def ridge_solve(
+    Phi: Array,
+    response: Array,
+    precision: Array,
+    bias_precision: float,
+    *,
+    row_weight: Array | None = None,
+    dual: bool | None = None,
+) -> tuple[Array, float]:
+    r"""Minimise ``|response - Phi w - b|^2 + w' diag(precision) w + bias_precision b^2``.
+
+    By ``w = T (I + T Phi' Phi T)^-1 T Phi' v``, ``T = precision^(-1/2)`` (Figueiredo & Jain 2001
+    eq. 16), which takes infinite precisions as weights of zero, or by its dual ``T Phi'_T (I + Phi_T
+    Phi_T')^-1 v``, ``Phi_T = Phi T``.
+
+    Parameters
+    ----------
+    Phi : ndarray, shape (n_obs, n_features)
+    response : ndarray, shape (n_obs,)
+    precision : ndarray, shape (n_features,)
+        Positive, infinity included.
+    bias_precision : float
+        0 leaves the bias free; infinity leaves it out.
+    row_weight : ndarray, shape (n_obs,), optional
+        Positive weights of the squares. Default: ones.
+    dual : bool, optional
+        Whether to solve n_obs equations in place of n_features. Default: whichever are fewer.
+
+    Returns
+    -------
+    weight : ndarray, shape (n_features,)
+    bias : float
+    """
+    root = np.ones(len(response)) if row_weight is None else np.sqrt(row_weight)
+    kept = np.flatnonzero(np.isfinite(precision))
+    scale = 1.0 / np.sqrt(precision[kept])
+    A = root[:, None] * Phi[:, kept] * scale
+    v = root * response
+    free = bias_precision == 0
+    if free:  # what the bias explains is projected out
+        unit = root / np.linalg.norm(root)
+        A = A - np.outer(unit, unit @ A)
+        v = v - unit * (unit @ v)
+    elif np.isfinite(bias_precision):
+        scale = np.append(scale, 1.0 / np.sqrt(bias_precision))
+        A = np.column_stack([A, root * scale[-1]])
+    solution = scale * _unit_ridge(A, v, A.shape[1] > A.shape[0] if dual is None else dual)
+    weight = np.zeros(Phi.shape[1])
+    weight[kept] = solution[: len(kept)]
+    if free:
+        residual = response - Phi[:, kept] @ weight[kept]
+        return weight, float((root**2) @ residual / (root @ root))
+    return weight, float(solution[-1]) if len(solution) > len(kept) else 0.0
+
+
+def _unit_ridge(A: Array, v: Array, dual: bool) -> Array:
+    """Return (I + A'A)^-1 A'v."""
+    if A.shape[1] == 0:
+        return np.zeros(0)
+    gram = A @ A.T if dual else A.T @ A
+    if gram.diagonal().max() > _LARGEST_SQUARE:  # the Gram matrix has lost what the identity adds
+        U, size, Vt = svd(A, full_matrices=False, check_finite=False)
+        return Vt.T @ (size / (1.0 + size**2) * (U.T @ v))
+    gram[np.diag_indices_from(gram)] += 1.0
+    factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+    if dual:
+        return A.T @ cho_solve(factor, v, check_finite=False)
+    return cho_solve(factor, A.T @ v, check_finite=False)

@@ -1,0 +1,45 @@
+"""The L1 penalty within EM: zeros are made and released as its optimality conditions ask."""
+
+from typing import Any
+
+import numpy as np
+
+from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows
+
+__all__ = ["mended_zeros"]
+
+_NEGLIGIBLE = 1e-4  # largest share in the latent function of a weight that is tried at zero
+_LEAST_SIZE = 1e-12
+
+
+def mended_zeros(rows: WholeRows | ChunkedRows, point: Point) -> Point:
+    """Return the point with negligible weights at zero, and zeros released that should not be.
+
+    EM brings a Laplace weight to zero in the limit only, and a weight that is zero does not come
+    back. Either change is made only where it raises the log posterior. Without a penalty nothing is
+    changed.
+    """
+    problem = rows.problem
+    prior: Any = problem.hyperprior
+    penalty = prior.penalty
+    if penalty == 0:
+        return point
+    pull, total = rows.gradient(point)
+    penalised = problem.bias == "prior"
+    gradient = np.vstack([pull, total if penalised else 0.0 * total])
+    size = np.vstack([np.broadcast_to(rows.size, pull.shape), np.ones(len(total))])
+    value = np.vstack([point.weight, point.bias])
+    sign = problem.weight_sign.reshape(point.weight.shape)
+    allowed = np.ones(value.shape, dtype=bool)
+    allowed[:-1] = (sign * pull > 0) | (not problem.is_signed)
+    changeable = value != 0
+    changeable[-1] &= penalised
+    small = (np.abs(value) * size <= _NEGLIGIBLE) & (np.abs(gradient) <= penalty) & changeable
+    away = (value == 0) & allowed & (np.abs(gradient) > penalty * (1 + 1e-9))
+    release = np.sign(gradient) * _NEGLIGIBLE / np.maximum(size, _LEAST_SIZE)
+    for chosen, new_value in ((small, np.zeros_like(value)), (away, release)):
+        if chosen.any():
+            tried = np.where(chosen, new_value, np.vstack([point.weight, point.bias]))
+            new = rows.at(tried[:-1], tried[-1], point, curved=True)
+            point = new if new.log_posterior > point.log_posterior else point
+    return point

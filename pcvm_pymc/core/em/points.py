@@ -1,0 +1,368 @@
+"""Points of the iteration, and the rows that they are computed from: in memory, or in chunks."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcvm_pymc.core.em.nonnegative import BorderedGram, Gram, Mask, PartialGram
+from pcvm_pymc.core.em.rows import Request, Rows
+from pcvm_pymc.core.pieces.kernels import KernelPiece
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Problem, WidthMoves
+
+__all__ = ["ChunkedRows", "Chunks", "Point", "ProblemRows", "WholeRows", "log_prior", "rows_of"]
+
+type Index = NDArray[np.intp]
+
+_NEAR = 0.1  # no row's curvature moves by more than a tenth: the Gram matrix at hand will do
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Rows whose basis functions are never held whole; given as `Problem.Phi`.
+
+    Attributes
+    ----------
+    rows : Rows
+        Inputs and labels.
+    centres : ndarray, shape (n_basis, n_features)
+    kernel : KernelPiece
+    single : bool
+        Compute the basis functions in single precision; everything else stays double.
+    majority : float
+        -1. or +1., the larger of two classes: where EM starts the bias under an improper prior.
+    """
+
+    rows: Rows
+    centres: Array
+    kernel: KernelPiece
+    single: bool = False
+    majority: float = 1.0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and bases."""
+        return self.rows.n_obs, len(self.centres)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Weights and biases, with what the rows say there.
+
+    Attributes
+    ----------
+    weight : ndarray, shape (n_basis, n_scores)
+    bias : ndarray, shape (n_scores,)
+    log_posterior : float
+    change : float
+        The largest change of a latent value since the point before.
+    width : float or ndarray
+    latent : ndarray, shape (n_obs, n_scores)
+        Empty for rows in chunks.
+    terms : RowTerms
+        Without rows for rows in chunks.
+    pull : ndarray, shape (n_columns, n_scores), optional
+        Phi' times the slopes of the rows; from rows in chunks.
+    total : ndarray, shape (n_scores,), optional
+        Sums of the slopes.
+    """
+
+    weight: Array
+    bias: Array
+    log_posterior: float
+    change: float
+    width: Any
+    latent: Array = field(repr=False)
+    terms: RowTerms = field(repr=False)
+    pull: Array | None = field(default=None, repr=False)
+    total: Array | None = field(default=None, repr=False)
+
+    @cached_property
+    def n_active(self) -> int:
+        """Number of weights that are not zero."""
+        return int(np.count_nonzero(self.weight))
+
+
+def log_prior(problem: Problem, weight: Array, bias: Any) -> float:
+    """Return log p(w) + log p(b), precisions integrated out; a bias that is free or absent adds 0."""
+    prior: Any = problem.hyperprior
+    value = prior.log_weights_density(weight, free=not problem.is_signed)
+    if problem.bias == "prior":
+        value += sum(prior.log_bias_density(float(b)) for b in np.atleast_1d(bias))
+    return float(value)
+
+
+class ProblemRows(Protocol):
+    """What the M-step and its plug-ins ask of the rows of a problem."""
+
+    problem: Problem
+    index: Index
+
+    def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool) -> Point:
+        """Return the point at weights and biases; `curved` says whether a Newton step will follow."""
+        ...
+
+    def unit_gram(self, point: Point) -> BorderedGram:
+        """Return the Gram matrix of the columns in play under unit row weights."""
+        ...
+
+    def target(
+        self, point: Point, gram: Gram | None, response: Array | None
+    ) -> tuple[Array, Array]:
+        """Return what the M-step's weights and biases are drawn to; see `mstep`."""
+        ...
+
+    def gradient(self, point: Point) -> tuple[Array, Array]:
+        """Return Phi' g and 1' g, g the slopes of the rows."""
+        ...
+
+    def shrink(self, point: Point) -> Point:
+        """Leave out columns that are zero for good."""
+        ...
+
+
+def rows_of(problem: Problem) -> "WholeRows | ChunkedRows":
+    """Return a problem's rows, in memory or in chunks."""
+    return ChunkedRows(problem) if isinstance(problem.Phi, Chunks) else WholeRows(problem)
+
+
+def _pulled(response: Array, Phi: Array) -> Array:
+    """Return Phi' r, shape (n_columns, n_scores); a single score by a product with a vector."""
+    if response.shape[1] == 1:
+        return (response[:, 0] @ Phi)[:, None]
+    return (response.T @ Phi).T
+
+
+def _applied(Phi: Array, weight: Array) -> Array:
+    """Return Phi w, shape (n_obs, n_scores); a single score by a product with a vector."""
+    return (Phi @ weight[:, 0])[:, None] if weight.shape[1] == 1 else Phi @ weight
+
+
+def _drops_zeros(problem: Problem) -> bool:
+    """Whether a weight of zero is out for good: nothing releases it."""
+    prior: Any = problem.hyperprior
+    return bool(prior.holds_zeros and prior.penalty == 0)
+
+
+class WholeRows:
+    """Rows whose basis functions are in memory, and the columns of them that are still in play.
+
+    Where zeros are for good the columns shrink as weights are pruned.
+    """
+
+    _COMPACT_BELOW = 0.7
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.index: Index = np.arange(problem.Phi.shape[1])
+        self.Phi: Array = problem.Phi
+        self.moves: WidthMoves | None = problem.moves
+        self._unit: BorderedGram | None = None
+        self._partial: PartialGram | None = None
+
+    @cached_property
+    def size(self) -> Array:
+        """Largest size of each basis function, shape (n_basis, 1); ones under a sign rule."""
+        if self.problem.is_signed or self.problem.n_scores > 1:
+            return np.ones((self.problem.Phi.shape[1], 1))
+        return np.abs(self.problem.Phi).max(axis=0, initial=0.0)[:, None]
+
+    def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
+        """Return the point at weights and biases."""
+        latent = _applied(self.Phi, weight[self.index]) + bias
+        width = self.problem.width if old is None else old.width
+        return self._point(weight, bias, latent, width, old)
+
+    def _point(
+        self, weight: Array, bias: Array, latent: Array, width: Any, old: Point | None
+    ) -> Point:
+        terms = self.problem.likelihood.terms(latent, self.problem.label)
+        value = terms.log_likelihood + log_prior(self.problem, weight, bias)
+        if self.moves is not None:
+            value += self.moves.log_density(width)
+        change = np.nan if old is None else float(np.abs(latent - old.latent).max())
+        return Point(weight, bias, value, change, width, latent, terms)
+
+    def at_width(self, point: Point, width: Any) -> Point:
+        """Return the point at another width; the rows stay at theirs."""
+        assert self.moves is not None
+        self._moved = self.moves.basis(width)
+        latent = _applied(self._moved, point.weight[self.index]) + point.bias
+        return self._point(point.weight, point.bias, latent, width, point)
+
+    def set_width(self, point: Point, width: Any) -> Point:
+        """Take over the basis functions of the point that `at_width` gave last."""
+        self.Phi = self._moved
+        self._unit = self._partial = None
+        return point
+
+    def unit_gram(self, point: Point) -> BorderedGram:
+        """Return the Gram matrix under unit row weights; it is kept."""
+        if self._unit is None:
+            self._partial = None  # not both in memory
+            self._unit = BorderedGram.of(self.Phi)
+        return self._unit
+
+    def curved_gram(self, row_weight: Array, passive: Mask) -> PartialGram:
+        """Return a Gram matrix under row weights near those given, on the columns to be asked for."""
+        if self._partial is None:
+            self._unit = None
+            self._partial = PartialGram(self.Phi)
+        self._partial.follow(row_weight, passive)
+        return self._partial
+
+    def target(
+        self, point: Point, gram: Gram | None, response: Array | None
+    ) -> tuple[Array, Array]:
+        """Return Phi' r and 1' r, shape (n_columns, n_scores) and (n_scores,).
+
+        The working response r is ``W f + g`` with the row weights W of a curved Gram matrix; in units
+        of the bound, ``f + g / bound``, without one (for the probit the mean of the E-step, eq. 23).
+        """
+        if response is None:
+            slope = point.terms.slope
+            if isinstance(gram, PartialGram):
+                response = gram.row_weight[:, None] * point.latent + slope
+            else:
+                response = point.latent + slope / self.problem.likelihood.bound
+        return _pulled(response, self.Phi), response.sum(axis=0)
+
+    def gradient(self, point: Point) -> tuple[Array, Array]:
+        """Return Phi' g and 1' g."""
+        slope = point.terms.slope
+        return _pulled(slope, self.Phi), slope.sum(axis=0)
+
+    def shrink(self, point: Point) -> Point:
+        """Leave out columns whose weights are zero for good, once that saves real work."""
+        if not _drops_zeros(self.problem):
+            return point
+        keep = np.flatnonzero(point.weight[self.index].any(axis=1))
+        if len(keep) > self._COMPACT_BELOW * len(self.index):
+            return point
+        if self._unit is not None:
+            self._unit = self._unit.take(keep)
+        self.index = self.index[keep]
+        self.Phi = np.asfortranarray(self.Phi[:, keep])
+        if self._partial is not None:
+            self._partial.take(keep, self.Phi)
+        if self.moves is not None:
+            self.moves = self.moves.take(keep)
+        return point
+
+
+@dataclass(frozen=True)
+class _FirstResponses:
+    """A likelihood's terms with its first responses in place of the slopes."""
+
+    likelihood: Likelihood
+
+    def __call__(self, latent: Array, target: NDArray[Any]) -> RowTerms:
+        response = self.likelihood.response(target)
+        assert response is not None
+        value = self.likelihood.terms(latent, target).log_likelihood
+        return RowTerms(value, response, np.ones(len(target)))
+
+
+class ChunkedRows:
+    """Rows that are only seen as sums: one pass for each point."""
+
+    size = 1.0
+    moves = None
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.chunks: Chunks = problem.Phi
+        self.index: Index = np.arange(len(self.chunks.centres))
+        self._unit: BorderedGram | None = None
+        self.curved: BorderedGram | None = None
+
+    def first(self, weight: Array, bias: Array) -> Point:
+        """Return the start's point with the first responses in place of the rows' slopes."""
+        return self._pass(weight, bias, None, "unit", _FirstResponses(self.problem.likelihood))
+
+    def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
+        """Return the point at weights and biases."""
+        gram = "curvature" if curved and not (old is not None and old.change < _NEAR) else "none"
+        return self._pass(weight, bias, old, gram, self.problem.likelihood.terms)
+
+    def _pass(self, weight: Array, bias: Array, old: Point | None, gram: str, terms: Any) -> Point:
+        previous = (weight, bias) if old is None else (old.weight, old.bias)
+        sums = self.chunks.rows.sums(
+            Request(
+                centres=self.chunks.centres[self.index],
+                kernel=self.chunks.kernel,
+                weight=weight[self.index],
+                bias=bias,
+                old_weight=previous[0][self.index],
+                old_bias=previous[1],
+                terms=terms,
+                gram=gram,
+                single=self.chunks.single,
+            )
+        )
+        if gram == "unit":
+            self._unit = sums.gram
+        elif gram == "curvature":
+            self.curved = sums.gram
+        value = sums.log_likelihood + log_prior(self.problem, weight, bias)
+        nothing = np.empty((0, self.problem.n_scores))
+        return Point(
+            weight,
+            bias,
+            value,
+            np.nan if old is None else sums.change,
+            self.chunks.kernel.width,
+            nothing,
+            RowTerms(sums.log_likelihood, nothing, np.empty(0)),
+            sums.pull,
+            sums.total,
+        )
+
+    def unit_gram(self, point: Point) -> BorderedGram:
+        """Return the Gram matrix under unit row weights; it is kept."""
+        if self._unit is None:
+            self._pass(point.weight, point.bias, point, "unit", self.problem.likelihood.terms)
+        assert self._unit is not None
+        return self._unit
+
+    def target(
+        self, point: Point, gram: Gram | None, response: Array | None
+    ) -> tuple[Array, Array]:
+        """Return ``G w + Phi' g`` and the same for the biases; see `WholeRows.target`.
+
+        `response` other than None says that the sums are already those of the responses.
+        """
+        assert point.pull is not None
+        assert point.total is not None
+        if response is not None:
+            return point.pull, point.total
+        scale = 1.0
+        if gram is None or gram is self._unit:
+            gram, scale = self.unit_gram(point), 1.0 / self.problem.likelihood.bound
+        pull, total = scale * point.pull, scale * point.total
+        for c in range(self.problem.n_scores):
+            inner, corner = gram.product(point.weight[self.index, c], float(point.bias[c]))
+            pull[:, c] += inner
+            total[c] += corner
+        return pull, total
+
+    def gradient(self, point: Point) -> tuple[Array, Array]:
+        """Return Phi' g and 1' g."""
+        assert point.pull is not None
+        assert point.total is not None
+        return point.pull, point.total
+
+    def shrink(self, point: Point) -> Point:
+        """Leave out columns that are zero for good, from sums and Gram matrices as well."""
+        kept = np.flatnonzero(point.weight[self.index].any(axis=1))
+        if not _drops_zeros(self.problem) or len(kept) == len(self.index):
+            return point
+        self.index = self.index[kept]
+        self._unit = None if self._unit is None else self._unit.take(kept)
+        self.curved = None if self.curved is None else self.curved.take(kept)
+        assert point.pull is not None
+        return replace(point, pull=point.pull[kept])

@@ -1,0 +1,121 @@
+"""Where EM begins."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pcvm_pymc.core.em.mstep import ridge_solve
+from pcvm_pymc.core.em.points import Chunks
+from pcvm_pymc.core.pieces.likelihoods import start_response
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Problem
+
+__all__ = ["Start"]
+
+_RIDGE = 1e-6  # Step 2 of Figueiredo & Jain's algorithm
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a fit begins.
+
+    Attributes
+    ----------
+    weight : ndarray, shape (n_basis,), or (n_basis, n_scores) for several scores
+    bias : float, or ndarray, shape (n_scores,)
+    response : ndarray, shape (n_obs,) or (n_obs, n_scores), optional
+        Latent responses to be used in place of the first E-step (as the authors' programs do); of weights
+        and biases only the precisions then matter, by their sizes.
+    """
+
+    weight: Array
+    bias: Any
+    response: Array | None = None
+
+    @classmethod
+    def default(cls, problem: Problem) -> "Start":
+        """Return a deterministic start.
+
+        One score under a sign rule: zero, or one in size where a prior holds zeros fast (under d = 0
+        a weight that is zero stays zero). One score of free weights: the ridge fit, see `ridge`. Several
+        scores: precisions of one and the likelihood's first responses.
+        """
+        if problem.n_scores > 1:
+            responses = None
+            if not isinstance(problem.Phi, Chunks):
+                responses = problem.likelihood.response(problem.label)
+            return cls._of_size_one(problem, responses)
+        if not problem.is_signed and not isinstance(problem.Phi, Chunks):
+            return cls.ridge(problem)
+        prior: Any = problem.hyperprior
+        at_zero = not prior.holds_zeros or prior.penalty > 0
+        bias = 0.0 if not prior.holds_zero_bias or prior.penalty > 0 else _majority(problem)
+        weight = np.zeros(problem.weight_shape) if at_zero else problem.weight_sign.copy()
+        return cls(weight, bias if problem.bias == "prior" else 0.0)
+
+    @classmethod
+    def ridge(cls, problem: Problem, ridge: float = _RIDGE) -> "Start":
+        """Return the weakly penalised ridge fit to labels -1 and +1 (Figueiredo & Jain, Step 2, corrected).
+
+        The printed ``(eps I + H'H)^-1 H y`` lacks a prime. Under Jeffreys' prior the start decides the end:
+        labels 0 and 1 with ``ridge >= 0.1`` end at no weights at all.
+        """
+        penalties = {"prior": ridge, "free": 0.0, "none": np.inf}
+        precision = np.full(problem.Phi.shape[1], ridge)
+        target = np.asarray(problem.label, dtype=float)
+        return cls(*ridge_solve(problem.Phi, target, precision, penalties[problem.bias]))
+
+    @classmethod
+    def random(cls, problem: Problem, rng: np.random.Generator) -> "Start":
+        """Return sizes uniform on [0.2, 1.2], as in the authors' program, for weights and bias.
+
+        Several scores: precisions of one and random first responses, as the mRVM's authors have.
+        """
+        if problem.n_scores > 1:
+            response = start_response(problem.label, problem.n_scores, rng)
+            return cls._of_size_one(problem, response)
+        size = rng.uniform(0.2, 1.2, problem.Phi.shape[1])
+        bias = float(rng.choice([-1.0, 1.0]) * rng.uniform(0.2, 1.2))
+        return cls(problem.weight_sign * size, 0.0 if problem.bias == "none" else bias)
+
+    @classmethod
+    def _of_size_one(cls, problem: Problem, response: Array | None) -> "Start":
+        bias = np.full(problem.n_scores, 0.0 if problem.bias == "none" else 1.0)
+        return cls(problem.weight_sign.copy(), bias, response)
+
+    @classmethod
+    def chen2009(cls, problem: Problem, rng: np.random.Generator) -> "Start":
+        """Return the authors' start: random sizes and latent responses ``10 u y + u'``.
+
+        Raises
+        ------
+        ValueError
+            For several scores.
+        """
+        if problem.n_scores > 1:
+            raise ValueError("start='chen2009' is for two classes; use 'default' or 'random'")
+        start = cls.random(problem, rng)
+        n_obs = len(problem.label)
+        response = 10 * rng.uniform(size=n_obs) * problem.label + rng.uniform(size=n_obs)
+        return replace(start, response=response)
+
+    @classmethod
+    def from_solution(
+        cls, problem: Problem, weight: Array, bias: float, rng: np.random.Generator
+    ) -> "Start":
+        """Return another machine's solution as a start (Chen et al. 2009, footnote 9).
+
+        Zero and wrong-signed weights are replaced by small random values so that
+        the first iteration does not prune them.
+        """
+        small = problem.weight_sign * rng.uniform(0.01, 0.1, len(weight))
+        right = weight * problem.weight_sign > 0
+        return cls(np.where(right, weight, small), bias if bias != 0 else 0.1)
+
+
+def _majority(problem: Problem) -> float:
+    """Return -1. or +1., the larger class."""
+    if isinstance(problem.Phi, Chunks):
+        return problem.Phi.majority
+    return 1.0 if problem.label.sum() >= 0 else -1.0
