@@ -137,6 +137,8 @@ def _maximised_score(
     play = np.arange(len(old))
     if problem.n_scores > 1 and prior.holds_zeros:  # the work follows the number that can move
         play = np.flatnonzero(old)
+    # of all scores, which may share a precision
+    precision = prior.weight_precision(point.weight[rows.index])[play, c]
     if len(play) < len(old):
         gram, old, sign, pull = gram.take(play), old[play], sign[play], pull[play]  # type: ignore[attr-defined]
     bias_scale = np.sqrt(unit) / _root(bias_precision(problem, float(point.bias[c])))
@@ -145,7 +147,7 @@ def _maximised_score(
         pull = pull - float(point.bias[c]) * gram.border
     active, bias = solve_nonnegative(
         gram,
-        sign * np.sqrt(unit / prior.weight_precision(old)),
+        sign * np.sqrt(unit / precision),
         0.0 if alternating else bias_scale,
         (pull, total),
         _expected(old),
