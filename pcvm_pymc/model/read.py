@@ -220,7 +220,8 @@ def _observed(model: pm.Model) -> _Observed:
     raise ValueError(
         "the model lacks an observed variable, or has several, whose latent value is "
         "dot(Phi, weight) + bias under ProbitBernoulli, pm.Bernoulli(logit_p=), pm.Normal or "
-        f"MultinomialProbit; found {', '.join(found) or 'none'}. Needed a model such as pcvm_model(X, y, ...) builds, {NUTS}"
+        f"MultinomialProbit; found {', '.join(found) or 'none'}. Needed a model such as "
+        f"pcvm_model(X, y, ...) builds, {NUTS}"
     )
 
 
