@@ -24,6 +24,7 @@ from pcvm_pymc.model.steps import has_free_width, hyperprior_of
 __all__ = [
     "classes_of",
     "classes_to_datatree",
+    "draws_dataset",
     "em_to_datatree",
     "evidence_to_datatree",
     "load",
@@ -33,6 +34,8 @@ __all__ = [
     "weights_of",
     "with_classes",
 ]
+
+type Dims = str | tuple[str, ...] | None
 
 _DATA = (
     "centres",
@@ -115,22 +118,36 @@ def _posterior(model: pm.Model, result: EMResult, coords: dict[str, Array]) -> x
     return _one_draw(values, coords)
 
 
-def _one_draw(
-    values: Mapping[str, tuple[str | tuple[str, ...] | None, Any]], coords: dict[str, Array]
+def draws_dataset(
+    values: Mapping[str, tuple[Dims, Any]], coords: Mapping[str, Any], **attrs: Any
 ) -> xr.Dataset:
-    """Return named values with their dimensions as one chain of one draw."""
+    """Return named draws as the dataset of a group.
+
+    Parameters
+    ----------
+    values : mapping of str to (dims, array)
+        The dims of one draw (None for a number, a name, or names), and the draws, shape
+        (n_chains, n_draws, ...).
+    coords : mapping of str to array
+        Of the dims; those that no value has are left out.
+    **attrs
+        Attributes beside the library's name and version.
+    """
     variables = {
-        name: (
-            ("chain", "draw", *((dim,) if isinstance(dim, str) else dim or ())),
-            np.asarray(value)[None, None],
-        )
-        for name, (dim, value) in values.items()
+        name: (("chain", "draw", *((dims,) if isinstance(dims, str) else dims or ())), array)
+        for name, (dims, array) in values.items()
     }
-    return xr.Dataset(
-        variables,
-        {"chain": [0], "draw": [0], **coords},
-        {"inference_library": "pcvm_pymc", "inference_library_version": version("pcvm_pymc")},
-    )
+    dataset = xr.Dataset(variables)
+    numbers = {name: np.arange(dataset.sizes[name]) for name in ("chain", "draw")}
+    used = {name: coords[name] for name in coords if name in dataset.dims}
+    library = {"inference_library": "pcvm_pymc", "inference_library_version": version("pcvm_pymc")}
+    return dataset.assign_coords({**numbers, **used}).assign_attrs(**library, **attrs)
+
+
+def _one_draw(values: Mapping[str, tuple[Dims, Any]], coords: Mapping[str, Any]) -> xr.Dataset:
+    """Return named values with their dimensions as one chain of one draw."""
+    single = {name: (dims, np.asarray(value)[None, None]) for name, (dims, value) in values.items()}
+    return draws_dataset(single, coords)
 
 
 def evidence_to_datatree(
