@@ -14,7 +14,7 @@ _PUBLIC = {
     "choose_basis": "core.pieces.centres",
     "Start": "core.em.binary",
     "Status": "core.em.binary",
-    "EvidenceOptions": "core.evidence.batch",
+    "EvidenceOptions": "core.evidence",
     "FAMILY": "core.family",
     "EMStep": "model.steps",
     "PCVMGibbs": "model.steps",
