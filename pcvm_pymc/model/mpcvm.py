@@ -12,12 +12,14 @@ from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.em.mpcvm import ClassProblem
 from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.gibbs.classes import ClassGibbsProblem
+from pcvm_pymc.core.gibbs import GibbsProblem
+from pcvm_pymc.core.pieces import likelihoods
 from pcvm_pymc.core.pieces.centres import choose_rows
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.builders import (
     Covariance,
     Width,
@@ -294,7 +296,7 @@ def has_several_classes(model: pm.Model) -> bool:
     return tuple(model.named_vars_to_dims.get("latent") or ()) == ("obs", "class")
 
 
-def class_gibbs_problem_of(model: pm.Model) -> ClassGibbsProblem:
+def class_gibbs_problem_of(model: pm.Model) -> GibbsProblem:
     """Return what the Gibbs sampler draws from, as it stands in a model's data.
 
     Raises
@@ -306,8 +308,11 @@ def class_gibbs_problem_of(model: pm.Model) -> ClassGibbsProblem:
         raise ValueError(
             "the model's weights have either sign; the Gibbs sampler needs a sign rule (mpcvm_model)"
         )
-    problem = class_problem_of(model, "Gibbs sampling draws")
-    return ClassGibbsProblem.of(problem.Phi, problem.label, problem.sign, problem.hyperprior)
+    found = class_problem_of(model, "Gibbs sampling draws")
+    likelihood = likelihoods.MultinomialProbit(found.n_classes)
+    return GibbsProblem.of(
+        Problem(found.Phi, found.label, found.sign, found.hyperprior, likelihood)
+    )
 
 
 def class_problem_of(model: pm.Model, purpose: str = "EM maximises over") -> ClassProblem:

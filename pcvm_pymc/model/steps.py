@@ -11,8 +11,9 @@ from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 
+from pcvm_pymc.core import problem as pieces
 from pcvm_pymc.core.em.binary import EMOptions, Problem, Start, initial_state, iterate
-from pcvm_pymc.core.gibbs.binary import GibbsProblem, GibbsState, advance
+from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
 from pcvm_pymc.core.pieces.kernels import rbf, width_bounds
 from pcvm_pymc.core.pieces.priors import hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
@@ -94,7 +95,7 @@ def gibbs_problem_of(model: pm.Model) -> GibbsProblem:
     _check_structure(model, _FREE | learned, _GIBBS_PURPOSE)
     Phi, _ = _known_basis(model)
     _check_rows(model, Phi)
-    return GibbsProblem.of(Phi, _labels(model), _signs(model), hyperprior_of(model))
+    return GibbsProblem.of(pieces.Problem(Phi, _labels(model), _signs(model), hyperprior_of(model)))
 
 
 def hyperprior_of(model: pm.Model) -> Any:
