@@ -18,10 +18,10 @@ from pcvm_pymc.core.evidence import (
     fit_bottom_up,
     fit_rvm,
 )
-from pcvm_pymc.core.family import check_solver, systems_of
+from pcvm_pymc.core.family import FAMILY, systems_of
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.inference.results import Values, likelihood_of, point_to_datatree
-from pcvm_pymc.model.read import read
+from pcvm_pymc.model.read import Parts, find_parts, read
 
 __all__ = ["evidence_fit_of", "fit_evidence"]
 
@@ -40,8 +40,9 @@ def fit_evidence(
     ----------
     model : pm.Model, optional
         From `rvm_model`; or, for a search from the bottom up, from `mpcvm_model` (mPCVM2),
-        `mrvm_model` with ``shared=True`` (mRVM1) or `pcvm_model`. Default: the model on the context stack. The
-        numbers of its hyperprior are not used: log precisions and log noise are flat, as in the papers.
+        `mrvm_model` with ``shared=True`` (mRVM1) or `pcvm_model`. Default: the model on the context
+        stack. The numbers of its hyperprior are not used: log precisions and log noise are flat, as in
+        the papers.
     method : {"sequential", "batch"}
         For an RVM: one basis at a time, by the largest gain (Tipping & Faul 2003), or all at once,
         downwards (Tipping 2001).
@@ -77,8 +78,9 @@ def fit_evidence(
     model = pm.modelcontext(model)
     if method not in METHODS:
         raise ValueError(f"method={method!r} is unknown; use one of {tuple(METHODS)}")
-    problem = read(model)
-    solver = _solver(problem)
+    solver = _solver(find_parts(model))
+    problem = read(model, solver)
+    _check_shared(problem, solver)
     _check_options(solver, method, options)
     began = time.perf_counter()
     values: Values = {}
@@ -107,19 +109,21 @@ def fit_evidence(
     )
 
 
-def _solver(problem: Problem) -> str:
-    """Return what maximises the evidence of a problem; raise where nothing does."""
-    rows = systems_of(problem)
-    if any("evidence" in row.solvers for row in rows):
-        return "evidence"
-    check_solver(problem, "bottom-up")
-    if not problem.shared and all(row.shared for row in rows if "bottom-up" in row.solvers):
+def _solver(parts: Parts) -> str:
+    """Return what maximises the evidence of a model; `read` refuses where that does not."""
+    rows = [row for row in FAMILY.values() if parts.likelihood.name in row.likelihoods]
+    ours = [row for row in rows if (row.signs is None) == (parts.sign is None)]
+    return "evidence" if any("evidence" in row.solvers for row in ours) else "bottom-up"
+
+
+def _check_shared(problem: Problem, solver: str) -> None:
+    rows = [row for row in systems_of(problem) if solver in row.solvers]
+    if not problem.shared and all(row.shared for row in rows):
         raise ValueError(
             "the search from the bottom up has one precision for all weights of a basis, where they are "
             "free (mRVM1); found one for each class. Build the model with mrvm_model(..., shared=True), or "
             "use find_map_em (mRVM2)"
         )
-    return "bottom-up"
 
 
 def _check_options(solver: str, method: str, options: Any) -> None:

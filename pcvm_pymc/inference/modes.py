@@ -11,7 +11,6 @@ import pymc as pm
 import xarray as xr
 
 from pcvm_pymc.core.em import EMOptions, EMResult, EMState, Start, fit_em
-from pcvm_pymc.core.family import check_solver
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.inference.progress import progress_bars
 from pcvm_pymc.inference.results import Values, point_to_datatree
@@ -81,8 +80,7 @@ def find_map_em(
     """
     model = pm.modelcontext(model)
     options = options or EMOptions()
-    problem = read(model)
-    check_solver(problem, "em")
+    problem = read(model, "em")
     chosen = _start(problem, start, np.random.default_rng(random_seed))
     began = time.perf_counter()
     with _em_progress(options.max_iter, progressbar) as report:

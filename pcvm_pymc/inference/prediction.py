@@ -38,7 +38,9 @@ def prior_latent(model: pm.Model, *, draws: int = 2000, random_seed: Seed = None
     return pm.draw(model["latent"], draws=draws, random_seed=random_seed)
 
 
-def latent_draws(result: xr.DataTree, X_new: ArrayLike, *, kernel: AnyKernel | None = None) -> Array:
+def latent_draws(
+    result: xr.DataTree, X_new: ArrayLike, *, kernel: AnyKernel | None = None
+) -> Array:
     """Return the latent function of each draw at new inputs, shape (n_draws, n_new).
 
     Of several classes (n_draws, n_new, n_classes).
@@ -230,9 +232,7 @@ def _moments(
     return mean, np.sqrt(variance)
 
 
-def _training_inputs(
-    Phi: Array, piece: KernelPiece, centres: Array, X: ArrayLike | None
-) -> Array:
+def _training_inputs(Phi: Array, piece: KernelPiece, centres: Array, X: ArrayLike | None) -> Array:
     """Return the training inputs; raise where they are not known or not those of the fit."""
     rows = centres if X is None else as_features(X, "X", centres.shape[1])
     if len(rows) == len(Phi) and np.allclose(piece(rows, centres), Phi, rtol=1e-8, atol=1e-10):

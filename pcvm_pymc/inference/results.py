@@ -1,6 +1,7 @@
 """Results as `xarray.DataTree`, in the groups that PyMC and `pymc_extras.find_MAP` use."""
 
 import json
+import logging
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
@@ -23,10 +24,13 @@ from pcvm_pymc.core.pieces.likelihoods import (
     Normal,
     Probit,
 )
+from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.bases import AnyKernel, check_centres, recall_kernel
-from pcvm_pymc.model.read import likelihood_in, read
+from pcvm_pymc.model.read import find_parts
+
+_log = logging.getLogger(__name__)
 
 __all__ = [
     "classes_of",
@@ -50,9 +54,7 @@ type Values = Mapping[str, tuple[Dims, Any]]
 # --- packing -----------------------------------------------------------------------------------
 
 
-def draws_dataset(
-    values: Values, coords: Mapping[str, Any], **attrs: Any
-) -> xr.Dataset:
+def draws_dataset(values: Values, coords: Mapping[str, Any], **attrs: Any) -> xr.Dataset:
     """Return named values of all draws as a group of a result.
 
     Parameters
@@ -159,9 +161,7 @@ def _trace(trace: Any) -> xr.Dataset:
     columns = {field.name: np.asarray(getattr(trace, field.name)) for field in fields(trace)}
     n_rows = len(next(iter(columns.values())))
     return xr.Dataset(
-        {
-            name: (("iteration", "feature")[: value.ndim], value) for name, value in columns.items()
-        },
+        {name: (("iteration", "feature")[: value.ndim], value) for name, value in columns.items()},
         {"iteration": np.arange(n_rows)},
     )
 
@@ -195,34 +195,47 @@ def _constant_data(model: pm.Model) -> xr.Dataset:
 def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     """Write a model's classes, and the pieces that it is made of, into a tree's attributes.
 
-    The attribute ``pieces`` is JSON: ``likelihood`` with its numbers, ``kernel`` (its name and width), and where
-    a `Problem` can be read from the model ``rows`` (its keys in `FAMILY`), ``prior``, ``bias`` and ``shared``.
+    The attribute ``pieces`` is JSON: ``rows`` (keys in `FAMILY`), ``likelihood`` and ``prior`` (name and
+    numbers), ``kernel`` (name and width; null without one), ``bias`` and ``shared`` (as `Problem` has them).
+    A model that is not of the family has none.
     """
-    likelihood = likelihood_in(model)
-    if likelihood is not None:
-        tree.attrs["pieces"] = json.dumps(_pieces(model, likelihood))
+    try:
+        tree.attrs["pieces"] = json.dumps(_pieces(model))
+    except ValueError as error:
+        _log.debug("no pieces recorded: %s", error)
     if "class" in model.coords:
         return with_classes(tree, np.asarray(model.coords["class"]))
     return tree
 
 
-def _pieces(model: pm.Model, likelihood: Likelihood) -> dict[str, Any]:
-    names = {each.name for each in model.data_vars}
-    pieces: dict[str, Any] = {"likelihood": _as_record(likelihood), "kernel": None}
-    if "centres" in names:
-        name = "width" if "width" in names else "kernel_width"
-        width = np.asarray(model[name].get_value()).tolist() if name in names else None
-        pieces["kernel"] = {"name": str(model.coords["kernel"][0]), "width": width}
-    try:
-        problem = read(model)
-    except ValueError:  # for NUTS alone
-        return pieces
-    return pieces | {
+def _pieces(model: pm.Model) -> dict[str, Any]:
+    parts = find_parts(model)
+    problem = Problem(
+        np.empty((0, 0 if parts.sign is None else len(parts.sign))),
+        np.empty(0),
+        parts.sign,
+        parts.hyperprior,
+        parts.likelihood,
+        parts.bias_kind,
+        isinstance(parts.hyperprior, SharedHyperprior),
+    )
+    return {
         "rows": [key for key, row in FAMILY.items() if row.admits(problem)],
-        "prior": _as_record(problem.hyperprior),
+        "likelihood": _as_record(parts.likelihood),
+        "prior": _as_record(parts.hyperprior),
+        "kernel": _kernel_record(model),
         "bias": problem.bias,
         "shared": problem.shared,
     }
+
+
+def _kernel_record(model: pm.Model) -> dict[str, Any] | None:
+    """Return name and known width of a model's kernel; None where its features are none."""
+    if "kernel" not in model.coords:
+        return None
+    names = {each.name for each in model.data_vars} & {"width", "kernel_width"}
+    width = [np.asarray(model[name].get_value()).tolist() for name in names]
+    return {"name": str(model.coords["kernel"][0]), "width": width[0] if width else None}
 
 
 def _as_record(piece: Any) -> dict[str, Any]:
