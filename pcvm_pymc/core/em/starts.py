@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from pcvm_pymc.core.em.mstep import ridge_solve
-from pcvm_pymc.core.em.points import Chunks
+from pcvm_pymc.core.em.nonnegative import solve_nonnegative
+from pcvm_pymc.core.em.points import ChunkedRows, Chunks
 from pcvm_pymc.core.pieces.likelihoods import start_response
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
@@ -46,7 +47,7 @@ class Start:
             if not isinstance(problem.Phi, Chunks):
                 responses = problem.likelihood.response(problem.label)
             return cls._of_size_one(problem, responses)
-        if not problem.is_signed and not isinstance(problem.Phi, Chunks):
+        if not problem.is_signed:
             return cls.ridge(problem)
         prior: Any = problem.hyperprior
         at_zero = not prior.holds_zeros or prior.penalty > 0
@@ -62,7 +63,16 @@ class Start:
         labels 0 and 1 with ``ridge >= 0.1`` end at no weights at all.
         """
         penalties = {"prior": ridge, "free": 0.0, "none": np.inf}
-        precision = np.full(problem.Phi.shape[1], ridge)
+        n_basis = problem.Phi.shape[1]
+        if isinstance(problem.Phi, Chunks):
+            rows = ChunkedRows(problem)
+            at = rows.first(np.zeros((n_basis, 1)), np.zeros(1))
+            (pull, total), scale = rows.gradient(at), np.full(n_basis, ridge**-0.5)
+            bias_scale = {"prior": ridge**-0.5, "free": np.inf, "none": 0.0}[problem.bias]
+            goal, every = (pull[:, 0], float(total[0])), np.ones(n_basis, dtype=bool)
+            gram = rows.unit_gram(at)
+            return cls(*solve_nonnegative(gram, scale, bias_scale, goal, every, constrained=False))
+        precision = np.full(n_basis, ridge)
         target = np.asarray(problem.label, dtype=float)
         return cls(*ridge_solve(problem.Phi, target, precision, penalties[problem.bias]))
 
