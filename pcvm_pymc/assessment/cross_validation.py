@@ -220,6 +220,7 @@ class _Refits(SamplingWrapper):
         model = pcvm_model(
             self.X[train],
             (self.label[train] > 0).astype(int),
+            likelihood=likelihood_of(self.idata_orig),
             kernel=self.kernel,
             hyperprior=self.hyperprior,
             basis=self.centres[bases],

@@ -120,10 +120,6 @@ def _run_round(
 ) -> None:
     """Run all chains to the end of their round, in threads: the compiled sweeps release the lock."""
     stop = threading.Event()
-    texts = (
-        "Gibbs, chain {task.fields[number]}",
-        "draw {task.completed}/{task.total}, 1 in {task.fields[thin]} sweeps",
-    )
     with (
         progress_bars(run.progressbar, *_PROGRESS) as progress,
         threadpool_limits(1),
