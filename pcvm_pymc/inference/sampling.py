@@ -11,7 +11,7 @@ import xarray as xr
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 
 from pcvm_pymc.core.gibbs import GibbsProblem
-from pcvm_pymc.core.pieces.priors import HalfHorseshoe
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Prior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.inference.chains import GibbsRun, run_chains
 from pcvm_pymc.inference.modes import find_map_em
@@ -21,9 +21,8 @@ from pcvm_pymc.inference.results import (
     record_model,
     weights_of,
 )
-from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
-from pcvm_pymc.model.mpcvm import class_gibbs_problem_of, has_several_classes
-from pcvm_pymc.model.steps import gibbs_problem_of, hyperprior_of
+from pcvm_pymc.model.improper import IMPROPER_MESSAGE
+from pcvm_pymc.model.read import find_parts, read
 
 __all__ = ["choose_method", "draw_precisions", "sample"]
 
@@ -159,7 +158,7 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     latent function per second than any form of NUTS. For C classes it does so beyond about 50 (C - 1)
     rows (``benchmarks/README.md``).
     """
-    if "hyperprior" in model.named_vars and isinstance(hyperprior_of(model), HalfHorseshoe):
+    if isinstance(_hyperprior(model), HalfHorseshoe):
         return (
             "nuts",
             "a half-horseshoe, whose geometry suits NUTS and which Gibbs does not draw from",
@@ -177,7 +176,8 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
 
 
 def _check_options(model: pm.Model, method: str) -> None:
-    if "hyperprior" in model.named_vars and not hyperprior_of(model).is_proper:
+    hyperprior = _hyperprior(model)
+    if hyperprior is not None and not hyperprior.is_proper:
         raise ValueError(IMPROPER_MESSAGE)
     if method not in ("auto", "gibbs", "nuts"):
         raise ValueError(f"method={method!r} is unknown; use 'auto', 'gibbs' or 'nuts'")
@@ -203,7 +203,7 @@ def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
         raise ValueError(f"support={support!r} is unknown; use 'all', 'map' or a MAP result")
     if "Phi" not in model.named_vars:
         raise ValueError("support needs a model of fixed width, whose basis functions are data")
-    if has_several_classes(model):
+    if find_parts(model).likelihood.n_scores > 1:
         raise ValueError(
             "support needs a model of two classes; build one with fewer bases (basis=)"
         )
@@ -233,7 +233,15 @@ def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
 
 def _gibbs_problem(model: pm.Model) -> GibbsProblem:
     """Return what the Gibbs sampler needs of a model; raise where it cannot draw from it."""
-    return class_gibbs_problem_of(model) if has_several_classes(model) else gibbs_problem_of(model)
+    return GibbsProblem.of(read(model, "gibbs"))
+
+
+def _hyperprior(model: pm.Model) -> Prior | None:
+    """Return the hyperprior of a model of the family; None for another, which NUTS takes as it is."""
+    try:
+        return find_parts(model).hyperprior
+    except ValueError:
+        return None
 
 
 def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> xr.DataTree:
