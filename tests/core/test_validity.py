@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from problems import awkward_data, blobs, problem
 from scipy.integrate import quad
 
-from pcvm_pymc.core.em.binary import fit_em
+from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.em.results import EMResult, EMTrace
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
