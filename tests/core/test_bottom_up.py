@@ -8,7 +8,7 @@ from problems import blobs
 from scipy import stats
 from test_mpcvm import classes
 
-from pcvm_pymc.core.em import binary
+from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence.bottom_up import (
     BottomUpOptions,
     Machine,
@@ -219,7 +219,7 @@ def test_two_classes_are_told_apart_as_well_as_by_em():
     for seed in range(4):
         X, label = ripley_mixture(250, random_state=seed)
         Phi, Phi_test = RBF(0.5)(X, X), RBF(0.5)(X_test, X)
-        mode = binary.fit_em(binary.Problem(Phi, label, label.copy(), Hyperprior.jeffreys()))
+        mode = fit_em(Problem(Phi, label, label.copy(), Hyperprior.jeffreys()))
         found = fit_bottom_up(Problem(Phi, label, label.copy(), Hyperprior.jeffreys()))
         assert 2 <= len(found.support) <= 10
         for name, each in (("em", mode), ("bottom-up", found)):
