@@ -199,7 +199,7 @@ def test_em_is_monotone_and_ends_at_a_kkt_point(key, likelihood, prior, update):
     active = result.weight != 0
     assert active.any()
     pull = np.zeros(result.weight.shape)
-    pull[active] = density.weight_precision(result.weight[active]) * result.weight[active]
+    pull[active] = density.weight_precision(result.weight)[active] * result.weight[active]
     gradient = problem.Phi.T @ slope - pull
     np.testing.assert_allclose(gradient[active], 0.0, atol=1e-4)
     outward = problem.Phi.T @ slope * problem.weight_sign
