@@ -48,7 +48,7 @@ def fit_evidence(
     References
     ----------
     M. E. Tipping and A. C. Faul (2003), "Fast marginal likelihood maximisation for sparse Bayesian
-    models", AISTATS; corrected, see `core.sequential.fit_sequential` and `core.evidence.fit_batch`.
+    models", AISTATS; corrected, see `core.evidence.fit_sequential` and `core.evidence.fit_batch`.
 
     Examples
     --------
