@@ -10,21 +10,24 @@ from problems import awkward_data, blobs
 from scipy.optimize import approx_fprime, minimize
 
 from pcvm_pymc import Status
-from pcvm_pymc.core.evidence.batch import (
+from pcvm_pymc.core.evidence import (
     EvidenceOptions,
     EvidenceProblem,
     fit_batch,
-    noise_update,
+    fit_rvm,
     posterior,
+    predictive_moments,
     rotated_problem,
     unit_design,
 )
-from pcvm_pymc.core.evidence.rvm import fit_rvm, predictive_moments
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import LINKS, Normal
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit
+from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.datasets import load
 
 METHODS = ("sequential", "batch")
+LINKS = {each.name: each for each in (Logit(), Probit())}
 
 
 def random_regression(n=40, m=7, seed=0, noise=0.3):
@@ -65,7 +68,7 @@ def test_mode_is_the_optimum_and_the_covariance_its_inverse_hessian(link):
     label, likelihood = np.sign(target), LINKS[link]
 
     def loss(w):
-        return 0.5 * w @ (alpha * w) - likelihood.log_density(Phi @ w, label)
+        return 0.5 * w @ (alpha * w) - likelihood.log_likelihood(Phi @ w, label)
 
     def slope(w):
         return alpha * w - Phi.T @ likelihood.score(Phi @ w, label)
@@ -88,8 +91,8 @@ def test_score_and_curvature_are_derivatives(link):
     for i in (0, 7, 12, 24):
         step = h * (np.arange(25) == i)
         slope = (
-            likelihood.log_density(latent + step, label)
-            - likelihood.log_density(latent - step, label)
+            likelihood.log_likelihood(latent + step, label)
+            - likelihood.log_likelihood(latent - step, label)
         ) / (2 * h)
         bend = (likelihood.score(latent - step, label) - likelihood.score(latent + step, label)) / (
             2 * h
@@ -365,7 +368,7 @@ def test_a_rotated_regression_has_the_same_evidence(n_obs, n_basis, chunk, seed)
         likelihood = each.likelihood_at(noise)
         ends.append(posterior(design.columns, alpha, each.target, likelihood))
         latent, determined = ends[-1].latent, min(n_obs, 2) / 2
-        ends.append(noise_update(each, latent, determined))
+        ends.append(each.noise_at(latent, determined, noise))
     assert ends[2].log_evidence == pytest.approx(ends[0].log_evidence, rel=1e-9, abs=1e-9)
     np.testing.assert_allclose(ends[2].mean, ends[0].mean, atol=1e-9)
     np.testing.assert_allclose(ends[2].covariance, ends[0].covariance, atol=1e-9)
@@ -389,6 +392,61 @@ def test_a_fit_to_rotated_rows_is_that_of_the_whole(method, noise):
     assert found.bias == pytest.approx(whole.bias, rel=1e-4)
     assert found.noise == pytest.approx(whole.noise, rel=1e-5)
     assert found.log_evidence == pytest.approx(whole.log_evidence, abs=1e-5)
+
+
+@pytest.mark.parametrize("bias", ["prior", "none"])
+@pytest.mark.parametrize("likelihood", [Normal(), Normal(0.2), Logit(), Probit()], ids=repr)
+def test_the_universal_problem_is_read(bias, likelihood):
+    X, label = blobs(30, seed=2)
+    Phi = rbf(squared_distances(X, X), 1.5)
+    given_ = Problem(Phi, label, None, Hyperprior.plug_in(), likelihood, bias=bias)
+    found = fit_rvm(EvidenceProblem.of(given_))
+    known = likelihood.noise if likelihood == Normal(0.2) else None
+    wanted = fit_rvm(
+        EvidenceProblem(Phi, label, likelihood.name, noise=known, bias=bias == "prior")
+    )
+    assert found.log_evidence == wanted.log_evidence
+    np.testing.assert_array_equal(found.weight, wanted.weight)
+    assert found.bias == wanted.bias
+
+
+def test_the_noise_may_be_told_beside_the_problem():
+    x, target = sinc(30, noise=0.1)
+    Phi = design_matrix("rbf", x, x, 2.0)
+    given_ = Problem(Phi, target, None, Hyperprior.plug_in(), Normal())
+    told = EvidenceProblem.of(given_, noise=0.1)
+    assert told.noise == 0.1
+    assert not told.noise_is_estimated
+    assert EvidenceProblem.of(given_).noise_is_estimated
+    assert EvidenceProblem.of(given_).noise is None
+    assert EvidenceProblem(Phi, target, "gaussian").likelihood.name == "normal"
+    assert replace(told, bias=False).noise == 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sign": np.ones(4)}, "which 'evidence' does not take; use em or bottom-up"),
+        ({"likelihood": MultinomialProbit(3)}, "are those of mRVM1 or mRVM2"),
+        ({"bias": "free"}, "bias='free' has no precision for 'evidence'"),
+        ({"moves": object()}, "found a width that may move"),
+        (
+            {"hyperprior": Laplace(1.0)},
+            "a laplace prior and free weights are those of sparse probit",
+        ),
+    ],
+)
+def test_problems_of_other_rows_are_refused(changes, words):
+    given_ = Problem(np.ones((4, 4)), np.ones(4), None, Hyperprior.plug_in())
+    with pytest.raises(ValueError, match=words):
+        EvidenceProblem.of(replace(given_, **changes))
+
+
+def test_only_a_quadratic_likelihood_is_rotated():
+    rotated = rotated_problem([(np.ones((4, 1)), np.arange(4.0))])
+    assert rotated.likelihood.n_obs == 4
+    with pytest.raises(ValueError, match="'logit' is not that of a rotated problem"):
+        replace(rotated, likelihood="logit")
 
 
 def test_no_rows_are_named():

@@ -5,14 +5,6 @@ import warnings
 
 import numpy as np
 import pytest
-from problems import blobs
-from sklearn.datasets import load_breast_cancer, load_iris
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
-
-from pcvm_pymc import Hyperprior, Laplace, SparseProbitClassifier, Status
 from pcvm_pymc.core.em.binary import EMOptions
 from pcvm_pymc.core.em.sparse_probit import (
     SparseProblem,
@@ -21,6 +13,14 @@ from pcvm_pymc.core.em.sparse_probit import (
     iterate,
     ridge_start,
 )
+from problems import blobs
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pcvm_pymc import Hyperprior, Laplace, SparseProbitClassifier, Status
 from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.experiments.datasets import load
 
