@@ -139,7 +139,9 @@ def basis_functions(
     if kernel.name != RBF.name:
         points = centres[:_N_CHECKED]
         check = np.column_stack([points, kernel(points, points)])
-        pm.Data("kernel_check", check[None], dims=("kernel", None, None))
+        dims = {"check": np.arange(len(check)), "check_value": np.arange(check.shape[1])}
+        model.add_coords(dims)
+        pm.Data("kernel_check", check[None], dims=("kernel", *dims))
     return pm.Data("Phi", numbers, dims=_MATRIX), numbers
 
 

@@ -221,9 +221,9 @@ def test_an_argument_without_effect_is_refused(data):
     for kernel in ("linear-spline", pm.gp.cov.Matern52(2, ls=0.8)):
         with pytest.raises(ValueError, match=r"width=2\.0 was given with kernel="):
             pcvm_model(*data, kernel=kernel, width=2.0)
+    prior = pm.LogNormal.dist(0.0, 1.0)
+    pcvm_model(*data, width=prior)
     with pytest.raises(ValueError, match="'width' of another model"):
-        prior = pm.LogNormal.dist(0.0, 1.0)
-        pcvm_model(*data, width=prior)
         pcvm_model(*data, width=prior)
 
 

@@ -42,7 +42,8 @@ def point_of(model, weight, bias):
 @pytest.mark.parametrize("features", ["linear", "quadratic", "kernel"])
 def test_log_density_is_the_cores(prior, bias, features):
     X, label = blobs(20, 3, seed=0)
-    model = sparse_probit_model(X, label, features=features, prior=prior, bias=bias, width=1.4)
+    width = {"width": 1.4} if features == "kernel" else {}
+    model = sparse_probit_model(X, label, features=features, prior=prior, bias=bias, **width)
     Phi = feature_matrix(X, features, width=1.4)
     problem = Problem(Phi, label, None, prior, bias=KINDS[bias])
     weight, intercept = np.random.default_rng(0).normal(size=Phi.shape[1]), 0.7

@@ -214,8 +214,9 @@ def test_every_row_of_em_steps_on_pymcs_points(row, data):
 
 def test_a_shared_precision_serves_all_classes_or_none(data):
     X, _ = data
-    hyperprior = Hyperprior(0.0, 0.0, 0.5, 0.5)
-    model = mrvm_model(X, np.arange(len(X)) % 3, width=1.2, shared=True, hyperprior=hyperprior)
+    hyperprior = Hyperprior(-0.4, 0.0, 0.5, 0.5)
+    label = np.digitize(X[:, 0], [-0.6, 0.6])
+    model = mrvm_model(X, label, width=1.2, shared=True, hyperprior=hyperprior)
     weight = fit_em(read(model, "em")).weight
     kept = (weight != 0).any(axis=1)
     assert 0 < kept.sum() < len(X)
