@@ -6,11 +6,13 @@ import pytest
 from pcvm_pymc.core.em.binary import EMOptions
 from pcvm_pymc.core.em.mpcvm import ClassProblem, fit_top_down
 from pcvm_pymc.core.em.nonnegative import BorderedGram
-from pcvm_pymc.core.evidence.bottom_up import BottomUpProblem, fit_bottom_up
+from pcvm_pymc.core.evidence import fit_bottom_up
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.problem import Problem
 
 
 def classes(n, n_classes, seed=0):
@@ -35,7 +37,14 @@ def test_top_down(benchmark, n, n_classes):
 @pytest.mark.parametrize(("n", "n_classes"), [(250, 2), (1000, 8), (1000, 26), (4000, 8)])
 def test_bottom_up(benchmark, n, n_classes):
     Phi, label = classes(n, n_classes)
-    problem = BottomUpProblem(Phi, label, n_classes, class_signs(label, n_classes))
+    problem = Problem(
+        Phi,
+        label,
+        class_signs(label, n_classes),
+        Hyperprior.jeffreys(),
+        MultinomialProbit(n_classes),
+        bias="none",
+    )
     benchmark.pedantic(lambda: fit_bottom_up(problem), rounds=1, warmup_rounds=0)
 
 

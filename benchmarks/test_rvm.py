@@ -18,8 +18,7 @@ import pytest
 from sklearn.datasets import make_friedman2
 from sklearn.preprocessing import StandardScaler
 
-from pcvm_pymc.core.evidence.batch import EvidenceProblem, posterior
-from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm, posterior
 from pcvm_pymc.core.pieces.kernels import design_matrix, width_from_gamma
 from pcvm_pymc.experiments.datasets import ripley_mixture
 

@@ -7,14 +7,14 @@ __version__ = "0.1.0"
 
 # names are imported on first use, so that core and estimators work without importing PyMC
 _PUBLIC = {
-    "EMOptions": "core.em.binary",
+    "EMOptions": "core.em",
     "HalfHorseshoe": "core.pieces.priors",
     "Hyperprior": "core.pieces.priors",
     "Laplace": "core.pieces.priors",
     "choose_basis": "core.pieces.centres",
-    "Start": "core.em.binary",
-    "Status": "core.em.binary",
-    "EvidenceOptions": "core.evidence.batch",
+    "Start": "core.em",
+    "Status": "core.problem",
+    "EvidenceOptions": "core.evidence",
     "FAMILY": "core.family",
     "EMStep": "model.steps",
     "PCVMGibbs": "model.steps",

@@ -65,7 +65,7 @@ FAMILY = {
         likelihoods=("probit",),
         priors=("gamma", "half-horseshoe"),
         signs=own_label,
-        solvers=("em",),
+        solvers=("em", "bottom-up"),
         samplers=("nuts", "gibbs"),
         source="Chen, Tino & Yao (2009)",
     ),

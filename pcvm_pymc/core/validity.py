@@ -1,17 +1,24 @@
 """Kernel validity: how far kernels may shift before the likelihood falls (Kropotov et al. 2006)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx
 
-from pcvm_pymc.core.em.binary import EMResult, Problem
-from pcvm_pymc.core.evidence.batch import EvidenceProblem, EvidenceResult, inverse_triangle
-from pcvm_pymc.core.evidence.sequential import orthogonal_basis
-from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
+from pcvm_pymc.core.em.results import EMResult
+from pcvm_pymc.core.evidence import (
+    EvidenceProblem,
+    EvidenceResult,
+    inverse_triangle,
+    orthogonal_basis,
+)
+from pcvm_pymc.core.pieces.kernels import RBF
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Problem
 
 __all__ = [
     "Validity",
@@ -53,11 +60,11 @@ class Validity:
 
 
 def centre_derivatives(
-    X: Array, centres: Array, weight: Array, width: float, *, score: Array, curvature: Array
+    X: Array, centres: Array, weight: Array, width: Any, *, score: Array, curvature: Array
 ) -> tuple[Array, Array]:
     """Return slope a and downward curvature b of the log likelihood in each centre's coordinates.
 
-    For the latent function ``sum_i w_i exp(-||x - z_i||^2 / width^2) + b``, at weights held fixed
+    For the latent function ``sum_i w_i exp(-sum_j (x_j - z_ij)^2 / width_j^2) + b``, at weights held fixed
     (below eq. 13).
 
     Parameters
@@ -65,7 +72,7 @@ def centre_derivatives(
     X : ndarray, shape (n_obs, n_features)
     centres : ndarray, shape (n_kernels, n_features)
     weight : ndarray, shape (n_kernels,)
-    width : float
+    width : float or ndarray, shape (n_features,)
     score, curvature : ndarray, shape (n_obs,)
         Slope of the log likelihood in the latent values, and minus its second derivative.
 
@@ -73,16 +80,17 @@ def centre_derivatives(
     -------
     a, b : ndarray, shape (n_kernels, n_features)
     """
-    height = weight * rbf(squared_distances(X, centres), width)
+    height = weight * RBF(width)(X, centres)
+    each = np.broadcast_to(np.asarray(width, dtype=float), X.shape[1])
     a, b = np.empty(centres.shape), np.empty(centres.shape)
     pull = score @ height
     for j in range(X.shape[1]):
         # d f / d z = (2 / width) w K u, and d^2 f / d z^2 = (2 / width^2) w K (2 u^2 - 1)
-        u = (X[:, j, None] - centres[:, j]) / width
+        u = (X[:, j, None] - centres[:, j]) / each[j]
         moved = height * u
-        a[:, j] = (2.0 / width) * (score @ moved)
+        a[:, j] = (2.0 / each[j]) * (score @ moved)
         bend = 2.0 * (curvature @ moved**2) + pull - 2.0 * (score @ (moved * u))
-        b[:, j] = (2.0 / width / width) * bend
+        b[:, j] = (2.0 / each[j] / each[j]) * bend
     return a, b
 
 
@@ -130,7 +138,7 @@ def kernel_validity(
     latent: Array,
     determined: Array,
     *,
-    width: float,
+    width: Any,
     likelihood: Likelihood,
     centres: Array | None = None,
 ) -> Validity:
@@ -146,8 +154,8 @@ def kernel_validity(
         Latent function at the training rows, bias included.
     determined : ndarray, shape (n_kernels,)
         gamma of the kernels whose weight is not zero, in their order.
-    width : float
-        Of ``exp(-||x - z||^2 / width^2)``; the paper's sigma is ``width / sqrt(2)``.
+    width : float or ndarray, shape (n_features,)
+        Of the RBF; the paper's sigma is ``width / sqrt(2)``.
     likelihood : Likelihood
     centres : ndarray, shape (n_basis, n_features), optional
         Default: the rows of `X`.
@@ -181,7 +189,7 @@ def rvm_validity(
     problem: EvidenceProblem,
     result: EvidenceResult,
     *,
-    width: float,
+    width: Any,
     centres: Array | None = None,
 ) -> Validity:
     """Return the kernel validity of a relevance vector machine, as in the paper.
@@ -191,10 +199,10 @@ def rvm_validity(
     X : ndarray, shape (n_obs, n_features)
         Training inputs.
     problem : EvidenceProblem
-        With ``Phi = rbf(squared_distances(X, centres), width)``.
+        With ``Phi = RBF(width)(X, centres)``.
     result : EvidenceResult
         Its fit, by `fit_rvm`.
-    width : float
+    width : float or ndarray, shape (n_features,)
     centres : ndarray, shape (n_basis, n_features), optional
         Default: the rows of `X`.
 
@@ -223,7 +231,7 @@ def rvm_validity(
 def pcvm_validity(
     X: Array, problem: Problem, result: EMResult, *, centres: Array | None = None
 ) -> Validity:
-    """Return the kernel validity of a PCVM at its posterior mode.
+    """Return the kernel validity of a PCVM, or of a machine with free weights, at its posterior mode.
 
     An extension of the paper's: the precision of a weight is its expected one, ``E[alpha | w]``, so that
     under Jeffreys' hyperprior ``gamma_i = 1 - Sigma_ii / w_i^2``.
@@ -232,32 +240,50 @@ def pcvm_validity(
     ----------
     X : ndarray, shape (n_obs, n_features)
     problem : Problem
-        With an RBF kernel at each centre.
+        With an RBF kernel at each centre, of the width that the fit ended with.
     result : EMResult
         Its fit, by `fit_em`.
     centres : ndarray, shape (n_basis, n_features), optional
         Default: the rows of `X`.
 
+    Raises
+    ------
+    ValueError
+        If there are several scores, or the prior is a half-horseshoe.
+
     References
     ----------
     See `rvm_validity`.
     """
+    likelihood = problem.likelihood
+    if likelihood.n_scores > 1:
+        raise ValueError(
+            f"the validity is that of one latent function; found {likelihood.n_scores} scores, needed one: "
+            "take each class against the rest"
+        )
+    prior = problem.hyperprior
+    if isinstance(prior, HalfHorseshoe):
+        raise ValueError(
+            "a half-horseshoe prior has no expected precisions; needed one that EM takes"
+        )
     active = np.flatnonzero(result.weight)
     points = X if centres is None else centres
-    Phi = rbf(squared_distances(X, points[active]), result.width)
-    alpha = problem.hyperprior.weight_precision(result.weight[active])
-    bases, precisions = Phi, alpha
-    if result.bias != 0 or problem.hyperprior.f > 0:  # else the bias was pruned
-        bases = np.column_stack([Phi, np.ones(len(X))])
-        precisions = np.append(alpha, problem.hyperprior.bias_precision(result.bias))
-    share = determined_share(bases, precisions, Probit().curvature(result.latent, problem.label))
+    bases = RBF(result.width)(X, points[active])
+    precisions = prior.weight_precision(result.weight[active])
+    curvature = likelihood.curvature(result.latent, problem.label)
+    if problem.bias != "none" and (result.bias != 0 or not prior.holds_zero_bias):
+        bases = np.column_stack([bases, np.ones(len(X))])
+        # next to nothing under a flat prior
+        flat = max(1e-12 * float(curvature.sum()), np.finfo(float).tiny)
+        own = prior.bias_precision(result.bias) if problem.bias == "prior" else flat
+        precisions = np.append(precisions, own)
     return kernel_validity(
         X,
         problem.label,
         result.weight,
         result.latent,
-        share[: len(active)],
+        determined_share(bases, precisions, curvature)[: len(active)],
         width=result.width,
-        likelihood=Probit(),
+        likelihood=likelihood,
         centres=centres,
     )

@@ -25,14 +25,16 @@ from pcvm_pymc.core.em.mpcvm import (
     start_response,
 )
 from pcvm_pymc.core.em.rows import ArrayRows, Rows, chunk_rows, latent_in_blocks
-from pcvm_pymc.core.evidence.bottom_up import BottomUpOptions, BottomUpProblem, fit_bottom_up
+from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.centres import choose_rows, choose_share
 from pcvm_pymc.core.pieces.kernels import Kernel, design_matrix, width_grid
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import Labels, class_probabilities, log_class_probability
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_seed, as_width
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.many_rows import (
     WIDTH_ROWS,
     check_chunk_parameters,
@@ -238,8 +240,14 @@ class _MultinomialProbitMachine(ClassifierMixin, BaseEstimator):
         sign = self._sign(kind)
         response = start_response(label, n_classes, rng if self.start == "random" else None)
         if self.algorithm == "bottom-up":
-            problem = BottomUpProblem(
-                Phi, label, n_classes, sign, shared=sign is None, has_bias=self._has_bias
+            problem = Problem(
+                Phi,
+                label,
+                sign,
+                self._hyperprior,
+                MultinomialProbit(n_classes),
+                bias="prior" if self._has_bias else "none",
+                shared=sign is None,
             )
             options = BottomUpOptions(max_iter=self.max_iter, tol=self.tol or 1e-2)
             return fit_bottom_up(problem, response, options)

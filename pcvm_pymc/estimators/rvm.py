@@ -20,17 +20,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.em.binary import Status
 from pcvm_pymc.core.em.rows import chunk_rows, row_blocks
-from pcvm_pymc.core.evidence.batch import (
+from pcvm_pymc.core.evidence import (
+    METHODS,
     EvidenceOptions,
     EvidenceProblem,
     EvidenceResult,
-    rotated_problem,
-)
-from pcvm_pymc.core.evidence.rvm import (
-    METHODS,
     augmentation,
     fit_rvm,
     predictive_moments,
+    rotated_problem,
     star_moments,
 )
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres

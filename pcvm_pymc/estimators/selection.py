@@ -11,8 +11,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 
 from pcvm_pymc.core.em.binary import EMOptions, EMResult, Problem, Start, fit_em, relevance_start
-from pcvm_pymc.core.evidence.batch import EvidenceOptions, EvidenceProblem, EvidenceResult
-from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult, fit_rvm
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import (
     Kernel,

@@ -22,8 +22,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC, SVR
 
 from pcvm_pymc.core.em.binary import EMOptions, fit_em
-from pcvm_pymc.core.evidence.batch import EvidenceOptions, EvidenceProblem
-from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance, width_grid
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_labels

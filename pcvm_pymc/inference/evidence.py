@@ -6,8 +6,7 @@ import time
 import pymc as pm
 import xarray as xr
 
-from pcvm_pymc.core.evidence.batch import EvidenceOptions
-from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.evidence import EvidenceOptions, fit_rvm
 from pcvm_pymc.inference.results import evidence_to_datatree
 from pcvm_pymc.model.rvm import evidence_problem_of
 

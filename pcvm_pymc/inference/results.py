@@ -15,7 +15,7 @@ import xarray as xr
 
 from pcvm_pymc.core.em.binary import EMOptions, EMResult
 from pcvm_pymc.core.em.mpcvm import ClassResult
-from pcvm_pymc.core.evidence.batch import EvidenceResult
+from pcvm_pymc.core.evidence import EvidenceResult
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.model.mpcvm import has_several_classes
 from pcvm_pymc.model.rvm import likelihood_of

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.variable import TensorVariable
 
-from pcvm_pymc.core.evidence.batch import EvidenceProblem
+from pcvm_pymc.core.evidence import EvidenceProblem
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel

@@ -10,21 +10,22 @@ from problems import awkward_data, blobs
 from scipy.optimize import approx_fprime, minimize
 
 from pcvm_pymc import Status
-from pcvm_pymc.core.evidence.batch import (
+from pcvm_pymc.core.evidence import (
     EvidenceOptions,
     EvidenceProblem,
     fit_batch,
-    noise_update,
+    fit_rvm,
     posterior,
+    predictive_moments,
     rotated_problem,
     unit_design,
 )
-from pcvm_pymc.core.evidence.rvm import fit_rvm, predictive_moments
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import LINKS, Normal
+from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit
 from pcvm_pymc.experiments.datasets import load
 
 METHODS = ("sequential", "batch")
+LINKS = {each.name: each for each in (Logit(), Probit())}
 
 
 def random_regression(n=40, m=7, seed=0, noise=0.3):
@@ -65,7 +66,7 @@ def test_mode_is_the_optimum_and_the_covariance_its_inverse_hessian(link):
     label, likelihood = np.sign(target), LINKS[link]
 
     def loss(w):
-        return 0.5 * w @ (alpha * w) - likelihood.log_density(Phi @ w, label)
+        return 0.5 * w @ (alpha * w) - likelihood.log_likelihood(Phi @ w, label)
 
     def slope(w):
         return alpha * w - Phi.T @ likelihood.score(Phi @ w, label)
@@ -88,8 +89,8 @@ def test_score_and_curvature_are_derivatives(link):
     for i in (0, 7, 12, 24):
         step = h * (np.arange(25) == i)
         slope = (
-            likelihood.log_density(latent + step, label)
-            - likelihood.log_density(latent - step, label)
+            likelihood.log_likelihood(latent + step, label)
+            - likelihood.log_likelihood(latent - step, label)
         ) / (2 * h)
         bend = (likelihood.score(latent - step, label) - likelihood.score(latent + step, label)) / (
             2 * h
@@ -365,7 +366,7 @@ def test_a_rotated_regression_has_the_same_evidence(n_obs, n_basis, chunk, seed)
         likelihood = each.likelihood_at(noise)
         ends.append(posterior(design.columns, alpha, each.target, likelihood))
         latent, determined = ends[-1].latent, min(n_obs, 2) / 2
-        ends.append(noise_update(each, latent, determined))
+        ends.append(each.noise_at(latent, determined, noise))
     assert ends[2].log_evidence == pytest.approx(ends[0].log_evidence, rel=1e-9, abs=1e-9)
     np.testing.assert_allclose(ends[2].mean, ends[0].mean, atol=1e-9)
     np.testing.assert_allclose(ends[2].covariance, ends[0].covariance, atol=1e-9)

@@ -5,9 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcvm_pymc.core.evidence.batch import EvidenceProblem, posterior
-from pcvm_pymc.core.evidence.rvm import augmentation, fit_rvm, predictive_moments, star_moments
+from pcvm_pymc.core.evidence import (
+    EvidenceProblem,
+    augmentation,
+    fit_rvm,
+    posterior,
+    predictive_moments,
+    star_moments,
+)
 from pcvm_pymc.core.pieces.kernels import design_matrix
+from pcvm_pymc.core.pieces.likelihoods import Normal
 
 
 def noisy_cosine(n, seed=0, spread=(-4.0, 4.0)):

@@ -7,22 +7,22 @@ from hypothesis import strategies as st
 from problems import blobs
 
 from pcvm_pymc import Status
-from pcvm_pymc.core.evidence.batch import EvidenceOptions, EvidenceProblem, posterior
-from pcvm_pymc.core.evidence.sequential import (
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, posterior
+from pcvm_pymc.core.evidence.active_set import (
     ActiveSet,
     empty_set,
-    fit_sequential,
     gains,
     leave_one_out,
-    orthogonal_basis,
     refreshed,
-    sum_of_squares,
     updated,
 )
+from pcvm_pymc.core.evidence.posterior import orthogonal_basis, sum_of_squares
+from pcvm_pymc.core.evidence.sequential import fit_sequential
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import LINKS, Normal
+from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit
 
 NOISE = 0.3
+LINKS = {each.name: each for each in (Logit(), Probit())}
 
 
 def problem(n=30, m=12, seed=0):
@@ -36,7 +36,14 @@ def state_with(design, target, index, alpha, likelihood=None):
     index, alpha = np.asarray(index), np.asarray(alpha, dtype=float)
     none = np.empty(0)
     bare = ActiveSet(
-        index, alpha, np.zeros(len(index)), none, design[:, index].T @ design, none, none, 0.0
+        index=index,
+        alpha=alpha,
+        mean=np.zeros(len(index)),
+        covariance=none,
+        cross=design[:, index].T @ design,
+        S=none,
+        Q=none,
+        log_evidence=0.0,
     )
     return refreshed(design, target, likelihood or Normal(NOISE), bare)
 
@@ -53,7 +60,8 @@ def test_s_and_q_are_those_of_c_without_the_basis(seed, m):
     design, target = problem(seed=seed)
     index = np.arange(m) * 2 % 11
     alpha = 10.0 ** np.random.default_rng(seed).uniform(-1, 2, m)
-    s, q = leave_one_out(state_with(design, target, index, alpha))
+    state = state_with(design, target, index, alpha)
+    s, q = leave_one_out(state, state.mean, state.Q)
     for j in range(design.shape[1]):
         others = index != j
         C = covariance_of_targets(
@@ -71,7 +79,7 @@ def test_s_and_q_under_laplaces_approximation(link):
     state = state_with(design, label, index, alpha, LINKS[link])
     end = posterior(design[:, index], alpha, label, LINKS[link])
     working = end.latent + end.score / end.curvature
-    s, q = leave_one_out(state)
+    s, q = leave_one_out(state, state.mean, state.Q)
     for j in range(8):
         others = index != j
         C = covariance_of_targets(design, index[others], alpha[others], end.curvature)

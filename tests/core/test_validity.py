@@ -6,10 +6,9 @@ from problems import awkward_data, blobs, problem
 from scipy.integrate import quad
 
 from pcvm_pymc.core.em.binary import fit_em
-from pcvm_pymc.core.evidence.batch import EvidenceProblem
-from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import LINKS, Normal
+from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.validity import (
     centre_derivatives,
@@ -20,7 +19,8 @@ from pcvm_pymc.core.validity import (
     rvm_validity,
 )
 
-LIKELIHOODS = {**LINKS, "gaussian": Normal(0.7)}
+LINKS = {each.name: each for each in (Logit(), Probit())}
+LIKELIHOODS = {**LINKS, "normal": Normal(0.7)}
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS.values(), ids=LIKELIHOODS)
@@ -33,7 +33,7 @@ def test_derivatives_are_those_of_finite_differences(likelihood, seed, width):
 
     def log_likelihood(centres):
         latent = rbf(squared_distances(X, centres), width) @ weight + bias
-        return likelihood.log_density(latent, label)
+        return likelihood.log_likelihood(latent, label)
 
     latent = rbf(squared_distances(X, centres), width) @ weight + bias
     score, curvature = likelihood.score(latent, label), likelihood.curvature(latent, label)
@@ -111,7 +111,7 @@ def test_the_validity_of_an_rvm_is_its_definition(link):
         curvature=curvature,
     )
     stability = log_stability(a, b) - np.log(X.std(axis=0))
-    wanted = LINKS[link].log_density(result.latent, label) + share @ stability.sum(axis=1)
+    wanted = LINKS[link].log_likelihood(result.latent, label) + share @ stability.sum(axis=1)
     assert found.log_validity == pytest.approx(wanted, abs=1e-6)
 
 

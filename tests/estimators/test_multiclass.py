@@ -15,13 +15,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pcvm_pymc import Hyperprior, MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.core.em.binary import fit_em
-from pcvm_pymc.core.evidence.batch import EvidenceOptions, EvidenceProblem
-from pcvm_pymc.core.evidence.bottom_up import BottomUpProblem, fit_bottom_up
-from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.centres import as_centres, choose_rows
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.selection import problem_at
 from pcvm_pymc.experiments.datasets import overclass, overlap_classes
@@ -145,11 +145,13 @@ def test_few_bases_and_given_ones(data):
     given = MPCVMClassifier(width=1.0, basis=(X[:40], y[:40])).fit(X, y)
     assert (given.support_ == -1).all()
     core = fit_bottom_up(
-        BottomUpProblem(
+        Problem(
             rbf(squared_distances(X, X[:40]), 1.0),
             np.searchsorted(given.classes_, y),
-            3,
             class_signs(np.searchsorted(given.classes_, y[:40]), 3),
+            Hyperprior.jeffreys(),
+            MultinomialProbit(3),
+            bias="none",
         )
     )
     np.testing.assert_array_equal(given.weight_, core.weight[core.support].T)

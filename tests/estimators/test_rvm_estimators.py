@@ -12,8 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pcvm_pymc import RVMClassifier, RVMRegressor, Status
-from pcvm_pymc.core.evidence.batch import EvidenceOptions, EvidenceProblem
-from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.validity import rvm_validity
 from pcvm_pymc.experiments.datasets import load

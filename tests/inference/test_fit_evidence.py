@@ -15,7 +15,7 @@ from pcvm_pymc import (
     rvm_model,
     save,
 )
-from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.evidence import fit_rvm
 from pcvm_pymc.model.rvm import evidence_problem_of
 
 

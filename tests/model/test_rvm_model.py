@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.special import expit, ndtr
 
 from pcvm_pymc import FAMILY, Hyperprior, new_data, pcvm_model, rvm_model, sample
-from pcvm_pymc.core.evidence.batch import EvidenceProblem
+from pcvm_pymc.core.evidence import EvidenceProblem
 from pcvm_pymc.core.pieces.kernels import design_matrix
 from pcvm_pymc.model.rvm import evidence_problem_of, likelihood_of
 

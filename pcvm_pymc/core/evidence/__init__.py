@@ -1,1 +1,48 @@
-"""Type-II maximum likelihood."""
+"""Type-II maximum likelihood: relevance vector machines, and searches from the bottom up."""
+
+from pcvm_pymc.core.evidence.batch import fit_batch
+from pcvm_pymc.core.evidence.bottom_up import BottomUpOptions, fit_bottom_up
+from pcvm_pymc.core.evidence.posterior import (
+    Posterior,
+    inverse_triangle,
+    orthogonal_basis,
+    posterior,
+)
+from pcvm_pymc.core.evidence.prediction import (
+    Augmentation,
+    augmentation,
+    predictive_moments,
+    star_moments,
+)
+from pcvm_pymc.core.evidence.problem import (
+    EvidenceOptions,
+    EvidenceProblem,
+    rotated_problem,
+    unit_design,
+)
+from pcvm_pymc.core.evidence.result import EvidenceResult, EvidenceTrace
+from pcvm_pymc.core.evidence.rvm import METHODS, fit_rvm
+from pcvm_pymc.core.evidence.sequential import fit_sequential
+
+__all__ = [
+    "METHODS",
+    "Augmentation",
+    "BottomUpOptions",
+    "EvidenceOptions",
+    "EvidenceProblem",
+    "EvidenceResult",
+    "EvidenceTrace",
+    "Posterior",
+    "augmentation",
+    "fit_batch",
+    "fit_bottom_up",
+    "fit_rvm",
+    "fit_sequential",
+    "inverse_triangle",
+    "orthogonal_basis",
+    "posterior",
+    "predictive_moments",
+    "rotated_problem",
+    "star_moments",
+    "unit_design",
+]

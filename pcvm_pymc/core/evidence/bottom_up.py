@@ -1,51 +1,23 @@
-"""Several classes from the bottom up: mPCVM2 (Lyu et al. 2020, Algorithm 2, corrected) and mRVM1."""
+"""Classes from the bottom up: mPCVM2 (Lyu et al. 2020, Algorithm 2, corrected), mRVM1, and two classes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from pcvm_pymc.core.em.binary import Status
-from pcvm_pymc.core.em.mpcvm import ClassResult, ClassTrace, start_response
 from pcvm_pymc.core.em.nonnegative import BorderedGram, solve_nonnegative
-from pcvm_pymc.core.pieces.multinomial import Labels, class_terms
+from pcvm_pymc.core.em.results import EMResult, EMTrace
+from pcvm_pymc.core.evidence.active_set import Probe, Selection, best_change, leave_one_out
+from pcvm_pymc.core.evidence.problem import check_fixed_bases
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Problem, Status
 
-__all__ = ["BottomUpOptions", "BottomUpProblem", "Machine", "fit_bottom_up"]
+__all__ = ["BottomUpOptions", "Machine", "fit_bottom_up"]
 
 _REFRESH = 30  # rank-one steps
+_AWAY = 10.0  # TODO
 _ALIGNED = 1e-9  # of phi' phi: what is left of such a column is rounding
-
-
-@dataclass(frozen=True)
-class BottomUpProblem:
-    """What a fit is given.
-
-    Attributes
-    ----------
-    Phi : ndarray, shape (n_obs, n_basis)
-    label : ndarray of int, shape (n_obs,)
-        Classes, 0 to n_classes - 1.
-    n_classes : int
-    sign : ndarray, shape (n_basis, n_classes), or None
-        Sign of each weight: mPCVM2. None leaves them free.
-    shared : bool
-        Whether a basis has one precision for all classes (mRVM1) or one for each (mPCVM2).
-    has_bias : bool
-        Whether a constant, under ARD as well, is among the bases. The papers have none.
-    """
-
-    Phi: Array
-    label: Labels
-    n_classes: int
-    sign: Array | None
-    shared: bool = False
-    has_bias: bool = False
-
-    def __post_init__(self) -> None:
-        if self.shared and self.sign is not None:
-            raise ValueError("shared precisions need free weights: sign=None, found signs")
 
 
 @dataclass(frozen=True)
@@ -71,13 +43,22 @@ class BottomUpOptions:
 
 
 class _Design:
-    """The bases (and a constant), and those columns of their Gram matrix that were asked for."""
+    """The bases (and a constant), and those columns of their Gram matrix that were asked for.
 
-    def __init__(self, problem: BottomUpProblem) -> None:
+    Attributes
+    ----------
+    columns : ndarray, shape (n_obs, n_columns)
+    square : ndarray, shape (n_columns,)
+        Their squared norms.
+    beta : float
+        Precision of a response: the bound of the likelihood's curvature.
+    """
+
+    def __init__(self, problem: Problem) -> None:
         Phi = problem.Phi
-        ones = [np.ones((len(Phi), 1))] if problem.has_bias else []
-        self.columns = np.hstack([Phi, *ones]) if ones else Phi
+        self.columns = Phi if problem.bias == "none" else np.hstack([Phi, np.ones((len(Phi), 1))])
         self.square = np.einsum("ij,ij->j", self.columns, self.columns)
+        self.beta = problem.likelihood.bound
         self._products: dict[int, Array] = {}
 
     def products(self, n: int) -> Array:
@@ -86,99 +67,71 @@ class _Design:
             self._products[n] = np.ascontiguousarray(self.columns[:, n]) @ self.columns
         return self._products[n]
 
+    def projected(self, pull: Array) -> Array:
+        """Return ``Phi'`` times what has shape (n_obs, n_scores)."""
+        return (pull.T @ self.columns).T
+
 
 class Machine:
-    """The posterior of one class' weights, or of several classes' that share their precisions.
+    """The posterior of one score's weights, or of several scores' that share their precisions.
 
-    Given responses z with unit noise, the weights are normal with covariance
-    ``Sigma = (Phi'Phi + A)^-1``, kept by rank-one updates (Lyu et al. 2020 eqs. 33-38).
+    Given responses z whose noise has precision beta, the weights are normal with covariance
+    ``Sigma = (beta Phi'Phi + A)^-1``, kept by rank-one updates (Lyu et al. 2020 eqs. 33-38). Methods take
+    ``beta Phi' z`` of every column, shape (n_columns, n_responses), as `pulled`.
 
     Attributes
     ----------
-    index : list of int
-        Columns in the machine.
-    alpha : ndarray, shape (m,)
-    covariance : ndarray, shape (m, m)
-    cross : ndarray, shape (m, n_columns)
-        Inner products of the kept columns with all.
-    S : ndarray, shape (n_columns,)
-        ``phi' C^-1 phi`` of every column.
+    kept : Selection
     """
 
     def __init__(self, design: _Design) -> None:
         self.design = design
-        self.index: list[int] = []
-        self.alpha = np.empty(0)
-        self.covariance = np.empty((0, 0))
-        self.cross = np.empty((0, len(design.square)))
-        self.S = design.square.copy()
-        self._n_updates = 0
+        self.kept = Selection(
+            index=np.empty(0, dtype=np.int64),
+            alpha=np.empty(0),
+            covariance=np.empty((0, 0)),
+            cross=np.empty((0, len(design.square))),
+            S=design.beta * design.square,
+        )
 
-    def mean(self, projected: Array) -> Array:
-        """Return the posterior mean, shape (m, n_responses), from ``Phi' z`` of every column."""
-        return self.covariance @ projected[self.index]
+    def mean(self, pulled: Array) -> Array:
+        """Return the posterior mean, shape (m, n_responses)."""
+        return self.kept.covariance @ pulled[self.kept.index]
 
-    def leave_one_out(self, projected: Array) -> tuple[Array, Array]:
+    def leave_one_out(self, pulled: Array) -> tuple[Array, Array]:
         """Return s and q of every column, shapes (n_columns,) and (n_columns, n_responses)."""
-        mean = self.mean(projected)
-        s, q = self.S.copy(), projected - self.cross.T @ mean
-        variance = np.diag(self.covariance)
-        s[self.index] = 1.0 / variance - self.alpha
-        q[self.index] = mean / variance[:, None]
-        return np.maximum(s, np.finfo(float).tiny), q
+        mean = self.mean(pulled)
+        Q = pulled - self.design.beta * (self.kept.cross.T @ mean)
+        return leave_one_out(self.kept, mean, Q)
 
     def add(self, n: int, alpha: float) -> None:
         """Take a column into the machine."""
-        products = self.design.products(n)
-        pull = self.covariance @ self.cross[:, n]
-        left = products - pull @ self.cross
-        variance = 1.0 / (alpha + max(left[n], 0.0))
-        corner = -variance * pull
-        self.covariance = np.block(
-            [
-                [self.covariance - np.outer(corner, pull), corner[:, None]],
-                [corner[None], np.array([[variance]])],
-            ]
-        )
-        self.S -= variance * left**2
-        self.index.append(n)
-        self.alpha = np.append(self.alpha, alpha)
-        self.cross = np.vstack([self.cross, products])
-        self._count()
+        kept, beta, products = self.kept, self.design.beta, self.design.products(n)
+        pull = beta * (kept.covariance @ kept.cross[:, n])
+        overlap = beta * (products - pull @ kept.cross)
+        found = Probe(pull, max(float(overlap[n]), 0.0), products, overlap)
+        self._keep(kept.extended(n, alpha, found))
 
     def set_alpha(self, place: int, alpha: float) -> None:
         """Give the column at a place another precision."""
-        change = alpha - self.alpha[place]
-        self._downdate(place, change / (1.0 + change * self.covariance[place, place]))
-        self.alpha[place] = alpha
-        self._count()
+        self._keep(self.kept.reestimated(place, alpha, self.design.beta))
 
     def delete(self, place: int) -> None:
         """Take the column at a place out of the machine."""
-        self._downdate(place, 1.0 / self.covariance[place, place])
-        del self.index[place]
-        self.alpha = np.delete(self.alpha, place)
-        self.covariance = np.delete(np.delete(self.covariance, place, 0), place, 1)
-        self.cross = np.delete(self.cross, place, 0)
-        self._count()
+        self._keep(self.kept.without(place, self.design.beta))
 
     def refresh(self) -> None:
         """Compute covariance and S anew."""
-        self._n_updates = 0
-        precision = self.cross[:, self.index] + np.diag(self.alpha)
-        self.covariance = cho_solve(cho_factor(precision, lower=True), np.eye(len(self.alpha)))
-        self.S = self.design.square - np.einsum(
-            "ij,ij->j", self.cross, self.covariance @ self.cross
-        )
+        kept, beta = self.kept, self.design.beta
+        precision = beta * kept.cross[:, kept.index] + np.diag(kept.alpha)
+        covariance = cho_solve(cho_factor(precision, lower=True), np.eye(len(kept.alpha)))
+        explained = np.einsum("ij,ij->j", kept.cross, covariance @ kept.cross)
+        S = beta * self.design.square - beta**2 * explained
+        self.kept = replace(kept, covariance=covariance, S=S, n_updates=0)
 
-    def _downdate(self, place: int, kappa: float) -> None:
-        column = self.covariance[:, place].copy()
-        self.S += kappa * (column @ self.cross) ** 2
-        self.covariance = self.covariance - kappa * np.outer(column, column)
-
-    def _count(self) -> None:
-        self._n_updates += 1
-        if self._n_updates >= _REFRESH:
+    def _keep(self, kept: Selection) -> None:
+        self.kept = kept
+        if kept.n_updates >= _REFRESH:
             self.refresh()
 
 
@@ -190,98 +143,96 @@ class _Change:
     moved: float
 
 
-def _improve(machine: Machine, projected: Array, sign: Array | None) -> _Change:
+def _improve(machine: Machine, pulled: Array, sign: Array | None) -> _Change:
     """Make one change: an addition if any is admissible, else a deletion, else new precisions.
 
     A column is admitted only if ``f q > 0``, and a member goes if ``f mu < 0``: eq. 31, which sets
     wrong-signed entries of the mean to zero, diverges.
     """
-    s, q = machine.leave_one_out(projected)
-    n_responses = q.shape[1]
-    excess = np.einsum("ij,ij->i", q, q) - n_responses * s
+    s, q = machine.leave_one_out(pulled)
+    n_responses, square = q.shape[1], np.einsum("ij,ij->i", q, q)
+    excess = square - n_responses * s
     right = np.ones(len(s), dtype=bool) if sign is None else sign * q[:, 0] >= 0
     member = np.zeros(len(s), dtype=bool)
-    member[machine.index] = True
-    candidates = right & ~member & (_ALIGNED * machine.design.square < machine.S) & (excess > 0)
+    member[machine.kept.index] = True
+    rounding = _ALIGNED * machine.design.beta * machine.design.square
+    candidates = right & ~member & (rounding < machine.kept.S) & (excess > 0)
     if candidates.any():
-        # the gain of eq. 39's evidence for weights that the prior shares among the responses
-        gain = np.full(len(s), -np.inf)
-        square = np.einsum("ij,ij->i", q[candidates], q[candidates])
-        ratio = square / (n_responses * s[candidates])
-        gain[candidates] = n_responses * (ratio - 1.0 - np.log(ratio))
-        n = int(gain.argmax())
-        machine.add(n, n_responses * s[n] ** 2 / excess[n])
+        alpha, gain = best_change(s, square, n_responses)
+        n = int(np.where(candidates, gain, -np.inf).argmax())
+        machine.add(n, float(alpha[n]))
         return _Change(True, np.inf)
     unwanted = member & ((excess <= 0) | ~right)
     if unwanted.any():
         n = int(np.where(unwanted, np.where(right, excess, -np.inf), np.inf).argmin())
-        machine.delete(machine.index.index(n))
+        machine.delete(int(np.flatnonzero(machine.kept.index == n)[0]))
         return _Change(True, np.inf)
-    return _Change(False, _reestimate(machine, projected, sign))
+    return _Change(False, _reestimate(machine, pulled))
 
 
-def _reestimate(machine: Machine, projected: Array, sign: Array | None) -> float:
+def _reestimate(machine: Machine, pulled: Array) -> float:
     """Set each member's precision to its best value in turn (eq. 39); return the largest change."""
-    moved = 0.0
-    for place in range(len(machine.index)):
-        variance = machine.covariance[place, place]
-        q = machine.covariance[place] @ projected[machine.index] / variance
-        s = 1.0 / variance - machine.alpha[place]
+    moved, own = 0.0, pulled[machine.kept.index]
+    for place in range(len(own)):
+        covariance, old = machine.kept.covariance, machine.kept.alpha[place]
+        variance = covariance[place, place]
+        q = covariance[place] @ own / variance
+        s = 1.0 / variance - old
         excess = float(q @ q) - len(q) * s
         if excess <= 0 or s <= 0:  # the next epoch deletes it
             continue
         alpha = len(q) * s**2 / excess
-        moved = max(moved, abs(np.log(alpha / machine.alpha[place])))
+        moved = max(moved, abs(np.log(alpha / old)))
         machine.set_alpha(place, alpha)
     return moved
 
 
-def _mode(
-    problem: BottomUpProblem, machine: Machine, projected: Array, c: int
-) -> tuple[Array, float]:
-    """Return a class' weights on the machine's columns as the mode of the truncated posterior."""
-    index = np.asarray(machine.index, dtype=np.intp)
-    basis = index < problem.Phi.shape[1]
-    kept, place = index[basis], np.flatnonzero(basis)
-    assert problem.sign is not None
-    ones = problem.Phi.shape[1]
-    if problem.has_bias:
-        border, corner = machine.cross[place, ones], float(len(problem.Phi))
+def _mode(machine: Machine, pulled: Array, sign: Array) -> tuple[Array, float]:
+    """Return weights of all bases, and the bias, as the mode of the posterior on the signs' side."""
+    kept, design = machine.kept, machine.design
+    n_basis, n_columns = len(sign), len(design.square)
+    basis = kept.index < n_basis
+    index, place = kept.index[basis], np.flatnonzero(basis)
+    if n_columns > n_basis:
+        border, corner = kept.cross[place, n_basis], float(len(design.columns))
     else:
-        border, corner = np.zeros(len(kept)), 0.0
+        border, corner = np.zeros(len(index)), 0.0
     has_bias = not basis.all()
-    gram = BorderedGram(np.asfortranarray(machine.cross[np.ix_(place, kept)]), border, corner)
+    gram = np.asfortranarray(design.beta * kept.cross[np.ix_(place, index)])
     weight, bias = solve_nonnegative(
-        gram,
-        problem.sign[kept, c] / np.sqrt(machine.alpha[place]),
-        float(machine.alpha[~basis][0] ** -0.5) if has_bias else 0.0,
-        (projected[kept], float(projected[ones]) if has_bias else 0.0),
-        np.ones(len(kept), dtype=bool),
+        BorderedGram(gram, design.beta * border, design.beta * corner),
+        sign[index] / np.sqrt(kept.alpha[place]),
+        float(kept.alpha[~basis][0] ** -0.5) if has_bias else 0.0,
+        (pulled[index], float(pulled[n_basis]) if has_bias else 0.0),
+        np.ones(len(index), dtype=bool),
     )
-    out = np.zeros(problem.Phi.shape[1])
-    out[kept] = weight
+    out = np.zeros(n_basis)
+    out[index] = weight
     return out, bias
 
 
 class _Search:
-    """Machines, responses and weights of a fit, epoch after epoch."""
+    """Machines, responses and weights of a fit, epoch after epoch; all with an axis of scores."""
 
-    def __init__(self, problem: BottomUpProblem, response: Array) -> None:
+    def __init__(self, problem: Problem, response: Array) -> None:
         self.problem = problem
         self.design = _Design(problem)
-        self.machines = [
-            Machine(self.design) for _ in range(1 if problem.shared else problem.n_classes)
-        ]
-        self.weight = np.zeros((problem.Phi.shape[1], problem.n_classes))
-        self.bias = np.zeros(problem.n_classes)
-        self.latent = np.zeros(response.shape)
-        self.projected = (response.T @ self.design.columns).T
-        self.log_likelihood = np.nan
+        n_basis, n_scores = problem.Phi.shape[1], problem.n_scores
+        self.sign = None if problem.sign is None else problem.sign.reshape(n_basis, n_scores)
+        self.machines = [Machine(self.design) for _ in range(1 if problem.shared else n_scores)]
+        self.weight, self.bias = np.zeros((n_basis, n_scores)), np.zeros(n_scores)
+        self.latent = np.zeros((len(problem.label), n_scores))
+        self.log_likelihood = problem.likelihood.terms(self.latent, problem.label).log_likelihood
+        self.pulled = self.design.projected(self.design.beta * response)
 
     def step(self) -> _Change:
         """Run one epoch: a change in every machine, then weights and responses."""
         changes = [
-            _improve(machine, self._responses(k), self._sign(k))
+            _improve(
+                machine,
+                self.pulled if self.problem.shared else self.pulled[:, [k]],
+                self._column_sign(k),
+            )
             for k, machine in enumerate(self.machines)
         ]
         self._update()
@@ -298,60 +249,102 @@ class _Search:
     def log_posterior(self) -> float:
         """Return log p(t | W) + log p(W | A), the precisions as they stand."""
         total = self.log_likelihood
-        for c in range(self.problem.n_classes):
-            machine = self.machines[0 if self.problem.shared else c]
-            value = np.append(self.weight[:, c], self.bias[c])[machine.index]
-            alpha = machine.alpha
-            total += float(np.sum(0.5 * np.log(alpha / (2 * np.pi)) - 0.5 * alpha * value**2))
-            if self.problem.sign is not None:
-                total += np.log(2.0) * np.sum(np.asarray(machine.index) < len(self.weight))
+        for c in range(len(self.bias)):
+            kept = self._machine(c).kept
+            value = np.append(self.weight[:, c], self.bias[c])[kept.index]
+            total += float(
+                np.sum(0.5 * np.log(kept.alpha / (2 * np.pi)) - 0.5 * kept.alpha * value**2)
+            )
+            if self.sign is not None:
+                total += np.log(2.0) * np.sum(kept.index < len(self.weight))
         return total
 
-    def _responses(self, k: int) -> Array:
-        return self.projected if self.problem.shared else self.projected[:, [k]]
+    def result(self, status: Status, rows: list[tuple[float, int, float, float]]) -> EMResult:
+        """Return where the search stands; without the axis of scores where there is one score."""
+        several = self.problem.n_scores > 1
+        return EMResult(
+            weight=self.weight if several else self.weight[:, 0],
+            bias=self.bias if several else float(self.bias[0]),
+            width=self.problem.width,
+            latent=self.latent if several else self.latent[:, 0],
+            log_posterior=rows[-1][0],
+            status=Status.EMPTY_MODEL if self.n_active == 0 else status,
+            n_iter=len(rows) - 1,
+            trace=EMTrace(*(np.asarray(column) for column in zip(*rows, strict=True))),
+        )
 
-    def _sign(self, k: int) -> Array | None:
-        if self.problem.sign is None:
+    def _machine(self, c: int) -> Machine:
+        return self.machines[0 if self.problem.shared else c]
+
+    def _column_sign(self, k: int) -> Array | None:
+        """Return the signs of a machine's columns: zero for the constant, which is free."""
+        if self.sign is None:
             return None
-        sign = self.problem.sign[:, k]
-        return np.append(sign, 0.0) if self.problem.has_bias else sign
+        n_columns = len(self.design.square)
+        return np.append(self.sign[:, k], np.zeros(n_columns - len(self.sign)))
 
     def _update(self) -> None:
         problem = self.problem
-        n_basis = len(self.weight)
-        for c in range(problem.n_classes):
-            machine = self.machines[0 if problem.shared else c]
-            if problem.sign is not None:
-                self.weight[:, c], self.bias[c] = _mode(problem, machine, self.projected[:, c], c)
+        for c in range(len(self.bias)):
+            machine, pulled = self._machine(c), self.pulled[:, c]
+            if self.sign is not None:
+                self.weight[:, c], self.bias[c] = _mode(machine, pulled, self.sign[:, c])
                 continue
-            every = np.zeros(n_basis + 1)
-            every[machine.index] = machine.mean(self.projected[:, [c]])[:, 0]
+            every = np.zeros(len(self.weight) + 1)
+            every[machine.kept.index] = machine.mean(pulled[:, None])[:, 0]
             self.weight[:, c], self.bias[c] = every[:-1], every[-1]
         used = np.flatnonzero(self.weight.any(axis=1))
         self.latent = problem.Phi[:, used] @ self.weight[used] + self.bias
-        terms = class_terms(self.latent, problem.label)
-        self.log_likelihood = float(terms.log_probability.sum())
-        self.projected = ((self.latent + terms.score).T @ self.design.columns).T
+        terms = problem.likelihood.terms(self.latent, problem.label)
+        self.log_likelihood = terms.log_likelihood
+        self.pulled = self.design.projected(self.design.beta * self.latent + terms.slope)
+
+
+def _start(problem: Problem, start: Array | None) -> Array:
+    """Return the responses of the first epoch, shape (n_obs, n_scores)."""
+    shape = (len(problem.label), problem.n_scores)
+    if start is None:
+        start = problem.likelihood.response(problem.label)
+    if start is None:
+        start = _AWAY * problem.label
+    if np.shape(start) not in (shape, shape[:1]) or np.size(start) != shape[0] * shape[1]:
+        raise ValueError(f"start has shape {np.shape(start)}; needed {shape}")
+    return np.reshape(start, shape)
 
 
 def fit_bottom_up(
-    problem: BottomUpProblem,
+    problem: Problem,
     start: Array | None = None,
     options: BottomUpOptions | None = None,
     callback: Callable[[int, float], None] | None = None,
-) -> ClassResult:
+) -> EMResult:
     """Add, delete and weigh bases one at a time: mPCVM2 with signs, mRVM1 shared without.
+
+    Under the probit, with signs, it is the PCVM of two classes from the bottom up: the same search for one
+    score, as Chen et al. (2014) have it, but with the responses of EM in place of Laplace's approximation.
 
     Parameters
     ----------
-    problem : BottomUpProblem
-    start : ndarray, shape (n_obs, n_classes), optional
-        Latent responses of the first epoch; default: 10.5 for the own class, 0.5 for the others.
+    problem : Problem
+        Of a row of `FAMILY` with the solver ``"bottom-up"``. Each weight has a precision of its own, or each
+        basis where `shared`; under ``bias="prior"`` so has the constant, which the papers lack. The
+        precisions are estimated, their logarithms flat: the numbers of the hyperprior are not used.
+    start : ndarray, shape (n_obs,) or (n_obs, n_scores), optional
+        Latent responses of the first epoch; default: DEFAULT.
     options : BottomUpOptions, optional
+    callback : callable, optional
+        Called with the epoch's number and log posterior after each epoch.
 
     Returns
     -------
-    ClassResult
+    EMResult
+        Its log posterior is that of the weights given the precisions.
+
+    Raises
+    ------
+    ValueError
+        If the problem is of another row, its bases are not fixed, its bias is free, or the start's shape is
+        another.
 
     References
     ----------
@@ -359,28 +352,25 @@ def fit_bottom_up(
     vector machine", IEEE Transactions on Neural Networks and Learning Systems 31(10), Algorithm 2,
     corrected: its eq. 31 diverges, and it has no rule for when to stop. mRVM1: T. Damoulas, Y. Ying,
     M. A. Girolami and C. Campbell (2008), "Inferring sparse kernel combinations and relevance
-    vectors", ICMLA.
+    vectors", ICMLA. Two classes: H. Chen, P. Tino and X. Yao (2014), "Efficient probabilistic classification
+    vector machine with incremental basis function selection", IEEE Transactions on Neural Networks and
+    Learning Systems 25(2), 356-369.
     """
+    check_fixed_bases(problem, "bottom-up")
+    if problem.shared and problem.is_signed:
+        raise ValueError("shared precisions need free weights: sign=None, found signs")
     options = options or BottomUpOptions()
-    search = _Search(
-        problem, start_response(problem.label, problem.n_classes) if start is None else start
-    )
-    rows: list[tuple[float, int, float]] = []
+    search = _Search(problem, _start(problem, start))
+    rows = [(search.log_posterior(), 0, np.nan, problem.width)]
     status = Status.ITERATION_LIMIT
     for n_iter in range(1, options.max_iter + 1):
         old = search.latent
         change = search.step()
-        rows.append(
-            (search.log_posterior(), search.n_active, float(np.abs(search.latent - old).max()))
-        )
+        moved = float(np.abs(search.latent - old).max())
+        rows.append((search.log_posterior(), search.n_active, moved, problem.width))
         if callback is not None:
             callback(n_iter, rows[-1][0])
         if not change.structural and change.moved < options.tol:
             status = Status.CONVERGED
             break
-    if search.n_active == 0:
-        status = Status.EMPTY_MODEL
-    trace = ClassTrace(*(np.asarray(column) for column in zip(*rows, strict=True)))
-    return ClassResult(
-        search.weight, search.bias, search.latent, rows[-1][0], status, len(rows), trace
-    )
+    return search.result(status, rows)

@@ -1,7 +1,7 @@
 """Likelihoods of a latent function: log density, slope, curvature and its bound, inverse link."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ __all__ = [
     "Normal",
     "Probit",
     "RowTerms",
+    "ScaleLikelihood",
     "as_likelihood",
     "start_response",
 ]
@@ -64,6 +65,8 @@ class Likelihood:
     targets: ClassVar[str] = "labels"
     #: how much the latent function's variance counts, see `moderated`
     spread: ClassVar[float] = 0.0
+    #: whether the curvature is one number, `bound`, at every row and latent value
+    is_quadratic: ClassVar[bool] = False
 
     @property
     def n_scores(self) -> int:
@@ -196,21 +199,47 @@ class Logit(Likelihood):
 
 
 @dataclass(frozen=True)
-class Normal(Likelihood):
+class ScaleLikelihood(Likelihood):
+    """Numbers scattered around the latent function: what those with a scale of the scatter share.
+
+    Parameters
+    ----------
+    noise : float
+        The scale, positive; NaN where it is to be estimated.
+    """
+
+    noise: float = np.nan
+    targets: ClassVar[str] = "numbers"
+
+    def with_noise(self, noise: float) -> Self:
+        """Return the same likelihood of another scale."""
+        return replace(self, noise=noise)
+
+    def squared_residuals(self, latent: Array, target: Array) -> float:
+        """Return the sum of squared residuals, each counting as its curvature has it in ``noise^-2``.
+
+        Where the noise is best, this is noise^2 times the number of rows.
+        """
+        residual = target - latent
+        share = self.curvature(latent, target) * self.noise**2
+        return float(share @ (residual * residual))
+
+
+@dataclass(frozen=True)
+class Normal(ScaleLikelihood):
     """Targets normal around the latent function.
 
     Parameters
     ----------
     noise : float
-        Standard deviation, positive.
+        Standard deviation, positive; NaN where it is to be estimated.
     n_obs : int, optional
         Number of targets, where those given are a rotation's part that is not zero.
     """
 
-    noise: float
     n_obs: int | None = None
     name: ClassVar[str] = "normal"
-    targets: ClassVar[str] = "numbers"
+    is_quadratic: ClassVar[bool] = True
 
     @property
     def bound(self) -> float:

@@ -1,0 +1,362 @@
+"""The bases in a model, rank-one updates of their covariance, and what every basis would add."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from pcvm_pymc.core.evidence.posterior import (
+    Posterior,
+    orthogonal_basis,
+    posterior,
+    sum_of_squares,
+)
+from pcvm_pymc.core.evidence.result import Index
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = [
+    "ActiveSet",
+    "Probe",
+    "Selection",
+    "best_change",
+    "empty_set",
+    "gains",
+    "leave_one_out",
+    "probe",
+    "refreshed",
+    "updated",
+    "with_precision",
+]
+
+_TINY, _HUGE = np.finfo(float).tiny, 1e100
+_LOST = 1e-6  # of phi' B phi: what is smaller has lost half of its digits in a difference
+_BLOCK = 512  # columns at a time, so that no second matrix of the size of the design is held
+
+
+class Probe(NamedTuple):
+    """A column outside the model, beside those within.
+
+    Attributes
+    ----------
+    pull : ndarray, shape (m,)
+        ``p = beta Sigma Phi' phi``.
+    S : float
+        ``phi' C^-1 phi``.
+    products : ndarray, shape (n_columns,)
+        Its inner products with all columns.
+    overlap : ndarray, shape (n_columns,)
+        The same under C^-1.
+    """
+
+    pull: Array
+    S: float
+    products: Array
+    overlap: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The bases in a model whose rows all have one precision beta, and the covariance of their weights.
+
+    Attributes
+    ----------
+    index : ndarray of int, shape (m,)
+        Columns of the design, in the order of their coming.
+    alpha : ndarray, shape (m,)
+        Precisions of their weights.
+    covariance : ndarray, shape (m, m)
+        ``Sigma = (beta Phi' Phi + A)^-1``.
+    cross : ndarray, shape (m, n_columns)
+        Inner products of the kept columns with all.
+    S : ndarray, shape (n_columns,)
+        ``phi' C^-1 phi`` of every column, with the whole of C = 1 / beta + Phi A^-1 Phi' (Chmielewski et
+        al. 2019 eq. 13, corrected: its first line has C_-i for C).
+    n_updates : int
+        Rank-one steps since everything was computed anew.
+    """
+
+    index: Index
+    alpha: Array
+    covariance: Array
+    cross: Array
+    S: Array
+    n_updates: int = 0
+
+    def extended(self, column: int, alpha: float, probe: Probe) -> Self:
+        """Return it with one column more (Tipping & Faul 2003, appendix)."""
+        variance = 1.0 / (alpha + probe.S)
+        corner = variance * probe.pull
+        return replace(
+            self,
+            index=np.append(self.index, column),
+            alpha=np.append(self.alpha, alpha),
+            covariance=np.block(
+                [
+                    [self.covariance + np.outer(corner, probe.pull), -corner[:, None]],
+                    [-corner[None], np.array([[variance]])],
+                ]
+            ),
+            cross=np.vstack([self.cross, probe.products]),
+            S=self.S - variance * probe.overlap**2,
+            n_updates=self.n_updates + 1,
+        )
+
+    def reestimated(self, place: int, alpha: float, beta: float) -> Self:
+        """Return it with another precision of the column at a place."""
+        change = alpha - self.alpha[place]
+        kappa = change / (1.0 + change * self.covariance[place, place])
+        new = self.alpha.copy()
+        new[place] = alpha
+        return replace(self.shrunk(place, kappa, beta), alpha=new)
+
+    def without(self, place: int, beta: float) -> Self:
+        """Return it without the column at a place."""
+        out = self.shrunk(place, 1.0 / self.covariance[place, place], beta)
+        return replace(
+            out,
+            index=np.delete(out.index, place),
+            alpha=np.delete(out.alpha, place),
+            covariance=np.delete(np.delete(out.covariance, place, 0), place, 1),
+            cross=np.delete(out.cross, place, 0),
+        )
+
+    def shrunk(self, place: int, kappa: float, beta: float) -> Self:
+        """Return it after Sigma has lost kappa times the square of its column at a place."""
+        return self._shrunk(place, kappa, beta * (self.covariance[:, place] @ self.cross))
+
+    def _shrunk(self, place: int, kappa: float, left: Array) -> Self:
+        """Return the same; `left` is what the column of Sigma makes of every column of the design."""
+        column = self.covariance[:, place]
+        return replace(
+            self,
+            covariance=self.covariance - kappa * np.outer(column, column),
+            S=self.S + kappa * left**2,
+            n_updates=self.n_updates + 1,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveSet(Selection):
+    """The bases in the model with the mean of their weights, and what every basis would add to it.
+
+    Where the likelihood is not quadratic the covariance is Laplace's, and `cross` is empty: not used.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (m,)
+    Q : ndarray, shape (n_columns,)
+        ``phi' C^-1 t`` of every column.
+    log_evidence : float
+    """
+
+    mean: Array
+    Q: Array
+    log_evidence: float
+
+    def extended(self, column: int, alpha: float, probe: Probe) -> Self:
+        """Return it with one column more."""
+        mean = self.Q[column] / (alpha + probe.S)
+        return replace(
+            super().extended(column, alpha, probe),
+            mean=np.append(self.mean - mean * probe.pull, mean),
+            Q=self.Q - mean * probe.overlap,
+        )
+
+    def without(self, place: int, beta: float) -> Self:
+        """Return it without the column at a place."""
+        out = super().without(place, beta)
+        return replace(out, mean=np.delete(out.mean, place))
+
+    def _shrunk(self, place: int, kappa: float, left: Array) -> Self:
+        shift = kappa * self.mean[place]
+        return replace(
+            super()._shrunk(place, kappa, left),
+            mean=self.mean - shift * self.covariance[:, place],
+            Q=self.Q + shift * left,
+        )
+
+
+def leave_one_out(selection: Selection, mean: Array, Q: Array) -> tuple[Array, Array]:
+    """Return s and q of every column: S and Q with the column itself taken out of C.
+
+    In the model they are ``1 / Sigma_jj - alpha_j`` and ``mu_j / Sigma_jj``, which does not cancel as
+    ``alpha S / (alpha - S)`` does; but for a column of so large an alpha that it is all but out.
+
+    Parameters
+    ----------
+    selection : Selection
+    mean : ndarray, shape (m,) or (m, n_responses)
+        Of the weights in the model.
+    Q : ndarray, shape (n_columns,) or (n_columns, n_responses)
+        ``phi' C^-1 t`` of every column.
+    """
+    index, alpha = selection.index, selection.alpha
+    s, q = selection.S.copy(), Q.copy()
+    variance = np.diag(selection.covariance)
+    inside = 1.0 / variance - alpha
+    faint = inside <= 1e-8 * alpha
+    left = alpha[faint] - s[index[faint]]
+    inside[faint] = alpha[faint] * s[index[faint]] / np.where(left > 0, left, np.inf)
+    s[index] = inside
+    q[index] = (mean.T / variance).T
+    return np.maximum(s, _TINY), q
+
+
+def best_change(s: Array, square: Array, n_responses: int = 1) -> tuple[Array, Array]:
+    """Return the best precision of each column, and what it gains in log evidence over being out.
+
+    Chmielewski et al. (2019) eqs. 13-14: ``alpha = s^2 / (q^2 - s)`` where that is positive, else infinite,
+    which gains nothing. For several responses whose weights share the precision, ``n s^2 / (q'q - n s)``.
+
+    Parameters
+    ----------
+    s, square : ndarray, shape (n_columns,)
+        s, and q^2 or q'q, with the column itself taken out.
+    n_responses : int
+    """
+    excess = square - n_responses * s
+    better = excess > 0
+    alpha, gain = np.full(len(s), np.inf), np.zeros(len(s))
+    s, excess = s[better], excess[better]
+    with np.errstate(over="ignore"):
+        alpha[better] = n_responses * s * (s / excess)
+        ratio = np.minimum(square[better] / s / n_responses, _HUGE)  # beyond: lost digits
+    gain[better] = 0.5 * n_responses * (ratio - 1.0 - np.log(ratio))
+    gain[~((alpha > 0) & np.isfinite(alpha))] = 0.0
+    return alpha, gain
+
+
+def gains(state: ActiveSet) -> tuple[Array, Array]:
+    """Return the gain in log evidence of each column's best change, and the precision it asks for.
+
+    Columns that are outside and stay there gain nothing.
+    """
+    s, q = leave_one_out(state, state.mean, state.Q)
+    alpha, gain = best_change(s, q * q)
+    now, s, q = state.alpha, s[state.index], q[state.index]
+    gain[state.index] -= 0.5 * (np.log(now / (now + s)) + q * q / (now + s))
+    gain[alpha == 0] = 0.0
+    return gain, alpha
+
+
+def empty_set(design: Array, target: Array, likelihood: Likelihood) -> ActiveSet:
+    """Return the model without any basis."""
+    none = np.empty(0)
+    return _set_at(
+        design,
+        np.empty(0, dtype=np.int64),
+        posterior(design[:, :0], none, target, likelihood),
+        np.empty((0, design.shape[1])),
+    )
+
+
+def refreshed(design: Array, target: Array, likelihood: Likelihood, state: ActiveSet) -> ActiveSet:
+    """Return the state with everything but the precisions computed anew, to full precision."""
+    Phi = design[:, state.index]
+    end = posterior(Phi, state.alpha, target, likelihood, state.mean)
+    return _set_at(design, state.index, end, state.cross)
+
+
+def _set_at(design: Array, index: Index, end: Posterior, cross: Array) -> ActiveSet:
+    return ActiveSet(
+        index=index,
+        alpha=end.alpha,
+        mean=end.mean,
+        covariance=end.covariance,
+        cross=cross,
+        S=_sparsity(design, index, end),
+        Q=design.T @ end.score,  # C^-1 (Phi mu + B^-1 score) = score at the posterior mean
+        log_evidence=end.log_evidence,
+    )
+
+
+def _sparsity(design: Array, index: Index, end: Posterior) -> Array:
+    """Return S of every column, ``phi' B phi - |U|^2``, or as a sum of squares where digits are lost."""
+    basis = orthogonal_basis(design[:, index], end.alpha, end.curvature)
+    root = np.sqrt(end.curvature)
+    U = (basis.upper * root[:, None]).T @ design
+    whole = _weighted_norms(design, end.curvature)
+    S = whole - np.einsum("ij,ij->j", U, U)
+    lost = np.flatnonzero(S / whole.clip(_TINY) <= _LOST)
+    for begin in range(0, len(lost), _BLOCK):
+        some = lost[begin : begin + _BLOCK]
+        S[some] = sum_of_squares(basis, root[:, None] * design[:, some], U[:, some])
+    return S
+
+
+def _weighted_norms(design: Array, curvature: Array) -> Array:
+    """Return phi' B phi of each column."""
+    if curvature.min() == curvature.max():  # regression: one pass with two factors is much faster
+        return curvature[0] * np.einsum("ij,ij->j", design, design)
+    out = np.empty(design.shape[1])
+    for begin in range(0, len(out), _BLOCK):
+        some = design[:, begin : begin + _BLOCK]
+        out[begin : begin + _BLOCK] = np.einsum("ij,ij,i->j", some, some, curvature)
+    return out
+
+
+def updated(design: Array, state: ActiveSet, column: int, alpha: float, beta: float) -> ActiveSet:
+    """Return the state after one column's precision has become `alpha`, by a rank-one update.
+
+    For a quadratic likelihood only, since the curvature is taken as constant (Tipping & Faul 2003,
+    appendix).
+
+    Parameters
+    ----------
+    design : ndarray, shape (n_obs, n_columns)
+    state : ActiveSet
+    column : int
+    alpha : float
+        Infinite deletes the column; one that is not in the model is added.
+    beta : float
+        Precision of one observation, 1 / noise^2.
+    """
+    place = np.flatnonzero(state.index == column)
+    if len(place) == 0:
+        return state.extended(column, alpha, probe(design, state, column, beta))
+    if np.isfinite(alpha):
+        return state.reestimated(int(place[0]), alpha, beta)
+    return state.without(int(place[0]), beta)
+
+
+def probe_square(
+    design: Array, state: Selection, column: int, beta: float
+) -> tuple[Array, Array, float]:
+    """Return ``p = beta Sigma Phi' phi``, ``e = phi - Phi p``, and S of a column outside the model.
+
+    p minimises ``beta |phi - Phi p|^2 + p' A p``, and S is the minimum: a sum of squares in
+    which an error of p counts but squared, so that it needs no refresh.
+    """
+    pull = beta * (state.covariance @ state.cross[:, column])
+    left = design[:, column] - design[:, state.index] @ pull
+    return pull, left, float(beta * (left @ left) + pull @ (state.alpha * pull))
+
+
+def probe(design: Array, state: Selection, column: int, beta: float) -> Probe:
+    """Return a column outside the model beside those within, from the rows, see `probe_square`."""
+    pull, left, S = probe_square(design, state, column, beta)
+    products, overlap = np.column_stack([design[:, column], beta * left]).T @ design
+    return Probe(pull, S, products, overlap)
+
+
+def with_precision(state: ActiveSet, column: int, alpha: float) -> ActiveSet:
+    """Return index, precisions and start of the mean after a change; the rest is to be refreshed."""
+    place = np.flatnonzero(state.index == column)
+    if len(place) == 0:
+        return replace(
+            state,
+            index=np.append(state.index, column),
+            alpha=np.append(state.alpha, alpha),
+            mean=np.append(state.mean, 0.0),
+        )
+    if np.isfinite(alpha):
+        new = state.alpha.copy()
+        new[place] = alpha
+        return replace(state, alpha=new)
+    return replace(
+        state,
+        index=np.delete(state.index, place),
+        alpha=np.delete(state.alpha, place),
+        mean=np.delete(state.mean, place),
+    )

@@ -1,0 +1,120 @@
+"""Predicting with a relevance vector machine (RVM), and with RVM*."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from pcvm_pymc.core.evidence.posterior import Basis, orthogonal_basis, sum_of_squares
+from pcvm_pymc.core.evidence.problem import EvidenceProblem
+from pcvm_pymc.core.evidence.result import EvidenceResult
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = ["Augmentation", "augmentation", "predictive_moments", "star_moments"]
+
+
+def predictive_moments(Phi_active: Array, result: EvidenceResult) -> tuple[Array, Array]:
+    """Return mean and variance of the latent function at new rows, shape (n_new,) each.
+
+    Chmielewski et al. (2019) eq. 9 without the noise, which is that of a new target.
+
+    Parameters
+    ----------
+    Phi_active : ndarray, shape (n_new, n_active)
+        The kept bases, ``result.active``, at the new rows.
+    result : EvidenceResult
+    """
+    bases = _with_constant(Phi_active)
+    mean = Phi_active @ result.weight[result.active] + result.bias
+    return mean, np.maximum(np.einsum("ij,jk,ik->i", bases, result.covariance, bases), 0.0)
+
+
+def _with_constant(Phi: Array) -> Array:
+    return np.column_stack([Phi, np.ones(len(Phi))])
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What RVM* needs of a fit beside its result; all training rows must be kept.
+
+    Attributes
+    ----------
+    kept : ndarray of bool, shape (n_active + 1,)
+        Which of the active bases and, last, the constant are in the model: the bias may not be.
+    scale : ndarray, shape (n_kept,)
+        ``alpha^(-1/2)`` of those.
+    basis : Basis
+        The factors of ``[sqrt(beta) Phi D; I]``.
+    residual : ndarray, shape (n_obs,)
+    noise : float
+    target_variance : float
+    """
+
+    kept: NDArray[np.bool_]
+    scale: Array
+    basis: Basis
+    residual: Array
+    noise: float
+    target_variance: float
+
+
+def augmentation(problem: EvidenceProblem, result: EvidenceResult) -> Augmentation:
+    """Return what `star_moments` needs of a fitted regression."""
+    alpha = np.append(result.alpha[result.active], result.bias_alpha)
+    kept = np.isfinite(alpha)
+    bases = _with_constant(problem.Phi[:, result.active])[:, kept]
+    curvature = np.full(len(bases), result.noise**-2)
+    return Augmentation(
+        kept=kept,
+        scale=1.0 / np.sqrt(alpha[kept]),
+        basis=orthogonal_basis(bases, alpha[kept], curvature),
+        residual=problem.target - result.latent,
+        noise=result.noise,
+        target_variance=float(np.var(problem.target)),
+    )
+
+
+def star_moments(
+    Phi_active: Array,
+    at_training: Array,
+    at_itself: Array,
+    result: EvidenceResult,
+    fitted: Augmentation,
+) -> tuple[Array, Array]:
+    """Return mean and variance of the latent function with one more basis on each new row (RVM*).
+
+    Chmielewski et al. (2019) eq. 16 (Rasmussen & Quinonero-Candela 2005), which is exact, with the new
+    basis' precision K(x*, x*)^2 / var(t): it may contribute as much as the targets vary.
+    Re-estimating it would usually give infinity.
+
+    Parameters
+    ----------
+    Phi_active : ndarray, shape (n_new, n_active)
+        The kept bases at the new rows.
+    at_training : ndarray, shape (n_obs, n_new)
+        The new rows' own bases at the training rows.
+    at_itself : ndarray, shape (n_new,)
+        Each new row's own basis there, K(x*, x*).
+    result : EvidenceResult
+    fitted : Augmentation
+    """
+    mean, variance = predictive_moments(Phi_active, result)
+    basis, weighted = fitted.basis, at_training / fitted.noise
+    U = basis.upper.T @ weighted
+    V = fitted.scale[:, None] * _with_constant(Phi_active)[:, fitted.kept].T
+    if len(V):
+        V = solve_triangular(basis.factor, V, trans="T", check_finite=False)
+    q = fitted.residual / fitted.noise @ weighted
+    e = at_itself - np.einsum("ij,ij->j", U, V)
+    s = sum_of_squares(basis, weighted, U)
+    total = s + _star_precision(at_itself, fitted.target_variance)
+    gain = np.divide(e, total, out=np.zeros_like(e), where=total > 0)
+    return mean + gain * q, variance + gain * e
+
+
+def _star_precision(at_itself: Array, target_variance: float) -> Array:
+    """Return K(x*, x*)^2 / var(t); targets that do not vary leave nothing to a new basis."""
+    if target_variance == 0:
+        return np.full(len(at_itself), np.inf)
+    return at_itself**2 / target_variance
