@@ -48,7 +48,7 @@ _PUBLIC = {
     "psis_loo": "assessment.kfold",
     "Projection": "estimators.projection",
     "SearchOptions": "core.submodels",
-    "project": "estimators.projection",
+    "project": "assessment.project",
     "Comparison": "assessment.comparison",
     "compare": "assessment.comparison",
     "plots": "assessment.plots",

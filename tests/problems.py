@@ -6,9 +6,10 @@ import numpy as np
 import pytensor.tensor as pt
 from hypothesis import strategies as st
 
-from pcvm_pymc.core.em.binary import Problem
+from pcvm_pymc.core.em import ScalarRBFMoves
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.problem import Problem
 
 PROPER = {
     "plug-in": Hyperprior.plug_in(),
@@ -33,7 +34,7 @@ def problem(X, label, hyperprior, width=None, *, free_width=False):
     width = median_distance(X) if width is None else width
     out = Problem(rbf(squared, width), label, label.copy(), hyperprior, width=width)
     if free_width:
-        out = replace(out, squared_distance=squared, width_bounds=width_bounds(X))
+        out = replace(out, moves=ScalarRBFMoves(squared, width_bounds(X)))
     return out
 
 

@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from pcvm_pymc.core.em.mstep import ridge_solve
 from pcvm_pymc.core.em.points import Chunks
-from pcvm_pymc.core.pieces.likelihoods import start_response
+from pcvm_pymc.core.em.rows import Request
+from pcvm_pymc.core.pieces.likelihoods import RowTerms, start_response
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 
@@ -46,7 +48,7 @@ class Start:
             if not isinstance(problem.Phi, Chunks):
                 responses = problem.likelihood.response(problem.label)
             return cls._of_size_one(problem, responses)
-        if not problem.is_signed and not isinstance(problem.Phi, Chunks):
+        if not problem.is_signed:
             return cls.ridge(problem)
         prior: Any = problem.hyperprior
         at_zero = not prior.holds_zeros or prior.penalty > 0
@@ -62,6 +64,8 @@ class Start:
         labels 0 and 1 with ``ridge >= 0.1`` end at no weights at all.
         """
         penalties = {"prior": ridge, "free": 0.0, "none": np.inf}
+        if isinstance(problem.Phi, Chunks):
+            return cls(*_chunked_ridge(problem.Phi, ridge, penalties[problem.bias]))
         precision = np.full(problem.Phi.shape[1], ridge)
         target = np.asarray(problem.label, dtype=float)
         return cls(*ridge_solve(problem.Phi, target, precision, penalties[problem.bias]))
@@ -119,3 +123,36 @@ def _majority(problem: Problem) -> float:
     if isinstance(problem.Phi, Chunks):
         return problem.Phi.majority
     return 1.0 if problem.label.sum() >= 0 else -1.0
+
+
+def _chunked_ridge(chunks: Chunks, ridge: float, bias_ridge: float) -> tuple[Array, float]:
+    """Return the ridge fit to labels of rows in chunks, from one pass over them."""
+    n_basis = chunks.shape[1]
+    nothing, zero = np.zeros((n_basis, 1)), np.zeros(1)
+    sums = chunks.rows.sums(
+        Request(
+            chunks.centres,
+            chunks.kernel,
+            nothing,
+            zero,
+            nothing,
+            zero,
+            terms=_labels_as_slopes,
+            gram="unit",
+            single=chunks.single,
+        )
+    )
+    assert sums.gram is not None
+    _, matrix = sums.gram.block(np.ones(n_basis, dtype=bool))
+    n_kept = n_basis + int(np.isfinite(bias_ridge))
+    matrix = matrix[:n_kept, :n_kept] + np.diag(
+        np.append(np.full(n_basis, ridge), bias_ridge)[:n_kept]
+    )
+    pull = np.append(sums.pull[:, 0], sums.total)[:n_kept]
+    solution = np.append(cho_solve(cho_factor(matrix, lower=True), pull), 0.0)
+    return solution[:n_basis], float(solution[n_basis])
+
+
+def _labels_as_slopes(latent: Array, target: Array) -> RowTerms:
+    """Return terms whose slopes are the labels, so that sums over rows are those of a regression."""
+    return RowTerms(0.0, target[:, None].astype(float), np.ones(len(target)))
