@@ -5,19 +5,18 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from pcvm_pymc import __version__
 from pcvm_pymc.experiments.commands import add_commands
-from pcvm_pymc.experiments.errors import UsageError, first_line
+from pcvm_pymc.experiments.errors import UsageError
+from pcvm_pymc.experiments.labelled_csv import Rows, read_rows
 
 __all__ = ["main"]
 
@@ -25,16 +24,6 @@ __all__ = ["main"]
 _EXAMPLE_TRAINING_ROWS = 120
 _MANY_TRAINING_ROWS = 600
 _PICTURES = ("reliability", "weights", "em_trace", "rank")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A table of numbers with labels."""
-
-    X: np.ndarray
-    y: np.ndarray
-    features: tuple[str, ...]
-    name: str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,6 +47,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"pcvm {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_compare(commands)
+    add_commands(commands)
+    return parser
+
+
+def _add_compare(commands: Any) -> None:
     compare = commands.add_parser(
         "compare",
         help="fit the EM-MAP PCVM, sample the posterior of the same model, show both side by side",
@@ -105,15 +100,13 @@ def _parser() -> argparse.ArgumentParser:
         "--force", action="store_true", help="write into an output folder that exists"
     )
     compare.set_defaults(run=_compare)
-    add_commands(commands)
-    return parser
 
 
 def _compare(options: argparse.Namespace, console: Console) -> None:
     began = time.perf_counter()
     _check_numbers(options)
     width = _width_option(options.width)
-    rows = _read(options.file, options.target) if options.file else _example()
+    rows = read_rows(options.file, options.target) if options.file else _example()
     train, test = _split(rows, options)
     out = _output_folder(options.out, options.force)
     # a bad file is reported before these seconds are spent
@@ -121,47 +114,16 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
         from sklearn.preprocessing import StandardScaler
 
         from pcvm_pymc.assessment.comparison import compare
-        from pcvm_pymc.estimators.selection import select_width
-        from pcvm_pymc.inference.modes import find_map_em
-        from pcvm_pymc.inference.results import save
-        from pcvm_pymc.inference.sampling import sample
         from pcvm_pymc.model.builders import pcvm_model
 
-    console.print(
-        f"[bold]{rows.name}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features, classes "
-        f"{', '.join(map(str, np.unique(rows.y)))}. Training on {len(train)} rows (stratified, "
-        f"standardised), testing on {len(test)}."
-        + ("" if options.file else " The size is chosen to stay below a minute on two cores.")
-    )
-    if len(train) > _MANY_TRAINING_ROWS:
-        console.print(
-            f"Sampling with {len(train)} bases can take minutes; a larger --test-size trains on fewer."
-        )
+    _announce(rows, train, test, options, console)
     scaler = StandardScaler().fit(rows.X[train])
     X, X_test = scaler.transform(rows.X[train]), scaler.transform(rows.X[test])
     y, y_test = rows.y[train], rows.y[test]
     seed = np.random.SeedSequence(options.seed).generate_state(3)
-
-    width_began = time.perf_counter()
-    if width is None:
-        width = select_width(X, y, random_state=int(seed[0]), progressbar=True).width
-        console.print(
-            f"width {width:.4g} (5-fold cross-validated log loss of the plug-in classifier)"
-        )
-    width_seconds = time.perf_counter() - width_began
+    width, width_seconds = _chosen_width(width, X, y, int(seed[0]), console)
     model = pcvm_model(X, y, width=width)
-    map_result = find_map_em(model)
-    seconds = map_result["optimizer_result"]["seconds"]
-    map_result["optimizer_result"]["seconds"] = seconds + width_seconds
-    save(map_result, out / "map.zarr")
-    posterior = sample(
-        model,
-        draws=options.draws,
-        tune=options.draws,
-        chains=options.chains,
-        random_seed=int(seed[1]),
-    )
-    save(posterior, out / "posterior.zarr")
+    map_result, posterior = _fits(model, width_seconds, options, int(seed[1]), out)
     with console.status("tuning the SVC"):
         rivals = {
             "PCVMClassifier": _plug_in(X, y, X_test, width, width_seconds),
@@ -176,6 +138,58 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
         f"Written to {out}{os.sep}: map.zarr, posterior.zarr, table.csv and pictures. "
         f"{time.perf_counter() - began:.0f} s in all."
     )
+
+
+def _announce(
+    rows: Rows, train: np.ndarray, test: np.ndarray, options: argparse.Namespace, console: Console
+) -> None:
+    console.print(
+        f"[bold]{rows.name}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features, classes "
+        f"{', '.join(map(str, np.unique(rows.y)))}. Training on {len(train)} rows (stratified, "
+        f"standardised), testing on {len(test)}."
+        + ("" if options.file else " The size is chosen to stay below a minute on two cores.")
+    )
+    if len(train) > _MANY_TRAINING_ROWS:
+        console.print(
+            f"Sampling with {len(train)} bases can take minutes; a larger --test-size trains on fewer."
+        )
+
+
+def _chosen_width(
+    width: float | None, X: np.ndarray, y: np.ndarray, seed: int, console: Console
+) -> tuple[float, float]:
+    """Return the width that was asked for or is chosen, and the seconds that the choice took."""
+    from pcvm_pymc.estimators.selection import select_width
+
+    if width is not None:
+        return width, 0.0
+    began = time.perf_counter()
+    width = select_width(X, y, random_state=seed, progressbar=True).width
+    console.print(f"width {width:.4g} (5-fold cross-validated log loss of the plug-in classifier)")
+    return width, time.perf_counter() - began
+
+
+def _fits(
+    model: Any, width_seconds: float, options: argparse.Namespace, seed: int, out: Path
+) -> tuple[Any, Any]:
+    """Return MAP and posterior of one model, each saved as soon as it is there."""
+    from pcvm_pymc.inference.modes import find_map_em
+    from pcvm_pymc.inference.results import save
+    from pcvm_pymc.inference.sampling import sample
+
+    map_result = find_map_em(model)
+    seconds = map_result["optimizer_result"]["seconds"]
+    map_result["optimizer_result"]["seconds"] = seconds + width_seconds
+    save(map_result, out / "map.zarr")
+    posterior = sample(
+        model,
+        draws=options.draws,
+        tune=options.draws,
+        chains=options.chains,
+        random_seed=seed,
+    )
+    save(posterior, out / "posterior.zarr")
+    return map_result, posterior
 
 
 def _check_numbers(options: argparse.Namespace) -> None:
@@ -198,75 +212,6 @@ def _width_option(text: str) -> float | None:
     if not (np.isfinite(width) and width > 0):
         raise UsageError(f"--width is {text}; needed a positive number or auto")
     return width
-
-
-def _read(path: Path, target: str | None) -> Rows:
-    """Read a CSV file: numbers, and one column of labels of any type."""
-    try:
-        frame = pd.read_csv(path)
-    except FileNotFoundError:
-        raise UsageError(f"{path} does not exist; needed a CSV file with a header row") from None
-    except IsADirectoryError:
-        raise UsageError(f"{path} is a folder; needed a CSV file with a header row") from None
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as CSV: {first_line(error)}") from None
-    if frame.shape[1] < 2:
-        raise UsageError(
-            f"{path} has {frame.shape[1]} column(s); needed features and a label column, "
-            "separated by commas"
-        )
-    if target is None:
-        target = str(frame.columns[-1])
-    if target not in frame.columns:
-        raise UsageError(
-            f"{path} has no column {target!r}; its columns are {', '.join(map(str, frame.columns[:20]))}"
-        )
-    if len(frame) == 0:
-        raise UsageError(f"{path} has a header but no rows")
-    labels, features = frame[target], frame.drop(columns=target)
-    _check_frame(path, labels, features, target)
-    return Rows(
-        features.to_numpy(dtype=float),
-        labels.to_numpy(),
-        tuple(map(str, features.columns)),
-        path.name,
-    )
-
-
-def _check_frame(path: Path, labels: pd.Series, features: pd.DataFrame, target: str) -> None:
-    text = [
-        str(name) for name in features if not pd.api.types.is_numeric_dtype(features[name].dtype)
-    ]
-    if text:
-        raise UsageError(
-            f"{path} has columns that are not numbers: {', '.join(text[:10])}; encode or remove them, "
-            f"or name the label column with --target (now {target!r})"
-        )
-    bad = ~np.isfinite(features.to_numpy(dtype=float))
-    if bad.any():
-        first = int(np.flatnonzero(bad.any(axis=1))[0]) + 2
-        raise UsageError(
-            f"{path} has {int(bad.sum())} empty or infinite cells, the first in line {first}; "
-            "remove or fill in those rows"
-        )
-    if labels.isna().any():
-        first = int(np.flatnonzero(labels.isna())[0]) + 2
-        raise UsageError(
-            f"{path} has {int(labels.isna().sum())} rows without a label in {target!r}, the first in line "
-            f"{first}; remove them"
-        )
-    counts = labels.value_counts()
-    if len(counts) != 2:
-        some = ", ".join(map(str, counts.index[:6])) + (", ..." if len(counts) > 6 else "")
-        raise UsageError(
-            f"label column {target!r} of {path} has {len(counts)} classes ({some}); needed two. "
-            "Name another column with --target"
-        )
-    if counts.min() < 4:
-        raise UsageError(
-            f"class {counts.idxmin()} of {path} has {counts.min()} row(s); "
-            "needed at least 4 to train and test"
-        )
 
 
 def _example() -> Rows:

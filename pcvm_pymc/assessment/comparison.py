@@ -11,10 +11,10 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.assessment import plots
+from pcvm_pymc.core.measures import classification_measures, expected_calibration_error
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_labels
-from pcvm_pymc.experiments.statistics import classification_measures, expected_calibration_error
 from pcvm_pymc.inference.modes import predict
 from pcvm_pymc.inference.results import classes_of, weights_of
 

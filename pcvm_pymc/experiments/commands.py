@@ -17,6 +17,12 @@ __all__ = ["add_commands"]
 
 def add_commands(commands: Any) -> None:
     """Add the three commands to the parser's."""
+    _add_reproduce(commands)
+    _add_list(commands)
+    _add_report(commands)
+
+
+def _add_reproduce(commands: Any) -> None:
     reproduce = commands.add_parser(
         "reproduce",
         help="run an experiment of the papers, or go on with one that was stopped",
@@ -56,11 +62,17 @@ def add_commands(commands: Any) -> None:
     )
     reproduce.add_argument("--retry", action="store_true", help="run cells again that have failed")
     reproduce.set_defaults(run=_reproduce)
+
+
+def _add_list(commands: Any) -> None:
     listing = commands.add_parser("list", help="name the experiments, data sets or classifiers")
     kind = listing.add_mutually_exclusive_group()
     kind.add_argument("--sets", action="store_true", help="the data sets, and which are here")
     kind.add_argument("--classifiers", action="store_true", help="the classifiers")
     listing.set_defaults(run=_list)
+
+
+def _add_report(commands: Any) -> None:
     report = commands.add_parser(
         "report", help="write the report of a run, finished or not: csv, Markdown, HTML, pictures"
     )

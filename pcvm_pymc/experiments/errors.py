@@ -1,9 +1,9 @@
 """What is said of input that cannot be used."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-__all__ = ["UsageError", "first_line", "suggestion"]
+__all__ = ["UsageError", "entry_of", "first_line", "suggestion"]
 
 
 class UsageError(Exception):
@@ -19,3 +19,16 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """Return "did you mean ...? " with the names nearest to an unknown one; nothing if none is near."""
     close = difflib.get_close_matches(name, list(known), n=3)
     return f"did you mean {', '.join(close)}? " if close else ""
+
+
+def entry_of[T](kind: str, name: str, table: Mapping[str, T], remedy: str) -> T:
+    """Return what a table has under a name.
+
+    Raises
+    ------
+    ValueError
+        If it has nothing; the message has the nearest names, and the remedy.
+    """
+    if name not in table:
+        raise ValueError(f"{kind} {name!r} is unknown; {suggestion(name, table)}{remedy}")
+    return table[name]

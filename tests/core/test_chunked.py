@@ -1,17 +1,16 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import IMPROPER, PROPER, awkward_data, blobs
 
-from pcvm_pymc.core.em.binary import EMOptions, Problem, Status, fit_em
-from pcvm_pymc.core.em.chunked import ChunkedProblem, fit_chunked
+from pcvm_pymc.core.em import Chunks, EMOptions, fit_em
 from pcvm_pymc.core.em.rows import ArrayRows, Request, chunk_rows, row_blocks
-from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import curvature, log_likelihood, score
+from pcvm_pymc.core.problem import Problem, Status
 
 CAREFUL = {**PROPER, **IMPROPER}
 
@@ -22,13 +21,19 @@ def both(X, label, n_basis, hyperprior, width, *, signs=True, kernel="rbf"):
     sign = label[:n_basis] if signs else None
     whole = Problem(design_matrix(kernel, X, centres, width), label, sign, hyperprior, width=width)
     majority = 1.0 if label.sum() >= 0 else -1.0
-    return whole, ChunkedProblem(centres, sign, hyperprior, width, kernel, majority)
+    return whole, (centres, sign, hyperprior, as_kernel(kernel, width), majority)
+
+
+def fit_chunked(rows, given_, options=None, callback=None, *, single=False):
+    centres, sign, hyperprior, kernel, majority = given_
+    chunks = Chunks(rows, centres, kernel, single, majority)
+    return fit_em(Problem(chunks, None, sign, hyperprior), None, options, callback)
 
 
 def request(centres, width, weight, old, gram="none", **kwargs):
     at = {"weight": weight[:, None], "bias": np.array([0.4])}
     before = {"old_weight": old[:, None], "old_bias": np.array([-0.2])}
-    return Request(centres, "rbf", width, **at, **before, gram=gram, **kwargs)
+    return Request(centres, RBF(width), **at, **before, terms=Probit().terms, gram=gram, **kwargs)
 
 
 @given(awkward_data(), st.integers(1, 70), st.integers(1, 3), st.sampled_from([0.2, 1.0, 5.0]))
@@ -142,7 +147,7 @@ def test_single_precision_is_close():
     X, label = blobs(400, n_features=5, seed=7)
     _, chunked = both(X, label, 80, Hyperprior.plug_in(), 3.0)
     double = fit_chunked(ArrayRows(X, label, 64), chunked)
-    single = fit_chunked(ArrayRows(X, label, 64), replace(chunked, single=True))
+    single = fit_chunked(ArrayRows(X, label, 64), chunked, single=True)
     np.testing.assert_allclose(single.weight, double.weight, atol=2e-3)
     assert single.log_posterior == pytest.approx(double.log_posterior, abs=1e-3)
 
@@ -160,7 +165,10 @@ def test_the_iteration_limit():
     _, chunked = both(X, label, 20, Hyperprior.plug_in(), 1.0)
     seen = []
     found = fit_chunked(
-        ArrayRows(X, label, 9), chunked, EMOptions(max_iter=2), lambda k, value: seen.append(value)
+        ArrayRows(X, label, 9),
+        chunked,
+        EMOptions(max_iter=2),
+        lambda k, state: seen.append(state.log_posterior),
     )
     assert found.status is Status.ITERATION_LIMIT
     np.testing.assert_array_equal(seen, found.trace.log_posterior[1:])

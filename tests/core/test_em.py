@@ -7,12 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import IMPROPER, PROPER, awkward_data, blobs, problem
 
-from pcvm_pymc.core.em import binary as em
-from pcvm_pymc.core.em.binary import (
+from pcvm_pymc.core.em import (
     EMOptions,
-    Problem,
     Start,
-    Status,
     fit_em,
     initial_state,
     iterate,
@@ -21,9 +18,11 @@ from pcvm_pymc.core.em.binary import (
     relevance_start,
     width_gradient,
 )
+from pcvm_pymc.core.em.points import WholeRows
 from pcvm_pymc.core.pieces.kernels import rbf
 from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, Hyperprior
 from pcvm_pymc.core.pieces.probit import log_likelihood, score
+from pcvm_pymc.core.problem import Problem, Status
 
 PRIORS = {**PROPER, **IMPROPER}
 SEEDS = st.integers(0, 2**32 - 1)
@@ -75,9 +74,9 @@ def test_em_with_a_free_width_never_lowers_the_log_posterior(data, prior, seed):
     prob = problem(X, label, PRIORS[prior], free_width=True)
     result = fit_em(prob, Start.random(prob, np.random.default_rng(seed)), EMOptions(max_iter=40))
     assert_monotone(result.trace)
-    low, high = prob.width_bounds
+    low, high = prob.moves.bounds
     assert low <= result.width <= high
-    latent = rbf(prob.squared_distance, result.width) @ result.weight + result.bias
+    latent = rbf(prob.moves.squared_distance, result.width) @ result.weight + result.bias
     np.testing.assert_allclose(result.latent, latent, atol=1e-9 * (1 + np.abs(latent).max()))
 
 
@@ -127,7 +126,7 @@ def test_shrinking_columns_change_nothing(monkeypatch, prior, free_width):
     X, label = blobs(60, seed=3)
     prob = problem(X, label, IMPROPER[prior], free_width=free_width)
     lean = fit_em(prob, None, EMOptions(max_iter=60))
-    monkeypatch.setattr(em._Columns, "_COMPACT_BELOW", -1.0)
+    monkeypatch.setattr(WholeRows, "_COMPACT_BELOW", -1.0)
     dense = fit_em(prob, None, EMOptions(max_iter=60))
     np.testing.assert_allclose(lean.weight, dense.weight, atol=1e-8)
     assert lean.log_posterior == pytest.approx(dense.log_posterior, abs=1e-6)
@@ -172,13 +171,13 @@ def test_width_gradient_by_finite_differences():
     weight, bias, target = label * rng.uniform(size=20), 0.3, rng.normal(size=20)
 
     def q(width):  # chen2009 eq. 7, without the terms that do not depend on the width
-        fit = rbf(prob.squared_distance, width) @ weight + bias
+        fit = rbf(prob.moves.squared_distance, width) @ weight + bias
         return -np.sum((target - fit) ** 2)
 
     h, width = 1e-6, prob.width
     wanted = (q(width * np.exp(h)) - q(width * np.exp(-h))) / (2 * h)
     residual = target - prob.Phi @ weight - bias
-    found = width_gradient(prob.Phi, prob.squared_distance, width, weight, residual)
+    found = width_gradient(prob.Phi, prob.moves.squared_distance, width, weight, residual)
     assert found == pytest.approx(wanted, rel=1e-6)
 
 
@@ -186,12 +185,12 @@ def test_a_free_width_ends_where_the_log_likelihood_is_flat():
     X, label = blobs(60, seed=6)
     prob = problem(X, label, Hyperprior.plug_in(), free_width=True)
     result = fit_em(prob, None, EMOptions(tol=1e-9, max_iter=20_000))
-    low, high = prob.width_bounds
+    low, high = prob.moves.bounds
     assert low < result.width < high
 
     def value(width):
         return log_likelihood(
-            rbf(prob.squared_distance, width) @ result.weight + result.bias, label
+            rbf(prob.moves.squared_distance, width) @ result.weight + result.bias, label
         )
 
     h = 1e-5

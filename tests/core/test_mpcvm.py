@@ -4,18 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import blobs
 
-from pcvm_pymc.core.em.binary import EMOptions, Problem, Status, fit_em
-from pcvm_pymc.core.em.mpcvm import (
-    ClassProblem,
-    ClassStart,
-    fit_top_down,
-    initial_class_state,
-    log_class_posterior,
-)
-from pcvm_pymc.core.family import class_signs
+from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, log_posterior
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.multinomial import class_terms
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
+from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.signs import class_signs
+from pcvm_pymc.core.problem import Problem, Status
 
 PRIORS = {
     "plug-in": Hyperprior.plug_in(),
@@ -37,7 +32,11 @@ def problem(n, n_classes, hyperprior, *, seed=0, width=1.5, signs=True, **kwargs
     X, label = classes(n, n_classes, seed)
     sign = class_signs(label, n_classes) if signs else None
     Phi = rbf(squared_distances(X, X), width)
-    return ClassProblem(Phi, label, n_classes, sign, hyperprior, **kwargs)
+    return several(Phi, label, n_classes, sign, hyperprior, **kwargs)
+
+
+def several(Phi, label, n_classes, sign, hyperprior, **kwargs):
+    return Problem(Phi, label, sign, hyperprior, MultinomialProbit(n_classes), **kwargs)
 
 
 def test_the_sign_rule():
@@ -54,15 +53,15 @@ def test_the_sign_rule():
 def test_the_log_posterior_never_falls(hyperprior, update, n_classes, seed, width, signs):
     given_ = problem(30, n_classes, hyperprior, seed=seed, width=width, signs=signs)
     options = EMOptions(update=update, max_iter=25)
-    result = fit_top_down(given_, None, options)
+    result = fit_em(given_, None, options)
     # the first step starts from responses that are not those of the start's weights
     value = result.trace.log_posterior[1:]
     assert (np.diff(value) >= -1e-9 * (1 + np.abs(value[1:]))).all()
     if signs:
         assert (result.weight * given_.sign >= 0).all()
-    terms = class_terms(given_.Phi @ result.weight + result.bias, given_.label)
+    latent = given_.Phi @ result.weight + result.bias
     assert result.log_posterior == pytest.approx(
-        log_class_posterior(given_, result.weight, result.bias, terms), abs=1e-8
+        log_posterior(given_, result.weight, result.bias, latent), abs=1e-8
     )
 
 
@@ -70,7 +69,7 @@ def test_the_log_posterior_never_falls(hyperprior, update, n_classes, seed, widt
 @pytest.mark.parametrize("hyperprior", PRIORS.values(), ids=PRIORS)
 def test_the_end_satisfies_the_kkt_conditions(hyperprior, update):
     given_ = problem(40, 3, hyperprior, seed=1)
-    result = fit_top_down(given_, None, EMOptions(update=update, tol=1e-9, max_iter=60_000))
+    result = fit_em(given_, None, EMOptions(update=update, tol=1e-9, max_iter=60_000))
     assert result.status is Status.CONVERGED
     terms = class_terms(result.latent, given_.label, accuracy=1e-13)
     active = result.weight != 0
@@ -93,9 +92,9 @@ def test_the_names_of_the_classes_mean_nothing(order, seed):
     order = np.array(order)
     given_ = problem(32, 4, Hyperprior.jeffreys(), seed=seed)
     label = order[given_.label]
-    other = ClassProblem(given_.Phi, label, 4, class_signs(label, 4), given_.hyperprior)
+    other = several(given_.Phi, label, 4, class_signs(label, 4), given_.hyperprior)
     options = EMOptions(max_iter=30)
-    one, two = fit_top_down(given_, None, options), fit_top_down(other, None, options)
+    one, two = fit_em(given_, None, options), fit_em(other, None, options)
     np.testing.assert_allclose(two.weight[:, order], one.weight, atol=1e-7)
     np.testing.assert_allclose(two.latent[:, order], one.latent, atol=1e-7)
 
@@ -105,8 +104,8 @@ def test_two_classes_are_mirror_images():
     X, label = blobs(50, seed=3)
     label = (label > 0).astype(int)
     Phi = rbf(squared_distances(X, X), 1.5)
-    given_ = ClassProblem(Phi, label, 2, class_signs(label, 2), Hyperprior.plug_in())
-    result = fit_top_down(given_, None, EMOptions(tol=1e-10, max_iter=20_000))
+    given_ = several(Phi, label, 2, class_signs(label, 2), Hyperprior.plug_in())
+    result = fit_em(given_, None, EMOptions(tol=1e-10, max_iter=20_000))
     np.testing.assert_allclose(result.weight[:, 0], -result.weight[:, 1], atol=1e-6)
     np.testing.assert_allclose(result.bias[0], -result.bias[1], atol=1e-6)
 
@@ -121,11 +120,11 @@ def test_two_classes_are_a_binary_machine_of_another_hyperprior(hyperprior):
     X, sign = blobs(50, seed=4)
     Phi = rbf(squared_distances(X, X), 1.5)
     label = (sign > 0).astype(int)
-    several = ClassProblem(Phi, label, 2, class_signs(label, 2), hyperprior)
+    many = several(Phi, label, 2, class_signs(label, 2), hyperprior)
     c, d, e, f = hyperprior.c, hyperprior.d, hyperprior.e, hyperprior.f
     twice = Hyperprior(2 * c + 0.5, d, 2 * e + 0.5, 2 * f)
     options = EMOptions(tol=1e-10, max_iter=50_000)
-    one = fit_top_down(several, ClassStart(np.zeros((50, 2)), np.zeros(2)), options)
+    one = fit_em(many, Start(np.zeros((50, 2)), np.zeros(2)), options)
     two = fit_em(Problem(np.sqrt(2) * Phi, sign, sign, twice), None, options)
     np.testing.assert_allclose(one.weight[:, 1], two.weight, atol=1e-6)
     assert np.sqrt(2) * one.bias[1] == pytest.approx(two.bias, abs=1e-6)
@@ -135,8 +134,8 @@ def test_two_classes_are_a_binary_machine_of_another_hyperprior(hyperprior):
 
 
 def test_shared_bases_leave_together():
-    given_ = problem(45, 3, Hyperprior.jeffreys(), signs=False, shared=True, has_bias=False)
-    result = fit_top_down(given_, None, EMOptions(max_iter=5000))
+    given_ = problem(45, 3, Hyperprior.jeffreys(), signs=False, shared=True, bias="none")
+    result = fit_em(given_, None, EMOptions(max_iter=5000))
     used = result.weight != 0
     assert result.bias.tolist() == [0, 0, 0]
     assert 0 < len(result.support) < 45
@@ -147,33 +146,33 @@ def test_shared_bases_leave_together():
 def test_the_papers_clipping_is_a_variant_that_ends_elsewhere():
     """Wrong-signed weights of an unconstrained solve are set to zero: not a maximum of anything."""
     given_ = problem(60, 3, Hyperprior.plug_in(), seed=2, width=2.0)
-    clipped = fit_top_down(given_, None, EMOptions.chen2009())
+    clipped = fit_em(given_, None, EMOptions.chen2009())
     assert (clipped.weight * given_.sign >= 0).all()
-    exact = fit_top_down(given_)
+    exact = fit_em(given_)
     assert exact.log_posterior > clipped.log_posterior + 0.1
 
 
 def test_random_starts_and_bad_ones():
     given_ = problem(40, 3, Hyperprior.jeffreys())
-    start = ClassStart.random(given_, np.random.default_rng(1))
+    start = Start.random(given_, np.random.default_rng(1))
     own = start.response[np.arange(40), given_.label]
     assert own.min() >= 10
     assert own.max() <= 11
     assert own.std() > 0.1
-    assert np.isfinite(fit_top_down(given_, start).log_posterior)
+    assert np.isfinite(fit_em(given_, start).log_posterior)
     for bad, match in (
-        (ClassStart(np.zeros((40, 2)), np.zeros(3)), r"start.weight has shape \(40, 2\)"),
-        (ClassStart(-given_.sign, np.zeros(3)), "weight.s. of the wrong sign"),
-        (ClassStart(given_.sign, np.zeros(3), np.zeros((2, 3))), "start.response has shape"),
+        (Start(np.zeros((40, 2)), np.zeros(3)), r"start.weight has shape \(40, 2\)"),
+        (Start(-given_.sign, np.zeros(3)), "weight.s. of the wrong sign"),
+        (Start(given_.sign, np.zeros(3), np.zeros((2, 3))), "start.response has shape"),
     ):
         with pytest.raises(ValueError, match=match):
-            initial_class_state(given_, bad)
+            initial_state(given_, bad)
 
 
 def test_the_iteration_limit_and_the_callback():
     seen = []
     given_ = problem(40, 3, Hyperprior.plug_in())
-    result = fit_top_down(
+    result = fit_em(
         given_, None, EMOptions(max_iter=3), lambda k, state: seen.append(state.log_posterior)
     )
     assert result.status is Status.ITERATION_LIMIT
@@ -183,7 +182,38 @@ def test_the_iteration_limit_and_the_callback():
 
 def test_an_empty_model():
     given_ = problem(20, 3, Hyperprior.jeffreys(), width=1e9)
-    result = fit_top_down(given_, None, EMOptions(max_iter=20_000))
+    result = fit_em(given_, None, EMOptions(max_iter=20_000))
     if result.status is Status.EMPTY_MODEL:
         assert len(result.support) == 0
     assert np.isfinite(result.latent).all()
+
+
+@pytest.mark.parametrize("signs", [True, False])
+@pytest.mark.parametrize("bias", ["prior", "free", "none"])
+def test_newton_for_all_scores_at_once_takes_a_tenth_of_the_steps(signs, bias):
+    given_ = problem(40, 3, Hyperprior.plug_in(), signs=signs, bias=bias)
+    options = EMOptions(tol=1e-6, max_iter=50_000)
+    newton = fit_em(given_, None, options)
+    plain = fit_em(given_, None, EMOptions(update="em", tol=1e-6, max_iter=50_000))
+    assert newton.log_posterior >= plain.log_posterior - 1e-6
+    assert newton.log_posterior == pytest.approx(plain.log_posterior, abs=1e-2)
+    assert newton.converged
+    assert 10 * newton.n_iter < plain.n_iter
+
+
+@given(st.integers(2, 6), st.sampled_from([0.1, 3.0, 20.0]), st.integers(0, 999))
+@settings(max_examples=20)
+def test_the_hessian_is_that_of_finite_differences(n_classes, spread, seed):
+    rng = np.random.default_rng(seed)
+    latent = spread * rng.normal(size=(5, n_classes))
+    label = rng.integers(n_classes, size=5)
+    found = class_hessian(latent, label, accuracy=1e-12)
+    h = 1e-5
+    for c in range(n_classes):
+        step = h * (np.arange(n_classes) == c)
+        above, below = (
+            class_terms(latent + s * step, label, accuracy=1e-13).score for s in (1, -1)
+        )
+        np.testing.assert_allclose(found[:, c], (below - above) / (2 * h), atol=2e-6)
+    np.testing.assert_allclose(found.sum(axis=1), 0.0, atol=1e-12)
+    assert np.linalg.eigvalsh(found).min() >= -1e-9

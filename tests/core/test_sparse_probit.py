@@ -8,18 +8,17 @@ from problems import awkward_data, blobs
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from pcvm_pymc.core.em.binary import EMOptions, Status
-from pcvm_pymc.core.em.sparse_probit import (
-    SparseProblem,
-    feature_matrix,
-    fit_sparse_probit,
-    log_posterior,
-    ridge_solve,
-    ridge_start,
-)
+from pcvm_pymc.core.em import EMOptions, Start, fit_em, log_posterior, ridge_solve
+from pcvm_pymc.core.pieces.features import feature_matrix
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.pieces.probit import log_likelihood, score
+from pcvm_pymc.core.problem import Problem, Status
+
+
+def sparse(Phi, label, prior, bias="prior"):
+    return Problem(Phi, label, None, prior, bias=bias)
+
 
 PRIORS = {
     "laplace": Laplace(4.0),
@@ -93,14 +92,14 @@ def test_primal_and_dual_solve_the_normal_equations(bias_precision, shape, weigh
         assert residual.sum() == pytest.approx(bias_precision * primal_bias, abs=1e-10)
 
 
-@pytest.mark.parametrize("bias", ["penalised", "free"])
+@pytest.mark.parametrize("bias", ["prior", "free"])
 @pytest.mark.parametrize("update", ["auto", "em"])
 def test_laplace_ends_at_the_l1_optimum_with_penalty_sqrt_gamma(bias, update):
     X, label = blobs(120, 6, seed=1)
     Phi = feature_matrix(X, "quadratic")
     prior = Laplace(9.0)
     options = EMOptions(update=update, tol=1e-10, max_iter=100_000)
-    result = fit_sparse_probit(SparseProblem(Phi, label, prior, bias), options=options)
+    result = fit_em(sparse(Phi, label, prior, bias), options=options)
     gradient = Phi.T @ score(result.latent, label)
     kept = result.weight != 0
     assert 1 <= kept.sum() < Phi.shape[1]
@@ -117,15 +116,15 @@ def test_laplace_ends_at_the_l1_optimum_with_penalty_sqrt_gamma(bias, update):
 
 @pytest.mark.parametrize("update", ["auto", "newton", "em"])
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-@pytest.mark.parametrize("bias", ["penalised", "free"])
+@pytest.mark.parametrize("bias", ["prior", "free"])
 @settings(max_examples=12)
 @given(data=awkward_data(), features=st.sampled_from(["linear", "quadratic", "kernel"]))
 def test_the_log_posterior_never_decreases(update, prior, bias, data, features):
     X, label = data
     X = X / np.abs(X).max()
     Phi = feature_matrix(X, features, width=median_distance(X))
-    problem = SparseProblem(Phi, label, prior, bias)
-    result = fit_sparse_probit(problem, options=EMOptions(update=update, max_iter=60))
+    problem = sparse(Phi, label, prior, bias)
+    result = fit_em(problem, options=EMOptions(update=update, max_iter=60))
     path = result.trace.log_posterior
     assert np.isfinite(path).all()
     assert np.diff(path).min() >= -1e-7 * (1 + np.abs(path).max())
@@ -138,7 +137,7 @@ def test_zero_and_duplicate_columns_and_more_columns_than_rows(prior, n_features
     X, label = blobs(40, n_features, seed=2)
     X[:, 1] = 0.0
     X[:, 2] = X[:, 0]
-    result = fit_sparse_probit(SparseProblem(X, label, prior))
+    result = fit_em(sparse(X, label, prior))
     assert result.converged
     assert result.weight[1] == 0
     if prior is PRIORS["student"]:  # elsewhere one may take the other's place
@@ -152,7 +151,7 @@ def test_zero_and_duplicate_columns_and_more_columns_than_rows(prior, n_features
 def test_no_scale_of_the_inputs_fails(prior, data, features):
     X, label = data
     Phi = feature_matrix(X, features, width=median_distance(X))
-    result = fit_sparse_probit(SparseProblem(Phi, label, prior), options=EMOptions(max_iter=30))
+    result = fit_em(sparse(Phi, label, prior), options=EMOptions(max_iter=30))
     assert np.isfinite(result.log_posterior)
     assert np.isfinite(result.latent).all()
 
@@ -160,10 +159,10 @@ def test_no_scale_of_the_inputs_fails(prior, data, features):
 def test_jeffreys_end_point_changes_with_columns_by_units_alone():
     X, label = blobs(200, 8, seed=3)
     unit = np.array([1.0, 10.0, 0.1, 5.0, 1.0, 0.5, 2.0, 1.0])
-    problem = SparseProblem(X, label, Hyperprior.jeffreys(), "free")
+    problem = sparse(X, label, Hyperprior.jeffreys(), "free")
     options = EMOptions(tol=1e-9)
-    one = fit_sparse_probit(problem, options=options)
-    other = fit_sparse_probit(replace(problem, Phi=X * unit), options=options)
+    one = fit_em(problem, options=options)
+    other = fit_em(replace(problem, Phi=X * unit), options=options)
     assert 1 <= np.count_nonzero(one.weight) < 8
     np.testing.assert_allclose(other.weight * unit, one.weight, atol=1e-5)
     np.testing.assert_allclose(other.latent, one.latent, atol=1e-5)
@@ -171,18 +170,17 @@ def test_jeffreys_end_point_changes_with_columns_by_units_alone():
 
 def test_laplace_penalty_depends_on_the_units_of_columns():
     X, label = blobs(100, 5, seed=4)
-    problem = SparseProblem(X, label, Laplace(25.0))
-    kept = np.count_nonzero(fit_sparse_probit(problem).weight)
-    assert np.count_nonzero(fit_sparse_probit(replace(problem, Phi=10 * X)).weight) > kept
+    problem = sparse(X, label, Laplace(25.0))
+    kept = np.count_nonzero(fit_em(problem).weight)
+    assert np.count_nonzero(fit_em(replace(problem, Phi=10 * X)).weight) > kept
 
 
 def test_newton_and_em_end_at_the_same_jeffreys_point():
     X, label = blobs(100, 2, seed=5)
     Phi = feature_matrix(X, "kernel", width=1.0)
-    problem = SparseProblem(Phi, label, Hyperprior.jeffreys())
+    problem = sparse(Phi, label, Hyperprior.jeffreys())
     ends = [
-        fit_sparse_probit(problem, options=EMOptions(update=update, tol=1e-8))
-        for update in ("auto", "em")
+        fit_em(problem, options=EMOptions(update=update, tol=1e-8)) for update in ("auto", "em")
     ]
     np.testing.assert_allclose(ends[0].weight, ends[1].weight, atol=1e-4)
     assert ends[0].n_iter < ends[1].n_iter
@@ -190,7 +188,7 @@ def test_newton_and_em_end_at_the_same_jeffreys_point():
 
 def test_start_is_the_ridge_fit_to_signed_labels():
     X, label = blobs(50, 3, seed=6)
-    start = ridge_start(SparseProblem(X, label, Hyperprior.jeffreys()))
+    start = Start.ridge(sparse(X, label, Hyperprior.jeffreys()))
     H = np.column_stack([X, np.ones(50)])
     wanted = np.linalg.solve(1e-6 * np.eye(4) + H.T @ H, H.T @ label)
     np.testing.assert_allclose(np.append(start.weight, start.bias), wanted, atol=1e-10)
@@ -198,8 +196,8 @@ def test_start_is_the_ridge_fit_to_signed_labels():
 
 def test_a_hard_ridge_start_ends_at_no_weights():
     X, label = blobs(60, 2, seed=7, gap=0.5)
-    problem = SparseProblem(X, label, Hyperprior.jeffreys())
-    result = fit_sparse_probit(problem, ridge_start(problem, ridge=1e4))
+    problem = sparse(X, label, Hyperprior.jeffreys())
+    result = fit_em(problem, Start.ridge(problem, ridge=1e4))
     assert result.status is Status.EMPTY_MODEL
     assert result.bias == 0
 
@@ -220,7 +218,7 @@ def test_log_posterior_by_hand():
     weight, bias = np.array([0.5, -0.2]), 0.3
     latent = X @ weight + bias
     fit = log_likelihood(latent, label)
-    penalised = SparseProblem(X, label, Laplace(4.0))
+    penalised = sparse(X, label, Laplace(4.0))
     assert log_posterior(penalised, weight, bias, latent) == pytest.approx(fit - 2.0)
     free = replace(penalised, bias="free")
     assert log_posterior(free, weight, bias, latent) == pytest.approx(fit - 1.4)
@@ -228,8 +226,8 @@ def test_log_posterior_by_hand():
 
 def test_bad_options_are_named():
     X, label = blobs(20, seed=9)
-    problem = SparseProblem(X, label, Laplace(1.0))
+    problem = sparse(X, label, Laplace(1.0))
     with pytest.raises(ValueError, match="update='clip' is for signed weights"):
-        fit_sparse_probit(problem, options=EMOptions(update="clip"))
+        fit_em(problem, options=EMOptions(update="clip"))
     with pytest.raises(ValueError, match=r"gamma=0\.0 must be positive"):
         Laplace(0.0)

@@ -10,27 +10,20 @@ from pcvm_pymc.experiments import datasets
 from pcvm_pymc.experiments.datasets import (
     SOURCES,
     available,
-    bumpy,
     load,
-    overlap,
     random_splits,
-    relevance,
-    ringnorm,
-    ripley_mixture,
-    spiral,
-    twonorm,
-    waveform,
 )
+from pcvm_pymc.experiments.datasets.openml import coded_column
 
 GENERATORS = {
-    "spiral": (spiral, 2),
-    "overlap": (overlap, 2),
-    "bumpy": (bumpy, 2),
-    "relevance": (relevance, 2),
-    "ripley_mixture": (ripley_mixture, 2),
-    "twonorm": (twonorm, 20),
-    "ringnorm": (ringnorm, 20),
-    "waveform": (waveform, 21),
+    "spiral": (datasets.spiral, 2),
+    "overlap": (datasets.overlap, 2),
+    "bumpy": (datasets.bumpy, 2),
+    "relevance": (datasets.relevance, 2),
+    "ripley_mixture": (datasets.ripley_mixture, 2),
+    "twonorm": (datasets.twonorm, 20),
+    "ringnorm": (datasets.ringnorm, 20),
+    "waveform": (datasets.waveform, 21),
 }
 N = 40_000
 
@@ -59,7 +52,7 @@ def test_class_proportions(name):
 @pytest.mark.parametrize("n", [1, 0, -3, 2.5, True, "many"])
 def test_bad_sizes(n):
     with pytest.raises(ValueError, match=r"n=.*; needed a whole number of at least 2"):
-        overlap(n, random_state=0)
+        datasets.overlap(n, random_state=0)
 
 
 def error_of(score, y):
@@ -69,16 +62,16 @@ def error_of(score, y):
 def test_bayes_errors():
     """The Bayes rule from each definition has the error that the literature (or algebra) gives."""
     tolerance = 5 * 0.35 / np.sqrt(N)
-    X, y = twonorm(N, random_state=0)
+    X, y = datasets.twonorm(N, random_state=0)
     assert error_of(X.sum(axis=1), y) == pytest.approx(ndtr(-2.0), abs=tolerance)  # 2.3 %
-    X, y = overlap(N, random_state=0)
+    X, y = datasets.overlap(N, random_state=0)
     wanted = ndtr(-np.linalg.norm(datasets.OVERLAP_MEAN))
     assert error_of(X.sum(axis=1), y) == pytest.approx(wanted, abs=tolerance)
-    X, y = ringnorm(N, random_state=0)
+    X, y = datasets.ringnorm(N, random_state=0)
     wide = multivariate_normal(np.zeros(20), 4.0).logpdf(X)
     narrow = multivariate_normal(np.full(20, 2 / np.sqrt(20)), 1.0).logpdf(X)
     assert error_of(wide - narrow, y) == pytest.approx(0.0124, abs=5 * 0.11 / np.sqrt(N))
-    X, y = ripley_mixture(N, random_state=0)
+    X, y = datasets.ripley_mixture(N, random_state=0)
     density = {
         c: sum(
             multivariate_normal(centre, datasets.RIPLEY_VARIANCE).pdf(X)
@@ -87,29 +80,29 @@ def test_bayes_errors():
         for c in (-1, 1)
     }
     assert error_of(density[1] - density[-1], y) == pytest.approx(0.0893, abs=tolerance)
-    X, y = bumpy(N, random_state=0)
+    X, y = datasets.bumpy(N, random_state=0)
     # |x1| < |x2| for independent normals of scales 0.5 and 2: an arctangent
     wanted = 2 / np.pi * np.arctan(0.5 / 2.0)
     assert error_of(np.abs(X[:, 1]) - np.abs(X[:, 0]), y) == pytest.approx(wanted, abs=tolerance)
-    X, y = relevance(N, random_state=0)
+    X, y = datasets.relevance(N, random_state=0)
     assert error_of(X[:, 0], y) == pytest.approx(ndtr(-1.5 / 0.7), abs=tolerance)
 
 
 def test_ringnorm_is_the_ring_around_the_norm():
-    X, y = ringnorm(N, random_state=1)
+    X, y = datasets.ringnorm(N, random_state=1)
     assert X[y > 0].std() == pytest.approx(2.0, rel=0.01)
     assert X[y < 0].mean() == pytest.approx(2 / np.sqrt(20), abs=0.01)
 
 
 def test_waveform_means_are_those_of_the_waves():
-    X, y = waveform(N, random_state=2)
+    X, y = datasets.waveform(N, random_state=2)
     i = np.arange(1, 22)
     h1, h2 = (np.maximum(6 - np.abs(i - c), 0) for c in (11, 15))
     np.testing.assert_allclose(X[y > 0].mean(axis=0), (h1 + h2) / 2, atol=0.1)
 
 
 def test_spiral_arms_lie_opposite_each_other():
-    X, y = spiral(2000, random_state=0, noise=0.0)
+    X, y = datasets.spiral(2000, random_state=0, noise=0.0)
     arm, other = X[y > 0], -X[y < 0]
     # one arm is the other turned by half a turn
     distance = np.linalg.norm(arm[:, None] - other[None], axis=-1).min(axis=1)
@@ -224,7 +217,7 @@ def test_a_label_may_be_called_na(tmp_path):
 
 def test_a_seed_is_needed():
     with pytest.raises(ValueError, match="random_state=None"):
-        overlap(10, random_state=None)
+        datasets.overlap(10, random_state=None)
 
 
 def test_the_real_folder(data_folder):
@@ -352,7 +345,7 @@ def test_a_wrong_checksum_is_an_error(monkeypatch, tmp_path):
 
 
 def test_text_columns_are_coded():
-    column = datasets._coded_column(pd.Series(["b", None, "a", "b"]))
+    column = coded_column(pd.Series(["b", None, "a", "b"]))
     np.testing.assert_array_equal(column, [1, np.nan, 0, 1])
     numbers = pd.Series([1.5, np.nan])
-    assert datasets._coded_column(numbers) is numbers
+    assert coded_column(numbers) is numbers

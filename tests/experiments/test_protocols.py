@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcvm_pymc.experiments import protocols
-from pcvm_pymc.experiments.catalogue import LYU, RAETSCH
+from pcvm_pymc.experiments.catalogue.chen2009 import RAETSCH
+from pcvm_pymc.experiments.catalogue.lyu2020 import LYU
 from pcvm_pymc.experiments.datasets import Dataset, Source
 from pcvm_pymc.experiments.protocols import SPLITS, Protocol, cell_seed, realise
 

@@ -156,7 +156,7 @@ def test_processes_and_clusters_give_the_same_table(finished, tmp_path, options)
 
 def test_a_cluster_that_does_not_answer_is_named(tmp_path, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("pcvm_pymc.experiments.running.DASK_TIMEOUT", "1s")
+    monkeypatch.setattr("pcvm_pymc.experiments.running.workers.DASK_TIMEOUT", "1s")
     with pytest.raises(RunError, match=r"no Dask cluster answers at 127\.0\.0\.1:9"):
         go_on(tmp_path / "run", dask="127.0.0.1:9")
 

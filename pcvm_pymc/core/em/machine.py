@@ -118,7 +118,8 @@ class _Machine:
         prior: Any = problem.hyperprior
         self.careful = options.update == "auto" and prior.holds_zeros and prior.penalty == 0
         self.coupled = None
-        if isinstance(self.rows, WholeRows) and problem.n_scores > 1:
+        # under a prior that holds zeros the longer steps end in poorer local maxima
+        if isinstance(self.rows, WholeRows) and problem.n_scores > 1 and not prior.holds_zeros:
             self.coupled = CoupledNewton(self.rows)
 
     @property

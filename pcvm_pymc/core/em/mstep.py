@@ -7,7 +7,7 @@ from scipy.linalg import cho_factor, cho_solve, svd
 
 from pcvm_pymc.core.em.nonnegative import Gram, solve_nonnegative
 from pcvm_pymc.core.em.options import EMOptions
-from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows
+from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows, expected
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 
@@ -93,8 +93,8 @@ def _score_by_score(
     response: Array | None,
 ) -> tuple[Array, Array]:
     """Return weights and biases by the Gram matrix, which all scores share."""
-    gram, unit = _gram(rows, point, newton)
-    pull, total = rows.target(point, gram if newton else None, response)
+    gram, unit = rows.curved_gram(point) if newton else _unit_gram(rows, point)
+    pull, total = rows.target(point, gram, response, newton=newton)
     weight, bias = np.zeros_like(point.weight), np.zeros_like(point.bias)
     for c in range(rows.problem.n_scores):
         weight[rows.index, c], bias[c] = _maximised_score(
@@ -103,19 +103,9 @@ def _score_by_score(
     return weight, bias
 
 
-def _gram(rows: WholeRows | ChunkedRows, point: Point, newton: bool) -> tuple[Gram, float]:
-    """Return the Gram matrix to step with, and the row weight that it is in units of."""
-    if not newton:
-        return rows.unit_gram(point), rows.problem.likelihood.bound
-    if isinstance(rows, ChunkedRows):
-        assert rows.curved is not None
-        return rows.curved, 1.0
-    return rows.curved_gram(point.terms.curvature, _expected(point.weight[rows.index, 0])), 1.0
-
-
-def _expected(old: Array) -> Any:
-    """Return which weights are expected to be non-zero: those that are, or all."""
-    return old != 0 if old.any() else np.ones(len(old), dtype=bool)
+def _unit_gram(rows: WholeRows | ChunkedRows, point: Point) -> tuple[Gram, float]:
+    """Return the Gram matrix of the bound's step, and the row weight that it is in units of."""
+    return rows.unit_gram(point), rows.problem.likelihood.bound
 
 
 def _maximised_score(
@@ -139,31 +129,31 @@ def _maximised_score(
         play = np.flatnonzero(old)
     if len(play) < len(old):
         gram, old, sign, pull = gram.take(play), old[play], sign[play], pull[play]  # type: ignore[attr-defined]
-    bias_scale = np.sqrt(unit) / _root(bias_precision(problem, float(point.bias[c])))
+    precision = bias_precision(problem, float(point.bias[c])) / unit
     alternating = options.bias == "alternating"
     if alternating:  # eq. 11: the weights at the old bias, then eq. 12
         pull = pull - float(point.bias[c]) * gram.border
     active, bias = solve_nonnegative(
         gram,
         sign * np.sqrt(unit / prior.weight_precision(old)),
-        0.0 if alternating else bias_scale,
+        0.0 if alternating else _scale(precision),
         (pull, total),
-        _expected(old),
+        expected(old),
         constrained=options.update != "clip" and problem.is_signed,
     )
     if options.update == "clip":
         wrong = (active * sign < 0) & problem.is_signed
         active = np.where(wrong | (np.abs(active) <= options.drop), 0.0, active)
     if alternating:
-        bias = (total - float(gram.border @ active)) / (bias_scale**-2 + gram.corner)
+        bias = (total - float(gram.border @ active)) / (precision + gram.corner)
     out = np.zeros(len(rows.index))
     out[play] = active
     return out, bias
 
 
-def _root(precision: float) -> float:
-    with np.errstate(divide="ignore"):
-        return np.sqrt(np.float64(precision)) or np.finfo(float).tiny
+def _scale(precision: float) -> float:
+    """Return the standard deviation, infinite for a precision of zero."""
+    return np.inf if precision == 0 else float(1.0 / np.sqrt(precision))
 
 
 def ridge_solve(

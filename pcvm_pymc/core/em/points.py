@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem, WidthMoves
 
-__all__ = ["ChunkedRows", "Chunks", "Point", "ProblemRows", "WholeRows", "log_prior", "rows_of"]
+__all__ = ["ChunkedRows", "Chunks", "Point", "WholeRows", "log_prior", "rows_of"]
 
 type Index = NDArray[np.intp]
 
@@ -96,35 +96,6 @@ def log_prior(problem: Problem, weight: Array, bias: Any) -> float:
     return float(value)
 
 
-class ProblemRows(Protocol):
-    """What the M-step and its plug-ins ask of the rows of a problem."""
-
-    problem: Problem
-    index: Index
-
-    def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool) -> Point:
-        """Return the point at weights and biases; `curved` says whether a Newton step will follow."""
-        ...
-
-    def unit_gram(self, point: Point) -> BorderedGram:
-        """Return the Gram matrix of the columns in play under unit row weights."""
-        ...
-
-    def target(
-        self, point: Point, gram: Gram | None, response: Array | None
-    ) -> tuple[Array, Array]:
-        """Return what the M-step's weights and biases are drawn to; see `mstep`."""
-        ...
-
-    def gradient(self, point: Point) -> tuple[Array, Array]:
-        """Return Phi' g and 1' g, g the slopes of the rows."""
-        ...
-
-    def shrink(self, point: Point) -> Point:
-        """Leave out columns that are zero for good."""
-        ...
-
-
 def rows_of(problem: Problem) -> "WholeRows | ChunkedRows":
     """Return a problem's rows, in memory or in chunks."""
     return ChunkedRows(problem) if isinstance(problem.Phi, Chunks) else WholeRows(problem)
@@ -140,6 +111,11 @@ def _pulled(response: Array, Phi: Array) -> Array:
 def _applied(Phi: Array, weight: Array) -> Array:
     """Return Phi w, shape (n_obs, n_scores); a single score by a product with a vector."""
     return (Phi @ weight[:, 0])[:, None] if weight.shape[1] == 1 else Phi @ weight
+
+
+def expected(old: Array) -> Mask:
+    """Return which weights are expected to be non-zero: those that are, or all."""
+    return old != 0 if old.any() else np.ones(len(old), dtype=bool)
 
 
 def _drops_zeros(problem: Problem) -> bool:
@@ -207,16 +183,23 @@ class WholeRows:
             self._unit = BorderedGram.of(self.Phi)
         return self._unit
 
-    def curved_gram(self, row_weight: Array, passive: Mask) -> PartialGram:
-        """Return a Gram matrix under row weights near those given, on the columns to be asked for."""
+    def curved_gram(self, point: Point) -> tuple[Gram, float]:
+        """Return a Gram matrix under row weights near the curvature, and the unit it is in, one.
+
+        For one score of the columns that are asked for alone, its rows renewed as they move.
+        """
+        self._row_weight = point.terms.curvature
+        if self.problem.n_scores > 1:
+            return BorderedGram.of(self.Phi, self._row_weight), 1.0
         if self._partial is None:
             self._unit = None
             self._partial = PartialGram(self.Phi)
-        self._partial.follow(row_weight, passive)
-        return self._partial
+        self._partial.follow(self._row_weight, expected(point.weight[self.index, 0]))
+        self._row_weight = self._partial.row_weight
+        return self._partial, 1.0
 
     def target(
-        self, point: Point, gram: Gram | None, response: Array | None
+        self, point: Point, gram: Gram, response: Array | None, *, newton: bool
     ) -> tuple[Array, Array]:
         """Return Phi' r and 1' r, shape (n_columns, n_scores) and (n_scores,).
 
@@ -225,8 +208,8 @@ class WholeRows:
         """
         if response is None:
             slope = point.terms.slope
-            if isinstance(gram, PartialGram):
-                response = gram.row_weight[:, None] * point.latent + slope
+            if newton:
+                response = self._row_weight[:, None] * point.latent + slope
             else:
                 response = point.latent + slope / self.problem.likelihood.bound
         return _pulled(response, self.Phi), response.sum(axis=0)
@@ -256,13 +239,14 @@ class WholeRows:
 
 @dataclass(frozen=True)
 class _FirstResponses:
-    """A likelihood's terms with its first responses in place of the slopes."""
+    """A likelihood's terms with its first responses, or the targets, in place of the slopes."""
 
     likelihood: Likelihood
 
     def __call__(self, latent: Array, target: NDArray[Any]) -> RowTerms:
         response = self.likelihood.response(target)
-        assert response is not None
+        if response is None:
+            response = np.asarray(target, dtype=float)[:, None]
         value = self.likelihood.terms(latent, target).log_likelihood
         return RowTerms(value, response, np.ones(len(target)))
 
@@ -281,7 +265,7 @@ class ChunkedRows:
         self.curved: BorderedGram | None = None
 
     def first(self, weight: Array, bias: Array) -> Point:
-        """Return the start's point with the first responses in place of the rows' slopes."""
+        """Return the start's point with first responses, or targets, in place of the rows' slopes."""
         return self._pass(weight, bias, None, "unit", _FirstResponses(self.problem.likelihood))
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
@@ -329,8 +313,13 @@ class ChunkedRows:
         assert self._unit is not None
         return self._unit
 
+    def curved_gram(self, point: Point) -> tuple[Gram, float]:
+        """Return the Gram matrix under the curvature of the last pass that made one, and its unit."""
+        assert self.curved is not None
+        return self.curved, 1.0
+
     def target(
-        self, point: Point, gram: Gram | None, response: Array | None
+        self, point: Point, gram: Gram, response: Array | None, *, newton: bool
     ) -> tuple[Array, Array]:
         """Return ``G w + Phi' g`` and the same for the biases; see `WholeRows.target`.
 
@@ -340,9 +329,7 @@ class ChunkedRows:
         assert point.total is not None
         if response is not None:
             return point.pull, point.total
-        scale = 1.0
-        if gram is None or gram is self._unit:
-            gram, scale = self.unit_gram(point), 1.0 / self.problem.likelihood.bound
+        scale = 1.0 if newton else 1.0 / self.problem.likelihood.bound
         pull, total = scale * point.pull, scale * point.total
         for c in range(self.problem.n_scores):
             inner, corner = gram.product(point.weight[self.index, c], float(point.bias[c]))

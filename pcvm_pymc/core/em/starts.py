@@ -4,12 +4,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from pcvm_pymc.core.em.mstep import ridge_solve
-from pcvm_pymc.core.em.points import Chunks
-from pcvm_pymc.core.em.rows import Request
-from pcvm_pymc.core.pieces.likelihoods import RowTerms, start_response
+from pcvm_pymc.core.em.nonnegative import solve_nonnegative
+from pcvm_pymc.core.em.points import ChunkedRows, Chunks
+from pcvm_pymc.core.pieces.likelihoods import start_response
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 
@@ -64,9 +63,16 @@ class Start:
         labels 0 and 1 with ``ridge >= 0.1`` end at no weights at all.
         """
         penalties = {"prior": ridge, "free": 0.0, "none": np.inf}
+        n_basis = problem.Phi.shape[1]
         if isinstance(problem.Phi, Chunks):
-            return cls(*_chunked_ridge(problem.Phi, ridge, penalties[problem.bias]))
-        precision = np.full(problem.Phi.shape[1], ridge)
+            rows = ChunkedRows(problem)
+            at = rows.first(np.zeros((n_basis, 1)), np.zeros(1))
+            (pull, total), scale = rows.gradient(at), np.full(n_basis, ridge**-0.5)
+            bias_scale = {"prior": ridge**-0.5, "free": np.inf, "none": 0.0}[problem.bias]
+            goal, every = (pull[:, 0], float(total[0])), np.ones(n_basis, dtype=bool)
+            gram = rows.unit_gram(at)
+            return cls(*solve_nonnegative(gram, scale, bias_scale, goal, every, constrained=False))
+        precision = np.full(n_basis, ridge)
         target = np.asarray(problem.label, dtype=float)
         return cls(*ridge_solve(problem.Phi, target, precision, penalties[problem.bias]))
 
@@ -123,36 +129,3 @@ def _majority(problem: Problem) -> float:
     if isinstance(problem.Phi, Chunks):
         return problem.Phi.majority
     return 1.0 if problem.label.sum() >= 0 else -1.0
-
-
-def _chunked_ridge(chunks: Chunks, ridge: float, bias_ridge: float) -> tuple[Array, float]:
-    """Return the ridge fit to labels of rows in chunks, from one pass over them."""
-    n_basis = chunks.shape[1]
-    nothing, zero = np.zeros((n_basis, 1)), np.zeros(1)
-    sums = chunks.rows.sums(
-        Request(
-            chunks.centres,
-            chunks.kernel,
-            nothing,
-            zero,
-            nothing,
-            zero,
-            terms=_labels_as_slopes,
-            gram="unit",
-            single=chunks.single,
-        )
-    )
-    assert sums.gram is not None
-    _, matrix = sums.gram.block(np.ones(n_basis, dtype=bool))
-    n_kept = n_basis + int(np.isfinite(bias_ridge))
-    matrix = matrix[:n_kept, :n_kept] + np.diag(
-        np.append(np.full(n_basis, ridge), bias_ridge)[:n_kept]
-    )
-    pull = np.append(sums.pull[:, 0], sums.total)[:n_kept]
-    solution = np.append(cho_solve(cho_factor(matrix, lower=True), pull), 0.0)
-    return solution[:n_basis], float(solution[n_basis])
-
-
-def _labels_as_slopes(latent: Array, target: Array) -> RowTerms:
-    """Return terms whose slopes are the labels, so that sums over rows are those of a regression."""
-    return RowTerms(0.0, target[:, None].astype(float), np.ones(len(target)))

@@ -1,7 +1,11 @@
-"""The papers' generated data sets."""
+"""The papers' generated data sets.
+
+*Twonorm* and *ringnorm* are those of L. Breiman (1998), "Arcing classifiers", Annals of Statistics 26(3).
+"""
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pcvm_pymc.experiments.datasets.records import Floats, Rows, Seed
 
 __all__ = [
     "bumpy",
@@ -20,10 +24,6 @@ __all__ = [
     "wave",
     "waveform",
 ]
-
-type Seed = int | np.random.Generator
-type Floats = NDArray[np.float64]
-type Rows = NDArray[np.int64]
 
 
 def _start(n: int, random_state: Seed) -> tuple[np.random.Generator, Floats]:
@@ -217,6 +217,9 @@ def ripley_mixture(n: int, *, random_state: Seed) -> tuple[Floats, Floats]:
     return centres + np.sqrt(RIPLEY_VARIANCE) * rng.normal(size=(n, 2)), label
 
 
+_NORM_MEAN = np.full(20, 2 / np.sqrt(20))
+
+
 def twonorm(n: int, *, random_state: Seed) -> tuple[Floats, Floats]:
     """Draw Breiman's *twonorm*: N(a, I) against N(-a, I) in 20 dimensions, Bayes error 2.3 %.
 
@@ -226,13 +229,8 @@ def twonorm(n: int, *, random_state: Seed) -> tuple[Floats, Floats]:
     -------
     X : ndarray, shape (n, 20)
     y : ndarray of -1. and +1., shape (n,)
-
-    References
-    ----------
-    L. Breiman (1998), "Arcing classifiers", Annals of Statistics 26(3).
     """
-    a, eye = np.full(20, 2 / np.sqrt(20)), np.eye(20)
-    return _two_gaussians(n, random_state, (-a, a), (eye, eye))
+    return _two_gaussians(n, random_state, (-_NORM_MEAN, _NORM_MEAN), (np.eye(20), np.eye(20)))
 
 
 def ringnorm(n: int, *, random_state: Seed) -> tuple[Floats, Floats]:
@@ -245,13 +243,9 @@ def ringnorm(n: int, *, random_state: Seed) -> tuple[Floats, Floats]:
     -------
     X : ndarray, shape (n, 20)
     y : ndarray of -1. and +1., shape (n,)
-
-    References
-    ----------
-    L. Breiman (1998), "Arcing classifiers", Annals of Statistics 26(3).
     """
-    a, eye = np.full(20, 2 / np.sqrt(20)), np.eye(20)
-    return _two_gaussians(n, random_state, (a, np.zeros(20)), (eye, 2 * eye))
+    means = (_NORM_MEAN, np.zeros(20))
+    return _two_gaussians(n, random_state, means, (np.eye(20), 2 * np.eye(20)))
 
 
 def _waves() -> Floats:

@@ -1,0 +1,69 @@
+"""What an experiment of a paper is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pcvm_pymc.experiments.protocols import Protocol
+
+__all__ = ["Experiment", "ranked"]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of a paper.
+
+    Attributes
+    ----------
+    name, title : str
+    paper : str
+    sets, classifiers : tuple of str
+    protocol : Protocol
+    repeats : int
+        The paper's.
+    measures : tuple of str
+        That its report shows, keys of `pcvm_pymc.experiments.statistics.MEASURES`.
+    run : str
+        Experiments of the same run share their cells.
+    printed : str
+        Name of the paper's table, empty for none.
+    control : str
+        That ranks and tests compare the others with.
+    fixed : mapping of str to mapping
+        Parameters that the paper sets, by set.
+    extra : str
+        What the first realisation records for a picture, a key of `pictures.EXTRAS`.
+    figure : str
+        What the report draws, a key of `pictures.FIGURES`.
+    view : {"table", "ranks", "tests", "classes"}
+        What the report is about: measures, mean ranks and their tests, 5x2cv F tests, or vectors by class.
+    remarks : tuple of str
+        What a reader has to know before comparing.
+    """
+
+    name: str
+    title: str
+    paper: str
+    sets: tuple[str, ...]
+    classifiers: tuple[str, ...]
+    protocol: Protocol
+    repeats: int
+    measures: tuple[str, ...]
+    run: str = ""
+    printed: str = ""
+    control: str = ""
+    fixed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    extra: str = ""
+    figure: str = ""
+    view: str = "table"
+    remarks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.run:
+            object.__setattr__(self, "run", self.name)
+
+
+def ranked(base: Experiment, name: str, title: str, **changes: Any) -> Experiment:
+    """Return the view of an experiment that is about ranks."""
+    common = {"name": name, "title": title, "run": base.run, "view": "ranks", "printed": name}
+    return replace(base, **(common | changes))

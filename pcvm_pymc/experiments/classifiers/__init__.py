@@ -1,0 +1,25 @@
+"""Classifiers of the comparisons by name: this package's, the papers' baselines, and a user's own."""
+
+from pcvm_pymc.experiments.classifiers.candidates import KROPOTOV_WIDTHS, LYU_FACTORS
+from pcvm_pymc.experiments.classifiers.rows import Classifier, Setting, TuningTask
+from pcvm_pymc.experiments.classifiers.table import CLASSIFIERS, classifier_of, own_classifier
+from pcvm_pymc.experiments.classifiers.tuners import log_validity
+from pcvm_pymc.experiments.classifiers.tuning import middle_of_best, test_errors, tune
+from pcvm_pymc.experiments.classifiers.vectors import vector_counts, vector_rows
+
+__all__ = [
+    "CLASSIFIERS",
+    "KROPOTOV_WIDTHS",
+    "LYU_FACTORS",
+    "Classifier",
+    "Setting",
+    "TuningTask",
+    "classifier_of",
+    "log_validity",
+    "middle_of_best",
+    "own_classifier",
+    "test_errors",
+    "tune",
+    "vector_counts",
+    "vector_rows",
+]

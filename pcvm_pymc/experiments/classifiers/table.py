@@ -1,0 +1,268 @@
+"""The classifiers of the comparisons by name: this package's, the papers' baselines, and a user's own."""
+
+import importlib
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone, is_regressor
+from sklearn.discriminant_analysis import (
+    LinearDiscriminantAnalysis,
+    QuadraticDiscriminantAnalysis,
+)
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+
+from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
+from pcvm_pymc.experiments.baselines import DLSRClassifier
+from pcvm_pymc.experiments.classifiers.candidates import (
+    KROPOTOV_WIDTHS,
+    MARGINS,
+    lyu_widths,
+    svm_candidates,
+    widths_around,
+)
+from pcvm_pymc.experiments.classifiers.makers import (
+    HARD_MARGIN,
+    gaussian_process,
+    hard,
+    neighbours,
+    pcvm,
+    plain_svm,
+    rvm,
+    several,
+    sparse_probit,
+    svm,
+)
+from pcvm_pymc.experiments.classifiers.rows import Classifier
+from pcvm_pymc.experiments.classifiers.tuners import (
+    by_log_loss,
+    by_test_error,
+    by_validity,
+    eight_starts,
+    validity_and_c,
+)
+
+__all__ = ["CLASSIFIERS", "classifier_of", "own_classifier"]
+
+_RANKING_FOLDS = 3  # of the machines that take minutes to tune
+_SVM = Classifier(
+    "SVM",
+    "soft-margin SVM, Platt's probabilities",
+    svm,
+    candidates=svm_candidates,
+    draft=plain_svm,
+    tasks=("classification", "regression"),
+)
+_RVM_CV = Classifier(
+    "RVM_CV",
+    "RVM, width by 5-fold cross-validation",
+    rvm("sequential"),
+    candidates=lambda X: {"width": KROPOTOV_WIDTHS},
+)
+_ROWS = (
+    Classifier(
+        "PCVM",
+        "PCVM by EM under the authors' hyperprior, abs(w)^(-1/2); of eight starts the best by "
+        "cross-validation",
+        pcvm("chen2009", n_init=8),
+        draft=pcvm("chen2009"),
+        candidates=widths_around(9),
+    ),
+    Classifier(
+        "PCVM_jeffreys",
+        "PCVM by EM under the paper's hyperprior, c = d = 0",
+        pcvm("jeffreys"),
+        candidates=widths_around(9),
+    ),
+    Classifier(
+        "PCVM_plug_in",
+        "PCVM by EM under this package's default hyperprior (most weights stay)",
+        pcvm("default"),
+        tuner=by_log_loss,
+        candidates=widths_around(9),
+    ),
+    Classifier(
+        "PCVM_projection",
+        "the same, projected onto few vectors",
+        pcvm("default", estimation="projection"),
+        tuner=by_log_loss,
+        candidates=widths_around(9),
+    ),
+    Classifier(
+        "PCVM_authors",
+        "PCVM by the authors' program: clipped M-steps, random starts",
+        pcvm("chen2009", update="clip"),
+        candidates=widths_around(9),
+    ),
+    Classifier(
+        "PCVM_eight_starts",
+        "the same, its width by EM from eight starts, chosen by test error as in the paper "
+        "(optimistic)",
+        pcvm("chen2009", n_init=8),
+        tuner=eight_starts,
+    ),
+    *(
+        Classifier(
+            name,
+            f"relevance vector machine, {method} ({paper})",
+            rvm(method),
+            candidates=widths_around(7),
+            draft=rvm(method, tol=1e-3),
+            n_folds=_RANKING_FOLDS,
+            tasks=("classification", "regression"),
+        )
+        for name, method, paper in (
+            ("RVM", "sequential", "Tipping & Faul 2003"),
+            ("RVM_batch", "batch", "Tipping 2001"),
+        )
+    ),
+    Classifier(
+        "RVM_star",
+        "RVM* (Rasmussen & Quinonero-Candela 2005), regression only",
+        rvm("sequential", star=True),
+        candidates=widths_around(7),
+        n_folds=_RANKING_FOLDS,
+        tasks=("regression",),
+    ),
+    Classifier(
+        "sparse_probit",
+        "sparse probit with kernels (Figueiredo & Jain 2001)",
+        sparse_probit("kernel"),
+        candidates=widths_around(7),
+    ),
+    Classifier("sparse_probit_linear", "sparse probit, linear", sparse_probit("linear")),
+    Classifier("sparse_probit_quadratic", "sparse probit, quadratic", sparse_probit("quadratic")),
+    Classifier(
+        "mPCVM1",
+        "mPCVM1, top-down under Jeffreys' hyperprior",
+        several(MPCVMClassifier, "top-down"),
+        candidates=lyu_widths,
+    ),
+    Classifier(
+        "mPCVM1_chen2009",
+        "mPCVM1, top-down under abs(w)^(-1/2)",
+        several(MPCVMClassifier, "top-down", hyperprior="chen2009"),
+        candidates=lyu_widths,
+    ),
+    Classifier(
+        "mPCVM2",
+        "mPCVM2, bottom-up",
+        several(MPCVMClassifier, "bottom-up"),
+        candidates=lyu_widths,
+    ),
+    Classifier(
+        "mRVM1",
+        "mRVM1, bottom-up",
+        several(MRVMClassifier, "bottom-up"),
+        candidates=lyu_widths,
+    ),
+    Classifier(
+        "mRVM2",
+        "mRVM2, top-down",
+        several(MRVMClassifier, "top-down"),
+        candidates=lyu_widths,
+    ),
+    _SVM,
+    Classifier(
+        "SVM_hard",
+        f"SVM with C = {HARD_MARGIN:g}",
+        hard(svm),
+        candidates=widths_around(7),
+        draft=hard(plain_svm),
+    ),
+    Classifier(
+        "SVM_PCVM",
+        "soft-margin SVM at the width of the PCVM",
+        svm,
+        candidates=lambda X: {"C": MARGINS},
+        draft=plain_svm,
+        follows="PCVM",
+    ),
+    Classifier("1NN", "nearest neighbour", lambda setting: KNeighborsClassifier(1)),
+    Classifier(
+        "kNN",
+        "k nearest neighbours, k = 1..20",
+        neighbours,
+        candidates=lambda X: {"k": list(range(1, min(20, len(X) // 2) + 1))},
+    ),
+    Classifier("LDA", "linear discriminant analysis", lambda setting: LinearDiscriminantAnalysis()),
+    Classifier(
+        "QDA",
+        "quadratic discriminant analysis, singular covariances shrunk by 1e-4",
+        lambda setting: QuadraticDiscriminantAnalysis(reg_param=1e-4),
+    ),
+    Classifier(
+        "MLR",
+        "multinomial logistic regression, scikit-learn's ridge",
+        lambda setting: LogisticRegression(max_iter=5000),
+    ),
+    Classifier("GP", "Gaussian process, Laplace", gaussian_process),
+    Classifier(
+        "DLSR",
+        "discriminative least squares regression (Xiang et al. 2012)",
+        lambda setting: DLSRClassifier(ridge=setting.parameters.get("ridge", 1.0)),
+        candidates=lambda X: {"ridge": np.geomspace(1e-3, 1e2, 6).tolist()},
+    ),
+    _RVM_CV,
+    Classifier("RVM_MV", "RVM, width of maximal validity", rvm("sequential"), tuner=by_validity),
+    Classifier(
+        "SVM_CV",
+        "SVM, width and C by 5-fold cross-validation",
+        svm,
+        candidates=lambda X: {"C": MARGINS, "width": KROPOTOV_WIDTHS},
+        draft=plain_svm,
+    ),
+    Classifier(
+        "SVM_MV",
+        "SVM at the RVM's width of maximal validity",
+        svm,
+        tuner=partial(validity_and_c, _SVM),
+    ),
+    Classifier(
+        "RVM_best",
+        "RVM at the width of the smallest test error (an oracle)",
+        rvm("sequential"),
+        tuner=partial(by_test_error, _RVM_CV),
+    ),
+)
+CLASSIFIERS: dict[str, Classifier] = {row.name: row for row in _ROWS}
+
+
+def classifier_of(name: str) -> Classifier:
+    """Return a row of the table, or one for a user's estimator named ``module:attribute``.
+
+    The attribute is a scikit-learn estimator, or a class or function that makes one.
+
+    Raises
+    ------
+    ValueError
+        If there is no such classifier or estimator.
+    """
+    if name in CLASSIFIERS:
+        return CLASSIFIERS[name]
+    if ":" not in name:
+        raise ValueError(
+            f"classifier {name!r} is unknown; known: {', '.join(CLASSIFIERS)}, "
+            "or module:attribute for one of your own"
+        )
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"classifier {name!r} cannot be imported: {error}") from None
+    return own_classifier(name, found)
+
+
+def own_classifier(name: str, found: Any) -> Classifier:
+    """Return a row for an estimator, or for a class or function that makes one."""
+    try:
+        template = found if isinstance(found, BaseEstimator) else found()
+        clone(template)
+    except Exception as error:  # whatever a user's code raises is named
+        raise ValueError(
+            f"classifier {name!r} makes no scikit-learn estimator: {type(error).__name__}: {error}"
+        ) from None
+    title = f"{type(template).__name__} of {name}"
+    tasks = ("regression",) if is_regressor(template) else ("classification",)
+    return Classifier(name, title, lambda setting: clone(template), tasks=tasks)

@@ -1,0 +1,94 @@
+"""A user's csv file: numbers, and one column of labels of two classes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pcvm_pymc.experiments.errors import UsageError, first_line
+
+__all__ = ["Rows", "read_rows"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table of numbers with labels."""
+
+    X: np.ndarray
+    y: np.ndarray
+    features: tuple[str, ...]
+    name: str
+
+
+def read_rows(path: Path, target: str | None) -> Rows:
+    """Read a CSV file: numbers, and one column of labels of any type."""
+    try:
+        frame = pd.read_csv(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path} does not exist; needed a CSV file with a header row") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path} is a folder; needed a CSV file with a header row") from None
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as CSV: {first_line(error)}") from None
+    if frame.shape[1] < 2:
+        raise UsageError(
+            f"{path} has {frame.shape[1]} column(s); needed features and a label column, "
+            "separated by commas"
+        )
+    if target is None:
+        target = str(frame.columns[-1])
+    if target not in frame.columns:
+        raise UsageError(
+            f"{path} has no column {target!r}; its columns are {', '.join(map(str, frame.columns[:20]))}"
+        )
+    if len(frame) == 0:
+        raise UsageError(f"{path} has a header but no rows")
+    labels, features = frame[target], frame.drop(columns=target)
+    _check_features(path, features, target)
+    _check_labels(path, labels, target)
+    return Rows(
+        features.to_numpy(dtype=float),
+        labels.to_numpy(),
+        tuple(map(str, features.columns)),
+        path.name,
+    )
+
+
+def _check_features(path: Path, features: pd.DataFrame, target: str) -> None:
+    text = [
+        str(name) for name in features if not pd.api.types.is_numeric_dtype(features[name].dtype)
+    ]
+    if text:
+        raise UsageError(
+            f"{path} has columns that are not numbers: {', '.join(text[:10])}; encode or remove them, "
+            f"or name the label column with --target (now {target!r})"
+        )
+    bad = ~np.isfinite(features.to_numpy(dtype=float))
+    if bad.any():
+        first = int(np.flatnonzero(bad.any(axis=1))[0]) + 2
+        raise UsageError(
+            f"{path} has {int(bad.sum())} empty or infinite cells, the first in line {first}; "
+            "remove or fill in those rows"
+        )
+
+
+def _check_labels(path: Path, labels: pd.Series, target: str) -> None:
+    if labels.isna().any():
+        first = int(np.flatnonzero(labels.isna())[0]) + 2
+        raise UsageError(
+            f"{path} has {int(labels.isna().sum())} rows without a label in {target!r}, the first in line "
+            f"{first}; remove them"
+        )
+    counts = labels.value_counts()
+    if len(counts) != 2:
+        some = ", ".join(map(str, counts.index[:6])) + (", ..." if len(counts) > 6 else "")
+        raise UsageError(
+            f"label column {target!r} of {path} has {len(counts)} classes ({some}); needed two. "
+            "Name another column with --target"
+        )
+    if counts.min() < 4:
+        raise UsageError(
+            f"class {counts.idxmin()} of {path} has {counts.min()} row(s); "
+            "needed at least 4 to train and test"
+        )

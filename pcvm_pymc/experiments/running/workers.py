@@ -1,0 +1,70 @@
+"""Cells in this process, in several of this machine, or on a Dask cluster."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from joblib import Parallel, delayed, parallel_config
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+from pcvm_pymc.experiments.errors import first_line
+from pcvm_pymc.experiments.running.cells import CellTask, failure, run_cell
+from pcvm_pymc.experiments.running.records import Cell, Record, RunError, cell_of
+
+__all__ = ["Execute", "executor"]
+
+type Execute = Callable[[Sequence[CellTask]], Iterator[Record]]
+DASK_TIMEOUT = "10s"
+
+
+def executor(jobs: int, dask: str | None) -> Execute:
+    """Return what runs cells: processes of this machine, or a cluster if there is an address."""
+    if dask is not None:
+        return lambda tasks: _on_a_cluster(tasks, dask)
+    return lambda tasks: _in_this_machine(tasks, jobs)
+
+
+def _in_this_machine(tasks: Sequence[CellTask], jobs: int) -> Iterator[Record]:
+    """Yield records as cells finish."""
+    if jobs == 1:
+        yield from map(run_cell, tasks)
+        return
+    finished: set[Cell] = set()
+    try:
+        for record in _parallel(tasks, jobs):
+            finished.add(cell_of(record))
+            yield record
+    except TerminatedWorkerError:
+        # one of them took its worker down (out of memory): alone, each says which it was
+        for task in (each for each in tasks if each.cell not in finished):
+            yield _alone(task)
+
+
+def _parallel(tasks: Iterable[CellTask], jobs: int) -> Iterator[Record]:
+    with parallel_config(backend="loky", inner_max_num_threads=1):
+        yield from Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")(
+            delayed(run_cell)(task) for task in tasks
+        )
+
+
+def _alone(task: CellTask) -> Record:
+    try:
+        return next(iter(_parallel([task], 2)))
+    except TerminatedWorkerError as error:
+        reason = f"the worker died, perhaps for want of memory: {first_line(error)}"
+        return failure(task, reason)
+
+
+def _on_a_cluster(tasks: Sequence[CellTask], address: str) -> Iterator[Record]:
+    """Yield records as the workers of a Dask cluster finish them."""
+    try:
+        from distributed import Client, as_completed
+    except ImportError:
+        raise RunError('--dask needs the extra: pip install "pcvm-pymc[dask]"') from None
+    try:
+        client = Client(address, timeout=DASK_TIMEOUT)
+    except (OSError, ValueError) as error:
+        raise RunError(f"no Dask cluster answers at {address}: {first_line(error)}") from None
+    with client:
+        futures = {client.submit(run_cell, task, pure=False, retries=1): task for task in tasks}
+        for future in as_completed(futures):
+            error = future.exception()
+            yield failure(futures[future], str(error)) if error else future.result()
