@@ -11,12 +11,12 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.assessment import plots
-from pcvm_pymc.core.measures import classification_measures, expected_calibration_error
-from pcvm_pymc.core.pieces.kernels import Kernel
+from pcvm_pymc.core.measures import classification_measures
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_labels
-from pcvm_pymc.inference.modes import predict
-from pcvm_pymc.inference.results import classes_of, weights_of
+from pcvm_pymc.inference.prediction import predict
+from pcvm_pymc.inference.results import classes_of, likelihood_of, weights_of
+from pcvm_pymc.model.bases import AnyKernel
 
 __all__ = [
     "Comparison",
@@ -25,9 +25,10 @@ __all__ = [
     "active_count",
     "compare",
     "convergence",
-    "expected_calibration_error",
     "scores",
 ]
+
+_OF_TWO_CLASSES = ("reliability", "calibration", "weights")
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ class Rival:
 
     Attributes
     ----------
-    probability : ndarray, shape (n_test,)
-        Of the greater class.
+    probability : ndarray, shape (n_test,), or (n_test, n_classes) of several classes
+        Of the greater class, or of each.
     vectors : float
         Support or relevance vectors; NaN where the notion does not apply.
     seconds : float
@@ -98,9 +99,10 @@ class Comparison:
     table : pandas.DataFrame
         A row for each: error, AUC, 1-RMSE, log loss, expected calibration error, vectors, seconds.
     convergence : Convergence
-    probability : dict of str to ndarray, shape (n_test,)
-        Predicted probability of the greater class.
-    label : ndarray of 0 and 1, shape (n_test,)
+    probability : dict of str to ndarray, shape (n_test,), or (n_test, n_classes) of several classes
+        Predicted probability of the greater class, or of each.
+    label : ndarray of int, shape (n_test,)
+        Numbers of the classes: 0 and 1, of several from 0.
     map_result, posterior : DataTree
     """
 
@@ -123,12 +125,17 @@ class Comparison:
         Parameters
         ----------
         kind : {"reliability", "calibration", "weights", "em_trace", "rank"}
+            Of several classes ``"em_trace"`` and ``"rank"`` only.
 
         Raises
         ------
         ValueError
-            If the kind is unknown.
+            If the kind is unknown, or for two classes only.
         """
+        if kind in _OF_TWO_CLASSES and any(np.ndim(p) > 1 for p in self.probability.values()):
+            raise ValueError(
+                f"kind={kind!r} is a picture of two classes; of several use 'em_trace' or 'rank'"
+            )
         draw = {
             "reliability": lambda: plots.plot_reliability(self.label, self.probability),
             "calibration": lambda: plots.plot_calibration(self.label, self.probability),
@@ -154,16 +161,18 @@ def convergence(posterior: xr.DataTree) -> Convergence:
 
 
 def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
-    """Return how many weights of each draw hold `share` of the sum of |w|, shape (n_draws,).
+    """Return how many bases of each draw hold `share` of the sum of |w|, shape (n_draws,).
 
     Draws of a posterior are never exactly zero, so that they cannot be counted as the MAP's are.
 
     Parameters
     ----------
-    weight : array_like, shape (n_draws, n_basis)
+    weight : array_like, shape (n_draws, n_basis) or (n_draws, n_basis, n_classes)
+        Of several classes a basis has the sum of its sizes.
     share : float
     """
-    size = np.sort(np.abs(np.asarray(weight, dtype=float)), axis=1)[:, ::-1]
+    size = np.abs(np.asarray(weight, dtype=float))
+    size = np.sort(size.reshape(*size.shape[:2], -1).sum(axis=-1), axis=1)[:, ::-1]
     cumulative = np.cumsum(size, axis=1)
     return np.sum(cumulative < share * cumulative[:, -1:], axis=1) + 1.0 * (cumulative[:, -1] > 0)
 
@@ -173,13 +182,15 @@ def scores(label: ArrayLike, probability: ArrayLike) -> dict[str, float]:
 
     Parameters
     ----------
-    label : array_like of 0 and 1, shape (n,)
-    probability : array_like, shape (n,)
-        Of label 1. With labels of a single class the AUC is NaN.
+    label : array_like of int, shape (n,)
+        0 and 1, or numbers of several classes.
+    probability : array_like, shape (n,) or (n, n_classes)
+        Of label 1, or of each class. With labels of a single class the AUC is NaN.
     """
-    label, probability = np.asarray(label), np.asarray(probability)
-    both = np.column_stack([1.0 - probability, probability])
-    measures = classification_measures(label, (probability > 0.5).astype(int), [0, 1], both)
+    label, each = np.asarray(label), np.asarray(probability)
+    if each.ndim == 1:
+        each = np.column_stack([1.0 - each, each])
+    measures = classification_measures(label, each.argmax(axis=1), np.arange(each.shape[1]), each)
     del measures["test errors"]
     return measures
 
@@ -190,10 +201,10 @@ def compare(
     X_test: ArrayLike,
     y_test: ArrayLike,
     *,
-    kernel: Kernel = "rbf",
+    kernel: AnyKernel | None = None,
     rivals: Mapping[str, Rival | xr.DataTree] | None = None,
 ) -> Comparison:
-    """Lay the MAP plug-in and the posterior mean side by side on held-out rows.
+    """Lay the MAP plug-in and the posterior mean side by side on held-out rows, of two classes or several.
 
     Parameters
     ----------
@@ -204,8 +215,8 @@ def compare(
     X_test : array_like, shape (n_test, n_features)
     y_test : array_like, shape (n_test,)
         Labels in the code of the training labels.
-    kernel : "rbf", callable or pm.gp.cov.Covariance
-        The kernel that the model was built with.
+    kernel : str, callable or pm.gp.cov.Covariance, optional
+        The kernel that the models were built with; needed where it was a function or a covariance.
     rivals : mapping of str to Rival or DataTree, optional
         Other classifiers' predictions for the same rows, or results of other models (another prior,
         a MAP under another hyperprior), which are asked for theirs.
@@ -217,10 +228,13 @@ def compare(
     Raises
     ------
     ValueError
-        If a test label is not a class of the training set.
+        If a test label is not a class of the training set, a result is of other classes, or of a regression.
     """
     label = _coded(y_test, classes_of(map_result))
     results = {"MAP plug-in": map_result, "posterior mean": posterior, **(rivals or {})}
+    n_classes = _n_classes("MAP plug-in", map_result)
+    for name, each in results.items():
+        _check(name, each, len(label), n_classes)
     entries = {
         name: each if isinstance(each, Rival) else _entry(each, X_test, kernel)
         for name, each in results.items()
@@ -245,26 +259,47 @@ def compare(
     )
 
 
-def _entry(result: xr.DataTree, X_test: ArrayLike, kernel: Kernel) -> Rival:
-    """Return a result's predictions, number of weights and time."""
-    probability = _mean_probability(result, X_test, kernel)
-    if "optimizer_result" in result:
-        outcome = result["optimizer_result"]
-        return Rival(probability, float(outcome["n_active"]), float(outcome["seconds"]))
-    seconds = float(result["posterior"].attrs.get("sampling_time", np.nan))
-    return Rival(probability, float(active_count(weights_of(result)[0]).mean()), seconds)
+def _n_classes(name: str, result: xr.DataTree) -> int:
+    """Return the number of classes of a result; raise for a regression."""
+    likelihood = likelihood_of(result)
+    if likelihood.targets == "numbers":
+        raise ValueError(
+            f"{name!r} is a regression under the {likelihood.name!r} likelihood; needed results of classes"
+        )
+    return max(2, likelihood.n_scores)
 
 
-def _mean_probability(result: xr.DataTree, X_test: ArrayLike, kernel: Kernel) -> Array:
+def _check(name: str, each: Rival | xr.DataTree, n_test: int, n_classes: int) -> None:
+    """Raise unless a result or rival is of the same classes as the MAP."""
+    if isinstance(each, Rival):
+        needed = (n_test,) if n_classes == 2 else (n_test, n_classes)
+        if np.shape(each.probability) != needed:
+            raise ValueError(
+                f"{name!r} has probabilities of shape {np.shape(each.probability)}; needed {needed}"
+            )
+    elif (found := _n_classes(name, each)) != n_classes:
+        raise ValueError(f"{name!r} has {found} classes; needed {n_classes}, as the MAP has")
+
+
+def _entry(result: xr.DataTree, X_test: ArrayLike, kernel: AnyKernel | None) -> Rival:
+    """Return a result's predictions, number of bases and time."""
     probability = predict(result, X_test, kernel=kernel)["predictions"]["probability"]
-    return probability.mean(("chain", "draw")).values
+    mean = probability.mean(("chain", "draw")).values
+    if mean.ndim == 2 and mean.shape[1] == 2:  # two classes under the multinomial probit
+        mean = mean[:, 1]
+    weight = weights_of(result)[0]
+    if "optimizer_result" in result:
+        vectors = np.count_nonzero(weight[0].reshape(weight.shape[1], -1).any(axis=1))
+        return Rival(mean, float(vectors), float(result["optimizer_result"]["seconds"]))
+    seconds = float(result["posterior"].attrs.get("sampling_time", np.nan))
+    return Rival(mean, float(active_count(weight).mean()), seconds)
 
 
 def _coded(y_test: ArrayLike, classes: Array) -> Array:
-    """Return test labels as 0 and 1 by the training classes; 0/1 and -1/+1 pass too."""
+    """Return test labels as numbers of the training classes; 0/1 and -1/+1 pass too."""
     y_test = np.asarray(y_test)
     if np.isin(y_test, classes).all():
-        return (y_test == classes[1]).astype(int)
+        return np.searchsorted(classes, y_test)
     if classes.tolist() == [0, 1]:  # a plain PyMC result, which does not hold the classes
         return (as_labels(y_test, len(y_test), one_class=True)[0] > 0).astype(int)
     unknown = sorted(set(y_test.tolist()) - set(classes.tolist()), key=str)

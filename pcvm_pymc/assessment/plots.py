@@ -13,16 +13,17 @@ from numpy.typing import ArrayLike
 from sklearn.calibration import CalibrationDisplay
 from sklearn.isotonic import IsotonicRegression
 
-from pcvm_pymc.core.pieces.kernels import Kernel
-from pcvm_pymc.core.pieces.probit import Array, ndtr
+from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.figures import (
     NEGATIVE,
     POSITIVE,
     plot_projection_path,
     plot_width_criteria,
 )
-from pcvm_pymc.inference.modes import predict, prior_latent
-from pcvm_pymc.inference.results import classes_of, weights_of
+from pcvm_pymc.inference.prediction import predict, prior_latent
+from pcvm_pymc.inference.results import classes_of, likelihood_of, weights_of
+from pcvm_pymc.model.bases import AnyKernel
+from pcvm_pymc.model.read import find_parts
 
 __all__ = [
     "plot_calibration",
@@ -46,7 +47,16 @@ def plot_em_trace(map_result: xr.DataTree) -> Figure:
     ----------
     map_result : DataTree
         From `find_map_em`.
+
+    Raises
+    ------
+    ValueError
+        If it is from another function.
     """
+    if "em_trace" not in map_result:
+        raise ValueError(
+            f"the result has the groups {sorted(map_result.children)}; needed em_trace, from find_map_em"
+        )
     trace = map_result["em_trace"]
     figure, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(7, 5), layout="constrained")
     gap = trace["log_posterior"].values.max() - trace["log_posterior"].values
@@ -69,9 +79,19 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
         From `find_map_em`.
     posterior : DataTree
         From `sample` or `pymc.sample`, of the same model.
+
+    Raises
+    ------
+    ValueError
+        If there are several classes.
     """
     point = weights_of(map_result)[0][0]
     draws = weights_of(posterior)[0]
+    if point.ndim > 1:
+        raise ValueError(
+            f"the weights are those of {point.shape[1]} classes; needed results of two classes or of a "
+            "regression, which have one weight for each basis"
+        )
     low, middle, high = np.percentile(draws, [_INTERVAL[0], 50, _INTERVAL[1]], axis=0)
     order = np.argsort(middle)
     x = np.arange(len(order))
@@ -100,7 +120,13 @@ def plot_reliability(label: ArrayLike, probability: Mapping[str, Array]) -> Figu
     ----------
     label : array_like of 0 and 1, shape (n,)
     probability : mapping of str to ndarray, shape (n,)
+
+    Raises
+    ------
+    ValueError
+        If there are probabilities of several classes.
     """
+    _check_two_classes(probability)
     figure, (top, bottom) = plt.subplots(
         2, 1, sharex=True, figsize=(6, 7), height_ratios=[3, 1], layout="constrained"
     )
@@ -128,11 +154,17 @@ def plot_calibration(
     random_seed : int
         For the band.
 
+    Raises
+    ------
+    ValueError
+        If there are probabilities of several classes.
+
     References
     ----------
     T. Dimitriadis, T. Gneiting and A. I. Jordan (2021), "Stable reliability diagrams for
     probabilistic classifiers", PNAS 118(8).
     """
+    _check_two_classes(probability)
     label = np.asarray(label)
     figure, all_axes = plt.subplots(
         1,
@@ -160,6 +192,15 @@ def plot_calibration(
     return figure
 
 
+def _check_two_classes(probability: Mapping[str, Array]) -> None:
+    for name, each in probability.items():
+        if np.ndim(each) != 1:
+            raise ValueError(
+                f"probability[{name!r}] has shape {np.shape(each)}; needed (n,), of the greater of two "
+                "classes: of several give one class' column, and whether a row is of that class as label"
+            )
+
+
 def _isotonic(probability: Array, label: Array, grid: Array) -> Array:
     """Return the isotonic fit of labels on probabilities, at the grid."""
     fit = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(probability, label)
@@ -176,10 +217,21 @@ def plot_prior_predictive(
     Parameters
     ----------
     models : mapping of str to pm.Model
-        From `pcvm_model`, with a proper prior each.
+        Of two classes, with a proper prior each.
     draws : int
     random_seed : int
+
+    Raises
+    ------
+    ValueError
+        If a model is not of two classes.
     """
+    links = {name: find_parts(model).likelihood for name, model in models.items()}
+    for name, link in links.items():
+        if link.targets != "labels":
+            raise ValueError(
+                f"models[{name!r}] has the likelihood {link}; needed a model of two classes"
+            )
     figure, all_axes = plt.subplots(
         2,
         len(models),
@@ -194,7 +246,7 @@ def plot_prior_predictive(
         top.set(
             title=f"{name}\nmedian size {np.median(np.abs(latent)):.2f}", xlabel="latent function"
         )
-        bottom.hist(ndtr(latent), bins=40, density=True, color=POSITIVE)
+        bottom.hist(links[name].probability(latent), bins=40, density=True, color=POSITIVE)
         bottom.set(xlabel="P(y = 1)", xlim=(0, 1), xticks=[0, 0.5, 1])
     all_axes[0, 0].set_ylabel("prior density")
     all_axes[1, 0].set_ylabel("prior density")
@@ -228,7 +280,7 @@ def plot_decision_surface(
     X: ArrayLike,
     y: ArrayLike,
     *,
-    kernel: Kernel = "rbf",
+    kernel: AnyKernel | None = None,
     feature_names: tuple[str, str] = ("x1", "x2"),
     resolution: int = 80,
 ) -> Figure:
@@ -237,12 +289,13 @@ def plot_decision_surface(
     Parameters
     ----------
     map_result, posterior : DataTree
-        Of the same model, with two features.
+        Of the same model, with two features and two classes.
     X : array_like, shape (n_obs, 2)
         Training inputs.
     y : array_like, shape (n_obs,)
         Training labels.
-    kernel : "rbf", callable or pm.gp.cov.Covariance
+    kernel : str, callable or pm.gp.cov.Covariance, optional
+        The kernel that the model was built with; needed where it was a function or a covariance.
     feature_names : tuple of str
     resolution : int
         Grid points along each axis.
@@ -250,54 +303,71 @@ def plot_decision_surface(
     Raises
     ------
     ValueError
-        If there are not two features.
+        If there are not two features and two classes.
     """
     X, y = np.asarray(X, dtype=float), np.asarray(y)
     if X.ndim != 2 or X.shape[1] != 2:
         raise ValueError(f"X has shape {X.shape}; a decision surface needs (n_obs, 2)")
+    likelihood = likelihood_of(map_result)
+    if likelihood.targets != "labels":
+        raise ValueError(
+            f"the results have a {likelihood.name} likelihood of {likelihood.n_scores} score(s); a decision "
+            "surface needs two classes"
+        )
     grid, axes_values = _grid(X, resolution)
-    point = predict(map_result, grid, kernel=kernel)["predictions"]["probability"].values[0, 0]
-    draws = predict(_thinned(posterior), grid, kernel=kernel)["predictions"]["probability"]
-    flat = draws.stack(sample=("chain", "draw"))
-    width = np.diff(np.percentile(flat.values, _INTERVAL, axis=-1), axis=0)[0]
-    panels = (
-        ("MAP plug-in", point, "RdBu_r", (0, 1), True),
-        ("posterior mean", flat.mean("sample").values, "RdBu_r", (0, 1), True),
-        ("width of the 89 % interval", width, "viridis", (0, max(width.max(), 1e-3)), False),
-    )
+    point, mean, width = _surfaces(map_result, _thinned(posterior), grid, kernel)
     figure, all_axes = plt.subplots(
         1, 3, figsize=(14, 4.6), sharex=True, sharey=True, layout="constrained"
     )
-    for axes, (title, values, colours, limits, boundary) in zip(all_axes, panels, strict=True):
+    panels = (
+        ("MAP plug-in", point, "RdBu_r", 1.0),
+        ("posterior mean", mean, "RdBu_r", 1.0),
+        ("width of the 89 % interval", width, "viridis", max(width.max(), 1e-3)),
+    )
+    for axes, (title, values, colours, most) in zip(all_axes, panels, strict=True):
         surface = values.reshape(resolution, resolution)
-        image = axes.pcolormesh(
-            *axes_values, surface, cmap=colours, vmin=limits[0], vmax=limits[1], alpha=0.8
-        )
-        if boundary:
+        image = axes.pcolormesh(*axes_values, surface, cmap=colours, vmin=0, vmax=most, alpha=0.8)
+        if values is not width:
             axes.contour(*axes_values, surface, levels=[0.5], colors="black", linewidths=1.5)
         _scatter_classes(axes, X, y, classes_of(map_result))
         axes.set(title=title, xlabel=feature_names[0])
         figure.colorbar(image, ax=axes, shrink=0.85)
-    centres = map_result["constant_data"]["centres"].values
-    kept = weights_of(map_result)[0][0] != 0
-    if kept.sum() < len(kept) / 2:  # circles around nearly everything would hide the points
-        all_axes[0].scatter(
-            *centres[kept].T, s=90, facecolors="none", edgecolors="black", label="relevance vectors"
-        )
+    _circle_relevance_vectors(all_axes[0], map_result)
     all_axes[0].set_ylabel(feature_names[1])
     handles, labels = all_axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure
 
 
+def _surfaces(
+    map_result: xr.DataTree, posterior: xr.DataTree, grid: Array, kernel: AnyKernel | None
+) -> tuple[Array, Array, Array]:
+    """Return the MAP's probabilities, the posterior's mean and the width of its interval, at a grid."""
+    point, draws = (
+        predict(each, grid, kernel=kernel)["predictions"]["probability"].values
+        for each in (map_result, posterior)
+    )
+    width = np.diff(np.percentile(draws, _INTERVAL, axis=(0, 1)), axis=0)[0]
+    return point[0, 0], draws.mean(axis=(0, 1)), width
+
+
+def _circle_relevance_vectors(axes: Axes, map_result: xr.DataTree) -> None:
+    """Circle the centres of weights that are not zero, unless that is nearly everything."""
+    centres = map_result["constant_data"]["centres"].values
+    kept = weights_of(map_result)[0][0] != 0
+    if kept.sum() < len(kept) / 2:  # more circles would hide the points
+        axes.scatter(
+            *centres[kept].T, s=90, facecolors="none", edgecolors="black", label="relevance vectors"
+        )
+
+
 def _thinned(posterior: xr.DataTree, most: int = 1000) -> xr.DataTree:
     """Return evenly spaced draws, enough for a picture, with what a prediction needs."""
     draws = posterior["posterior"].to_dataset()
     step = -(-draws.sizes["chain"] * draws.sizes["draw"] // most)
-    kept = draws.isel(draw=slice(None, None, step))
-    return xr.DataTree.from_dict(
-        {"posterior": kept, "constant_data": posterior["constant_data"].to_dataset()}
-    )
+    thinned = posterior.copy()
+    thinned["posterior"] = draws.isel(draw=slice(None, None, step))
+    return thinned
 
 
 def _grid(X: Array, resolution: int) -> tuple[Array, tuple[Array, Array]]:

@@ -10,15 +10,16 @@ from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import Kernel
-from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.core.pieces.validation import as_features, as_labels
 from pcvm_pymc.core.submodels import SearchOptions
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.projection import Projection, Reference, project_reference
-from pcvm_pymc.inference.results import classes_of
-from pcvm_pymc.model.builders import stored_width
+from pcvm_pymc.estimators.projection import (
+    Projection,
+    Reference,
+    check_projectable,
+    project_reference,
+)
 
 __all__ = ["project"]
 
@@ -30,7 +31,7 @@ def project(
     *,
     size: int | str = "auto",
     sizes: Sequence[int] | None = None,
-    kernel: Kernel = "rbf",
+    kernel: Kernel | None = None,
     cv: int = 5,
     hyperprior: Hyperprior | None = None,
     options: SearchOptions | None = None,
@@ -57,8 +58,9 @@ def project(
         Number of vectors. With a number nothing is cross-validated.
     sizes : sequence of int, optional
         Sizes of the path, 0 being the bias alone. Default: 0, 1, 2, 3, ... in growing steps up to 50.
-    kernel : "rbf" or callable
-        The kernel of the posterior's model; a classifier brings its own.
+    kernel : str or callable, optional
+        The kernel of the posterior's model, needed where it is a function, which is not stored; a
+        classifier brings its own.
     cv : int
         Folds; fewer where a class has fewer points.
     hyperprior : Hyperprior, optional
@@ -99,6 +101,10 @@ def project(
     (True, 5)
     """
     if hasattr(reference, "decision_function"):
+        if kernel is not None:
+            raise ValueError(
+                f"kernel={kernel!r} was given with a classifier, where it has no effect; leave it out"
+            )
         found = _from_classifier(reference, X, y)
     else:
         found = _from_datatree(reference, X, y, kernel)
@@ -136,23 +142,26 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
 
 
 def _from_datatree(
-    tree: xr.DataTree, X: ArrayLike | None, y: ArrayLike | None, kernel: Kernel
+    tree: xr.DataTree, X: ArrayLike | None, y: ArrayLike | None, kernel: Kernel | None
 ) -> Reference:
     """Return a posterior as a reference: the mean of its draws' probabilities."""
+    from pcvm_pymc.inference.results import classes_of, kernel_of, likelihood_of
+
     if not (hasattr(tree, "children") and "posterior" in tree and "constant_data" in tree):
         raise ValueError(
             f"reference is a {type(tree).__name__}; needed a DataTree from sample or find_map_em "
             "with the groups posterior and constant_data, or a fitted PCVMClassifier"
         )
-    if (not callable(kernel) and kernel != "rbf") or hasattr(kernel, "full"):
+    if hasattr(kernel, "full"):
         raise ValueError(
-            f"kernel={kernel!r}; needed 'rbf' or a function (X, Z, width), such as "
+            f"kernel={kernel!r}; needed a kernel's name or a function (X, Z, width), such as "
             "lambda X, Z, width: covariance.full(X, Z).eval() for a PyMC covariance"
         )
+    likelihood, classes = likelihood_of(tree), classes_of(tree)
+    check_projectable(likelihood)
     data, posterior = tree["constant_data"].to_dataset(), tree["posterior"].to_dataset()
     label = np.where(tree["observed_data"]["label"].values > 0, 1.0, -1.0)
-    classes = classes_of(tree)
-    centres = data["centres"].values
+    centres, piece = data["centres"].values, kernel_of(tree, kernel)
     inputs = centres if X is None else as_features(X, n_features=centres.shape[1])
     if len(inputs) != len(label):
         raise ValueError(
@@ -161,18 +170,19 @@ def _from_datatree(
         )
     if y is not None and not np.array_equal(np.asarray(y) == classes[1], label > 0):
         raise ValueError("y differs from the labels that the posterior holds; leave it out")
-    width = posterior["width"].median() if "width" in posterior else stored_width(kernel, data)
+    width = np.asarray(piece.width)
+    if "width" in posterior:
+        width = posterior["width"].median(("chain", "draw")).values
+    latent = posterior["latent"].transpose(..., "obs").values.reshape(-1, len(label))
     return Reference(
         X=inputs,
         label=label,
         classes=classes,
         centres=Centres.among(inputs, centres, data["signs"].values.astype(float)),
-        probability=ndtr(posterior["latent"].transpose(..., "obs").values)
-        .reshape(-1, len(label))
-        .mean(axis=0),
-        kernel=kernel,
-        width=float(width),
+        probability=likelihood.probability(latent).mean(axis=0),
+        kernel=piece.name if kernel is None else kernel,
+        width=float(width) if width.ndim == 0 else width,
         hyperprior=Hyperprior.plug_in(),
-        likelihood=Probit(),
+        likelihood=likelihood,
         make_classifier=PCVMClassifier.from_projection,
     )

@@ -117,9 +117,9 @@ FAMILY = {
     "mrvm_bottom_up": System(
         name="mRVM1",
         likelihoods=("multinomial probit",),
-        priors=("gamma",),
+        priors=("gamma", "shared gamma"),
         signs=None,
-        solvers=("bottom-up",),
+        solvers=("bottom-up", "em"),
         samplers=("nuts",),
         source="Damoulas et al. (2008)",
         shared=True,

@@ -2,15 +2,28 @@
 
 import logging
 import time
+from typing import Any
 
+import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pcvm_pymc.core.evidence import EvidenceOptions, fit_rvm
-from pcvm_pymc.inference.results import evidence_to_datatree
-from pcvm_pymc.model.rvm import evidence_problem_of
+from pcvm_pymc.core.evidence import (
+    METHODS,
+    BottomUpOptions,
+    EvidenceOptions,
+    EvidenceProblem,
+    EvidenceResult,
+    EvidenceTrace,
+    fit_bottom_up,
+    fit_rvm,
+)
+from pcvm_pymc.core.family import FAMILY, systems_of
+from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.inference.results import Values, likelihood_of, point_to_datatree
+from pcvm_pymc.model.read import Parts, find_parts, read
 
-__all__ = ["fit_evidence"]
+__all__ = ["evidence_fit_of", "fit_evidence"]
 
 _log = logging.getLogger(__name__)
 
@@ -19,36 +32,39 @@ def fit_evidence(
     model: pm.Model | None = None,
     *,
     method: str = "sequential",
-    options: EvidenceOptions | None = None,
+    options: EvidenceOptions | BottomUpOptions | None = None,
 ) -> xr.DataTree:
-    """Fit a relevance vector machine by maximising its evidence over precisions and noise.
+    """Fit a model by maximising its evidence over precisions (and noise).
 
     Parameters
     ----------
     model : pm.Model, optional
-        From `rvm_model`; default: the model on the context stack. Its hyperprior is not used: log
-        precisions and log noise are flat, as in the papers.
+        From `rvm_model`; or, for a search from the bottom up, from `mpcvm_model` (mPCVM2),
+        `mrvm_model` with ``shared=True`` (mRVM1) or `pcvm_model`. Default: the model on the context
+        stack. The numbers of its hyperprior are not used: log precisions and log noise are flat, as in
+        the papers.
     method : {"sequential", "batch"}
-        One basis at a time, by the largest gain (Tipping & Faul 2003), or all at once, downwards
-        (Tipping 2001).
-    options : EvidenceOptions, optional
+        For an RVM: one basis at a time, by the largest gain (Tipping & Faul 2003), or all at once,
+        downwards (Tipping 2001).
+    options : EvidenceOptions, or BottomUpOptions for a search from the bottom up, optional
 
     Returns
     -------
     DataTree
         Groups as `find_map_em` has them: ``posterior`` (one chain, one draw: posterior means given the
-        precisions), ``optimizer_result``, ``evidence_trace``, data groups, and ``fit`` with
+        precisions), ``optimizer_result``, ``evidence_trace``, data groups, and for an RVM ``fit`` with
         ``mean_vector`` and ``covariance_matrix`` of the kept weights and the bias.
 
     Raises
     ------
     ValueError
-        If the model is not one whose evidence can be maximised, or the method is unknown.
+        If the model is not one whose evidence can be maximised, or method or options are not for it.
 
     References
     ----------
     M. E. Tipping and A. C. Faul (2003), "Fast marginal likelihood maximisation for sparse Bayesian
-    models", AISTATS; corrected, see `core.sequential.fit_sequential` and `core.evidence.fit_batch`.
+    models", AISTATS; corrected, see `pcvm_pymc.core.evidence.fit_sequential` and `fit_batch`. From the
+    bottom up see `pcvm_pymc.core.evidence.fit_bottom_up`.
 
     Examples
     --------
@@ -60,10 +76,122 @@ def fit_evidence(
     'CONVERGED'
     """
     model = pm.modelcontext(model)
-    problem = evidence_problem_of(model)
+    if method not in METHODS:
+        raise ValueError(f"method={method!r} is unknown; use one of {tuple(METHODS)}")
+    solver = _solver(find_parts(model))
+    problem = read(model, solver)
+    _check_shared(problem, solver)
+    _check_options(solver, method, options)
     began = time.perf_counter()
-    result = fit_rvm(problem, method=method, options=options)
+    values: Values = {}
+    groups: dict[str, xr.Dataset] = {}
+    if solver == "evidence":
+        result: Any = fit_rvm(EvidenceProblem.of(problem), method=method, options=options)
+        values = _estimates(result)
+        groups = {"fit": _normal_posterior(result, np.asarray(model.coords["basis"]))}
+        objective, label = "log_evidence", f"evidence ({method})"
+    else:
+        result = fit_bottom_up(problem, options=options)
+        objective, label = "log_posterior", "bottom-up"
     seconds = time.perf_counter() - began
     if not result.converged:
         _log.warning("evidence: %s; raise max_iter or tol", result.status.value)
-    return evidence_to_datatree(model, result, method, seconds)
+    return point_to_datatree(
+        model,
+        problem,
+        result,
+        values,
+        objective=objective,
+        method=label,
+        seconds=seconds,
+        trace="evidence_trace",
+        **groups,
+    )
+
+
+def _solver(parts: Parts) -> str:
+    """Return what maximises the evidence of a model; `read` refuses where that does not."""
+    rows = [row for row in FAMILY.values() if parts.likelihood.name in row.likelihoods]
+    ours = [row for row in rows if (row.signs is None) == (parts.sign is None)]
+    return "evidence" if any("evidence" in row.solvers for row in ours) else "bottom-up"
+
+
+def _check_shared(problem: Problem, solver: str) -> None:
+    rows = [row for row in systems_of(problem) if solver in row.solvers]
+    if not problem.shared and all(row.shared for row in rows):
+        raise ValueError(
+            "the search from the bottom up has one precision for all weights of a basis, where they are "
+            "free (mRVM1); found one for each class. Build the model with mrvm_model(..., shared=True), or "
+            "use find_map_em (mRVM2)"
+        )
+
+
+def _check_options(solver: str, method: str, options: Any) -> None:
+    needed = EvidenceOptions if solver == "evidence" else BottomUpOptions
+    if options is not None and not isinstance(options, needed):
+        raise ValueError(
+            f"options={options!r}; needed {needed.__name__} for a model of the solver {solver!r}"
+        )
+    if solver == "bottom-up" and method != "sequential":
+        raise ValueError(
+            f"method={method!r} is for an RVM; this model is searched from the bottom up: leave method out"
+        )
+
+
+def _estimates(result: EvidenceResult) -> Values:
+    """Return the estimated precisions, and noise where there is one."""
+    values: dict[str, Any] = {
+        "precision": ("basis", result.alpha),
+        "bias_precision": ((), result.bias_alpha),
+    }
+    return values if np.isnan(result.noise) else values | {"noise": ((), result.noise)}
+
+
+def _normal_posterior(result: EvidenceResult, basis: np.ndarray) -> xr.Dataset:
+    """Return mean and covariance of the kept weights and the bias, named as `pymc_extras` does."""
+    rows = [*(f"weight[{name}]" for name in basis[result.active]), "bias"]
+    return xr.Dataset(
+        {
+            "mean_vector": ("rows", np.append(result.weight[result.active], result.bias)),
+            "covariance_matrix": (("rows", "columns"), result.covariance),
+        },
+        {"rows": rows, "columns": rows},
+    )
+
+
+def evidence_fit_of(tree: xr.DataTree) -> tuple[EvidenceProblem, EvidenceResult]:
+    """Return the problem and the result that a tree from `fit_evidence` of a regression holds.
+
+    Raises
+    ------
+    ValueError
+        If the tree is of another method or model.
+    """
+    if "fit" not in tree or likelihood_of(tree).targets != "numbers":
+        raise ValueError(
+            "the result is not an RVM's regression by fit_evidence; needed fit_evidence(rvm_model(X, y))"
+        )
+    point = tree["posterior"].to_dataset().isel(chain=0, draw=0)
+    summary, trace = tree["optimizer_result"], tree["evidence_trace"]
+    alpha = point["precision"].values
+    result = EvidenceResult(
+        weight=point["weight"].values,
+        bias=float(point["bias"]),
+        alpha=alpha,
+        bias_alpha=float(point["bias_precision"]),
+        active=np.flatnonzero(np.isfinite(alpha)),
+        covariance=tree["fit"]["covariance_matrix"].values,
+        noise=float(point["noise"]),
+        latent=point["latent"].values,
+        log_evidence=float(summary["log_evidence"]),
+        status=Status[summary["status"].item()],
+        n_iter=int(summary["nit"]),
+        trace=EvidenceTrace(
+            *(trace[name].values for name in ("log_evidence", "n_active", "noise"))
+        ),
+    )
+    target = tree["observed_data"]["target"].values
+    problem = EvidenceProblem(
+        tree["constant_data"]["Phi"].values, target, likelihood_of(tree), noise=result.noise
+    )
+    return problem, result

@@ -1,10 +1,12 @@
 """Results as `xarray.DataTree`, in the groups that PyMC and `pymc_extras.find_MAP` use."""
 
 import json
+import logging
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,226 +15,154 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pcvm_pymc.core.em.binary import EMOptions, EMResult
-from pcvm_pymc.core.em.mpcvm import ClassResult
-from pcvm_pymc.core.evidence import EvidenceResult
+from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.kernels import KernelPiece
+from pcvm_pymc.core.pieces.likelihoods import (
+    LIKELIHOODS,
+    Likelihood,
+    MultinomialProbit,
+    Normal,
+    Probit,
+)
+from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.model.mpcvm import has_several_classes
-from pcvm_pymc.model.rvm import likelihood_of
-from pcvm_pymc.model.steps import has_free_width, hyperprior_of
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.model.bases import AnyKernel, check_centres, recall_kernel
+from pcvm_pymc.model.read import find_parts
+
+_log = logging.getLogger(__name__)
 
 __all__ = [
     "classes_of",
-    "classes_to_datatree",
-    "em_to_datatree",
-    "evidence_to_datatree",
+    "draws_dataset",
+    "kernel_of",
+    "likelihood_of",
     "load",
+    "nuisance_of",
     "observed_and_constant_data",
+    "point_to_datatree",
     "record_model",
     "save",
     "weights_of",
     "with_classes",
 ]
 
-_DATA = (
-    "centres",
-    "signs",
-    "hyperprior",
-    "width",
-    "kernel_width",
-    "noise",
-    "Phi",
-    "squared_distance",
-    "X",
-)
+type Dims = str | tuple[str, ...]
+type Values = Mapping[str, tuple[Dims, Any]]
 
 
-def em_to_datatree(
-    model: pm.Model, result: EMResult, options: EMOptions, seconds: float
-) -> xr.DataTree:
-    """Pack a MAP estimate.
+# --- packing -----------------------------------------------------------------------------------
 
-    Returns
-    -------
-    DataTree
-        Groups ``posterior`` (one chain, one draw: ``magnitude``, ``weight``, ``bias``, ``latent``,
-        ``precision`` and ``bias_precision`` as their conditional means, ``width`` if it is free),
-        ``optimizer_result``, ``em_trace``, ``observed_data`` and ``constant_data``.
+
+def draws_dataset(values: Values, coords: Mapping[str, Any], **attrs: Any) -> xr.Dataset:
+    """Return named values of all draws as a group of a result.
+
+    Parameters
+    ----------
+    values : mapping of str to (dims, array_like)
+        Dims are those after ``chain`` and ``draw``, which every value begins with.
+    coords : mapping of str to array_like
+        Of the other dims; those that no value has are left out.
+    **attrs
+        Attributes of the group, beside the library's name and version.
     """
-    coords = {name: np.asarray(model.coords[name]) for name in ("basis", "obs")}
-    tree = xr.DataTree.from_dict(
-        {
-            "posterior": _posterior(model, result, coords),
-            "optimizer_result": _optimizer_result(result, options, seconds),
-            "em_trace": _trace(result),
-            **observed_and_constant_data(model),
-        }
-    )
-    return record_model(tree, model)
-
-
-def classes_to_datatree(
-    model: pm.Model, result: ClassResult, options: EMOptions, seconds: float
-) -> xr.DataTree:
-    """Pack a MAP estimate of several classes, in the groups of `em_to_datatree`."""
-    coords = {name: np.asarray(model.coords[name]) for name in ("basis", "obs", "class")}
-    hyperprior, weights = hyperprior_of(model), ("basis", "class")
-    values = {
-        "weight": (weights, result.weight),
-        "bias": ("class", result.bias),
-        "latent": (("obs", "class"), result.latent),
-        "precision": (weights, hyperprior.weight_precision(result.weight)),
-        "bias_precision": ("class", [hyperprior.bias_precision(b) for b in result.bias]),
-    }
-    if "signs" in model.named_vars:
-        values["magnitude"] = (weights, np.abs(result.weight))
-    tree = xr.DataTree.from_dict(
-        {
-            "posterior": _one_draw(values, coords),
-            "optimizer_result": _optimizer_result(result, options, seconds),
-            "em_trace": _trace(result),
-            **observed_and_constant_data(model),
-        }
-    )
-    return record_model(tree, model)
-
-
-def _posterior(model: pm.Model, result: EMResult, coords: dict[str, Array]) -> xr.Dataset:
-    hyperprior = hyperprior_of(model)
-    free_bias = "bias" in model.named_vars and isinstance(
-        model["bias"].owner.op, type(pm.Flat.rv_op)
-    )
-    values: dict[str, tuple[str | None, Any]] = {
-        "magnitude": ("basis", np.abs(result.weight)),
-        "weight": ("basis", result.weight),
-        "bias": (None, result.bias),
-        "latent": ("obs", result.latent),
-        "precision": ("basis", hyperprior.weight_precision(result.weight)),
-        "bias_precision": (None, 0.0 if free_bias else hyperprior.bias_precision(result.bias)),
-    }
-    if has_free_width(model):
-        values["width"] = (None, result.width)
-    return _one_draw(values, coords)
-
-
-def _one_draw(
-    values: Mapping[str, tuple[str | tuple[str, ...] | None, Any]], coords: dict[str, Array]
-) -> xr.Dataset:
-    """Return named values with their dimensions as one chain of one draw."""
     variables = {
-        name: (
-            ("chain", "draw", *((dim,) if isinstance(dim, str) else dim or ())),
-            np.asarray(value)[None, None],
-        )
-        for name, (dim, value) in values.items()
+        name: (("chain", "draw", *((dims,) if isinstance(dims, str) else dims)), np.asarray(value))
+        for name, (dims, value) in values.items()
     }
-    return xr.Dataset(
-        variables,
-        {"chain": [0], "draw": [0], **coords},
-        {"inference_library": "pcvm_pymc", "inference_library_version": version("pcvm_pymc")},
-    )
+    dataset = xr.Dataset(variables)
+    numbers = {name: np.arange(dataset.sizes[name]) for name in ("chain", "draw")}
+    used = {name: np.asarray(coords[name]) for name in coords if name in dataset.dims}
+    library = {"inference_library": "pcvm_pymc", "inference_library_version": version("pcvm_pymc")}
+    return dataset.assign_coords({**numbers, **used}).assign_attrs(**library, **attrs)
 
 
-def evidence_to_datatree(
-    model: pm.Model, result: EvidenceResult, method: str, seconds: float
+def point_to_datatree(
+    model: pm.Model,
+    problem: Problem,
+    result: Any,
+    values: Values,
+    *,
+    objective: str,
+    method: str,
+    seconds: float,
+    trace: str = "em_trace",
+    **groups: xr.Dataset,
 ) -> xr.DataTree:
-    """Pack a fit of maximal evidence.
+    """Pack a point estimate, of one score or several.
+
+    Parameters
+    ----------
+    model : pm.Model
+    problem : Problem
+        As read from the model.
+    result : EMResult or EvidenceResult
+    values : mapping of str to (dims, array_like)
+        What the point has beside ``weight``, ``bias``, ``latent`` and, of signed weights, ``magnitude``.
+    objective : {"log_posterior", "log_evidence"}
+        What the method has made large, an attribute of `result`.
+    method : str
+    seconds : float
+    trace : str
+        Name of the group of the iterations.
+    **groups
+        Further groups.
 
     Returns
     -------
     DataTree
-        Groups ``posterior`` (one chain, one draw: ``weight``, ``bias``, ``latent``, the estimated
-        ``precision``, ``bias_precision`` and ``noise``), ``fit``, ``optimizer_result``,
-        ``evidence_trace``, ``observed_data`` and ``constant_data``.
+        Groups ``posterior`` (one chain, one draw), ``optimizer_result``, the trace, ``observed_data`` and
+        ``constant_data``.
     """
-    coords = {name: np.asarray(model.coords[name]) for name in ("basis", "obs")}
-    values: dict[str, tuple[str | None, Any]] = {
-        "weight": ("basis", result.weight),
-        "bias": (None, result.bias),
-        "latent": ("obs", result.latent),
-        "precision": ("basis", result.alpha),
-        "bias_precision": (None, result.bias_alpha),
+    found = {**_weights(problem, result), **values}
+    one_draw = {
+        name: (dims, np.asarray(value)[None, None]) for name, (dims, value) in found.items()
     }
-    if not np.isnan(result.noise):
-        values["noise"] = (None, result.noise)
+    coords = {name: coord for name, coord in model.coords.items() if coord is not None}
+    end = float(getattr(result, objective))
+    summary = {
+        "success": result.converged,
+        "status": result.status.name,
+        "message": result.status.value,
+        "fun": -end,
+        objective: end,
+        "nit": result.n_iter,
+        "n_active": int(np.count_nonzero(result.weight)),
+        "method": method,
+        "seconds": seconds,
+    }
     tree = xr.DataTree.from_dict(
         {
-            "posterior": _one_draw(values, coords),
-            "fit": _normal_posterior(result, coords["basis"]),
-            "optimizer_result": _evidence_summary(result, method, seconds),
-            "evidence_trace": _evidence_trace(result),
+            "posterior": draws_dataset(one_draw, coords),
+            "optimizer_result": xr.Dataset(summary),
+            trace: _trace(result.trace),
+            **groups,
             **observed_and_constant_data(model),
         }
     )
     return record_model(tree, model)
 
 
-def _normal_posterior(result: EvidenceResult, basis: Array) -> xr.Dataset:
-    """Return mean and covariance of the kept weights and the bias, named as `pymc_extras` does."""
-    rows = [*(f"weight[{name}]" for name in basis[result.active]), "bias"]
+def _weights(problem: Problem, result: Any) -> dict[str, tuple[Dims, Any]]:
+    """Return what every point has."""
+    scores = ("class",) if problem.n_scores > 1 else ()
+    values: dict[str, tuple[Dims, Any]] = {
+        "weight": (("basis", *scores), result.weight),
+        "bias": (scores, result.bias),
+        "latent": (("obs", *scores), result.latent),
+    }
+    if problem.is_signed:
+        values["magnitude"] = (("basis", *scores), np.abs(result.weight))
+    return values
+
+
+def _trace(trace: Any) -> xr.Dataset:
+    """Return a value per iteration of everything that a trace holds."""
+    columns = {field.name: np.asarray(getattr(trace, field.name)) for field in fields(trace)}
+    n_rows = len(next(iter(columns.values())))
     return xr.Dataset(
-        {
-            "mean_vector": ("rows", np.append(result.weight[result.active], result.bias)),
-            "covariance_matrix": (("rows", "columns"), result.covariance),
-        },
-        {"rows": rows, "columns": rows},
-    )
-
-
-def _evidence_summary(result: EvidenceResult, method: str, seconds: float) -> xr.Dataset:
-    return xr.Dataset(
-        {
-            "success": result.converged,
-            "status": result.status.name,
-            "message": result.status.value,
-            "fun": -result.log_evidence,
-            "log_evidence": result.log_evidence,
-            "nit": result.n_iter,
-            "n_active": len(result.active),
-            "method": f"evidence ({method})",
-            "seconds": seconds,
-        }
-    )
-
-
-def _evidence_trace(result: EvidenceResult) -> xr.Dataset:
-    trace = result.trace
-    return xr.Dataset(
-        {
-            name: ("iteration", getattr(trace, name))
-            for name in ("log_evidence", "n_active", "noise")
-        },
-        {"iteration": np.arange(len(trace.log_evidence))},
-    )
-
-
-def _optimizer_result(
-    result: EMResult | ClassResult, options: EMOptions, seconds: float
-) -> xr.Dataset:
-    return xr.Dataset(
-        {
-            "success": result.converged,
-            "status": result.status.name,
-            "message": result.status.value,
-            "fun": -result.log_posterior,
-            "log_posterior": result.log_posterior,
-            "nit": result.n_iter,
-            "n_active": int(np.count_nonzero(result.weight)),
-            "method": f"EM ({options.update})",
-            "seconds": seconds,
-        }
-    )
-
-
-def _trace(result: EMResult | ClassResult) -> xr.Dataset:
-    trace = result.trace
-    return xr.Dataset(
-        {
-            name: ("iteration", getattr(trace, name))
-            for name in ("log_posterior", "n_active", "change", "width")
-            if hasattr(trace, name)
-        },
-        {"iteration": np.arange(len(trace.log_posterior))},
+        {name: (("iteration", "feature")[: value.ndim], value) for name, value in columns.items()},
+        {"iteration": np.arange(n_rows)},
     )
 
 
@@ -245,23 +175,74 @@ def observed_and_constant_data(model: pm.Model) -> dict[str, xr.Dataset]:
 
 
 def _constant_data(model: pm.Model) -> xr.Dataset:
-    names = [name for name in _DATA if name in {v.name for v in model.data_vars}]
-    dims = {name: model.named_vars_to_dims.get(name, ()) for name in names}
-    used = {dim for name in names for dim in dims[name]}
-    return xr.Dataset(
-        {name: (dims[name], np.asarray(model[name].get_value())) for name in names},
-        {dim: list(model.coords[dim]) for dim in used if model.coords.get(dim) is not None},
-    )
+    """Return all data but the observed, as `pymc.sample` has them."""
+    variables, used = {}, set()
+    for each in model.data_vars:
+        if each.name == "y":
+            continue
+        value = np.asarray(each.get_value())
+        dims = model.named_vars_to_dims.get(each.name) or (None,) * value.ndim
+        named = [dim or f"{each.name}_dim_{i}" for i, dim in enumerate(dims)]
+        variables[each.name] = (named, value)
+        used |= {dim for dim in dims if dim is not None}
+    coords = {dim: list(model.coords[dim]) for dim in used if model.coords.get(dim) is not None}
+    return xr.Dataset(variables, coords)
+
+
+# --- what a result remembers -------------------------------------------------------------------
 
 
 def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
-    """Write into a tree's attributes what a prediction needs beside the arrays: classes, likelihood."""
-    if {"label", "target"} & set(model.named_vars):
-        several = has_several_classes(model)
-        tree.attrs["likelihood"] = "multinomial probit" if several else likelihood_of(model)
+    """Write a model's classes, and the pieces that it is made of, into a tree's attributes.
+
+    The attribute ``pieces`` is JSON: ``rows`` (keys in `FAMILY`), ``likelihood`` and ``prior`` (name and
+    numbers), ``kernel`` (name and width; null without one), ``bias`` and ``shared`` (as `Problem` has them).
+    A model that is not of the family has none.
+    """
+    try:
+        tree.attrs["pieces"] = json.dumps(_pieces(model))
+    except ValueError as error:
+        _log.debug("no pieces recorded: %s", error)
     if "class" in model.coords:
         return with_classes(tree, np.asarray(model.coords["class"]))
     return tree
+
+
+def _pieces(model: pm.Model) -> dict[str, Any]:
+    parts = find_parts(model)
+    problem = Problem(
+        np.empty((0, 0 if parts.sign is None else len(parts.sign))),
+        np.empty(0),
+        parts.sign,
+        parts.hyperprior,
+        parts.likelihood,
+        parts.bias_kind,
+        isinstance(parts.hyperprior, SharedHyperprior),
+    )
+    return {
+        "rows": [key for key, row in FAMILY.items() if row.admits(problem)],
+        "likelihood": _as_record(parts.likelihood),
+        "prior": _as_record(parts.hyperprior),
+        "kernel": _kernel_record(model),
+        "bias": problem.bias,
+        "shared": problem.shared,
+    }
+
+
+def _kernel_record(model: pm.Model) -> dict[str, Any] | None:
+    """Return name and known width of a model's kernel; None where its features are none."""
+    if "kernel" not in model.coords:
+        return None
+    names = {each.name for each in model.data_vars} & {"width", "kernel_width"}
+    width = [np.asarray(model[name].get_value()).tolist() for name in names]
+    return {"name": str(model.coords["kernel"][0]), "width": width[0] if width else None}
+
+
+def _as_record(piece: Any) -> dict[str, Any]:
+    """Return a piece's name and numbers, those apart that are unknown."""
+    numbers = {key: value for key, value in asdict(piece).items() if value is not None}
+    known = {key: value for key, value in numbers.items() if not np.isnan(value)}
+    return {"name": piece.name, **known}
 
 
 def with_classes(tree: xr.DataTree, classes: np.ndarray) -> xr.DataTree:
@@ -275,14 +256,68 @@ def classes_of(tree: xr.DataTree) -> np.ndarray:
     return np.asarray(json.loads(tree.attrs.get("classes", "[0, 1]")))
 
 
+def likelihood_of(tree: xr.DataTree) -> Likelihood:
+    """Return the likelihood of a result's model; a number that is unknown is NaN.
+
+    A plain result of `pymc.sample` does not name it: it is the normal one where there are targets, the
+    multinomial probit where there are scores of several classes, else the probit.
+    """
+    if "pieces" in tree.attrs:
+        numbers = dict(json.loads(tree.attrs["pieces"])["likelihood"])
+        return LIKELIHOODS[numbers.pop("name")](**numbers)
+    posterior = tree["posterior"]
+    if "class" in posterior["latent"].dims:
+        return MultinomialProbit(posterior.sizes["class"])
+    if "observed_data" in tree and "target" in tree["observed_data"]:
+        constants = tree["constant_data"]
+        return Normal(float(constants["noise"]) if "noise" in constants else np.nan)
+    return Probit()
+
+
+def nuisance_of(tree: xr.DataTree) -> dict[str, Array]:
+    """Return the likelihood's parameters that were drawn, by name, shape (n_chains, n_draws) each."""
+    posterior = tree["posterior"]
+    names = [field.name for field in fields(likelihood_of(tree)) if field.name in posterior]
+    return {name: posterior[name].transpose("chain", "draw").values for name in names}
+
+
+def kernel_of(tree: xr.DataTree, kernel: AnyKernel | None = None) -> KernelPiece:
+    """Return the kernel of a result's model, of its width where that is known.
+
+    Parameters
+    ----------
+    tree : DataTree
+    kernel : str, callable, KernelPiece or pm.gp.cov.Covariance, optional
+        Needed where the model's is a function or a covariance, which are not stored.
+
+    Raises
+    ------
+    ValueError
+        If it is needed, is not the model's, or the model has none.
+    """
+    data = tree["constant_data"].to_dataset()
+    check_centres(data)
+    if "X" in data:
+        raise ValueError(
+            "the kernel has random variables as parameters, whose draws are the model's; use "
+            "pm.set_data(**new_data(model, X_new)) and pm.sample_posterior_predictive"
+        )
+    return recall_kernel(data, kernel)
+
+
 def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
     """Return a result's draws of the weights, shape (n_draws, n_basis), and bias, (n_draws,).
 
-    Of several classes both have one more dimension, the class.
+    Of several classes both have one more dimension, the class. A model without bias has zeros.
     """
     posterior = tree["posterior"].to_dataset().stack(sample=("chain", "draw"))
     weight = posterior["weight"].transpose("sample", "basis", ...).values
+    if "bias" not in posterior:
+        return weight, np.zeros((len(weight), *weight.shape[2:]))
     return weight, posterior["bias"].transpose("sample", ...).values
+
+
+# --- storing -----------------------------------------------------------------------------------
 
 
 def save(tree: xr.DataTree, path: str | Path) -> Path:

@@ -1,62 +1,94 @@
-"""Distributions of the PCVM: the stable probit likelihood and the integrated weight priors."""
+"""Distributions of the family: the stable probit likelihood and the priors with precisions integrated out.
 
-from typing import Any, ClassVar
+Each is an operation of its own, so that ``isinstance(rv.owner.op, MarginalWeightRV)`` tells what a model's
+variable is, whatever its name, and ``rv.owner.op.dist_params(rv.owner)`` its parameters.
+"""
+
+from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.transforms import log as log_transform
-from pymc.logprob.transforms import LogTransform, Transform
-from pytensor.raise_op import CheckAndRaise
+from pymc.distributions.continuous import Continuous, PositiveContinuous
+from pymc.distributions.discrete import Discrete
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
+from pymc.distributions.transforms import _default_transform
+from pymc.logprob.transforms import Transform
+from pymc.pytensorf import normalize_rng_param
+from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
 
-from pcvm_pymc.core.pieces.priors import WEIGHT_CUTOFF
 from pcvm_pymc.model.math import log_ndtr
 
-__all__ = ["IMPROPER_MESSAGE", "FreeWeight", "MarginalBias", "MarginalWeight", "ProbitBernoulli"]
+__all__ = [
+    "Draws",
+    "FreeWeight",
+    "FreeWeightRV",
+    "MarginalBias",
+    "MarginalBiasRV",
+    "MarginalWeight",
+    "MarginalWeightRV",
+    "ProbitBernoulli",
+    "ProbitBernoulliRV",
+    "SharedWeight",
+    "SharedWeightRV",
+    "SymbolicRV",
+    "transformed",
+]
+
+type Draws = tuple[TensorVariable, TensorVariable]
 
 _HALF = np.float64(0.5)
+_ONE = np.float64(1.0)
+_TWO = np.float64(2.0)
+_IMPOSSIBLE = np.float64(-np.inf)
 _LOG_2 = np.log(2.0)
 _LOG_2PI = np.log(2.0 * np.pi)
 
-IMPROPER_MESSAGE = (
-    "this model has an improper hyperprior (a rate or shape that is not positive): its posterior cannot "
-    "be normalised, so that there is nothing to sample (the density is unbounded at weight zero). "
-    "Use find_map_em for the papers' point estimate, or build the model with a proper hyperprior: "
-    "leave hyperprior out of pcvm_model for the default, or give Hyperprior(c, d, e, f) all positive; "
-    "in sparse_probit_model take prior='laplace' or 'student'"
-)
 
+class SymbolicRV(SymbolicRandomVariable):
+    """A distribution whose draws are made of other distributions': subclasses say how."""
 
-class _Named:
-    """A `pymc.CustomDist` under a class's own name: subclasses say how to draw and its density."""
-
-    options: ClassVar[dict[str, Any]] = {}
-
-    def __new__(cls, name: str, *parameters: Any, **kwargs: Any) -> TensorVariable:
-        """Add the variable `name` to the model on the context stack."""
-        return pm.CustomDist(name, *parameters, **cls._keywords(), **kwargs)
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__name__.removesuffix("RV")
+        cls._print_name = (cls.name, f"\\operatorname{{{cls.name}}}")
 
     @classmethod
-    def dist(cls, *parameters: Any, **kwargs: Any) -> TensorVariable:
-        """Return the unnamed random variable."""
-        return pm.CustomDist.dist(*parameters, **cls._keywords(named=False), **kwargs)
+    def rv_op(cls, *params: Any, size: Any = None, rng: Any = None) -> TensorVariable:
+        """Return the random variable of some parameters, which are taken in double precision."""
+        params = tuple(pt.cast(pt.as_tensor(each), "float64") for each in params)
+        rng, size = normalize_rng_param(rng), normalize_size_param(size)
+        batch = size
+        if rv_size_is_none(size):
+            batch = implicit_size_from_params(*params, ndims_params=cls.ndims_params)
+        inputs = [rng, size, *params]
+        return cls(inputs, list(cls.draw(rng, batch, *params)))(*inputs)
 
     @classmethod
-    def _keywords(cls, *, named: bool = True) -> dict[str, Any]:
-        found = {
-            option: getattr(cls, method)
-            for option, method in (
-                ("dist", "_draw"),
-                ("logp", "_logp"),
-                ("support_point", "_support_point"),
-            )
-            if hasattr(cls, method)
-        }
-        return {**found, "class_name": cls.__name__, **(cls.options if named else {})}
+    def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
+        """Return the generator after the draws, and the draws."""
+        raise NotImplementedError
 
 
-class ProbitBernoulli(_Named):
+def transformed(operation: type[SymbolicRV], transform: Transform) -> None:
+    """Have the variables of an operation sampled by a transform."""
+    _default_transform.register(operation, lambda op, rv: transform)
+
+
+class ProbitBernoulliRV(SymbolicRV):
+    """The operation of `ProbitBernoulli`."""
+
+    extended_signature = "[rng],[size],()->[rng],()"
+
+    @classmethod
+    def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
+        """Draw labels."""
+        # P(1) = erfc(-x / sqrt 2) / 2 keeps the lower tail, which invprobit rounds to zero
+        p = _HALF * pt.erfc(-np.sqrt(0.5) * params[0])
+        return pt.random.bernoulli(p, size=size, rng=rng, return_next_rng=True)
+
+
+class ProbitBernoulli(Discrete):
     """Labels 0 or 1 with P(label = 1) = Phi(latent) (Chen et al. 2009 eq. 3), stable in both tails.
 
     Parameters
@@ -65,33 +97,66 @@ class ProbitBernoulli(_Named):
         The latent function.
     """
 
-    options: ClassVar[dict[str, Any]] = {"dtype": "int64"}
+    rv_type = ProbitBernoulliRV
+    rv_op = ProbitBernoulliRV.rv_op
 
-    @staticmethod
-    def _draw(latent: TensorVariable, size: Any) -> TensorVariable:
-        # P(1) = erfc(-x / sqrt 2) / 2 keeps the lower tail, which invprobit rounds to zero
-        return pm.Bernoulli.dist(p=_HALF * pt.erfc(-np.sqrt(0.5) * latent), size=size)
+    @classmethod
+    def dist(cls, latent: Any, **kwargs: Any) -> TensorVariable:
+        """Return the unnamed random variable."""
+        return super().dist([latent], **kwargs)
 
-    @staticmethod
-    def _logp(value: TensorVariable, latent: TensorVariable) -> TensorVariable:
-        label = pt.switch(pt.eq(value, 1), np.float64(1.0), np.float64(-1.0))
+    def support_point(rv: TensorVariable, size: Any, latent: TensorVariable) -> TensorVariable:
+        """Return the more probable label."""
+        return pt.zeros_like(rv) + pt.cast(latent > 0, "int64")
+
+    def logp(value: TensorVariable, latent: TensorVariable) -> TensorVariable:
+        """Return log Phi of the latent value times the label's sign."""
+        label = pt.switch(pt.eq(value, 1), _ONE, -_ONE)
         known = pt.eq(value, 0) | pt.eq(value, 1)
-        return pt.switch(known, log_ndtr(label * latent), np.float64(-np.inf))
+        return pt.switch(known, log_ndtr(label * latent), _IMPOSSIBLE)
 
 
 def _log_student(
-    value: TensorVariable, shape: TensorVariable, rate: TensorVariable
+    square: TensorVariable, shape: TensorVariable, rate: TensorVariable, n: Any = _ONE
 ) -> TensorVariable:
-    """Return the log density of a normal whose precision is Gamma(shape, rate) (chen2009 eq. 22)."""
-    constant = pt.gammaln(shape + _HALF) - pt.gammaln(shape) - _HALF * (_LOG_2PI + pt.log(rate))
-    return constant - (shape + _HALF) * pt.log1p(value * value / (np.float64(2.0) * rate))
+    """Return the log density of n normals whose one precision is Gamma(shape, rate), given |value|^2.
+
+    For n = 1 the Student-t of chen2009 eq. 22.
+    """
+    constant = pt.gammaln(shape + _HALF * n) - pt.gammaln(shape)
+    constant = constant - _HALF * n * (_LOG_2PI + pt.log(rate))
+    return constant - (shape + _HALF * n) * pt.log1p(square / (_TWO * rate))
 
 
-def _student(shape: TensorVariable, rate: TensorVariable, size: Any) -> TensorVariable:
-    return pm.StudentT.dist(nu=np.float64(2.0) * shape, sigma=pt.sqrt(rate / shape), size=size)
+def _student(rng: Any, size: Any, shape: TensorVariable, rate: TensorVariable) -> Draws:
+    scale = pt.sqrt(rate / shape)
+    return pt.random.t(_TWO * shape, 0.0, scale, size=size, rng=rng, return_next_rng=True)
 
 
-class MarginalWeight(_Named):
+class MarginalBiasRV(SymbolicRV):
+    """The operation of `MarginalBias`."""
+
+    extended_signature = "[rng],[size],(),()->[rng],()"
+
+    @classmethod
+    def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
+        """Draw from the Student-t."""
+        return _student(rng, size, *params)
+
+
+class MarginalWeightRV(SymbolicRV):
+    """The operation of `MarginalWeight`."""
+
+    extended_signature = "[rng],[size],(),()->[rng],()"
+
+    @classmethod
+    def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
+        """Draw from the half-Student-t."""
+        rng, draws = _student(rng, size, *params)
+        return rng, pt.abs(draws)
+
+
+class MarginalWeight(PositiveContinuous):
     """Size of a weight, its Gamma(c, d) precision integrated out (Chen et al. 2009 eq. 21).
 
     A half-Student-t with ``2 c`` degrees of freedom and scale ``sqrt(d / c)``; the density is
@@ -103,24 +168,26 @@ class MarginalWeight(_Named):
         Shape and rate of the precision's Gamma distribution, positive.
     """
 
-    options: ClassVar[dict[str, Any]] = {"transform": log_transform}
+    rv_type = MarginalWeightRV
+    rv_op = MarginalWeightRV.rv_op
 
-    @staticmethod
-    def _draw(c: TensorVariable, d: TensorVariable, size: Any) -> TensorVariable:
-        return pt.abs(_student(c, d, size))
+    @classmethod
+    def dist(cls, c: Any, d: Any, **kwargs: Any) -> TensorVariable:
+        """Return the unnamed random variable."""
+        return super().dist([c, d], **kwargs)
 
-    @staticmethod
-    def _support_point(
+    def support_point(
         rv: TensorVariable, size: Any, c: TensorVariable, d: TensorVariable
     ) -> TensorVariable:
+        """Return the scale."""
         return pt.full_like(rv, pt.sqrt(d / c))
 
-    @staticmethod
-    def _logp(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
-        return pt.switch(value >= 0, _LOG_2 + _log_student(value, c, d), np.float64(-np.inf))
+    def logp(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
+        """Return the log density."""
+        return pt.switch(value >= 0, _LOG_2 + _log_student(value * value, c, d), _IMPOSSIBLE)
 
 
-class MarginalBias(_Named):
+class MarginalBias(Continuous):
     """The bias, its Gamma(e, f) precision integrated out: Student-t (Chen et al. 2009 eq. 22).
 
     Parameters
@@ -129,19 +196,23 @@ class MarginalBias(_Named):
         Shape and rate of the precision's Gamma distribution, positive.
     """
 
-    @staticmethod
-    def _draw(e: TensorVariable, f: TensorVariable, size: Any) -> TensorVariable:
-        return _student(e, f, size)
+    rv_type = MarginalBiasRV
+    rv_op = MarginalBiasRV.rv_op
 
-    @staticmethod
-    def _support_point(
+    @classmethod
+    def dist(cls, e: Any, f: Any, **kwargs: Any) -> TensorVariable:
+        """Return the unnamed random variable."""
+        return super().dist([e, f], **kwargs)
+
+    def support_point(
         rv: TensorVariable, size: Any, e: TensorVariable, f: TensorVariable
     ) -> TensorVariable:
+        """Return zero."""
         return pt.zeros_like(rv)
 
-    @staticmethod
-    def _logp(value: TensorVariable, e: TensorVariable, f: TensorVariable) -> TensorVariable:
-        return _log_student(value, e, f)
+    def logp(value: TensorVariable, e: TensorVariable, f: TensorVariable) -> TensorVariable:
+        """Return the log density."""
+        return _log_student(value * value, e, f)
 
 
 class _AsinhTransform(Transform):
@@ -155,11 +226,7 @@ class _AsinhTransform(Transform):
 
     @staticmethod
     def _scale(inputs: tuple[Any, ...]) -> TensorVariable:
-        # beside the parameters c and d there are a shape and a random generator
-        floats = [
-            each for each in inputs if str(getattr(each.type, "dtype", "")).startswith("float")
-        ]
-        c, d = floats
+        _, _, c, d, *_ = inputs  # after a random generator and a size
         return pt.sqrt(d / c)
 
     def forward(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
@@ -173,8 +240,22 @@ class _AsinhTransform(Transform):
     def log_jac_det(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
         """Return the log of scale times cosh, without overflow."""
         size = pt.abs(value)
-        log_cosh = size + pt.log1p(pt.exp(np.float64(-2.0) * size)) - _LOG_2
+        log_cosh = size + pt.log1p(pt.exp(-_TWO * size)) - _LOG_2
         return pt.log(self._scale(inputs)) + log_cosh
+
+
+class _AsinhOfGroups(_AsinhTransform):
+    """The same for the weights of a basis, which have one joint density: a row's Jacobian is summed."""
+
+    ndim_supp = 1
+
+    def log_jac_det(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
+        """Return the sum over each row."""
+        return super().log_jac_det(value, *inputs).sum(axis=-1)
+
+
+class FreeWeightRV(MarginalBiasRV):
+    """The operation of `FreeWeight`."""
 
 
 class FreeWeight(MarginalBias):
@@ -188,87 +269,71 @@ class FreeWeight(MarginalBias):
         Shape and rate of the precision's Gamma distribution, positive.
     """
 
-    options: ClassVar[dict[str, Any]] = {"transform": _AsinhTransform()}
+    rv_type = FreeWeightRV
+    rv_op = FreeWeightRV.rv_op
+
+    @classmethod
+    def dist(cls, c: Any, d: Any, **kwargs: Any) -> TensorVariable:
+        """Return the unnamed random variable."""
+        return super().dist(c, d, **kwargs)
 
 
-def _log_scale_free(value: TensorVariable, shape: TensorVariable) -> TensorVariable:
-    """Return the unnormalised ``-(2 shape + 1) log |value|``, constant below the pruning cutoff."""
-    size = pt.maximum(pt.abs(value), np.float64(WEIGHT_CUTOFF))
-    return -(np.float64(2.0) * shape + np.float64(1.0)) * pt.log(size)
+class SharedWeightRV(SymbolicRV):
+    """The operation of `SharedWeight`."""
+
+    extended_signature = "[rng],[size],(),(),()->[rng],(k)"
+
+    @classmethod
+    def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
+        """Draw a precision for each row, and its normals."""
+        c, d, n_scores = params
+        rng, precision = pt.random.gamma(
+            c, scale=_ONE / d, size=size, rng=rng, return_next_rng=True
+        )
+        shape = (*(precision.shape[i] for i in range(precision.ndim)), pt.cast(n_scores, "int64"))
+        rng, unit = pt.random.normal(size=shape, rng=rng, return_next_rng=True)
+        return rng, unit / pt.sqrt(precision)[..., None]
 
 
-def _refuse(value: TensorVariable) -> TensorVariable:
-    """Return `value` in a graph that raises the explanation when it is evaluated."""
-    return CheckAndRaise(ValueError, IMPROPER_MESSAGE)(value, pt.constant(False))
+class SharedWeight(Continuous):
+    r"""Weights of a basis for several scores, of one Gamma(c, d) precision, which is integrated out.
 
+    .. math:: p(w) = \frac{\Gamma(c + C/2)}{\Gamma(c) (2 \pi d)^{C/2}}
+       \Bigl(1 + \frac{\|w\|^2}{2 d}\Bigr)^{-(c + C/2)}
 
-class _EMOnlyLogTransform(LogTransform):
-    """The log transform for a density that only EM may use, at ``jacobian=False``.
+    the Student-t of C dimensions: a basis serves all scores or none. Shape (..., n_scores).
 
-    Samplers ask for the Jacobian, also where starting values were given and no support point was.
+    Parameters
+    ----------
+    c, d : tensor_like of float
+        Shape and rate of the precision's Gamma distribution, positive.
+    n_scores : int
+        C.
+
+    References
+    ----------
+    T. Damoulas, Y. Ying, M. Girolami and C. Campbell (2008), "Inferring sparse kernel combinations and
+    relevance vectors", ICMLA.
     """
 
-    def log_jac_det(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
-        """Raise when it is evaluated."""
-        return _refuse(value)
+    rv_type = SharedWeightRV
+    rv_op = SharedWeightRV.rv_op
+
+    @classmethod
+    def dist(cls, c: Any, d: Any, n_scores: int, **kwargs: Any) -> TensorVariable:
+        """Return the unnamed random variable."""
+        return super().dist([c, d, n_scores], **kwargs)
+
+    def support_point(rv: TensorVariable, size: Any, *params: TensorVariable) -> TensorVariable:
+        """Return zeros."""
+        return pt.zeros_like(rv)
+
+    def logp(
+        value: TensorVariable, c: TensorVariable, d: TensorVariable, n_scores: TensorVariable
+    ) -> TensorVariable:
+        """Return the log density of each row."""
+        return _log_student(pt.sqr(value).sum(axis=-1), c, d, n_scores)
 
 
-class _EMOnlyIdentity(Transform):
-    """The same for a value on the whole line, which is left as it is."""
-
-    name = "em"
-
-    def forward(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
-        """Return the value."""
-        return value
-
-    def backward(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
-        """Return the value."""
-        return value
-
-    def log_jac_det(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
-        """Raise when it is evaluated."""
-        return _refuse(value)
-
-
-class _Improper(_Named):
-    """A density that cannot be normalised: usable by the EM, refused by what draws or starts a chain."""
-
-    @staticmethod
-    def _draw(shape: TensorVariable, size: Any) -> TensorVariable:
-        return pm.Normal.dist(_refuse(shape), np.float64(1.0), size=size)
-
-    @staticmethod
-    def _support_point(rv: TensorVariable, size: Any, shape: TensorVariable) -> TensorVariable:
-        return pt.full_like(rv, _refuse(shape))
-
-
-class ImproperWeight(_Improper):
-    """Size of a weight under the scale-free density ``|w|^-(2c+1)`` (d = 0)."""
-
-    options: ClassVar[dict[str, Any]] = {"transform": _EMOnlyLogTransform()}
-
-    @staticmethod
-    def _draw(shape: TensorVariable, size: Any) -> TensorVariable:
-        return pt.abs(_Improper._draw(shape, size))
-
-    @staticmethod
-    def _logp(value: TensorVariable, shape: TensorVariable) -> TensorVariable:
-        return pt.switch(value >= 0, _log_scale_free(value, shape), np.float64(-np.inf))
-
-
-class ImproperBias(_Improper):
-    """The bias under the scale-free density ``|b|^-(2e+1)`` (f = 0)."""
-
-    @staticmethod
-    def _logp(value: TensorVariable, shape: TensorVariable) -> TensorVariable:
-        return _log_scale_free(value, shape)
-
-
-class ImproperFreeWeight(ImproperBias):
-    """A weight of either sign under the scale-free density ``|w|^-(2c+1)`` (d = 0).
-
-    For c = 0 it is what Jeffreys' prior of the variance leaves (Figueiredo & Jain 2001 section 3.2).
-    """
-
-    options: ClassVar[dict[str, Any]] = {"transform": _EMOnlyIdentity()}
+transformed(FreeWeightRV, _AsinhTransform())
+transformed(SharedWeightRV, _AsinhOfGroups())

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.distributions.discrete import Discrete
 from pytensor.gradient import DisconnectedType, disconnected_type, grad_not_implemented
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
@@ -14,9 +13,9 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.pieces.multinomial import multinomial_terms, rule_of
-from pcvm_pymc.model.distributions import _Named
+from pcvm_pymc.model.distributions import Draws, SymbolicRV
 
-__all__ = ["MultinomialProbit"]
+__all__ = ["MultinomialProbit", "MultinomialProbitRV"]
 
 _SPACING, _DROP = rule_of(1e-10)
 
@@ -93,7 +92,21 @@ def _compiled_class_terms(op: _ClassTerms, node: Apply, **kwargs: Any) -> Any:
 _class_terms = _ClassTerms()
 
 
-class MultinomialProbit(_Named):
+class MultinomialProbitRV(SymbolicRV):
+    """The operation of `MultinomialProbit`."""
+
+    extended_signature = "[rng],[size],(c)->[rng],()"
+
+    @classmethod
+    def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
+        """Draw classes by their responses."""
+        (latent,) = params
+        shape = (*(size[i] for i in range(size.type.shape[0])), latent.shape[-1])
+        rng, noise = pt.random.normal(size=shape, rng=rng, return_next_rng=True)
+        return rng, pt.argmax(latent + noise, axis=-1)
+
+
+class MultinomialProbit(Discrete):
     """Classes 0 to C - 1: that of the largest of C responses, each normal around its latent score.
 
     P(label = c) is the probability that ``latent[c] + noise[c]`` is the largest, with independent
@@ -124,22 +137,20 @@ class MultinomialProbit(_Named):
     (5,)
     """
 
-    options: ClassVar[dict[str, Any]] = {"dtype": "int64"}
+    rv_type = MultinomialProbitRV
+    rv_op = MultinomialProbitRV.rv_op
 
     @classmethod
-    def _keywords(cls, *, named: bool = True) -> dict[str, Any]:
-        return {**super()._keywords(named=named), "signature": "(c)->()"}
+    def dist(cls, latent: Any, **kwargs: Any) -> TensorVariable:
+        """Return the unnamed random variable."""
+        return super().dist([latent], **kwargs)
 
-    @staticmethod
-    def _draw(latent: TensorVariable, size: Any) -> TensorVariable:
-        shape = latent.shape
-        if not rv_size_is_none(size):
-            shape = pt.concatenate([size, shape[-1:]])
-        noise = pm.Normal.dist(np.float64(0.0), np.float64(1.0), size=shape)
-        return pt.argmax(latent + noise, axis=-1)
+    def support_point(rv: TensorVariable, size: Any, latent: TensorVariable) -> TensorVariable:
+        """Return the class of the largest score."""
+        return pt.zeros_like(rv) + pt.argmax(latent, axis=-1)
 
-    @staticmethod
-    def _logp(value: TensorVariable, latent: TensorVariable) -> TensorVariable:
+    def logp(value: TensorVariable, latent: TensorVariable) -> TensorVariable:
+        """Return the log probability of each class."""
         scores, value = _broadcast_rows(latent, value)
         whole = pt.eq(value, pt.floor(value))
         label = pt.switch(whole, value, -1)

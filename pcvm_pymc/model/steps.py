@@ -1,207 +1,92 @@
-"""EM on a PyMC model: reading the problem back from the model, and one step on a PyMC point."""
+"""EM and Gibbs sampling on PyMC's points: one step each."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.distributions.distribution import support_point
+import pytensor
+from numpy.typing import NDArray
 from pymc.initial_point import PointType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 
-from pcvm_pymc.core.em.binary import EMOptions, Problem, Start, initial_state, iterate
-from pcvm_pymc.core.gibbs.binary import GibbsProblem, GibbsState, advance
-from pcvm_pymc.core.pieces.kernels import rbf, width_bounds
-from pcvm_pymc.core.pieces.priors import hyperprior_from
-from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.em import EMOptions, Start, initial_state, iterate
+from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.model.read import Parts, find_parts, read
 
-__all__ = [
-    "EMStep",
-    "PCVMGibbs",
-    "gibbs_problem_of",
-    "has_free_width",
-    "hyperprior_of",
-    "point_of",
-    "problem_of",
-]
-
-_FREE = {"magnitude", "bias"}
-_EM_PURPOSE = (
-    "EM maximises over",
-    "Use pymc_extras.find_MAP, or sample, for a model with other terms (a width's prior must be called "
-    "'width'; EM needs a Hyperprior with rate_shape=None)",
-)
-_GIBBS_PURPOSE = (
-    "Gibbs sampling draws",
-    "Use sample(model, method='nuts') for a model with other terms, a HalfHorseshoe, explicit "
-    "precisions or a random width",
-)
+__all__ = ["EMStep", "PCVMGibbs", "PointMap", "point_of"]
 
 
-def problem_of(model: pm.Model) -> Problem:
-    """Return the EM's problem as it stands in a model's data.
+class PointMap:
+    """Between weights, bias, width and rate, and a point of the model: value variables, transformed.
 
     Parameters
     ----------
     model : pm.Model
-        From `pcvm_model` with ``precision="marginal"``. A width with a prior is to be called
-        ``width``; EM then moves it too, between the smallest and the largest distance of the centres.
-
-    Raises
-    ------
-    ValueError
-        If the model has terms that this EM does not maximise over.
+    parts : Parts, optional
+        Of the model, where they were found already.
     """
-    _check_structure(model, _FREE | ({"width"} if has_free_width(model) else set()), _EM_PURPOSE)
-    label, sign, hyperprior = _labels(model), _signs(model), hyperprior_of(model)
-    if has_free_width(model):
-        squared = np.asarray(model["squared_distance"].get_value())
-        bounds = width_bounds(np.asarray(model["centres"].get_value()))
-        width = float(np.clip(_natural_start(model, "width"), *bounds))
-        problem = Problem(
-            rbf(squared, width),
-            label,
-            sign,
-            hyperprior,
-            squared_distance=squared,
-            width=width,
-            width_bounds=bounds,
-            log_width_density=_log_density(model, "width"),
-        )
-    else:
-        Phi, width = _known_basis(model)
-        problem = Problem(Phi, label, sign, hyperprior, width=width)
-    _check_rows(model, problem.Phi)
-    return problem
+
+    def __init__(self, model: pm.Model, parts: Parts | None = None) -> None:
+        self.parts = parts = parts or find_parts(model)
+        roles = {name: getattr(parts, name) for name in ("weight", "bias", "width", "rate")}
+        self.variables = {name: rv for name, rv in roles.items() if rv is not None}
+        self.values = {name: model.rvs_to_values[rv] for name, rv in self.variables.items()}
+        self._forward, self._backward = {}, {}
+        for name, rv in self.variables.items():
+            transform, inputs = model.rvs_to_transforms[rv], rv.owner.inputs
+            if transform is not None:
+                at = rv.type()
+                self._forward[name] = _function(at, transform.forward(at, *inputs))
+                self._backward[name] = _function(at, transform.backward(at, *inputs))
+
+    def point(self, **natural: Any) -> PointType:
+        """Return a point from weights (signed), bias, width and rate, those that the model has.
+
+        A pruned weight has the log size minus infinity, which ``compile_logp(jacobian=False)``
+        takes.
+        """
+        if self.parts.sign is not None:
+            natural["weight"] = np.abs(natural["weight"])
+        return {
+            value.name: _at(self._forward.get(name), natural[name], value.dtype)
+            for name, value in self.values.items()
+        }
+
+    def natural(self, point: PointType) -> dict[str, NDArray[Any]]:
+        """Return weights (signed), bias, width and rate at a point, those that the model has."""
+        found = {
+            name: _at(self._backward.get(name), point[value.name], "float64")
+            for name, value in self.values.items()
+        }
+        if self.parts.sign is not None:
+            found["weight"] = self.parts.sign * found["weight"]
+        return found
 
 
-def gibbs_problem_of(model: pm.Model) -> GibbsProblem:
-    """Return the Gibbs sampler's problem as it stands in a model's data.
+def _function(at: Any, result: Any) -> Any:
+    return pytensor.function([at], result, mode="FAST_COMPILE")
+
+
+def _at(function: Any, value: Any, dtype: str) -> NDArray[Any]:
+    with np.errstate(divide="ignore"):
+        out = value if function is None else function(np.asarray(value, dtype="float64"))
+    return np.asarray(out, dtype=dtype)
+
+
+def point_of(model: pm.Model, state: Any) -> PointType:
+    """Return an EM state as a point of the model, of any row of the family.
 
     Parameters
     ----------
     model : pm.Model
-        From `pcvm_model` with ``precision="marginal"``, a fixed width and a proper `Hyperprior`.
-
-    Raises
-    ------
-    ValueError
-        If the model has terms that the Gibbs sampler would not see.
+    state : EMState or EMResult
+        What has ``weight``, ``bias`` and ``width``.
     """
-    learned = {"rate"} & {rv.name for rv in model.free_RVs}
-    _check_structure(model, _FREE | learned, _GIBBS_PURPOSE)
-    Phi, _ = _known_basis(model)
-    _check_rows(model, Phi)
-    return GibbsProblem.of(Phi, _labels(model), _signs(model), hyperprior_of(model))
-
-
-def hyperprior_of(model: pm.Model) -> Any:
-    """Return the `Hyperprior` or `HalfHorseshoe` that stands in a model's data."""
-    return hyperprior_from(model.coords["hyperparameter"], model["hyperprior"].get_value())
-
-
-def _labels(model: pm.Model) -> Array:
-    return 2.0 * np.asarray(model["y"].get_value()) - 1.0
-
-
-def _signs(model: pm.Model) -> Array:
-    return np.asarray(model["signs"].get_value(), dtype=float)
-
-
-def _known_basis(model: pm.Model) -> tuple[Array, float]:
-    """Return Phi, and the width where it is the RBF's, of a model in which both are known."""
-    width = float(model["width"].get_value()) if "width" in model.named_vars else np.nan
-    if "Phi" in model.named_vars:
-        return np.asarray(model["Phi"].get_value()), width
-    # a random width that pm.do has fixed
-    return rbf(np.asarray(model["squared_distance"].get_value()), width), width
-
-
-def _check_rows(model: pm.Model, Phi: Array) -> None:
-    n_labels = len(model["y"].get_value())
-    if len(Phi) != n_labels:
-        raise ValueError(
-            f"the model's basis functions have {len(Phi)} rows and its labels {n_labels}; "
-            "set both in one pm.set_data, see new_data(model, X_new, y_new)"
-        )
-
-
-def has_free_width(model: pm.Model) -> bool:
-    """Whether the width is a free variable of the model."""
-    return any(rv.name == "width" for rv in model.free_RVs)
-
-
-def _check_structure(model: pm.Model, allowed: set[str], purpose: tuple[str, str]) -> None:
-    """Raise unless the model is a PCVM as built: anything else would silently be ignored."""
-    what, remedy = purpose
-    if "class" in model.named_vars_to_dims.get("latent", ()):
-        raise ValueError(
-            "the model has a score for each class; needed one of two classes, from pcvm_model. For several "
-            "use find_map_em(model) or sample(model)"
-        )
-    missing = {"y", "signs", "hyperprior", "centres", "magnitude"} - set(model.named_vars)
-    if missing:
-        raise ValueError(
-            f"the model lacks {sorted(missing)}; needed a model from pcvm_model(X, y, ...)"
-        )
-    free = {rv.name for rv in model.free_RVs}
-    if "precision" in free:
-        raise ValueError(
-            "the model has explicit precisions, which are integrated out here; build it with "
-            "pcvm_model(..., precision='marginal')"
-        )
-    foreign = sorted(free - allowed)
-    foreign += sorted({rv.name for rv in model.observed_RVs} - {"label"})
-    foreign += sorted(potential.name for potential in model.potentials)
-    absent = sorted(allowed - free)
-    unreadable = not {"Phi", "width"} & set(model.named_vars)
-    if foreign or absent or unreadable or {rv.name for rv in model.observed_RVs} != {"label"}:
-        raise ValueError(
-            f"{what} {sorted(allowed)} given label alone; found extra terms {foreign} and "
-            f"not free {absent}. {remedy}"
-        )
-
-
-def _natural_start(model: pm.Model, name: str) -> float:
-    """Return a free variable's support point on its own scale."""
-    return float(support_point(model[name]).eval())
-
-
-def _log_density(model: pm.Model, name: str) -> Any:
-    """Return a compiled log prior density of a scalar free variable, on its own scale."""
-    variable = model[name]
-    value = variable.type()
-    function = pm.compile([value], pm.logp(variable, value), mode="FAST_COMPILE")
-    return lambda number: float(function(number))
-
-
-def point_of(model: pm.Model, weight: Array, bias: float, width: float) -> PointType:
-    """Return an EM state as a point of the model: value variables, transformed.
-
-    A pruned weight has the log size minus infinity, which ``compile_logp(jacobian=False)``
-    takes.
-    """
-    natural = {
-        "magnitude": np.abs(weight),
-        "bias": np.asarray(bias),
-        "width": np.asarray(width),
-    }
-    point = {}
-    for variable in model.free_RVs:
-        value = model.rvs_to_values[variable]
-        transform = model.rvs_to_transforms[variable]
-        number = natural[variable.name]
-        if transform is not None:
-            with np.errstate(divide="ignore"):
-                number = (
-                    np.log(number)
-                    if variable.name == "magnitude"
-                    else transform.forward(number, *variable.owner.inputs).eval()
-                )
-        point[value.name] = np.asarray(number, dtype=value.dtype)
-    return point
+    return PointMap(model).point(weight=state.weight, bias=state.bias, width=state.width)
 
 
 class EMStep:
@@ -210,7 +95,7 @@ class EMStep:
     Parameters
     ----------
     model : pm.Model, optional
-        From `pcvm_model`; default: the model on the context stack.
+        One that EM maximises, from a builder or made by hand; default: the model on the context stack.
     options : EMOptions, optional
 
     Raises
@@ -243,14 +128,15 @@ class EMStep:
     def __init__(self, model: pm.Model | None = None, options: EMOptions | None = None) -> None:
         self.model = pm.modelcontext(model)
         self.options = options or EMOptions()
-        self.problem = problem_of(self.model)
+        self.problem = read(self.model, "em")
+        self._map = PointMap(self.model)
 
     def initial_point(self, start: Start | None = None) -> PointType:
         """Return a start (default: `Start.default`) as a point of the model."""
         start = start or Start.default(self.problem)
-        return point_of(self.model, start.weight, start.bias, self.problem.width)
+        return self._map.point(weight=start.weight, bias=start.bias, width=self.problem.width)
 
-    def step(self, point: PointType) -> tuple[PointType, dict[str, float]]:
+    def step(self, point: PointType) -> tuple[PointType, dict[str, Any]]:
         """Return the point after one E and one M step, and statistics of the step.
 
         Parameters
@@ -265,29 +151,24 @@ class EMStep:
             ``log_posterior`` and ``n_active`` at the new point, largest ``change`` of the latent
             function, ``width``.
         """
-        problem = self._problem_at(point)
-        weight = problem.weight_sign * np.exp(point["magnitude_log__"])
-        old = initial_state(problem, Start(weight, float(point["bias"])))
-        new = next(iterate(problem, old, self.options))
+        natural = self._map.natural(point)
+        problem = self._problem_at(natural.get("width"))
+        start = Start(natural["weight"], natural.get("bias", np.zeros(problem.n_scores))[()])
+        old = initial_state(problem, start)
+        new = next(iterate(problem, start, self.options))
         stats = {
             "log_posterior": new.log_posterior,
             "n_active": new.n_active,
             "change": float(np.abs(new.latent - old.latent).max()),
             "width": new.width,
         }
-        return point_of(self.model, new.weight, new.bias, new.width), stats
+        return self._map.point(weight=new.weight, bias=new.bias, width=new.width), stats
 
-    def _problem_at(self, point: PointType) -> Problem:
+    def _problem_at(self, width: NDArray[Any] | None) -> Problem:
         """Return the problem at the point's width, where that is unknown."""
-        problem = self.problem
-        if problem.squared_distance is None:
-            return problem
-        variable = self.model["width"]
-        transform = self.model.rvs_to_transforms[variable]
-        width = point[self.model.rvs_to_values[variable].name]
-        if transform is not None:
-            width = transform.backward(width, *variable.owner.inputs).eval()
-        return replace(problem, Phi=rbf(problem.squared_distance, float(width)), width=float(width))
+        if self.problem.moves is None or width is None:
+            return self.problem
+        return replace(self.problem, Phi=self.problem.moves.basis(width[()]), width=width[()])
 
 
 @dataclass_state
@@ -305,7 +186,7 @@ class PCVMGibbs(BlockedStep):
     vars : list of value variables, optional
         All of the model's; the step moves them together.
     model : pm.Model, optional
-        From `pcvm_model`, with a fixed width and a proper `Hyperprior`.
+        From `pcvm_model` or `mpcvm_model`, with a fixed width and a proper `Hyperprior`.
     sweeps : int
         Sweeps for each draw.
     rng : int or numpy.random.Generator, optional
@@ -344,18 +225,18 @@ class PCVMGibbs(BlockedStep):
         if sweeps < 1:
             raise ValueError(f"sweeps={sweeps}; needed at least 1")
         self.sweeps = sweeps
-        self.problem = gibbs_problem_of(model)
+        self.problem = GibbsProblem.of(read(model, "gibbs"))
+        self._map = PointMap(model)
         self.rng = get_random_generator(rng)
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, int]]]:
         """Return the point after some sweeps."""
-        log_rate = float(point.get("rate_log__", np.log(self.problem.hyperprior.d)))
-        state = GibbsState(np.exp(point["magnitude_log__"]), float(point["bias"]), log_rate)
+        natural = self._map.natural(point)
+        log_rate = np.log(natural.get("rate", self.problem.hyperprior.d))
+        state = GibbsState(np.abs(natural["weight"]), natural["bias"][()], float(log_rate))
         advance(self.problem, state, self.rng, draws=1, thin=self.sweeps)
-        new = {**point, "magnitude_log__": np.log(state.size), "bias": np.asarray(state.bias)}
-        if "rate_log__" in point:
-            new["rate_log__"] = np.asarray(state.log_rate)
-        return new, [{"sweeps": self.sweeps}]
+        new = self._map.point(weight=state.size, bias=state.bias, rate=np.exp(state.log_rate))
+        return {**point, **new}, [{"sweeps": self.sweeps}]
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:

@@ -10,9 +10,9 @@ from pcvm_pymc.assessment.comparison import (
     Rival,
     active_count,
     convergence,
-    expected_calibration_error,
     scores,
 )
+from pcvm_pymc.core.measures import expected_calibration_error
 
 
 @pytest.fixture(scope="module")

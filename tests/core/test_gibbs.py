@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -6,11 +8,16 @@ from problems import awkward_data, blobs
 from scipy.special import log_ndtr
 from scipy.stats import truncnorm
 
-from pcvm_pymc.core.gibbs import binary as gibbs
-from pcvm_pymc.core.gibbs.binary import GibbsProblem, GibbsState, advance, factorise
+from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.gibbs import GibbsProblem, advance, densities, moves, responses
+from pcvm_pymc.core.gibbs.moves import Regression
+from pcvm_pymc.core.gibbs.problem import factorise
+from pcvm_pymc.core.gibbs.responses import augmented
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
-from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.likelihoods import Logit
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.core.pieces.probit import log_likelihood
+from pcvm_pymc.core.problem import Problem
 
 PRIORS = {
     "fixed": Hyperprior(1.0, 0.2, 0.5, 1.0),
@@ -20,7 +27,8 @@ PRIORS = {
 
 def problem(n=12, prior="fixed", seed=0):
     X, label = blobs(n, seed=seed)
-    return GibbsProblem.of(rbf(squared_distances(X, X), 1.2), label, label.copy(), PRIORS[prior])
+    Phi = rbf(squared_distances(X, X), 1.2)
+    return GibbsProblem.of(Problem(Phi, label, label.copy(), PRIORS[prior]))
 
 
 @settings(max_examples=40)
@@ -42,14 +50,14 @@ def test_low_rank_is_found():
 
 def test_compiled_log_ndtr():
     x = np.concatenate([np.linspace(-100, 40, 3001), [-30.0, 0.0, -1e-300, -500.0]])
-    found = np.array([gibbs._log_ndtr(each) for each in x])
+    found = np.array([responses.log_ndtr(each) for each in x])
     np.testing.assert_allclose(found, log_ndtr(x), rtol=2e-13, atol=1e-300)
 
 
 @pytest.mark.parametrize("a", [-3.0, 0.0, 0.39, 0.41, 2.0, 8.0])
 def test_tail_draws_have_the_truncated_normals_moments(a):
     rng = np.random.default_rng(1)
-    draws = np.array([gibbs._upper_tail(a, rng) for _ in range(40_000)])
+    draws = np.array([responses.upper_tail(a, rng) for _ in range(40_000)])
     wanted = truncnorm(a, np.inf)
     assert (draws > a).all()
     assert abs(draws.mean() - wanted.mean()) < 5 * wanted.std() / np.sqrt(len(draws))
@@ -57,34 +65,31 @@ def test_tail_draws_have_the_truncated_normals_moments(a):
 
 
 def swept(problem, seed=0):
-    """Return what a sweep works with: response, spread, state of sizes, slope, border, norm."""
+    """Return what a sweep works with: response, spread and sizes."""
     rng = np.random.default_rng(seed)
     n_obs = len(problem.label)
     response = rng.normal(size=n_obs) + problem.label
     spread = n_obs + 0.7
     size = rng.uniform(0.1, 2.0, len(problem.sign))
-    ones = problem.left.sum(axis=0)
-    border = np.concatenate([problem.right @ ones, ones])
-    norm = np.einsum("jk,jk->j", problem.right, problem.right)
-    return rng, response, spread, size, border, norm
+    return rng, response, spread, size
 
 
 def slope_of(problem, response, spread, size):
     """Return left' Omega (z - Phi w) by the N x N matrix."""
     omega = np.eye(len(response)) - 1.0 / spread
-    Phi = problem.left @ problem.right.T
-    return problem.left.T @ omega @ (response - Phi @ (problem.sign * size))
+    Phi = problem.basis.left @ problem.basis.right.T
+    return problem.basis.left.T @ omega @ (response - Phi @ (problem.sign * size))
 
 
 def test_the_slope_stays_true_through_updates_and_transfers():
     p = problem()
-    rng, response, spread, size, border, norm = swept(p)
+    rng, response, spread, size = swept(p)
     slope = slope_of(p, response, spread, size)
-    gibbs._update_sizes(p.right, p.sign, border, norm, spread, size, slope, 1.0, 0.2, rng)
+    score = Regression(p.sign, size, slope, spread, 1.0, 0.2)
+    moves.update_sizes(p.basis, score, rng)
     np.testing.assert_allclose(slope, slope_of(p, response, spread, size), atol=1e-11)
-    state = (p.right, p.sign, border, spread, size, slope, 1.0, 0.2, rng)
-    gibbs._transfer_between_neighbours(p.neighbours, *state)
-    gibbs._transfer_between_largest(*state)
+    moves.transfer_between_neighbours(p.basis, score, rng)
+    moves.transfer_between_largest(p.basis, score, rng)
     np.testing.assert_allclose(slope, slope_of(p, response, spread, size), atol=1e-11)
     assert (size > 0).all()
 
@@ -93,8 +98,8 @@ def test_the_slope_stays_true_through_updates_and_transfers():
 def test_transfers_follow_the_joint_density(first, second):
     """Along a transfer the density is the joint one, responses given and bias integrated out."""
     p = problem()
-    _, response, spread, size, _, _ = swept(p)
-    Phi = p.left @ p.right.T
+    _, response, spread, size = swept(p)
+    Phi = p.basis.left @ p.basis.right.T
     covariance = np.linalg.inv(np.eye(len(response)) - 1.0 / spread)
 
     def joint(sizes):
@@ -107,14 +112,14 @@ def test_transfers_follow_the_joint_density(first, second):
     s, direction = p.sign[first], -p.sign[first] * p.sign[second]
     omega = np.linalg.inv(covariance)
     step = Phi[:, first] - Phi[:, second]
-    linear = s * (p.right[first] - p.right[second]) @ slope
+    linear = s * (p.basis.right[first] - p.basis.right[second]) @ slope
     bend = step @ omega @ step
     t = 0.3 * size[first]
     moved = size.copy()
     moved[first] += t
     moved[second] += direction * t
     args = (size[first], size[second], direction, 1.0, 0.2, linear, bend)
-    found = gibbs._transfer_density(t, *args) - gibbs._transfer_density(0.0, *args)
+    found = densities.transfer_density(t, *args) - densities.transfer_density(0.0, *args)
     assert found == pytest.approx(joint(moved) - joint(size), rel=1e-9)
 
 
@@ -123,7 +128,7 @@ def test_transfers_follow_the_joint_density(first, second):
 def test_the_scale_move_follows_the_posterior(prior, t):
     p, hyper = problem(prior=prior), PRIORS[prior]
     size, bias, rate = np.random.default_rng(3).uniform(0.1, 1.5, len(p.sign)), 0.4, 0.3
-    Phi = p.left @ p.right.T
+    Phi = p.basis.left @ p.basis.right.T
 
     def log_posterior(factor):
         """Return the log density in (sizes, bias, log d), z and precisions integrated out."""
@@ -136,8 +141,10 @@ def test_the_scale_move_follows_the_posterior(prior, t):
             value += hyper.rate_shape * np.log(d) - hyper.rate_shape / hyper.d * d
         return value
 
-    args = (size, Phi @ (p.sign * size), p.label, bias, np.log(rate), p.parameters)
-    found = gibbs._scale_density(t, *args) - gibbs._scale_density(0.0, *args)
+    latent = (Phi @ (p.sign * size) + bias)[None]
+    args = (size[None], np.array([bias]), latent, p.label, np.log(rate), p.parameters)
+    args = (*args, augmented(p.likelihood))
+    found = densities.scale_density(t, *args) - densities.scale_density(0.0, *args)
     wanted = log_posterior(np.exp(t)) - log_posterior(1.0) + (len(size) + 1) * t
     assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9)
 
@@ -146,7 +153,7 @@ def test_the_scale_move_follows_the_posterior(prior, t):
 def test_the_single_move_follows_the_posterior(t, j):
     p, prior = problem(), PRIORS["fixed"]
     size, bias = np.random.default_rng(3).uniform(0.1, 1.5, len(p.sign)), 0.4
-    Phi = p.left @ p.right.T
+    Phi = p.basis.left @ p.basis.right.T
 
     def log_posterior(factor):
         moved = size.copy()
@@ -155,22 +162,24 @@ def test_the_single_move_follows_the_posterior(t, j):
         return value + prior.log_weight_density(moved).sum() + np.log(factor)
 
     latent = Phi @ (p.sign * size) + bias
-    args = (size[j], p.sign[j] * size[j] * Phi[:, j], latent, p.label, prior.c, prior.d)
-    found = gibbs._single_density(t, *args) - gibbs._single_density(0.0, *args)
+    move, likelihood = p.sign[j] * size[j] * Phi[:, j], augmented(p.likelihood)
+    args = (size[j], move, latent, p.label, prior.c, prior.d, likelihood)
+    found = densities.single_density(t, *args) - densities.single_density(0.0, *args)
     wanted = log_posterior(np.exp(t)) - log_posterior(1.0)
     assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9)
 
 
 def test_a_large_update_keeps_the_latent_function_true():
     p = problem()
-    rng, _, _, size, _, _ = swept(p)
-    latent = p.left @ (p.right.T @ (p.sign * size))
+    rng, _, _, size = swept(p)
+    latent = p.basis.left @ (p.basis.right.T @ (p.sign * size)) + 0.3
     before = size.copy()
-    state = (p.left, p.right, p.sign, p.label, size, latent, 0.3, 1.0, 0.2, rng)
+    state = (p.sign, p.label, size, latent, 1.0, 0.2, augmented(p.likelihood), rng)
     for _ in range(5):
-        gibbs._update_a_large_one(*state)
+        moves.update_a_large_one(p.basis, *state)
     assert (before != size).any()
-    np.testing.assert_allclose(latent, p.left @ (p.right.T @ (p.sign * size)), atol=1e-12)
+    wanted = p.basis.left @ (p.basis.right.T @ (p.sign * size)) + 0.3
+    np.testing.assert_allclose(latent, wanted, atol=1e-12)
 
 
 def test_the_rates_density():
@@ -183,17 +192,17 @@ def test_the_rates_density():
         return density + 1.5 * x - 1.5 / 0.2 * d
 
     for x in (-3.0, 0.5):
-        found = gibbs._log_rate_density(x, size, p.parameters)
-        start = gibbs._log_rate_density(0.0, size, p.parameters)
+        found = densities.log_rate_density(x, size, p.parameters)
+        start = densities.log_rate_density(0.0, size, p.parameters)
         assert found - start == pytest.approx(wanted(x) - wanted(0.0), rel=1e-10)
 
 
 def test_neighbours_are_the_nearest_others():
     p = problem(30)
-    Phi = p.left @ p.right.T
+    Phi = p.basis.left @ p.basis.right.T
     distance = squared_distances(Phi.T, Phi.T)
     np.fill_diagonal(distance, np.inf)
-    for j, found in enumerate(p.neighbours):
+    for j, found in enumerate(p.basis.neighbours):
         assert set(found) == set(np.argsort(distance[j])[: len(found)])
 
 
@@ -203,7 +212,7 @@ def test_draws_depend_on_the_seed_alone(prior):
 
     def run(*parts):
         rng = np.random.default_rng(5)
-        state = GibbsState.from_prior(p, rng)
+        state = p.start(rng)
         pieces = [advance(p, state, rng, draws=draws, thin=3) for draws in parts]
         return [np.concatenate(column) for column in zip(*pieces, strict=True)]
 
@@ -215,7 +224,7 @@ def test_one_basis_against_quadrature():
     """A posterior of one weight, bias and learned d, small enough to integrate on a grid."""
     Phi, label, sign = np.array([[1.0], [0.4], [0.1]]), np.array([1.0, 1.0, -1.0]), np.array([1.0])
     prior = Hyperprior(2.0, 0.5, 2.0, 1.0, rate_shape=3.0)
-    p = GibbsProblem.of(Phi, label, sign, prior)
+    p = GibbsProblem.of(Problem(Phi, label, sign, prior))
     x, b, r = np.linspace(-9, 5, 160), np.linspace(-14, 14, 221), np.linspace(-6, 2.5, 50)
     size = np.exp(x)
     latent = size[:, None, None] * Phi[:, 0] + b[:, None]
@@ -231,7 +240,7 @@ def test_one_basis_against_quadrature():
     density = np.exp(log_p - log_p.max())
     density /= density.sum()
     rng = np.random.default_rng(0)
-    state = GibbsState.from_prior(p, rng)
+    state = p.start(rng)
     advance(p, state, rng, draws=1, thin=500)
     sizes, bias, rate = advance(p, state, rng, draws=40_000, thin=3)
     for draws, axis, grid in ((np.log(sizes[:, 0]), 0, x), (bias, 1, b), (np.log(rate), 2, r)):
@@ -246,7 +255,7 @@ def test_one_basis_against_quadrature():
 def test_the_smallest_problems_run(n):
     p = problem(n)
     rng = np.random.default_rng(0)
-    size, bias, _ = advance(p, GibbsState.from_prior(p, rng), rng, draws=50)
+    size, bias, _ = advance(p, p.start(rng), rng, draws=50)
     assert np.isfinite(size).all()
     assert np.isfinite(bias).all()
     assert (size > 0).all()
@@ -257,13 +266,36 @@ def test_the_smallest_problems_run(n):
 def test_awkward_data_run(data, prior):
     X, label = data
     Phi = rbf(squared_distances(X, X), median_distance(X))
-    p = GibbsProblem.of(Phi, label, label.copy(), PRIORS[prior])
+    p = GibbsProblem.of(Problem(Phi, label, label.copy(), PRIORS[prior]))
     rng = np.random.default_rng(0)
-    size, bias, rate = advance(p, GibbsState.from_prior(p, rng), rng, draws=30)
+    size, bias, rate = advance(p, p.start(rng), rng, draws=30)
     assert (size > 0).all()
     assert np.isfinite(np.concatenate([size.ravel(), bias, rate])).all()
 
 
-def test_improper_is_refused():
-    with pytest.raises(ValueError, match="improper"):
-        GibbsProblem.of(np.eye(2), np.array([1.0, -1]), np.array([1.0, -1]), Hyperprior.jeffreys())
+def refused(**changed):
+    label = np.array([1.0, -1])
+    given = {"label": label, "sign": label, "hyperprior": PRIORS["fixed"], **changed}
+    return Problem(np.eye(2), **given)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"hyperprior": Hyperprior.jeffreys()}, "improper"),
+        ({"hyperprior": HalfHorseshoe(0.3)}, "a half-horseshoe prior suits NUTS"),
+        ({"sign": None}, "sparse probit, which 'gibbs' does not take"),
+        ({"hyperprior": Laplace(1.0)}, "a laplace prior and signed weights are no row"),
+        ({"bias": "none"}, "needs bias='prior'"),
+    ],
+)
+def test_what_it_does_not_draw_from_is_refused_by_name(changed, words):
+    with pytest.raises(ValueError, match=words):
+        GibbsProblem.of(refused(**changed))
+
+
+def test_a_likelihood_without_responses_is_refused(monkeypatch):
+    row = replace(FAMILY["pcvm"], likelihoods=("probit", "logit"))
+    monkeypatch.setitem(FAMILY, "pcvm", row)
+    with pytest.raises(ValueError, match="a logit likelihood has no responses"):
+        GibbsProblem.of(refused(likelihood=Logit()))

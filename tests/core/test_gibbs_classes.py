@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,20 +8,26 @@ from scipy import stats
 from scipy.special import log_ndtr
 
 from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.gibbs import classes as gibbs_classes
-from pcvm_pymc.core.gibbs.classes import ClassGibbsProblem, ClassGibbsState, advance_classes
+from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, densities, responses
+from pcvm_pymc.core.gibbs.responses import augmented
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.multinomial import log_class_probability, response_mean, rule_of
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
+from pcvm_pymc.core.pieces.multinomial import log_class_probability, response_mean
 from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.problem import Problem
 
 PRIOR = Hyperprior(2.0, 0.8, 2.0, 1.0)
 
 
-def problem(n=9, n_classes=3, seed=0):
+def gibbs_problem(Phi, label, sign, prior):
+    return GibbsProblem.of(Problem(Phi, label, sign, prior, MultinomialProbit(sign.shape[1])))
+
+
+def problem(n=9, n_classes=3, seed=0, prior=PRIOR):
     rng = np.random.default_rng(seed)
     X, label = rng.normal(size=(n, 2)), np.arange(n) % n_classes
     Phi = rbf(squared_distances(X, X), 1.2)
-    return ClassGibbsProblem.of(Phi, label, class_signs(label, n_classes), PRIOR), Phi
+    return gibbs_problem(Phi, label, class_signs(label, n_classes), prior), Phi
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 11])
@@ -30,8 +38,10 @@ def test_responses_have_the_means_of_the_e_step(n_classes, spread):
     label = rng.integers(n_classes, size=6)
     n_draws = 20_000
     repeated = np.repeat(latent, n_draws, axis=0)
-    response = np.empty_like(repeated)
-    gibbs_classes._draw_responses(repeated, np.repeat(label, n_draws), response, rng)
+    by_score, drawn = repeated.T.copy(), np.empty_like(repeated.T, order="C")
+    likelihood = augmented(MultinomialProbit(n_classes))
+    responses.draw_responses(likelihood, by_score, np.repeat(label, n_draws), drawn, rng)
+    response = drawn.T
     assert (response.argmax(axis=1) == np.repeat(label, n_draws)).all()
     draws = response.reshape(6, n_draws, n_classes)
     error = draws.std(axis=1) / np.sqrt(n_draws)
@@ -48,31 +58,37 @@ def test_the_own_noise_is_below_its_envelope(margin, point, step):
     def log_density(e):
         return -0.5 * e**2 + log_ndtr(e + margin).sum()
 
-    noise, excess = gibbs_classes._log_acceptance(step, point, margin, mills)
+    noise, excess = responses.log_acceptance(step, point, margin, mills)
     size = 1 + abs(log_density(noise)) + abs(log_density(point))
     assert excess <= 1e-9 * size
     # up to a constant the envelope is the proposal: a standard normal around noise - step
     constant = excess - log_density(noise) - 0.5 * step**2
-    other, excess = gibbs_classes._log_acceptance(step + 1.0, point, margin, mills)
+    other, excess = responses.log_acceptance(step + 1.0, point, margin, mills)
     assert excess - log_density(other) - 0.5 * (step + 1.0) ** 2 == pytest.approx(
         constant, abs=1e-8 * size
     )
 
 
+@pytest.mark.parametrize("rate_shape", [None, 1.5])
 @given(t=st.floats(-1.5, 1.5))
-def test_the_scale_move_follows_the_posterior(t):
-    p, Phi = problem()
+def test_the_scale_move_follows_the_posterior(rate_shape, t):
+    p, Phi = problem(prior=replace(PRIOR, rate_shape=rate_shape))
     rng = np.random.default_rng(3)
-    size, bias = rng.uniform(0.1, 1.5, p.sign.shape), rng.normal(size=3)
+    size, bias, rate = rng.uniform(0.1, 1.5, p.sign.shape), rng.normal(size=3), 0.3
 
     def log_posterior(factor):
         latent = factor * (Phi @ (p.sign * size) + bias)
         value = log_class_probability(latent, p.label).sum()
-        value += PRIOR.log_weight_density(factor * size).sum()
+        d = rate * factor**2 if rate_shape else rate
+        value += replace(PRIOR, d=d).log_weight_density(factor * size).sum()
+        if rate_shape:
+            value += rate_shape * np.log(d) - rate_shape / PRIOR.d * d
         return value + sum(PRIOR.log_bias_density(factor * b) for b in bias)
 
-    args = (size, Phi @ (p.sign * size) + bias, bias, p.label, p.parameters, rule_of(1e-10))
-    found = gibbs_classes._scale_density(t, *args) - gibbs_classes._scale_density(0.0, *args)
+    latent = np.ascontiguousarray((Phi @ (p.sign * size) + bias).T)
+    args = (size, bias, latent, p.label, np.log(rate), p.parameters)
+    args = (*args, augmented(p.likelihood, accuracy=1e-10))
+    found = densities.scale_density(t, *args) - densities.scale_density(0.0, *args)
     wanted = log_posterior(np.exp(t)) - log_posterior(1.0) + (size.size + 3) * t
     assert found == pytest.approx(wanted, rel=1e-8, abs=1e-8)
 
@@ -84,14 +100,15 @@ def test_draws_and_labels_in_turn_have_the_priors_law():
     n_rounds, thin = 24_000, 12
     prior_size = stats.t(2 * PRIOR.c, scale=np.sqrt(PRIOR.d / PRIOR.c))
     prior_bias = stats.t(2 * PRIOR.e, scale=np.sqrt(PRIOR.f / PRIOR.e))
-    state = ClassGibbsState(np.abs(prior_size.rvs(p.sign.shape, rng)), prior_bias.rvs(3, rng))
+    size = np.abs(prior_size.rvs(p.sign.shape, rng))
+    state = GibbsState(size, prior_bias.rvs(3, rng), np.log(PRIOR.d))
     label = p.label.copy()
-    p = ClassGibbsProblem(p.left, p.right, p.sign, label, p.neighbours, p.hyperprior)
+    p = replace(p, label=label)
     kept = []
     for k in range(n_rounds):
         latent = Phi @ (p.sign * state.size) + state.bias
         label[:] = (latent + rng.normal(size=latent.shape)).argmax(axis=1)
-        advance_classes(p, state, rng, draws=1)
+        advance(p, state, rng, draws=1)
         if k % thin == 0:
             kept.append([state.size[0, 0], state.size[3, 1], state.size[5, 2], *state.bias])
     kept = np.array(kept)
@@ -106,7 +123,7 @@ def test_the_generator_alone_decides_the_draws():
     for blocks in ((6,), (2, 4)):
         rng = np.random.default_rng(2)
         state = p.start(rng)
-        runs.append(np.concatenate([p.advance(state, rng, draws=n, thin=3)[0] for n in blocks]))
+        runs.append(np.concatenate([advance(p, state, rng, draws=n, thin=3)[0] for n in blocks]))
     np.testing.assert_array_equal(*runs)
     assert runs[0].shape == (6, 9, 3)
     assert (runs[0] > 0).all()
@@ -114,9 +131,8 @@ def test_the_generator_alone_decides_the_draws():
 
 def test_scores_and_probabilities_of_draws():
     p, Phi = problem()
-    size, bias, rate = p.advance(
-        p.start(np.random.default_rng(0)), np.random.default_rng(1), draws=4
-    )
+    state = p.start(np.random.default_rng(0))
+    size, bias, rate = advance(p, state, np.random.default_rng(1), draws=4)
     latent = p.latent(size, bias, Phi)
     assert latent.shape == (4, 9, 3)
     np.testing.assert_allclose(latent[2], Phi @ (size[2] * p.sign) + bias[2], atol=1e-12)
@@ -128,4 +144,4 @@ def test_scores_and_probabilities_of_draws():
 def test_an_improper_hyperprior_is_refused():
     p, Phi = problem()
     with pytest.raises(ValueError, match="improper"):
-        ClassGibbsProblem.of(Phi, p.label, p.sign, Hyperprior.jeffreys())
+        gibbs_problem(Phi, p.label, p.sign, Hyperprior.jeffreys())

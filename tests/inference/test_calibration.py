@@ -10,9 +10,10 @@ from pymc.model.transform.optimization import freeze_model
 from scipy.stats import chisquare
 
 from pcvm_pymc import HalfHorseshoe, Hyperprior, pcvm_model
-from pcvm_pymc.core.gibbs.binary import GibbsProblem, GibbsState, advance
+from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.probit import log_ndtr, ndtr
+from pcvm_pymc.core.problem import Problem
 
 N = 10
 KEPT = 99
@@ -73,8 +74,8 @@ def by_gibbs(signs_of, prior, inputs, replications, seed, thin):
         latent = Phi @ (signs * truth[0]) + truth[1]
         label = np.where(rng.uniform(size=N) < ndtr(latent), 1.0, -1.0)
         used = signs_of(signs, label)
-        problem = GibbsProblem.of(Phi, label, used, prior)
-        state = GibbsState.from_prior(problem, rng)
+        problem = GibbsProblem.of(Problem(Phi, label, used, prior))
+        state = problem.start(rng)
         advance(problem, state, rng, draws=1, thin=10 * thin)
         size, bias, rate = advance(problem, state, rng, draws=KEPT, thin=thin)
         rate_draws = rate if prior.rate_shape is not None else np.nan

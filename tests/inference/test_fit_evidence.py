@@ -15,8 +15,9 @@ from pcvm_pymc import (
     rvm_model,
     save,
 )
-from pcvm_pymc.core.evidence import fit_rvm
-from pcvm_pymc.model.rvm import evidence_problem_of
+from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
+from pcvm_pymc.inference.results import likelihood_of
+from pcvm_pymc.model.read import read
 
 
 def sinc_model(n=50, **kwargs):
@@ -29,7 +30,7 @@ def sinc_model(n=50, **kwargs):
 def test_it_is_the_cores_fit_in_the_papers_groups(method):
     x, model = sinc_model()
     tree = fit_evidence(model, method=method)
-    core = fit_rvm(evidence_problem_of(model), method=method)
+    core = fit_rvm(EvidenceProblem.of(read(model, "evidence")), method=method)
     posterior = tree["posterior"]
     assert posterior.sizes == {"chain": 1, "draw": 1, "basis": 50, "obs": 50}
     np.testing.assert_array_equal(posterior["weight"].values[0, 0], core.weight)
@@ -78,7 +79,7 @@ def test_it_round_trips_through_zarr(tmp_path):
     x, model = sinc_model()
     tree = fit_evidence(model)
     again = load(save(tree, tmp_path / "rvm.zarr"))
-    assert again.attrs["likelihood"] == "gaussian"
+    assert likelihood_of(again).name == "normal"
     np.testing.assert_array_equal(
         predict(again, x)["predictions"]["latent"], predict(tree, x)["predictions"]["latent"]
     )

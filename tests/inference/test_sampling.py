@@ -16,11 +16,11 @@ from pcvm_pymc import (
     load,
     pcvm_model,
     sample,
-    sampling,
     save,
 )
 from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.experiments.datasets import ripley_mixture
+from pcvm_pymc.inference.checkpoints import Checkpoints
 from pcvm_pymc.inference.sampling import choose_method
 
 QUIET = {"quiet": True, "progressbar": False, "cores": 1}
@@ -152,18 +152,18 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path, monkeypatch, survived):
     options = {"method": "gibbs", "draws": 250, "thin": 1, "max_sweeps": 6000, "chains": 2, **QUIET}
     whole = sample(model, random_seed=3, **options)
     assert whole["posterior"].attrs["thin"] > 1  # more than one round, or this tests little
-    write, count = sampling._write, [0]
+    write, count = Checkpoints.write, [0]
 
-    def fragile(chain, run):
+    def fragile(checkpoints, chain):
         if count[0] == survived:
             raise KilledError
         count[0] += 1
-        write(chain, run)
+        write(checkpoints, chain)
 
-    monkeypatch.setattr(sampling, "_write", fragile)
+    monkeypatch.setattr(Checkpoints, "write", fragile)
     with pytest.raises(KilledError):
         sample(model, random_seed=3, checkpoint=tmp_path / "run", **options)
-    monkeypatch.setattr(sampling, "_write", write)
+    monkeypatch.setattr(Checkpoints, "write", write)
     resumed = sample(model, random_seed=3, checkpoint=tmp_path / "run", **options)
     np.testing.assert_array_equal(whole["posterior"]["latent"], resumed["posterior"]["latent"])
     assert whole["posterior"].attrs["sweeps"] == resumed["posterior"].attrs["sweeps"]

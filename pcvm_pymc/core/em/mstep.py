@@ -127,6 +127,8 @@ def _maximised_score(
     play = np.arange(len(old))
     if problem.n_scores > 1 and prior.holds_zeros:  # the work follows the number that can move
         play = np.flatnonzero(old)
+    # of all scores, which may share a precision
+    expected_precision = prior.weight_precision(point.weight[rows.index])[play, c]
     if len(play) < len(old):
         gram, old, sign, pull = gram.take(play), old[play], sign[play], pull[play]  # type: ignore[attr-defined]
     precision = bias_precision(problem, float(point.bias[c])) / unit
@@ -135,7 +137,7 @@ def _maximised_score(
         pull = pull - float(point.bias[c]) * gram.border
     active, bias = solve_nonnegative(
         gram,
-        sign * np.sqrt(unit / prior.weight_precision(old)),
+        sign * np.sqrt(unit / expected_precision),
         0.0 if alternating else _scale(precision),
         (pull, total),
         expected(old),

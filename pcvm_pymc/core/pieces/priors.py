@@ -16,6 +16,7 @@ __all__ = [
     "Hyperprior",
     "Laplace",
     "Prior",
+    "SharedHyperprior",
     "hyperprior_from",
     "named_prior",
     "prior_latent_size",
@@ -224,6 +225,38 @@ class Hyperprior:
         """Return log p(b | beta) + log p(beta)."""
         beta = np.float64(precision)
         return float(_log_normal(np.float64(bias), beta) + _log_gamma_density(beta, self.e, self.f))
+
+
+@dataclass(frozen=True)
+class SharedHyperprior(Hyperprior):
+    """`Hyperprior` with one precision for the weights that a basis has in all scores.
+
+    With it integrated out they are jointly Student-t: a basis serves all scores or none (Damoulas et al.
+    2008, the mRVM). The parameters are those of `Hyperprior`.
+    """
+
+    name: ClassVar[str] = "shared gamma"
+
+    def weight_precision(self, weight: Array) -> Array:
+        """Return E[alpha | w] = (2c + C) / (||w||^2 + 2d) of each basis, shape of `weight`."""
+        square = np.square(weight).sum(axis=1, keepdims=True)
+        with np.errstate(divide="ignore", over="ignore"):
+            each = (2 * self.c + weight.shape[1]) / (square + 2 * self.d)
+        return np.broadcast_to(each, weight.shape)
+
+    def log_weight_density(self, weight: Array) -> Array:
+        """Return log p(w) of each basis, shape (n_basis,), for weights of shape (n_basis, n_scores)."""
+        n_scores, square = weight.shape[1], np.square(weight).sum(axis=1)
+        if self.d == 0:
+            return -(2 * self.c + n_scores) * np.log(np.maximum(np.sqrt(square), WEIGHT_CUTOFF))
+        shape = self.c + 0.5 * n_scores
+        constant = gammaln(shape) - gammaln(self.c) - 0.5 * n_scores * (_LOG_2PI + np.log(self.d))
+        return constant - shape * np.log1p(square / (2 * self.d))
+
+    def log_weights_density(self, weight: Array, *, free: bool) -> float:
+        """Return the log density of all weights; on half-lines, where they are not free, higher."""
+        total = float(self.log_weight_density(weight).sum())
+        return total if free or self.d == 0 else total + weight.size * float(_LOG_2)
 
 
 @dataclass(frozen=True)

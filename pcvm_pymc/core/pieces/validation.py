@@ -7,7 +7,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["as_features", "as_labels", "as_seed", "as_signs", "as_targets", "as_width"]
+__all__ = [
+    "as_classes",
+    "as_features",
+    "as_labels",
+    "as_seed",
+    "as_signs",
+    "as_targets",
+    "as_width",
+]
 
 
 def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) -> Array:
@@ -70,10 +78,7 @@ def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Arr
     try:
         classes = np.unique(labels)
     except TypeError:
-        kinds = sorted({type(each).__name__ for each in labels.tolist()})
-        raise ValueError(
-            f"y mixes labels of the types {', '.join(kinds)}; needed one type, and none missing"
-        ) from None
+        raise ValueError(_mixed_types(labels)) from None
     if one_class and len(classes) < 2:
         classes = _completed(classes)
     if len(classes) != 2:
@@ -83,6 +88,35 @@ def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Arr
             f"y has {len(classes)} class(es) ({shown}); needed exactly two"
         )
     return np.where(labels == classes[1], 1.0, -1.0), classes
+
+
+def as_classes(y: ArrayLike, n_obs: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return labels as numbers of their classes, shape (n_obs,), and the classes in sorted order.
+
+    Raises
+    ------
+    ValueError
+        If the length is wrong, a label is missing, or there are fewer than two classes.
+    """
+    labels = np.asarray(y)
+    if labels.shape != (n_obs,):
+        raise ValueError(
+            f"y has shape {labels.shape}; needed ({n_obs},), one label for each row of X"
+        )
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError("y has values that are NaN or infinite; needed a class for each row")
+    try:
+        classes, number = np.unique(labels, return_inverse=True)
+    except TypeError:
+        raise ValueError(_mixed_types(labels)) from None
+    if len(classes) < 2:
+        raise ValueError(f"y has {len(classes)} class; needed two or more")
+    return number.astype(np.int64), classes
+
+
+def _mixed_types(labels: NDArray[Any]) -> str:
+    kinds = sorted({type(each).__name__ for each in labels.tolist()})
+    return f"y mixes labels of the types {', '.join(kinds)}; needed one type, and none missing"
 
 
 def _completed(classes: NDArray[Any]) -> NDArray[Any]:
@@ -121,17 +155,18 @@ def as_seed(random_state: Any) -> Any:
     return random_state
 
 
-def as_signs(signs: ArrayLike, n_basis: int) -> Array:
-    """Return signs as -1. / +1., shape (n_basis,).
+def as_signs(signs: ArrayLike, *shape: int) -> Array:
+    """Return signs as -1. / +1., shape (n_basis,), or (n_basis, n_scores) for several scores.
 
     Raises
     ------
     ValueError
-        If the length is wrong or a value is neither -1 nor +1.
+        If the shape is wrong or a value is neither -1 nor +1.
     """
     out = np.asarray(signs, dtype=float)
-    if out.shape != (n_basis,):
-        raise ValueError(f"signs has shape {out.shape}; needed ({n_basis},), one for each basis")
+    if out.shape != shape:
+        each = "basis" if len(shape) == 1 else "basis and class"
+        raise ValueError(f"signs has shape {out.shape}; needed {shape}, one for each {each}")
     if not np.isin(out, (-1.0, 1.0)).all():
         raise ValueError(
             f"signs has values {np.unique(out)[:5].tolist()}; needed only -1 and +1 (2 * y - 1 for 0/1)"

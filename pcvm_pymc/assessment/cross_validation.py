@@ -1,4 +1,4 @@
-"""Criticism of a posterior: honest cross-validation, PSIS-LOO with its caveat."""
+"""Scores of a posterior on rows held out: honest cross-validation, PSIS-LOO with its caveat."""
 
 import logging
 from dataclasses import dataclass, field
@@ -10,18 +10,20 @@ import pandas as pd
 import xarray as xr
 from arviz_stats.loo import SamplingWrapper
 from numpy.typing import ArrayLike
+from scipy.special import logsumexp
 from sklearn.model_selection import StratifiedKFold
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import active_count, scores
-from pcvm_pymc.core.pieces.kernels import Kernel
-from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, hyperprior_from
-from pcvm_pymc.core.pieces.probit import Array, log_ndtr, ndtr
+from pcvm_pymc.core.pieces.priors import hyperprior_from
+from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_labels
-from pcvm_pymc.inference.modes import find_map_em, latent_draws
-from pcvm_pymc.inference.results import weights_of
+from pcvm_pymc.inference.modes import find_map_em
+from pcvm_pymc.inference.prediction import latent_draws, log_density_draws, probability_draws
+from pcvm_pymc.inference.results import kernel_of, likelihood_of, weights_of
 from pcvm_pymc.inference.sampling import sample
-from pcvm_pymc.model.builders import pcvm_model, stored_width
+from pcvm_pymc.model.bases import AnyKernel
+from pcvm_pymc.model.builders import pcvm_model
 
 __all__ = ["KFold", "kfold", "psis_loo"]
 
@@ -37,7 +39,7 @@ type Seed = int | np.random.Generator | None
 
 
 def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
-    """Return ArviZ's PSIS-LOO, with a warning of what it means for this model.
+    """Return ArviZ's PSIS-LOO, with a warning of what it means where a sign rule reads the labels.
 
     Parameters
     ----------
@@ -50,7 +52,8 @@ def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
     -------
     ELPDData
     """
-    _log.warning(LOO_CAVEAT)
+    if "signs" in posterior["constant_data"]:
+        _log.warning(LOO_CAVEAT)
     return az.loo(posterior, **kwargs)
 
 
@@ -95,7 +98,7 @@ def kfold(
     y: ArrayLike,
     *,
     cv: int = 5,
-    kernel: Kernel = "rbf",
+    kernel: AnyKernel | None = None,
     random_seed: Seed = None,
     **options: Any,
 ) -> KFold:
@@ -114,8 +117,8 @@ def kfold(
         The training labels.
     cv : int
         Folds, stratified.
-    kernel : "rbf", callable or pm.gp.cov.Covariance
-        The kernel that the model was built with.
+    kernel : str, callable or pm.gp.cov.Covariance, optional
+        The kernel that the model was built with; needed where it was a function or a covariance.
     random_seed : int or numpy.random.Generator, optional
         For the folds and the samplers.
     **options
@@ -128,15 +131,12 @@ def kfold(
     Raises
     ------
     ValueError
-        If the inputs are not those of the posterior, or a class has fewer rows than there are folds.
+        If the posterior is not of a PCVM of two classes and fixed width, the inputs are not its own, or a
+        class has fewer rows than there are folds.
     """
+    _check_is_pcvm(posterior)
     X = as_features(X)
     label, _ = as_labels(y, len(X))
-    if "signs" not in posterior["constant_data"]:
-        raise ValueError(
-            "the posterior is not of a PCVM; needed one of a model from pcvm_model. The estimators of "
-            "the other machines work with sklearn.model_selection.cross_validate"
-        )
     observed = posterior["observed_data"]["label"].values
     if not np.array_equal(observed, (label > 0).astype(observed.dtype)):
         raise ValueError(
@@ -166,6 +166,21 @@ def kfold(
     return KFold(elpd, pd.DataFrame(rows).T, wrapper.probability, coded, fold)
 
 
+def _check_is_pcvm(posterior: xr.DataTree) -> None:
+    likelihood = likelihood_of(posterior)
+    if "signs" not in posterior["constant_data"] or likelihood.n_scores > 1:
+        raise ValueError(
+            f"the posterior is not of a PCVM of two classes, but has a {likelihood.name} likelihood of "
+            f"{likelihood.n_scores} score(s); needed one of a model from pcvm_model. The estimators of the "
+            "other machines work with sklearn.model_selection.cross_validate"
+        )
+    if "width" in posterior["posterior"]:
+        raise ValueError(
+            "the posterior has a width that was drawn; kfold refits at a fixed one: needed a model with a "
+            "number as width"
+        )
+
+
 class _Refits(SamplingWrapper):
     """What `arviz.loo_kfold` asks of a model, the MAP refitted on the way."""
 
@@ -174,21 +189,21 @@ class _Refits(SamplingWrapper):
         posterior: xr.DataTree,
         X: Array,
         label: Array,
-        kernel: Kernel,
+        kernel: AnyKernel | None,
         **options: Any,
     ) -> None:
         super().__init__(model=None, idata_orig=posterior)
-        self.X, self.label, self.kernel = X, label, kernel
+        self.X, self.label = X, label
+        self.kernel = kernel_of(posterior, kernel)
         self.options = {"quiet": True, **options}
         constants = posterior["constant_data"].to_dataset()
-        self.width = stored_width(kernel, constants)
         self.hyperprior = hyperprior_from(
             constants["hyperparameter"].values, constants["hyperprior"].values
         )
         self.centres, self.signs = constants["centres"].values, constants["signs"].values
         self.own_bases = np.array_equal(self.centres, X)
         names = ("MAP plug-in", "posterior mean")
-        if not _has_mode(self.hyperprior):
+        if not self.hyperprior.has_mode:
             names = names[1:]
         self.log_score = {name: np.zeros(len(X)) for name in names}
         self.probability = {name: np.zeros(len(X)) for name in names}
@@ -205,8 +220,8 @@ class _Refits(SamplingWrapper):
         model = pcvm_model(
             self.X[train],
             (self.label[train] > 0).astype(int),
+            likelihood=likelihood_of(self.idata_orig),
             kernel=self.kernel,
-            width=self.width,
             hyperprior=self.hyperprior,
             basis=self.centres[bases],
             signs=self.signs[bases],
@@ -226,22 +241,17 @@ class _Refits(SamplingWrapper):
         test = excluded_obs
         for name, fit in self._fits.items():
             latent = latent_draws(fit, self.X[test], kernel=self.kernel)
-            self.probability[name][test] = ndtr(latent).mean(axis=0)
-            log_likelihood = log_ndtr(self.label[test] * latent)
-            self.log_score[name][test] = np.log(np.exp(log_likelihood).mean(axis=0))
+            self.probability[name][test] = probability_draws(fit, latent).mean(axis=0)
+            log_density = log_density_draws(fit, latent, self.label[test])
+            self.log_score[name][test] = logsumexp(log_density, axis=0) - np.log(len(log_density))
             weight = weights_of(fit)[0]
             counts = np.count_nonzero(weight) if len(weight) == 1 else active_count(weight).mean()
             self.vectors[name].append(float(counts))
             if name == "posterior mean":
-                draws = log_likelihood
+                draws = log_density
         sizes = idata__i["posterior"].sizes
         return xr.DataArray(
             draws.reshape(sizes["chain"], sizes["draw"], len(test)),
             dims=("chain", "draw", "obs"),
             coords={"obs": self.idata_orig["posterior"]["obs"].values[test]},
         )
-
-
-def _has_mode(hyperprior: Hyperprior | HalfHorseshoe) -> bool:
-    """Whether EM finds a mode: not with an unknown scale, nor under the half-horseshoe."""
-    return isinstance(hyperprior, Hyperprior) and hyperprior.rate_shape is None

@@ -36,7 +36,7 @@ def test_kfold_drops_the_held_out_bases(fit, monkeypatch):
         sizes.append((len(model.coords["obs"]), len(model.coords["basis"])))
         return sample(model, **options)
 
-    monkeypatch.setattr("pcvm_pymc.assessment.kfold.sample", spy)
+    monkeypatch.setattr("pcvm_pymc.assessment.cross_validation.sample", spy)
     kfold(posterior, X, words, cv=4, random_seed=2, draws=50, max_sweeps=500, cores=1)
     assert sizes == [(30, 30)] * 4
 

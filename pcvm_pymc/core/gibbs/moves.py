@@ -1,0 +1,232 @@
+"""The moves of a sweep, compiled: sizes of one score given its responses, and moves without responses."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pcvm_pymc.core.gibbs.densities import Parameters
+from pcvm_pymc.core.gibbs.responses import Augmented, Integers, jit
+from pcvm_pymc.core.gibbs.slices import slice_coordinate, slice_single, slice_transfer
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = [
+    "Basis",
+    "Regression",
+    "shift_biases",
+    "transfer_between_largest",
+    "transfer_between_neighbours",
+    "update_a_large_one",
+    "update_score",
+    "update_sizes",
+]
+
+_N_LARGEST = 6
+_SMALLEST_SIZE = 1e-300
+
+
+class Basis(NamedTuple):
+    """Basis functions as compiled code takes them; the same for all scores and sweeps.
+
+    Attributes
+    ----------
+    left : ndarray, shape (n_obs, rank)
+        Orthonormal columns.
+    right : ndarray, shape (n_basis, rank)
+        Phi = left right', to rounding: kernels are close to low rank, which a sweep's time follows.
+    neighbours : ndarray of int, shape (n_basis, k)
+        Nearest columns of Phi, with which a weight exchanges size.
+    ones : ndarray, shape (rank,)
+        left' 1.
+    border : ndarray, shape (n_basis,)
+        Phi' 1.
+    norm : ndarray, shape (n_basis,)
+        Squared norms of Phi's columns.
+    """
+
+    left: Array
+    right: Array
+    neighbours: Integers
+    ones: Array
+    border: Array
+    norm: Array
+
+
+class Regression(NamedTuple):
+    """One score's weights given its responses z, the bias integrated out: Omega = I - 11' / spread.
+
+    Attributes
+    ----------
+    sign, size : ndarray, shape (n_basis,)
+    slope : ndarray, shape (rank,)
+        left' Omega (z - Phi w), which each move keeps true.
+    spread : float
+    c, rate : float
+        Of the weights' Gamma precisions.
+    """
+
+    sign: Array
+    size: Array
+    slope: Array
+    spread: float
+    c: float
+    rate: float
+
+
+@jit
+def update_sizes(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
+    """Draw each size in turn."""
+    _, right, _, ones, border, norm = basis
+    sign, size, slope, spread, c, rate = score
+    for j in range(len(size)):
+        bend = norm[j] - border[j] * border[j] / spread
+        linear = sign[j] * np.dot(right[j], slope) + bend * size[j]
+        new = max(slice_coordinate(size[j], c, rate, linear, bend, rng), _SMALLEST_SIZE)
+        delta = sign[j] * (new - size[j])
+        size[j] = new
+        shared = delta * border[j] / spread
+        for k in range(right.shape[1]):
+            slope[k] -= delta * right[j, k] - shared * ones[k]
+
+
+@jit
+def _transfer(
+    first: int,
+    second: int,
+    floor: float,
+    right: Array,
+    ones: Array,
+    border: Array,
+    sign: Array,
+    size: Array,
+    slope: Array,
+    spread: float,
+    c: float,
+    rate: float,
+    rng: np.random.Generator,
+) -> None:
+    """Move weight from one basis to another, their signed sum kept: f changes by t (phi_1 - phi_2).
+
+    Arrays one by one: to take them out of a tuple counts references, which is a tenth of its time.
+    """
+    rank = right.shape[1]
+    inner, bend = 0.0, 0.0
+    for k in range(rank):
+        difference = right[first, k] - right[second, k]
+        inner += difference * slope[k]
+        bend += difference * difference
+    edge = border[first] - border[second]
+    bend = max(bend - edge * edge / spread, 0.0)
+    s = sign[first]
+    direction = -s * sign[second]
+    t = slice_transfer(size[first], size[second], direction, floor, c, rate, s * inner, bend, rng)
+    size[first] = max(size[first] + t, _SMALLEST_SIZE)
+    size[second] = max(size[second] + direction * t, _SMALLEST_SIZE)
+    shared = s * t * edge / spread
+    for k in range(rank):
+        slope[k] -= s * t * (right[first, k] - right[second, k]) - shared * ones[k]
+
+
+@jit
+def transfer_between_neighbours(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
+    """Exchange size with a neighbour, drawn without regard to the state."""
+    _, right, neighbours, ones, border, _ = basis
+    sign, size, slope, spread, c, rate = score
+    k = neighbours.shape[1]
+    if k == 0:
+        return
+    for j in range(len(size)):
+        other = neighbours[j, int(rng.random() * k)]
+        _transfer(j, other, 0.0, right, ones, border, sign, size, slope, spread, c, rate, rng)
+
+
+@jit
+def transfer_between_largest(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
+    """Exchange size among the largest weights, along ridges that single updates climb slowly.
+
+    Which are the largest depends on the state: each move is restricted to states in which they stay so
+    (a size that would fall below the next largest is refused), hence leaves the posterior invariant.
+    """
+    _, right, _, ones, border, _ = basis
+    sign, size, slope, spread, c, rate = score
+    n_largest = min(_N_LARGEST, len(size) - 1)
+    if n_largest < 2:
+        return
+    order = np.argsort(-size)
+    floor = size[order[n_largest]]
+    largest = np.sort(order[:n_largest])  # the moves' order must not depend on the sizes either
+    for i in range(n_largest):
+        for j in range(i):
+            one, two = largest[i], largest[j]
+            _transfer(one, two, floor, right, ones, border, sign, size, slope, spread, c, rate, rng)
+
+
+@jit
+def update_score(
+    basis: Basis,
+    prior: Parameters,
+    rate: float,
+    sign: Array,
+    inside: Array,
+    response: Array,
+    size: Array,
+    bias: float,
+    rng: np.random.Generator,
+) -> tuple[float, Array]:
+    """Draw one score's sizes (in place) and bias given its responses; return bias and latent values.
+
+    `inside` is ``right' w`` of the old weights.
+    """
+    precision = rng.gamma(prior.e + 0.5, 1.0) / (prior.f + 0.5 * bias * bias)
+    spread = len(response) + precision
+    total = response.sum()
+    common = (total - np.dot(basis.ones, inside)) / spread
+    slope = np.dot(response, basis.left) - inside - basis.ones * common
+    score = Regression(sign, size, slope, spread, prior.c, rate)
+    update_sizes(basis, score, rng)
+    transfer_between_neighbours(basis, score, rng)
+    transfer_between_largest(basis, score, rng)
+    latent = np.dot(basis.left, np.dot(sign * size, basis.right))
+    bias = (total - latent.sum()) / spread + rng.standard_normal() / math.sqrt(spread)
+    return bias, latent + bias
+
+
+@jit
+def update_a_large_one(
+    basis: Basis,
+    sign: Array,
+    label: Integers,
+    size: Array,
+    latent: Array,
+    c: float,
+    rate: float,
+    likelihood: Augmented,
+    rng: np.random.Generator,
+) -> None:
+    """Draw one of the largest sizes of one score, responses integrated out; `latent` follows.
+
+    A weight far above the others' scale (that of a lonely row) moves by the responses' unit noise at a time
+    where they are given. Which are the largest must not change, as in the transfers between them.
+    """
+    n_largest = min(_N_LARGEST, len(size) - 1)
+    if n_largest < 1:
+        return
+    order = np.argsort(-size)
+    j = order[int(rng.random() * n_largest)]
+    column = np.dot(basis.left, basis.right[j])
+    move = sign[j] * size[j] * column
+    floor = size[order[n_largest]]
+    t = slice_single(size[j], floor, move, latent, label, c, rate, likelihood, rng)
+    latent += (math.exp(t) - 1.0) * move
+    size[j] *= math.exp(t)
+
+
+@jit
+def shift_biases(bias: Array, prior: Parameters, rng: np.random.Generator) -> None:
+    """Move all biases together, which several scores' likelihood does not see: a Metropolis step."""
+    t, ratio = rng.standard_normal(), 0.0
+    for each in bias:
+        ratio += math.log1p(each * each / (2.0 * prior.f))
+        ratio -= math.log1p((each + t) ** 2 / (2.0 * prior.f))
+    if rng.standard_exponential() > -(prior.e + 0.5) * ratio:
+        bias += t

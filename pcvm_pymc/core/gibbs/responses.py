@@ -1,0 +1,188 @@
+"""Likelihoods of latent responses, compiled: what draws the responses, and the log likelihood without them.
+
+A response is normal around the latent value, and the target is a function of the responses (Albert & Chib
+1993). Compiled code knows such a likelihood by a number. Another one joins with its name in `AUGMENTED`
+and a branch each in `draw_responses` and in `log_label` (one score) or `log_likelihood` (several).
+"""
+
+import math
+from dataclasses import astuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.multinomial import (
+    log_integrand,
+    mode_of_integrand,
+    multinomial_terms,
+    rule_of,
+)
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = ["AUGMENTED", "Augmented", "augmented", "draw_responses", "log_label", "log_likelihood"]
+
+type Integers = NDArray[np.int64]
+
+jit = njit(nogil=True, cache=True, error_model="numpy")
+
+_SQRT_HALF = math.sqrt(0.5)
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+_PROBIT = 0
+_MULTINOMIAL_PROBIT = 1
+
+#: numbers, in compiled code, of the likelihoods whose responses can be drawn
+AUGMENTED = {"probit": _PROBIT, "multinomial probit": _MULTINOMIAL_PROBIT}
+
+
+class Augmented(NamedTuple):
+    """A likelihood as compiled code takes it.
+
+    Attributes
+    ----------
+    kind : int
+        Its number in `AUGMENTED`.
+    nuisance : float
+        The likelihood's own parameter, zero where it has none.
+    spacing, drop : float
+        Quadrature of several classes, from `rule_of`.
+    """
+
+    kind: int
+    nuisance: float
+    spacing: float
+    drop: float
+
+
+def augmented(likelihood: Likelihood, accuracy: float = 1e-8) -> Augmented:
+    """Return a likelihood as compiled code takes it; `accuracy` is that of several classes' integrals."""
+    fields: Any = likelihood
+    nuisance, *_ = (*map(float, astuple(fields)), 0.0)
+    return Augmented(AUGMENTED[likelihood.name], nuisance, *rule_of(accuracy))
+
+
+# --- the table: what each likelihood does --------------------------------------------------------
+
+
+@jit
+def draw_responses(
+    likelihood: Augmented,
+    latent: Array,
+    label: Integers,
+    response: Array,
+    rng: np.random.Generator,
+) -> None:
+    """Draw the responses given latent values, both of shape (n_scores, n_obs)."""
+    if likelihood.kind == _MULTINOMIAL_PROBIT:
+        draw_class_responses(latent, label, response, rng)
+    else:
+        draw_label_responses(latent[0], label, response[0], rng)
+
+
+@jit
+def log_label(likelihood: Augmented, x: float) -> float:
+    """Return the log probability of a label, -1 or 1, at x = label times latent value."""
+    return log_ndtr(x)
+
+
+@jit
+def log_likelihood(likelihood: Augmented, factor: float, latent: Array, label: Integers) -> float:
+    """Return the log likelihood at `factor` times the latent values, shape (n_scores, n_obs)."""
+    if likelihood.kind == _MULTINOMIAL_PROBIT:
+        rows = factor * np.ascontiguousarray(latent.T)
+        return multinomial_terms(rows, label, likelihood.spacing, likelihood.drop)[0].sum()
+    total = 0.0
+    for i in range(len(label)):
+        total += log_label(likelihood, label[i] * factor * latent[0, i])
+    return total
+
+
+# --- one score ---------------------------------------------------------------------------------
+
+
+@jit
+def log_ndtr(x: float) -> float:
+    """Return log Phi(x): erfc keeps its digits in the tail until it underflows, then its series."""
+    if x > 0.0:
+        return math.log1p(-0.5 * math.erfc(_SQRT_HALF * x))
+    if x > -30.0:
+        return math.log(0.5 * math.erfc(-_SQRT_HALF * x))
+    s = 1.0 / (x * x)
+    series = -s * (1.0 - 3.0 * s * (1.0 - 5.0 * s * (1.0 - 7.0 * s)))
+    return -0.5 * x * x - math.log(-x) - _HALF_LOG_2PI + math.log1p(series)
+
+
+@jit
+def upper_tail(a: float, rng: np.random.Generator) -> float:
+    """Draw a standard normal above `a` (Robert 1995: exponential proposals in the tail)."""
+    if a <= 0.4:
+        while True:
+            t = rng.standard_normal()
+            if t > a:
+                return t
+    slope = 0.5 * (a + math.sqrt(a * a + 4.0))
+    while True:
+        t = a + rng.standard_exponential() / slope
+        if rng.standard_exponential() > 0.5 * (t - slope) ** 2:
+            return t
+
+
+@jit
+def draw_label_responses(
+    latent: Array, label: Integers, response: Array, rng: np.random.Generator
+) -> None:
+    """Draw z given the latent function: N(f, 1) on the label's side of zero."""
+    for i in range(len(label)):
+        mean = label[i] * latent[i]
+        response[i] = label[i] * (mean + upper_tail(-mean, rng))
+
+
+# --- several scores ----------------------------------------------------------------------------
+
+
+@jit
+def log_acceptance(step: float, mode: float, margin: Array, mills: Array) -> tuple[float, float]:
+    """Return a proposal a standard normal `step` away, and its log density less that of the envelope.
+
+    The log density ``-e^2/2 + sum_k log Phi(e + margin_k)`` bends everywhere at least as a normal's, so
+    that the parabola of bend one with its height and slope at any point is nowhere below it. The nearer
+    that point to the mode, the fewer proposals are refused.
+    """
+    height = log_integrand(mode, margin, mills)
+    slope = mills.sum() - mode
+    step = step + slope  # a normal proposal around the parabola's own mode
+    excess = log_integrand(mode + step, margin, mills) - height - slope * step + 0.5 * step * step
+    return mode + step, excess
+
+
+@jit
+def _draw_own_noise(margin: Array, mills: Array, rng: np.random.Generator) -> float:
+    """Draw e from ``phi(e) prod_k Phi(e + margin_k)`` by rejection."""
+    mode, _, _ = mode_of_integrand(margin)
+    while True:
+        noise, excess = log_acceptance(rng.standard_normal(), mode, margin, mills)
+        if rng.standard_exponential() > -excess:
+            return noise
+
+
+@jit
+def draw_class_responses(
+    latent: Array, label: Integers, response: Array, rng: np.random.Generator
+) -> None:
+    """Draw the responses given the scores: the own class' first, the others below it."""
+    n_classes, n_obs = latent.shape
+    margin, mills = np.empty(n_classes - 1), np.empty(n_classes - 1)
+    for i in range(n_obs):
+        own, k = label[i], 0
+        for c in range(n_classes):
+            if c != own:
+                margin[k] = latent[own, i] - latent[c, i]
+                k += 1
+        top = latent[own, i] + _draw_own_noise(margin, mills, rng)
+        response[own, i] = top
+        for c in range(n_classes):
+            if c != own:
+                response[c, i] = latent[c, i] - upper_tail(latent[c, i] - top, rng)

@@ -1,0 +1,73 @@
+"""The sweep, for one score or several, compiled."""
+
+import math
+
+import numpy as np
+
+from pcvm_pymc.core.gibbs.densities import Parameters
+from pcvm_pymc.core.gibbs.moves import Basis, shift_biases, update_a_large_one, update_score
+from pcvm_pymc.core.gibbs.responses import Augmented, Integers, draw_responses, jit
+from pcvm_pymc.core.gibbs.slices import slice_log_rate, slice_scale
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = ["run"]
+
+_SCALE_PERIOD = 5  # sweeps, of several scores: their integrals would take most of a sweep's time
+
+
+@jit
+def run(
+    basis: Basis,
+    likelihood: Augmented,
+    prior: Parameters,
+    sign: Array,
+    label: Integers,
+    size: Array,
+    bias: Array,
+    log_rate: float,
+    rng: np.random.Generator,
+    draws: int,
+    thin: int,
+) -> tuple[Array, Array, Array, float]:
+    """Run sweeps, keep one state in `thin`; return sizes, biases and d kept, and the last log d.
+
+    `sign` and `size` have shape (n_scores, n_basis), `bias` (n_scores,); `size` and `bias` move along.
+    """
+    n_scores, n_basis = size.shape
+    latent, response = np.empty((n_scores, len(label))), np.empty((n_scores, len(label)))
+    inside = np.empty((n_scores, basis.right.shape[1]))
+    kept_size = np.empty((draws, n_scores, n_basis))
+    kept_bias = np.empty((draws, n_scores))
+    kept_rate = np.empty(draws)
+    for sweep in range(draws * thin):
+        # anew each time: what is kept of a chain is its sizes, biases and d
+        for k in range(n_scores):
+            inside[k] = np.dot(sign[k] * size[k], basis.right)
+            latent[k] = np.dot(basis.left, inside[k]) + bias[k]
+        draw_responses(likelihood, latent, label, response, rng)
+        rate = math.exp(log_rate)
+        for k in range(n_scores):
+            bias[k], latent[k] = update_score(
+                basis, prior, rate, sign[k], inside[k], response[k], size[k], bias[k], rng
+            )
+        # from here on the responses are integrated out; the next sweep draws them anew
+        if n_scores == 1:
+            update_a_large_one(
+                basis, sign[0], label, size[0], latent[0], prior.c, rate, likelihood, rng
+            )
+        if n_scores == 1 or rng.random() * _SCALE_PERIOD < 1.0:
+            t = slice_scale(size, bias, latent, label, log_rate, prior, likelihood, rng)
+            size *= math.exp(t)
+            bias *= math.exp(t)
+            if prior.rate_shape > 0.0:
+                log_rate += 2.0 * t
+        if prior.rate_shape > 0.0:
+            log_rate = slice_log_rate(log_rate, size, prior, rng)
+        if n_scores > 1:
+            shift_biases(bias, prior, rng)
+        if (sweep + 1) % thin == 0:
+            kept = sweep // thin
+            kept_size[kept] = size
+            kept_bias[kept] = bias
+            kept_rate[kept] = math.exp(log_rate)
+    return kept_size, kept_bias, kept_rate, log_rate

@@ -1,0 +1,174 @@
+"""Chains of the Gibbs sampler, in rounds until they have converged."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+from threadpoolctl import threadpool_limits
+
+from pcvm_pymc.core.gibbs import GibbsProblem, advance
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.inference.checkpoints import Chain, Checkpoints
+from pcvm_pymc.inference.progress import progress_bars
+
+__all__ = ["GibbsDraws", "GibbsRun", "run_chains"]
+
+_BLOCKS = 20  # of a round, after each of which a chain is written down and may be stopped
+_PROGRESS = (
+    "Gibbs, chain {task.fields[number]}",
+    "draw {task.completed}/{task.total}, 1 in {task.fields[thin]} sweeps",
+)
+
+
+@dataclass(frozen=True)
+class GibbsRun:
+    """How long and where a Gibbs sampler runs; the arguments of `sample` of the same names."""
+
+    draws: int
+    tune: int
+    chains: int
+    cores: int
+    thin: int
+    max_sweeps: int
+    checkpoint: Path | None = None
+    progressbar: bool = False
+
+
+@dataclass(frozen=True)
+class GibbsDraws:
+    """What the last round drew.
+
+    Attributes
+    ----------
+    size, bias, rate : ndarray, shape (n_chains, n_draws, ...)
+        As from `pcvm_pymc.core.gibbs.advance`.
+    latent : ndarray, shape (n_chains, n_draws, n_obs) or (..., n_scores)
+    thin : int
+        Sweeps for each draw.
+    sweeps : int
+        Sweeps of each chain, with its warm-up.
+    seconds : float
+    """
+
+    size: Array
+    bias: Array
+    rate: Array
+    latent: Array
+    thin: int
+    sweeps: int
+    seconds: float
+
+    @property
+    def sweep(self) -> Array:
+        """The sweep of each draw, counted from the chain's start, shape (n_chains, n_draws)."""
+        back = self.thin * np.arange(self.latent.shape[1] - 1, -1, -1)
+        return np.tile(self.sweeps - back, (len(self.latent), 1))
+
+
+def run_chains(
+    problem: GibbsProblem, Phi: Array, run: GibbsRun, rng: np.random.Generator
+) -> GibbsDraws:
+    """Run chains, in rounds of ever fewer draws a sweep, until they agree or reach ``max_sweeps``.
+
+    Parameters
+    ----------
+    problem : GibbsProblem
+    Phi : ndarray, shape (n_obs, n_basis)
+        Basis functions at the training rows.
+    run : GibbsRun
+    rng : numpy.random.Generator
+
+    Raises
+    ------
+    ValueError
+        If a checkpoint is of another run.
+    """
+    throwaway = np.random.default_rng(0)  # compiled before the clock and the threads start
+    advance(problem, problem.start(throwaway), throwaway, draws=1)
+    settings = (run.draws, run.tune, run.chains, run.thin)
+    checkpoints = Checkpoints.of(run.checkpoint, problem, settings, rng)
+    chains = [
+        Chain(i, problem.start(each), each, run.thin)
+        for i, each in enumerate(rng.spawn(run.chains))
+    ]
+    for chain in chains:
+        checkpoints.resume(chain)
+    for chain in chains:  # killed between the rounds of two chains: all go on from the later one
+        while chain.thin < max(each.thin for each in chains):
+            chain.next_round()
+    began = time.perf_counter()
+    while True:
+        _run_round(problem, chains, run, checkpoints)
+        size, bias, rate = map(np.stack, zip(*(chain.drawn for chain in chains), strict=True))
+        latent = np.stack([problem.latent(*each, Phi) for each in zip(size, bias, strict=True)])
+        thin, sweeps = chains[0].thin, chains[0].sweeps
+        if _is_enough(latent) or sweeps + 2 * thin * run.draws > run.max_sweeps:
+            seconds = time.perf_counter() - began
+            return GibbsDraws(size, bias, rate, latent, thin, sweeps, seconds)
+        for chain in chains:
+            chain.next_round()
+            checkpoints.write(chain)
+
+
+def _run_round(
+    problem: GibbsProblem, chains: list[Chain], run: GibbsRun, checkpoints: Checkpoints
+) -> None:
+    """Run all chains to the end of their round, in threads: the compiled sweeps release the lock."""
+    stop = threading.Event()
+    with (
+        progress_bars(run.progressbar, *_PROGRESS) as progress,
+        threadpool_limits(1),
+        ThreadPoolExecutor(run.cores) as pool,
+    ):
+        tasks = [
+            progress.add_task("", total=run.draws, completed=c.n_kept, number=c.number, thin=c.thin)
+            for c in chains
+        ]
+
+        def after_block(chain: Chain) -> None:
+            checkpoints.write(chain)
+            progress.update(tasks[chain.number], completed=chain.n_kept)
+
+        futures = [
+            pool.submit(_finish_round, problem, chain, run, stop, after_block) for chain in chains
+        ]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            stop.set()
+            raise
+
+
+def _finish_round(
+    problem: GibbsProblem,
+    chain: Chain,
+    run: GibbsRun,
+    stop: threading.Event,
+    after_block: Callable[[Chain], None],
+) -> None:
+    """Run one chain, block by block, to the end of its round."""
+    if chain.sweeps == 0:
+        chain.tune(problem, max(run.tune, 1))
+    block = -(-run.draws // _BLOCKS)
+    while chain.n_kept < run.draws and not stop.is_set():
+        chain.extend(problem, min(block, run.draws - chain.n_kept))
+        after_block(chain)
+
+
+def _is_enough(latent: Array) -> bool:
+    """Whether r-hat is at most 1.01 and the effective sample size large enough, (chain, draw, obs, ...)."""
+    n_chains, n_draws = latent.shape[:2]
+    if n_chains < 2 or n_draws < 50:  # cannot be told
+        return True
+    dims = ("chain", "draw", "obs", "class")[: latent.ndim]
+    data = xr.Dataset({"latent": (dims, latent)})
+    enough = min(400, n_chains * n_draws // 2)
+    import arviz as az
+
+    return bool(az.rhat(data)["latent"].max() <= 1.01 and az.ess(data)["latent"].min() >= enough)

@@ -1,0 +1,143 @@
+"""Chains of the Gibbs sampler, and the files from which a killed run goes on."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = ["Chain", "Checkpoints"]
+
+_DRAWN = ("size", "bias", "rate")
+
+
+@dataclass
+class Chain:
+    """A chain of the Gibbs sampler: where it stands, and the draws of its round.
+
+    Attributes
+    ----------
+    number : int
+    state : GibbsState
+    rng : numpy.random.Generator
+    thin : int
+        Sweeps for each draw of the round.
+    sweeps : int
+        Sweeps behind it.
+    blocks : list of tuples of ndarray
+        Sizes, biases and d of the round, as `advance` returned them.
+    """
+
+    number: int
+    state: GibbsState
+    rng: np.random.Generator
+    thin: int
+    sweeps: int = 0
+    blocks: list[tuple[Array, ...]] = field(default_factory=list)
+
+    @property
+    def n_kept(self) -> int:
+        """Draws of the round so far."""
+        return sum(len(block[0]) for block in self.blocks)
+
+    @property
+    def drawn(self) -> tuple[Array, ...]:
+        """Sizes, biases and d of the round; empty before its first draw."""
+        return tuple(np.concatenate(each) for each in zip(*self.blocks, strict=True))
+
+    def tune(self, problem: GibbsProblem, sweeps: int) -> None:
+        """Run sweeps whose draws are not kept."""
+        advance(problem, self.state, self.rng, draws=1, thin=sweeps)
+        self.sweeps += sweeps
+
+    def extend(self, problem: GibbsProblem, draws: int) -> None:
+        """Keep so many more draws."""
+        self.blocks.append(advance(problem, self.state, self.rng, draws=draws, thin=self.thin))
+        self.sweeps += draws * self.thin
+
+    def next_round(self) -> None:
+        """Turn what was drawn into warm-up, and thin twice as much from here."""
+        self.thin *= 2
+        self.blocks = []
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where the chains of a run are written down.
+
+    Attributes
+    ----------
+    folder : Path or None
+        None: nowhere.
+    fingerprint : str
+        What decides the run's draws, as a digest: a file of another run is refused.
+    """
+
+    folder: Path | None
+    fingerprint: str
+
+    @classmethod
+    def of(
+        cls, folder: Path | None, problem: GibbsProblem, settings: Any, rng: np.random.Generator
+    ) -> Self:
+        """Return the checkpoints of a run on a problem, with its settings and seed."""
+        digest = hashlib.sha256()
+        for each in (problem.basis.left, problem.basis.right, problem.sign, problem.label):
+            digest.update(np.ascontiguousarray(each).tobytes())
+        pieces = (problem.hyperprior, problem.likelihood)
+        digest.update(repr((pieces, settings, rng.bit_generator.state)).encode())
+        return cls(folder, digest.hexdigest())
+
+    def write(self, chain: Chain) -> None:
+        """Write a chain down; a file is replaced only once the new one is complete."""
+        for path in self._files(chain):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(".partial.npz")
+            np.savez(
+                partial,
+                fingerprint=self.fingerprint,
+                state_size=chain.state.size,
+                state_bias=chain.state.bias,
+                state_log_rate=chain.state.log_rate,
+                rng=json.dumps(chain.rng.bit_generator.state),
+                counts=np.array([chain.thin, chain.sweeps]),
+                **dict(zip(_DRAWN, chain.drawn, strict=False)),
+            )
+            partial.replace(path)
+
+    def resume(self, chain: Chain) -> None:
+        """Bring a chain to where its file says it stood.
+
+        Raises
+        ------
+        ValueError
+            If the file is of another run.
+        """
+        for path in filter(Path.is_file, self._files(chain)):
+            with np.load(path) as stored:
+                self._check(str(stored["fingerprint"]))
+                chain.state = GibbsState(
+                    stored["state_size"], stored["state_bias"][()], float(stored["state_log_rate"])
+                )
+                chain.rng.bit_generator.state = json.loads(str(stored["rng"]))
+                chain.thin, chain.sweeps = map(int, stored["counts"])
+                has_draws = all(name in stored for name in _DRAWN)
+                chain.blocks = [tuple(stored[name] for name in _DRAWN)] if has_draws else []
+
+    def _check(self, fingerprint: str) -> None:
+        if fingerprint != self.fingerprint:
+            raise ValueError(
+                f"checkpoint {self.folder} is of another run (model, draws, tune, chains, thin or seed "
+                "differ); needed the same call, or another folder. A seed is needed to resume at all"
+            )
+
+    def _files(self, chain: Chain) -> Iterator[Path]:
+        """Yield the file of a chain, where there is a folder."""
+        if self.folder is not None:
+            yield self.folder / f"chain_{chain.number}.npz"

@@ -1,0 +1,248 @@
+"""From a result to predictions: one for each posterior draw, by the pieces that the result remembers."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from pcvm_pymc.core.evidence import augmentation, predictive_moments, star_moments
+from pcvm_pymc.core.pieces.kernels import KernelPiece
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_features
+from pcvm_pymc.inference.evidence import evidence_fit_of
+from pcvm_pymc.inference.results import kernel_of, likelihood_of, nuisance_of, weights_of
+from pcvm_pymc.model.bases import AnyKernel
+
+__all__ = ["latent_draws", "log_density_draws", "predict", "prior_latent", "probability_draws"]
+
+type Seed = int | np.random.Generator | None
+
+_ROWS = 1000  # new rows whose own basis functions RVM* computes at once
+
+
+def prior_latent(model: pm.Model, *, draws: int = 2000, random_seed: Seed = None) -> Array:
+    """Return draws of the latent function from the prior, the signs held fixed, (draws, n_obs).
+
+    Parameters
+    ----------
+    model : pm.Model
+        From a builder, with a proper prior. Of several classes the shape is (draws, n_obs, n_classes).
+    draws : int
+    random_seed : int or numpy.random.Generator, optional
+    """
+    return pm.draw(model["latent"], draws=draws, random_seed=random_seed)
+
+
+def latent_draws(
+    result: xr.DataTree, X_new: ArrayLike, *, kernel: AnyKernel | None = None
+) -> Array:
+    """Return the latent function of each draw at new inputs, shape (n_draws, n_new).
+
+    Of several classes (n_draws, n_new, n_classes).
+
+    Parameters
+    ----------
+    result : DataTree
+        From `find_map_em`, `fit_evidence`, `sample` or `pymc.sample`.
+    X_new : array_like, shape (n_new, n_features)
+    kernel : str, callable or pm.gp.cov.Covariance, optional
+        The kernel that the model was built with. Needed where it was a function or a covariance: the
+        built-in ones are known to the result.
+
+    Raises
+    ------
+    ValueError
+        If the inputs cannot be used, or the kernel is missing or not the model's.
+    """
+    piece = kernel_of(result, kernel)
+    centres = result["constant_data"]["centres"].values
+    X_new = as_features(X_new, "X_new", centres.shape[1])
+    weight, bias = weights_of(result)
+    if "width" not in result["posterior"]:
+        Phi = piece(X_new, centres)
+        return np.moveaxis(np.tensordot(weight, Phi, (1, 1)), -1, 1) + bias[:, None]
+    widths = result["posterior"].to_dataset()["width"].stack(sample=("chain", "draw"))
+    return np.stack(
+        [
+            piece.with_width(width[()])(X_new, centres) @ row + b
+            for width, row, b in zip(
+                widths.transpose("sample", ...).values, weight, bias, strict=True
+            )
+        ]
+    )
+
+
+def probability_draws(result: xr.DataTree, latent: Array) -> Array:
+    """Return the probability of the greater class (of each of several) in each draw, shape of `latent`.
+
+    Parameters
+    ----------
+    result : DataTree
+    latent : ndarray, shape (n_draws, n_new) or (n_draws, n_new, n_classes)
+        From `latent_draws`.
+    """
+    if not nuisance_of(result):
+        return likelihood_of(result).probability(latent)
+    return np.stack(
+        [piece.probability(f) for piece, f in zip(_likelihoods(result), latent, strict=True)]
+    )
+
+
+def log_density_draws(result: xr.DataTree, latent: Array, target: Array) -> Array:
+    """Return the log density of targets in each draw, shape (n_draws, n_new).
+
+    Parameters
+    ----------
+    result : DataTree
+    latent : ndarray, shape (n_draws, n_new) or (n_draws, n_new, n_classes)
+        From `latent_draws`.
+    target : ndarray, shape (n_new,)
+        As the likelihood has them: labels -1. and +1., numbers of classes, or numbers.
+    """
+    return np.stack(
+        [
+            piece.log_density(f, target)
+            for piece, f in zip(_likelihoods(result), latent, strict=True)
+        ]
+    )
+
+
+def _likelihoods(result: xr.DataTree) -> Iterator[Likelihood]:
+    """Yield the likelihood of each draw."""
+    likelihood, drawn = likelihood_of(result), nuisance_of(result)
+    sizes = result["posterior"].sizes
+    for i in range(sizes["chain"] * sizes["draw"]):
+        yield replace(likelihood, **{name: each.flat[i] for name, each in drawn.items()})
+
+
+def predict(
+    result: xr.DataTree,
+    X_new: ArrayLike,
+    *,
+    kernel: AnyKernel | None = None,
+    star: bool = False,
+    X: ArrayLike | None = None,
+) -> xr.DataTree:
+    """Predict at new inputs, one prediction for each posterior draw.
+
+    Parameters
+    ----------
+    result : DataTree
+        From `find_map_em`, `fit_evidence` (one draw: the plug-in), `sample` or `pymc.sample`.
+    X_new : array_like, shape (n_new, n_features)
+    kernel : str, callable or pm.gp.cov.Covariance, optional
+        As for `latent_draws`.
+    star : bool
+        RVM*: each new row also has a basis function of its own, so that the uncertainty grows away from the
+        training rows (Rasmussen & Quinonero-Candela 2005). For `fit_evidence` of a regression.
+    X : array_like, shape (n_obs, n_features), optional
+        The training inputs, which RVM* needs; default: the centres, where the bases stand on all rows.
+
+    Returns
+    -------
+    DataTree
+        Group ``predictions`` with ``latent`` and, for labels, ``probability`` (of the greater
+        class), dims ``chain``, ``draw`` and ``obs``. The posterior predictive probability is the mean
+        of ``probability`` over chains and draws. For a regression ``latent`` is the mean of the
+        targets, and ``noise`` their standard deviation around it; by `fit_evidence` it comes with
+        ``latent_sd``, the standard deviation of the mean itself. Of several classes both have the dim
+        ``class`` in addition.
+
+    Raises
+    ------
+    ValueError
+        If the inputs cannot be used, the kernel is missing or not the model's, or RVM* is asked of another
+        result than a regression by `fit_evidence`.
+    """
+    if X is not None and not star:
+        raise ValueError("X, the training inputs, is for star=True; leave it out")
+    likelihood = likelihood_of(result)
+    is_regression = likelihood.targets == "numbers"
+    if star or (is_regression and "fit" in result):
+        latent, deviation = _moments(result, X_new, kernel, X, star)
+        latent = latent[None]
+    else:
+        latent = latent_draws(result, X_new, kernel=kernel)
+    posterior = result["posterior"]
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    dims = ("chain", "draw", "obs", *(["class"] if likelihood.n_scores > 1 else []))
+    values: dict[str, Any] = {"latent": (dims, latent.reshape(*shape, *latent.shape[1:]))}
+    if not is_regression:
+        probability = probability_draws(result, latent)
+        values["probability"] = (dims, probability.reshape(*shape, *latent.shape[1:]))
+    else:
+        values |= {name: (dims[:2], value) for name, value in _numbers(result, shape).items()}
+    if is_regression and "fit" in result:
+        values["latent_sd"] = (dims, deviation.reshape(*shape, -1))
+    names = ("chain", "draw", *dims[3:])
+    coords = {name: posterior[name].values for name in names if name in posterior.coords}
+    predictions = xr.Dataset(values, {**coords, "obs": np.arange(latent.shape[1])})
+    tree = xr.DataTree.from_dict({"predictions": predictions})
+    tree.attrs.update(result.attrs)
+    return tree
+
+
+def _numbers(result: xr.DataTree, shape: tuple[int, int]) -> dict[str, Array]:
+    """Return the parameters of a likelihood of numbers in each draw, shape (n_chains, n_draws) each."""
+    known = {
+        name: np.full(shape, value)
+        for name, value in vars(likelihood_of(result)).items()
+        if isinstance(value, float)
+    }
+    return known | nuisance_of(result)
+
+
+# --- relevance vector machines, with a basis function on each new row -----------------------------
+
+
+def _moments(
+    result: xr.DataTree,
+    X_new: ArrayLike,
+    kernel: AnyKernel | None,
+    X: ArrayLike | None,
+    star: bool,
+) -> tuple[Array, Array]:
+    """Return mean and standard deviation of the latent function of an RVM or RVM*, shape (n_new,) each."""
+    problem, fit = evidence_fit_of(result)
+    piece = kernel_of(result, kernel)
+    centres = result["constant_data"]["centres"].values
+    X_new = as_features(X_new, "X_new", centres.shape[1])
+    Phi = piece(X_new, centres[fit.active])
+    if not star:
+        mean, variance = predictive_moments(Phi, fit)
+        return mean, np.sqrt(variance)
+    rows, fitted = _training_inputs(problem.Phi, piece, centres, X), augmentation(problem, fit)
+    blocks = [slice(i, i + _ROWS) for i in range(0, len(X_new), _ROWS)]
+    moments = [
+        star_moments(
+            Phi[block],
+            piece(rows, X_new[block]),
+            np.diag(piece(X_new[block], X_new[block])),
+            fit,
+            fitted,
+        )
+        for block in blocks
+    ]
+    mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
+    return mean, np.sqrt(variance)
+
+
+def _training_inputs(Phi: Array, piece: KernelPiece, centres: Array, X: ArrayLike | None) -> Array:
+    """Return the training inputs; raise where they are not known or not those of the fit."""
+    rows = centres if X is None else as_features(X, "X", centres.shape[1])
+    if len(rows) == len(Phi) and np.allclose(piece(rows, centres), Phi, rtol=1e-8, atol=1e-10):
+        return rows
+    if X is None:
+        raise ValueError(
+            "star=True needs the training inputs, which the result does not hold: its bases do not stand on "
+            "all training rows; give them as X="
+        )
+    raise ValueError(
+        f"X has {len(rows)} rows whose basis functions are not those of the fit; needed the {len(Phi)} "
+        "training inputs in their order"
+    )

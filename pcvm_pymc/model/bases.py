@@ -1,0 +1,235 @@
+"""Basis functions in a model: a kernel is declared with what recalls it for new rows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
+
+from pcvm_pymc.core.pieces.kernels import (
+    KERNELS,
+    RBF,
+    Kernel,
+    KernelPiece,
+    as_kernel,
+    median_distance,
+    rbf,
+    squared_distances,
+)
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_width
+
+__all__ = [
+    "AnyKernel",
+    "Covariance",
+    "Width",
+    "as_piece",
+    "basis_at",
+    "basis_functions",
+    "check_centres",
+    "kernel_data",
+    "known_width",
+    "recall_kernel",
+]
+
+type Width = float | TensorVariable
+type AnyKernel = Kernel | pm.gp.cov.Covariance
+
+_MATRIX = ("obs", "basis")
+_N_CHECKED = 3  # centres among which a kernel's values are kept, to know it again
+
+
+@dataclass(frozen=True)
+class Covariance(KernelPiece):
+    """A PyMC covariance as a kernel; its lengthscale is its own.
+
+    Parameters
+    ----------
+    covariance : pm.gp.cov.Covariance
+        Its parameters may be random variables of a model.
+    """
+
+    covariance: pm.gp.cov.Covariance
+    name: ClassVar[str] = "covariance"
+
+    @property
+    def is_random(self) -> bool:
+        """Whether a parameter is a random variable."""
+        row = np.zeros((1, self.covariance.input_dim))
+        return any(
+            isinstance(v.owner.op, pt.random.op.RandomVariable)
+            for v in ancestors([self.covariance.full(row, row)])
+            if v.owner is not None
+        )
+
+    def __call__(self, X: Array, centres: Array) -> Array:
+        """Return Phi, shape (n_obs, n_basis)."""
+        if self.is_random:
+            raise ValueError(
+                "the kernel has random variables as parameters, whose draws are the model's; use "
+                "pm.set_data(**new_data(model, X_new)) and pm.sample_posterior_predictive"
+            )
+        return np.asarray(self.covariance.full(X, centres).eval())
+
+
+def as_piece(kernel: AnyKernel, width: Any = None) -> KernelPiece:
+    """Return the kernel that an argument stands for, of a width if one is given.
+
+    Parameters
+    ----------
+    kernel : str, callable, KernelPiece or pm.gp.cov.Covariance
+    width : float or TensorVariable, optional
+        Default: the piece's own; one for a name or a function. A random one leaves the piece as it is.
+
+    Raises
+    ------
+    ValueError
+        If the kernel is not known, or cannot have that width.
+    """
+    piece = Covariance(kernel) if isinstance(kernel, pm.gp.cov.Covariance) else as_kernel(kernel)
+    if isinstance(width, TensorVariable):
+        if not isinstance(piece, RBF):
+            raise ValueError(
+                "width is a random variable, which needs kernel='rbf'; give a pm.gp.cov object "
+                "with a random lengthscale for another kernel of unknown width"
+            )
+        return piece
+    if _has_width(piece):
+        return piece.with_width(as_width(piece.width if width is None else width))
+    if width is not None:
+        raise ValueError(
+            f"width={width!r} was given with kernel={kernel!r}, which has no width of that kind; leave it out"
+        )
+    return piece
+
+
+def _has_width(piece: KernelPiece) -> bool:
+    return piece.with_width(piece.width) is not piece
+
+
+def basis_functions(
+    model: pm.Model, kernel: KernelPiece, X: Array, centres: Array, width: Any = None
+) -> tuple[TensorVariable, Array]:
+    """Declare centres, kernel and Phi; return Phi, and its numbers.
+
+    Phi is plain data where nothing in it is unknown, so that NUTS does not compute it again and
+    again; where something is, the numbers are those at the median distance.
+
+    Parameters
+    ----------
+    model : pm.Model
+    kernel : KernelPiece
+    X, centres : ndarray
+    width : TensorVariable, optional
+        The width, where it is a random variable or a prior (which is then named ``width``).
+    """
+    model.add_coords({"kernel": [kernel.name]})
+    pm.Data("centres", centres, dims=("basis", "feature"))
+    if isinstance(width, TensorVariable):
+        return _of_free_width(model, X, centres, width)
+    if isinstance(kernel, Covariance) and kernel.is_random:
+        inputs = pm.Data("X", X, dims=("obs", "feature"))
+        typical = rbf(squared_distances(X, centres), median_distance(X))
+        return kernel.covariance.full(inputs, model["centres"]), typical
+    numbers = kernel(X, centres)
+    if _has_width(kernel):
+        pm.Data(_width_name(kernel.name), kernel.width)
+    if kernel.name != RBF.name:
+        points = centres[:_N_CHECKED]
+        check = np.column_stack([points, kernel(points, points)])
+        pm.Data("kernel_check", check[None], dims=("kernel", None, None))
+    return pm.Data("Phi", numbers, dims=_MATRIX), numbers
+
+
+def _of_free_width(
+    model: pm.Model, X: Array, centres: Array, width: TensorVariable
+) -> tuple[TensorVariable, Array]:
+    """Declare the RBF of a random width."""
+    if width.name is None:
+        width = model.register_rv(width, "width")
+    numbers = squared_distances(X, centres)
+    squared = pm.Data("squared_distance", numbers, dims=_MATRIX)
+    return pt.exp(-squared / pt.sqr(width)), rbf(numbers, median_distance(X))
+
+
+def _width_name(kernel_name: str) -> str:
+    """Return the name of the width's data: a result says by it whether its kernel is the RBF."""
+    return "width" if kernel_name == RBF.name else "kernel_width"
+
+
+def known_width(model: pm.Model) -> Any:
+    """Return the RBF's width as it stands in a model's data, NaN where there is none."""
+    return next((v.get_value() for v in model.data_vars if v.name == "width"), np.nan) * 1.0
+
+
+def kernel_data(model: pm.Model) -> dict[str, Any]:
+    """Return what stands in a model's coords and data, as `recall_kernel` takes it."""
+    check_centres(model.named_vars)
+    stored = {v.name: v.get_value() for v in model.data_vars}
+    return {**stored, "kernel": model.coords["kernel"]} if "kernel" in model.coords else stored
+
+
+def recall_kernel(stored: Mapping[str, Any], kernel: AnyKernel | None = None) -> KernelPiece:
+    """Return the kernel that a model was built with, of its width.
+
+    Parameters
+    ----------
+    stored : mapping of str to array_like
+        Coords and data of the model, as `kernel_data` returns them or as a result's group
+        ``constant_data`` holds them: of ``kernel`` (its name; absent: the RBF), ``width`` or
+        ``kernel_width``, and ``kernel_check``, those that there are.
+    kernel : str, callable, KernelPiece or pm.gp.cov.Covariance, optional
+        Needed where it was a function or a covariance, which are not stored.
+
+    Raises
+    ------
+    ValueError
+        If it is needed, or is not the model's.
+    """
+    name = str(np.ravel(stored["kernel"])[0]) if "kernel" in stored else RBF.name
+    if kernel is None and name not in KERNELS:
+        raise ValueError(
+            f"the model's kernel is a {name} of your own, which is not stored; needed kernel=, the kernel "
+            "that it was built with"
+        )
+    piece = KERNELS[name]() if kernel is None else as_piece(kernel)
+    if _width_name(name) in stored:
+        width = np.asarray(stored[_width_name(name)])[()]
+        differs = isinstance(kernel, KernelPiece) and not np.array_equal(kernel.width, width)
+        piece = piece.with_width(width)
+    else:
+        differs = False
+    if differs or piece.name != name or not _agrees(piece, stored.get("kernel_check")):
+        raise ValueError(
+            f"the model was not built with kernel={kernel!r}; needed the kernel that it was built with, "
+            f"a {name}"
+        )
+    return piece
+
+
+def _agrees(piece: KernelPiece, check: NDArray[Any] | None) -> bool:
+    """Whether a kernel has the values at some centres that the model's had."""
+    if check is None or (isinstance(piece, Covariance) and piece.is_random):
+        return True
+    rows = np.asarray(check)[0]
+    points, values = np.split(rows, [rows.shape[1] - len(rows)], axis=1)
+    return np.allclose(piece(points, points), values, rtol=1e-9, atol=1e-12)
+
+
+def basis_at(kernel: AnyKernel, X: Array, centres: Array, width: Any = None) -> Array:
+    """Return Phi, shape (n_obs, n_basis), for any kernel of known parameters."""
+    return as_piece(kernel, width)(X, centres)
+
+
+def check_centres(stored: Mapping[Any, Any]) -> None:
+    """Raise unless a model's or result's basis functions stand at centres."""
+    if "centres" not in stored:
+        raise ValueError(
+            "the model has no kernel, hence no centres; needed features='kernel'. For other features "
+            "give Phi itself: pm.set_data (see sparse_probit_model), or use SparseProbitClassifier"
+        )

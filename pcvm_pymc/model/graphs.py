@@ -1,0 +1,142 @@
+"""Reading PyTensor graphs: what an expression is made of, and its numbers where nothing in it is random."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytensor
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pytensor.compile.ops import ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.scalar import basic as scalars
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.shape import SpecifyShape
+
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = [
+    "called",
+    "factors",
+    "is_random",
+    "number",
+    "numbers",
+    "peeled",
+    "product",
+    "random_parts",
+    "shape_of",
+    "terms",
+]
+
+
+def peeled(x: Variable) -> Variable:
+    """Return an expression without names, casts and added or dropped dimensions around it."""
+    while x.owner is not None:
+        op = x.owner.op
+        if isinstance(op, Elemwise):
+            bare = isinstance(op.scalar_op, scalars.Identity | scalars.Cast)
+        elif isinstance(op, DimShuffle):
+            kept = [axis for axis in op.new_order if axis != "x"]
+            bare = kept == sorted(kept)
+        else:
+            bare = isinstance(op, ViewOp | SpecifyShape)
+        if not bare:
+            return x
+        x = x.owner.inputs[0]
+    return x
+
+
+def _operands(x: Variable, operation: type[scalars.ScalarOp]) -> list[Variable]:
+    """Return what a sum or product is of, peeled; the expression alone where it is none."""
+    x = peeled(x)
+    op = None if x.owner is None else x.owner.op
+    if not (isinstance(op, Elemwise) and isinstance(op.scalar_op, operation)):
+        return [x]
+    return [each for operand in x.owner.inputs for each in _operands(operand, operation)]
+
+
+def terms(x: Variable) -> list[Variable]:
+    """Return the terms of a sum."""
+    return _operands(x, scalars.Add)
+
+
+def factors(x: Variable) -> list[Variable]:
+    """Return the factors of a product, element by element."""
+    return _operands(x, scalars.Mul)
+
+
+def product(x: Variable) -> tuple[Variable, Variable] | None:
+    """Return both sides of a matrix product; None where the expression is none."""
+    x = peeled(x)
+    op = None if x.owner is None else x.owner.op
+    if isinstance(op, Blockwise):
+        op = op.core_op
+    return tuple(x.owner.inputs) if isinstance(op, Dot) else None
+
+
+def is_random(x: Variable) -> bool:
+    """Whether a variable is the outcome of a distribution."""
+    return x.owner is not None and isinstance(x.owner.op, RandomVariable | SymbolicRandomVariable)
+
+
+def called(variable: Variable) -> str:
+    """Return what a variable's operation is called."""
+    op = variable.owner.op
+    return str(getattr(op, "_print_name", (type(op).__name__,))[0])
+
+
+def random_parts(x: Variable) -> list[Variable]:
+    """Return the random variables that an expression depends on directly, each once."""
+    found: dict[Variable, None] = {}
+    seen, waiting = set(), [x]
+    while waiting:
+        each = waiting.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        if is_random(each):
+            found[each] = None
+        elif each.owner is not None:
+            waiting.extend(each.owner.inputs)
+    return list(found)
+
+
+def numbers(x: Variable, given: Mapping[Variable, Any] | None = None) -> Array:
+    """Return an expression's value, at given values of the random variables in it."""
+    bare = peeled(x)
+    if isinstance(bare, SharedVariable) and bare.type.ndim == x.type.ndim:
+        return np.asarray(bare.get_value()).astype(x.type.dtype, copy=False)
+    if isinstance(x, Constant):
+        return np.asarray(x.data)
+    given = given or {}
+    function = pytensor.function(
+        list(given), x, mode="FAST_COMPILE", on_unused_input="ignore", accept_inplace=True
+    )
+    with np.errstate(all="ignore"):
+        return np.asarray(function(*(np.asarray(v, dtype=k.dtype) for k, v in given.items())))
+
+
+def number(x: Variable, what: str, given: Mapping[Variable, Any] | None = None) -> float:
+    """Return an expression's value, which is one number or many equal ones."""
+    values = np.unique(numbers(x, given))
+    if len(values) != 1:
+        raise ValueError(
+            f"{what} has {len(values)} different values; needed one for all weights, or sample by NUTS"
+        )
+    return float(values[0])
+
+
+def shape_of(variable: Variable) -> tuple[int, ...]:
+    """Return the shape of a random variable without a draw, which an improper one refuses."""
+    op, node = variable.owner.op, variable.owner
+    size = op.size_param(node)
+    n_batch = variable.type.ndim - op.ndim_supp
+    if size is None or (isinstance(size, Constant) and size.data is None):
+        return tuple(int(n) for n in numbers(variable.shape))
+    batch = tuple(int(n) for n in np.atleast_1d(numbers(size)))
+    if op.ndim_supp == 0:
+        return batch
+    return (*batch[:n_batch], int(number(op.dist_params(node)[-1], "n_scores")))

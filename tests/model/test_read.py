@@ -1,0 +1,297 @@
+"""The reader: pieces by the operations of variables, whatever these are called."""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from problems import blobs, value_point
+
+from pcvm_pymc import (
+    FAMILY,
+    HalfHorseshoe,
+    Hyperprior,
+    Laplace,
+    MarginalBias,
+    MarginalWeight,
+    MultinomialProbit,
+    ProbitBernoulli,
+    mpcvm_model,
+    mrvm_model,
+    pcvm_model,
+    rvm_model,
+    sparse_probit_model,
+)
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances, width_bounds
+from pcvm_pymc.core.pieces.priors import SharedHyperprior
+from pcvm_pymc.model.build import build
+from pcvm_pymc.model.distributions import FreeWeight
+from pcvm_pymc.model.read import find_parts, read
+
+X, LABEL = blobs(18, seed=3)
+CLASS = np.arange(18) % 3
+TARGET = 2.0 + X[:, 0] ** 2
+PROPER = Hyperprior(2.0, 0.3, 1.5, 0.7)
+HALF = Hyperprior(0.5, 0.1, 0.2, 0.0)
+JEFFREYS = Hyperprior.jeffreys()
+PRIOR = pm.LogNormal.dist(0.0, 0.6)
+
+
+def _signed_laplace():
+    row = replace(FAMILY["pcvm"], likelihoods=("logit",), priors=("laplace",))
+    return build(row, X, LABEL, hyperprior=Laplace(2.5), width=1.2)
+
+
+MODELS = {
+    "pcvm": lambda: pcvm_model(X, LABEL, width=1.2),
+    "pcvm jeffreys": lambda: pcvm_model(X, LABEL, width=1.2, hyperprior=JEFFREYS),
+    "pcvm improper bias": lambda: pcvm_model(X, LABEL, width=1.2, hyperprior=HALF),
+    "pcvm free width": lambda: pcvm_model(X, LABEL, width=pm.LogNormal.dist(0.0, 0.6)),
+    "pcvm few bases": lambda: pcvm_model(X, LABEL, basis=6),
+    "sparse laplace": lambda: sparse_probit_model(X, LABEL),
+    "sparse flat bias": lambda: sparse_probit_model(X, LABEL, prior=PROPER, bias="free"),
+    "sparse jeffreys": lambda: sparse_probit_model(
+        X, LABEL, prior="jeffreys", features="quadratic"
+    ),
+    "sparse free width": lambda: sparse_probit_model(
+        X, LABEL, features="kernel", prior="student", width=pm.Gamma.dist(2.0, 1.0)
+    ),
+    "rvm probit": lambda: rvm_model(X, LABEL, likelihood="probit", hyperprior=PROPER),
+    "rvm logit": lambda: rvm_model(X, LABEL, likelihood="logit", width=1.2),
+    "rvm normal": lambda: rvm_model(X, TARGET, noise=0.3, kernel="linear-spline"),
+    "mpcvm": lambda: mpcvm_model(X, CLASS, width=1.2),
+    "mpcvm jeffreys": lambda: mpcvm_model(X, CLASS, width=1.2, hyperprior=JEFFREYS),
+    "mrvm": lambda: mrvm_model(X, CLASS, basis=9, hyperprior=PROPER),
+    "mrvm shared": lambda: mrvm_model(X, CLASS, shared=True, hyperprior=PROPER),
+    "mrvm shared jeffreys": lambda: mrvm_model(X, CLASS, shared=True, hyperprior=JEFFREYS),
+    "signed laplace": _signed_laplace,
+}
+
+
+def log_density(problem, weight, bias):
+    """Return the log density by the pieces."""
+    latent = problem.Phi @ weight + bias
+    value = problem.likelihood.log_likelihood(latent, problem.label)
+    value += problem.hyperprior.log_weights_density(weight, free=not problem.is_signed)
+    if problem.bias == "prior":
+        value += sum(problem.hyperprior.log_bias_density(float(b)) for b in np.atleast_1d(bias))
+    return value
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_density_of_the_pieces_is_the_models(name):
+    model = MODELS[name]()
+    problem, parts = read(model), find_parts(model)
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    rng = np.random.default_rng(1)
+    weight = rng.normal(size=problem.weight_shape)
+    if problem.is_signed:
+        weight = np.abs(weight) * problem.sign
+    bias = rng.normal(size=problem.n_scores) if problem.n_scores > 1 else rng.normal()
+    size = np.abs(weight) if problem.is_signed else weight
+    natural = {parts.weight.name: size, "bias": np.asarray(bias)}
+    wanted = log_density(problem, weight, bias)
+    if problem.moves is not None:
+        width = 1.3
+        problem = replace(problem, Phi=problem.moves.basis(width))
+        natural["width"] = np.asarray(width)
+        wanted = log_density(problem, weight, bias) + problem.moves.log_density(width)
+    assert logp(value_point(model, natural)) == pytest.approx(wanted, rel=1e-12, abs=1e-8)
+
+
+@pytest.mark.parametrize("prior", [PROPER, HALF, JEFFREYS, replace(PROPER, rate_shape=0.7)])
+def test_numbers_of_a_prior_come_back_exactly(prior):
+    assert read(pcvm_model(X, LABEL, hyperprior=prior)).hyperprior == prior
+
+
+def test_pieces_of_other_priors_come_back_exactly():
+    for gamma in (3.0, 0.1, 7.25):
+        assert read(sparse_probit_model(X, LABEL, prior=Laplace(gamma))).hyperprior == Laplace(
+            gamma
+        )
+    horseshoe = HalfHorseshoe(0.03, 1.7, 0.6, 0.4)
+    parts = find_parts(pcvm_model(X, LABEL, hyperprior=horseshoe))
+    assert parts.hyperprior == horseshoe
+    assert len(parts.scales) == 3
+    shared = read(mrvm_model(X, CLASS, shared=True, hyperprior=PROPER))
+    assert shared.hyperprior == SharedHyperprior(2.0, 0.3, 1.5, 0.7)
+    assert shared.shared
+    noise = read(rvm_model(X, TARGET, noise=0.3)).likelihood.noise
+    assert noise == 0.3
+    assert np.isnan(read(rvm_model(X, TARGET)).likelihood.noise)
+    assert find_parts(rvm_model(X, TARGET)).nuisances[0].name == "noise"
+
+
+def by_hand(declare_observed, *, times=lambda s, w: s * w, y=None):
+    """Return a model of the family's operations under names of its own."""
+    Phi = rbf(squared_distances(X, X), 1.2)
+    with pm.Model() as model:
+        w = MarginalWeight("u", 2.0, 0.3, shape=18)
+        declare_observed(MarginalBias("a", 1.5, 0.7) + Phi @ times(LABEL, w), y or (LABEL > 0) * 1)
+    return model
+
+
+def test_names_do_not_matter():
+    model = by_hand(lambda latent, y: ProbitBernoulli("z", latent, observed=y))
+    found, wanted = read(model, "em"), read(pcvm_model(X, LABEL, width=1.2, hyperprior=PROPER))
+    for name in ("Phi", "label", "sign"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+    assert (found.hyperprior, found.likelihood) == (wanted.hyperprior, wanted.likelihood)
+    assert find_parts(model).weight.name == "u"
+
+
+def test_other_ways_to_write_the_same():
+    Phi = rbf(squared_distances(X, X), 1.2)
+    with pm.Model() as model:
+        w = FreeWeight("w", 1.0, 0.5, shape=18)
+        pm.Normal("t", pm.math.dot(w, Phi.T), 0.4, observed=TARGET)
+    problem = read(model)
+    np.testing.assert_allclose(problem.Phi, Phi)
+    assert (problem.bias, problem.likelihood.noise, problem.likelihood.name) == (
+        "none",
+        0.4,
+        "normal",
+    )
+    assert problem.hyperprior == Hyperprior(1.0, 0.5, 1.0, 0.5)
+    with pm.Model() as model:
+        w = MarginalWeight("size", 1.0, 0.5, shape=(18, 3))
+        ell = pm.HalfNormal("ell")
+        latent = pt.exp(-squared_distances(X, X) / ell**2) @ w
+        MultinomialProbit("k", latent, observed=CLASS)
+    problem = read(model)
+    assert problem.likelihood.n_classes == 3
+    np.testing.assert_array_equal(problem.sign, np.ones((18, 3)))
+    np.testing.assert_allclose(problem.moves.basis(0.7), rbf(squared_distances(X, X), 0.7))
+
+
+def test_a_logit_under_the_pcvms_names_is_no_probit():
+    """Its variables are all called as `pcvm_model` calls them."""
+    with pm.Model(coords={"basis": range(18)}) as model:
+        Phi = pm.Data("Phi", rbf(squared_distances(X, X), 1.2))
+        signs = pm.Data("signs", LABEL)
+        size = MarginalWeight("magnitude", 2.0, 0.3, dims="basis")
+        bias = MarginalBias("bias", 1.5, 0.7)
+        weight = pm.Deterministic("weight", signs * size)
+        latent = pm.Deterministic("latent", pt.dot(Phi, weight) + bias)
+        pm.Bernoulli("label", logit_p=latent, observed=pm.Data("y", (LABEL > 0).astype(int)))
+    problem = read(model)
+    assert problem.likelihood.name == "logit"
+    point = value_point(model, {"magnitude": np.full(18, 0.3), "bias": np.float64(0.1)})
+    wanted = log_density(problem, 0.3 * LABEL, 0.1)
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    assert logp(point) == pytest.approx(wanted, abs=1e-8)
+    if "logit" not in FAMILY["pcvm"].likelihoods:
+        with pytest.raises(ValueError, match="logit likelihood"):
+            read(model, "em")
+
+
+def test_bounds_of_a_width_are_distances_of_the_centres():
+    free = {"width": pm.LogNormal.dist(0.0, 0.6)}
+    assert read(pcvm_model(X, LABEL, **free)).moves.bounds == width_bounds(X)
+    model = pcvm_model(X, LABEL, basis=7, **free)
+    assert read(model).moves.bounds == width_bounds(model["centres"].get_value())
+    model = pcvm_model(X, LABEL, basis=X[:4] + 0.01, signs=LABEL[:4], **free)
+    distance = np.sqrt(squared_distances(X, X[:4] + 0.01))
+    assert read(model).moves.bounds == pytest.approx((distance.min(), distance.max()))
+
+
+def test_explicit_precisions_are_for_the_evidence_and_nuts():
+    model = rvm_model(X, TARGET, hyperprior=PROPER, precision="joint")
+    assert read(model, "evidence").hyperprior == PROPER
+    for shared, kind in ((False, "gamma"), (True, "shared gamma")):
+        parts = find_parts(mrvm_model(X, CLASS, shared=shared, precision="joint"))
+        assert [rv.name for rv in parts.precisions] == ["precision", "bias_precision"]
+        assert parts.hyperprior.name == kind
+    learned = rvm_model(X, TARGET, hyperprior=replace(PROPER, rate_shape=0.7), precision="joint")
+    assert read(learned, "evidence").hyperprior == replace(PROPER, rate_shape=0.7)
+    assert find_parts(learned).rate.name == "rate"
+    with pytest.raises(ValueError, match=r"explicit precisions \['precision', 'bias_precision'\]"):
+        read(model)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda m: pm.Potential("more", -(m["bias"] ** 2)), r"extra terms \['more'\]"),
+        (lambda m: pm.Normal("more"), r"extra terms \['more'\]"),
+        (lambda m: pm.Normal("more", m["bias"], observed=[1.0]), r"extra terms \['more'\]"),
+    ],
+    ids=["potential", "free", "observed"],
+)
+def test_other_terms_are_named(change, words):
+    with pcvm_model(X, LABEL) as model:
+        change(model)
+    with pytest.raises(ValueError, match=words):
+        read(model)
+    assert find_parts(model).likelihood.name == "probit"
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (
+            lambda: by_hand(lambda f, y: pm.Poisson("z", pt.exp(f), observed=y)),
+            "the model lacks.*'z'",
+        ),
+        (
+            lambda: by_hand(lambda f, y: pm.Bernoulli("z", pm.math.invprobit(f), observed=y)),
+            r"the model lacks.*'z' \(Bernoulli\)",
+        ),
+        (
+            lambda: by_hand(
+                lambda f, y: ProbitBernoulli("z", f, observed=y), times=lambda s, w: s * w**2
+            ),
+            "needed MarginalWeight|transformed",
+        ),
+        (
+            lambda: by_hand(
+                lambda f, y: ProbitBernoulli("z", f, observed=y), times=lambda s, w: 2.0 * s * w
+            ),
+            "needed signs, -1 and",
+        ),
+        (
+            lambda: by_hand(lambda f, y: ProbitBernoulli("z", f + pm.Normal("n"), observed=y)),
+            "3 terms",
+        ),
+        (lambda: pm.do(pcvm_model(X, LABEL), {"bias": 0.0}), r"not free \['bias'\]"),
+        (
+            lambda: pm.observe(pcvm_model(X, LABEL), {"magnitude": np.ones(18)}),
+            r"not free \['magnitude'\]",
+        ),
+    ],
+    ids=["poisson", "Bernoulli of a probit", "square", "scaled", "two biases", "do", "observe"],
+)
+def test_what_is_not_the_familys_is_refused(model, words):
+    with pytest.raises(ValueError, match=words):
+        read(model())
+
+
+def test_unknown_kernels_are_refused_by_name():
+    with pm.Model() as model:
+        ell = pm.LogNormal("ell", 0.0, 0.5)
+        pcvm_model(X, LABEL, kernel=pm.gp.cov.Matern52(2, ls=ell))
+    with pytest.raises(ValueError, match=r"depend on \['ell'\] in another way than an RBF"):
+        read(model)
+    with pytest.raises(ValueError, match="width is a random variable, 'width'"):
+        read(rvm_model(X, LABEL, likelihood="logit", width=pm.LogNormal.dist()), "evidence")
+
+
+def test_rows_that_do_not_match_are_noticed():
+    model = pcvm_model(X, LABEL)
+    model["y"].set_value(model["y"].get_value()[:3])
+    with pytest.raises(ValueError, match="18 rows and its labels 3"):
+        read(model)
+    model = pcvm_model(X, LABEL)
+    model["Phi"].set_value(model["Phi"].get_value()[:, :5])
+    with pytest.raises(ValueError, match="5 basis functions, 18 weights"):
+        read(model)
+
+
+def test_a_solver_takes_what_the_family_allows():
+    model = pcvm_model(X, LABEL)
+    assert read(model, "em").is_signed
+    with pytest.raises(ValueError, match="signed weights are those of PCVM, which 'evidence'"):
+        read(model, "evidence")
+    with pytest.raises(ValueError, match="free weights"):
+        read(rvm_model(X, LABEL, likelihood="probit"), "gibbs")
