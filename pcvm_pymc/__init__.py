@@ -49,7 +49,7 @@ _PUBLIC = {
     "psis_loo": "assessment.cross_validation",
     "Projection": "estimators.projection",
     "SearchOptions": "core.submodels",
-    "project": "estimators.projection",
+    "project": "assessment.project",
     "Comparison": "assessment.comparison",
     "compare": "assessment.comparison",
     "plots": "assessment.plots",

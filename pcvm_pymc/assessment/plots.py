@@ -1,6 +1,6 @@
 """Pictures of results. Each function returns a matplotlib figure (or ArviZ's plot collection)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import arviz as az
@@ -9,14 +9,17 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 from sklearn.calibration import CalibrationDisplay
 from sklearn.isotonic import IsotonicRegression
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.projection import Projection
-from pcvm_pymc.estimators.selection import WidthSelection
+from pcvm_pymc.estimators.figures import (
+    NEGATIVE,
+    POSITIVE,
+    plot_projection_path,
+    plot_width_criteria,
+)
 from pcvm_pymc.inference.prediction import predict, prior_latent
 from pcvm_pymc.inference.results import classes_of, likelihood_of, weights_of
 from pcvm_pymc.model.bases import AnyKernel
@@ -34,7 +37,6 @@ __all__ = [
     "plot_width_criteria",
 ]
 
-_NEGATIVE, _POSITIVE = "#3b6fb6", "#d1603d"
 _INTERVAL = (5.5, 94.5)  # ArviZ's 89 % equal-tailed interval
 
 
@@ -58,9 +60,9 @@ def plot_em_trace(map_result: xr.DataTree) -> Figure:
     trace = map_result["em_trace"]
     figure, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(7, 5), layout="constrained")
     gap = trace["log_posterior"].values.max() - trace["log_posterior"].values
-    top.semilogy(trace["iteration"], np.maximum(gap, 1e-12), marker=".", color=_NEGATIVE)
+    top.semilogy(trace["iteration"], np.maximum(gap, 1e-12), marker=".", color=NEGATIVE)
     top.set_ylabel("log posterior\nbelow its end value")
-    bottom.plot(trace["iteration"], trace["n_active"], marker=".", color=_POSITIVE)
+    bottom.plot(trace["iteration"], trace["n_active"], marker=".", color=POSITIVE)
     bottom.set(xlabel="EM iteration", ylabel="weights not zero")
     bottom.xaxis.get_major_locator().set_params(integer=True)
     message = map_result["optimizer_result"]["message"].item()
@@ -102,7 +104,7 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
         point[order][kept],
         "o",
         ms=4,
-        color=_POSITIVE,
+        color=POSITIVE,
         label=f"MAP ({kept.sum()} not zero)",
     )
     axes.axhline(0, color="black", lw=0.8)
@@ -181,7 +183,7 @@ def plot_calibration(
         low, high = np.percentile(curves, [5, 95], axis=0)
         axes.fill_between(grid, low, high, color="0.85", label="90 % if calibrated")
         axes.plot([0, 1], [0, 1], color="0.5", lw=0.8)
-        axes.plot(grid, _isotonic(p, label, grid), color=_POSITIVE, lw=2, label="PAVA")
+        axes.plot(grid, _isotonic(p, label, grid), color=POSITIVE, lw=2, label="PAVA")
         axes.plot(p, np.where(label == 1, 1.03, -0.03), "|", color="0.4", ms=5, alpha=0.4)
         axes.set(title=name, xlabel="predicted probability", xlim=(-0.02, 1.02), ylim=(-0.06, 1.06))
     all_axes[0, 0].set_ylabel("frequency")
@@ -240,11 +242,11 @@ def plot_prior_predictive(
     )
     for (top, bottom), (name, model) in zip(all_axes.T, models.items(), strict=True):
         latent = prior_latent(model, draws=draws, random_seed=random_seed).ravel()
-        top.hist(np.clip(latent, -12, 12), bins=60, density=True, color=_NEGATIVE)
+        top.hist(np.clip(latent, -12, 12), bins=60, density=True, color=NEGATIVE)
         top.set(
             title=f"{name}\nmedian size {np.median(np.abs(latent)):.2f}", xlabel="latent function"
         )
-        bottom.hist(links[name].probability(latent), bins=40, density=True, color=_POSITIVE)
+        bottom.hist(links[name].probability(latent), bins=40, density=True, color=POSITIVE)
         bottom.set(xlabel="P(y = 1)", xlim=(0, 1), xticks=[0, 0.5, 1])
     all_axes[0, 0].set_ylabel("prior density")
     all_axes[1, 0].set_ylabel("prior density")
@@ -270,120 +272,6 @@ def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
         backend="matplotlib",
         figure_kwargs={"figsize": (11, 6), "layout": "constrained"},
     )
-
-
-def plot_projection_path(projection: Projection) -> Figure:
-    """Draw elpd per row and divergence from the reference against the number of vectors.
-
-    The bars are what the choice goes by: standard errors of the difference to the best size. Sizes far
-    below the best lie outside the left picture.
-
-    Parameters
-    ----------
-    projection : Projection
-        From `project`. Without cross-validated scores only the divergence is drawn.
-    """
-    sizes, path, n = projection.path.sizes, projection.path, projection.log_density.shape[1]
-    figure, all_axes = plt.subplots(
-        1, 2 if n else 1, figsize=(10 if n else 5.5, 4), layout="constrained", squeeze=False
-    )
-    if n:
-        left = all_axes[0, 0]
-        elpd, error = projection.elpd / n, projection.difference_se / n
-        left.errorbar(
-            sizes,
-            elpd,
-            error,
-            fmt=".-",
-            color=_NEGATIVE,
-            elinewidth=1,
-            label="elpd ± 1 SE of its difference to the best",
-        )
-        dense = projection.reference_elpd / n
-        left.axhline(dense, color="0.3", ls="--", lw=1, label=f"dense reference ({dense:.3f})")
-        left.set(ylabel="elpd per row (cross-validated)")
-        # the first sizes lie far below: they would flatten what the choice is made among
-        near = elpd > elpd.max() - max(10 * error[projection.index], 0.1)
-        low, high = (elpd - error)[near].min(), max((elpd + error)[near].max(), dense)
-        left.set_ylim(low - 0.1 * (high - low) - 1e-3, high + 0.35 * (high - low) + 1e-3)
-    right = all_axes[0, -1]
-    positive = path.kl > 0
-    right.semilogy(sizes[positive], path.kl[positive], ".-", color=_NEGATIVE, label="divergence")
-    right.set(ylabel="divergence (nats per row)")
-    for axes in all_axes[0]:
-        axes.axvline(
-            projection.size, color=_POSITIVE, lw=1.5, label=f"chosen: {projection.size} vectors"
-        )
-        axes.set(xlabel="number of vectors")
-        axes.legend(loc="upper right", fontsize="small")
-    return figure
-
-
-_CRITERIA = {
-    "cv": "held-out\nlog density per row",
-    "evidence": "log evidence\n(probit RVM)",
-    "validity": "log validity\n(PCVM)",
-}
-
-
-def plot_width_criteria(
-    selections: Iterable[WidthSelection], *, error: Mapping[str, ArrayLike] | None = None
-) -> Figure:
-    """Draw what widths were chosen by, one criterion below the other, with each one's choice.
-
-    The picture of Kropotov et al. (2006), Fig. 6; more is better in every panel but the errors'.
-
-    Parameters
-    ----------
-    selections : iterable of WidthSelection
-        From `select_width`, one for each method, over the same candidates. That of ``"em"``, which scores
-        none, is marked in all panels.
-    error : mapping of str to array_like, shape (n_widths,), optional
-        Error rates to draw above, for example of training and test set.
-
-    Raises
-    ------
-    ValueError
-        If no selection has scores, or an error rate is not given for each candidate.
-    """
-    selections = list(selections)
-    scored = [each for each in selections if np.isfinite(each.scores).any()]
-    if not scored:
-        raise ValueError("nothing was scored: needed a selection by 'cv', 'evidence' or 'validity'")
-    widths = scored[0].widths
-    for name, values in (error or {}).items():
-        if len(np.asarray(values)) != len(widths):
-            raise ValueError(
-                f"error[{name!r}] has {len(np.asarray(values))} values; needed one per width, {len(widths)}"
-            )
-    n_panels = len(scored) + bool(error)
-    figure, all_axes = plt.subplots(
-        n_panels,
-        1,
-        sharex=True,
-        squeeze=False,
-        figsize=(7.5, 0.8 + 2.0 * n_panels),
-        layout="constrained",
-    )
-    panels = list(all_axes[:, 0])
-    if error:
-        for (name, values), marker in zip(error.items(), "osD^v", strict=False):
-            panels[0].plot(widths, values, marker=marker, ms=4, label=name)
-        panels[0].set(ylabel="error")
-        panels[0].legend(loc="best")
-    for axes, each in zip(panels[bool(error) :], scored, strict=True):
-        axes.plot(each.widths, each.scores, ".-", color=_NEGATIVE)
-        axes.axvline(each.width, color=_POSITIVE, lw=1.5, label=f"chosen: {each.width:.3g}")
-        for other in selections:
-            if other.method == "em":
-                axes.axvline(other.width, color="0.4", ls=":", label=f"by EM: {other.width:.3g}")
-        axes.set(ylabel=_CRITERIA[each.method])
-        axes.legend(loc="best", fontsize="small")
-    panels[-1].set(xscale="log", xlabel="width")
-    panels[-1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    panels[-1].xaxis.set_major_formatter("{x:g}")
-    panels[-1].xaxis.set_minor_formatter(NullFormatter())
-    return figure
 
 
 def plot_decision_surface(
@@ -495,8 +383,8 @@ def _grid(X: Array, resolution: int) -> tuple[Array, tuple[Array, Array]]:
 def _scatter_classes(axes: Axes, X: Array, y: Array, classes: Array) -> None:
     upper = y == classes[1]
     for rows, colour, marker, name in (
-        (~upper, _NEGATIVE, "o", classes[0]),
-        (upper, _POSITIVE, "^", classes[1]),
+        (~upper, NEGATIVE, "o", classes[0]),
+        (upper, POSITIVE, "^", classes[1]),
     ):
         axes.scatter(
             *X[rows].T, s=18, c=colour, marker=marker, edgecolors="white", lw=0.4, label=str(name)

@@ -54,6 +54,11 @@ class DaskRows:
             ]
         return parts[0].compute()
 
+    def against_rest(self, number: int) -> "DaskRows":
+        """Return the same rows, labelled by one class against the rest."""
+        X, label = self._held
+        return DaskRows(X, da.where(label == number, 1.0, -1.0), self.chunk)
+
 
 def _block_sums(X: Array, label: Array, request: Request, chunk: int) -> Sums:
     return ArrayRows(X, label, chunk).sums(request)

@@ -1,218 +1,69 @@
 """Machines for several classes with the multinomial probit, for scikit-learn."""
 
-import warnings
-from dataclasses import replace
-from numbers import Integral, Real
-from typing import Any, Self
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
-from joblib import effective_n_jobs
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedKFold
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from numpy.typing import NDArray
 
-from pcvm_pymc.core.em.binary import EMOptions, Status
-from pcvm_pymc.core.em.chunked import ChunkedProblem
-from pcvm_pymc.core.em.chunked_classes import fit_classes_chunked
-from pcvm_pymc.core.em.mpcvm import (
-    ClassProblem,
-    ClassResult,
-    ClassStart,
-    fit_top_down,
-    start_response,
-)
-from pcvm_pymc.core.em.rows import ArrayRows, Rows, chunk_rows, latent_in_blocks
-from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up
+from pcvm_pymc.core.em import Start
 from pcvm_pymc.core.family import FAMILY, System
-from pcvm_pymc.core.pieces.centres import choose_rows, choose_share
-from pcvm_pymc.core.pieces.kernels import Kernel, design_matrix, width_grid
-from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
-from pcvm_pymc.core.pieces.multinomial import Labels, class_probabilities, log_class_probability
+from pcvm_pymc.core.pieces.centres import Centres, choose_rows
+from pcvm_pymc.core.pieces.kernels import Kernel
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
+from pcvm_pymc.core.pieces.multinomial import Labels
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_seed, as_width
+from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.many_rows import (
-    WIDTH_ROWS,
-    check_chunk_parameters,
-    for_dask,
-    is_dask,
-    rows_of_dask,
-)
+from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT
+from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier
+from pcvm_pymc.estimators.parameters import Conditional, named_hyperprior
 from pcvm_pymc.estimators.selection import class_width_scores
 
 __all__ = ["MPCVMClassifier", "MRVMClassifier"]
 
-type Bases = tuple[Array, Labels, NDArray[np.intp]]
 
-_HYPERPRIORS = {
-    "jeffreys": Hyperprior.jeffreys,
-    "chen2009": Hyperprior.chen2009,
-    "plug_in": Hyperprior.plug_in,
-}
-_ALGORITHMS = ("bottom-up", "top-down")
-_WIDTH_METHODS = ("auto", "evidence", "validity")
+class _MultinomialProbitMachine(EMClassifier):
+    """What the machines share: bases of every class, their signs, and scores of widths."""
 
-
-class _MultinomialProbitMachine(ClassifierMixin, BaseEstimator):
-    """What the machines share: the choice of a width, bases and signs, and predictions."""
-
-    _rows: dict[str, str]  # of the family table, by algorithm
+    _rows: ClassVar[dict[str, str]]  # of the family table, by algorithm
+    _tolerance: ClassVar[dict[str, float]] = {"em": 1e-4, "bottom-up": 1e-2}
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "algorithm": ("bottom-up", "top-down"),
+        "start": ("default", "random"),
+        "kernel_dtype": ("float64", "float32"),
+    }
+    _conditional = (WIDTH_EFFECT, CV_EFFECT, IN_CHUNKS)
+    _chunk_rules: ClassVar[dict[str, Any]] = {
+        "algorithm": lambda value: value == "top-down",
+        "start": lambda value: value == "default",
+    }
+    _chunk_words = "algorithm='top-down' and start='default'"
+    _has_bias: bool = False
 
     @property
     def _system(self) -> System:
         return FAMILY[self._rows[self.algorithm]]
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit the classifier.
+    @property
+    def _solver(self) -> str:
+        return "em" if self.algorithm == "top-down" else "bottom-up"
 
-        Parameters
-        ----------
-        X : array_like, shape (n_obs, n_features)
-        y : array_like, shape (n_obs,)
-            Labels of any type, two classes or more.
+    @property
+    def _prior(self) -> Any:
+        return Hyperprior.jeffreys()
 
-        Raises
-        ------
-        ValueError
-            For input or parameters that cannot be used.
-        """
-        self._check_parameters()
-        in_chunks = self.memory_limit is not None or is_dask(X)
-        check_chunk_parameters(self.memory_limit, self.kernel_dtype, in_chunks=in_chunks)
-        if in_chunks and (self.algorithm != "top-down" or self.start != "default"):
-            raise ValueError(
-                f"algorithm={self.algorithm!r}, start={self.start!r}: rows in chunks (memory_limit, or "
-                "Dask arrays) need algorithm='top-down' and start='default'"
-            )
-        rng = np.random.default_rng(as_seed(self.random_state))
-        if is_dask(X):
-            basis, result = self._fit_dask(X, y, rng)
-        else:
-            X, y = validate_data(self, X, y, dtype=float)
-            check_classification_targets(y)
-            label = self._labels(y, len(X))
-            basis = self._centres(X, label)
-            if in_chunks:
-                result = self._fit_array(X, label, basis, rng)
-            else:
-                self.width_ = self._width(X, label, rng)
-                result = self._fit_at(X, label, basis[:2], self.width_, rng)
-        self._set_result(basis, result)
-        if result.status is not Status.CONVERGED:
-            warnings.warn(result.status.value, ConvergenceWarning, stacklevel=2)
-        return self
+    def _likelihood(self, n_classes: int) -> Likelihood:
+        row = self._system
+        return as_likelihood(row.likelihood, row.likelihoods, n_classes=n_classes)
 
-    def _labels(self, y: NDArray[Any], n_obs: int) -> Labels:
-        """Return the numbers of the rows' classes, and note the classes."""
-        self.classes_, label = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 3:
-            two, self.classes_ = as_labels(y, n_obs)
-            label = (two > 0).astype(np.int64)
-        return label
-
-    def _set_result(self, basis: Bases, result: ClassResult) -> None:
-        centres, _, rows = basis
-        kept = result.support
-        self.support_ = rows[kept]
-        self.relevance_vectors_ = centres[kept]
-        self.weight_ = result.weight[kept].T
-        self.bias_ = result.bias
-        self.log_posterior_ = result.log_posterior
-        self.n_iter_ = result.n_iter
-        self.status_ = result.status
-
-    def _fit_array(
-        self, X: Array, label: Labels, basis: Bases, rng: np.random.Generator
-    ) -> ClassResult:
-        """Fit with the rows of an array in chunks."""
-        n_jobs = effective_n_jobs(self.n_jobs)
-        chunk = chunk_rows(self.memory_limit, len(basis[0]), X.shape[1], n_jobs, len(self.classes_))
-        some = choose_share(label, WIDTH_ROWS, rng)
-        self.width_ = self._width(X[some], label[some], rng)
-        return self._fit_rows(ArrayRows(X, label, chunk, n_jobs), basis)
-
-    def _fit_dask(self, X: Any, y: Any, rng: np.random.Generator) -> tuple[Bases, ClassResult]:
-        """Fit with the rows of Dask arrays in chunks."""
-        rows, self.classes_, some, label = rows_of_dask(
-            X, y, self.basis, self.memory_limit, several=True
-        )
-        self.n_features_in_ = X.shape[1]
-        centres, kind, _ = self._centres(some, label)
-        few = choose_share(label, WIDTH_ROWS, rng)
-        self.width_ = self._width(some[few], label[few], rng)
-        basis = (centres, kind, np.full(len(centres), -1))
-        return basis, self._fit_rows(rows, basis)
-
-    def _fit_rows(self, rows: Rows, basis: Bases) -> ClassResult:
-        """Fit from the top down with rows in chunks."""
-        centres, kind, _ = basis
-        problem = ChunkedProblem(
-            centres=centres,
-            sign=self._sign(kind),
-            hyperprior=self._hyperprior,
-            width=self.width_,
-            kernel=self.kernel,
-            single=self.kernel_dtype == "float32",
-        )
-        return fit_classes_chunked(
-            rows,
-            problem,
-            len(self.classes_),
-            has_bias=self._has_bias,
-            shared=problem.sign is None,
-            options=self._em_options,
-        )
-
-    def decision_function(self, X: ArrayLike) -> Array:
-        """Return the scores of the classes, shape (n_new, n_classes).
-
-        For two classes their difference, shape (n_new,): positive where ``classes_[1]`` is likelier.
-        """
-        check_is_fitted(self)
-        if is_dask(X):
-            n_columns = None if len(self.classes_) == 2 else len(self.classes_)
-            return for_dask(self.decision_function, X, float, n_columns)
-        latent = self._latent(X)
-        return latent[:, 1] - latent[:, 0] if len(self.classes_) == 2 else latent
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Return class probabilities (eq. 10), shape (n_new, n_classes), in the order of ``classes_``."""
-        check_is_fitted(self)
-        if is_dask(X):
-            return for_dask(self.predict_proba, X, float, len(self.classes_))
-        probability = class_probabilities(self._latent(X))
-        return probability / probability.sum(axis=1, keepdims=True)  # of one but for rounding
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the likeliest class of each row, shape (n_new,)."""
-        check_is_fitted(self)
-        if is_dask(X):
-            return for_dask(self.predict, X, self.classes_.dtype)
-        latent = self._latent(X)
-        return self.classes_[latent.argmax(axis=1)]
-
-    def _latent(self, X: ArrayLike) -> Array:
-        X = validate_data(self, X, dtype=float, reset=False)
-        return latent_in_blocks(
-            X,
-            self.relevance_vectors_,
-            self.weight_.T,
-            self.bias_,
-            kernel=self.kernel,
-            width=self.width_,
-            n_jobs=effective_n_jobs(self.n_jobs),
-        )
-
-    def _centres(self, X: Array, label: Labels) -> Bases:
-        """Return centres of the bases, their classes, and the rows that they are (-1 for none)."""
+    def _centres(self, X: Array, label: Labels) -> Centres:
+        """Return centres of the bases, and the sign of each one's weight in each class."""
         if self.basis is None or isinstance(self.basis, Integral):
             n_basis = len(X) if self.basis is None else min(self.basis, len(X))
             rows = choose_rows(X, label, n_basis, random_state=0)
-            return X[rows], label[rows], rows
+            return Centres(X[rows], self._signs(label[rows]), rows)
         if not isinstance(self.basis, tuple) or len(self.basis) != 2:
             raise ValueError(
                 f"basis={self.basis!r}; needed None, a number of rows to choose, or (centres, labels)"
@@ -223,126 +74,41 @@ class _MultinomialProbitMachine(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"the basis' labels are {kind!r}; needed one of {self.classes_.tolist()} for each centre"
             )
-        return points, np.searchsorted(self.classes_, kind), np.full(len(points), -1)
+        signs = self._signs(np.searchsorted(self.classes_, kind))
+        return Centres(points, signs, np.full(len(points), -1))
 
-    def _fit_at(
-        self,
-        X: Array,
-        label: Labels,
-        basis: tuple[Array, Labels],
-        width: float,
-        rng: np.random.Generator,
-    ) -> ClassResult:
-        """Fit at a width, the bases at centres of given classes."""
-        centres, kind = basis
-        n_classes = len(self.classes_)
-        Phi = design_matrix(self.kernel, X, centres, width)
-        sign = self._sign(kind)
-        response = start_response(label, n_classes, rng if self.start == "random" else None)
-        if self.algorithm == "bottom-up":
-            problem = Problem(
-                Phi,
-                label,
-                sign,
-                self._hyperprior,
-                MultinomialProbit(n_classes),
-                bias="prior" if self._has_bias else "none",
-                shared=sign is None,
-            )
-            options = BottomUpOptions(max_iter=self.max_iter, tol=self.tol or 1e-2)
-            return fit_bottom_up(problem, response, options)
-        whole = ClassProblem(
+    def _signs(self, kind: Labels) -> Any:
+        """Return the signs of the weights of bases of given classes, None without a sign rule."""
+        rule = self._system.signs
+        return None if rule is None else rule(kind, len(self.classes_))
+
+    def _problem(self, Phi: Any, label: Any, centres: Centres, width: Any) -> Problem:
+        return Problem(
             Phi,
             label,
-            n_classes,
-            sign,
-            self._hyperprior,
-            has_bias=self._has_bias,
-            shared=sign is None,
+            centres.sign,
+            self._prior,
+            self._likelihood_,
+            bias="prior" if self._has_bias else "none",
+            shared=centres.sign is None,
+            width=width,
         )
-        start = replace(ClassStart.default(whole), response=response)
-        return fit_top_down(whole, start, self._em_options)
 
-    @property
-    def _has_bias(self) -> bool:
-        return False
+    def _start(self, problem: Problem, rng: np.random.Generator) -> Start | None:
+        return Start.random(problem, rng) if self.start == "random" else None
 
-    @property
-    def _hyperprior(self) -> Hyperprior:
-        return Hyperprior.jeffreys()
-
-    @property
-    def _em_options(self) -> EMOptions:
-        return EMOptions(max_iter=self.max_iter, tol=self.tol or 1e-4)
-
-    def _width(self, X: Array, label: Labels, rng: np.random.Generator) -> float:
-        """Return the given width, or the one of nine with the best score."""
-        if self.width not in _WIDTH_METHODS:
-            return as_width(self.width)
-        widths = width_grid(X)
-        if self.width != "auto":
-            points, kind, _ = self._centres(X, label)
-            scores = class_width_scores(
-                X,
-                label,
-                points,
-                self._sign(kind),
-                method=self.width,
-                widths=widths,
-                kernel=self.kernel,
-                hyperprior=self._hyperprior,
-            )
-        else:
-            n_folds = min(self.cv, int(np.bincount(label).min()))
-            if n_folds < 2:  # a class of a single point: nothing can be held out
-                return float(np.median(widths))
-            folds = StratifiedKFold(n_folds, shuffle=True, random_state=int(rng.integers(2**31)))
-            scores = -self._held_out_loss(X, label, widths, folds, rng)
-        self.widths_, self.width_scores_ = widths, scores
-        return float(widths[scores.argmax()])
-
-    def _held_out_loss(
-        self,
-        X: Array,
-        label: Labels,
-        widths: Array,
-        folds: StratifiedKFold,
-        rng: np.random.Generator,
-    ) -> Array:
-        """Return each width's cross-validated log loss, in nats per row."""
-        loss = np.zeros(len(widths))
-        for train, test in folds.split(X, label):
-            centres, kind, _ = self._centres(X[train], label[train])
-            for i, width in enumerate(widths):
-                result = self._fit_at(X[train], label[train], (centres, kind), width, rng)
-                kept = result.support
-                Phi = design_matrix(self.kernel, X[test], centres[kept], width)
-                latent = Phi @ result.weight[kept] + result.bias
-                loss[i] -= log_class_probability(latent, label[test]).sum()
-        return loss / len(X)
-
-    def _sign(self, kind: Labels) -> Array | None:
-        """Return the signs of the weights of bases of given classes, None without a sign rule."""
-        signs = self._system.signs
-        return None if signs is None else signs(kind, len(self.classes_))
-
-    def _check_parameters(self) -> None:
-        if self.algorithm not in _ALGORITHMS:
-            raise ValueError(f"algorithm={self.algorithm!r} is unknown; use one of {_ALGORITHMS}")
-        if self.width not in _WIDTH_METHODS and not isinstance(self.width, Real):
-            raise ValueError(
-                f"width={self.width!r}; needed a positive number, 'auto', 'evidence' or 'validity'"
-            )
-        if self.width == "validity" and self.kernel != "rbf":
-            raise ValueError(f"width='validity' needs kernel='rbf'; found {self.kernel!r}")
-        if self.start not in ("default", "random"):
-            raise ValueError(f"start={self.start!r} is unknown; use 'default' or 'random'")
-        for name, least in (("cv", 2), ("max_iter", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or value < least:
-                raise ValueError(f"{name}={value!r}; needed a whole number of at least {least}")
-        if self.tol is not None and not (isinstance(self.tol, Real) and self.tol > 0):
-            raise ValueError(f"tol={self.tol!r}; needed a positive number or None")
+    def _scores(self, X: Array, label: NDArray[Any], widths: Array) -> Array:
+        centres = self._centres(X, label)
+        return class_width_scores(
+            X,
+            label,
+            centres.points,
+            centres.sign,
+            method=self.width,
+            widths=widths,
+            kernel=self.kernel,
+            hyperprior=self._prior,
+        )
 
 
 class MPCVMClassifier(_MultinomialProbitMachine):
@@ -367,17 +133,18 @@ class MPCVMClassifier(_MultinomialProbitMachine):
     basis : None, int or (array_like, array_like)
         Where basis functions stand: on all training rows; on so many of them, chosen by k-means++ within
         each class; or at centres, shape (n_basis, n_features), with their classes.
-    hyperprior : "jeffreys", "chen2009", "plug_in" or Hyperprior
-        For ``"top-down"``: ``"jeffreys"`` is the paper's; ``"plug_in"`` is proper and keeps most weights.
+    hyperprior : "default", "jeffreys", "chen2009", "plug_in" or Hyperprior
+        For ``"top-down"``: ``"default"`` is ``"jeffreys"``, the paper's; ``"plug_in"`` is proper and keeps
+        most weights. From the bottom up the precisions are estimated.
     bias : bool, optional
         Whether each class has a bias. Default: from the top down only, as in the paper.
     start : {"default", "random"}
         First latent responses: 10.5 for the own class and 0.5 for others, or drawn around these.
     update : {"auto", "newton", "em", "clip"}
-        How EM steps from the top down, see `EMOptions`; ``"clip"`` is the paper's own, which is not
+        For ``"top-down"``: how EM steps, see `EMOptions`; ``"clip"`` is the paper's own, which is not
         monotone.
     cv : int
-        Folds of the inner cross-validation.
+        Folds of the inner cross-validation, for ``width="auto"``.
     max_iter : int
     tol : float, optional
         Largest change at which to stop: of a log precision from the bottom up, by default 1e-2, of a latent
@@ -403,6 +170,8 @@ class MPCVMClassifier(_MultinomialProbitMachine):
     weight_ : ndarray, shape (n_classes, n_relevance)
     bias_ : ndarray, shape (n_classes,)
     width_ : float
+    hyperprior_ : Hyperprior
+        From the top down.
     log_posterior_ : float
         Precisions integrated out; from the bottom up, given the precisions.
     n_iter_ : int
@@ -414,7 +183,7 @@ class MPCVMClassifier(_MultinomialProbitMachine):
     ----------
     S. Lyu, X. Tian, Y. Li, B. Jiang and H. Chen (2020), "Multiclass probabilistic classification
     vector machine", IEEE Transactions on Neural Networks and Learning Systems 31(10), corrected: see
-    `pcvm_pymc.core.em.mpcvm` and `pcvm_pymc.core.evidence.bottom_up`.
+    `pcvm_pymc.core.em` and `pcvm_pymc.core.evidence.bottom_up`.
 
     Examples
     --------
@@ -425,7 +194,32 @@ class MPCVMClassifier(_MultinomialProbitMachine):
     (True, True)
     """
 
-    _rows = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}  # noqa: RUF012
+    _rows: ClassVar[dict[str, str]] = {
+        "bottom-up": "mpcvm_bottom_up",
+        "top-down": "mpcvm_top_down",
+    }
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **_MultinomialProbitMachine._choices,
+        "update": ("auto", "newton", "em", "clip"),
+    }
+    _conditional = (
+        *_MultinomialProbitMachine._conditional,
+        *(
+            Conditional(
+                name,
+                default,
+                ("algorithm",),
+                lambda model: model.algorithm == "top-down",
+                "algorithm='top-down'",
+            )
+            for name, default in (("hyperprior", "default"), ("update", "auto"))
+        ),
+    )
+    _chunk_rules: ClassVar[dict[str, Any]] = {
+        "update": lambda value: value != "clip",
+        **_MultinomialProbitMachine._chunk_rules,
+    }
+    _chunk_words = "an update that is not 'clip', " + _MultinomialProbitMachine._chunk_words
 
     def __init__(
         self,
@@ -434,7 +228,7 @@ class MPCVMClassifier(_MultinomialProbitMachine):
         kernel: Kernel = "rbf",
         width: float | str = "auto",
         basis: Any = None,
-        hyperprior: Hyperprior | str = "jeffreys",
+        hyperprior: Hyperprior | str = "default",
         bias: bool | None = None,
         start: str = "default",
         update: str = "auto",
@@ -467,29 +261,16 @@ class MPCVMClassifier(_MultinomialProbitMachine):
         return self.algorithm == "top-down" if self.bias is None else bool(self.bias)
 
     @property
-    def _hyperprior(self) -> Hyperprior:
-        if isinstance(self.hyperprior, Hyperprior):
-            return self.hyperprior
-        return _HYPERPRIORS[self.hyperprior]()
-
-    @property
-    def _em_options(self) -> EMOptions:
-        if self.update == "clip":
-            options = replace(EMOptions.chen2009(), max_iter=self.max_iter)
-            return options if self.tol is None else replace(options, tol=self.tol)
-        return EMOptions(update=self.update, max_iter=self.max_iter, tol=self.tol or 1e-4)
+    def _prior(self) -> Any:
+        return named_hyperprior(self.hyperprior, "jeffreys", self._system.priors)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        known = isinstance(self.hyperprior, Hyperprior) or self.hyperprior in _HYPERPRIORS
-        if not known:
-            raise ValueError(
-                f"hyperprior={self.hyperprior!r} is unknown; use one of {sorted(_HYPERPRIORS)} or a "
-                "Hyperprior(c, d, e, f)"
-            )
         if self.bias not in (None, True, False):
             raise ValueError(f"bias={self.bias!r}; needed True, False or None")
-        EMOptions(update=self.update)
+        prior = self._prior
+        if self.algorithm == "top-down":
+            self.hyperprior_ = prior
 
 
 class MRVMClassifier(_MultinomialProbitMachine):
@@ -513,7 +294,7 @@ class MRVMClassifier(_MultinomialProbitMachine):
         First latent responses: 10.5 for the own class and 0.5 for others, or drawn around these, as
         the authors do.
     cv : int
-        Folds of the inner cross-validation.
+        Folds of the inner cross-validation, for ``width="auto"``.
     max_iter : int
     tol : float, optional
         As for `MPCVMClassifier`.
@@ -542,7 +323,10 @@ class MRVMClassifier(_MultinomialProbitMachine):
     3
     """
 
-    _rows = {"bottom-up": "mrvm_bottom_up", "top-down": "mrvm_top_down"}  # noqa: RUF012
+    _rows: ClassVar[dict[str, str]] = {
+        "bottom-up": "mrvm_bottom_up",
+        "top-down": "mrvm_top_down",
+    }
 
     def __init__(
         self,

@@ -1,46 +1,55 @@
-"""scikit-learn estimators over the same models."""
+"""The probabilistic classification vector machine for scikit-learn."""
 
-import warnings
-from dataclasses import replace
-from numbers import Integral, Real
-from typing import Any, Self
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from joblib import effective_n_jobs
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from numpy.typing import NDArray
 
-from pcvm_pymc.core.em.binary import EMOptions, EMResult, Problem, Status, fit_em, log_posterior
-from pcvm_pymc.core.em.chunked import ChunkedProblem, fit_chunked
-from pcvm_pymc.core.em.rows import ArrayRows, Rows, chunk_rows, latent_in_blocks
-from pcvm_pymc.core.pieces.centres import Basis, Centres, Index, as_centres, choose_share
-from pcvm_pymc.core.pieces.kernels import Kernel, design_matrix, median_distance
+from pcvm_pymc.core.em import EMResult, fit_em, log_posterior
+from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.centres import Basis, Centres, Index, as_centres
+from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.probit import Array, ndtr
-from pcvm_pymc.core.pieces.validation import as_labels, as_seed, as_width
-from pcvm_pymc.estimators.many_rows import (
-    WIDTH_ROWS,
-    check_chunk_parameters,
-    for_dask,
-    is_dask,
-    rows_of_dask,
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.estimators.base import WIDTH_EFFECT
+from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier
+from pcvm_pymc.estimators.parameters import (
+    Conditional,
+    check_whole,
+    named_hyperprior,
+    named_likelihood,
 )
-from pcvm_pymc.estimators.projection import Projection, Reference, project_reference
-from pcvm_pymc.estimators.selection import problem_at, select_start, select_width
+from pcvm_pymc.estimators.projection import (
+    Projection,
+    Reference,
+    check_projectable,
+    project_reference,
+)
+from pcvm_pymc.estimators.selection import WidthSelection, problem_at, select_width
+from pcvm_pymc.estimators.starts import select_start
 
 __all__ = ["PCVMClassifier"]
 
-_HYPERPRIORS = {
-    "default": Hyperprior.plug_in,
-    "jeffreys": Hyperprior.jeffreys,
-    "chen2009": Hyperprior.chen2009,
-}
+_ROW = FAMILY["pcvm"]
 
 
-class PCVMClassifier(ClassifierMixin, BaseEstimator):
+def _by_em(model: "PCVMClassifier") -> bool:
+    return model.estimation != "bottom-up"
+
+
+def _cross_validates(model: "PCVMClassifier") -> bool:
+    by_projection = model.estimation == "projection" and model.n_vectors == "auto"
+    return _is_named(model.width, "auto") or model.n_init != 1 or by_projection
+
+
+def _is_named(value: Any, name: str) -> bool:
+    return isinstance(value, str) and value == name
+
+
+class PCVMClassifier(EMClassifier):
     """Probabilistic classification vector machine, fitted by EM to its posterior mode.
 
     Parameters
@@ -56,13 +65,17 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         Where basis functions stand: on all training rows; on so many of them, chosen by k-means++ within
         each class, see `choose_basis`; or at centres, shape (n_basis, n_features), with the signs of
         their weights.
-    hyperprior : "default", "jeffreys", "chen2009" or Hyperprior
-        ``"default"``, `Hyperprior.plug_in`, is proper: the most accurate, with most weights
-        non-zero. ``"jeffreys"`` (the paper) and ``"chen2009"`` (its authors'
-        program) are improper: few vectors, less accurate.
-    estimation : {"em", "projection"}
+    likelihood : "probit" or Likelihood
+        How labels depend on the latent function: a name or a piece that the row ``"pcvm"`` of `FAMILY` has.
+    hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
+        ``"default"`` is ``"plug_in"``, `Hyperprior.plug_in`: it is proper, the most accurate, with most
+        weights non-zero. ``"jeffreys"`` (the paper) and ``"chen2009"`` (its authors'
+        program) are improper: few vectors, less accurate. Not from the bottom up.
+    estimation : {"em", "projection", "bottom-up"}
         ``"em"`` keeps the posterior mode as it is. ``"projection"`` finds the submodel of few vectors
         that is nearest to it, see `project`: nearly as accurate under the default hyperprior, and sparse.
+        ``"bottom-up"`` adds and deletes bases one at a time by the evidence of their precisions: few
+        vectors, and no fit of all bases.
     n_vectors : "auto" or int
         Number of vectors at most, for ``estimation="projection"``. ``"auto"`` chooses it by cross-validated
         expected log predictive density.
@@ -70,12 +83,13 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         Number of starts of EM, chosen among by cross-validated log loss: the default start, an RVM-like
         one, an SVM-like one, then random ones. The paper uses eight. It matters for improper hyperpriors.
     cv : int
-        Folds of the inner cross-validation.
+        Folds of the inner cross-validation, where something is chosen by it.
     update : {"auto", "newton", "em", "clip"}
         How EM steps, see `EMOptions`; ``"clip"`` with ``hyperprior="chen2009"`` is the authors' recipe.
     max_iter : int
-    tol : float
-        Largest change of a latent value at which EM stops.
+    tol : float, optional
+        Largest change at which to stop: of a latent value in EM, by default 1e-5 (under ``"clip"`` of a
+        weight, 1e-3), of a log precision from the bottom up, by default 1e-2.
     memory_limit : float, optional
         Bytes for what the fit holds beside the data. With a limit the rows go through EM in chunks: the
         basis functions are never held whole, and are computed anew in every iteration. For many rows and few
@@ -100,11 +114,12 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
     bias_ : float
     width_ : float
     hyperprior_ : Hyperprior
+        Not from the bottom up.
     log_posterior_ : float
-        Of these weights and bias, precisions integrated out.
+        Of these weights and bias, precisions integrated out; from the bottom up, given the precisions.
     n_iter_ : int
     status_ : Status
-        How EM ended; an empty model predicts by its bias alone.
+        How the fit ended; an empty model predicts by its bias alone.
     width_selection_ : WidthSelection
         Scores of the candidates, where ``width`` is ``"auto"``, ``"evidence"`` or ``"validity"``.
     projection_ : Projection
@@ -118,7 +133,8 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
     References
     ----------
     H. Chen, P. Tino and X. Yao (2009), "Probabilistic classification vector machines", IEEE
-    Transactions on Neural Networks 20(6), 901-914.
+    Transactions on Neural Networks 20(6), 901-914. From the bottom up: see
+    `pcvm_pymc.core.evidence.fit_bottom_up`.
 
     Examples
     --------
@@ -129,12 +145,54 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
     array(['yes'], dtype='<U3')
     """
 
+    _takes_several = False
+    _system = _ROW
+    _methods = ("auto", "evidence", "validity", "em")
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "estimation": ("em", "projection", "bottom-up"),
+        "update": ("auto", "newton", "em", "clip"),
+        "kernel_dtype": ("float64", "float32"),
+    }
+    _least: ClassVar[dict[str, int]] = {"n_init": 1, "cv": 2, "max_iter": 1}
+    _conditional = (
+        WIDTH_EFFECT,
+        IN_CHUNKS,
+        Conditional(
+            "n_vectors",
+            "auto",
+            ("estimation",),
+            lambda model: model.estimation == "projection",
+            "estimation='projection'",
+        ),
+        *(
+            Conditional(name, default, ("estimation",), _by_em, "estimation='em' or 'projection'")
+            for name, default in (("hyperprior", "default"), ("update", "auto"), ("n_init", 1))
+        ),
+        Conditional(
+            "cv",
+            5,
+            ("width", "n_init", "estimation"),
+            _cross_validates,
+            "something to choose: width='auto', several starts, or the number of a projection's vectors",
+        ),
+    )
+    _chunk_rules: ClassVar[dict[str, Any]] = {
+        "update": lambda value: value != "clip",
+        "width": lambda value: not _is_named(value, "em"),
+        "n_init": lambda value: value == 1,
+        "estimation": lambda value: value == "em",
+    }
+    _chunk_words = (
+        "an update that is not 'clip', a width that is not 'em', n_init=1 and estimation='em'"
+    )
+
     def __init__(
         self,
         *,
         kernel: Kernel = "rbf",
         width: float | str = "auto",
         basis: Basis = None,
+        likelihood: Likelihood | str = "probit",
         hyperprior: Hyperprior | str = "default",
         estimation: str = "em",
         n_vectors: int | str = "auto",
@@ -142,7 +200,7 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         cv: int = 5,
         update: str = "auto",
         max_iter: int = 10_000,
-        tol: float = 1e-5,
+        tol: float | None = None,
         memory_limit: float | None = None,
         kernel_dtype: str = "float64",
         n_jobs: int | None = None,
@@ -151,6 +209,7 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         self.kernel = kernel
         self.width = width
         self.basis = basis
+        self.likelihood = likelihood
         self.hyperprior = hyperprior
         self.estimation = estimation
         self.n_vectors = n_vectors
@@ -164,164 +223,143 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit the classifier.
+    @property
+    def _solver(self) -> str:
+        return "em" if _by_em(self) else "bottom-up"
 
-        Parameters
-        ----------
-        X : array_like, shape (n_obs, n_features)
-        y : array_like, shape (n_obs,)
-            Labels of any type, two classes.
-
-        Raises
-        ------
-        ValueError
-            For input or parameters that cannot be used.
-        """
-        options = self._options()
-        check_chunk_parameters(
-            self.memory_limit,
-            self.kernel_dtype,
-            in_chunks=self.memory_limit is not None or is_dask(X),
-        )
-        self.hyperprior_ = self._hyperprior()
-        rng = np.random.default_rng(as_seed(self.random_state))
-        if is_dask(X):
-            result, centres = self._fit_dask(X, y, options, rng)
-        else:
-            X, y = validate_data(self, X, y, dtype=float)
-            check_classification_targets(y)
-            label, self.classes_ = as_labels(y, len(X))
-            centres = self._centres(X, label)
-            fit = self._fit_whole if self.memory_limit is None else self._fit_array
-            result = fit(X, label, centres, options, rng)
-        self._set_weights(centres, result.weight, result.bias, result.width)
-        self.log_posterior_ = result.log_posterior
-        self.n_iter_ = result.n_iter
-        self.status_ = result.status
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.n_vectors != "auto":
+            check_whole(self, {"n_vectors": 1})
+        likelihood = self._likelihood(2)
+        if _by_em(self):
+            self.hyperprior_ = named_hyperprior(self.hyperprior, "plug_in", _ROW.priors)
+        elif _is_named(self.width, "em"):
+            raise ValueError("width='em' is moved by EM; needed estimation='em' or 'projection'")
         if self.estimation == "projection":
-            self._project(X, label, centres, result, options=options, rng=rng)
-        if result.status is not Status.CONVERGED:
-            warnings.warn(f"EM: {result.status.value}", ConvergenceWarning, stacklevel=2)
-        return self
+            check_projectable(likelihood)
 
-    def _centres(self, X: Array, label: Array) -> Centres:
+    def _likelihood(self, n_classes: int) -> Likelihood:
+        return named_likelihood(self.likelihood, _ROW.likelihoods)
+
+    @property
+    def _prior(self) -> Any:
+        # from the bottom up precisions are estimated, their logarithms flat
+        return self.hyperprior_ if _by_em(self) else Hyperprior.jeffreys()
+
+    def _centres(self, X: Array, label: NDArray[Any]) -> Centres:
         return as_centres(self.basis, X, label)
+
+    def _problem(self, Phi: Any, label: Any, centres: Centres, width: Any) -> Problem:
+        return Problem(Phi, label, centres.sign, self._prior, self._likelihood_, width=width)
+
+    def _chosen_width(self, X: Array, label: NDArray[Any], rng: np.random.Generator) -> Any:
+        """Return the width to fit with, or at which EM starts to move it."""
+        if self.width == "em":
+            return median_distance(X)
+        if self.width == "auto" and not _by_em(self):
+            return super()._chosen_width(X, label, rng)
+        found = select_width(
+            X,
+            label,
+            hyperprior=None if self.width == "evidence" else self._prior,
+            likelihood=self._likelihood_,
+            kernel=self.kernel,
+            basis=min(self.basis, len(X)) if isinstance(self.basis, Integral) else self.basis,
+            cv=self.cv,
+            method="cv" if self.width == "auto" else self.width,
+            options=self._options,
+            random_state=rng,
+        )
+        return self._noted(found)
+
+    def _noted(self, found: WidthSelection) -> float:
+        self.width_selection_ = found
+        return found.width
 
     def _fit_whole(
         self,
         X: Array,
         label: Array,
         centres: Centres,
-        options: EMOptions,
+        width: Any,
         rng: np.random.Generator,
-    ) -> EMResult:
-        """Fit with the basis functions of all rows in memory."""
-        width = self._width(X, label, options, rng)
+    ) -> list[EMResult]:
+        """Fit with the basis functions of all rows in memory, from the best of the starts."""
+        if not _by_em(self):
+            return super()._fit_whole(X, label, centres, width, rng)
 
-        def design(test: Index, train: Index, at: float) -> Array:
-            columns = centres.columns_of(train)
-            return design_matrix(self.kernel, X[test], centres.points[columns], at)
+        def problem_of(rows: Index | None = None) -> Problem:
+            return self._problem_at(X, label, centres, width, rows)
+
+        def design(test: Index, train: Index, at: Any) -> Array:
+            return as_kernel(self.kernel, at)(X[test], centres.points[centres.columns_of(train)])
 
         recipe = select_start(
             X,
             label,
-            lambda train: self._problem(X, label, centres, width, rows=train),
+            problem_of,
             n_init=self.n_init,
             cv=self.cv,
-            options=options,
+            options=self._options,
             design=design,
             rng=rng,
         )
-        problem = self._problem(X, label, centres, width)
-        return fit_em(problem, recipe(problem, rng), options)
+        problem = problem_of()
+        return [fit_em(problem, recipe(problem, rng), self._options)]
 
-    def _fit_array(
+    def _problem_at(
         self,
         X: Array,
         label: Array,
         centres: Centres,
-        options: EMOptions,
-        rng: np.random.Generator,
-    ) -> EMResult:
-        """Fit with the rows of an array in chunks."""
-        n_jobs = effective_n_jobs(self.n_jobs)
-        chunk = chunk_rows(self.memory_limit, len(centres), X.shape[1], n_jobs)
-        some = choose_share(label, WIDTH_ROWS, rng)
-        return self._fit_rows(
-            ArrayRows(X, label, chunk, n_jobs), centres, (X[some], label[some]), options, rng
-        )
-
-    def _fit_dask(
-        self, X: Any, y: Any, options: EMOptions, rng: np.random.Generator
-    ) -> tuple[EMResult, Centres]:
-        """Fit with the rows of Dask arrays in chunks."""
-        rows, self.classes_, some, label = rows_of_dask(X, y, self.basis, self.memory_limit)
-        self.n_features_in_ = X.shape[1]
-        centres = self._centres(some, label)
-        centres = replace(centres, rows=np.full(len(centres), -1))
-        few = choose_share(label, WIDTH_ROWS, rng)
-        result = self._fit_rows(rows, centres, (some[few], label[few]), options, rng)
-        return result, centres
-
-    def _fit_rows(
-        self,
-        rows: Rows,
-        centres: Centres,
-        some: tuple[Array, Array],
-        options: EMOptions,
-        rng: np.random.Generator,
-    ) -> EMResult:
-        """Fit with rows in chunks; `some` of them, with their labels, are for the choice of a width."""
-        if self.width == "em" or self.n_init != 1 or self.estimation != "em":
-            raise ValueError(
-                f"width={self.width!r}, n_init={self.n_init}, estimation={self.estimation!r}: rows in chunks "
-                "(memory_limit, or Dask arrays) need a width that is not 'em', n_init=1 and estimation='em'"
-            )
-        problem = ChunkedProblem(
-            centres=centres.points,
-            sign=centres.sign,
-            hyperprior=self.hyperprior_,
-            width=self._width(*some, options, rng),
+        width: Any,
+        rows: Index | None = None,
+    ) -> Problem:
+        """Return the problem, or that of some rows and of the bases that remain with them."""
+        if rows is not None:
+            X, label, kept = X[rows], label[rows], centres.columns_of(rows)
+            centres = Centres(centres.points[kept], centres.sign[kept], centres.rows[kept])
+        return problem_at(
+            X,
+            label,
+            self._prior,
+            width,
+            centres=centres,
             kernel=self.kernel,
-            majority=1.0 if some[1].sum() >= 0 else -1.0,
-            single=self.kernel_dtype == "float32",
+            likelihood=self._likelihood_,
+            free_width=_is_named(self.width, "em"),
         )
-        return fit_chunked(rows, problem, options)
 
-    def _set_weights(self, centres: Centres, weight: Array, bias: float, width: float) -> None:
-        kept = np.flatnonzero(weight)
-        self.support_ = centres.rows[kept]
-        self.relevance_vectors_ = centres.points[kept]
-        self.weight_ = weight[kept]
-        self.bias_ = bias
-        self.width_ = width
+    # --- projection ----------------------------------------------------------------------------
 
-    def _project(
+    def _finish(
         self,
         X: Array,
         label: Array,
         centres: Centres,
-        dense: EMResult,
-        *,
-        options: EMOptions,
+        results: list[EMResult],
         rng: np.random.Generator,
     ) -> None:
-        """Replace the dense mode by its projection."""
+        """Replace the dense mode by its projection, where that is asked for."""
+        if self.estimation != "projection":
+            return
         reference = Reference(
             X=X,
             label=label,
             classes=self.classes_,
             centres=centres,
-            probability=ndtr(dense.latent),
+            probability=self._likelihood_.probability(results[0].latent),
             kernel=self.kernel,
-            width=dense.width,
+            width=results[0].width,
             hyperprior=self.hyperprior_,
+            likelihood=self._likelihood_,
+            make_classifier=type(self).from_projection,
         )
         size = self.n_vectors if self.n_vectors == "auto" else min(self.n_vectors, len(centres))
         self._take(
             project_reference(
-                reference, size=size, cv=self.cv, em_options=options, random_state=rng
+                reference, size=size, cv=self.cv, em_options=self._options, random_state=rng
             )
         )
 
@@ -331,8 +369,9 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
         centres = reference.centres
         weight = projection.path.dense_weight(i, len(centres))
         self._set_weights(centres, weight, float(projection.path.bias[i]), reference.width)
-        problem = self._problem(reference.X, reference.label, centres, reference.width)
-        latent = problem.Phi @ weight + self.bias_
+        Phi = self._kernel_(reference.X, centres.points)
+        problem = self._problem(Phi, reference.label, centres, reference.width)
+        latent = Phi @ weight + self.bias_
         self.log_posterior_ = log_posterior(problem, weight, self.bias_, latent)
         self.projection_ = projection
 
@@ -347,124 +386,17 @@ class PCVMClassifier(ClassifierMixin, BaseEstimator):
             kernel=reference.kernel,
             width=reference.width,
             basis=_basis_of(reference),
+            likelihood=reference.likelihood,
             hyperprior=reference.hyperprior,
             estimation="projection",
             n_vectors=projection.size,
         )
         model.classes_ = reference.classes
         model.n_features_in_ = reference.X.shape[1]
-        model.hyperprior_ = reference.hyperprior
+        model.hyperprior_, model._likelihood_ = reference.hyperprior, reference.likelihood
         model._take(projection)
         model.n_iter_, model.status_ = 0, Status.CONVERGED
         return model
-
-    def decision_function(self, X: ArrayLike) -> Array:
-        """Return the latent function, shape (n_new,): positive where ``classes_[1]`` is likelier."""
-        check_is_fitted(self)
-        if is_dask(X):
-            return for_dask(self.decision_function, X, float)
-        X = validate_data(self, X, dtype=float, reset=False)
-        return latent_in_blocks(
-            X,
-            self.relevance_vectors_,
-            self.weight_,
-            self.bias_,
-            kernel=self.kernel,
-            width=self.width_,
-            n_jobs=effective_n_jobs(self.n_jobs),
-        )
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Return class probabilities, shape (n_new, 2), in the order of ``classes_``."""
-        if is_dask(X):
-            return for_dask(self.predict_proba, X, float, 2)
-        latent = self.decision_function(X)
-        return np.column_stack([ndtr(-latent), ndtr(latent)])
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the likelier class of each row, shape (n_new,)."""
-        if is_dask(X):
-            return for_dask(self.predict, X, self.classes_.dtype)
-        latent = self.decision_function(X)
-        return self.classes_[(latent > 0).astype(int)]
-
-    def _options(self) -> EMOptions:
-        """Check the parameters that are not data, and return EM's options."""
-        if self.estimation not in ("em", "projection"):
-            raise ValueError(f"estimation={self.estimation!r} is unknown; use 'em' or 'projection'")
-        for name, least in (("n_init", 1), ("cv", 2), ("max_iter", 1), ("n_vectors", 1)):
-            value = getattr(self, name)
-            if name == "n_vectors" and value == "auto":
-                continue
-            if not isinstance(value, Integral) or value < least:
-                raise ValueError(f"{name}={value!r}; needed a whole number of at least {least}")
-        if self.update == "clip":
-            options = replace(EMOptions.chen2009(), max_iter=self.max_iter)
-            return replace(options, tol=max(options.tol, self.tol))
-        return EMOptions(update=self.update, max_iter=self.max_iter, tol=self.tol)
-
-    def _hyperprior(self) -> Hyperprior:
-        if isinstance(self.hyperprior, Hyperprior):
-            return self.hyperprior
-        if self.hyperprior in _HYPERPRIORS:
-            return _HYPERPRIORS[self.hyperprior]()
-        raise ValueError(
-            f"hyperprior={self.hyperprior!r} is unknown; use one of {sorted(_HYPERPRIORS)} or a "
-            "Hyperprior(c, d, e, f)"
-        )
-
-    def _width(self, X: Array, label: Array, options: EMOptions, rng: np.random.Generator) -> float:
-        """Return the width to fit with, or at which EM starts to move it."""
-        if self.width in ("auto", "evidence", "validity"):
-            self.width_selection_ = select_width(
-                X,
-                label,
-                hyperprior=self.hyperprior_,
-                kernel=self.kernel,
-                basis=min(self.basis, len(X)) if isinstance(self.basis, Integral) else self.basis,
-                cv=self.cv,
-                method="cv" if self.width == "auto" else self.width,
-                options=options,
-                random_state=rng,
-            )
-            return self.width_selection_.width
-        if self.width == "em":
-            if self.kernel != "rbf":
-                raise ValueError(f"width='em' needs kernel='rbf'; found {self.kernel!r}")
-            return median_distance(X)
-        if not isinstance(self.width, Real):
-            raise ValueError(
-                f"width={self.width!r}; needed a positive number, 'auto', 'evidence', 'validity' or 'em'"
-            )
-        return as_width(self.width)
-
-    def _problem(
-        self,
-        X: Array,
-        label: Array,
-        centres: Centres,
-        width: float,
-        rows: Index | None = None,
-    ) -> Problem:
-        """Return the problem, or that of some rows and of the bases that remain with them."""
-        if rows is not None:
-            X, label, kept = X[rows], label[rows], centres.columns_of(rows)
-            centres = Centres(centres.points[kept], centres.sign[kept], centres.rows[kept])
-        return problem_at(
-            X,
-            label,
-            self.hyperprior_,
-            width,
-            centres=centres,
-            kernel=self.kernel,
-            free_width=self.width == "em",
-        )
-
-    def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: two classes only."""
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
 
 
 def _basis_of(reference: Reference) -> Basis:

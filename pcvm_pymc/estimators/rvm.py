@@ -1,179 +1,124 @@
 """scikit-learn estimators of the relevance vector machine."""
 
-import warnings
-from collections.abc import Callable
 from dataclasses import replace
-from numbers import Integral, Real
-from typing import Any, Self
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import log_loss
-from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
-from sklearn.multiclass import OneVsRestClassifier
+from sklearn.base import RegressorMixin, clone
 from sklearn.utils import gen_batches
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
-from pcvm_pymc.core.em.binary import Status
 from pcvm_pymc.core.em.rows import chunk_rows, row_blocks
 from pcvm_pymc.core.evidence import (
     METHODS,
     EvidenceOptions,
     EvidenceProblem,
-    EvidenceResult,
     augmentation,
     fit_rvm,
     predictive_moments,
     rotated_problem,
     star_moments,
 )
+from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
-from pcvm_pymc.core.pieces.kernels import Kernel, design_matrix, width_grid
-from pcvm_pymc.core.pieces.likelihoods import LINKS
+from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_labels, as_seed, as_width
+from pcvm_pymc.core.pieces.validation import as_seed
+from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import rvm_validity
-from pcvm_pymc.estimators.many_rows import WIDTH_ROWS, check_chunk_parameters
+from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT, KernelMachine
+from pcvm_pymc.estimators.classifier import KernelClassifier
+from pcvm_pymc.estimators.em_classifier import WIDTH_ROWS, check_memory_limit
+from pcvm_pymc.estimators.parameters import Conditional, has_width, named_likelihood
 
 __all__ = ["RVMClassifier", "RVMRegressor"]
 
 _ROWS = 1024  # predicted at a time
-
-
 _RANKING_TOLERANCE = 1e-3  # a fit that only ranks a width need not be run to its last digit
 
 
-class _RelevanceVectorMachine(BaseEstimator):
-    """What classifier and regressor share: the choice of the width, and a fit of maximal evidence."""
+class _RelevanceVectorMachine(KernelMachine):
+    """What classifier and regressor share: fits of maximal evidence, and their moments."""
 
-    def _fit_evidence(
-        self, X: Array, y: NDArray[Any], problem_at: Callable[[Array, float], EvidenceProblem]
-    ) -> EvidenceProblem:
-        """Choose the width and fit; return the problem at the width chosen.
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {"method": tuple(METHODS)}
+    _least: ClassVar[dict[str, int]] = {"cv": 2}
+    _conditional = (WIDTH_EFFECT, CV_EFFECT)
+    _scores_all_rows = True
+    _argument = "likelihood"  # what the likelihood goes by
 
-        `problem_at` gives the problem with centres at a width, `y` is what folds are scored by.
-        """
-        self._centres = self._all_centres(X)
-        widths = self._widths(X)
-        scores = self._scores(X, y, problem_at, widths) if len(widths) > 1 else np.zeros(1)
-        self.width_ = float(widths[scores.argmax()])
-        if len(widths) > 1:
-            self.widths_, self.width_scores_ = widths, scores
-        problem = problem_at(self._centres.points, self.width_)
-        self._set_fit(fit_rvm(problem, method=self.method, options=self._options()))
-        return problem
+    def _check_parameters(self) -> None:
+        given = getattr(self, self._argument)
+        self._likelihood_ = named_likelihood(given, self._system.likelihoods, self._argument)
+        _ = self._options
 
-    def _all_centres(self, X: Array) -> Centres:
+    @property
+    def _options(self) -> EvidenceOptions:
+        return EvidenceOptions(max_iter=self.max_iter, tol=self.tol)
+
+    @property
+    def _looser(self) -> dict[str, Any]:
+        return {**super()._looser, "tol": max(self.tol, _RANKING_TOLERANCE)}
+
+    def _bases(self, X: Array) -> Centres:
         basis = min(self.basis, len(X)) if isinstance(self.basis, Integral) else self.basis
         return as_centres(basis, X, None)
 
-    def _scores(
-        self,
-        X: Array,
-        y: NDArray[Any],
-        problem_at: Callable[[Array, float], EvidenceProblem],
-        widths: Array,
-    ) -> Array:
-        """Return each width's held-out mean log density, evidence or validity; more is better."""
-        folds = self._folds(y) if self.width == "auto" else None
-        if folds is None:
-            points = self._centres.points
-            return np.array(
-                [self._score_of_all(X, problem_at(points, width), width) for width in widths]
-            )
-        candidate = clone(self).set_params(tol=max(self.tol, _RANKING_TOLERANCE))
-        with warnings.catch_warnings():  # about fits that are thrown away
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return np.array(
-                [
-                    cross_val_score(
-                        candidate.set_params(width=width), X, y, cv=folds, scoring=_log_density
-                    ).mean()
-                    for width in widths
-                ]
-            )
+    def _problem(self, X: Array, target: Array, centres: Centres, width: Any) -> EvidenceProblem:
+        Phi = as_kernel(self.kernel, width)(X, centres.points)
+        return EvidenceProblem(Phi, target, self._likelihood_, noise=getattr(self, "noise", None))
 
-    def _score_of_all(self, X: Array, problem: EvidenceProblem, width: float) -> float:
-        """Return the log evidence of a fit to all rows, or the log validity of its kernels."""
-        options = replace(self._options(), tol=max(self.tol, _RANKING_TOLERANCE))
-        result = fit_rvm(problem, method=self.method, options=options)
-        if self.width == "validity":
-            return rvm_validity(
-                X, problem, result, width=width, centres=self._centres.points
-            ).log_validity
-        return result.log_evidence
+    def _scores(self, X: Array, y: NDArray[Any], widths: Array) -> Array:
+        """Return the log evidence of fits to all rows, or the log validity of their kernels."""
+        options = replace(self._options, tol=max(self.tol, _RANKING_TOLERANCE))
+        centres, scores = self._bases(X), []
+        for width in widths.tolist():
+            problem = self._problem(X, self._target(y), centres, width)
+            result = fit_rvm(problem, method=self.method, options=options)
+            if self.width == "validity":
+                found = rvm_validity(X, problem, result, width=width, centres=centres.points)
+                scores.append(found.log_validity)
+            else:
+                scores.append(result.log_evidence)
+        return np.array(scores)
 
-    def _folds(self, y: NDArray[Any]) -> KFold | StratifiedKFold | None:
-        """Return folds for the targets; None where there are too few rows to hold any out."""
-        n_folds = min(self.cv, len(y))
-        if isinstance(self, ClassifierMixin):
-            n_folds = min(n_folds, int(np.unique(y, return_counts=True)[1].min()))
-        if n_folds < 2:
-            return None
-        seed = int(np.random.default_rng(as_seed(self.random_state)).integers(2**31))
-        kind = StratifiedKFold if isinstance(self, ClassifierMixin) else KFold
-        return kind(n_folds, shuffle=True, random_state=seed)
+    def _target(self, y: NDArray[Any]) -> Array:
+        """Return what the likelihood has for a target, of what rows are known by."""
+        return y
 
-    def _set_fit(self, result: EvidenceResult) -> None:
-        self._result = result
-        self.support_ = self._centres.rows[result.active]
-        self.relevance_vectors_ = self._centres.points[result.active]
+    def _fit_evidence(self, X: Array, y: NDArray[Any]) -> EvidenceProblem:
+        """Choose the width and fit; return the problem at the width chosen."""
+        centres = self._bases(X)
+        width = self._width(X, y, np.random.default_rng(as_seed(self.random_state)))
+        problem = self._problem(X, self._target(y), centres, width)
+        self._set_fit(problem, centres, width)
+        return problem
+
+    def _set_fit(self, problem: EvidenceProblem, centres: Centres, width: Any) -> None:
+        """Fit a problem, and set the fitted attributes."""
+        result = fit_rvm(problem, method=self.method, options=self._options)
+        self._result_ = result
+        self._set_weights(centres, result.weight, result.bias, width)
+        # all that are active, also those whose mean is zero
+        self.support_ = centres.rows[result.active]
+        self.relevance_vectors_ = centres.points[result.active]
         self.weight_ = result.weight[result.active]
-        self.bias_ = result.bias
         self.covariance_ = result.covariance
         self.log_evidence_ = result.log_evidence
         self.n_iter_ = result.n_iter
         self.status_ = result.status
         if result.status is Status.ITERATION_LIMIT:
-            warnings.warn(f"evidence: {result.status.value}", ConvergenceWarning, stacklevel=3)
-
-    def _check_parameters(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method={self.method!r} is unknown; use one of {tuple(METHODS)}")
-        if self.width not in ("auto", "evidence", "validity") and not isinstance(self.width, Real):
-            raise ValueError(
-                f"width={self.width!r}; needed a positive number, 'auto', 'evidence' or 'validity'"
-            )
-        if self.width == "validity" and self.kernel != "rbf":
-            raise ValueError(f"width='validity' needs kernel='rbf'; found {self.kernel!r}")
-        if not isinstance(self.cv, Integral) or self.cv < 2:
-            raise ValueError(f"cv={self.cv!r}; needed a whole number of at least 2")
-        self._options()
-
-    def _widths(self, X: Array) -> Array:
-        """Return the candidates: a grid, the given one, or any for a kernel that has no width."""
-        if self.kernel == "linear-spline":
-            return np.ones(1)
-        if isinstance(self.width, str):
-            return width_grid(X)
-        return np.array([as_width(self.width)])
-
-    def _options(self) -> EvidenceOptions:
-        return EvidenceOptions(max_iter=self.max_iter, tol=self.tol)
-
-    def _design(self, X: Array, centres: Array, width: float) -> Array:
-        return design_matrix(self.kernel, X, centres, width)
+            self._warn("evidence", result.status)
 
     def _moments(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of the latent function at new rows."""
-        return predictive_moments(
-            self._design(X, self.relevance_vectors_, self.width_), self._result
-        )
+        return predictive_moments(self._kernel_(X, self.relevance_vectors_), self._result_)
 
 
-def _log_density(model: "RVMClassifier | RVMRegressor", X: Array, y: NDArray[Any]) -> float:
-    """Return the mean log predictive density of held-out labels or targets (a scorer)."""
-    if isinstance(model, RVMRegressor):
-        mean, std = model.predict(X, return_std=True)
-        return float(norm.logpdf(y, mean, std).mean())
-    return -float(log_loss(y, model.predict_proba(X), labels=model.classes_))
-
-
-class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
+class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
     """Relevance vector machine for two or more classes, fitted by maximising its evidence.
 
     Several classes are told one from the rest, and the probabilities normalised; `MRVMClassifier` has
@@ -193,11 +138,12 @@ class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
     basis : None, int or array_like, shape (n_basis, n_features)
         Where basis functions stand: on all training rows; on so many of them, chosen by k-means++; or at
         given centres.
-    link : {"logit", "probit"}
+    link : {"logit", "probit"} or Likelihood
+        The likelihood.
     method : {"sequential", "batch"}
         One basis at a time, or all downwards; the former is faster and sparser.
     cv : int
-        Folds of the inner cross-validation.
+        Folds of the inner cross-validation, for ``width="auto"``.
     max_iter : int
     tol : float
         Log evidence to be gained at which to stop.
@@ -238,6 +184,9 @@ class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
     array(['yes'], dtype='<U3')
     """
 
+    _system = FAMILY["rvm_classification"]
+    _argument = "link"
+
     def __init__(
         self,
         *,
@@ -275,81 +224,58 @@ class RVMClassifier(ClassifierMixin, _RelevanceVectorMachine):
         ValueError
             For input or parameters that cannot be used.
         """
-        X, y = validate_data(self, X, y, dtype=float)
-        check_classification_targets(y)
-        if self.link not in LINKS:
-            raise ValueError(f"link={self.link!r} is unknown; use one of {tuple(LINKS)}")
-        self._check_parameters()
-        self.classes_ = np.unique(y)
+        self._begin()
+        X, number = self._arrays(X, y)
         if len(self.classes_) > 2:
-            self._fit_one_vs_rest(X, y)
+            self._fit_against_rest(X, number)
         else:
-            label, self.classes_ = as_labels(y, len(X))
-            self._fit_evidence(
-                X,
-                y,
-                lambda centres, width: EvidenceProblem(
-                    self._design(X, centres, width), label, self.link
-                ),
-            )
+            self._fit_evidence(X, number)
             self.machines_ = [self]
         return self
 
-    def _fit_one_vs_rest(self, X: Array, y: NDArray[Any]) -> None:
-        self._all = OneVsRestClassifier(clone(self)).fit(X, y)
-        self.machines_ = self._all.estimators_
-        active = [each._result.active for each in self.machines_]
+    def _target(self, y: NDArray[Any]) -> Array:
+        return 2.0 * y - 1.0
+
+    def _fit_against_rest(self, X: Array, number: NDArray[Any]) -> None:
+        """Fit a machine for each class against the rest, each of a width of its own."""
+        machines = [clone(self).fit(X, number == c) for c in range(len(self.classes_))]
+        centres, active = self._bases(X), [each._result_.active for each in machines]
         kept = np.unique(np.concatenate(active))
-        centres = self.machines_[0]._centres  # those of all of them
         self.support_, self.relevance_vectors_ = centres.rows[kept], centres.points[kept]
-        self.weight_ = np.zeros((len(self.machines_), len(kept)))
-        for row, each, own in zip(self.weight_, self.machines_, active, strict=True):
+        self.weight_ = np.zeros((len(machines), len(kept)))
+        for row, each, own in zip(self.weight_, machines, active, strict=True):
             row[np.searchsorted(kept, own)] = each.weight_
-        self.bias_ = np.array([each.bias_ for each in self.machines_])
-        self.width_ = np.array([each.width_ for each in self.machines_])
-        self.log_evidence_ = sum(each.log_evidence_ for each in self.machines_)
-        self.n_iter_ = max(each.n_iter_ for each in self.machines_)
-        self.status_ = [each.status_ for each in self.machines_]
+        self.bias_ = np.array([each.bias_ for each in machines])
+        self.width_ = np.array([each.width_ for each in machines])
+        self.log_evidence_ = sum(each.log_evidence_ for each in machines)
+        self.n_iter_ = max(each.n_iter_ for each in machines)
+        self.machines_, self.status_ = machines, [each.status_ for each in machines]
 
-    def decision_function(self, X: ArrayLike) -> Array:
-        """Return the latent function, shape (n_new,), or (n_new, n_classes) for several classes.
+    def _values(self, X: Array) -> Array:
+        """Return the posterior mean, moved towards zero such that it gives the mean probability.
 
-        Its posterior mean, moved towards zero by its variance such that the link gives the mean
-        probability (exactly for the probit, by MacKay's approximation for the logit).
+        Exactly for the probit, by MacKay's approximation for the logit.
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=float, reset=False)
         if len(self.classes_) > 2:
-            return self._all.decision_function(X)
-        return LINKS[self.link].moderated(*self._moments(X))
+            return np.column_stack([each._values(X) for each in self.machines_])
+        return self._likelihood_.moderated(*self._moments(X))
 
     def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:
         """Return posterior mean and variance of the latent function, shape (n_new,) each.
 
         For several classes (n_new, n_classes) each.
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=float, reset=False)
+        X = self._inputs(X)
         if len(self.classes_) == 2:
             return self._moments(X)
-        mean, variance = zip(*(each.latent_moments(X) for each in self.machines_), strict=True)
+        mean, variance = zip(*(each._moments(X) for each in self.machines_), strict=True)
         return np.column_stack(mean), np.column_stack(variance)
 
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Return class probabilities, shape (n_new, n_classes), in the order of ``classes_``."""
-        latent = self.decision_function(X)
-        inverse_link = LINKS[self.link].probability
-        if latent.ndim == 1:
-            return np.column_stack([inverse_link(-latent), inverse_link(latent)])
-        each = np.maximum(inverse_link(latent), np.finfo(float).tiny)
-        return each / each.sum(axis=1, keepdims=True)
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the likeliest class of each row, shape (n_new,)."""
-        latent = self.decision_function(X)
-        if latent.ndim == 1:
-            return self.classes_[(latent > 0).astype(int)]
-        return self.classes_[latent.argmax(axis=1)]
+def _estimates_noise(model: Any) -> bool:
+    likelihood = model._likelihood_
+    known = isinstance(likelihood, ScaleLikelihood) and not np.isnan(likelihood.noise)
+    return model.noise is None and not known
 
 
 class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
@@ -368,18 +294,21 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     basis : None, int or array_like, shape (n_basis, n_features)
         Where basis functions stand: on all training rows; on so many of them, chosen by k-means++; or at
         given centres.
+    likelihood : "normal" or Likelihood
+        How targets scatter around the function: a name, or a piece with its parameters, that the row
+        ``"rvm_regression"`` of `FAMILY` has. A scale in it that is NaN is estimated.
     star : bool
         Predict as RVM*, with one more basis on each new row: the variance grows away from the data,
         where the plain machine's falls back to the noise. The training rows are kept for it.
     noise : float, optional
-        Known standard deviation of the targets; None estimates it.
+        Known scale of the targets, under the normal their standard deviation; None estimates it.
     noise_starts : tuple of float
         Where the noise starts, as multiples of the targets' standard deviation; the best evidence
         wins. ``(0.1, 0.3, 0.7)`` is the careful choice.
     method : {"sequential", "batch"}
         One basis at a time, or all downwards; the former is faster and sparser.
     cv : int
-        Folds of the inner cross-validation.
+        Folds of the inner cross-validation, for ``width="auto"``.
     max_iter : int
     tol : float
         Log evidence to be gained at which to stop.
@@ -422,12 +351,26 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     True
     """
 
+    _system = FAMILY["rvm_regression"]
+    _conditional = (
+        WIDTH_EFFECT,
+        CV_EFFECT,
+        Conditional(
+            "noise_starts",
+            (0.3,),
+            ("noise", "likelihood"),
+            _estimates_noise,
+            "a noise to be estimated",
+        ),
+    )
+
     def __init__(
         self,
         *,
         kernel: Kernel = "rbf",
         width: float | str = "auto",
         basis: Basis = None,
+        likelihood: str | Likelihood = "normal",
         star: bool = False,
         noise: float | None = None,
         noise_starts: tuple[float, ...] = (0.3,),
@@ -441,6 +384,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         self.kernel = kernel
         self.width = width
         self.basis = basis
+        self.likelihood = likelihood
         self.star = star
         self.noise = noise
         self.noise_starts = noise_starts
@@ -464,53 +408,56 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         ValueError
             For input or parameters that cannot be used.
         """
+        self._begin()
         X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
         y = np.asarray(y, dtype=float)
-        self._check_parameters()
-        check_chunk_parameters(self.memory_limit)
         if self.memory_limit is not None:
-            return self._fit_in_chunks(X, y)
-        problem = self._fit_evidence(
-            X,
-            y,
-            lambda centres, width: EvidenceProblem(
-                self._design(X, centres, width), y, noise=self.noise
-            ),
-        )
-        self.noise_ = self._result.noise
-        self._augmentation = augmentation(problem, self._result) if self.star else None
-        self._rows = X if self.star else None
+            self._fit_in_chunks(X, y)
+        else:
+            problem = self._fit_evidence(X, y)
+            if self.star:
+                self._augmentation_, self._rows_ = augmentation(problem, self._result_), X
+        self.noise_ = self._result_.noise
         return self
 
-    def _fit_in_chunks(self, X: Array, y: Array) -> Self:
-        """Fit to the triangular factor of all rows, which comes from one chunk after the other."""
-        if self.star:
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_memory_limit(self.memory_limit)
+        likelihood = self._likelihood_
+        if self.noise is not None and not np.isnan(getattr(likelihood, "noise", np.nan)):
+            raise ValueError(
+                f"noise={self.noise!r} was given with likelihood={likelihood!r}, which has one; give either"
+            )
+        if self.star and self.memory_limit is not None:
             raise ValueError(
                 "star=True keeps all training rows; needed star=False with a memory_limit"
             )
-        self._centres = self._all_centres(X)
-        points = self._centres.points
-        # the factor, a chunk below it, and what LAPACK makes of both
-        chunk = chunk_rows(self.memory_limit / 3, len(points) + 2, X.shape[1])
-        widths = self._widths(X)
-        self.width_ = float(widths[0]) if len(widths) == 1 else self._width_of_some(X, y)
-        blocks = (
-            (self._design(X[rows], points, self.width_), y[rows])
-            for rows in row_blocks(len(X), chunk)
-        )
-        problem = rotated_problem(blocks, noise=self.noise)
-        self._set_fit(fit_rvm(problem, method=self.method, options=self._options()))
-        self.noise_ = self._result.noise
-        self._augmentation = self._rows = None
-        return self
+        for name in ("star", "memory_limit"):
+            if getattr(self, name) and not likelihood.is_quadratic:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} needs likelihood='normal'; found {likelihood.name!r}"
+                )
 
-    def _width_of_some(self, X: Array, y: Array) -> float:
-        """Return the width that rows drawn at random choose, and note what it was chosen by."""
+    @property
+    def _options(self) -> EvidenceOptions:
+        return replace(super()._options, noise_starts=tuple(self.noise_starts))
+
+    def _fit_in_chunks(self, X: Array, y: Array) -> None:
+        """Fit to the triangular factor of all rows, which comes from one chunk after the other."""
+        centres = self._bases(X)
+        # the factor, a chunk below it, and what LAPACK makes of both
+        chunk = chunk_rows(self.memory_limit / 3, len(centres) + 2, X.shape[1])
         rng = np.random.default_rng(as_seed(self.random_state))
-        some = np.sort(rng.choice(len(X), min(len(X), WIDTH_ROWS), replace=False))
-        few = clone(self).set_params(memory_limit=None).fit(X[some], y[some])
-        self.widths_, self.width_scores_ = few.widths_, few.width_scores_
-        return few.width_
+        some = slice(None)
+        if isinstance(self.width, str) and has_width(self.kernel):
+            some = np.sort(rng.choice(len(X), min(len(X), WIDTH_ROWS), replace=False))
+        width = self._width(X[some], y[some], rng)
+        kernel = as_kernel(self.kernel, width)
+        blocks = ((kernel(X[rows], centres.points), y[rows]) for rows in row_blocks(len(X), chunk))
+        noise = self.noise
+        if noise is None and not _estimates_noise(self):
+            noise = self._likelihood_.noise
+        self._set_fit(rotated_problem(blocks, noise=noise), centres, width)
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Return the mean of new targets and, if asked, their standard deviation, noise included.
@@ -526,24 +473,25 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         std : ndarray, shape (n_new,)
             With ``return_std`` only.
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=float, reset=False)
+        X = self._inputs(X)
         moments = [self._some_moments(X[rows]) for rows in gen_batches(len(X), _ROWS)]
         mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
         return (mean, np.sqrt(variance + self.noise_**2)) if return_std else mean
 
-    def _options(self) -> EvidenceOptions:
-        return EvidenceOptions(
-            max_iter=self.max_iter, tol=self.tol, noise_starts=tuple(self.noise_starts)
-        )
-
     def _some_moments(self, X: Array) -> tuple[Array, Array]:
-        if self._augmentation is None:
+        if "_augmentation_" not in vars(self):
             return self._moments(X)
         return star_moments(
-            self._design(X, self.relevance_vectors_, self.width_),
-            self._design(self._rows, X, self.width_),
-            np.diag(self._design(X, X, self.width_)),
-            self._result,
-            self._augmentation,
+            self._kernel_(X, self.relevance_vectors_),
+            self._kernel_(self._rows_, X),
+            np.diag(self._kernel_(X, X)),
+            self._result_,
+            self._augmentation_,
         )
+
+    def _mean_log_density(self, X: Array, y: NDArray[Any]) -> float:
+        mean, std = self.predict(X, return_std=True)
+        if self._likelihood_.is_quadratic:
+            return float(norm.logpdf(y, mean, std).mean())
+        piece = self._likelihood_.with_noise(self.noise_)
+        return float(piece.log_density(mean, y).mean())

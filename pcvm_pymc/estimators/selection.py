@@ -1,43 +1,55 @@
-"""Choosing a kernel width, and a start of EM, inside the training data."""
+"""Choosing a kernel width inside the training data."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.progress import track
 from sklearn.model_selection import StratifiedKFold
-from sklearn.svm import SVC
 
-from pcvm_pymc.core.em.binary import EMOptions, EMResult, Problem, Start, fit_em, relevance_start
+from pcvm_pymc.core.em import (
+    EMOptions,
+    EMResult,
+    ScalarRBFMoves,
+    Start,
+    fit_em,
+)
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult, fit_rvm
+from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import (
+    RBF,
     Kernel,
-    design_matrix,
+    KernelPiece,
+    as_kernel,
     median_distance,
     rbf,
     squared_distances,
     width_bounds,
     width_grid,
 )
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.probit import Array, log_likelihood
+from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_labels
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
+from pcvm_pymc.estimators.parameters import is_rbf, named_likelihood
 
 __all__ = [
     "WIDTH_METHODS",
     "WidthSelection",
+    "best_of",
     "class_width_scores",
-    "select_start",
+    "held_out_loss",
+    "problem_at",
     "select_width",
-    "start_recipes",
     "stratified_folds",
 ]
 
-type StartRecipe = Callable[[Problem, np.random.Generator], Start]
 type Fold = tuple[np.ndarray, np.ndarray]
 
 # a fit that only ranks candidates need not be run to its last digit: these give held-out log losses to
@@ -81,6 +93,7 @@ def select_width(
     y: ArrayLike,
     *,
     hyperprior: Hyperprior | None = None,
+    likelihood: str | Likelihood = "probit",
     kernel: Kernel = "rbf",
     widths: Sequence[float] | None = None,
     basis: Basis = None,
@@ -98,7 +111,10 @@ def select_width(
     y : array_like, shape (n_obs,)
         Labels, two classes.
     hyperprior : Hyperprior, optional
-        Default: `Hyperprior.plug_in`, since it is the MAP that is scored. Not used by ``"evidence"``.
+        Default: `Hyperprior.plug_in`, since it is the MAP that is scored. Not to be given with
+        ``"evidence"``, which has none.
+    likelihood : str or Likelihood
+        One that `PCVMClassifier` takes.
     kernel : "rbf" or callable
         ``"validity"`` and ``"em"`` need ``"rbf"``.
     widths : sequence of float, optional
@@ -113,7 +129,7 @@ def select_width(
 
         - ``"cv"``: the cross-validated log loss of the PCVM. The honest one.
         - ``"evidence"``: the log evidence, by Laplace's approximation and maximised over ARD precisions, of
-          the probit relevance vector machine on the same bases. It stands in for the PCVM's own,
+          the relevance vector machine of this likelihood on the same bases. It stands in for the PCVM's own,
           which its sign rule leaves without a normal approximation. One fit per width.
         - ``"validity"``: the log kernel validity (Kropotov et al. 2006, extended) of the PCVM's MAP: how
           far its kernels may shift before the likelihood falls. One fit per width; a diagnostic.
@@ -144,26 +160,36 @@ def select_width(
     """
     X = as_features(X)
     label, _ = as_labels(y, len(X))
-    hyperprior = hyperprior or Hyperprior.plug_in()
-    options = options or EMOptions()
     candidates = width_grid(X) if widths is None else np.asarray(widths, float)
     _check_selection(method, kernel, widths, candidates)
-    centres = as_centres(basis, X, label)
-    if method == "em":
-        problem = problem_at(
-            X, label, hyperprior, median_distance(X), centres=centres, free_width=True
+    if method == "evidence" and hyperprior is not None:
+        raise ValueError(
+            f"hyperprior was given with method='evidence', where it has no effect (found {hyperprior!r}); "
+            "leave it at None"
         )
-        return _unscored(fit_em(problem, None, options).width, candidates, method)
-    task = _Task(X, label, centres, hyperprior, kernel, candidates, options, progressbar)
+    task = _Task(
+        X,
+        label,
+        as_centres(basis, X, label),
+        hyperprior or Hyperprior.plug_in(),
+        named_likelihood(likelihood, FAMILY["pcvm"].likelihoods),
+        kernel,
+        candidates,
+        options or EMOptions(),
+        progressbar,
+    )
+    if method == "em":
+        problem = task.problem(median_distance(X), free_width=True)
+        return _unscored(fit_em(problem, None, task.options).width, candidates, method)
     if method != "cv":
         score = _log_evidence if method == "evidence" else _log_validity
         scores = [score(task, width) for _, width in task.followed(f"width by {method}")]
-        return _best(candidates, method, np.array(scores))
+        return best_of(candidates, method, np.array(scores))
     folds = stratified_folds(X, label, cv, random_state)
     if len(candidates) == 1 or not folds:
         return _unscored(float(np.median(candidates)), candidates, method)
     loss = _cross_validated(task, folds)
-    return _best(candidates, method, -loss.mean(axis=1), loss)
+    return best_of(candidates, method, -loss.mean(axis=1), loss)
 
 
 def _check_selection(
@@ -173,7 +199,7 @@ def _check_selection(
         raise ValueError(f"widths={widths!r}; needed one or more positive numbers")
     if method not in WIDTH_METHODS:
         raise ValueError(f"method={method!r} is unknown; use one of {WIDTH_METHODS}")
-    if method in ("em", "validity") and kernel != "rbf":
+    if method in ("em", "validity") and not is_rbf(kernel):
         raise ValueError(
             f"method={method!r} needs kernel='rbf', whose derivatives it takes; found {kernel!r}"
         )
@@ -184,9 +210,10 @@ def _unscored(width: float, candidates: Array, method: str) -> WidthSelection:
     return WidthSelection(width, candidates, method, nothing, np.empty((len(candidates), 0)))
 
 
-def _best(
+def best_of(
     candidates: Array, method: str, scores: Array, log_loss: Array | None = None
 ) -> WidthSelection:
+    """Return the candidate of the greatest score with what it was chosen by."""
     loss = np.empty((len(candidates), 0)) if log_loss is None else log_loss
     return WidthSelection(float(candidates[scores.argmax()]), candidates, method, scores, loss)
 
@@ -198,7 +225,8 @@ class _Task:
     X: Array
     label: Array
     centres: Centres
-    hyperprior: Hyperprior
+    hyperprior: Any
+    likelihood: Likelihood
     kernel: Kernel
     candidates: Array
     options: EMOptions
@@ -209,6 +237,19 @@ class _Task:
         """Options as loose as a fit needs that only ranks a candidate."""
         tolerance = _RANKING_TOLERANCE["proper" if self.hyperprior.is_proper else "improper"]
         return replace(self.options, tol=max(self.options.tol, tolerance))
+
+    def problem(self, width: Any, *, free_width: bool = False) -> Problem:
+        """Return the PCVM's problem at a width."""
+        return problem_at(
+            self.X,
+            self.label,
+            self.hyperprior,
+            width,
+            centres=self.centres,
+            kernel=self.kernel,
+            likelihood=self.likelihood,
+            free_width=free_width,
+        )
 
     def followed(self, description: str) -> Iterable[tuple[int, float]]:
         """Return the candidates with their numbers, under a progress bar."""
@@ -221,19 +262,28 @@ class _Task:
 
 
 def _log_evidence(task: _Task, width: float) -> float:
-    """Return the log evidence of the probit RVM on the same bases."""
-    Phi = design_matrix(task.kernel, task.X, task.centres.points, width)
-    return _ranked_rvm(EvidenceProblem(Phi, task.label, "probit")).log_evidence
+    """Return the log evidence of the RVM on the same bases."""
+    return _ranked_rvm(
+        task.X, task.label, task.centres.points, as_kernel(task.kernel, width), task.likelihood
+    )[1].log_evidence
 
 
-def _ranked_rvm(problem: EvidenceProblem) -> EvidenceResult:
+def _ranked_rvm(
+    X: Array, label: Array, points: Array, kernel: KernelPiece, likelihood: Likelihood
+) -> tuple[EvidenceProblem, EvidenceResult]:
     """Return a relevance vector machine fitted as far as ranking widths needs."""
-    return fit_rvm(problem, options=EvidenceOptions(tol=_RANKING_EVIDENCE))
+    if likelihood.name not in FAMILY["rvm_classification"].likelihoods:
+        raise ValueError(
+            f"there is no relevance vector machine with likelihood={likelihood.name!r} to score a width by; "
+            "choose it by cross-validation or 'validity'"
+        )
+    problem = EvidenceProblem(kernel(X, points), label, likelihood)
+    return problem, fit_rvm(problem, options=EvidenceOptions(tol=_RANKING_EVIDENCE))
 
 
 def _log_validity(task: _Task, width: float) -> float:
     """Return the log kernel validity of the PCVM's MAP."""
-    problem = problem_at(task.X, task.label, task.hyperprior, width, centres=task.centres)
+    problem = task.problem(width)
     result = fit_em(problem, None, task.options)
     return pcvm_validity(task.X, problem, result, centres=task.centres.points).log_validity
 
@@ -288,7 +338,7 @@ def class_width_scores(
         total += select_width(
             X,
             one,
-            hyperprior=hyperprior,
+            hyperprior=None if method == "evidence" else hyperprior,
             kernel=kernel,
             widths=widths.tolist(),
             basis=(points, np.ones(len(points)) if sign is None else sign[:, c]),
@@ -299,22 +349,20 @@ def class_width_scores(
 
 def _log_rvm_validity(X: Array, label: Array, points: Array, width: float) -> float:
     """Return the log kernel validity of the probit RVM."""
-    problem = EvidenceProblem(design_matrix("rbf", X, points, width), label, "probit")
-    result = _ranked_rvm(problem)
+    problem, result = _ranked_rvm(X, label, points, RBF(width), Probit())
     return rvm_validity(X, problem, result, width=width, centres=points).log_validity
 
 
 def _cross_validated(task: _Task, folds: Sequence[Fold]) -> Array:
     """Return the held-out log loss of each width and fold, shape (n_widths, n_folds)."""
-    label, options = task.label, task.ranking
     points = task.centres.points
-    squared = squared_distances(task.X, points) if task.kernel == "rbf" else None
+    squared = squared_distances(task.X, points) if is_rbf(task.kernel) else None
     loss = np.empty((len(task.candidates), len(folds)))
     starts: list[Start | None] = [None] * len(folds)
     previous = np.nan
     for i, width in task.followed("width by cross-validation"):
         Phi = (
-            design_matrix(task.kernel, task.X, points, width)
+            as_kernel(task.kernel, width)(task.X, points)
             if squared is None
             else rbf(squared, width)
         )
@@ -322,10 +370,17 @@ def _cross_validated(task: _Task, folds: Sequence[Fold]) -> Array:
         for j, (train, test) in enumerate(folds):
             start = _rescaled(starts[j], previous, total)
             columns = task.centres.columns_of(train)
-            sign = task.centres.sign[columns]
-            basis = Phi[np.ix_(train, columns)]
-            result = fit_em(Problem(basis, label[train], sign, task.hyperprior), start, options)
-            loss[i, j] = _log_loss(Phi[np.ix_(test, columns)], label[test], result)
+            problem = Problem(
+                Phi[np.ix_(train, columns)],
+                task.label[train],
+                task.centres.sign[columns],
+                task.hyperprior,
+                task.likelihood,
+            )
+            result = fit_em(problem, start, task.ranking)
+            loss[i, j] = held_out_loss(
+                problem, result, Phi[np.ix_(test, columns)], task.label[test]
+            )
             if task.hyperprior.is_proper:  # else what is pruned would stay so
                 starts[j] = Start(result.weight, result.bias)
         previous = total
@@ -343,35 +398,39 @@ def _rescaled(start: Start | None, previous: float, total: float) -> Start | Non
 def problem_at(
     X: Array,
     label: Array,
-    hyperprior: Hyperprior,
-    width: float,
+    hyperprior: Any,
+    width: Any,
     *,
     centres: Centres | None = None,
     kernel: Kernel = "rbf",
+    likelihood: Likelihood | None = None,
     free_width: bool = False,
 ) -> Problem:
-    """Return the PCVM's problem, by default with a basis at each row.
+    """Return the PCVM's problem, by default under the probit with a basis at each row.
 
     `free_width` lets EM move the RBF's width.
     """
     centres = as_centres(None, X, label) if centres is None else centres
-    if not free_width:
-        Phi = design_matrix(kernel, X, centres.points, width)
-        return Problem(Phi, label, centres.sign, hyperprior, width=width)
-    squared = squared_distances(X, centres.points)
+    moves = None
+    if free_width:
+        squared = squared_distances(X, centres.points)
+        moves = ScalarRBFMoves(squared, width_bounds(X))
+    Phi = as_kernel(kernel, width)(X, centres.points) if moves is None else moves.basis(width)
     return Problem(
-        rbf(squared, width),
+        Phi,
         label,
         centres.sign,
         hyperprior,
-        squared_distance=squared,
+        likelihood or Probit(),
         width=width,
-        width_bounds=width_bounds(X),
+        moves=moves,
     )
 
 
-def _log_loss(Phi: Array, label: Array, result: EMResult) -> float:
-    return -log_likelihood(Phi @ result.weight + result.bias, label) / len(label)
+def held_out_loss(problem: Problem, result: EMResult, Phi: Array, label: Array) -> float:
+    """Return the mean log loss of held-out rows."""
+    latent = Phi @ result.weight + result.bias
+    return -problem.likelihood.log_likelihood(latent, label) / len(label)
 
 
 def stratified_folds(
@@ -384,77 +443,3 @@ def stratified_folds(
     seed = int(np.random.default_rng(random_state).integers(2**31))
     folds = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
     return list(folds.split(X, label))
-
-
-def support_vector_start(problem: Problem, rng: np.random.Generator) -> Start:
-    """Return an SVM's dual coefficients as a start (Chen et al. 2009, footnote 9).
-
-    On other bases than the rows they are the weights of a linear SVM on the basis functions.
-    """
-    n_obs, n_basis = problem.Phi.shape
-    if n_obs == n_basis:
-        machine = SVC(kernel="precomputed").fit(problem.Phi, problem.label)
-        weight = np.zeros(n_basis)
-        weight[machine.support_] = machine.dual_coef_[0]
-    else:
-        machine = SVC(kernel="linear").fit(problem.Phi, problem.label)
-        weight = machine.coef_[0]
-    return Start.from_solution(problem, weight, float(machine.intercept_[0]), rng)
-
-
-def start_recipes(n_init: int, options: EMOptions) -> list[StartRecipe]:
-    """Return the first `n_init` starts: default, RVM-like, SVM-like, then random ones.
-
-    The authors' recipe starts as their program does, each time at random.
-    """
-    if options.update == "clip":
-        return [Start.chen2009] * n_init
-    first: list[StartRecipe] = [
-        lambda problem, rng: Start.default(problem),
-        relevance_start,
-        support_vector_start,
-    ]
-    return (first + [Start.random] * max(0, n_init - len(first)))[:n_init]
-
-
-def select_start(
-    X: Array,
-    label: Array,
-    make_problem: Callable[[NDArray[np.intp]], Problem],
-    *,
-    n_init: int,
-    cv: int,
-    options: EMOptions,
-    design: Callable[[NDArray[np.intp], NDArray[np.intp], float], Array],
-    rng: np.random.Generator,
-) -> StartRecipe:
-    """Return the start whose fits have the smallest cross-validated log loss.
-
-    Parameters
-    ----------
-    X : ndarray, shape (n_obs, n_features)
-    label : ndarray, shape (n_obs,)
-    make_problem : callable
-        ``(train) -> Problem`` on the rows given by their indices, and the bases that remain with them.
-    n_init : int
-        Number of starts tried.
-    cv : int
-    options : EMOptions
-    design : callable
-        ``(test, train, width) -> Phi`` of these bases at other rows.
-    rng : numpy.random.Generator
-    """
-    recipes = start_recipes(n_init, options)
-    folds = stratified_folds(X, label, cv, rng) if n_init > 1 else []
-    if not folds:
-        return recipes[0]
-    seeds = rng.integers(2**31, size=n_init)
-    loss = np.zeros(n_init)
-    for train, test in folds:
-        problem = make_problem(train)
-        for k, recipe in enumerate(recipes):
-            start = recipe(problem, np.random.default_rng(seeds[k]))
-            result = fit_em(problem, start, options)
-            loss[k] += _log_loss(design(test, train, result.width), label[test], result)
-    best = int(loss.argmin())
-    return lambda problem, _: recipes[best](problem, np.random.default_rng(seeds[best]))

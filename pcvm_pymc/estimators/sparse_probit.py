@@ -1,35 +1,34 @@
 """The sparse probit of Figueiredo & Jain (2001) for scikit-learn."""
 
-import warnings
-from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from numpy.typing import NDArray
 
-from pcvm_pymc.core.em.binary import EMOptions, EMResult, Status
-from pcvm_pymc.core.em.sparse_probit import (
-    FEATURES,
-    SparseProblem,
-    feature_matrix,
-    fit_sparse_probit,
-    named_prior,
-)
-from pcvm_pymc.core.pieces.centres import Basis, as_centres
+from pcvm_pymc.core.em import EMResult
+from pcvm_pymc.core.em.rows import Rows
+from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
+from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.kernels import Kernel, median_distance
-from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
-from pcvm_pymc.core.pieces.probit import Array, log_ndtr, ndtr
-from pcvm_pymc.core.pieces.validation import as_labels, as_width
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
+from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier
+from pcvm_pymc.estimators.parameters import Conditional, has_width
 
 __all__ = ["SparseProbitClassifier"]
 
+_ROW = FAMILY["sparse_probit"]
+_BIASES = {"penalised": "prior", "free": "free"}
 
-class SparseProbitClassifier(ClassifierMixin, BaseEstimator):
+
+def _on_kernels(model: "SparseProbitClassifier") -> bool:
+    return model.features == "kernel"
+
+
+class SparseProbitClassifier(EMClassifier):
     """Sparse probit classifier, fitted by EM to its posterior mode.
 
     Several classes are told one from the rest, and the probabilities normalised.
@@ -58,15 +57,20 @@ class SparseProbitClassifier(ClassifierMixin, BaseEstimator):
     max_iter : int
     tol : float
         Largest change of a latent value at which EM stops.
+    memory_limit, kernel_dtype, n_jobs
+        As for `PCVMClassifier`, for ``features="kernel"``; Dask arrays are taken too. A width that is
+        not a number is then chosen on at most 5000 rows.
 
     Attributes
     ----------
     classes_ : ndarray, shape (n_classes,)
     selected_ : ndarray of int, shape (n_selected,)
         Features whose weight is not zero (in any of several machines), in the order of
-        `pcvm_pymc.core.em.sparse_probit.feature_matrix`; for a kernel, its centres.
+        `pcvm_pymc.core.pieces.features.feature_matrix`; for a kernel, its centres.
     relevance_vectors_ : ndarray, shape (n_selected, n_features_in_)
         These centres, for a kernel only.
+    support_ : ndarray of int, shape (n_selected,)
+        Their numbers among the training rows, for a kernel only; -1 for centres that are none.
     weight_ : ndarray, shape (n_selected,)
         Their weights; for several classes (n_classes, n_selected).
     coef_ : ndarray, shape (1, n_all) or (n_classes, n_all)
@@ -96,6 +100,41 @@ class SparseProbitClassifier(ClassifierMixin, BaseEstimator):
     (True, True)
     """
 
+    _system = _ROW
+    _methods = ("median",)
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "features": FEATURES,
+        "bias": tuple(_BIASES),
+        "update": ("auto", "newton", "em"),
+        "kernel_dtype": ("float64", "float32"),
+    }
+    _least: ClassVar[dict[str, int]] = {"max_iter": 1}
+    _conditional = (
+        *(
+            Conditional(name, default, ("features",), _on_kernels, "features='kernel'")
+            for name, default in (("basis", None), ("kernel", "rbf"), ("memory_limit", None))
+        ),
+        Conditional(
+            "width",
+            "median",
+            ("features", "kernel"),
+            lambda model: _on_kernels(model) and has_width(model.kernel),
+            "features='kernel' and a kernel that has a width",
+        ),
+        Conditional(
+            "gamma",
+            1.0,
+            ("prior",),
+            lambda model: isinstance(model.prior, str) and model.prior == "laplace",
+            "prior='laplace'",
+        ),
+        IN_CHUNKS,
+    )
+    _chunk_rules: ClassVar[dict[str, Any]] = {
+        "prior": lambda value: not (isinstance(value, str) and value == "student"),
+    }
+    _chunk_words = "another prior than 'student', which is scaled to all basis functions"
+
     def __init__(
         self,
         *,
@@ -109,6 +148,9 @@ class SparseProbitClassifier(ClassifierMixin, BaseEstimator):
         update: str = "auto",
         max_iter: int = 10_000,
         tol: float = 1e-5,
+        memory_limit: float | None = None,
+        kernel_dtype: str = "float64",
+        n_jobs: int | None = None,
     ) -> None:
         self.features = features
         self.prior = prior
@@ -120,110 +162,83 @@ class SparseProbitClassifier(ClassifierMixin, BaseEstimator):
         self.update = update
         self.max_iter = max_iter
         self.tol = tol
+        self.memory_limit = memory_limit
+        self.kernel_dtype = kernel_dtype
+        self.n_jobs = n_jobs
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit the classifier.
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
+        if self._is_lazy_ and not _on_kernels(self):
+            raise ValueError(
+                f"features={self.features!r}: rows in Dask arrays need features='kernel'"
+            )
 
-        Parameters
-        ----------
-        X : array_like, shape (n_obs, n_features)
-        y : array_like, shape (n_obs,)
-            Labels of any type, two classes or more.
+    def _likelihood(self, n_classes: int) -> Likelihood:
+        return as_likelihood(_ROW.likelihood, _ROW.likelihoods)
 
-        Raises
-        ------
-        ValueError
-            For input or parameters that cannot be used.
-        """
-        X, y = validate_data(self, X, y, dtype=float)
-        check_classification_targets(y)
-        options = self._options()
-        self.classes_ = np.unique(y)
-        if len(self.classes_) > 2:
-            labels = [np.where(y == each, 1.0, -1.0) for each in self.classes_]
-        else:
-            label, self.classes_ = as_labels(y, len(X))
-            labels = [label]
-        if self.features == "kernel":
-            self.width_ = self._width(X)
-        centres = as_centres(self.basis, X, None)
-        Phi = self._features(X, centres.points)
+    def _centres(self, X: Array, label: NDArray[Any]) -> Centres:
+        return as_centres(self.basis, X, None)
+
+    def _chosen_width(self, X: Array, label: NDArray[Any], rng: np.random.Generator) -> float:
+        return median_distance(X)
+
+    def _problem(self, Phi: Any, label: Any, centres: Centres, width: Any) -> Problem:
+        bias: Any = _BIASES[self.bias]
+        return Problem(Phi, label, None, self.prior_, self._likelihood_, bias=bias, width=width)
+
+    def _fit_whole(
+        self,
+        X: Array,
+        label: NDArray[Any],
+        centres: Centres,
+        width: Any,
+        rng: np.random.Generator,
+    ) -> list[EMResult]:
+        """Fit a machine for each class against the rest; for two classes one."""
+        Phi = self._features(X, centres.points, width)
         self.prior_ = named_prior(self.prior, Phi, gamma=self.gamma)
-        problems = [SparseProblem(Phi, label, self.prior_, self.bias) for label in labels]
-        self._store(centres.points, [fit_sparse_probit(each, options=options) for each in problems])
-        return self
+        return [
+            self._solved(self._problem(Phi, np.where(label == c, 1.0, -1.0), centres, width))
+            for c in self._against_rest
+        ]
 
-    def _store(self, points: Array, results: list[EMResult]) -> None:
-        """Set the fitted attributes."""
+    def _fit_rows(
+        self, rows: Rows, label: NDArray[Any], centres: Centres, width: Any
+    ) -> list[EMResult]:
+        self.prior_ = named_prior(self.prior, np.empty((0, 0)), gamma=self.gamma)
+        return [
+            self._solved(self._chunked(rows.against_rest(c), centres, width, 1.0))
+            for c in self._against_rest
+        ]
+
+    @property
+    def _against_rest(self) -> range:
+        """The classes that are told from the rest."""
+        n_classes = len(self.classes_)
+        return range(1, 2) if n_classes == 2 else range(n_classes)
+
+    def _features(self, X: Array, centres: Array, width: Any) -> Array:
+        return feature_matrix(X, self.features, centres=centres, kernel=self.kernel, width=width)
+
+    def _store(self, centres: Centres, results: list[EMResult]) -> None:
+        self._features_ = self.features
         one = len(results) == 1
         self.coef_ = np.stack([each.weight for each in results])
-        self.selected_ = np.flatnonzero(self.coef_.any(axis=0))
-        self.weight_ = self.coef_[0, self.selected_] if one else self.coef_[:, self.selected_]
-        if self.features == "kernel":
-            self.relevance_vectors_ = points[self.selected_]
         biases, statuses = [each.bias for each in results], [each.status for each in results]
-        self.bias_ = biases[0] if one else np.array(biases)
+        bias = biases[0] if one else np.array(biases)
+        weight = self.coef_[0] if one else self.coef_.T
+        if _on_kernels(self):
+            self.selected_ = self._set_weights(centres, weight, bias, results[0].width)
+        else:
+            self.selected_ = np.flatnonzero(self.coef_.any(axis=0))
+            self.weight_, self.bias_ = weight[self.selected_].T, bias
         self.status_ = statuses[0] if one else statuses
         self.log_posterior_ = sum(each.log_posterior for each in results)
         self.n_iter_ = max(each.n_iter for each in results)
-        for status in dict.fromkeys(statuses):
-            if status is not Status.CONVERGED:
-                warnings.warn(f"EM: {status.value}", ConvergenceWarning, stacklevel=3)
 
-    def decision_function(self, X: ArrayLike) -> Array:
-        """Return the latent function, shape (n_new,), or (n_new, n_classes) for several classes."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=float, reset=False)
-        if self.features == "kernel":
-            Phi = self._features(X, self.relevance_vectors_)
-        else:
-            Phi = self._features(X)[:, self.selected_]
+    def _values(self, X: Array) -> Array:
+        if self._features_ == "kernel":
+            return super()._values(X)
+        Phi = feature_matrix(X, self._features_)[:, self.selected_]
         return Phi @ self.weight_.T + self.bias_
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Return class probabilities, shape (n_new, n_classes), in the order of ``classes_``."""
-        latent = self.decision_function(X)
-        if latent.ndim == 1:
-            return np.column_stack([ndtr(-latent), ndtr(latent)])
-        # on the log scale, since all machines may say no
-        log_probability = log_ndtr(latent)
-        return np.exp(log_probability - logsumexp(log_probability, axis=1, keepdims=True))
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the likeliest class of each row, shape (n_new,)."""
-        latent = self.decision_function(X)
-        if latent.ndim == 1:
-            return self.classes_[(latent > 0).astype(int)]
-        return self.classes_[latent.argmax(axis=1)]
-
-    def _features(self, X: Array, centres: Array | None = None) -> Array:
-        return feature_matrix(
-            X,
-            self.features,
-            centres=centres,
-            kernel=self.kernel,
-            width=getattr(self, "width_", 1.0),
-        )
-
-    def _width(self, X: Array) -> float:
-        if self.width == "median":
-            return median_distance(X)
-        if not isinstance(self.width, Real):
-            raise ValueError(f"width={self.width!r}; needed a positive number or 'median'")
-        return as_width(self.width)
-
-    def _options(self) -> EMOptions:
-        """Check the parameters that are not data, and return EM's options."""
-        if self.features not in FEATURES:
-            raise ValueError(f"features={self.features!r} is unknown; use one of {FEATURES}")
-        if self.basis is not None and self.features != "kernel":
-            raise ValueError(
-                f"basis was given with features={self.features!r}; needed features='kernel'"
-            )
-        if self.bias not in ("penalised", "free"):
-            raise ValueError(f"bias={self.bias!r} is unknown; use 'penalised' or 'free'")
-        if self.update not in ("auto", "newton", "em"):
-            raise ValueError(f"update={self.update!r} is unknown; use 'auto', 'newton' or 'em'")
-        if not isinstance(self.max_iter, Integral) or self.max_iter < 1:
-            raise ValueError(f"max_iter={self.max_iter!r}; needed a whole number of at least 1")
-        return EMOptions(update=self.update, max_iter=self.max_iter, tol=self.tol)

@@ -21,9 +21,9 @@ from pcvm_pymc import (
     save,
 )
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.assessment.project import _from_classifier
 from pcvm_pymc.estimators.projection import (
     _cross_validate,
-    _from_classifier,
     project_reference,
     smallest_within_one_se,
 )

@@ -20,6 +20,8 @@ from pcvm_pymc import (
 )
 from pcvm_pymc.core.em.rows import ArrayRows
 from pcvm_pymc.core.pieces.centres import choose_share
+from pcvm_pymc.core.pieces.kernels import RBF
+from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.estimators.cluster import DaskRows, dask_rows, gathered
 from pcvm_pymc.experiments.datasets import overlap_classes
 
@@ -226,7 +228,9 @@ def test_sums_over_dask_rows_are_those_over_the_array(data):
     rng = np.random.default_rng(1)
     weight, old_weight = rng.normal(size=(2, 9, 1))
     bias, old_bias = np.array([0.1]), np.array([0.0])
-    asked = Request(X[:9], "rbf", 1.0, weight, bias, old_weight, old_bias, gram="curvature")
+    asked = Request(
+        X[:9], RBF(1.0), weight, bias, old_weight, old_bias, Probit().terms, gram="curvature"
+    )
     with dask.config.set(scheduler="synchronous"):
         rows, _ = dask_rows(da.from_array(X, chunks=(31, 3)), words, 20)
         assert isinstance(rows, DaskRows)

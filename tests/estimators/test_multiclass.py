@@ -5,7 +5,6 @@ import warnings
 
 import numpy as np
 import pytest
-from pcvm_pymc.core.em.binary import fit_em
 from problems import blobs
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
@@ -15,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pcvm_pymc import Hyperprior, MPCVMClassifier, MRVMClassifier
+from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.centres import as_centres, choose_rows

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from pcvm_pymc.core.em.binary import fit_em
 from problems import blobs
 
 from pcvm_pymc import Hyperprior, PCVMClassifier, RVMClassifier, plots, select_width
+from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.pieces.kernels import width_bounds
 from pcvm_pymc.core.pieces.probit import log_likelihood
 from pcvm_pymc.core.validity import pcvm_validity

@@ -5,14 +5,6 @@ import warnings
 
 import numpy as np
 import pytest
-from pcvm_pymc.core.em.binary import EMOptions
-from pcvm_pymc.core.em.sparse_probit import (
-    SparseProblem,
-    feature_matrix,
-    fit_sparse_probit,
-    iterate,
-    ridge_start,
-)
 from problems import blobs
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import ConvergenceWarning
@@ -21,7 +13,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pcvm_pymc import Hyperprior, Laplace, SparseProbitClassifier, Status
+from pcvm_pymc.core.em import EMOptions, Start, fit_em, iterate
+from pcvm_pymc.core.pieces.features import feature_matrix
 from pcvm_pymc.core.pieces.probit import ndtr
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.datasets import load
 
 
@@ -48,7 +43,7 @@ def test_fitted_attributes_are_the_cores(features, prior):
     model.fit(X, words)
     density = Laplace(4.0) if prior == "laplace" else Hyperprior.jeffreys()
     Phi = feature_matrix(X, features, width=1.5)
-    core = fit_sparse_probit(SparseProblem(Phi, label, density))
+    core = fit_em(Problem(Phi, label, None, density))
     np.testing.assert_array_equal(model.coef_, core.weight[None])
     np.testing.assert_array_equal(model.selected_, np.flatnonzero(core.weight))
     np.testing.assert_array_equal(model.weight_, core.weight[model.selected_])
@@ -168,7 +163,7 @@ def test_irrelevant_linear_features_hardly_harm():
 
 def papers_own_end(problem):
     """Return the state at which the paper stops: plain EM, relative change of weights below 1e-3."""
-    old = ridge_start(problem)
+    old = Start.ridge(problem)
     for new in iterate(problem, old, EMOptions(update="em")):
         change = np.append(new.weight - old.weight, new.bias - old.bias)
         if np.linalg.norm(change) < 1e-3 * np.linalg.norm(np.append(old.weight, old.bias)):
@@ -188,7 +183,7 @@ def test_ripleys_data_as_in_table_1(data_folder):
     for seed in range(20):
         chosen = np.random.default_rng(seed).permutation(250)[:100]
         Phi = feature_matrix(X[chosen], "kernel", width=width)
-        end = papers_own_end(SparseProblem(Phi, label[chosen], Hyperprior.jeffreys()))
+        end = papers_own_end(Problem(Phi, label[chosen], None, Hyperprior.jeffreys()))
         Phi = feature_matrix(X_test, "kernel", centres=X[chosen], width=width)
         rows.append((np.mean((Phi @ end.weight + end.bias) * test_label <= 0), end.n_active))
     error, n_kernels = np.mean(rows, axis=0)

@@ -7,7 +7,7 @@ and matrices of the number of bases.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -109,6 +109,10 @@ class Rows(Protocol):
 
     def sums(self, request: Request) -> Sums:
         """Return sums over all rows."""
+        ...
+
+    def against_rest(self, number: int) -> "Rows":
+        """Return the same rows with labels -1. and +1.: a class, by its number, against the rest."""
         ...
 
 
@@ -257,6 +261,10 @@ class ArrayRows:
         for part in parts[1:]:
             out = out + part
         return out
+
+    def against_rest(self, number: int) -> "ArrayRows":
+        """Return the same rows, labelled by one class against the rest."""
+        return replace(self, label=np.where(self.label == number, 1.0, -1.0))
 
     def _part(self, request: Request, job: int) -> Sums:
         """Return sums over every n_jobs-th chunk."""

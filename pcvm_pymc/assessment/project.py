@@ -1,0 +1,188 @@
+"""Projecting a posterior, or a dense classifier, onto a classifier of few vectors."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from pcvm_pymc.core.pieces.centres import Centres
+from pcvm_pymc.core.pieces.kernels import Kernel
+from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.validation import as_features, as_labels
+from pcvm_pymc.core.submodels import SearchOptions
+from pcvm_pymc.estimators.pcvm import PCVMClassifier
+from pcvm_pymc.estimators.projection import (
+    Projection,
+    Reference,
+    check_projectable,
+    project_reference,
+)
+
+__all__ = ["project"]
+
+
+def project(
+    reference: Any,
+    X: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    *,
+    size: int | str = "auto",
+    sizes: Sequence[int] | None = None,
+    kernel: Kernel | None = None,
+    cv: int = 5,
+    hyperprior: Hyperprior | None = None,
+    options: SearchOptions | None = None,
+    random_state: int | np.random.Generator | None = None,
+) -> Projection:
+    """Project a posterior or a dense classifier onto few vectors.
+
+    For each number of vectors, the sign-constrained submodel is sought that loses least in
+    Kullback-Leibler divergence from the reference's class probabilities at the training rows. The number
+    is the smallest whose cross-validated expected log predictive density (elpd) lies within one standard
+    error, of the difference, of the best.
+
+    Parameters
+    ----------
+    reference : DataTree or PCVMClassifier
+        From `sample` or `find_map_em` (then its posterior mean probabilities are projected), or a
+        fitted classifier.
+    X : array_like, shape (n_obs, n_features), optional
+        Training inputs. Needed with a classifier, and where the bases of the posterior do not stand on
+        the training rows.
+    y : array_like, shape (n_obs,), optional
+        Training labels. Needed with a classifier.
+    size : "auto" or int
+        Number of vectors. With a number nothing is cross-validated.
+    sizes : sequence of int, optional
+        Sizes of the path, 0 being the bias alone. Default: 0, 1, 2, 3, ... in growing steps up to 50.
+    kernel : str or callable, optional
+        The kernel of the posterior's model, needed where it is a function, which is not stored; a
+        classifier brings its own.
+    cv : int
+        Folds; fewer where a class has fewer points.
+    hyperprior : Hyperprior, optional
+        Of the folds' references. Default: the classifier's, `Hyperprior.plug_in` for a posterior.
+    options : SearchOptions, optional
+    random_state : int or numpy.random.Generator, optional
+        For the folds.
+
+    Returns
+    -------
+    Projection
+
+    Raises
+    ------
+    ValueError
+        For input that cannot be used.
+
+    Notes
+    -----
+    In each fold the reference is fitted anew without the held-out rows and without their bases, whose
+    signs would tell their labels. It is a dense proper MAP at the reference's width, also where the
+    reference itself is a posterior: it costs a fraction of a second. The width is not chosen anew.
+    The posterior's uncertainty enters through its mean probabilities alone: a submodel is one point.
+
+    References
+    ----------
+    J. Piironen, M. Paasiniemi and A. Vehtari (2020), "Projective inference in high-dimensional problems:
+    prediction and feature selection", Electronic Journal of Statistics 14(1).
+
+    Examples
+    --------
+    >>> from pcvm_pymc import PCVMClassifier
+    >>> from pcvm_pymc.experiments.datasets import ripley_mixture
+    >>> X, y = ripley_mixture(100, random_state=0)
+    >>> dense = PCVMClassifier(random_state=0).fit(X, y)
+    >>> sparse = project(dense, X, y, size=5).classifier
+    >>> len(dense.weight_) > 50, len(sparse.weight_)
+    (True, 5)
+    """
+    if hasattr(reference, "decision_function"):
+        if kernel is not None:
+            raise ValueError(
+                f"kernel={kernel!r} was given with a classifier, where it has no effect; leave it out"
+            )
+        found = _from_classifier(reference, X, y)
+    else:
+        found = _from_datatree(reference, X, y, kernel)
+    if hyperprior is not None:
+        found = replace(found, hyperprior=hyperprior)
+    return project_reference(
+        found, size=size, sizes=sizes, cv=cv, options=options, random_state=random_state
+    )
+
+
+def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Reference:
+    """Return a fitted classifier as a reference."""
+    if X is None or y is None:
+        raise ValueError(
+            "a classifier does not hold its training data; needed project(classifier, X, y)"
+        )
+    inputs = as_features(X, n_features=model.n_features_in_)
+    label, classes = as_labels(y, len(inputs))
+    if not np.array_equal(classes, model.classes_):
+        raise ValueError(
+            f"y has the classes {classes.tolist()}; needed the classifier's {model.classes_.tolist()}"
+        )
+    return Reference(
+        X=inputs,
+        label=label,
+        classes=classes,
+        centres=model._centres(inputs, label),
+        probability=model.predict_proba(inputs)[:, 1],
+        kernel=model.kernel,
+        width=model.width_,
+        hyperprior=getattr(model, "hyperprior_", Hyperprior.plug_in()),
+        likelihood=model._likelihood_,
+        make_classifier=type(model).from_projection,
+    )
+
+
+def _from_datatree(
+    tree: xr.DataTree, X: ArrayLike | None, y: ArrayLike | None, kernel: Kernel | None
+) -> Reference:
+    """Return a posterior as a reference: the mean of its draws' probabilities."""
+    from pcvm_pymc.inference.results import classes_of, kernel_of, likelihood_of
+
+    if not (hasattr(tree, "children") and "posterior" in tree and "constant_data" in tree):
+        raise ValueError(
+            f"reference is a {type(tree).__name__}; needed a DataTree from sample or find_map_em "
+            "with the groups posterior and constant_data, or a fitted PCVMClassifier"
+        )
+    if hasattr(kernel, "full"):
+        raise ValueError(
+            f"kernel={kernel!r}; needed a kernel's name or a function (X, Z, width), such as "
+            "lambda X, Z, width: covariance.full(X, Z).eval() for a PyMC covariance"
+        )
+    likelihood, classes = likelihood_of(tree), classes_of(tree)
+    check_projectable(likelihood)
+    data, posterior = tree["constant_data"].to_dataset(), tree["posterior"].to_dataset()
+    label = np.where(tree["observed_data"]["label"].values > 0, 1.0, -1.0)
+    centres, piece = data["centres"].values, kernel_of(tree, kernel)
+    inputs = centres if X is None else as_features(X, n_features=centres.shape[1])
+    if len(inputs) != len(label):
+        raise ValueError(
+            f"the posterior has {len(label)} rows and {'X' if X is not None else 'its bases'} "
+            f"{len(inputs)}; needed the training inputs as X"
+        )
+    if y is not None and not np.array_equal(np.asarray(y) == classes[1], label > 0):
+        raise ValueError("y differs from the labels that the posterior holds; leave it out")
+    width = np.asarray(piece.width)
+    if "width" in posterior:
+        width = posterior["width"].median(("chain", "draw")).values
+    latent = posterior["latent"].transpose(..., "obs").values.reshape(-1, len(label))
+    return Reference(
+        X=inputs,
+        label=label,
+        classes=classes,
+        centres=Centres.among(inputs, centres, data["signs"].values.astype(float)),
+        probability=likelihood.probability(latent).mean(axis=0),
+        kernel=piece.name if kernel is None else kernel,
+        width=float(width) if width.ndim == 0 else width,
+        hyperprior=Hyperprior.plug_in(),
+        likelihood=likelihood,
+        make_classifier=PCVMClassifier.from_projection,
+    )

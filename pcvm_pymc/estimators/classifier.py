@@ -1,0 +1,123 @@
+"""Predictions of classifiers, of one score or several; classes told one from the rest."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
+from sklearn.base import ClassifierMixin
+from sklearn.model_selection import StratifiedKFold
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_labels
+from pcvm_pymc.estimators.base import KernelMachine
+
+__all__ = ["KernelClassifier", "class_probability", "for_dask", "is_dask"]
+
+
+def is_dask(X: Any) -> bool:
+    """Whether an input is a Dask collection."""
+    return hasattr(X, "__dask_graph__")
+
+
+def for_dask(method: Any, X: Any, dtype: Any, n_columns: int | None = None) -> Any:
+    """Return a Dask array of what a method of an estimator gives for each block of rows."""
+    from pcvm_pymc.estimators.cluster import map_rows
+
+    return map_rows(method, X, dtype, n_columns)
+
+
+def class_probability(likelihood: Likelihood, latent: Array) -> Array:
+    """Return probabilities, shape (n_new, n_classes), at latent values.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Of several scores; or of one, then with one latent value for two classes, and with one for each of
+        several that are told one from the rest.
+    latent : ndarray, shape (n_new,) or (n_new, n_classes)
+    """
+    if latent.ndim == 1:  # the likelihoods of labels are mirror images
+        return np.column_stack([likelihood.probability(-latent), likelihood.probability(latent)])
+    if likelihood.n_scores > 1:
+        probability = likelihood.probability(latent)
+        return probability / probability.sum(axis=1, keepdims=True)  # of one but for rounding
+    # on the log scale, since all machines may say no
+    yes = np.column_stack([likelihood.log_density(each, np.ones(len(each))) for each in latent.T])
+    return np.exp(yes - logsumexp(yes, axis=1, keepdims=True))
+
+
+class KernelClassifier(ClassifierMixin, KernelMachine):
+    """Base of the classifiers.
+
+    Within an estimator rows are known by labels -1. and +1. or, where it takes several classes, by
+    their numbers.
+    """
+
+    _takes_several: ClassVar[bool] = True
+
+    def _arrays(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, NDArray[Any]]:
+        """Return inputs and what rows are known by, and note the classes."""
+        X, y = validate_data(self, X, y, dtype=float)
+        check_classification_targets(y)
+        self.classes_, number = np.unique(y, return_inverse=True)
+        if self._takes_several and len(self.classes_) > 2:
+            return X, number
+        label, self.classes_ = as_labels(y, len(X))
+        return X, (label > 0).astype(np.int64) if self._takes_several else label
+
+    def _as_given(self, y: NDArray[Any]) -> NDArray[Any]:
+        return self.classes_[y if self._takes_several else (y > 0).astype(int)]
+
+    def _folds(self, y: NDArray[Any], rng: np.random.Generator) -> Any:
+        n_folds = min(self.cv, int(np.unique(y, return_counts=True)[1].min()))
+        if n_folds < 2:
+            return None
+        return StratifiedKFold(n_folds, shuffle=True, random_state=int(rng.integers(2**31)))
+
+    def _mean_log_density(self, X: Array, y: NDArray[Any]) -> float:
+        number, rows = np.searchsorted(self.classes_, y), np.arange(len(y))
+        latent = self._values(X)
+        if latent.ndim == 1:
+            return float(self._likelihood_.log_density(latent, 2.0 * number - 1.0).mean())
+        if self._likelihood_.n_scores > 1:
+            return float(self._likelihood_.log_density(latent, number).mean())
+        return float(np.log(class_probability(self._likelihood_, latent)[rows, number]).mean())
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return the latent function, shape (n_new,): positive where ``classes_[1]`` is likelier.
+
+        For several classes that of each, shape (n_new, n_classes); of two classes with a score each the
+        difference.
+        """
+        check_is_fitted(self)
+        n_classes = len(self.classes_)
+        if is_dask(X):
+            return for_dask(self.decision_function, X, float, n_classes if n_classes > 2 else None)
+        latent = self._values(self._inputs(X))
+        return latent[:, 1] - latent[:, 0] if latent.ndim == 2 and n_classes == 2 else latent
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Return class probabilities, shape (n_new, n_classes), in the order of ``classes_``."""
+        check_is_fitted(self)
+        if is_dask(X):
+            return for_dask(self.predict_proba, X, float, len(self.classes_))
+        return class_probability(self._likelihood_, self._values(self._inputs(X)))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the likeliest class of each row, shape (n_new,)."""
+        check_is_fitted(self)
+        if is_dask(X):
+            return for_dask(self.predict, X, self.classes_.dtype)
+        latent = self._values(self._inputs(X))
+        likeliest = (latent > 0).astype(int) if latent.ndim == 1 else latent.argmax(axis=1)
+        return self.classes_[likeliest]
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: whether there may be several classes."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self._takes_several
+        return tags

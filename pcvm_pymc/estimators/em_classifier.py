@@ -1,0 +1,221 @@
+"""Classifiers of a posterior mode, by EM or from the bottom up; rows in memory, in chunks or on Dask."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import ArrayLike, NDArray
+
+from pcvm_pymc.core.em import Chunks, EMOptions, EMResult, Start, fit_em
+from pcvm_pymc.core.em.rows import ArrayRows, Rows, chunk_rows
+from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up
+from pcvm_pymc.core.pieces.centres import Centres, choose_share
+from pcvm_pymc.core.pieces.kernels import as_kernel
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_seed
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.estimators.classifier import KernelClassifier, is_dask
+from pcvm_pymc.estimators.parameters import Conditional, check_tolerance
+
+__all__ = ["IN_CHUNKS", "WIDTH_ROWS", "EMClassifier", "check_memory_limit"]
+
+WIDTH_ROWS = 5000  # by which a width is chosen where the rows are too many to be held
+
+#: for the tables of arguments that have an effect in some combinations only
+IN_CHUNKS = Conditional(
+    "kernel_dtype",
+    "float64",
+    ("memory_limit",),
+    lambda model: model._in_chunks,
+    "rows in chunks (a memory_limit, or Dask arrays)",
+)
+
+
+def check_memory_limit(memory_limit: Any) -> None:
+    """Raise unless a limit is a positive number of bytes, or None."""
+    if memory_limit is not None and not (isinstance(memory_limit, Real) and memory_limit > 0):
+        raise ValueError(
+            f"memory_limit={memory_limit!r}; needed a positive number of bytes, or None"
+        )
+
+
+class EMClassifier(KernelClassifier):
+    """Base of the classifiers that are fitted to a posterior mode."""
+
+    _solver: str = "em"
+    #: default tolerances of the solvers
+    _tolerance: ClassVar[dict[str, float]] = {"em": 1e-5, "bottom-up": 1e-2}
+    #: what rows in chunks need of other arguments, and the same in words
+    _chunk_rules: ClassVar[dict[str, Callable[[Any], bool]]] = {}
+    _chunk_words: ClassVar[str] = ""
+    _is_lazy_: bool = False
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit the classifier.
+
+        Parameters
+        ----------
+        X : array_like, shape (n_obs, n_features)
+        y : array_like, shape (n_obs,)
+            Labels of any type: two classes, or more where the estimator takes them.
+
+        Raises
+        ------
+        ValueError
+            For input or parameters that cannot be used.
+        """
+        self._begin(_is_lazy_=is_dask(X))
+        rng = np.random.default_rng(as_seed(getattr(self, "random_state", 0)))
+        X, label, centres, rows = self._of_dask(X, y) if self._is_lazy_ else self._of_array(X, y)
+        self._likelihood_ = self._likelihood(len(self.classes_))
+        if rows is None:
+            width = self._width(X, label, rng)
+            results = self._fit_whole(X, label, centres, width, rng)
+        else:
+            few = choose_share(label, WIDTH_ROWS, rng)
+            width = self._width(X[few], label[few], rng)
+            results = self._fit_rows(rows, label, centres, width)
+        self._store(centres, results)
+        self._finish(X, label, centres, results, rng)
+        self._warn(self._solver, *(each.status for each in results))
+        return self
+
+    # --- what a class says ---------------------------------------------------------------------
+
+    def _centres(self, X: Array, label: NDArray[Any]) -> Centres:
+        """Return where basis functions stand, and the signs of their weights."""
+        raise NotImplementedError
+
+    def _likelihood(self, n_classes: int) -> Likelihood:
+        """Return the likelihood of a row's latent values."""
+        raise NotImplementedError
+
+    def _problem(self, Phi: Any, label: Any, centres: Centres, width: Any) -> Problem:
+        """Return what is to be solved."""
+        raise NotImplementedError
+
+    def _start(self, problem: Problem, rng: np.random.Generator) -> Start | None:
+        """Return where the solver begins, None for its default."""
+        return None
+
+    def _finish(
+        self,
+        X: Array,
+        label: NDArray[Any],
+        centres: Centres,
+        results: list[EMResult],
+        rng: np.random.Generator,
+    ) -> None:
+        """Do what follows upon the fit."""
+
+    # --- arguments -----------------------------------------------------------------------------
+
+    @property
+    def _in_chunks(self) -> bool:
+        return self.memory_limit is not None or self._is_lazy_
+
+    def _check_parameters(self) -> None:
+        check_tolerance(self.tol)
+        check_memory_limit(self.memory_limit)
+        rules = self._chunk_rules
+        if self._in_chunks and not all(rule(getattr(self, name)) for name, rule in rules.items()):
+            found = ", ".join(f"{name}={getattr(self, name)!r}" for name in rules)
+            raise ValueError(
+                f"{found}: rows in chunks (memory_limit, or Dask arrays) need {self._chunk_words}"
+            )
+
+    @property
+    def _options(self) -> EMOptions:
+        """How EM runs; under ``"clip"`` as the authors' program."""
+        update = getattr(self, "update", "auto")
+        if update == "clip":
+            recipe = replace(EMOptions.chen2009(), max_iter=self.max_iter)
+            return recipe if self.tol is None else replace(recipe, tol=self.tol)
+        tol = self._tolerance["em"] if self.tol is None else self.tol
+        return EMOptions(update=update, max_iter=self.max_iter, tol=tol)
+
+    # --- rows ----------------------------------------------------------------------------------
+
+    def _of_array(
+        self, X: ArrayLike, y: ArrayLike
+    ) -> tuple[Array, NDArray[Any], Centres, Rows | None]:
+        """Return inputs, what their rows are known by, bases, and rows if they go in chunks."""
+        X, label = self._arrays(X, y)
+        centres = self._centres(X, label)
+        if not self._in_chunks:
+            return X, label, centres, None
+        n_jobs = effective_n_jobs(self.n_jobs)
+        n_scores = self._likelihood(len(self.classes_)).n_scores
+        chunk = chunk_rows(self.memory_limit, len(centres), X.shape[1], n_jobs, n_scores)
+        return X, label, centres, ArrayRows(X, label, chunk, n_jobs)
+
+    def _of_dask(self, X: Any, y: Any) -> tuple[Array, NDArray[Any], Centres, Rows]:
+        """Return the same of Dask arrays, with some of the rows for inputs."""
+        from pcvm_pymc.estimators.cluster import dask_rows, gathered
+
+        if self.basis is None:
+            kind = "labels" if self._takes_several else "signs"
+            raise ValueError(
+                "basis=None is a basis function on every row; for Dask arrays needed a number of rows to "
+                f"choose, or (centres, {kind})"
+            )
+        n_basis = int(self.basis) if isinstance(self.basis, Integral) else len(self.basis[0])
+        limit = np.inf if self.memory_limit is None else self.memory_limit
+        chunk = chunk_rows(limit, n_basis, X.shape[-1])
+        rows, self.classes_ = dask_rows(X, y, chunk, several=self._takes_several)
+        some, label = gathered(rows, max(WIDTH_ROWS, 20 * n_basis))
+        self.n_features_in_ = X.shape[1]
+        centres = self._centres(some, label)
+        return some, label, replace(centres, rows=np.full(len(centres), -1)), rows
+
+    # --- fits ----------------------------------------------------------------------------------
+
+    def _fit_whole(
+        self,
+        X: Array,
+        label: NDArray[Any],
+        centres: Centres,
+        width: Any,
+        rng: np.random.Generator,
+    ) -> list[EMResult]:
+        """Fit with the basis functions of all rows in memory."""
+        Phi = as_kernel(self.kernel, width)(X, centres.points)
+        problem = self._problem(Phi, label, centres, width)
+        return [self._solved(problem, self._start(problem, rng))]
+
+    def _fit_rows(
+        self, rows: Rows, label: NDArray[Any], centres: Centres, width: Any
+    ) -> list[EMResult]:
+        """Fit with rows in chunks; `label` is that of some or all of them."""
+        majority = 1.0 if label.sum() >= 0 else -1.0
+        return [self._solved(self._chunked(rows, centres, width, majority))]
+
+    def _chunked(self, rows: Rows, centres: Centres, width: Any, majority: float) -> Problem:
+        Phi = Chunks(
+            rows,
+            centres.points,
+            as_kernel(self.kernel, width),
+            single=self.kernel_dtype == "float32",
+            majority=majority,
+        )
+        return self._problem(Phi, None, centres, width)
+
+    def _solved(self, problem: Problem, start: Start | None = None) -> EMResult:
+        """Return the posterior mode, or where the search from the bottom up ends."""
+        if self._solver == "em":
+            return fit_em(problem, start, self._options)
+        tol = self._tolerance["bottom-up"] if self.tol is None else self.tol
+        options = BottomUpOptions(max_iter=self.max_iter, tol=tol)
+        return fit_bottom_up(problem, None if start is None else start.response, options)
+
+    def _store(self, centres: Centres, results: list[EMResult]) -> None:
+        """Set the fitted attributes."""
+        (result,) = results
+        self._set_weights(centres, result.weight, result.bias, result.width)
+        self.log_posterior_ = result.log_posterior
+        self.n_iter_ = result.n_iter
+        self.status_ = result.status

@@ -1,0 +1,133 @@
+"""Pictures of a width's choice and of a projection; matplotlib is imported once one is drawn."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["NEGATIVE", "POSITIVE", "plot_projection_path", "plot_width_criteria"]
+
+NEGATIVE, POSITIVE = "#3b6fb6", "#d1603d"
+
+
+def plot_projection_path(projection: Any) -> "Figure":
+    """Draw elpd per row and divergence from the reference against the number of vectors.
+
+    The bars are what the choice goes by: standard errors of the difference to the best size. Sizes far
+    below the best lie outside the left picture.
+
+    Parameters
+    ----------
+    projection : Projection
+        From `project`. Without cross-validated scores only the divergence is drawn.
+    """
+    import matplotlib.pyplot as plt
+
+    sizes, path, n = projection.path.sizes, projection.path, projection.log_density.shape[1]
+    figure, all_axes = plt.subplots(
+        1, 2 if n else 1, figsize=(10 if n else 5.5, 4), layout="constrained", squeeze=False
+    )
+    if n:
+        left = all_axes[0, 0]
+        elpd, error = projection.elpd / n, projection.difference_se / n
+        left.errorbar(
+            sizes,
+            elpd,
+            error,
+            fmt=".-",
+            color=NEGATIVE,
+            elinewidth=1,
+            label="elpd ± 1 SE of its difference to the best",
+        )
+        dense = projection.reference_elpd / n
+        left.axhline(dense, color="0.3", ls="--", lw=1, label=f"dense reference ({dense:.3f})")
+        left.set(ylabel="elpd per row (cross-validated)")
+        # the first sizes lie far below: they would flatten what the choice is made among
+        near = elpd > elpd.max() - max(10 * error[projection.index], 0.1)
+        low, high = (elpd - error)[near].min(), max((elpd + error)[near].max(), dense)
+        left.set_ylim(low - 0.1 * (high - low) - 1e-3, high + 0.35 * (high - low) + 1e-3)
+    right = all_axes[0, -1]
+    positive = path.kl > 0
+    right.semilogy(sizes[positive], path.kl[positive], ".-", color=NEGATIVE, label="divergence")
+    right.set(ylabel="divergence (nats per row)")
+    for axes in all_axes[0]:
+        axes.axvline(
+            projection.size, color=POSITIVE, lw=1.5, label=f"chosen: {projection.size} vectors"
+        )
+        axes.set(xlabel="number of vectors")
+        axes.legend(loc="upper right", fontsize="small")
+    return figure
+
+
+_CRITERIA = {
+    "cv": "held-out\nlog density per row",
+    "evidence": "log evidence\n(probit RVM)",
+    "validity": "log validity\n(PCVM)",
+}
+
+
+def plot_width_criteria(
+    selections: Iterable[Any], *, error: Mapping[str, ArrayLike] | None = None
+) -> "Figure":
+    """Draw what widths were chosen by, one criterion below the other, with each one's choice.
+
+    The picture of Kropotov et al. (2006), Fig. 6; more is better in every panel but the errors'.
+
+    Parameters
+    ----------
+    selections : iterable of WidthSelection
+        From `select_width`, one for each method, over the same candidates. That of ``"em"``, which scores
+        none, is marked in all panels.
+    error : mapping of str to array_like, shape (n_widths,), optional
+        Error rates to draw above, for example of training and test set.
+
+    Raises
+    ------
+    ValueError
+        If no selection has scores, or an error rate is not given for each candidate.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    selections = list(selections)
+    scored = [each for each in selections if np.isfinite(each.scores).any()]
+    if not scored:
+        raise ValueError("nothing was scored: needed a selection by 'cv', 'evidence' or 'validity'")
+    widths = scored[0].widths
+    for name, values in (error or {}).items():
+        if len(np.asarray(values)) != len(widths):
+            raise ValueError(
+                f"error[{name!r}] has {len(np.asarray(values))} values; needed one per width, {len(widths)}"
+            )
+    n_panels = len(scored) + bool(error)
+    figure, all_axes = plt.subplots(
+        n_panels,
+        1,
+        sharex=True,
+        squeeze=False,
+        figsize=(7.5, 0.8 + 2.0 * n_panels),
+        layout="constrained",
+    )
+    panels = list(all_axes[:, 0])
+    if error:
+        for (name, values), marker in zip(error.items(), "osD^v", strict=False):
+            panels[0].plot(widths, values, marker=marker, ms=4, label=name)
+        panels[0].set(ylabel="error")
+        panels[0].legend(loc="best")
+    for axes, each in zip(panels[bool(error) :], scored, strict=True):
+        axes.plot(each.widths, each.scores, ".-", color=NEGATIVE)
+        axes.axvline(each.width, color=POSITIVE, lw=1.5, label=f"chosen: {each.width:.3g}")
+        for other in selections:
+            if other.method == "em":
+                axes.axvline(other.width, color="0.4", ls=":", label=f"by EM: {other.width:.3g}")
+        axes.set(ylabel=_CRITERIA[each.method])
+        axes.legend(loc="best", fontsize="small")
+    panels[-1].set(xscale="log", xlabel="width")
+    panels[-1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panels[-1].xaxis.set_major_formatter("{x:g}")
+    panels[-1].xaxis.set_minor_formatter(NullFormatter())
+    return figure

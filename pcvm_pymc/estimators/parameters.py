@@ -1,0 +1,186 @@
+"""Arguments of the estimators: names for pieces, values that are allowed, and where each has an effect."""
+
+from collections.abc import Callable, Iterable
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
+from pcvm_pymc.core.pieces.priors import Hyperprior, Prior
+from pcvm_pymc.core.pieces.validation import as_width
+
+__all__ = [
+    "HYPERPRIORS",
+    "Conditional",
+    "check_choice",
+    "check_effects",
+    "check_tolerance",
+    "check_whole",
+    "given_width",
+    "has_width",
+    "is_rbf",
+    "named_hyperprior",
+    "named_likelihood",
+    "without_idle",
+]
+
+#: what a name says of a hyperprior, in every estimator
+HYPERPRIORS: dict[str, Callable[[], Hyperprior]] = {
+    "plug_in": Hyperprior.plug_in,
+    "jeffreys": Hyperprior.jeffreys,
+    "chen2009": Hyperprior.chen2009,
+}
+
+
+class Conditional(NamedTuple):
+    """An argument that has an effect in some combinations only.
+
+    Attributes
+    ----------
+    name : str
+    default : object
+        What stands for "not given".
+    on : tuple of str
+        Arguments that decide.
+    has_effect : callable
+        ``(estimator) -> bool``.
+    remedy : str
+        With what it has an effect.
+    """
+
+    name: str
+    default: Any
+    on: tuple[str, ...]
+    has_effect: Callable[[Any], bool]
+    remedy: str
+
+
+def check_effects(model: Any, table: Iterable[Conditional]) -> None:
+    """Raise where an argument was given that has no effect beside the others.
+
+    Raises
+    ------
+    ValueError
+        With the names and values of both, and what to give.
+    """
+    for each in table:
+        value = getattr(model, each.name)
+        if _is_given(value, each.default) and not each.has_effect(model):
+            beside = ", ".join(f"{name}={getattr(model, name)!r}" for name in each.on)
+            raise ValueError(
+                f"{each.name} was given with {beside}, where it has no effect (found {value!r}); it needs "
+                f"{each.remedy}, or leave it at {each.default!r}"
+            )
+
+
+def without_idle(model: Any, table: Iterable[Conditional]) -> Any:
+    """Return an estimator with its defaults for the arguments that have no effect."""
+    for each in table:
+        if not each.has_effect(model):
+            model.set_params(**{each.name: each.default})
+    return model
+
+
+def _is_given(value: Any, default: Any) -> bool:
+    plain = isinstance(value, (str, Real, tuple)) and isinstance(default, (str, Real, tuple))
+    return not (value is default or (plain and value == default))
+
+
+def named_hyperprior(
+    hyperprior: str | Prior, default: str, allowed: tuple[str, ...] = ("gamma",)
+) -> Any:
+    """Return a hyperprior by its name, or as it was given.
+
+    Parameters
+    ----------
+    hyperprior : {"default", "plug_in", "jeffreys", "chen2009"} or a prior
+    default : str
+        The name that ``"default"`` stands for in this estimator.
+    allowed : tuple of str
+        Priors that the row of the family table takes.
+
+    Raises
+    ------
+    ValueError
+        For another one, or one without a mode.
+    """
+    if isinstance(hyperprior, str):
+        name = default if hyperprior == "default" else hyperprior
+        if name in HYPERPRIORS:
+            return HYPERPRIORS[name]()
+    elif getattr(hyperprior, "name", None) in allowed:
+        if hyperprior.has_mode:
+            return hyperprior
+        raise ValueError(
+            f"hyperprior={hyperprior!r} has no mode that EM could find; needed one of fixed scale "
+            "(rate_shape=None), or sample the model"
+        )
+    raise ValueError(
+        f"hyperprior={hyperprior!r} is unknown; use 'default', one of {sorted(HYPERPRIORS)} or a "
+        "Hyperprior(c, d, e, f)"
+    )
+
+
+def named_likelihood(
+    likelihood: str | Likelihood, allowed: tuple[str, ...], argument: str = "likelihood"
+) -> Likelihood:
+    """Return a likelihood by its name, or as it was given; see `as_likelihood`.
+
+    `argument` is the name that it goes by in the estimator.
+    """
+    try:
+        return as_likelihood(likelihood, allowed)
+    except ValueError:
+        raise ValueError(
+            f"{argument}={likelihood!r} is unknown; use one of {allowed}, or a piece of that kind"
+        ) from None
+
+
+def given_width(width: Any, methods: tuple[str, ...]) -> Any:
+    """Return a width that was given, None where it is the name of a way to choose one.
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+    """
+    if not isinstance(width, str):
+        return as_width(width)
+    if width in methods:
+        return None
+    needed = ["a positive number", *map(repr, methods)]
+    raise ValueError(f"width={width!r}; needed {', '.join(needed[:-1])} or {needed[-1]}")
+
+
+def has_width(kernel: Kernel) -> bool:
+    """Whether a kernel has a width at all."""
+    return not np.isnan(as_kernel(kernel, 1.0).width)
+
+
+def is_rbf(kernel: Kernel) -> bool:
+    """Whether a kernel is the RBF, whose derivatives are known."""
+    return as_kernel(kernel).name == "rbf"
+
+
+def check_choice(model: Any, choices: dict[str, tuple[str, ...]]) -> None:
+    """Raise unless each named argument is one of its values."""
+    for name, allowed in choices.items():
+        value = getattr(model, name)
+        if not isinstance(value, str) or value not in allowed:
+            raise ValueError(f"{name}={value!r} is unknown; use one of {allowed}")
+
+
+def check_whole(model: Any, least: dict[str, int]) -> None:
+    """Raise unless each named argument is a whole number of at least so much."""
+    for name, lowest in least.items():
+        value = getattr(model, name)
+        if not isinstance(value, Integral) or value < lowest:
+            raise ValueError(f"{name}={value!r}; needed a whole number of at least {lowest}")
+
+
+def check_tolerance(tol: Any) -> None:
+    """Raise unless a tolerance is positive, or None for the default."""
+    if tol is not None and not (isinstance(tol, Real) and tol > 0):
+        raise ValueError(f"tol={tol!r}; needed a positive number or None")
