@@ -71,7 +71,9 @@ def test_the_likelihood_comes_back_with_its_numbers():
         assert likelihood_of(tree) == expected
     unknown = fit_evidence(rvm_model(X, target))
     assert np.isnan(likelihood_of(unknown).noise)
-    assert predict(unknown, X)["predictions"]["noise"].item() == unknown["posterior"]["noise"].item()
+    assert (
+        predict(unknown, X)["predictions"]["noise"].item() == unknown["posterior"]["noise"].item()
+    )
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear-spline"])
