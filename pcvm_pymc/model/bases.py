@@ -16,12 +16,12 @@ from pcvm_pymc.core.pieces.kernels import (
     Kernel,
     KernelPiece,
     as_kernel,
+    as_width,
     median_distance,
     rbf,
     squared_distances,
 )
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_width
 from pcvm_pymc.model.graphs import is_random, random_parts
 
 __all__ = [
