@@ -42,7 +42,7 @@ from pcvm_pymc.model.read import read
 from pcvm_pymc.model.steps import PointMap, point_of
 
 WIDTH = 1.3
-NUISANCE = {"normal": {"noise": 0.4}}
+NUISANCE = {"normal": {"noise": 0.4}, "label noise": {"flip": 0.1}}
 PRIORS = {"gamma": Hyperprior(2.0, 0.3, 1.5, 0.7), "laplace": Laplace(2.5)}
 SOLVERS = ("em", "evidence", "bottom-up", "gibbs")
 
@@ -269,7 +269,7 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
 
 ESTIMATORS = {
     "pcvm": lambda likelihood, prior: PCVMClassifier(
-        width=WIDTH, likelihood=likelihood, hyperprior=prior
+        width=WIDTH, likelihood=piece_of(likelihood), hyperprior=prior
     ),
     "sparse_probit": lambda likelihood, prior: SparseProbitClassifier(
         features="kernel", width=WIDTH, prior=prior

@@ -425,6 +425,17 @@ def _probit(latent: TensorVariable, observed: TensorVariable) -> None:
     ProbitBernoulli("label", latent, observed=observed, dims="obs")
 
 
+def _label_noise(
+    latent: TensorVariable, observed: TensorVariable, *, flip: float | TensorVariable = 0.05
+) -> None:
+    """Declare labels of which a share is flipped; the share may have a prior, called ``flip``."""
+    known = not isinstance(flip, TensorVariable)
+    flip = pm.Data("flip", flip) if known else own_variable(pm.modelcontext(None), flip, "flip")
+    kept = np.float64(0.5) * pt.erfc(-np.sqrt(0.5) * latent)
+    p = flip + (np.float64(1.0) - np.float64(2.0) * flip) * kept
+    pm.Bernoulli("label", p=p, observed=observed, dims="obs")
+
+
 def _logit(latent: TensorVariable, observed: TensorVariable) -> None:
     pm.Bernoulli("label", logit_p=latent, observed=observed, dims="obs")
 
@@ -449,6 +460,7 @@ def _multinomial_probit(latent: TensorVariable, observed: TensorVariable) -> Non
 #: by the name of the piece: what declares the observed variable; its keywords are nuisance parameters
 DECLARED_LIKELIHOODS: dict[str, Callable[..., None]] = {
     "probit": _probit,
+    "label noise": _label_noise,
     "logit": _logit,
     "normal": _normal,
     "multinomial probit": _multinomial_probit,

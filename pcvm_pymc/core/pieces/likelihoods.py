@@ -22,6 +22,7 @@ __all__ = [
     "Likelihood",
     "Logit",
     "MultinomialProbit",
+    "NoisyProbit",
     "Normal",
     "Probit",
     "RowTerms",
@@ -167,6 +168,50 @@ class Probit(Likelihood):
     def probability(self, latent: Array) -> Array:
         """Return Phi(latent)."""
         return probit.ndtr(latent)
+
+
+@dataclass(frozen=True)
+class NoisyProbit(Likelihood):
+    """The probit with label noise: P(+1) = flip + (1 - 2 flip) Phi(latent).
+
+    Not log-concave; given the flips the probit's responses are missing data, whose unit noise is a bound.
+
+    Parameters
+    ----------
+    flip : float
+        Probability that a label is the other one, less than 1/2; NaN where it is unknown.
+    """
+
+    flip: float = 0.05
+    name: ClassVar[str] = "label noise"
+    bound: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        if not (np.isnan(self.flip) or 0 <= self.flip < 0.5):
+            raise ValueError(f"flip={self.flip}; needed a probability from 0 to less than 1/2")
+
+    def _kept(self, latent: Array, target: Array) -> Array:
+        """Return the log of the probit's part."""
+        return np.log1p(-2.0 * self.flip) + probit.log_ndtr(target * latent)
+
+    def log_density(self, latent: Array, target: Array) -> Array:
+        """Return log (flip + (1 - 2 flip) Phi(label * latent))."""
+        with np.errstate(divide="ignore"):
+            return np.logaddexp(np.log(self.flip), self._kept(latent, target))
+
+    def score(self, latent: Array, target: Array) -> Array:
+        """Return the probit's slope times the share of its part: less where a flip is likely."""
+        share = np.exp(self._kept(latent, target) - self.log_density(latent, target))
+        return share * probit.score(latent, target)
+
+    def curvature(self, latent: Array, target: Array) -> Array:
+        """Return minus the second derivative, ``g (g + label * latent)``, zero where that is negative."""
+        slope = target * self.score(latent, target)
+        return np.clip(slope * (slope + target * latent), 0.0, 1.0)
+
+    def probability(self, latent: Array) -> Array:
+        """Return flip + (1 - 2 flip) Phi(latent)."""
+        return self.flip + (1.0 - 2.0 * self.flip) * probit.ndtr(latent)
 
 
 @dataclass(frozen=True)
@@ -352,7 +397,7 @@ ALIASES = {"gaussian": "normal"}
 
 #: by name: a string stands for a piece
 LIKELIHOODS: dict[str, type[Likelihood]] = {
-    each.name: each for each in (Probit, Logit, Normal, MultinomialProbit)
+    each.name: each for each in (Probit, NoisyProbit, Logit, Normal, MultinomialProbit)
 }
 
 
