@@ -322,16 +322,21 @@ def _declare_prior(
 ) -> tuple[TensorVariable, TensorVariable | None]:
     """Declare weights (or their sizes) and bias; the bias is None where there is none."""
     weights, biases = DECLARED_PRIORS[prior.name, precision]
-    value = _numbers(prior)
+    value = _numbers(prior, form)
     weight = weights(prior, value, form)
     if bias == "free":
         return weight, pm.Flat("bias", dims=form.scores or None)
     return weight, None if bias == "none" else biases(prior, value, form)
 
 
-def _numbers(prior: Any) -> Values:
-    """Declare the hyperprior's numbers as data, and d as unknown where it is learned; return each."""
+def _numbers(prior: Any, form: _Form) -> Values:
+    """Declare the hyperprior's numbers as data, and d as unknown where it is learned; return each.
+
+    Beside a precision that scores share stands their number, by which a result knows it.
+    """
     numbers = {name: value for name, value in asdict(prior).items() if value is not None}
+    if isinstance(prior, SharedHyperprior):
+        numbers["n_scores"] = form.n_scores
     pm.modelcontext(None).add_coords({"hyperparameter": list(numbers)})
     data = pm.Data("hyperprior", np.array(list(numbers.values())), dims="hyperparameter")
     value = {name: data[i] for i, name in enumerate(numbers)}
