@@ -250,8 +250,8 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
 
 
 def _estimates_noise(model: Any) -> bool:
-    likelihood = model._likelihood_
-    known = isinstance(likelihood, ScaleLikelihood) and not np.isnan(likelihood.noise)
+    given = model.likelihood
+    known = isinstance(given, ScaleLikelihood) and not np.isnan(given.noise)
     return model.noise is None and not known
 
 
