@@ -62,7 +62,7 @@ class System:
 FAMILY = {
     "pcvm": System(
         name="PCVM",
-        likelihoods=("probit",),
+        likelihoods=("probit", "logit"),
         priors=("gamma", "half-horseshoe"),
         signs=own_label,
         solvers=("em", "bottom-up"),

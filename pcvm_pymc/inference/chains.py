@@ -70,16 +70,12 @@ class GibbsDraws:
         return np.tile(self.sweeps - back, (len(self.latent), 1))
 
 
-def run_chains(
-    problem: GibbsProblem, Phi: Array, run: GibbsRun, rng: np.random.Generator
-) -> GibbsDraws:
+def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> GibbsDraws:
     """Run chains, in rounds of ever fewer draws a sweep, until they agree or reach ``max_sweeps``.
 
     Parameters
     ----------
     problem : GibbsProblem
-    Phi : ndarray, shape (n_obs, n_basis)
-        Basis functions at the training rows.
     run : GibbsRun
     rng : numpy.random.Generator
 
@@ -105,7 +101,7 @@ def run_chains(
     while True:
         _run_round(problem, chains, run, checkpoints)
         size, bias, rate = map(np.stack, zip(*(chain.drawn for chain in chains), strict=True))
-        latent = np.stack([problem.latent(*each, Phi) for each in zip(size, bias, strict=True)])
+        latent = np.stack([problem.latent(*each) for each in zip(size, bias, strict=True)])
         thin, sweeps = chains[0].thin, chains[0].sweeps
         if _is_enough(latent) or sweeps + 2 * thin * run.draws > run.max_sweeps:
             seconds = time.perf_counter() - began

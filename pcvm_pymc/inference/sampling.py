@@ -247,7 +247,7 @@ def _hyperprior(model: pm.Model) -> Prior | None:
 def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> xr.DataTree:
     """Return the draws of the Gibbs sampler in the groups of `pymc.sample`."""
     problem = _gibbs_problem(model)
-    drawn = run_chains(problem, np.asarray(model["Phi"].get_value()), run, rng)
+    drawn = run_chains(problem, run, rng)
     scores = ("class",)[: problem.sign.ndim - 1]
     values: dict[str, tuple[tuple[str, ...], Array]] = {
         "magnitude": (("basis", *scores), drawn.size),

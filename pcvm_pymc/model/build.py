@@ -30,7 +30,7 @@ from pcvm_pymc.core.pieces.validation import (
     as_signs,
     as_targets,
 )
-from pcvm_pymc.model.bases import AnyKernel, Width, as_piece, basis_functions
+from pcvm_pymc.model.bases import AnyKernel, Width, as_piece, basis_functions, own_variable
 from pcvm_pymc.model.distributions import (
     FreeWeight,
     MarginalBias,
@@ -437,8 +437,8 @@ def _normal(
         noise = pm.HalfNormal("noise", sigma=_typical_size(observed.get_value()))
     elif not isinstance(noise, TensorVariable):
         noise = pm.Data("noise", float(noise))
-    elif noise.name is None:
-        noise = pm.modelcontext(None).register_rv(noise, "noise")
+    else:
+        noise = own_variable(pm.modelcontext(None), noise, "noise")
     pm.Normal("target", mu=latent, sigma=noise, observed=observed, dims="obs")
 
 

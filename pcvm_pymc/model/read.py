@@ -80,6 +80,11 @@ def read(model: pm.Model, solver: str | None = None) -> Problem:
             f"the kernel's width is a random variable, {parts.width.name!r}, which {solver!r} does not move; "
             f"needed a number, {NUTS}"
         )
+    if parts.nuisances and solver not in (None, "evidence"):
+        raise ValueError(
+            f"{[rv.name for rv in parts.nuisances]} of the likelihood is unknown, which {solver!r} does not "
+            f"move; needed a number, {NUTS}"
+        )
     problem = _problem(model, parts)
     if solver is not None:
         check_solver(problem, solver)

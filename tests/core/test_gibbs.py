@@ -182,9 +182,10 @@ def test_a_large_update_keeps_the_latent_function_true():
     np.testing.assert_allclose(latent, wanted, atol=1e-12)
 
 
-def test_the_rates_density():
+@pytest.mark.parametrize("n_scores", [1, 3])
+def test_the_rates_density(n_scores):
     p = problem(prior="learned")
-    size = np.random.default_rng(3).uniform(0.1, 1.5, len(p.sign))
+    size = np.random.default_rng(3).uniform(0.1, 1.5, (n_scores, len(p.sign)))
 
     def wanted(x):
         d = np.exp(x)

@@ -133,7 +133,7 @@ def test_scores_and_probabilities_of_draws():
     p, Phi = problem()
     state = p.start(np.random.default_rng(0))
     size, bias, rate = advance(p, state, np.random.default_rng(1), draws=4)
-    latent = p.latent(size, bias, Phi)
+    latent = p.latent(size, bias)
     assert latent.shape == (4, 9, 3)
     np.testing.assert_allclose(latent[2], Phi @ (size[2] * p.sign) + bias[2], atol=1e-12)
     wanted = log_class_probability(latent[3], p.label)

@@ -142,6 +142,19 @@ def test_the_same_seed_gives_the_same_draws(learned):
         np.testing.assert_array_equal(values, second["posterior"][name])
 
 
+def test_a_random_width_that_do_has_fixed_is_sampled_by_gibbs():
+    X, label = blobs(20, seed=40)
+    free = pcvm_model(
+        X, label, width=pm.LogNormal.dist(0.0, 0.5), hyperprior=Hyperprior(1, 1, 1, 1)
+    )
+    options = {"draws": 50, "max_sweeps": 1000, "random_seed": 1, **QUIET}
+    fixed = pm.do(free, {"width": 1.2})
+    assert choose_method(fixed)[0] == "gibbs"
+    drawn = sample(fixed, **options)["posterior"]
+    wanted = sample(small(hyperprior=Hyperprior(1, 1, 1, 1)), **options)["posterior"]
+    np.testing.assert_allclose(drawn["latent"], wanted["latent"], atol=1e-8)
+
+
 class KilledError(Exception):
     pass
 

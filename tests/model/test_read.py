@@ -35,7 +35,6 @@ TARGET = 2.0 + X[:, 0] ** 2
 PROPER = Hyperprior(2.0, 0.3, 1.5, 0.7)
 HALF = Hyperprior(0.5, 0.1, 0.2, 0.0)
 JEFFREYS = Hyperprior.jeffreys()
-PRIOR = pm.LogNormal.dist(0.0, 0.6)
 
 
 def _signed_laplace():
@@ -187,11 +186,13 @@ def test_a_logit_under_the_pcvms_names_is_no_probit():
 
 
 def test_bounds_of_a_width_are_distances_of_the_centres():
-    free = {"width": pm.LogNormal.dist(0.0, 0.6)}
-    assert read(pcvm_model(X, LABEL, **free)).moves.bounds == width_bounds(X)
-    model = pcvm_model(X, LABEL, basis=7, **free)
+    def model_of(**basis):
+        return pcvm_model(X, LABEL, width=pm.LogNormal.dist(0.0, 0.6), **basis)
+
+    assert read(model_of()).moves.bounds == width_bounds(X)
+    model = model_of(basis=7)
     assert read(model).moves.bounds == width_bounds(model["centres"].get_value())
-    model = pcvm_model(X, LABEL, basis=X[:4] + 0.01, signs=LABEL[:4], **free)
+    model = model_of(basis=X[:4] + 0.01, signs=LABEL[:4])
     distance = np.sqrt(squared_distances(X, X[:4] + 0.01))
     assert read(model).moves.bounds == pytest.approx((distance.min(), distance.max()))
 

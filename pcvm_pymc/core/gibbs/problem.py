@@ -1,7 +1,7 @@
 """What a chain is given and where it stands; `advance` moves it."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.linalg import qr
@@ -62,7 +62,9 @@ class GibbsProblem:
 
     Attributes
     ----------
+    Phi : ndarray, shape (n_obs, n_basis)
     basis : Basis
+        Its factors, with what else the sweeps need of it.
     sign : ndarray, shape (n_basis,), or (n_basis, n_scores) for several scores
     label : ndarray of int, shape (n_obs,)
         -1 and 1, or numbers of classes.
@@ -72,6 +74,7 @@ class GibbsProblem:
         One of `AUGMENTED`.
     """
 
+    Phi: Array
     basis: Basis
     sign: Array
     label: Integers
@@ -88,9 +91,10 @@ class GibbsProblem:
             As `check_gibbs`.
         """
         check_gibbs(problem)
-        prior: Any = problem.hyperprior
+        Phi, prior = np.asarray(problem.Phi, dtype=float), cast(Hyperprior, problem.hyperprior)
         return cls(
-            make_basis(np.asarray(problem.Phi, dtype=float)),
+            Phi,
+            make_basis(Phi),
             problem.weight_sign,
             np.asarray(problem.label).astype(np.int64),
             prior,
@@ -115,9 +119,9 @@ class GibbsProblem:
         size = np.sqrt(prior.d / prior.c) * rng.uniform(0.05, 2.0, self.sign.shape)
         return GibbsState(size, np.zeros(self.sign.shape[1:])[()], float(np.log(prior.d)))
 
-    def latent(self, size: Array, bias: Array, Phi: Array) -> Array:
-        """Return latent values of draws at the rows of `Phi`, shape (draws, n_obs) or (..., n_scores)."""
-        latent = np.tensordot(size * self.sign, Phi, axes=(1, 1))
+    def latent(self, size: Array, bias: Array) -> Array:
+        """Return the rows' latent values in draws, shape (draws, n_obs) or (draws, n_obs, n_scores)."""
+        latent = np.tensordot(size * self.sign, self.Phi, axes=(1, 1))
         return np.moveaxis(latent, -1, 1) + bias[:, None]
 
     def log_likelihood(self, latent: Array) -> Array:

@@ -1,0 +1,148 @@
+"""Results remember the pieces of their model, and predictions go by them."""
+
+import json
+
+import numpy as np
+import pymc as pm
+import pytest
+from problems import blobs
+from scipy.special import expit, ndtr
+
+from pcvm_pymc import (
+    find_map_em,
+    fit_evidence,
+    latent_draws,
+    load,
+    mpcvm_model,
+    mrvm_model,
+    pcvm_model,
+    predict,
+    rvm_model,
+    sample,
+    save,
+    sparse_probit_model,
+)
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit
+from pcvm_pymc.inference.results import kernel_of, likelihood_of
+
+SHORT = {"draws": 4, "tune": 4, "chains": 1, "cores": 1, "random_seed": 1}
+NOT_CONVERGED = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def classes(n=24, n_classes=3):
+    rng = np.random.default_rng(5)
+    label = np.arange(n) % n_classes
+    return rng.normal(size=(n, 2)) + 2.0 * np.eye(n_classes)[label][:, :2], label
+
+
+def laplacian(X, Z, width):
+    return np.exp(-np.abs(X[:, None] - Z[None]).sum(axis=-1) / width)
+
+
+def pieces(tree):
+    return json.loads(tree.attrs["pieces"])
+
+
+def test_a_result_names_rows_likelihood_prior_kernel_and_bias(tmp_path):
+    X, label = blobs(20, seed=1)
+    tree = find_map_em(pcvm_model(X, label, width=1.5), progressbar=False)
+    found = pieces(load(save(tree, tmp_path / "map.zarr")))
+    assert found["rows"] == ["pcvm"]
+    assert found["likelihood"] == {"name": "probit"}
+    assert found["kernel"] == {"name": "rbf", "width": 1.5}
+    assert found["prior"]["name"] == "gamma"
+    assert found["bias"] == "prior"
+    free = find_map_em(sparse_probit_model(X, label, bias="free"), progressbar=False)
+    assert pieces(free)["bias"] == "free"
+    assert pieces(free)["kernel"] is None
+    assert pieces(free)["prior"] == {"name": "laplace", "gamma": 1.0}
+
+
+def test_the_likelihood_comes_back_with_its_numbers():
+    X, label = classes()
+    target = X[:, 0]
+    for model, expected in (
+        (mrvm_model(X, label), MultinomialProbit(3)),
+        (rvm_model(X, target, noise=0.5), Normal(0.5)),
+        (rvm_model(X, label > 0, likelihood="logit"), Logit()),
+    ):
+        solve = fit_evidence if model.name != "" or expected.n_scores == 1 else find_map_em
+        tree = solve(model) if solve is fit_evidence else solve(model, progressbar=False)
+        assert likelihood_of(tree) == expected
+    unknown = fit_evidence(rvm_model(X, target))
+    assert np.isnan(likelihood_of(unknown).noise)
+    assert (
+        predict(unknown, X)["predictions"]["noise"].item() == unknown["posterior"]["noise"].item()
+    )
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear-spline"])
+def test_a_built_in_kernel_need_not_be_handed_again(kernel):
+    X, label = blobs(20, seed=2)
+    X = np.abs(X) / 4
+    width = 1.3 if kernel == "rbf" else None
+    tree = find_map_em(pcvm_model(X, label, kernel=kernel, width=width), progressbar=False)
+    assert kernel_of(tree).name == kernel
+    np.testing.assert_allclose(latent_draws(tree, X)[0], tree["posterior"]["latent"][0, 0])
+    other = {"rbf": "linear-spline", "linear-spline": "rbf"}[kernel]
+    with pytest.raises(ValueError, match="not built with kernel="):
+        predict(tree, X, kernel=other)
+
+
+def test_a_function_must_be_handed_again_and_be_the_same():
+    X, label = blobs(20, seed=3)
+    tree = find_map_em(pcvm_model(X, label, kernel=laplacian, width=2.0), progressbar=False)
+    np.testing.assert_allclose(
+        latent_draws(tree, X, kernel=laplacian)[0], tree["posterior"]["latent"][0, 0]
+    )
+    with pytest.raises(ValueError, match="which is not stored; needed kernel="):
+        predict(tree, X)
+    with pytest.raises(ValueError, match="not built with kernel="):
+        predict(tree, X, kernel=lambda X, Z, width: laplacian(X, Z, 2 * width))
+
+
+def test_a_covariance_must_be_handed_again():
+    X, label = blobs(20, seed=4)
+    covariance = pm.gp.cov.Matern32(2, ls=1.5)
+    tree = find_map_em(pcvm_model(X, label, kernel=covariance), progressbar=False)
+    np.testing.assert_allclose(
+        latent_draws(tree, X, kernel=covariance)[0], tree["posterior"]["latent"][0, 0]
+    )
+    with pytest.raises(ValueError, match="needed kernel="):
+        latent_draws(tree, X)
+    with pytest.raises(ValueError, match="not built with"):
+        latent_draws(tree, X, kernel=pm.gp.cov.Matern52(2, ls=1.5))
+
+
+@NOT_CONVERGED
+def test_plain_results_of_pymc_are_understood():
+    X, label = classes()
+    with pcvm_model(X, label > 0, width=1.2):
+        two = pm.sample(**SHORT, progressbar=False, compute_convergence_checks=False)
+    assert two.attrs.get("pieces") is None
+    assert likelihood_of(two) == Probit()
+    predictions = predict(two, X)["predictions"]
+    np.testing.assert_allclose(predictions["probability"], ndtr(predictions["latent"].values))
+    with mpcvm_model(X, label, width=1.2):
+        several = pm.sample(**SHORT, progressbar=False, compute_convergence_checks=False)
+    assert likelihood_of(several) == MultinomialProbit(3)
+    probability = predict(several, X)["predictions"]["probability"]
+    assert probability.dims == ("chain", "draw", "obs", "class")
+    np.testing.assert_allclose(probability.sum("class"), 1.0, atol=1e-6)
+    with rvm_model(X, X[:, 0], kernel=laplacian, width=1.2, noise=0.3):
+        regression = pm.sample(**SHORT, progressbar=False, compute_convergence_checks=False)
+    predictions = predict(regression, X, kernel=laplacian)["predictions"]
+    assert (predictions["noise"] == 0.3).all()
+    np.testing.assert_allclose(predictions["latent"], regression["posterior"]["latent"])
+
+
+@NOT_CONVERGED
+def test_each_draw_has_its_own_noise_and_link():
+    X, label = blobs(20, seed=6)
+    drawn = sample(rvm_model(X, X[:, 0]), method="nuts", quiet=True, **SHORT)
+    np.testing.assert_array_equal(
+        predict(drawn, X)["predictions"]["noise"], drawn["posterior"]["noise"]
+    )
+    logit = sample(rvm_model(X, label, likelihood="logit"), method="nuts", quiet=True, **SHORT)
+    predictions = predict(logit, X)["predictions"]
+    np.testing.assert_allclose(predictions["probability"], expit(predictions["latent"].values))
