@@ -261,8 +261,8 @@ def _read_label_noise(rv: Variable) -> _Observed | None:
         return None
     at = np.array([-40.0, -1.0, 0.3, 2.0])
     of = clone_replace(probability, {inner[0]: pt.as_tensor(at)}, rebuild_strict=False)
-    unknown = tuple(random_parts(of))
-    value = numbers(of, dict.fromkeys(unknown, 0.07))
+    value = numbers(of, dict.fromkeys(random_parts(of), 0.07))
+    unknown = tuple(set(random_parts(probability)) - set(random_parts(inner[0])))
     flip = float(value[0])
     if not np.allclose(value, flip + (1 - 2 * flip) * ndtr(at), rtol=1e-12):
         return None
