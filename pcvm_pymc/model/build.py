@@ -449,13 +449,17 @@ def _normal(
     latent: TensorVariable, observed: TensorVariable, *, noise: float | TensorVariable | None = None
 ) -> None:
     """Declare targets, and their standard deviation, which is half-normal unless it is given."""
+    sigma = _noise(observed, noise)
+    pm.Normal("target", mu=latent, sigma=sigma, observed=observed, dims="obs")
+
+
+def _noise(observed: TensorVariable, noise: float | TensorVariable | None) -> TensorVariable:
+    """Declare the scale of targets, which is half-normal unless it is given."""
     if noise is None:
-        noise = pm.HalfNormal("noise", sigma=_typical_size(observed.get_value()))
-    elif not isinstance(noise, TensorVariable):
-        noise = pm.Data("noise", float(noise))
-    else:
-        noise = own_variable(pm.modelcontext(None), noise, "noise")
-    pm.Normal("target", mu=latent, sigma=noise, observed=observed, dims="obs")
+        return pm.HalfNormal("noise", sigma=_typical_size(observed.get_value()))
+    if not isinstance(noise, TensorVariable):
+        return pm.Data("noise", float(noise))
+    return own_variable(pm.modelcontext(None), noise, "noise")
 
 
 def _multinomial_probit(latent: TensorVariable, observed: TensorVariable) -> None:
