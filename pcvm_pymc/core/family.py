@@ -80,7 +80,7 @@ FAMILY = {
     ),
     "rvm_regression": System(
         name="RVM regression",
-        likelihoods=("normal",),
+        likelihoods=("normal", "student-t"),
         priors=("gamma",),
         signs=None,
         solvers=("evidence",),

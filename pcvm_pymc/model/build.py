@@ -462,6 +462,20 @@ def _noise(observed: TensorVariable, noise: float | TensorVariable | None) -> Te
     return own_variable(pm.modelcontext(None), noise, "noise")
 
 
+def _student_t(
+    latent: TensorVariable,
+    observed: TensorVariable,
+    *,
+    noise: float | TensorVariable | None = None,
+    degrees: float | TensorVariable = 4.0,
+) -> None:
+    """Declare targets with outliers; the degrees of freedom may have a prior, called ``degrees``."""
+    known = not isinstance(degrees, TensorVariable)
+    model, sigma = pm.modelcontext(None), _noise(observed, noise)
+    nu = pm.Data("degrees", degrees) if known else own_variable(model, degrees, "degrees")
+    pm.StudentT("target", nu=nu, mu=latent, sigma=sigma, observed=observed, dims="obs")
+
+
 def _multinomial_probit(latent: TensorVariable, observed: TensorVariable) -> None:
     MultinomialProbit("label", latent, observed=observed, dims="obs")
 
@@ -472,5 +486,6 @@ DECLARED_LIKELIHOODS: dict[str, Callable[..., None]] = {
     "label noise": _label_noise,
     "logit": _logit,
     "normal": _normal,
+    "student-t": _student_t,
     "multinomial probit": _multinomial_probit,
 }

@@ -16,7 +16,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Exp
 from pytensor.scalar.math import Erfc, Sigmoid
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.random.basic import BernoulliRV, NormalRV
+from pytensor.tensor.random.basic import BernoulliRV, NormalRV, StudentTRV
 
 from pcvm_pymc.core.em import ScalarRBFMoves
 from pcvm_pymc.core.family import check_solver
@@ -281,6 +281,20 @@ def _read_normal(rv: Variable) -> _Observed:
     return _Observed(rv, "normal", make, mean, unknown)
 
 
+def _read_student(rv: Variable) -> _Observed:
+    """Return the Student-t likelihood, its scale and degrees of freedom NaN where they are unknown."""
+    degrees, mean, noise = rv.owner.op.dist_params(rv.owner)
+    unknown = tuple(random_parts(noise) + random_parts(degrees))
+
+    def make() -> Likelihood:
+        scale, nu = (
+            np.nan if random_parts(x) else number(x, "a parameter") for x in (noise, degrees)
+        )
+        return LIKELIHOODS["student-t"](scale, nu)
+
+    return _Observed(rv, "student-t", make, mean, unknown)
+
+
 def _read_multinomial(rv: Variable) -> _Observed:
     latent = rv.owner.op.dist_params(rv.owner)[0]
     return _Observed(rv, "multinomial probit", LIKELIHOODS["multinomial probit"], latent)
@@ -290,6 +304,7 @@ _LIKELIHOODS: dict[type, Callable[[Variable], _Observed | None]] = {
     ProbitBernoulliRV: _read_probit,
     BernoulliRV: _read_bernoulli,
     NormalRV: _read_normal,
+    StudentTRV: _read_student,
     MultinomialProbitRV: _read_multinomial,
 }
 

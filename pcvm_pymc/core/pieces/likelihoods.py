@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_expit
+from scipy.special import expit, gammaln, log_expit
 
 from pcvm_pymc.core.pieces import probit
 from pcvm_pymc.core.pieces.multinomial import (
@@ -27,6 +27,7 @@ __all__ = [
     "Probit",
     "RowTerms",
     "ScaleLikelihood",
+    "StudentT",
     "as_likelihood",
     "start_response",
 ]
@@ -312,6 +313,48 @@ class Normal(ScaleLikelihood):
 
 
 @dataclass(frozen=True)
+class StudentT(ScaleLikelihood):
+    """Targets Student-t around the latent function: outliers pull but little (Tipping & Lawrence 2005).
+
+    Not log-concave: as a scale mixture of normals it has the expected precision of each row as its curvature,
+    ``(degrees + 1) / (degrees noise^2 + r^2)`` at a residual r.
+
+    Parameters
+    ----------
+    noise : float
+        The scale, positive; NaN where it is to be estimated.
+    degrees : float
+        Degrees of freedom, positive; NaN where they are unknown.
+    """
+
+    degrees: float = 4.0
+    name: ClassVar[str] = "student-t"
+
+    def __post_init__(self) -> None:
+        if self.degrees <= 0:  # NaN where they are unknown
+            raise ValueError(f"degrees={self.degrees} must be positive")
+
+    @property
+    def bound(self) -> float:
+        """The expected precision of a row without residual."""
+        return (self.degrees + 1.0) / (self.degrees * self.noise**2)
+
+    def log_density(self, latent: Array, target: Array) -> Array:
+        """Return the Student-t log density."""
+        nu, half = self.degrees, 0.5 * (self.degrees + 1.0)
+        constant = gammaln(half) - gammaln(0.5 * nu) - 0.5 * np.log(np.pi * nu) - np.log(self.noise)
+        return constant - half * np.log1p(((target - latent) / self.noise) ** 2 / nu)
+
+    def score(self, latent: Array, target: Array) -> Array:
+        """Return the residuals times their expected precisions."""
+        return (target - latent) * self.curvature(latent, target)
+
+    def curvature(self, latent: Array, target: Array) -> Array:
+        """Return the expected precision of each row, which bounds the second derivative."""
+        return (self.degrees + 1.0) / (self.degrees * self.noise**2 + (target - latent) ** 2)
+
+
+@dataclass(frozen=True)
 class MultinomialProbit(Likelihood):
     """Classes 0 to n_classes - 1: that of the largest of normal responses around the scores.
 
@@ -397,7 +440,7 @@ ALIASES = {"gaussian": "normal"}
 
 #: by name: a string stands for a piece
 LIKELIHOODS: dict[str, type[Likelihood]] = {
-    each.name: each for each in (Probit, NoisyProbit, Logit, Normal, MultinomialProbit)
+    each.name: each for each in (Probit, NoisyProbit, Logit, Normal, StudentT, MultinomialProbit)
 }
 
 
