@@ -32,6 +32,7 @@ __all__ = [
     "basis_at",
     "basis_functions",
     "check_centres",
+    "distances",
     "kernel_data",
     "known_width",
     "own_variable",
@@ -150,9 +151,14 @@ def _of_free_width(
 ) -> tuple[TensorVariable, Array]:
     """Declare the RBF of a random width."""
     width = own_variable(model, width, "width")
-    numbers = squared_distances(X, centres)
+    numbers = distances(X, centres)
     squared = pm.Data("squared_distance", numbers, dims=_MATRIX)
     return pt.exp(-squared / pt.sqr(width)), rbf(numbers, median_distance(X))
+
+
+def distances(X: Array, centres: Array, ndim: int = 2) -> Array:
+    """Return what an RBF of unknown width is computed from, in `ndim` dimensions, the last two _MATRIX."""
+    return squared_distances(X, centres)
 
 
 def own_variable(model: pm.Model, value: TensorVariable, name: str) -> TensorVariable:

@@ -407,7 +407,7 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
         Phi = numbers(parts.Phi)
     else:
         moves = width_moves(parts.Phi, parts.width)
-        width = float(np.clip(support_point(parts.width).eval(), *moves.bounds))
+        width = np.clip(support_point(parts.width).eval(), *moves.bounds)[()] * 1.0
         Phi = moves.basis(width)
     if len(Phi) != len(label):
         raise ValueError(
