@@ -18,7 +18,7 @@ from pytensor.scalar.math import Erfc, Sigmoid
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import BernoulliRV, NormalRV, StudentTRV
 
-from pcvm_pymc.core.em import ScalarRBFMoves
+from pcvm_pymc.core.em.widths import FeatureRBFMoves, ScalarRBFMoves
 from pcvm_pymc.core.family import check_solver
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood, Normal
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior
@@ -376,16 +376,27 @@ def _free_width(Phi: Variable, free: set[Variable]) -> Variable | None:
     unknown = random_parts(Phi)
     if not unknown:
         return None
-    if len(unknown) == 1 and unknown[0] in free and unknown[0].type.ndim == 0:
+    if len(unknown) == 1 and unknown[0] in free and unknown[0].type.ndim <= 1:
         exponent = _exponent(Phi)
         if exponent is not None:
-            once, twice = (numbers(exponent, {unknown[0]: width}) for width in (1.0, 1.7))
-            if (once <= 0).all() and np.allclose(once, 1.7**2 * twice, rtol=1e-12, atol=0):
+            squared = _squared_distances(exponent, unknown[0])
+            at = np.linspace(0.7, 1.9, shape_of(unknown[0])[0]) if unknown[0].type.ndim else 1.7
+            wanted = np.tensordot(at**-2.0, squared, np.ndim(at))
+            once = -numbers(exponent, {unknown[0]: at})
+            if (squared >= 0).all() and np.allclose(once, wanted, rtol=1e-12, atol=0):
                 return unknown[0]
     raise ValueError(
         f"the basis functions depend on {sorted(str(x.name) for x in unknown)} in another way than an RBF, "
         f"exp(-squared_distance / width**2), on its width; needed that, or a kernel without unknowns, {NUTS}"
     )
+
+
+def _squared_distances(exponent: Variable, width: Variable) -> Array:
+    """Return what is divided by the squared width; one matrix for each of several, the others infinite."""
+    if width.type.ndim == 0:
+        return -numbers(exponent, {width: 1.0})
+    each = np.where(np.eye(shape_of(width)[0]) > 0, 1.0, np.inf)
+    return -np.stack([numbers(exponent, {width: alone}) for alone in each])
 
 
 def _exponent(Phi: Variable) -> Variable | None:
@@ -454,11 +465,16 @@ def width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
     """
     exponent = _exponent(Phi)
     assert exponent is not None
-    squared = -numbers(exponent, {width: 1.0})
-    nearest = squared.argmin(axis=0)
-    between = squared[nearest] if (squared.min(axis=0) == 0).all() else squared
+    squared = _squared_distances(exponent, width)
+    several = squared.ndim > 2
+    whole = squared.sum(axis=0) if several else squared
+    nearest = whole.argmin(axis=0)
+    between = whole[nearest] if (whole.min(axis=0) == 0).all() else whole
     apart = np.sqrt(between[between > 0])
     bounds = (float(apart.min()), float(apart.max())) if apart.size else (1.0, 1.0)
     value = width.type()
     density = pm.compile([value], pm.logp(width, value), mode="FAST_COMPILE")
+    if several:  # a feature may be of no use: its width is large
+        far = (bounds[0], 100.0 * bounds[1])
+        return FeatureRBFMoves(squared, far, lambda at: float(np.sum(density(at))))
     return ScalarRBFMoves(squared, bounds, lambda at: float(density(at)))
