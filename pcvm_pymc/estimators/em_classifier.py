@@ -75,7 +75,9 @@ class EMClassifier(KernelClassifier):
             results = self._fit_rows(rows, data, width)
         self._store(data.centres, results)
         self._finish(data, results, rng)
-        self._warn("EM" if self._solver == "em" else self._solver, *(each.status for each in results))
+        self._warn(
+            "EM" if self._solver == "em" else self._solver, *(each.status for each in results)
+        )
 
     # --- what a class says ---------------------------------------------------------------------
 

@@ -198,13 +198,13 @@ class PCVMClassifier(EMClassifier):
         n_vectors: int | str = "auto",
         n_init: int = 1,
         cv: int = 5,
+        random_state: int | np.random.Generator | None = None,
         update: str = "auto",
         max_iter: int = 10_000,
         tol: float | None = None,
         memory_limit: float | None = None,
         kernel_dtype: str = "float64",
         n_jobs: int | None = None,
-        random_state: int | np.random.Generator | None = None,
     ) -> None:
         self._keep(locals())
 

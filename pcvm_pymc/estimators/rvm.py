@@ -190,10 +190,10 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
     def __init__(
         self,
         *,
+        link: str = "logit",
         kernel: Kernel = "rbf",
         width: float | str = "auto",
         basis: Basis = None,
-        link: str = "logit",
         method: str = "sequential",
         cv: int = 5,
         max_iter: int = 10_000,
@@ -330,19 +330,19 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     def __init__(
         self,
         *,
+        likelihood: str | Likelihood = "normal",
         kernel: Kernel = "rbf",
         width: float | str = "auto",
         basis: Basis = None,
-        likelihood: str | Likelihood = "normal",
         star: bool = False,
         noise: float | None = None,
         noise_starts: tuple[float, ...] = (0.3,),
         method: str = "sequential",
         cv: int = 5,
+        random_state: int | np.random.Generator | None = None,
+        memory_limit: float | None = None,
         max_iter: int = 10_000,
         tol: float = 1e-4,
-        memory_limit: float | None = None,
-        random_state: int | np.random.Generator | None = None,
     ) -> None:
         self._keep(locals())
 
