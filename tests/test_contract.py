@@ -42,7 +42,11 @@ from pcvm_pymc.model.read import read
 from pcvm_pymc.model.steps import PointMap, point_of
 
 WIDTH = 1.3
-NUISANCE = {"normal": {"noise": 0.4}}
+NUISANCE = {
+    "normal": {"noise": 0.4},
+    "label noise": {"flip": 0.1},
+    "student-t": {"noise": 0.3, "degrees": 3.0},
+}
 PRIORS = {"gamma": Hyperprior(2.0, 0.3, 1.5, 0.7), "laplace": Laplace(2.5)}
 SOLVERS = ("em", "evidence", "bottom-up", "gibbs")
 
@@ -269,14 +273,14 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
 
 ESTIMATORS = {
     "pcvm": lambda likelihood, prior: PCVMClassifier(
-        width=WIDTH, likelihood=likelihood, hyperprior=prior
+        width=WIDTH, likelihood=piece_of(likelihood), hyperprior=prior
     ),
     "sparse_probit": lambda likelihood, prior: SparseProbitClassifier(
         features="kernel", width=WIDTH, prior=prior
     ),
     "rvm_classification": lambda likelihood, prior: RVMClassifier(width=WIDTH, link=likelihood),
     "rvm_regression": lambda likelihood, prior: RVMRegressor(
-        width=WIDTH, likelihood=likelihood, **NUISANCE[likelihood]
+        width=WIDTH, likelihood=piece_of(likelihood)
     ),
     "mpcvm_top_down": lambda likelihood, prior: MPCVMClassifier(
         algorithm="top-down", width=WIDTH, hyperprior=prior, tol=1e-5

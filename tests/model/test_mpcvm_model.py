@@ -6,6 +6,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from problems import value_point
 from scipy import stats
 
@@ -30,6 +31,7 @@ from pcvm_pymc.inference.sampling import choose_method
 PRIOR = Hyperprior(2.0, 0.3, 1.5, 0.7)
 IMPROPER = Hyperprior(0.0, 0.0, 0.0, 0.0)
 BUILDERS = {"mpcvm": mpcvm_model, "mrvm": mrvm_model}
+FAST = {"mode": "FAST_COMPILE"}
 SAMPLING = {"nuts_sampler": "pymc", "cores": 1, "progressbar": False, "quiet": True}
 
 
@@ -311,6 +313,22 @@ def test_a_relevance_vector_machine_under_nuts_and_its_precisions():
     precisions = draw_precisions(result, random_seed=4)["posterior"]["precision"]
     assert precisions.dims == ("chain", "draw", "basis", "class")
     assert (precisions > 0).all()
+
+
+def test_shared_precisions_are_drawn_given_all_weights_of_a_basis():
+    X, y = three_clouds(12)
+    model = mrvm_model(X, y, hyperprior=PRIOR, shared=True)
+    with model:
+        prior = pm.sample_prior_predictive(1500, random_seed=1, compile_kwargs=FAST)
+    drawn = xr.DataTree.from_dict(
+        {name: prior[name].to_dataset() for name in ("constant_data", "prior")}
+    )
+    drawn["posterior"] = drawn["prior"].to_dataset()
+    precision = draw_precisions(drawn, random_seed=2)["posterior"]["precision"]
+    assert precision.dims == ("chain", "draw", "basis")
+    # over draws from the prior, what is drawn given the weights is the prior again
+    law = stats.gamma(PRIOR.c, scale=1 / PRIOR.d)
+    assert stats.kstest(precision.values[..., 0].ravel(), law.cdf).pvalue > 1e-3
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from pcvm_pymc import (
     sparse_probit_model,
 )
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances, width_bounds
+from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.model.build import build
 from pcvm_pymc.model.distributions import FreeWeight
@@ -296,3 +297,19 @@ def test_a_solver_takes_what_the_family_allows():
         read(model, "evidence")
     with pytest.raises(ValueError, match="free weights"):
         read(rvm_model(X, LABEL, likelihood="probit"), "gibbs")
+
+
+def test_label_noise_is_read_with_its_share_of_flips():
+    row = FAMILY["pcvm"]
+    for flip in (0.03, 0.4):
+        found = read(build(row, X, LABEL, likelihood="label noise", flip=flip))
+        assert found.likelihood.name == "label noise"
+        assert found.likelihood.flip == pytest.approx(flip, abs=1e-15)
+    unknown = build(row, X, LABEL, likelihood="label noise", flip=pm.Beta.dist(1.0, 9.0))
+    assert np.isnan(read(unknown).likelihood.flip)
+    with pytest.raises(
+        ValueError, match=r"\['flip'\] of the likelihood is unknown, which 'em' does not"
+    ):
+        read(unknown, "em")
+    with pytest.raises(ValueError, match=r"flip=0\.7; needed a probability"):
+        build(row, X, LABEL, likelihood=LIKELIHOODS["label noise"](0.7))
