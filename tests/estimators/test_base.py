@@ -25,7 +25,7 @@ from pcvm_pymc import (
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence import fit_bottom_up
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import Logit, Normal
+from pcvm_pymc.core.pieces.likelihoods import Logit, NoisyProbit, Normal, StudentT
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.parameters import named_hyperprior
 
@@ -240,6 +240,38 @@ def test_a_likelihood_of_a_known_noise():
         clone(by_piece).set_params(noise=0.1).fit(X, y)
     with pytest.raises(ValueError, match="likelihood='logit' is unknown"):
         RVMRegressor(likelihood="logit").fit(X, y)
+
+
+def test_an_outlier_pulls_less_under_heavy_tails():
+    X = np.linspace(-4, 4, 60)[:, None]
+    truth = np.sin(X[:, 0])
+    y = truth + 0.1 * np.random.default_rng(0).normal(size=60)
+    y[30] += 8.0
+    given = {"width": 1.5}
+    plain, heavy = (
+        RVMRegressor(likelihood=each, **given).fit(X, y)
+        for each in ("normal", StudentT(degrees=3.0))
+    )
+    errors = [np.abs(each.predict(X) - truth).max() for each in (plain, heavy)]
+    assert errors[1] < 0.5 * errors[0]
+    _, std = heavy.predict([[100.0]], return_std=True)
+    assert std[0] == pytest.approx(np.sqrt(heavy.covariance_[-1, -1] + 3 * heavy.noise_**2))
+    assert np.isfinite(RVMRegressor(likelihood="student-t", cv=3).fit(X, y).width_scores_).all()
+    for refused in ({"star": True}, {"memory_limit": 1e6}):
+        with pytest.raises(ValueError, match="needs likelihood='normal'; found 'student-t'"):
+            RVMRegressor(likelihood="student-t", **refused).fit(X, y)
+
+
+def test_label_noise_bounds_the_probabilities(data):
+    X, words, _ = data
+    model = PCVMClassifier(likelihood=NoisyProbit(0.1), width=1.2).fit(X, words)
+    probability = model.predict_proba(10 * X)
+    assert (probability >= 0.1 - 1e-12).all()
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, atol=1e-12)
+    with pytest.raises(
+        ValueError, match="no relevance vector machine with likelihood='label noise'"
+    ):
+        PCVMClassifier(likelihood="label noise", width="evidence").fit(X, words)
 
 
 @pytest.mark.parametrize("prior", ["jeffreys", "laplace"])
