@@ -261,6 +261,11 @@ class ScaleLikelihood(Likelihood):
         """Return the same likelihood of another scale."""
         return replace(self, noise=noise)
 
+    @property
+    def variance(self) -> float:
+        """Variance of a target around the latent function."""
+        return self.noise**2
+
     def squared_residuals(self, latent: Array, target: Array) -> float:
         """Return the sum of squared residuals, each counting as its curvature has it in ``noise^-2``.
 
@@ -333,6 +338,11 @@ class StudentT(ScaleLikelihood):
     def __post_init__(self) -> None:
         if self.degrees <= 0:  # NaN where they are unknown
             raise ValueError(f"degrees={self.degrees} must be positive")
+
+    @property
+    def variance(self) -> float:
+        """``noise^2 degrees / (degrees - 2)``, infinite for two degrees of freedom or fewer."""
+        return self.noise**2 * self.degrees / (self.degrees - 2.0) if self.degrees > 2 else np.inf
 
     @property
     def bound(self) -> float:
