@@ -33,6 +33,7 @@ SHORT = {
     "random_seed": 1,
     "progressbar": False,
     "nuts_sampler": "pymc",
+    "compile_kwargs": {"mode": "FAST_COMPILE"},
 }
 NOT_CONVERGED = pytest.mark.filterwarnings("ignore::UserWarning")
 
