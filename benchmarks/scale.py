@@ -218,7 +218,7 @@ def iterations():
     """Print how many iterations EM and its accelerated form take to the same log posterior."""
     from dataclasses import replace
 
-    from pcvm_pymc.core.em.binary import EMOptions, Start, fit_em
+    from pcvm_pymc.core.em import EMOptions, Start, fit_em
     from pcvm_pymc.core.pieces.priors import Hyperprior
     from pcvm_pymc.estimators.selection import problem_at, select_width
     from pcvm_pymc.experiments import datasets

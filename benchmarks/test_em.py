@@ -17,9 +17,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from pcvm_pymc import EMOptions, Hyperprior, PCVMClassifier
-from pcvm_pymc.core.em import nonnegative
-from pcvm_pymc.core.em.binary import Problem, fit_em
+from pcvm_pymc.core.em import fit_em, nonnegative
 from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance, width_grid
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.datasets import ringnorm, ripley_mixture, waveform
 
 SIZES = (100, 400, 1300, 4000)
@@ -172,7 +172,8 @@ import json, re, sys, tracemalloc
 from pathlib import Path
 from pcvm_pymc.core.em import nonnegative
 from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
-from pcvm_pymc.core.em.binary import Problem, fit_em
+from pcvm_pymc.core.em import fit_em
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.experiments.datasets import ripley_mixture
 

@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from pcvm_pymc.core.em.binary import EMOptions
-from pcvm_pymc.core.em.mpcvm import ClassProblem, fit_top_down
+from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.em.nonnegative import BorderedGram
 from pcvm_pymc.core.evidence import fit_bottom_up
-from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.signs import class_signs
 from pcvm_pymc.core.problem import Problem
 
 
@@ -24,27 +23,36 @@ def classes(n, n_classes, seed=0):
     return rbf(squared_distances(X, X), 3.0), label
 
 
-@pytest.mark.parametrize(("n", "n_classes"), [(250, 2), (1000, 8), (1000, 26), (2000, 8)])
-def test_top_down(benchmark, n, n_classes):
+PRIORS = {"jeffreys": Hyperprior.jeffreys(), "plug_in": Hyperprior.plug_in()}
+
+
+def problem_of(Phi, label, n_classes, prior, **kwargs):
+    sign = class_signs(label, n_classes)
+    return Problem(Phi, label, sign, prior, MultinomialProbit(n_classes), **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_classes", "prior"),
+    [
+        (250, 2, "jeffreys"),
+        (1000, 8, "jeffreys"),
+        (1000, 26, "jeffreys"),
+        (2000, 8, "jeffreys"),
+        (250, 3, "plug_in"),
+        (500, 6, "plug_in"),
+    ],
+)
+def test_top_down(benchmark, n, n_classes, prior):
     Phi, label = classes(n, n_classes)
-    problem = ClassProblem(
-        Phi, label, n_classes, class_signs(label, n_classes), Hyperprior.jeffreys()
-    )
+    problem = problem_of(Phi, label, n_classes, PRIORS[prior])
     options = EMOptions(tol=1e-4)
-    benchmark.pedantic(lambda: fit_top_down(problem, None, options), rounds=1, warmup_rounds=0)
+    benchmark.pedantic(lambda: fit_em(problem, None, options), rounds=1, warmup_rounds=0)
 
 
 @pytest.mark.parametrize(("n", "n_classes"), [(250, 2), (1000, 8), (1000, 26), (4000, 8)])
 def test_bottom_up(benchmark, n, n_classes):
     Phi, label = classes(n, n_classes)
-    problem = Problem(
-        Phi,
-        label,
-        class_signs(label, n_classes),
-        Hyperprior.jeffreys(),
-        MultinomialProbit(n_classes),
-        bias="none",
-    )
+    problem = problem_of(Phi, label, n_classes, PRIORS["jeffreys"], bias="none")
     benchmark.pedantic(lambda: fit_bottom_up(problem), rounds=1, warmup_rounds=0)
 
 

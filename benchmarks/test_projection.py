@@ -10,9 +10,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression, orthogonal_mp_gram
 
 from pcvm_pymc import Hyperprior, SearchOptions
-from pcvm_pymc.core.em.binary import EMOptions, Problem, fit_em
+from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
 from pcvm_pymc.core.pieces.probit import ndtr
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.submodels import Target, project_path
 from pcvm_pymc.experiments.datasets import waveform
 

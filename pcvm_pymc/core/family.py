@@ -62,7 +62,7 @@ class System:
 FAMILY = {
     "pcvm": System(
         name="PCVM",
-        likelihoods=("probit",),
+        likelihoods=("probit", "logit", "label noise"),
         priors=("gamma", "half-horseshoe"),
         signs=own_label,
         solvers=("em", "bottom-up"),
@@ -80,7 +80,7 @@ FAMILY = {
     ),
     "rvm_regression": System(
         name="RVM regression",
-        likelihoods=("normal",),
+        likelihoods=("normal", "student-t"),
         priors=("gamma",),
         signs=None,
         solvers=("evidence",),

@@ -80,8 +80,8 @@ def centre_derivatives(
     -------
     a, b : ndarray, shape (n_kernels, n_features)
     """
-    height = weight * RBF(width)(X, centres)
     each = np.broadcast_to(np.asarray(width, dtype=float), X.shape[1])
+    height = weight * RBF(1.0)(X / each, centres / each)
     a, b = np.empty(centres.shape), np.empty(centres.shape)
     pull = score @ height
     for j in range(X.shape[1]):

@@ -59,6 +59,11 @@ class KernelMachine(BaseEstimator):
     _least: ClassVar[dict[str, int]] = {"cv": 2, "max_iter": 1}
     _conditional: ClassVar[tuple[Conditional, ...]] = ()
 
+    def _keep(self, arguments: dict[str, Any]) -> None:
+        """Keep the arguments of `__init__`, of which it gives all its local names."""
+        for name in self._get_param_names():
+            setattr(self, name, arguments[name])
+
     def _begin(self, **state: Any) -> None:
         """Forget an earlier fit, keep what is known of this one, and check the arguments."""
         for name in [each for each in vars(self) if each.endswith("_")]:

@@ -1,6 +1,6 @@
 """Predictions of classifiers, of one score or several; classes told one from the rest."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,6 +58,28 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
     """
 
     _takes_several: ClassVar[bool] = True
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit the classifier.
+
+        Parameters
+        ----------
+        X : array_like, shape (n_obs, n_features)
+        y : array_like, shape (n_obs,)
+            Labels of any type: two classes, or more where the estimator takes them.
+
+        Raises
+        ------
+        ValueError
+            For input or parameters that cannot be used.
+        """
+        self._begin(_is_lazy_=is_dask(X))
+        self._fit(X, y)
+        return self
+
+    def _fit(self, X: Any, y: Any) -> None:
+        """Fit with arguments that are checked."""
+        raise NotImplementedError
 
     def _arrays(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, NDArray[Any]]:
         """Return inputs and what rows are known by, and note the classes."""

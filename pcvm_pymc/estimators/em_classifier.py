@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -18,10 +18,10 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.classifier import KernelClassifier, is_dask
+from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.parameters import Conditional, check_tolerance
 
-__all__ = ["IN_CHUNKS", "WIDTH_ROWS", "EMClassifier", "check_memory_limit"]
+__all__ = ["IN_CHUNKS", "WIDTH_ROWS", "EMClassifier", "Training", "check_memory_limit"]
 
 WIDTH_ROWS = 5000  # by which a width is chosen where the rows are too many to be held
 
@@ -33,6 +33,14 @@ IN_CHUNKS = Conditional(
     lambda model: model._in_chunks,
     "rows in chunks (a memory_limit, or Dask arrays)",
 )
+
+
+class Training(NamedTuple):
+    """Rows in memory, all of them or some of those that lie elsewhere, and the bases."""
+
+    X: Array
+    label: NDArray[Any]
+    centres: Centres
 
 
 def check_memory_limit(memory_limit: Any) -> None:
@@ -54,35 +62,20 @@ class EMClassifier(KernelClassifier):
     _chunk_words: ClassVar[str] = ""
     _is_lazy_: bool = False
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit the classifier.
-
-        Parameters
-        ----------
-        X : array_like, shape (n_obs, n_features)
-        y : array_like, shape (n_obs,)
-            Labels of any type: two classes, or more where the estimator takes them.
-
-        Raises
-        ------
-        ValueError
-            For input or parameters that cannot be used.
-        """
-        self._begin(_is_lazy_=is_dask(X))
+    def _fit(self, X: Any, y: Any) -> None:
         rng = np.random.default_rng(as_seed(getattr(self, "random_state", 0)))
-        X, label, centres, rows = self._of_dask(X, y) if self._is_lazy_ else self._of_array(X, y)
+        data, rows = self._of_dask(X, y) if self._is_lazy_ else self._of_array(X, y)
         self._likelihood_ = self._likelihood(len(self.classes_))
         if rows is None:
-            width = self._width(X, label, rng)
-            results = self._fit_whole(X, label, centres, width, rng)
+            width = self._width(data.X, data.label, rng)
+            results = self._fit_whole(data, width, rng)
         else:
-            few = choose_share(label, WIDTH_ROWS, rng)
-            width = self._width(X[few], label[few], rng)
-            results = self._fit_rows(rows, label, centres, width)
-        self._store(centres, results)
-        self._finish(X, label, centres, results, rng)
+            few = choose_share(data.label, WIDTH_ROWS, rng)
+            width = self._width(data.X[few], data.label[few], rng)
+            results = self._fit_rows(rows, data, width)
+        self._store(data.centres, results)
+        self._finish(data, results, rng)
         self._warn(self._solver, *(each.status for each in results))
-        return self
 
     # --- what a class says ---------------------------------------------------------------------
 
@@ -102,14 +95,7 @@ class EMClassifier(KernelClassifier):
         """Return where the solver begins, None for its default."""
         return None
 
-    def _finish(
-        self,
-        X: Array,
-        label: NDArray[Any],
-        centres: Centres,
-        results: list[EMResult],
-        rng: np.random.Generator,
-    ) -> None:
+    def _finish(self, data: Training, results: list[EMResult], rng: np.random.Generator) -> None:
         """Do what follows upon the fit."""
 
     # --- arguments -----------------------------------------------------------------------------
@@ -140,20 +126,18 @@ class EMClassifier(KernelClassifier):
 
     # --- rows ----------------------------------------------------------------------------------
 
-    def _of_array(
-        self, X: ArrayLike, y: ArrayLike
-    ) -> tuple[Array, NDArray[Any], Centres, Rows | None]:
-        """Return inputs, what their rows are known by, bases, and rows if they go in chunks."""
+    def _of_array(self, X: ArrayLike, y: ArrayLike) -> tuple[Training, Rows | None]:
+        """Return rows and bases, and the rows in chunks if they are to go in chunks."""
         X, label = self._arrays(X, y)
         centres = self._centres(X, label)
         if not self._in_chunks:
-            return X, label, centres, None
+            return Training(X, label, centres), None
         n_jobs = effective_n_jobs(self.n_jobs)
         n_scores = self._likelihood(len(self.classes_)).n_scores
         chunk = chunk_rows(self.memory_limit, len(centres), X.shape[1], n_jobs, n_scores)
-        return X, label, centres, ArrayRows(X, label, chunk, n_jobs)
+        return Training(X, label, centres), ArrayRows(X, label, chunk, n_jobs)
 
-    def _of_dask(self, X: Any, y: Any) -> tuple[Array, NDArray[Any], Centres, Rows]:
+    def _of_dask(self, X: Any, y: Any) -> tuple[Training, Rows]:
         """Return the same of Dask arrays, with some of the rows for inputs."""
         from pcvm_pymc.estimators.cluster import dask_rows, gathered
 
@@ -170,31 +154,22 @@ class EMClassifier(KernelClassifier):
         some, label = gathered(rows, max(WIDTH_ROWS, 20 * n_basis))
         self.n_features_in_ = X.shape[1]
         centres = self._centres(some, label)
-        return some, label, replace(centres, rows=np.full(len(centres), -1)), rows
+        return Training(some, label, replace(centres, rows=np.full(len(centres), -1))), rows
 
     # --- fits ----------------------------------------------------------------------------------
 
-    def _fit_whole(
-        self,
-        X: Array,
-        label: NDArray[Any],
-        centres: Centres,
-        width: Any,
-        rng: np.random.Generator,
-    ) -> list[EMResult]:
+    def _fit_whole(self, data: Training, width: Any, rng: np.random.Generator) -> list[EMResult]:
         """Fit with the basis functions of all rows in memory."""
-        Phi = as_kernel(self.kernel, width)(X, centres.points)
-        problem = self._problem(Phi, label, centres, width)
+        Phi = as_kernel(self.kernel, width)(data.X, data.centres.points)
+        problem = self._problem(Phi, data.label, data.centres, width)
         return [self._solved(problem, self._start(problem, rng))]
 
-    def _fit_rows(
-        self, rows: Rows, label: NDArray[Any], centres: Centres, width: Any
-    ) -> list[EMResult]:
-        """Fit with rows in chunks; `label` is that of some or all of them."""
-        majority = 1.0 if label.sum() >= 0 else -1.0
-        return [self._solved(self._chunked(rows, centres, width, majority))]
+    def _fit_rows(self, rows: Rows, data: Training, width: Any) -> list[EMResult]:
+        """Fit with rows in chunks."""
+        majority = 1.0 if data.label.sum() >= 0 else -1.0
+        return [self._solved(self._chunked(rows, data.centres, width, majority))]
 
-    def _chunked(self, rows: Rows, centres: Centres, width: Any, majority: float) -> Problem:
+    def _chunked(self, rows: Rows, centres: Centres, width: Any, majority: float = 1.0) -> Problem:
         Phi = Chunks(
             rows,
             centres.points,

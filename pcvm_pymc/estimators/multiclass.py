@@ -240,21 +240,7 @@ class MPCVMClassifier(_MultinomialProbitMachine):
         n_jobs: int | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
-        self.algorithm = algorithm
-        self.kernel = kernel
-        self.width = width
-        self.basis = basis
-        self.hyperprior = hyperprior
-        self.bias = bias
-        self.start = start
-        self.update = update
-        self.cv = cv
-        self.max_iter = max_iter
-        self.tol = tol
-        self.memory_limit = memory_limit
-        self.kernel_dtype = kernel_dtype
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+        self._keep(locals())
 
     @property
     def _has_bias(self) -> bool:
@@ -344,15 +330,4 @@ class MRVMClassifier(_MultinomialProbitMachine):
         n_jobs: int | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
-        self.algorithm = algorithm
-        self.kernel = kernel
-        self.width = width
-        self.basis = basis
-        self.start = start
-        self.cv = cv
-        self.max_iter = max_iter
-        self.tol = tol
-        self.memory_limit = memory_limit
-        self.kernel_dtype = kernel_dtype
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+        self._keep(locals())

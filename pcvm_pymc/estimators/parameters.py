@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel
+from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Prior
-from pcvm_pymc.core.pieces.validation import as_width
 
 __all__ = [
     "HYPERPRIORS",

@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.estimators.base import WIDTH_EFFECT
-from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier
+from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier, Training
 from pcvm_pymc.estimators.parameters import (
     Conditional,
     check_whole,
@@ -206,22 +206,7 @@ class PCVMClassifier(EMClassifier):
         n_jobs: int | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
-        self.kernel = kernel
-        self.width = width
-        self.basis = basis
-        self.likelihood = likelihood
-        self.hyperprior = hyperprior
-        self.estimation = estimation
-        self.n_vectors = n_vectors
-        self.n_init = n_init
-        self.cv = cv
-        self.update = update
-        self.max_iter = max_iter
-        self.tol = tol
-        self.memory_limit = memory_limit
-        self.kernel_dtype = kernel_dtype
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+        self._keep(locals())
 
     @property
     def _solver(self) -> str:
@@ -277,20 +262,14 @@ class PCVMClassifier(EMClassifier):
         self.width_selection_ = found
         return found.width
 
-    def _fit_whole(
-        self,
-        X: Array,
-        label: Array,
-        centres: Centres,
-        width: Any,
-        rng: np.random.Generator,
-    ) -> list[EMResult]:
+    def _fit_whole(self, data: Training, width: Any, rng: np.random.Generator) -> list[EMResult]:
         """Fit with the basis functions of all rows in memory, from the best of the starts."""
         if not _by_em(self):
-            return super()._fit_whole(X, label, centres, width, rng)
+            return super()._fit_whole(data, width, rng)
+        X, label, centres = data
 
         def problem_of(rows: Index | None = None) -> Problem:
-            return self._problem_at(X, label, centres, width, rows)
+            return self._problem_of(data, width, rows)
 
         def design(test: Index, train: Index, at: Any) -> Array:
             return as_kernel(self.kernel, at)(X[test], centres.points[centres.columns_of(train)])
@@ -308,15 +287,9 @@ class PCVMClassifier(EMClassifier):
         problem = problem_of()
         return [fit_em(problem, recipe(problem, rng), self._options)]
 
-    def _problem_at(
-        self,
-        X: Array,
-        label: Array,
-        centres: Centres,
-        width: Any,
-        rows: Index | None = None,
-    ) -> Problem:
+    def _problem_of(self, data: Training, width: Any, rows: Index | None) -> Problem:
         """Return the problem, or that of some rows and of the bases that remain with them."""
+        X, label, centres = data
         if rows is not None:
             X, label, kept = X[rows], label[rows], centres.columns_of(rows)
             centres = Centres(centres.points[kept], centres.sign[kept], centres.rows[kept])
@@ -333,17 +306,11 @@ class PCVMClassifier(EMClassifier):
 
     # --- projection ----------------------------------------------------------------------------
 
-    def _finish(
-        self,
-        X: Array,
-        label: Array,
-        centres: Centres,
-        results: list[EMResult],
-        rng: np.random.Generator,
-    ) -> None:
+    def _finish(self, data: Training, results: list[EMResult], rng: np.random.Generator) -> None:
         """Replace the dense mode by its projection, where that is asked for."""
         if self.estimation != "projection":
             return
+        X, label, centres = data
         reference = Reference(
             X=X,
             label=label,

@@ -200,38 +200,15 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
         tol: float = 1e-4,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
-        self.kernel = kernel
-        self.width = width
-        self.basis = basis
-        self.link = link
-        self.method = method
-        self.cv = cv
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+        self._keep(locals())
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit the classifier.
-
-        Parameters
-        ----------
-        X : array_like, shape (n_obs, n_features)
-        y : array_like, shape (n_obs,)
-            Labels of any type, two classes or more.
-
-        Raises
-        ------
-        ValueError
-            For input or parameters that cannot be used.
-        """
-        self._begin()
+    def _fit(self, X: Any, y: Any) -> None:
         X, number = self._arrays(X, y)
         if len(self.classes_) > 2:
             self._fit_against_rest(X, number)
         else:
             self._fit_evidence(X, number)
             self.machines_ = [self]
-        return self
 
     def _target(self, y: NDArray[Any]) -> Array:
         return 2.0 * y - 1.0
@@ -273,8 +250,8 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
 
 
 def _estimates_noise(model: Any) -> bool:
-    likelihood = model._likelihood_
-    known = isinstance(likelihood, ScaleLikelihood) and not np.isnan(likelihood.noise)
+    given = model.likelihood
+    known = isinstance(given, ScaleLikelihood) and not np.isnan(given.noise)
     return model.noise is None and not known
 
 
@@ -283,17 +260,8 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
 
     Parameters
     ----------
-    kernel : "rbf", "linear-spline" or callable
-        ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``. It need
-        not be positive definite.
-    width : float, "auto", "evidence" or "validity"
-        Width of the basis functions, in the unit of X. Of nine, ``"auto"`` takes that of the highest
-        cross-validated log density, ``"evidence"`` that of the highest evidence, which is quicker but
-        favours narrow bases, ``"validity"`` that of the highest kernel validity (Kropotov et al. 2006,
-        the RBF only), which penalises them. Standardise columns of different units first.
-    basis : None, int or array_like, shape (n_basis, n_features)
-        Where basis functions stand: on all training rows; on so many of them, chosen by k-means++; or at
-        given centres.
+    kernel, width, basis
+        As for `RVMClassifier`; the width is one.
     likelihood : "normal" or Likelihood
         How targets scatter around the function: a name, or a piece with its parameters, that the row
         ``"rvm_regression"`` of `FAMILY` has. A scale in it that is NaN is estimated.
@@ -305,13 +273,8 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     noise_starts : tuple of float
         Where the noise starts, as multiples of the targets' standard deviation; the best evidence
         wins. ``(0.1, 0.3, 0.7)`` is the careful choice.
-    method : {"sequential", "batch"}
-        One basis at a time, or all downwards; the former is faster and sparser.
-    cv : int
-        Folds of the inner cross-validation, for ``width="auto"``.
-    max_iter : int
-    tol : float
-        Log evidence to be gained at which to stop.
+    method, cv, max_iter, tol
+        As for `RVMClassifier`.
     memory_limit : float, optional
         Bytes for what the fit holds beside the data. With a limit the rows go through one chunk after the
         other, and the evidence is that of all of them; for many rows and few bases, without `star`. A
@@ -381,19 +344,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         memory_limit: float | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
-        self.kernel = kernel
-        self.width = width
-        self.basis = basis
-        self.likelihood = likelihood
-        self.star = star
-        self.noise = noise
-        self.noise_starts = noise_starts
-        self.method = method
-        self.cv = cv
-        self.max_iter = max_iter
-        self.tol = tol
-        self.memory_limit = memory_limit
-        self.random_state = random_state
+        self._keep(locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit the regressor.

@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier
+from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier, Training
 from pcvm_pymc.estimators.parameters import Conditional, has_width
 
 __all__ = ["SparseProbitClassifier"]
@@ -152,19 +152,7 @@ class SparseProbitClassifier(EMClassifier):
         kernel_dtype: str = "float64",
         n_jobs: int | None = None,
     ) -> None:
-        self.features = features
-        self.prior = prior
-        self.gamma = gamma
-        self.bias = bias
-        self.kernel = kernel
-        self.width = width
-        self.basis = basis
-        self.update = update
-        self.max_iter = max_iter
-        self.tol = tol
-        self.memory_limit = memory_limit
-        self.kernel_dtype = kernel_dtype
-        self.n_jobs = n_jobs
+        self._keep(locals())
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -187,28 +175,22 @@ class SparseProbitClassifier(EMClassifier):
         bias: Any = _BIASES[self.bias]
         return Problem(Phi, label, None, self.prior_, self._likelihood_, bias=bias, width=width)
 
-    def _fit_whole(
-        self,
-        X: Array,
-        label: NDArray[Any],
-        centres: Centres,
-        width: Any,
-        rng: np.random.Generator,
-    ) -> list[EMResult]:
+    def _fit_whole(self, data: Training, width: Any, rng: np.random.Generator) -> list[EMResult]:
         """Fit a machine for each class against the rest; for two classes one."""
-        Phi = self._features(X, centres.points, width)
+        X, label, centres = data
+        Phi = feature_matrix(
+            X, self.features, centres=centres.points, kernel=self.kernel, width=width
+        )
         self.prior_ = named_prior(self.prior, Phi, gamma=self.gamma)
         return [
             self._solved(self._problem(Phi, np.where(label == c, 1.0, -1.0), centres, width))
             for c in self._against_rest
         ]
 
-    def _fit_rows(
-        self, rows: Rows, label: NDArray[Any], centres: Centres, width: Any
-    ) -> list[EMResult]:
+    def _fit_rows(self, rows: Rows, data: Training, width: Any) -> list[EMResult]:
         self.prior_ = named_prior(self.prior, np.empty((0, 0)), gamma=self.gamma)
         return [
-            self._solved(self._chunked(rows.against_rest(c), centres, width, 1.0))
+            self._solved(self._chunked(rows.against_rest(c), data.centres, width))
             for c in self._against_rest
         ]
 
@@ -217,9 +199,6 @@ class SparseProbitClassifier(EMClassifier):
         """The classes that are told from the rest."""
         n_classes = len(self.classes_)
         return range(1, 2) if n_classes == 2 else range(n_classes)
-
-    def _features(self, X: Array, centres: Array, width: Any) -> Array:
-        return feature_matrix(X, self.features, centres=centres, kernel=self.kernel, width=width)
 
     def _store(self, centres: Centres, results: list[EMResult]) -> None:
         self._features_ = self.features

@@ -280,7 +280,8 @@ def draw_precisions(posterior: xr.DataTree, *, random_seed: Seed = None) -> xr.D
     """Draw the precisions that were integrated out, one set for each posterior draw.
 
     ``alpha_i | w ~ Gamma(c + 1/2, d + w_i^2 / 2)`` and ``beta | b ~ Gamma(e + 1/2, f + b^2 / 2)``
-    (Chen et al. 2009, appendix A).
+    (Chen et al. 2009, appendix A); where the C weights of a basis share one, ``Gamma(c + C/2, d +
+    ||w_i||^2 / 2)``.
 
     Parameters
     ----------
@@ -306,9 +307,12 @@ def draw_precisions(posterior: xr.DataTree, *, random_seed: Seed = None) -> xr.D
     rng = np.random.default_rng(random_seed)
     draws = posterior["posterior"].to_dataset()
     rate = draws["rate"] if "rate" in draws else value["d"]
+    n_scores, square = value.get("n_scores", 1.0), draws["weight"] ** 2
+    if n_scores > 1:
+        square = square.sum("class")
     tree = posterior.copy()
     tree["posterior"] = draws.assign(
-        precision=_gamma(value["c"] + 0.5, rate + draws["weight"] ** 2 / 2, rng),
+        precision=_gamma(value["c"] + 0.5 * n_scores, rate + square / 2, rng),
         bias_precision=_gamma(value["e"] + 0.5, value["f"] + draws["bias"] ** 2 / 2, rng),
     )
     return tree

@@ -8,7 +8,6 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.pieces.kernels import (
@@ -17,12 +16,13 @@ from pcvm_pymc.core.pieces.kernels import (
     Kernel,
     KernelPiece,
     as_kernel,
+    as_width,
     median_distance,
     rbf,
     squared_distances,
 )
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_width
+from pcvm_pymc.model.graphs import is_random, random_parts
 
 __all__ = [
     "AnyKernel",
@@ -34,6 +34,7 @@ __all__ = [
     "check_centres",
     "kernel_data",
     "known_width",
+    "own_variable",
     "recall_kernel",
 ]
 
@@ -61,11 +62,7 @@ class Covariance(KernelPiece):
     def is_random(self) -> bool:
         """Whether a parameter is a random variable."""
         row = np.zeros((1, self.covariance.input_dim))
-        return any(
-            isinstance(v.owner.op, pt.random.op.RandomVariable)
-            for v in ancestors([self.covariance.full(row, row)])
-            if v.owner is not None
-        )
+        return bool(random_parts(self.covariance.full(row, row)))
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
@@ -142,7 +139,9 @@ def basis_functions(
     if kernel.name != RBF.name:
         points = centres[:_N_CHECKED]
         check = np.column_stack([points, kernel(points, points)])
-        pm.Data("kernel_check", check[None], dims=("kernel", None, None))
+        dims = {"check": np.arange(len(check)), "check_value": np.arange(check.shape[1])}
+        model.add_coords(dims)
+        pm.Data("kernel_check", check[None], dims=("kernel", *dims))
     return pm.Data("Phi", numbers, dims=_MATRIX), numbers
 
 
@@ -150,11 +149,28 @@ def _of_free_width(
     model: pm.Model, X: Array, centres: Array, width: TensorVariable
 ) -> tuple[TensorVariable, Array]:
     """Declare the RBF of a random width."""
-    if width.name is None:
-        width = model.register_rv(width, "width")
+    width = own_variable(model, width, "width")
     numbers = squared_distances(X, centres)
     squared = pm.Data("squared_distance", numbers, dims=_MATRIX)
     return pt.exp(-squared / pt.sqr(width)), rbf(numbers, median_distance(X))
+
+
+def own_variable(model: pm.Model, value: TensorVariable, name: str) -> TensorVariable:
+    """Return a variable or expression of the model; an unnamed prior becomes a variable of that name.
+
+    Raises
+    ------
+    ValueError
+        If it is a variable of another model.
+    """
+    if not is_random(value) or value in model.basic_RVs:
+        return value
+    if value.name is None:
+        return model.register_rv(value, name)
+    raise ValueError(
+        f"{name} is the random variable {value.name!r} of another model; needed one of this model, or a new "
+        "unnamed prior such as pm.LogNormal.dist(0, 1)"
+    )
 
 
 def _width_name(kernel_name: str) -> str:

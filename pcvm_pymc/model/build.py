@@ -30,7 +30,7 @@ from pcvm_pymc.core.pieces.validation import (
     as_signs,
     as_targets,
 )
-from pcvm_pymc.model.bases import AnyKernel, Width, as_piece, basis_functions
+from pcvm_pymc.model.bases import AnyKernel, Width, as_piece, basis_functions, own_variable
 from pcvm_pymc.model.distributions import (
     FreeWeight,
     MarginalBias,
@@ -322,16 +322,21 @@ def _declare_prior(
 ) -> tuple[TensorVariable, TensorVariable | None]:
     """Declare weights (or their sizes) and bias; the bias is None where there is none."""
     weights, biases = DECLARED_PRIORS[prior.name, precision]
-    value = _numbers(prior)
+    value = _numbers(prior, form)
     weight = weights(prior, value, form)
     if bias == "free":
         return weight, pm.Flat("bias", dims=form.scores or None)
     return weight, None if bias == "none" else biases(prior, value, form)
 
 
-def _numbers(prior: Any) -> Values:
-    """Declare the hyperprior's numbers as data, and d as unknown where it is learned; return each."""
+def _numbers(prior: Any, form: _Form) -> Values:
+    """Declare the hyperprior's numbers as data, and d as unknown where it is learned; return each.
+
+    Beside a precision that scores share stands their number, by which a result knows it.
+    """
     numbers = {name: value for name, value in asdict(prior).items() if value is not None}
+    if isinstance(prior, SharedHyperprior):
+        numbers["n_scores"] = form.n_scores
     pm.modelcontext(None).add_coords({"hyperparameter": list(numbers)})
     data = pm.Data("hyperprior", np.array(list(numbers.values())), dims="hyperparameter")
     value = {name: data[i] for i, name in enumerate(numbers)}
@@ -425,6 +430,17 @@ def _probit(latent: TensorVariable, observed: TensorVariable) -> None:
     ProbitBernoulli("label", latent, observed=observed, dims="obs")
 
 
+def _label_noise(
+    latent: TensorVariable, observed: TensorVariable, *, flip: float | TensorVariable = 0.05
+) -> None:
+    """Declare labels of which a share is flipped; the share may have a prior, called ``flip``."""
+    known = not isinstance(flip, TensorVariable)
+    flip = pm.Data("flip", flip) if known else own_variable(pm.modelcontext(None), flip, "flip")
+    kept = np.float64(0.5) * pt.erfc(-np.sqrt(0.5) * latent)
+    p = flip + (np.float64(1.0) - np.float64(2.0) * flip) * kept
+    pm.Bernoulli("label", p=p, observed=observed, dims="obs")
+
+
 def _logit(latent: TensorVariable, observed: TensorVariable) -> None:
     pm.Bernoulli("label", logit_p=latent, observed=observed, dims="obs")
 
@@ -433,13 +449,31 @@ def _normal(
     latent: TensorVariable, observed: TensorVariable, *, noise: float | TensorVariable | None = None
 ) -> None:
     """Declare targets, and their standard deviation, which is half-normal unless it is given."""
+    sigma = _noise(observed, noise)
+    pm.Normal("target", mu=latent, sigma=sigma, observed=observed, dims="obs")
+
+
+def _noise(observed: TensorVariable, noise: float | TensorVariable | None) -> TensorVariable:
+    """Declare the scale of targets, which is half-normal unless it is given."""
     if noise is None:
-        noise = pm.HalfNormal("noise", sigma=_typical_size(observed.get_value()))
-    elif not isinstance(noise, TensorVariable):
-        noise = pm.Data("noise", float(noise))
-    elif noise.name is None:
-        noise = pm.modelcontext(None).register_rv(noise, "noise")
-    pm.Normal("target", mu=latent, sigma=noise, observed=observed, dims="obs")
+        return pm.HalfNormal("noise", sigma=_typical_size(observed.get_value()))
+    if not isinstance(noise, TensorVariable):
+        return pm.Data("noise", float(noise))
+    return own_variable(pm.modelcontext(None), noise, "noise")
+
+
+def _student_t(
+    latent: TensorVariable,
+    observed: TensorVariable,
+    *,
+    noise: float | TensorVariable | None = None,
+    degrees: float | TensorVariable = 4.0,
+) -> None:
+    """Declare targets with outliers; the degrees of freedom may have a prior, called ``degrees``."""
+    known = not isinstance(degrees, TensorVariable)
+    model, sigma = pm.modelcontext(None), _noise(observed, noise)
+    nu = pm.Data("degrees", degrees) if known else own_variable(model, degrees, "degrees")
+    pm.StudentT("target", nu=nu, mu=latent, sigma=sigma, observed=observed, dims="obs")
 
 
 def _multinomial_probit(latent: TensorVariable, observed: TensorVariable) -> None:
@@ -449,7 +483,9 @@ def _multinomial_probit(latent: TensorVariable, observed: TensorVariable) -> Non
 #: by the name of the piece: what declares the observed variable; its keywords are nuisance parameters
 DECLARED_LIKELIHOODS: dict[str, Callable[..., None]] = {
     "probit": _probit,
+    "label noise": _label_noise,
     "logit": _logit,
     "normal": _normal,
+    "student-t": _student_t,
     "multinomial probit": _multinomial_probit,
 }

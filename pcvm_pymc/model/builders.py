@@ -57,7 +57,7 @@ def pcvm_model(
         Training inputs. They are used as they are: standardise columns of different units first.
     y : array_like, shape (n_obs,)
         Labels of any type, two classes; the greater one in sorted order is "1".
-    likelihood : {"probit"}
+    likelihood : {"probit", "logit"} or Likelihood
     kernel : "rbf", "linear-spline", callable, KernelPiece or pm.gp.cov.Covariance
         Basis functions: the RBF ``exp(-||x - z||^2 / width^2)``, a function ``(X, Z, width) ->
         (n_obs, n_basis)``, or a PyMC covariance (which has its own lengthscale in place of `width`;

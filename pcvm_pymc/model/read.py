@@ -2,23 +2,27 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.distributions.distribution import support_point
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Exp
-from pytensor.scalar.math import Sigmoid
+from pytensor.scalar.math import Erfc, Sigmoid
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.random.basic import BernoulliRV, NormalRV
+from pytensor.tensor.random.basic import BernoulliRV, NormalRV, StudentTRV
 
 from pcvm_pymc.core.em import ScalarRBFMoves
 from pcvm_pymc.core.family import check_solver
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood, Normal
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior
-from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.probit import Array, ndtr
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.bases import known_width
 from pcvm_pymc.model.distributions import ProbitBernoulliRV
@@ -79,6 +83,11 @@ def read(model: pm.Model, solver: str | None = None) -> Problem:
         raise ValueError(
             f"the kernel's width is a random variable, {parts.width.name!r}, which {solver!r} does not move; "
             f"needed a number, {NUTS}"
+        )
+    if parts.nuisances and solver not in (None, "evidence"):
+        raise ValueError(
+            f"{[rv.name for rv in parts.nuisances]} of the likelihood is unknown, which {solver!r} does not "
+            f"move; needed a number, {NUTS}"
         )
     problem = _problem(model, parts)
     if solver is not None:
@@ -238,6 +247,29 @@ def _read_logit(rv: Variable) -> _Observed | None:
     return _Observed(rv, "logit", LIKELIHOODS["logit"], probability.owner.inputs[0])
 
 
+def _read_bernoulli(rv: Variable) -> _Observed | None:
+    return _read_logit(rv) or _read_label_noise(rv)
+
+
+def _read_label_noise(rv: Variable) -> _Observed | None:
+    """Return the probit with label noise where the probability is flip + (1 - 2 flip) Phi(something)."""
+    probability = rv.owner.op.dist_params(rv.owner)[0]
+    nodes = [x.owner for x in ancestors([probability]) if x.owner]
+    found = [each for each in nodes if isinstance(getattr(each.op, "scalar_op", None), Erfc)]
+    inner = [x for each in found for x in factors(each.inputs[0]) if random_parts(x)]
+    if len(inner) != 1:
+        return None
+    at = np.array([-40.0, -1.0, 0.3, 2.0])
+    of = clone_replace(probability, {inner[0]: pt.as_tensor(at)}, rebuild_strict=False)
+    value = numbers(of, dict.fromkeys(random_parts(of), 0.07))
+    unknown = tuple(set(random_parts(probability)) - set(random_parts(inner[0])))
+    flip = float(value[0])
+    if not np.allclose(value, flip + (1 - 2 * flip) * ndtr(at), rtol=1e-12):
+        return None
+    make = partial(LIKELIHOODS["label noise"], np.nan if unknown else flip)
+    return _Observed(rv, "label noise", make, inner[0], unknown)
+
+
 def _read_normal(rv: Variable) -> _Observed:
     """Return the normal likelihood, its noise NaN where that is unknown."""
     mean, noise = rv.owner.op.dist_params(rv.owner)
@@ -249,6 +281,20 @@ def _read_normal(rv: Variable) -> _Observed:
     return _Observed(rv, "normal", make, mean, unknown)
 
 
+def _read_student(rv: Variable) -> _Observed:
+    """Return the Student-t likelihood, its scale and degrees of freedom NaN where they are unknown."""
+    degrees, mean, noise = rv.owner.op.dist_params(rv.owner)
+    unknown = tuple(random_parts(noise) + random_parts(degrees))
+
+    def make() -> Likelihood:
+        scale, nu = (
+            np.nan if random_parts(x) else number(x, "a parameter") for x in (noise, degrees)
+        )
+        return LIKELIHOODS["student-t"](scale, nu)
+
+    return _Observed(rv, "student-t", make, mean, unknown)
+
+
 def _read_multinomial(rv: Variable) -> _Observed:
     latent = rv.owner.op.dist_params(rv.owner)[0]
     return _Observed(rv, "multinomial probit", LIKELIHOODS["multinomial probit"], latent)
@@ -256,8 +302,9 @@ def _read_multinomial(rv: Variable) -> _Observed:
 
 _LIKELIHOODS: dict[type, Callable[[Variable], _Observed | None]] = {
     ProbitBernoulliRV: _read_probit,
-    BernoulliRV: _read_logit,
+    BernoulliRV: _read_bernoulli,
     NormalRV: _read_normal,
+    StudentTRV: _read_student,
     MultinomialProbitRV: _read_multinomial,
 }
 

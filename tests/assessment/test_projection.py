@@ -20,8 +20,8 @@ from pcvm_pymc import (
     sample,
     save,
 )
-from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.assessment.project import _from_classifier
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.estimators.projection import (
     _cross_validate,
     project_reference,

@@ -21,7 +21,9 @@ from pcvm_pymc.core.evidence import (
     unit_design,
 )
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit
+from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.datasets import load
 
 METHODS = ("sequential", "batch")
@@ -390,6 +392,61 @@ def test_a_fit_to_rotated_rows_is_that_of_the_whole(method, noise):
     assert found.bias == pytest.approx(whole.bias, rel=1e-4)
     assert found.noise == pytest.approx(whole.noise, rel=1e-5)
     assert found.log_evidence == pytest.approx(whole.log_evidence, abs=1e-5)
+
+
+@pytest.mark.parametrize("bias", ["prior", "none"])
+@pytest.mark.parametrize("likelihood", [Normal(), Normal(0.2), Logit(), Probit()], ids=repr)
+def test_the_universal_problem_is_read(bias, likelihood):
+    X, label = blobs(30, seed=2)
+    Phi = rbf(squared_distances(X, X), 1.5)
+    given_ = Problem(Phi, label, None, Hyperprior.plug_in(), likelihood, bias=bias)
+    found = fit_rvm(EvidenceProblem.of(given_))
+    known = likelihood.noise if likelihood == Normal(0.2) else None
+    wanted = fit_rvm(
+        EvidenceProblem(Phi, label, likelihood.name, noise=known, bias=bias == "prior")
+    )
+    assert found.log_evidence == wanted.log_evidence
+    np.testing.assert_array_equal(found.weight, wanted.weight)
+    assert found.bias == wanted.bias
+
+
+def test_the_noise_may_be_told_beside_the_problem():
+    x, target = sinc(30, noise=0.1)
+    Phi = design_matrix("rbf", x, x, 2.0)
+    given_ = Problem(Phi, target, None, Hyperprior.plug_in(), Normal())
+    told = EvidenceProblem.of(given_, noise=0.1)
+    assert told.noise == 0.1
+    assert not told.noise_is_estimated
+    assert EvidenceProblem.of(given_).noise_is_estimated
+    assert EvidenceProblem.of(given_).noise is None
+    assert EvidenceProblem(Phi, target, "gaussian").likelihood.name == "normal"
+    assert replace(told, bias=False).noise == 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sign": np.ones(4)}, "which 'evidence' does not take; use em or bottom-up"),
+        ({"likelihood": MultinomialProbit(3)}, "are those of mRVM1 or mRVM2"),
+        ({"bias": "free"}, "bias='free' has no precision for 'evidence'"),
+        ({"moves": object()}, "found a width that may move"),
+        (
+            {"hyperprior": Laplace(1.0)},
+            "a laplace prior and free weights are those of sparse probit",
+        ),
+    ],
+)
+def test_problems_of_other_rows_are_refused(changes, words):
+    given_ = Problem(np.ones((4, 4)), np.ones(4), None, Hyperprior.plug_in())
+    with pytest.raises(ValueError, match=words):
+        EvidenceProblem.of(replace(given_, **changes))
+
+
+def test_only_a_quadratic_likelihood_is_rotated():
+    rotated = rotated_problem([(np.ones((4, 1)), np.arange(4.0))])
+    assert rotated.likelihood.n_obs == 4
+    with pytest.raises(ValueError, match="'logit' is not that of a rotated problem"):
+        replace(rotated, likelihood="logit")
 
 
 def test_no_rows_are_named():

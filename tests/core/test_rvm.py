@@ -102,3 +102,19 @@ def test_star_covers_outside_the_data_and_loses_none_inside():
     assert np.mean(outside_plain) < 0.4
     assert np.mean(outside_star) >= 0.75
     assert np.mean(inside_star) >= np.mean(inside_plain)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_outliers_pull_a_student_t_machine_less(seed):
+    rng = np.random.default_rng(seed)
+    x = np.linspace(-8, 8, 80)[:, None]
+    clean = np.sinc(x[:, 0] / np.pi)
+    target = clean + 0.05 * rng.normal(size=80)
+    target[rng.choice(80, 8, replace=False)] += rng.choice([-1.5, 1.5], 8)
+    Phi = design_matrix("rbf", x, x, 2.0)
+    error = {
+        name: np.sqrt(np.mean((fit_rvm(EvidenceProblem(Phi, target, name)).latent - clean) ** 2))
+        for name in ("normal", "student-t")
+    }
+    assert error["student-t"] < 0.6 * error["normal"]
+    assert error["student-t"] < 0.1

@@ -1,13 +1,17 @@
 """The fast RVM's bookkeeping against direct construction."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import blobs
+from scipy import stats
 
 from pcvm_pymc import Status
-from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, posterior
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_batch, posterior
 from pcvm_pymc.core.evidence.active_set import (
     ActiveSet,
     empty_set,
@@ -19,7 +23,7 @@ from pcvm_pymc.core.evidence.active_set import (
 from pcvm_pymc.core.evidence.posterior import orthogonal_basis, sum_of_squares
 from pcvm_pymc.core.evidence.sequential import fit_sequential
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit
+from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit, ScaleLikelihood
 
 NOISE = 0.3
 LINKS = {each.name: each for each in (Logit(), Probit())}
@@ -46,6 +50,12 @@ def state_with(design, target, index, alpha, likelihood=None):
         log_evidence=0.0,
     )
     return refreshed(design, target, likelihood or Normal(NOISE), bare)
+
+
+def noisy_sine(n=80, seed=0, noise=0.2):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-5, 5, (n, 1))
+    return rbf(squared_distances(x, x), 1.5), np.sin(x[:, 0]) + noise * rng.normal(size=n), x
 
 
 def covariance_of_targets(design, index, alpha, curvature):
@@ -151,10 +161,7 @@ def test_empty_model_is_independent_noise():
 
 @pytest.mark.parametrize("period", [1, 7, 50, 10_000])
 def test_refreshes_do_not_change_the_end(period):
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-5, 5, (80, 1))
-    target = np.sin(x[:, 0]) + 0.2 * rng.normal(size=80)
-    Phi = rbf(squared_distances(x, x), 1.5)
+    Phi, target, _ = noisy_sine()
     fit = fit_sequential(EvidenceProblem(Phi, target), EvidenceOptions(refresh_period=period))
     plain = fit_sequential(EvidenceProblem(Phi, target))
     np.testing.assert_array_equal(fit.active, plain.active)
@@ -162,19 +169,14 @@ def test_refreshes_do_not_change_the_end(period):
 
 
 def test_evidence_never_falls_in_regression_with_known_noise():
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-5, 5, (80, 1))
-    target = np.sin(x[:, 0]) + 0.2 * rng.normal(size=80)
-    fit = fit_sequential(EvidenceProblem(rbf(squared_distances(x, x), 1.5), target, noise=0.2))
+    Phi, target, _ = noisy_sine()
+    fit = fit_sequential(EvidenceProblem(Phi, target, noise=0.2))
     assert np.diff(fit.trace.log_evidence).min() >= -1e-8
     assert fit.status is Status.CONVERGED
 
 
 def test_noise_waits_for_the_precisions():
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-5, 5, (80, 1))
-    target = np.sin(x[:, 0]) + 0.2 * rng.normal(size=80)
-    Phi = rbf(squared_distances(x, x), 1.5)
+    Phi, target, _ = noisy_sine()
     trace = fit_sequential(EvidenceProblem(Phi, target)).trace
     first = int(np.flatnonzero(trace.noise != trace.noise[0])[0])
     assert trace.noise[0] == pytest.approx(0.3 * target.std())
@@ -209,3 +211,75 @@ def test_a_cycle_is_stopped(monkeypatch):
     fit = fit_sequential(problem, EvidenceOptions(patience=10))
     assert fit.status is Status.BEST_OF_CYCLE
     assert fit.log_evidence == pytest.approx(fit.trace.log_evidence.max(), abs=1e-7)
+
+
+@dataclass(frozen=True)
+class Recomputed(Normal):
+    """A normal likelihood that does not say that its curvature is constant."""
+
+    name: ClassVar[str] = "normal"
+    is_quadratic: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("noise", [None, 0.2])
+def test_the_search_that_computes_all_anew_ends_where_rank_one_steps_do(seed, noise):
+    Phi, target, _ = noisy_sine(seed=seed)
+    options = EvidenceOptions(tol=1e-6)
+    plain = fit_sequential(EvidenceProblem(Phi, target, noise=noise), options)
+    anew = fit_sequential(EvidenceProblem(Phi, target, Recomputed(), noise=noise), options)
+    np.testing.assert_array_equal(anew.active, plain.active)
+    assert anew.log_evidence == pytest.approx(plain.log_evidence, abs=1e-3)
+    assert anew.noise == pytest.approx(plain.noise, rel=1e-3)
+    np.testing.assert_allclose(anew.latent, plain.latent, atol=1e-3)
+    if noise is None:
+        first = int(np.flatnonzero(anew.trace.noise != anew.trace.noise[0])[0])
+        known = fit_sequential(EvidenceProblem(Phi, target, noise=anew.trace.noise[0]), options)
+        assert anew.trace.log_evidence[first - 1] == pytest.approx(known.log_evidence, abs=1e-3)
+        assert (np.diff(np.flatnonzero(np.diff(anew.trace.noise))) <= options.noise_period).all()
+
+
+@dataclass(frozen=True)
+class StudentT(ScaleLikelihood):
+    """Heavy tails: not log-concave, its curvature the expected precision of a mixture of normals."""
+
+    degrees: float = 3.0
+    name: ClassVar[str] = "normal"  # to be let in under a row's name
+
+    @property
+    def bound(self):
+        return (self.degrees + 1) / self.degrees * self.noise**-2
+
+    def log_density(self, latent, target):
+        return stats.t.logpdf(target - latent, self.degrees, scale=self.noise)
+
+    def score(self, latent, target):
+        return self.curvature(latent, target) * (target - latent)
+
+    def curvature(self, latent, target):
+        return (self.degrees + 1) / (self.degrees * self.noise**2 + (target - latent) ** 2)
+
+
+@pytest.mark.parametrize("fit", [fit_sequential, fit_batch])
+def test_a_likelihood_that_is_not_log_concave_needs_its_piece_alone(fit):
+    """Heavy tails, of estimated scale: outliers move a normal fit, and not this one."""
+    Phi, target, x = noisy_sine(60, noise=0.1)
+    outlier = np.arange(60) % 12 == 0
+    target[outlier] += 4.0
+    truth = np.sin(x[:, 0])
+    plain = fit(EvidenceProblem(Phi, target))
+    heavy = fit(EvidenceProblem(Phi, target, StudentT()))
+    assert heavy.converged
+    assert 0.05 < heavy.noise < 0.2 < plain.noise
+    errors = [np.sqrt(np.mean((each.latent - truth) ** 2)) for each in (heavy, plain)]
+    assert errors[0] < 0.1 < errors[1]
+    # the scale is where its update rests
+    alpha = np.append(heavy.alpha[heavy.active], heavy.bias_alpha)
+    kept = np.isfinite(alpha)
+    determined = np.sum(1 - alpha[kept] * np.diag(heavy.covariance)[kept])
+    found, problem = heavy.noise, EvidenceProblem(Phi, target, StudentT())
+    assert problem.noise_at(heavy.latent, determined, found) == pytest.approx(found, rel=1e-3)
+    share = StudentT(found).curvature(heavy.latent, target) * found**2
+    square = share @ (target - heavy.latent) ** 2
+    assert problem.noise_at(heavy.latent, 3.5, found) == pytest.approx(np.sqrt(square / 56.5))
+    assert heavy.log_evidence > plain.log_evidence + 10

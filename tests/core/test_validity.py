@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -5,11 +7,13 @@ from hypothesis import strategies as st
 from problems import awkward_data, blobs, problem
 from scipy.integrate import quad
 
-from pcvm_pymc.core.em.binary import fit_em
+from pcvm_pymc.core.em import fit_em
+from pcvm_pymc.core.em.results import EMResult, EMTrace
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit
-from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
+from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.validity import (
     centre_derivatives,
     determined_share,
@@ -25,17 +29,18 @@ LIKELIHOODS = {**LINKS, "normal": Normal(0.7)}
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS.values(), ids=LIKELIHOODS)
 @settings(max_examples=20)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([0.5, 1.5, 4.0]))
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.5, 1.5, (0.6, 3.0, 1.0)]))
 def test_derivatives_are_those_of_finite_differences(likelihood, seed, width):
+    width = np.array(width)
     X, label = blobs(25, n_features=3, seed=seed)
     rng = np.random.default_rng(seed)
     centres, weight, bias = X[:4], rng.normal(size=4), 0.3
 
     def log_likelihood(centres):
-        latent = rbf(squared_distances(X, centres), width) @ weight + bias
+        latent = rbf(squared_distances(X / width, centres / width), 1.0) @ weight + bias
         return likelihood.log_likelihood(latent, label)
 
-    latent = rbf(squared_distances(X, centres), width) @ weight + bias
+    latent = rbf(squared_distances(X / width, centres / width), 1.0) @ weight + bias
     score, curvature = likelihood.score(latent, label), likelihood.curvature(latent, label)
     a, b = centre_derivatives(X, centres, weight, width, score=score, curvature=curvature)
     h = 1e-3
@@ -184,3 +189,31 @@ def test_narrow_and_wide_kernels_are_less_valid():
         score.append(pcvm_validity(X, given_, fit_em(given_)).log_validity)
     assert score[1] > score[0] + 5
     assert score[1] > score[2] + 5
+
+
+@pytest.mark.parametrize("bias", ["prior", "free", "none"])
+def test_the_bias_has_the_precision_that_the_problem_gives_it(bias):
+    X, label = blobs(40, seed=3)
+    prior = Hyperprior.plug_in()
+    Phi = rbf(squared_distances(X, X), 1.0)
+    given_ = Problem(Phi, label, label.copy(), prior, bias=bias)
+    weight = np.where(np.arange(40) % 8 == 0, 0.7 * label, 0.0)
+    shift = 0.0 if bias == "none" else 0.4
+    latent = Phi @ weight + shift
+    nothing = np.empty(0)
+    trace = EMTrace(nothing, nothing, nothing, nothing)
+    mode = EMResult(weight, shift, 1.0, latent, 0.0, Status.CONVERGED, 0, trace)
+    found = pcvm_validity(X, given_, mode)
+    active = np.flatnonzero(weight)
+    columns, precision = Phi[:, active], prior.weight_precision(weight[active])
+    if bias != "none":
+        columns = np.column_stack([columns, np.ones(40)])
+        precision = np.append(precision, prior.bias_precision(0.4) if bias == "prior" else 0.0)
+    curvature = Probit().curvature(latent, label)
+    covariance = np.linalg.inv(columns.T @ (curvature[:, None] * columns) + np.diag(precision))
+    wanted = (1 - np.diag(covariance) * precision)[: len(active)]
+    np.testing.assert_allclose(found.determined, wanted, atol=1e-8)
+    with pytest.raises(ValueError, match="found 3 scores, needed one"):
+        pcvm_validity(X, replace(given_, sign=None, likelihood=MultinomialProbit(3)), mode)
+    with pytest.raises(ValueError, match="a half-horseshoe prior has no expected precisions"):
+        pcvm_validity(X, replace(given_, hyperprior=HalfHorseshoe(0.1)), mode)

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from problems import blobs
+from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
@@ -57,7 +58,7 @@ def data():
 @pytest.mark.parametrize("estimator", ALL, ids=str)
 def test_fitted_attributes(estimator, data):
     X, y = data
-    model = estimator.set_params(width=1.0).fit(X, y)
+    model = clone(estimator).set_params(width=1.0).fit(X, y)
     assert model.classes_.tolist() == ["black", "red", "white"]
     np.testing.assert_array_equal(model.relevance_vectors_, X[model.support_])
     assert model.weight_.shape == (3, len(model.support_))
@@ -80,7 +81,7 @@ def test_fitted_attributes(estimator, data):
 @pytest.mark.parametrize("estimator", ALL, ids=str)
 def test_the_width_is_that_of_the_smallest_log_loss(estimator, data):
     X, y = data
-    model = estimator.set_params(width="auto", random_state=0, cv=3, max_iter=400)
+    model = clone(estimator).set_params(width="auto", random_state=0, cv=3, max_iter=400)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X[:90], y[:90])
@@ -131,7 +132,7 @@ def test_two_classes_score_by_their_difference():
     X, label = blobs(60, seed=5)
     words = np.where(label > 0, "yes", "no")
     for estimator in ALL:
-        model = estimator.set_params(width=1.5).fit(X, words)
+        model = clone(estimator).set_params(width=1.5).fit(X, words)
         score = model.decision_function(X)
         assert score.shape == (60,)
         np.testing.assert_array_equal(score > 0, model.predict(X) == "yes")

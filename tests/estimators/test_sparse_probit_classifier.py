@@ -39,8 +39,9 @@ def test_scikit_learns_checks(estimator, check):
 def test_fitted_attributes_are_the_cores(features, prior):
     X, label = blobs(80, 4, seed=50)
     words = np.where(label > 0, "plus", "minus")
-    model = SparseProbitClassifier(features=features, prior=prior, gamma=4.0, width=1.5)
-    model.fit(X, words)
+    given = {"width": 1.5} if features == "kernel" else {}
+    given |= {"gamma": 4.0} if prior == "laplace" else {}
+    model = SparseProbitClassifier(features=features, prior=prior, **given).fit(X, words)
     density = Laplace(4.0) if prior == "laplace" else Hyperprior.jeffreys()
     Phi = feature_matrix(X, features, width=1.5)
     core = fit_em(Problem(Phi, label, None, density))

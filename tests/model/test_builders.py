@@ -5,10 +5,10 @@ from problems import blobs
 from scipy.special import ndtr
 
 from pcvm_pymc import Hyperprior, find_map_em, latent_draws, new_data, pcvm_model
-from pcvm_pymc.core.em.binary import log_joint, log_posterior
-from pcvm_pymc.core.pieces.kernels import median_distance
+from pcvm_pymc.core.em import log_joint, log_posterior
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance
 from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
-from pcvm_pymc.model.steps import problem_of
+from pcvm_pymc.model.read import read
 
 QUICK = {
     "draws": 20,
@@ -47,7 +47,7 @@ def model(data):
 def test_core_log_posterior_is_pymcs(data, hyperprior):
     model = pcvm_model(*data, width=1.1, hyperprior=hyperprior)
     logp = model.compile_logp(jacobian=False)
-    problem = problem_of(model)
+    problem = read(model)
     rng = np.random.default_rng(0)
     for scale in (1e-3, 1.0, 1e3):
         size, bias = scale * rng.exponential(size=30), scale * rng.normal()
@@ -63,7 +63,7 @@ def test_core_log_joint_is_pymcs(data):
     hyperprior = Hyperprior(2.0, 0.3, 1.5, 0.7)
     model = pcvm_model(*data, width=1.1, hyperprior=hyperprior, precision="joint")
     logp = model.compile_logp(jacobian=False)
-    problem = problem_of(pcvm_model(*data, width=1.1, hyperprior=hyperprior))
+    problem = read(pcvm_model(*data, width=1.1, hyperprior=hyperprior))
     rng = np.random.default_rng(1)
     for _ in range(3):
         size, alpha = rng.exponential(size=(2, 30))
@@ -175,9 +175,12 @@ def test_predictions_need_the_kernel_of_the_model(data):
     def laplacian(A, B, width):
         return np.exp(-np.abs(A[:, None] - B[None]).sum(-1) / width)
 
-    covariance = pm.gp.cov.Matern52(2, ls=0.8)
-    for kernel in (laplacian, covariance):
-        model = pcvm_model(X, y, kernel=kernel, width=2.0)
+    def other(A, B, width):
+        return laplacian(A, B, 2.0 * width)
+
+    covariance, longer = (pm.gp.cov.Matern52(2, ls=ls) for ls in (0.8, 0.9))
+    for kernel, width, wrong in ((laplacian, 2.0, other), (covariance, None, longer)):
+        model = pcvm_model(X, y, kernel=kernel, width=width)
         result = find_map_em(model, progressbar=False)
         np.testing.assert_allclose(
             latent_draws(result, X, kernel=kernel)[0],
@@ -187,9 +190,41 @@ def test_predictions_need_the_kernel_of_the_model(data):
         np.testing.assert_allclose(
             new_data(model, X, kernel=kernel)["new_data"]["Phi"], model["Phi"].get_value()
         )
-        for call in (lambda r=result: latent_draws(r, X), lambda m=model: new_data(m, X)):
-            with pytest.raises(ValueError, match="was not built with kernel='rbf'"):
-                call()
+        for call in (latent_draws, new_data):
+            given = result if call is latent_draws else model
+            with pytest.raises(
+                ValueError, match="of your own, which is not stored; needed kernel="
+            ):
+                call(given, X)
+            for bad, words in (("rbf", "kernel='rbf'"), (wrong, "kernel=<")):
+                with pytest.raises(ValueError, match=f"was not built with {words}"):
+                    call(given, X, kernel=bad)
+
+
+def test_a_model_remembers_a_kernel_of_the_packages_own(data):
+    X, y = data
+    for kernel, width in (("rbf", 1.7), ("linear-spline", None)):
+        model = pcvm_model(X, y, kernel=kernel, width=width)
+        assert model.coords["kernel"] == (kernel,)
+        for each in (model, pm.do(model, {}), model.copy()):
+            values = new_data(each, X[:5])["new_data"]
+            np.testing.assert_array_equal(values["Phi"], model["Phi"].get_value()[:5])
+    with pytest.raises(ValueError, match="was not built with kernel='rbf'"):
+        new_data(model, X[:5], kernel="rbf")
+    model = pcvm_model(X, y, kernel=RBF(1.7))
+    assert model["width"].get_value() == 1.7
+    with pytest.raises(ValueError, match=r"was not built with kernel=RBF\(width=1.8\)"):
+        new_data(model, X[:5], kernel=RBF(1.8))
+
+
+def test_an_argument_without_effect_is_refused(data):
+    for kernel in ("linear-spline", pm.gp.cov.Matern52(2, ls=0.8)):
+        with pytest.raises(ValueError, match=r"width=2\.0 was given with kernel="):
+            pcvm_model(*data, kernel=kernel, width=2.0)
+    prior = pm.LogNormal.dist(0.0, 1.0)
+    pcvm_model(*data, width=prior)
+    with pytest.raises(ValueError, match="'width' of another model"):
+        pcvm_model(*data, width=prior)
 
 
 def test_random_kernels_are_not_drawn_anew_in_predictions(data):

@@ -6,13 +6,13 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from problems import value_point
 from scipy import stats
 
 from pcvm_pymc import (
-    EMStep,
     Hyperprior,
-    PCVMGibbs,
+    Start,
     draw_precisions,
     find_map_em,
     mpcvm_model,
@@ -22,7 +22,6 @@ from pcvm_pymc import (
     psis_loo,
     sample,
 )
-from pcvm_pymc.core.em.mpcvm import ClassStart
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import design_matrix
 from pcvm_pymc.core.pieces.multinomial import class_probabilities, log_class_probability
@@ -32,6 +31,7 @@ from pcvm_pymc.inference.sampling import choose_method
 PRIOR = Hyperprior(2.0, 0.3, 1.5, 0.7)
 IMPROPER = Hyperprior(0.0, 0.0, 0.0, 0.0)
 BUILDERS = {"mpcvm": mpcvm_model, "mrvm": mrvm_model}
+FAST = {"mode": "FAST_COMPILE"}
 SAMPLING = {"nuts_sampler": "pymc", "cores": 1, "progressbar": False, "quiet": True}
 
 
@@ -68,6 +68,42 @@ def test_log_density_is_that_of_the_formulas(name):
     wanted += log_class_probability(latent, label).sum()
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     assert logp(point_at(model, weight, bias)) == pytest.approx(wanted, abs=1e-8)
+
+
+def test_weights_of_a_basis_that_share_a_precision():
+    X, y = three_clouds()
+    model = mrvm_model(X, y, width=1.3, hyperprior=PRIOR, shared=True)
+    rng = np.random.default_rng(1)
+    weight, bias = rng.normal(size=(24, 3)), rng.normal(size=3)
+    latent = design_matrix("rbf", X, X, 1.3) @ weight + bias
+    joint = stats.multivariate_t(shape=0.15 * np.eye(3), df=4)
+    wanted = joint.logpdf(weight).sum()
+    wanted += stats.t(3, scale=np.sqrt(0.7 / 1.5)).logpdf(bias).sum()
+    wanted += log_class_probability(latent, np.searchsorted(["a", "b", "c"], y)).sum()
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    assert logp(point_at(model, weight, bias)) == pytest.approx(wanted, abs=1e-8)
+    explicit = mrvm_model(X, y, hyperprior=PRIOR, shared=True, precision="joint")
+    assert explicit.named_vars_to_dims["precision"] == ("basis",)
+    # both forms draw what that density says: any projection is a Student-t, and sizes go together
+    for each in (model, explicit):
+        drawn = pm.draw(each["weight"], 400, random_seed=2, mode="FAST_COMPILE")
+        along = drawn[:, :, :].reshape(-1, 3) @ np.array([0.6, 0.0, 0.8])
+        assert stats.kstest(along, stats.t(4, scale=np.sqrt(0.15)).cdf).pvalue > 1e-3
+        size = np.log(np.abs(drawn.reshape(-1, 3)))
+        assert stats.spearmanr(size[:, 0], size[:, 1]).statistic > 0.1
+
+
+def test_sampling_of_shared_precisions_has_the_jacobian_of_its_transform():
+    X, y = three_clouds(9)
+    model = mrvm_model(X, y, hyperprior=PRIOR, shared=True)
+    point = {name: value + 0.3 for name, value in model.initial_point(0).items()}
+    (name,) = (v.name for v in model.value_vars if v.name.startswith("weight"))
+    with_it, without = (
+        model.compile_logp(jacobian=jacobian, mode="FAST_COMPILE")(point)
+        for jacobian in (True, False)
+    )
+    wanted = np.log(np.sqrt(0.15) * np.cosh(point[name])).sum()
+    assert with_it - without == pytest.approx(wanted, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -143,14 +179,16 @@ def test_bad_input_is_refused():
         mpcvm_model(X, y, basis=X[:3], signs=np.ones((3, 2)))
     with pytest.raises(ValueError, match="improper hyperprior"):
         sample(mpcvm_model(X, y, hyperprior=IMPROPER), **SAMPLING)
-    with pytest.raises(ValueError, match="needs a sign rule"):
+    with (
+        mrvm_model(X, y, hyperprior=IMPROPER, shared=True),
+        pytest.raises(ValueError, match="improper hyperprior"),
+    ):
+        pm.sample(5, tune=5, chains=1, initvals={"weight": np.ones((9, 3))}, **SAMPLING)
+    with pytest.raises(ValueError, match="free weights"):
         sample(mrvm_model(X, y), method="gibbs", quiet=True)
-    for step in (EMStep, PCVMGibbs):
-        with pytest.raises(ValueError, match="a score for each class; needed one of two classes"):
-            step(model=mpcvm_model(X, y))
     with pytest.raises(ValueError, match="start="):
         find_map_em(mpcvm_model(X, y), start="chen2009", progressbar=False)
-    start = ClassStart(np.zeros((2, 3)), np.zeros(3))
+    start = Start(np.zeros((2, 3)), np.zeros(3))
     with pytest.raises(ValueError, match="shape"):
         find_map_em(mpcvm_model(X, y), start=start, progressbar=False)
 
@@ -275,6 +313,22 @@ def test_a_relevance_vector_machine_under_nuts_and_its_precisions():
     precisions = draw_precisions(result, random_seed=4)["posterior"]["precision"]
     assert precisions.dims == ("chain", "draw", "basis", "class")
     assert (precisions > 0).all()
+
+
+def test_shared_precisions_are_drawn_given_all_weights_of_a_basis():
+    X, y = three_clouds(12)
+    model = mrvm_model(X, y, hyperprior=PRIOR, shared=True)
+    with model:
+        prior = pm.sample_prior_predictive(1500, random_seed=1, compile_kwargs=FAST)
+    drawn = xr.DataTree.from_dict(
+        {name: prior[name].to_dataset() for name in ("constant_data", "prior")}
+    )
+    drawn["posterior"] = drawn["prior"].to_dataset()
+    precision = draw_precisions(drawn, random_seed=2)["posterior"]["precision"]
+    assert precision.dims == ("chain", "draw", "basis")
+    # over draws from the prior, what is drawn given the weights is the prior again
+    law = stats.gamma(PRIOR.c, scale=1 / PRIOR.d)
+    assert stats.kstest(precision.values[..., 0].ravel(), law.cdf).pvalue > 1e-3
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from pcvm_pymc import (
     sparse_probit_model,
 )
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances, width_bounds
+from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.model.build import build
 from pcvm_pymc.model.distributions import FreeWeight
@@ -35,7 +36,6 @@ TARGET = 2.0 + X[:, 0] ** 2
 PROPER = Hyperprior(2.0, 0.3, 1.5, 0.7)
 HALF = Hyperprior(0.5, 0.1, 0.2, 0.0)
 JEFFREYS = Hyperprior.jeffreys()
-PRIOR = pm.LogNormal.dist(0.0, 0.6)
 
 
 def _signed_laplace():
@@ -187,11 +187,13 @@ def test_a_logit_under_the_pcvms_names_is_no_probit():
 
 
 def test_bounds_of_a_width_are_distances_of_the_centres():
-    free = {"width": pm.LogNormal.dist(0.0, 0.6)}
-    assert read(pcvm_model(X, LABEL, **free)).moves.bounds == width_bounds(X)
-    model = pcvm_model(X, LABEL, basis=7, **free)
+    def model_of(**basis):
+        return pcvm_model(X, LABEL, width=pm.LogNormal.dist(0.0, 0.6), **basis)
+
+    assert read(model_of()).moves.bounds == width_bounds(X)
+    model = model_of(basis=7)
     assert read(model).moves.bounds == width_bounds(model["centres"].get_value())
-    model = pcvm_model(X, LABEL, basis=X[:4] + 0.01, signs=LABEL[:4], **free)
+    model = model_of(basis=X[:4] + 0.01, signs=LABEL[:4])
     distance = np.sqrt(squared_distances(X, X[:4] + 0.01))
     assert read(model).moves.bounds == pytest.approx((distance.min(), distance.max()))
 
@@ -295,3 +297,19 @@ def test_a_solver_takes_what_the_family_allows():
         read(model, "evidence")
     with pytest.raises(ValueError, match="free weights"):
         read(rvm_model(X, LABEL, likelihood="probit"), "gibbs")
+
+
+def test_label_noise_is_read_with_its_share_of_flips():
+    row = FAMILY["pcvm"]
+    for flip in (0.03, 0.4):
+        found = read(build(row, X, LABEL, likelihood="label noise", flip=flip))
+        assert found.likelihood.name == "label noise"
+        assert found.likelihood.flip == pytest.approx(flip, abs=1e-15)
+    unknown = build(row, X, LABEL, likelihood="label noise", flip=pm.Beta.dist(1.0, 9.0))
+    assert np.isnan(read(unknown).likelihood.flip)
+    with pytest.raises(
+        ValueError, match=r"\['flip'\] of the likelihood is unknown, which 'em' does not"
+    ):
+        read(unknown, "em")
+    with pytest.raises(ValueError, match=r"flip=0\.7; needed a probability"):
+        build(row, X, LABEL, likelihood=LIKELIHOODS["label noise"](0.7))

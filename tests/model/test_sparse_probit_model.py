@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -18,14 +20,12 @@ from pcvm_pymc import (
     sample,
     sparse_probit_model,
 )
-from pcvm_pymc.core.em.sparse_probit import (
-    SparseProblem,
-    feature_matrix,
-    fit_sparse_probit,
-    log_posterior,
-)
-from pcvm_pymc.model.sparse_probit import sparse_problem_of
+from pcvm_pymc.core.em import fit_em, log_posterior
+from pcvm_pymc.core.pieces.features import feature_matrix
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.model.read import read
 
+KINDS = {"penalised": "prior", "free": "free"}
 PRIORS = {
     "laplace": Laplace(3.0),
     "student": Hyperprior(1.0, 0.05, 0.5, 0.3),
@@ -42,17 +42,21 @@ def point_of(model, weight, bias):
 @pytest.mark.parametrize("features", ["linear", "quadratic", "kernel"])
 def test_log_density_is_the_cores(prior, bias, features):
     X, label = blobs(20, 3, seed=0)
-    model = sparse_probit_model(X, label, features=features, prior=prior, bias=bias, width=1.4)
+    width = {"width": 1.4} if features == "kernel" else {}
+    model = sparse_probit_model(X, label, features=features, prior=prior, bias=bias, **width)
     Phi = feature_matrix(X, features, width=1.4)
-    problem = SparseProblem(Phi, label, prior, bias)
+    problem = Problem(Phi, label, None, prior, bias=KINDS[bias])
     weight, intercept = np.random.default_rng(0).normal(size=Phi.shape[1]), 0.7
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     wanted = log_posterior(problem, weight, intercept, Phi @ weight + intercept)
     assert logp(point_of(model, weight, intercept)) == pytest.approx(wanted, abs=1e-8)
-    read = sparse_problem_of(model)
-    assert (read.prior, read.bias) == (prior, bias)
-    np.testing.assert_array_equal(read.Phi, Phi)
-    np.testing.assert_array_equal(read.label, label)
+    found = read(model, "em")
+    assert found.bias == KINDS[bias]
+    if bias == "free" and isinstance(prior, Hyperprior):  # a flat bias has no e and f
+        prior = replace(prior, e=prior.c, f=prior.d)
+    assert found.hyperprior == prior
+    np.testing.assert_array_equal(found.Phi, Phi)
+    np.testing.assert_array_equal(found.label, label)
 
 
 def test_log_density_by_scipy():
@@ -75,7 +79,7 @@ def test_map_is_the_cores_and_a_datatree(prior, bias):
     X, label = blobs(60, 5, seed=1)
     model = sparse_probit_model(X, label, prior=prior, bias=bias)
     result = find_map_em(model, progressbar=False)
-    core = fit_sparse_probit(SparseProblem(X, label, prior, bias))
+    core = fit_em(Problem(X, label, None, prior, bias=KINDS[bias]))
     posterior = result["posterior"]
     np.testing.assert_array_equal(posterior["weight"].values[0, 0], core.weight)
     assert posterior["bias"].item() == core.bias
@@ -158,7 +162,7 @@ def test_jeffreys_is_refused_by_samplers():
 
 def test_models_of_other_likelihoods_or_terms_are_refused():
     X, label = blobs(20, 2, seed=5)
-    with pytest.raises(ValueError, match="lacks"):
+    with pytest.raises(ValueError, match="logit likelihood"):
         find_map_em(rvm_model(X, label, likelihood="logit"), progressbar=False)
     with sparse_probit_model(X, label) as model:
         pm.Potential("extra", -(model["weight"] ** 2).sum())
@@ -171,6 +175,7 @@ def test_bad_choices_are_named():
     for parameters, words in (
         ({"features": "cubic"}, "features='cubic' is unknown"),
         ({"prior": "flat"}, "prior='flat'; needed one of"),
+        ({"width": 2.0}, "width was given with features='linear'"),
         ({"bias": "none"}, "bias='none' is unknown"),
         ({"features": "kernel", "width": -1.0}, r"width=-1\.0 must be positive"),
     ):

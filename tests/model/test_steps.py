@@ -3,14 +3,29 @@ import pymc as pm
 import pytest
 from problems import blobs
 
-from pcvm_pymc import EMOptions, EMStep, Hyperprior, Start, find_map_em, pcvm_model
-from pcvm_pymc.model.steps import point_of, problem_of
+from pcvm_pymc import (
+    EMOptions,
+    EMStep,
+    Hyperprior,
+    PCVMGibbs,
+    Start,
+    find_map_em,
+    mpcvm_model,
+    mrvm_model,
+    pcvm_model,
+    rvm_model,
+    sparse_probit_model,
+)
+from pcvm_pymc.core.em import EMState, fit_em
+from pcvm_pymc.model.read import read
+from pcvm_pymc.model.steps import point_of
 
 
 def point_at(model, result):
     posterior = result["posterior"]
     width = posterior["width"].item() if "width" in posterior else np.nan
-    return point_of(model, posterior["weight"].values[0, 0], posterior["bias"].item(), width)
+    weight, bias = posterior["weight"].values[0, 0], posterior["bias"].item()
+    return point_of(model, EMState(weight, bias, np.empty(0), width, np.nan))
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +39,7 @@ def test_steps_never_lower_pymcs_log_posterior(data, update):
     model = pcvm_model(*data, width=1.2)
     logp = model.compile_logp(jacobian=False)
     step = EMStep(model, EMOptions(update=update))
-    point = step.initial_point(Start(0.5 * problem_of(model).sign, 0.1))
+    point = step.initial_point(Start(0.5 * read(model).sign, 0.1))
     values = [logp(point)]
     for _ in range(15):
         point, stats = step.step(point)
@@ -150,8 +165,9 @@ def test_models_that_em_cannot_read(data):
         EMStep(foreign)
     with pm.Model() as named:
         pcvm_model(X, y, width=pm.LogNormal("ell", 0.0, 1.0))
-    with pytest.raises(ValueError, match="must be called 'width'"):
-        EMStep(named)
+    assert read(named, "em").moves is not None  # whatever its name
+    with pytest.raises(ValueError, match="logit likelihood"):
+        EMStep(rvm_model(X, y, likelihood="logit"))
     with pcvm_model(X, y) as penalised:
         pm.Potential("penalty", -(penalised["bias"] ** 2))
     with pytest.raises(ValueError, match=r"extra terms \['penalty'\]"):
@@ -163,3 +179,60 @@ def test_half_set_data_is_noticed(data):
     model["y"].set_value(model["y"].get_value()[:3])
     with pytest.raises(ValueError, match="40 rows and its labels 3"):
         EMStep(model)
+
+
+ROWS = {
+    "mpcvm": lambda X, k: mpcvm_model(X, k, width=1.2),
+    "mrvm": lambda X, k: mrvm_model(X, k, width=1.2, hyperprior=Hyperprior.jeffreys()),
+    "mrvm shared": lambda X, k: mrvm_model(X, k, width=1.2, shared=True),
+    "sparse probit": lambda X, k: sparse_probit_model(X, k > 0, prior="student"),
+    "laplace": lambda X, k: sparse_probit_model(X, k > 0, features="kernel", bias="free"),
+    "free width": lambda X, k: sparse_probit_model(
+        X, k > 0, features="kernel", prior="student", width=pm.LogNormal.dist(0.0, 0.5)
+    ),
+    "pcvm": lambda X, k: pcvm_model(X, k > 0, width=pm.Gamma.dist(3.0, 2.0)),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_of_em_steps_on_pymcs_points(row, data):
+    X, _ = data
+    model = ROWS[row](X, np.arange(len(X)) % 3)
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    step = EMStep(model, EMOptions(update="em"))
+    point = step.initial_point()
+    values = [logp(point)]
+    for _ in range(8):
+        point, stats = step.step(point)
+        values.append(logp(point))
+        assert stats["log_posterior"] == pytest.approx(values[-1], abs=1e-8)
+    assert (np.diff(values) >= -1e-9).all()
+    assert values[-1] > values[0] + 0.1
+    end = fit_em(read(model, "em"), options=EMOptions(max_iter=20))
+    assert logp(point_of(model, end)) == pytest.approx(end.log_posterior, abs=1e-8)
+
+
+def test_a_shared_precision_serves_all_classes_or_none(data):
+    X, _ = data
+    hyperprior = Hyperprior(-0.4, 0.0, 0.5, 0.5)
+    label = np.digitize(X[:, 0], [-0.6, 0.6])
+    model = mrvm_model(X, label, width=1.2, shared=True, hyperprior=hyperprior)
+    weight = fit_em(read(model, "em")).weight
+    kept = (weight != 0).any(axis=1)
+    assert 0 < kept.sum() < len(X)
+    np.testing.assert_array_equal((weight != 0).all(axis=1), kept)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_gibbs_is_a_step_of_pymc(several, data):
+    X, y = data
+    model = mpcvm_model(X, np.arange(len(X)) % 3) if several else pcvm_model(X, y)
+    step = PCVMGibbs(model=model, rng=1)
+    point = model.initial_point(0)
+    new, _ = step.step(point)
+    assert set(new) == set(point)
+    for name in point:
+        assert new[name].shape == point[name].shape
+        assert (new[name] != point[name]).all()
+    again = PCVMGibbs(model=model, rng=1).step(point)[0]
+    np.testing.assert_array_equal(again["magnitude_log__"], new["magnitude_log__"])

@@ -34,10 +34,8 @@ def fit_batch(
 
     Parameters
     ----------
-    problem : EvidenceProblem
-    options : EvidenceOptions, optional
-    noise_start : float, optional
-        Multiple of the targets' standard deviation; default: the first of the options' starts.
+    problem, options, noise_start
+        As for `fit_sequential`.
 
     Returns
     -------

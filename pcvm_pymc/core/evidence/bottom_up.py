@@ -16,7 +16,6 @@ from pcvm_pymc.core.problem import Problem, Status
 __all__ = ["BottomUpOptions", "Machine", "fit_bottom_up"]
 
 _REFRESH = 30  # rank-one steps
-_AWAY = 10.0  # TODO
 _ALIGNED = 1e-9  # of phi' phi: what is left of such a column is rounding
 
 
@@ -306,8 +305,9 @@ def _start(problem: Problem, start: Array | None) -> Array:
     if start is None:
         start = problem.likelihood.response(problem.label)
     if start is None:
-        start = _AWAY * problem.label
-    if np.shape(start) not in (shape, shape[:1]) or np.size(start) != shape[0] * shape[1]:
+        terms = problem.likelihood.terms(np.zeros(shape), problem.label)
+        return terms.slope / problem.likelihood.bound
+    if np.shape(start) != shape and (problem.n_scores > 1 or np.shape(start) != shape[:1]):
         raise ValueError(f"start has shape {np.shape(start)}; needed {shape}")
     return np.reshape(start, shape)
 
@@ -321,7 +321,8 @@ def fit_bottom_up(
     """Add, delete and weigh bases one at a time: mPCVM2 with signs, mRVM1 shared without.
 
     Under the probit, with signs, it is the PCVM of two classes from the bottom up: the same search for one
-    score, as Chen et al. (2014) have it, but with the responses of EM in place of Laplace's approximation.
+    score, as Chen et al. (2014) have it, but with the responses of EM, from weights of zero, in place of
+    Laplace's approximation: on Ripley's mixture both keep four vectors, and this has the lower log loss.
 
     Parameters
     ----------
@@ -330,7 +331,8 @@ def fit_bottom_up(
         basis where `shared`; under ``bias="prior"`` so has the constant, which the papers lack. The
         precisions are estimated, their logarithms flat: the numbers of the hyperprior are not used.
     start : ndarray, shape (n_obs,) or (n_obs, n_scores), optional
-        Latent responses of the first epoch; default: DEFAULT.
+        Latent responses of the first epoch. Default: the likelihood's own, 10.5 for the own class and 0.5 for
+        the others; for two classes those at weights of zero.
     options : BottomUpOptions, optional
     callback : callable, optional
         Called with the epoch's number and log posterior after each epoch.

@@ -230,7 +230,7 @@ def check_fixed_bases(problem: Problem, solver: str) -> None:
         If the problem is of a row without this solver, its bases are not fixed, or its bias is free.
     """
     check_solver(problem, solver)
-    if problem.hyperprior.name != Hyperprior.name:
+    if not isinstance(problem.hyperprior, Hyperprior):
         raise ValueError(
             f"{solver!r} estimates each weight's precision; found a {problem.hyperprior.name} prior, needed "
             "one of Gamma precisions (whose numbers it does not use)"

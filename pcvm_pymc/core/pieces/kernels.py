@@ -16,6 +16,7 @@ __all__ = [
     "KernelPiece",
     "LinearSpline",
     "as_kernel",
+    "as_width",
     "design_matrix",
     "linear_spline",
     "log_width_derivative",
@@ -29,6 +30,17 @@ __all__ = [
 ]
 
 type Kernel = str | Callable[[Array, Array, float], Array] | KernelPiece
+
+
+def as_width(width: Any) -> float:
+    """Return a kernel width as a positive float; raise ValueError for anything else."""
+    try:
+        out = float(width)
+    except (TypeError, ValueError):
+        raise ValueError(f"width={width!r} is not a number; needed a positive one") from None
+    if not (np.isfinite(out) and out > 0):
+        raise ValueError(f"width={out} must be positive and finite, in the unit of X")
+    return out
 
 
 class KernelPiece:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_expit
+from scipy.special import expit, gammaln, log_expit
 
 from pcvm_pymc.core.pieces import probit
 from pcvm_pymc.core.pieces.multinomial import (
@@ -22,10 +22,12 @@ __all__ = [
     "Likelihood",
     "Logit",
     "MultinomialProbit",
+    "NoisyProbit",
     "Normal",
     "Probit",
     "RowTerms",
     "ScaleLikelihood",
+    "StudentT",
     "as_likelihood",
     "start_response",
 ]
@@ -170,6 +172,50 @@ class Probit(Likelihood):
 
 
 @dataclass(frozen=True)
+class NoisyProbit(Likelihood):
+    """The probit with label noise: P(+1) = flip + (1 - 2 flip) Phi(latent).
+
+    Not log-concave; given the flips the probit's responses are missing data, whose unit noise is a bound.
+
+    Parameters
+    ----------
+    flip : float
+        Probability that a label is the other one, less than 1/2; NaN where it is unknown.
+    """
+
+    flip: float = 0.05
+    name: ClassVar[str] = "label noise"
+    bound: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        if not (np.isnan(self.flip) or 0 <= self.flip < 0.5):
+            raise ValueError(f"flip={self.flip}; needed a probability from 0 to less than 1/2")
+
+    def _kept(self, latent: Array, target: Array) -> Array:
+        """Return the log of the probit's part."""
+        return np.log1p(-2.0 * self.flip) + probit.log_ndtr(target * latent)
+
+    def log_density(self, latent: Array, target: Array) -> Array:
+        """Return log (flip + (1 - 2 flip) Phi(label * latent))."""
+        with np.errstate(divide="ignore"):
+            return np.logaddexp(np.log(self.flip), self._kept(latent, target))
+
+    def score(self, latent: Array, target: Array) -> Array:
+        """Return the probit's slope times the share of its part: less where a flip is likely."""
+        share = np.exp(self._kept(latent, target) - self.log_density(latent, target))
+        return share * probit.score(latent, target)
+
+    def curvature(self, latent: Array, target: Array) -> Array:
+        """Return minus the second derivative, ``g (g + label * latent)``, zero where that is negative."""
+        slope = target * self.score(latent, target)
+        return np.clip(slope * (slope + target * latent), 0.0, 1.0)
+
+    def probability(self, latent: Array) -> Array:
+        """Return flip + (1 - 2 flip) Phi(latent)."""
+        return self.flip + (1.0 - 2.0 * self.flip) * probit.ndtr(latent)
+
+
+@dataclass(frozen=True)
 class Logit(Likelihood):
     """Labels with P(+1) = 1 / (1 + exp(-latent))."""
 
@@ -267,6 +313,48 @@ class Normal(ScaleLikelihood):
 
 
 @dataclass(frozen=True)
+class StudentT(ScaleLikelihood):
+    """Targets Student-t around the latent function: outliers pull but little (Tipping & Lawrence 2005).
+
+    Not log-concave: as a scale mixture of normals it has the expected precision of each row as its curvature,
+    ``(degrees + 1) / (degrees noise^2 + r^2)`` at a residual r.
+
+    Parameters
+    ----------
+    noise : float
+        The scale, positive; NaN where it is to be estimated.
+    degrees : float
+        Degrees of freedom, positive; NaN where they are unknown.
+    """
+
+    degrees: float = 4.0
+    name: ClassVar[str] = "student-t"
+
+    def __post_init__(self) -> None:
+        if self.degrees <= 0:  # NaN where they are unknown
+            raise ValueError(f"degrees={self.degrees} must be positive")
+
+    @property
+    def bound(self) -> float:
+        """The expected precision of a row without residual."""
+        return (self.degrees + 1.0) / (self.degrees * self.noise**2)
+
+    def log_density(self, latent: Array, target: Array) -> Array:
+        """Return the Student-t log density."""
+        nu, half = self.degrees, 0.5 * (self.degrees + 1.0)
+        constant = gammaln(half) - gammaln(0.5 * nu) - 0.5 * np.log(np.pi * nu) - np.log(self.noise)
+        return constant - half * np.log1p(((target - latent) / self.noise) ** 2 / nu)
+
+    def score(self, latent: Array, target: Array) -> Array:
+        """Return the residuals times their expected precisions."""
+        return (target - latent) * self.curvature(latent, target)
+
+    def curvature(self, latent: Array, target: Array) -> Array:
+        """Return the expected precision of each row, which bounds the second derivative."""
+        return (self.degrees + 1.0) / (self.degrees * self.noise**2 + (target - latent) ** 2)
+
+
+@dataclass(frozen=True)
 class MultinomialProbit(Likelihood):
     """Classes 0 to n_classes - 1: that of the largest of normal responses around the scores.
 
@@ -352,7 +440,7 @@ ALIASES = {"gaussian": "normal"}
 
 #: by name: a string stands for a piece
 LIKELIHOODS: dict[str, type[Likelihood]] = {
-    each.name: each for each in (Probit, Logit, Normal, MultinomialProbit)
+    each.name: each for each in (Probit, NoisyProbit, Logit, Normal, StudentT, MultinomialProbit)
 }
 
 

@@ -401,6 +401,8 @@ def hyperprior_from(names: Iterable[object], values: Iterable[float]) -> Any:
     numbers = {str(name): float(value) for name, value in zip(names, values, strict=True)}
     if "gamma" in numbers:
         return Laplace(**numbers)
+    if numbers.pop("n_scores", 1.0) > 1:
+        return SharedHyperprior(**numbers)
     return HalfHorseshoe(**numbers) if "slab" in numbers else Hyperprior(**numbers)
 
 

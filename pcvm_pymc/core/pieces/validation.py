@@ -14,7 +14,6 @@ __all__ = [
     "as_seed",
     "as_signs",
     "as_targets",
-    "as_width",
 ]
 
 
@@ -171,15 +170,4 @@ def as_signs(signs: ArrayLike, *shape: int) -> Array:
         raise ValueError(
             f"signs has values {np.unique(out)[:5].tolist()}; needed only -1 and +1 (2 * y - 1 for 0/1)"
         )
-    return out
-
-
-def as_width(width: Any) -> float:
-    """Return a kernel width as a positive float; raise ValueError for anything else."""
-    try:
-        out = float(width)
-    except (TypeError, ValueError):
-        raise ValueError(f"width={width!r} is not a number; needed a positive one") from None
-    if not (np.isfinite(out) and out > 0):
-        raise ValueError(f"width={out} must be positive and finite, in the unit of X")
     return out

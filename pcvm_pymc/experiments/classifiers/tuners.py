@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.em.binary import EMOptions, fit_em
-from pcvm_pymc.core.evidence.batch import EvidenceOptions, EvidenceProblem
-from pcvm_pymc.core.evidence.rvm import fit_rvm
+from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_labels

@@ -1,0 +1,327 @@
+"""The contract: what every row of the family table keeps, whichever pieces it is put together from.
+
+The cases are read off the table, so that a new likelihood, prior or row is tested without a line here; a
+likelihood with nuisance parameters of its own names values for them in NUISANCE.
+"""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pymc as pm
+import pytest
+from problems import blobs
+from scipy.optimize import approx_fprime
+
+from pcvm_pymc import (
+    FAMILY,
+    EMOptions,
+    EMStep,
+    Hyperprior,
+    Laplace,
+    MPCVMClassifier,
+    MRVMClassifier,
+    PCVMClassifier,
+    RVMClassifier,
+    RVMRegressor,
+    SparseProbitClassifier,
+    find_map_em,
+    fit_evidence,
+    load,
+    new_data,
+    predict,
+    save,
+)
+from pcvm_pymc.core.em import Chunks, fit_em, log_posterior
+from pcvm_pymc.core.em.rows import ArrayRows
+from pcvm_pymc.core.family import check_solver, systems_of
+from pcvm_pymc.core.pieces.kernels import RBF
+from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
+from pcvm_pymc.core.problem import Status
+from pcvm_pymc.model.build import build
+from pcvm_pymc.model.read import read
+from pcvm_pymc.model.steps import PointMap, point_of
+
+WIDTH = 1.3
+NUISANCE = {
+    "normal": {"noise": 0.4},
+    "label noise": {"flip": 0.1},
+    "student-t": {"noise": 0.3, "degrees": 3.0},
+}
+PRIORS = {"gamma": Hyperprior(2.0, 0.3, 1.5, 0.7), "laplace": Laplace(2.5)}
+SOLVERS = ("em", "evidence", "bottom-up", "gibbs")
+
+X, LABEL = blobs(36, seed=5)
+RNG = np.random.default_rng(0)
+TARGETS = {
+    "labels": np.where(LABEL > 0, "yes", "no"),
+    "classes": np.digitize(X[:, 0] + 0.3 * RNG.normal(size=36), [-0.6, 0.6]),
+    "numbers": np.sinc(X[:, 0]) + 0.1 * RNG.normal(size=36),
+}
+CASES = [
+    pytest.param(key, likelihood, prior, id=f"{key}-{likelihood}-{prior}")
+    for key, row in FAMILY.items()
+    for likelihood in row.likelihoods
+    for prior in row.priors
+    if prior in PRIORS
+]
+EM_CASES = [case for case in CASES if "em" in FAMILY[case.values[0]].solvers]
+every_case = pytest.mark.parametrize(("key", "likelihood", "prior"), CASES)
+every_em_case = pytest.mark.parametrize(("key", "likelihood", "prior"), EM_CASES)
+every_likelihood = pytest.mark.parametrize("name", LIKELIHOODS)
+
+
+def targets_of(likelihood):
+    return TARGETS[LIKELIHOODS[likelihood].targets]
+
+
+def model_of(key, likelihood, prior, **kwargs):
+    kwargs = {"hyperprior": PRIORS[prior], "width": WIDTH, **NUISANCE.get(likelihood, {}), **kwargs}
+    return build(FAMILY[key], X, targets_of(likelihood), likelihood=likelihood, **kwargs)
+
+
+def piece_of(name):
+    """Return a likelihood with the values of NUISANCE."""
+    if LIKELIHOODS[name].targets == "classes":
+        return LIKELIHOODS[name](3)
+    return LIKELIHOODS[name](**NUISANCE.get(name, {}))
+
+
+def observed_by(piece, n, rng):
+    """Return latent values and targets, drawn at random."""
+    latent = 2.0 * rng.normal(size=n if piece.n_scores == 1 else (n, piece.n_scores))
+    target = {
+        "labels": rng.choice([-1.0, 1.0], size=n),
+        "classes": rng.integers(max(piece.n_scores, 2), size=n),
+        "numbers": rng.normal(size=n),
+    }[piece.targets]
+    return latent, target
+
+
+def random_point(problem, rng):
+    weight, bias = rng.normal(size=problem.weight_shape), rng.normal(size=problem.n_scores)
+    if problem.is_signed:
+        weight = np.abs(weight) * problem.sign
+    return weight, bias if problem.n_scores > 1 else float(bias[0])
+
+
+# --- pieces -------------------------------------------------------------------------------------
+
+
+@every_likelihood
+def test_slope_and_curvature_are_derivatives(name):
+    piece = piece_of(name)
+    latent, target = observed_by(piece, 7, np.random.default_rng(1))
+
+    def value(flat):
+        return piece.log_likelihood(flat.reshape(latent.shape), target)
+
+    slope = approx_fprime(latent.ravel(), value, 1e-6).reshape(latent.shape)
+    np.testing.assert_allclose(piece.score(latent, target), slope, atol=2e-5)
+    curvature = piece.curvature(latent, target)
+    assert (curvature >= 0).all()
+    assert (curvature <= piece.bound * (1 + 1e-9)).all()
+    terms = piece.terms(latent.reshape(7, -1), target)
+    assert terms.log_likelihood == pytest.approx(value(latent.ravel()))
+    np.testing.assert_allclose(terms.slope.reshape(latent.shape), piece.score(latent, target))
+    np.testing.assert_allclose(terms.curvature, curvature, atol=1e-9)
+
+
+@every_likelihood
+def test_the_bound_lies_below_the_log_density(name):
+    """``log p(f) + g d - bound d^2 / 2 <= log p(f + d)``: what makes EM's step never lower it."""
+    piece = piece_of(name)
+    rng = np.random.default_rng(2)
+    latent, target = observed_by(piece, 400, rng)
+    step = 3.0 * rng.normal(size=latent.shape)
+    slope = piece.score(latent, target) * step
+    below = slope - 0.5 * piece.bound * step**2
+    below = below if below.ndim == 1 else below.sum(axis=1)
+    rise = piece.log_density(latent + step, target) - piece.log_density(latent, target)
+    assert (rise - below).min() >= -1e-9
+
+
+@every_likelihood
+def test_probabilities_sum_to_one(name):
+    piece = piece_of(name)
+    if piece.targets == "numbers":
+        with pytest.raises(TypeError, match="have no probabilities"):
+            piece.probability(np.zeros(3))
+        return
+    latent, _ = observed_by(piece, 30, np.random.default_rng(3))
+    latent = 4.0 * latent
+    if piece.targets == "classes":
+        probability = piece.probability(latent)
+        values = [np.full(30, c) for c in range(piece.n_scores)]
+    else:
+        probability = np.column_stack([1.0 - piece.probability(latent), piece.probability(latent)])
+        values = [np.full(30, -1.0), np.full(30, 1.0)]
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, atol=1e-7)
+    for c, each in enumerate(values):
+        density = np.exp(piece.log_density(latent, each))
+        if name != "normal-probability":  # a density of the labels, not their probability
+            np.testing.assert_allclose(probability[:, c], density, atol=1e-7)
+
+
+# --- models and solvers -------------------------------------------------------------------------
+
+
+@every_case
+def test_the_cores_log_posterior_is_the_models(key, likelihood, prior):
+    model = model_of(key, likelihood, prior)
+    problem = read(model)
+    assert FAMILY[key] in systems_of(problem)
+    weight, bias = random_point(problem, np.random.default_rng(4))
+    point = PointMap(model).point(weight=weight, bias=bias, width=problem.width)
+    found = model.compile_logp(jacobian=False, mode="FAST_COMPILE")(point)
+    wanted = log_posterior(problem, weight, bias, problem.Phi @ weight + bias)
+    assert found == pytest.approx(wanted, rel=1e-12, abs=1e-8)
+
+
+@every_case
+def test_solvers_that_no_row_of_the_pieces_allows_are_refused_by_name(key, likelihood, prior):
+    problem = read(model_of(key, likelihood, prior))
+    rows = systems_of(problem)
+    for solver in SOLVERS:
+        if any(solver in (*row.solvers, *row.samplers) for row in rows):
+            check_solver(problem, solver)
+            continue
+        with pytest.raises(ValueError, match=f"which '{solver}' does not take; use ") as error:
+            check_solver(problem, solver)
+        assert FAMILY[key].name in str(error.value)
+
+
+@every_em_case
+@pytest.mark.parametrize("update", ["newton", "em"])
+def test_em_is_monotone_and_ends_at_a_kkt_point(key, likelihood, prior, update):
+    problem = read(model_of(key, likelihood, prior, basis=None))
+    result = fit_em(problem, None, EMOptions(update=update, tol=1e-9, max_iter=60_000))
+    value = result.trace.log_posterior[1:]
+    assert (np.diff(value) >= -1e-9 * (1 + np.abs(value[1:]))).all()
+    assert result.status is Status.CONVERGED
+    slope = problem.likelihood.score(result.latent, problem.label)
+    density, size = problem.hyperprior, np.abs(result.weight)
+    active = result.weight != 0
+    assert active.any()
+    pull = np.zeros(result.weight.shape)
+    pull[active] = density.weight_precision(result.weight)[active] * result.weight[active]
+    gradient = problem.Phi.T @ slope - pull
+    np.testing.assert_allclose(gradient[active], 0.0, atol=1e-4)
+    outward = problem.Phi.T @ slope * problem.weight_sign
+    least = outward if problem.is_signed else np.abs(outward)
+    assert (least[~active] <= density.penalty + 1e-4).all()
+    assert (size[active] > 0).all()
+    for b, total in zip(np.atleast_1d(result.bias), np.atleast_1d(slope.sum(axis=0)), strict=True):
+        if b != 0:
+            assert total == pytest.approx(density.bias_precision(float(b)) * float(b), abs=1e-4)
+
+
+@every_em_case
+def test_em_on_a_model_is_that_of_the_core_and_its_value_the_models(key, likelihood, prior):
+    model = model_of(key, likelihood, prior)
+    result = find_map_em(model, progressbar=False)
+    alone = fit_em(read(model))
+    found = result["posterior"]["weight"].values[0, 0]
+    np.testing.assert_allclose(found, alone.weight, atol=1e-12)
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    value = result["optimizer_result"]["log_posterior"].item()
+    assert logp(point_of(model, alone)) == pytest.approx(value, rel=1e-9, abs=1e-8)
+    step = EMStep(model)
+    point, stats = step.step(step.initial_point())
+    assert stats["log_posterior"] == pytest.approx(float(logp(point)), rel=1e-9, abs=1e-8)
+
+
+@every_em_case
+def test_rows_in_chunks_end_where_rows_in_memory_do(key, likelihood, prior):
+    problem = read(model_of(key, likelihood, prior))
+    chunks = Chunks(ArrayRows(X, problem.label, 7), X, RBF(WIDTH), majority=1.0)
+    options = EMOptions(tol=1e-9, max_iter=60_000)
+    whole = fit_em(problem, None, options)
+    found = fit_em(replace(problem, Phi=chunks, label=None), None, options)
+    assert found.log_posterior == pytest.approx(whole.log_posterior, abs=1e-6)
+    np.testing.assert_allclose(found.weight, whole.weight, atol=1e-4)
+
+
+def fitted(key, likelihood, prior, **kwargs):
+    """Return a model and its point estimate by the row's own solver."""
+    model = model_of(key, likelihood, prior, **kwargs)
+    if FAMILY[key].solvers[0] == "em":
+        return model, find_map_em(model, progressbar=False)
+    return model, fit_evidence(model)
+
+
+@every_case
+def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp_path):
+    model, result = fitted(key, likelihood, prior)
+    X_new = X[:5] + 0.1
+    found = predict(result, X_new)["predictions"]
+    with model:
+        pm.set_data(**new_data(model, X_new))
+        wanted = pm.sample_posterior_predictive(
+            result, predictions=True, var_names=["latent"], random_seed=1, progressbar=False
+        )
+    latent = wanted["predictions"]["latent"].values
+    np.testing.assert_allclose(found["latent"].values, latent, atol=1e-10)
+    if "probability" in found:
+        piece = read(model_of(key, likelihood, prior)).likelihood
+        np.testing.assert_allclose(
+            found["probability"].values, piece.probability(latent), atol=1e-7
+        )
+    again = predict(load(save(result, tmp_path / "result.zarr")), X_new)["predictions"]
+    for name in found:
+        np.testing.assert_array_equal(again[name].values, found[name].values)
+
+
+ESTIMATORS = {
+    "pcvm": lambda likelihood, prior: PCVMClassifier(
+        width=WIDTH, likelihood=piece_of(likelihood), hyperprior=prior
+    ),
+    "sparse_probit": lambda likelihood, prior: SparseProbitClassifier(
+        features="kernel", width=WIDTH, prior=prior
+    ),
+    "rvm_classification": lambda likelihood, prior: RVMClassifier(width=WIDTH, link=likelihood),
+    "rvm_regression": lambda likelihood, prior: RVMRegressor(
+        width=WIDTH, likelihood=piece_of(likelihood)
+    ),
+    "mpcvm_top_down": lambda likelihood, prior: MPCVMClassifier(
+        algorithm="top-down", width=WIDTH, hyperprior=prior, tol=1e-5
+    ),
+    "mpcvm_bottom_up": lambda likelihood, prior: MPCVMClassifier(width=WIDTH),
+    "mrvm_bottom_up": lambda likelihood, prior: MRVMClassifier(width=WIDTH),
+}
+# mRVM2 drops a basis for all classes or for none, and has Jeffreys' prior: no model says so
+WITHOUT_A_MODEL = {"mrvm_top_down"}
+
+
+def test_every_row_has_an_estimator():
+    assert set(ESTIMATORS) | WITHOUT_A_MODEL == set(FAMILY)
+
+
+@every_case
+def test_an_estimator_is_the_model_route(key, likelihood, prior):
+    if key in WITHOUT_A_MODEL:
+        pytest.skip("what its estimator does is no model's mode")
+    bias = {"bias": "none"} if FAMILY[key].solvers[0] == "bottom-up" else {}
+    _, result = fitted(key, likelihood, prior, **bias)
+    estimator = ESTIMATORS[key](likelihood, PRIORS[prior]).fit(X, targets_of(likelihood))
+    X_new = X[:6] - 0.2
+    found = predict(result, X_new)["predictions"]
+    if LIKELIHOODS[likelihood].targets == "numbers":
+        np.testing.assert_allclose(
+            estimator.predict(X_new), found["latent"].values[0, 0], atol=1e-6
+        )
+        return
+    if (
+        FAMILY[key].solvers[0] == "evidence"
+    ):  # its probabilities are moderated, the plug-in's are not
+        latent = estimator.latent_moments(X_new)[0]
+        np.testing.assert_allclose(latent, found["latent"].values[0, 0], atol=1e-6)
+        return
+    probability = estimator.predict_proba(X_new)
+    wanted = found["probability"].values[0, 0]
+    wanted = wanted if wanted.ndim == 2 else np.column_stack([1 - wanted, wanted])
+    np.testing.assert_allclose(probability, wanted, atol=1e-5)
+
+
+def test_nuisance_parameters_named_here_are_the_pieces():
+    for name, values in NUISANCE.items():
+        assert set(values) <= {each.name for each in fields(LIKELIHOODS[name])}
