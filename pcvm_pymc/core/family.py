@@ -63,7 +63,7 @@ FAMILY = {
     "pcvm": System(
         name="PCVM",
         likelihoods=("probit", "logit", "label noise"),
-        priors=("gamma", "half-horseshoe"),
+        priors=("gamma", "half-horseshoe", "laplace"),
         signs=own_label,
         solvers=("em", "bottom-up"),
         samplers=("nuts", "gibbs"),
