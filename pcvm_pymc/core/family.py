@@ -62,7 +62,7 @@ class System:
 FAMILY = {
     "pcvm": System(
         name="PCVM",
-        likelihoods=("probit", "logit", "label noise"),
+        likelihoods=("probit", "logit", "label noise", "normal-probability"),
         priors=("gamma", "half-horseshoe", "laplace"),
         signs=own_label,
         solvers=("em", "bottom-up"),

@@ -436,9 +436,20 @@ def _label_noise(
     """Declare labels of which a share is flipped; the share may have a prior, called ``flip``."""
     known = not isinstance(flip, TensorVariable)
     flip = pm.Data("flip", flip) if known else own_variable(pm.modelcontext(None), flip, "flip")
-    kept = np.float64(0.5) * pt.erfc(-np.sqrt(0.5) * latent)
-    p = flip + (np.float64(1.0) - np.float64(2.0) * flip) * kept
+    p = flip + (np.float64(1.0) - np.float64(2.0) * flip) * _ndtr(latent)
     pm.Bernoulli("label", p=p, observed=observed, dims="obs")
+
+
+def _ndtr(latent: TensorVariable) -> TensorVariable:
+    return np.float64(0.5) * pt.erfc(-np.sqrt(0.5) * latent)
+
+
+def _normal_probability(
+    latent: TensorVariable, observed: TensorVariable, *, noise: float | TensorVariable = 0.5
+) -> None:
+    """Declare labels as numbers, normal around their probability."""
+    sigma = _noise(observed, noise)
+    pm.Normal("label", mu=_ndtr(latent), sigma=sigma, observed=observed, dims="obs")
 
 
 def _logit(latent: TensorVariable, observed: TensorVariable) -> None:
@@ -484,6 +495,7 @@ def _multinomial_probit(latent: TensorVariable, observed: TensorVariable) -> Non
 DECLARED_LIKELIHOODS: dict[str, Callable[..., None]] = {
     "probit": _probit,
     "label noise": _label_noise,
+    "normal-probability": _normal_probability,
     "logit": _logit,
     "normal": _normal,
     "student-t": _student_t,

@@ -68,8 +68,9 @@ def pcvm_model(
         (``pm.LogNormal.dist(...)``, then named ``width``) makes it unknown.
     hyperprior : Hyperprior, Laplace or HalfHorseshoe, optional
         Gamma hyperpriors of the precisions, or exponential ones of the variances (chen2009's appendix A:
-        sizes are then exponential). Default: ``Hyperprior.default``, proper and scaled to the data. An improper one can be handed to `find_map_em` only, one with an unknown
-        scale (``Hyperprior.learned``) or a `HalfHorseshoe` to samplers only.
+        sizes are then exponential). Default: ``Hyperprior.default``, proper and scaled to the data. An
+        improper one can be handed to `find_map_em` only, one with an unknown scale
+        (``Hyperprior.learned``) or a `HalfHorseshoe` to samplers only.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (half-Student-t weights: half as many variables,
         better geometry); ``"joint"`` keeps them as ``precision`` and ``bias_precision``.

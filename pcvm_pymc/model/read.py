@@ -20,7 +20,7 @@ from pytensor.tensor.random.basic import BernoulliRV, NormalRV, StudentTRV
 
 from pcvm_pymc.core.em.widths import FeatureRBFMoves, ScalarRBFMoves
 from pcvm_pymc.core.family import check_solver
-from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood, Normal
+from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array, ndtr
 from pcvm_pymc.core.problem import Problem
@@ -253,32 +253,41 @@ def _read_bernoulli(rv: Variable) -> _Observed | None:
 
 def _read_label_noise(rv: Variable) -> _Observed | None:
     """Return the probit with label noise where the probability is flip + (1 - 2 flip) Phi(something)."""
-    probability = rv.owner.op.dist_params(rv.owner)[0]
-    nodes = [x.owner for x in ancestors([probability]) if x.owner]
+    found = _flipped_probit(rv.owner.op.dist_params(rv.owner)[0])
+    if found is None:
+        return None
+    latent, flip, unknown = found
+    make = partial(LIKELIHOODS["label noise"], np.nan if unknown else flip)
+    return _Observed(rv, "label noise", make, latent, unknown)
+
+
+def _flipped_probit(p: Variable) -> tuple[Variable, float, tuple[Variable, ...]] | None:
+    """Return x, the number, and what is unknown in it, of ``number + (1 - 2 number) Phi(x)``."""
+    nodes = [x.owner for x in ancestors([p]) if x.owner]
     found = [each for each in nodes if isinstance(getattr(each.op, "scalar_op", None), Erfc)]
     inner = [x for each in found for x in factors(each.inputs[0]) if random_parts(x)]
     if len(inner) != 1:
         return None
     at = np.array([-40.0, -1.0, 0.3, 2.0])
-    of = clone_replace(probability, {inner[0]: pt.as_tensor(at)}, rebuild_strict=False)
+    of = clone_replace(p, {inner[0]: pt.as_tensor(at)}, rebuild_strict=False)
     value = numbers(of, dict.fromkeys(random_parts(of), 0.07))
-    unknown = tuple(set(random_parts(probability)) - set(random_parts(inner[0])))
     flip = float(value[0])
     if not np.allclose(value, flip + (1 - 2 * flip) * ndtr(at), rtol=1e-12):
         return None
-    make = partial(LIKELIHOODS["label noise"], np.nan if unknown else flip)
-    return _Observed(rv, "label noise", make, inner[0], unknown)
+    return inner[0], flip, tuple(set(random_parts(p)) - set(random_parts(inner[0])))
 
 
 def _read_normal(rv: Variable) -> _Observed:
-    """Return the normal likelihood, its noise NaN where that is unknown."""
+    """Return the normal likelihood, of numbers or around a probability, unknown noise NaN."""
     mean, noise = rv.owner.op.dist_params(rv.owner)
     unknown = tuple(random_parts(noise))
+    found = None if any(map(product, terms(mean))) else _flipped_probit(mean)
+    name, latent = ("normal", mean) if found is None else ("normal-probability", found[0])
 
     def make() -> Likelihood:
-        return Normal(np.nan if unknown else number(noise, "the noise"))
+        return LIKELIHOODS[name](np.nan if unknown else number(noise, "the noise"))
 
-    return _Observed(rv, "normal", make, mean, unknown)
+    return _Observed(rv, name, make, latent, unknown)
 
 
 def _read_student(rv: Variable) -> _Observed:
