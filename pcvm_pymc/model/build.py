@@ -39,6 +39,9 @@ from pcvm_pymc.model.multinomial import MultinomialProbit
 
 __all__ = ["DECLARED_LIKELIHOODS", "build"]
 
+# the others are named in the data, where the results of pm.sample find them
+_TOLD_BY_SHAPES = ("probit", "normal", "multinomial probit")
+
 
 def build(
     row: System,
@@ -100,6 +103,9 @@ def build(
         latent = pm.Deterministic("latent", latent, dims=("obs", *targets.scores))
         observed = pm.Data("y", targets.codes, dims="obs")
         DECLARED_LIKELIHOODS[link](latent, observed, **nuisance)
+        if link not in _TOLD_BY_SHAPES:
+            model.add_coords({"likelihood": [link]})
+            pm.Data("likelihood_name", np.ones(1), dims="likelihood")
     return model
 
 
