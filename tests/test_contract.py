@@ -258,7 +258,12 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
     with model:
         pm.set_data(**new_data(model, X_new))
         wanted = pm.sample_posterior_predictive(
-            result, predictions=True, var_names=["latent"], random_seed=1, progressbar=False
+            result,
+            predictions=True,
+            var_names=["latent"],
+            random_seed=1,
+            progressbar=False,
+            compile_kwargs={"mode": "FAST_COMPILE"},
         )
     latent = wanted["predictions"]["latent"].values
     np.testing.assert_allclose(found["latent"].values, latent, atol=1e-10)

@@ -117,7 +117,12 @@ def test_a_prior_on_the_widths_under_em_and_nuts():
     with model:
         pm.set_data(**new_data(model, X[:3] + 0.1))
         wanted = pm.sample_posterior_predictive(
-            posterior, predictions=True, var_names=["latent"], random_seed=1, progressbar=False
+            posterior,
+            predictions=True,
+            var_names=["latent"],
+            random_seed=1,
+            progressbar=False,
+            compile_kwargs={"mode": "FAST_COMPILE"},
         )
     np.testing.assert_allclose(found, wanted["predictions"]["latent"].values, atol=1e-9)
 
