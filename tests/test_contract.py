@@ -45,6 +45,7 @@ WIDTH = 1.3
 NUISANCE = {
     "normal": {"noise": 0.4},
     "label noise": {"flip": 0.1},
+    "normal-probability": {"noise": 0.4},
     "student-t": {"noise": 0.3, "degrees": 3.0},
 }
 PRIORS = {"gamma": Hyperprior(2.0, 0.3, 1.5, 0.7), "laplace": Laplace(2.5)}

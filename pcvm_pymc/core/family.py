@@ -62,8 +62,8 @@ class System:
 FAMILY = {
     "pcvm": System(
         name="PCVM",
-        likelihoods=("probit", "logit", "label noise"),
-        priors=("gamma", "half-horseshoe"),
+        likelihoods=("probit", "logit", "label noise", "normal-probability"),
+        priors=("gamma", "half-horseshoe", "laplace"),
         signs=own_label,
         solvers=("em", "bottom-up"),
         samplers=("nuts", "gibbs"),

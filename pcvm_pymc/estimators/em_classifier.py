@@ -75,7 +75,9 @@ class EMClassifier(KernelClassifier):
             results = self._fit_rows(rows, data, width)
         self._store(data.centres, results)
         self._finish(data, results, rng)
-        self._warn(self._solver, *(each.status for each in results))
+        self._warn(
+            "EM" if self._solver == "em" else self._solver, *(each.status for each in results)
+        )
 
     # --- what a class says ---------------------------------------------------------------------
 
@@ -147,7 +149,8 @@ class EMClassifier(KernelClassifier):
                 "basis=None is a basis function on every row; for Dask arrays needed a number of rows to "
                 f"choose, or (centres, {kind})"
             )
-        n_basis = int(self.basis) if isinstance(self.basis, Integral) else len(self.basis[0])
+        points = self.basis[0] if isinstance(self.basis, tuple) else self.basis
+        n_basis = int(points) if isinstance(points, Integral) else len(points)
         limit = np.inf if self.memory_limit is None else self.memory_limit
         chunk = chunk_rows(limit, n_basis, X.shape[-1])
         rows, self.classes_ = dask_rows(X, y, chunk, several=self._takes_several)

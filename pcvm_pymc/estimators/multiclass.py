@@ -151,14 +151,9 @@ class MPCVMClassifier(_MultinomialProbitMachine):
         score from the top down, by default 1e-4.
     memory_limit : float, optional
         Bytes for what the fit holds beside the data, ``"top-down"`` only: the rows go through EM in
-        chunks, see `PCVMClassifier`. Dask arrays are taken too. A width that is not a number is then
-        chosen on at most 5000 rows.
-    kernel_dtype : {"float64", "float32"}
-        Precision of the basis functions within a chunk. Needs rows in chunks.
-    n_jobs : int, optional
-        Threads for rows in chunks, and for predictions; None is one, -1 all processors.
-    random_state : int, numpy.random.Generator or None
-        For folds and random starts.
+        chunks. Dask arrays are taken too.
+    kernel_dtype, n_jobs, random_state
+        As for `PCVMClassifier`.
 
     Attributes
     ----------
@@ -230,14 +225,14 @@ class MPCVMClassifier(_MultinomialProbitMachine):
         basis: Any = None,
         hyperprior: Hyperprior | str = "default",
         bias: bool | None = None,
-        start: str = "default",
         update: str = "auto",
-        cv: int = 5,
+        start: str = "default",
         max_iter: int = 10_000,
         tol: float | None = None,
         memory_limit: float | None = None,
         kernel_dtype: str = "float64",
         n_jobs: int | None = None,
+        cv: int = 5,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self._keep(locals())
@@ -318,10 +313,10 @@ class MRVMClassifier(_MultinomialProbitMachine):
         self,
         *,
         algorithm: str = "bottom-up",
+        start: str = "default",
         kernel: Kernel = "rbf",
         width: float | str = "auto",
         basis: Any = None,
-        start: str = "default",
         cv: int = 5,
         max_iter: int = 10_000,
         tol: float | None = None,

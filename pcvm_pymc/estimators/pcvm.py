@@ -65,8 +65,9 @@ class PCVMClassifier(EMClassifier):
         Where basis functions stand: on all training rows; on so many of them, chosen by k-means++ within
         each class, see `choose_basis`; or at centres, shape (n_basis, n_features), with the signs of
         their weights.
-    likelihood : "probit" or Likelihood
-        How labels depend on the latent function: a name or a piece that the row ``"pcvm"`` of `FAMILY` has.
+    likelihood : {"probit", "logit", "label noise"} or Likelihood
+        How labels depend on the latent function: a name, or a piece with its parameters, that the row
+        ``"pcvm"`` of `FAMILY` has. A projection needs the probit.
     hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
         ``"default"`` is ``"plug_in"``, `Hyperprior.plug_in`: it is proper, the most accurate, with most
         weights non-zero. ``"jeffreys"`` (the paper) and ``"chen2009"`` (its authors'
@@ -198,13 +199,13 @@ class PCVMClassifier(EMClassifier):
         n_vectors: int | str = "auto",
         n_init: int = 1,
         cv: int = 5,
+        random_state: int | np.random.Generator | None = None,
         update: str = "auto",
         max_iter: int = 10_000,
         tol: float | None = None,
         memory_limit: float | None = None,
         kernel_dtype: str = "float64",
         n_jobs: int | None = None,
-        random_state: int | np.random.Generator | None = None,
     ) -> None:
         self._keep(locals())
 

@@ -190,10 +190,10 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
     def __init__(
         self,
         *,
+        link: str = "logit",
         kernel: Kernel = "rbf",
         width: float | str = "auto",
         basis: Basis = None,
-        link: str = "logit",
         method: str = "sequential",
         cv: int = 5,
         max_iter: int = 10_000,
@@ -262,7 +262,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     ----------
     kernel, width, basis
         As for `RVMClassifier`; the width is one.
-    likelihood : "normal" or Likelihood
+    likelihood : "normal", "student-t" or Likelihood
         How targets scatter around the function: a name, or a piece with its parameters, that the row
         ``"rvm_regression"`` of `FAMILY` has. A scale in it that is NaN is estimated.
     star : bool
@@ -330,19 +330,19 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     def __init__(
         self,
         *,
+        likelihood: str | Likelihood = "normal",
         kernel: Kernel = "rbf",
         width: float | str = "auto",
         basis: Basis = None,
-        likelihood: str | Likelihood = "normal",
         star: bool = False,
         noise: float | None = None,
         noise_starts: tuple[float, ...] = (0.3,),
         method: str = "sequential",
         cv: int = 5,
+        random_state: int | np.random.Generator | None = None,
+        memory_limit: float | None = None,
         max_iter: int = 10_000,
         tol: float = 1e-4,
-        memory_limit: float | None = None,
-        random_state: int | np.random.Generator | None = None,
     ) -> None:
         self._keep(locals())
 
@@ -427,7 +427,12 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         X = self._inputs(X)
         moments = [self._some_moments(X[rows]) for rows in gen_batches(len(X), _ROWS)]
         mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
-        return (mean, np.sqrt(variance + self.noise_**2)) if return_std else mean
+        return (mean, np.sqrt(variance + self._noise_at_end.variance)) if return_std else mean
+
+    @property
+    def _noise_at_end(self) -> Any:
+        """The likelihood, of the noise that the fit ended with."""
+        return self._likelihood_.with_noise(self.noise_)
 
     def _some_moments(self, X: Array) -> tuple[Array, Array]:
         if "_augmentation_" not in vars(self):
@@ -444,5 +449,4 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         mean, std = self.predict(X, return_std=True)
         if self._likelihood_.is_quadratic:
             return float(norm.logpdf(y, mean, std).mean())
-        piece = self._likelihood_.with_noise(self.noise_)
-        return float(piece.log_density(mean, y).mean())
+        return float(self._noise_at_end.log_density(mean, y).mean())

@@ -32,6 +32,7 @@ __all__ = [
     "basis_at",
     "basis_functions",
     "check_centres",
+    "distances",
     "kernel_data",
     "known_width",
     "own_variable",
@@ -148,11 +149,21 @@ def basis_functions(
 def _of_free_width(
     model: pm.Model, X: Array, centres: Array, width: TensorVariable
 ) -> tuple[TensorVariable, Array]:
-    """Declare the RBF of a random width."""
+    """Declare the RBF of a random width, or of one for each feature."""
     width = own_variable(model, width, "width")
-    numbers = squared_distances(X, centres)
-    squared = pm.Data("squared_distance", numbers, dims=_MATRIX)
-    return pt.exp(-squared / pt.sqr(width)), rbf(numbers, median_distance(X))
+    numbers = distances(X, centres, 2 + width.ndim)
+    squared = pm.Data("squared_distance", numbers, dims=("feature", *_MATRIX)[-numbers.ndim :])
+    typical = rbf(squared_distances(X, centres), median_distance(X))
+    if width.ndim:
+        return pt.exp(-pt.tensordot(1.0 / pt.sqr(width), squared, 1)), typical
+    return pt.exp(-squared / pt.sqr(width)), typical
+
+
+def distances(X: Array, centres: Array, ndim: int = 2) -> Array:
+    """Return what an RBF of unknown width is computed from, in `ndim` dimensions, the last two _MATRIX."""
+    if ndim > 2:
+        return np.square(X.T[:, :, None] - centres.T[:, None, :])
+    return squared_distances(X, centres)
 
 
 def own_variable(model: pm.Model, value: TensorVariable, name: str) -> TensorVariable:

@@ -57,7 +57,8 @@ def pcvm_model(
         Training inputs. They are used as they are: standardise columns of different units first.
     y : array_like, shape (n_obs,)
         Labels of any type, two classes; the greater one in sorted order is "1".
-    likelihood : {"probit", "logit"} or Likelihood
+    likelihood : {"probit", "logit", "label noise", "normal-probability"} or Likelihood
+        A piece of `pcvm_pymc.core.pieces.likelihoods` brings its parameters along: ``NoisyProbit(0.1)``.
     kernel : "rbf", "linear-spline", callable, KernelPiece or pm.gp.cov.Covariance
         Basis functions: the RBF ``exp(-||x - z||^2 / width^2)``, a function ``(X, Z, width) ->
         (n_obs, n_basis)``, or a PyMC covariance (which has its own lengthscale in place of `width`;
@@ -65,10 +66,11 @@ def pcvm_model(
     width : float or TensorVariable, optional
         Width of the RBF; default: 1, or the piece's own. A random variable of the model or an unnamed prior
         (``pm.LogNormal.dist(...)``, then named ``width``) makes it unknown.
-    hyperprior : Hyperprior or HalfHorseshoe, optional
-        Gamma hyperpriors of the precisions. Default: ``Hyperprior.default``, proper and scaled to
-        the data. An improper one can be handed to `find_map_em` only, one with an unknown
-        scale (``Hyperprior.learned``) or a `HalfHorseshoe` to samplers only.
+    hyperprior : Hyperprior, Laplace or HalfHorseshoe, optional
+        Gamma hyperpriors of the precisions, or exponential ones of the variances (chen2009's appendix A:
+        sizes are then exponential). Default: ``Hyperprior.default``, proper and scaled to the data. An
+        improper one can be handed to `find_map_em` only, one with an unknown scale
+        (``Hyperprior.learned``) or a `HalfHorseshoe` to samplers only.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (half-Student-t weights: half as many variables,
         better geometry); ``"joint"`` keeps them as ``precision`` and ``bias_precision``.

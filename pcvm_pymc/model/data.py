@@ -6,10 +6,9 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pcvm_pymc.core.pieces.kernels import squared_distances
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_targets
-from pcvm_pymc.model.bases import AnyKernel, check_centres, kernel_data, recall_kernel
+from pcvm_pymc.model.bases import AnyKernel, check_centres, distances, kernel_data, recall_kernel
 from pcvm_pymc.model.read import targets_of
 
 __all__ = ["new_data"]
@@ -67,7 +66,7 @@ def new_data(
     if "X" in model.named_vars:
         values["X"] = X_new
     elif "squared_distance" in model.named_vars:
-        values["squared_distance"] = squared_distances(X_new, centres)
+        values["squared_distance"] = distances(X_new, centres, model["squared_distance"].ndim)
     else:
         values["Phi"] = piece(X_new, centres)
     return {"new_data": values, "coords": {"obs": np.arange(len(X_new))}}

@@ -18,9 +18,9 @@ from pytensor.scalar.math import Erfc, Sigmoid
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import BernoulliRV, NormalRV, StudentTRV
 
-from pcvm_pymc.core.em import ScalarRBFMoves
+from pcvm_pymc.core.em.widths import FeatureRBFMoves, ScalarRBFMoves
 from pcvm_pymc.core.family import check_solver
-from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood, Normal
+from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array, ndtr
 from pcvm_pymc.core.problem import Problem
@@ -253,32 +253,41 @@ def _read_bernoulli(rv: Variable) -> _Observed | None:
 
 def _read_label_noise(rv: Variable) -> _Observed | None:
     """Return the probit with label noise where the probability is flip + (1 - 2 flip) Phi(something)."""
-    probability = rv.owner.op.dist_params(rv.owner)[0]
-    nodes = [x.owner for x in ancestors([probability]) if x.owner]
+    found = _flipped_probit(rv.owner.op.dist_params(rv.owner)[0])
+    if found is None:
+        return None
+    latent, flip, unknown = found
+    make = partial(LIKELIHOODS["label noise"], np.nan if unknown else flip)
+    return _Observed(rv, "label noise", make, latent, unknown)
+
+
+def _flipped_probit(p: Variable) -> tuple[Variable, float, tuple[Variable, ...]] | None:
+    """Return x, the number, and what is unknown in it, of ``number + (1 - 2 number) Phi(x)``."""
+    nodes = [x.owner for x in ancestors([p]) if x.owner]
     found = [each for each in nodes if isinstance(getattr(each.op, "scalar_op", None), Erfc)]
     inner = [x for each in found for x in factors(each.inputs[0]) if random_parts(x)]
     if len(inner) != 1:
         return None
     at = np.array([-40.0, -1.0, 0.3, 2.0])
-    of = clone_replace(probability, {inner[0]: pt.as_tensor(at)}, rebuild_strict=False)
+    of = clone_replace(p, {inner[0]: pt.as_tensor(at)}, rebuild_strict=False)
     value = numbers(of, dict.fromkeys(random_parts(of), 0.07))
-    unknown = tuple(set(random_parts(probability)) - set(random_parts(inner[0])))
     flip = float(value[0])
     if not np.allclose(value, flip + (1 - 2 * flip) * ndtr(at), rtol=1e-12):
         return None
-    make = partial(LIKELIHOODS["label noise"], np.nan if unknown else flip)
-    return _Observed(rv, "label noise", make, inner[0], unknown)
+    return inner[0], flip, tuple(set(random_parts(p)) - set(random_parts(inner[0])))
 
 
 def _read_normal(rv: Variable) -> _Observed:
-    """Return the normal likelihood, its noise NaN where that is unknown."""
+    """Return the normal likelihood, of numbers or around a probability, unknown noise NaN."""
     mean, noise = rv.owner.op.dist_params(rv.owner)
     unknown = tuple(random_parts(noise))
+    found = None if any(map(product, terms(mean))) else _flipped_probit(mean)
+    name, latent = ("normal", mean) if found is None else ("normal-probability", found[0])
 
     def make() -> Likelihood:
-        return Normal(np.nan if unknown else number(noise, "the noise"))
+        return LIKELIHOODS[name](np.nan if unknown else number(noise, "the noise"))
 
-    return _Observed(rv, "normal", make, mean, unknown)
+    return _Observed(rv, name, make, latent, unknown)
 
 
 def _read_student(rv: Variable) -> _Observed:
@@ -376,16 +385,27 @@ def _free_width(Phi: Variable, free: set[Variable]) -> Variable | None:
     unknown = random_parts(Phi)
     if not unknown:
         return None
-    if len(unknown) == 1 and unknown[0] in free and unknown[0].type.ndim == 0:
+    if len(unknown) == 1 and unknown[0] in free and unknown[0].type.ndim <= 1:
         exponent = _exponent(Phi)
         if exponent is not None:
-            once, twice = (numbers(exponent, {unknown[0]: width}) for width in (1.0, 1.7))
-            if (once <= 0).all() and np.allclose(once, 1.7**2 * twice, rtol=1e-12, atol=0):
+            squared = _squared_distances(exponent, unknown[0])
+            at = np.linspace(0.7, 1.9, shape_of(unknown[0])[0]) if unknown[0].type.ndim else 1.7
+            wanted = np.tensordot(at**-2.0, squared, np.ndim(at))
+            once = -numbers(exponent, {unknown[0]: at})
+            if (squared >= 0).all() and np.allclose(once, wanted, rtol=1e-12, atol=0):
                 return unknown[0]
     raise ValueError(
         f"the basis functions depend on {sorted(str(x.name) for x in unknown)} in another way than an RBF, "
         f"exp(-squared_distance / width**2), on its width; needed that, or a kernel without unknowns, {NUTS}"
     )
+
+
+def _squared_distances(exponent: Variable, width: Variable) -> Array:
+    """Return what is divided by the squared width; one matrix for each of several, the others infinite."""
+    if width.type.ndim == 0:
+        return -numbers(exponent, {width: 1.0})
+    each = np.where(np.eye(shape_of(width)[0]) > 0, 1.0, np.inf)
+    return -np.stack([numbers(exponent, {width: alone}) for alone in each])
 
 
 def _exponent(Phi: Variable) -> Variable | None:
@@ -407,7 +427,7 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
         Phi = numbers(parts.Phi)
     else:
         moves = width_moves(parts.Phi, parts.width)
-        width = float(np.clip(support_point(parts.width).eval(), *moves.bounds))
+        width = np.clip(support_point(parts.width).eval(), *moves.bounds)[()] * 1.0
         Phi = moves.basis(width)
     if len(Phi) != len(label):
         raise ValueError(
@@ -454,11 +474,16 @@ def width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
     """
     exponent = _exponent(Phi)
     assert exponent is not None
-    squared = -numbers(exponent, {width: 1.0})
-    nearest = squared.argmin(axis=0)
-    between = squared[nearest] if (squared.min(axis=0) == 0).all() else squared
+    squared = _squared_distances(exponent, width)
+    several = squared.ndim > 2
+    whole = squared.sum(axis=0) if several else squared
+    nearest = whole.argmin(axis=0)
+    between = whole[nearest] if (whole.min(axis=0) == 0).all() else whole
     apart = np.sqrt(between[between > 0])
     bounds = (float(apart.min()), float(apart.max())) if apart.size else (1.0, 1.0)
     value = width.type()
     density = pm.compile([value], pm.logp(width, value), mode="FAST_COMPILE")
+    if several:  # a feature may be of no use: its width is large
+        far = (bounds[0], 100.0 * bounds[1])
+        return FeatureRBFMoves(squared, far, lambda at: float(np.sum(density(at))))
     return ScalarRBFMoves(squared, bounds, lambda at: float(density(at)))

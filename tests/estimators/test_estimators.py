@@ -22,6 +22,8 @@ from pcvm_pymc.experiments.datasets import load, ripley_mixture
         PCVMClassifier(width=1.0),
         PCVMClassifier(width="em", max_iter=10_000),
         PCVMClassifier(estimation="projection"),
+        PCVMClassifier(estimation="bottom-up", width=1.0),
+        PCVMClassifier(likelihood="logit", width=1.0),
     ]
 )
 def test_scikit_learns_checks(estimator, check):

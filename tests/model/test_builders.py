@@ -7,6 +7,7 @@ from scipy.special import ndtr
 from pcvm_pymc import Hyperprior, find_map_em, latent_draws, new_data, pcvm_model
 from pcvm_pymc.core.em import log_joint, log_posterior
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance
+from pcvm_pymc.model.bases import as_piece
 from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
 from pcvm_pymc.model.read import read
 
@@ -233,8 +234,10 @@ def test_random_kernels_are_not_drawn_anew_in_predictions(data):
         ell = pm.LogNormal("ell", 0.0, 0.5)
         kernel = pm.gp.cov.ExpQuad(2, ls=ell)
     result = find_map_em(pcvm_model(X, y), progressbar=False)
-    with pytest.raises(ValueError, match="random variables as parameters"):
+    with pytest.raises(ValueError, match="was not built with kernel=<"):
         latent_draws(result, X, kernel=kernel)
+    with pytest.raises(ValueError, match="random variables as parameters"):
+        as_piece(kernel)(X, X)
 
 
 def test_random_covariance_samples(data):

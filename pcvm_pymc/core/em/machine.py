@@ -180,6 +180,8 @@ class _Machine:
         """Return the largest change of the latent function (of the weights for the authors' recipe)."""
         if self.options.update == "clip":
             return float(np.abs(new.weight - old.weight).max(initial=0.0))
+        if isinstance(self.rows, WholeRows):  # that of the step and of what follows upon it
+            return float(np.abs(new.latent - old.latent).max())
         return new.change
 
 

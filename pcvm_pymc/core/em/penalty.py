@@ -1,5 +1,6 @@
 """The L1 penalty within EM: zeros are made and released as its optimality conditions ask."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,5 +42,6 @@ def mended_zeros(rows: WholeRows | ChunkedRows, point: Point) -> Point:
         if chosen.any():
             tried = np.where(chosen, new_value, np.vstack([point.weight, point.bias]))
             new = rows.at(tried[:-1], tried[-1], point, curved=True)
-            point = new if new.log_posterior > point.log_posterior else point
+            if new.log_posterior > point.log_posterior:
+                point = replace(new, change=point.change + new.change)  # a bound of both
     return point

@@ -12,7 +12,7 @@ from pcvm_pymc.core.pieces.kernels import log_width_derivative, rbf
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import WidthMoves
 
-__all__ = ["ScalarRBFMoves", "improved_width", "width_gradient"]
+__all__ = ["FeatureRBFMoves", "ScalarRBFMoves", "improved_width", "width_gradient"]
 
 _LONGEST = 0.5  # step in log(width)
 
@@ -32,23 +32,54 @@ class ScalarRBFMoves:
 
     squared_distance: Array
     bounds: tuple[float, float]
-    prior: Callable[[float], float] | None = None
+    prior: Callable[[Any], float] | None = None
 
-    def basis(self, width: float) -> Array:
+    def basis(self, width: Any) -> Array:
         """Return Phi at a width."""
         return rbf(self.squared_distance, float(width))
 
-    def latent_slope(self, Phi: Array, width: float, weight: Array) -> Array:
+    def latent_slope(self, Phi: Array, width: Any, weight: Array) -> Array:
         """Return d (Phi w) / d log(width), shape (n_obs, 1)."""
         return (log_width_derivative(Phi, self.squared_distance, width) @ weight)[:, None]
 
-    def log_density(self, width: float) -> float:
+    def log_density(self, width: Any) -> float:
         """Return the log prior density of the width."""
         return 0.0 if self.prior is None else self.prior(float(width))
 
     def take(self, columns: NDArray[np.intp]) -> "ScalarRBFMoves":
         """Return the same for some of the basis functions."""
         return replace(self, squared_distance=self.squared_distance[:, columns])
+
+
+@dataclass(frozen=True)
+class FeatureRBFMoves(ScalarRBFMoves):
+    """The RBF's widths, one for each feature (the vector theta of chen2009 eq. 10).
+
+    Attributes
+    ----------
+    squared_distance : ndarray, shape (n_features, n_obs, n_basis)
+        Along each feature.
+    """
+
+    def basis(self, width: Any) -> Array:
+        """Return Phi at widths."""
+        return np.exp(-np.tensordot(width**-2.0, self.squared_distance, 1))
+
+    def latent_slope(self, Phi: Array, width: Any, weight: Array) -> Array:
+        """Return d (Phi w) / d log(width), shape (n_obs, n_features)."""
+        each = [
+            2.0 / w**2 * ((D * Phi) @ weight)
+            for w, D in zip(width, self.squared_distance, strict=True)
+        ]
+        return np.stack(each, axis=1)
+
+    def log_density(self, width: Any) -> float:
+        """Return the log prior density of the widths."""
+        return 0.0 if self.prior is None else self.prior(width)
+
+    def take(self, columns: NDArray[np.intp]) -> "FeatureRBFMoves":
+        """Return the same for some of the basis functions."""
+        return replace(self, squared_distance=self.squared_distance[..., columns])
 
 
 def width_gradient(

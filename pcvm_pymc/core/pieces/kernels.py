@@ -32,15 +32,17 @@ __all__ = [
 type Kernel = str | Callable[[Array, Array, float], Array] | KernelPiece
 
 
-def as_width(width: Any) -> float:
-    """Return a kernel width as a positive float; raise ValueError for anything else."""
+def as_width(width: Any) -> Any:
+    """Return a kernel width as a positive float, or several, one for each feature, as an array."""
     try:
-        out = float(width)
+        out = np.asarray(width, dtype=float)
     except (TypeError, ValueError):
         raise ValueError(f"width={width!r} is not a number; needed a positive one") from None
-    if not (np.isfinite(out) and out > 0):
-        raise ValueError(f"width={out} must be positive and finite, in the unit of X")
-    return out
+    if out.ndim > 1 or out.size == 0 or not (np.isfinite(out).all() and (out > 0).all()):
+        raise ValueError(
+            f"width={width!r} must be positive and finite, in the unit of X: one, or one for each feature"
+        )
+    return out if out.ndim else float(out)
 
 
 class KernelPiece:
@@ -67,8 +69,8 @@ class RBF(KernelPiece):
 
     Parameters
     ----------
-    width : float
-        In the unit of the inputs.
+    width : float or ndarray, shape (n_features,)
+        In the unit of the inputs; one for each feature is the paper's vector theta.
     """
 
     width: Any = 1.0
@@ -76,6 +78,12 @@ class RBF(KernelPiece):
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
+        if np.ndim(self.width) and np.shape(self.width) != (X.shape[1],):
+            raise ValueError(
+                f"width has {len(self.width)} values; needed one or {X.shape[1]}, the features"
+            )
+        if np.ndim(self.width):
+            return rbf(squared_distances(X / self.width, centres / self.width), 1.0)
         return rbf(squared_distances(X, centres), self.width)
 
     def with_width(self, width: Any) -> "RBF":

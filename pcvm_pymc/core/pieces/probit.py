@@ -8,6 +8,7 @@ type Array = NDArray[np.float64]
 
 __all__ = [
     "curvature",
+    "density",
     "inverse_mills",
     "latent_mean",
     "log_likelihood",
@@ -28,6 +29,11 @@ def inverse_mills(x: Array) -> Array:
     """
     with np.errstate(over="ignore"):
         return _SQRT_2_OVER_PI / erfcx(-_SQRT_HALF * np.asarray(x, dtype=float))
+
+
+def density(x: Array) -> Array:
+    """Return phi(x), the standard normal density."""
+    return np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
 
 
 def score(latent: Array, label: Array) -> Array:

@@ -48,9 +48,11 @@ def rvm(method: str, *, star: bool = False, **options: Any) -> Maker:
     """Return a maker of RVMs, for classes or targets as the setting says."""
 
     def make(setting: Setting) -> RVMClassifier | RVMRegressor:
+        kernel = setting.parameters.get("kernel", "rbf")
+        width = setting.parameters.get("width", "auto")
         common = {
-            "width": setting.parameters.get("width", "auto"),
-            "kernel": setting.parameters.get("kernel", "rbf"),
+            "width": width if kernel == "rbf" else "auto",  # the spline has none
+            "kernel": kernel,
             "method": method,
             "random_state": setting.seed,
             **options,
@@ -64,9 +66,12 @@ def rvm(method: str, *, star: bool = False, **options: Any) -> Maker:
 
 def sparse_probit(features: str) -> Callable[[Setting], SparseProbitClassifier]:
     """Return a maker of sparse probit classifiers."""
-    return lambda setting: SparseProbitClassifier(
-        features=features, width=setting.parameters.get("width", "median"), max_iter=MAX_ITER
-    )
+
+    def make(setting: Setting) -> SparseProbitClassifier:
+        width = setting.parameters.get("width", "median") if features == "kernel" else "median"
+        return SparseProbitClassifier(features=features, width=width, max_iter=MAX_ITER)
+
+    return make
 
 
 def several(kind: type, algorithm: str, **options: Any) -> Maker:

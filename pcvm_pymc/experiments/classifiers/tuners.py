@@ -11,7 +11,8 @@ from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_labels
 from pcvm_pymc.core.validity import rvm_validity
-from pcvm_pymc.estimators.selection import problem_at, select_width, start_recipes
+from pcvm_pymc.estimators.selection import problem_at, select_width
+from pcvm_pymc.estimators.starts import start_recipes
 from pcvm_pymc.experiments.classifiers.candidates import KROPOTOV_WIDTHS
 from pcvm_pymc.experiments.classifiers.makers import MAX_ITER, pcvm
 from pcvm_pymc.experiments.classifiers.rows import Classifier, Setting, TuningTask

@@ -1,0 +1,298 @@
+"""What all estimators share: refits, arguments without effect, names of pieces, predictions."""
+
+import warnings
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from problems import blobs
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from pcvm_pymc import (
+    Hyperprior,
+    MPCVMClassifier,
+    MRVMClassifier,
+    PCVMClassifier,
+    RVMClassifier,
+    RVMRegressor,
+    SparseProbitClassifier,
+    project,
+    select_width,
+)
+from pcvm_pymc.core.em import fit_em
+from pcvm_pymc.core.evidence import fit_bottom_up
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import Logit, NoisyProbit, Normal, StudentT
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.estimators.parameters import named_hyperprior
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, label = blobs(60, seed=110)
+    return X, np.where(label > 0, "yes", "no"), label
+
+
+def fitted_names(model):
+    return {name for name in vars(model) if name.endswith("_")}
+
+
+REFITS = [
+    (
+        PCVMClassifier(cv=3, estimation="projection"),
+        {"cv": 5, "estimation": "bottom-up", "width": 1.2},
+    ),
+    (PCVMClassifier(width="evidence"), {"width": 1.2}),
+    (
+        MPCVMClassifier(algorithm="top-down", width="evidence", basis=15),
+        {"algorithm": "bottom-up", "width": 1.2},
+    ),
+    (RVMClassifier(width="evidence"), {"width": 1.2}),
+    (SparseProbitClassifier(features="kernel"), {"features": "linear"}),
+]
+
+
+@pytest.mark.parametrize(("first", "change"), REFITS, ids=lambda each: str(each)[:60])
+def test_nothing_of_an_earlier_fit_survives(data, first, change):
+    X, words, _ = data
+    model = clone(first).fit(X, words)
+    before = fitted_names(model)
+    model.set_params(**change).fit(X, words)
+    fresh = clone(model).fit(X, words)
+    assert fitted_names(model) == fitted_names(fresh)
+    assert before - fitted_names(model)  # there was something to forget
+    np.testing.assert_array_equal(model.predict_proba(X), fresh.predict_proba(X))
+
+
+def test_a_fit_that_fails_leaves_nothing_to_predict_by(data):
+    X, words, _ = data
+    model = PCVMClassifier(width=1.2).fit(X, words)
+    with pytest.raises(ValueError, match="width='wide'"):
+        model.set_params(width="wide").fit(X, words)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        PCVMClassifier(width=1.2),
+        MPCVMClassifier(width=1.2),
+        RVMClassifier(width=1.2),
+        SparseProbitClassifier(features="kernel", width=1.2),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_arguments_that_are_set_after_a_fit_do_not_change_its_predictions(data, model):
+    X, words, _ = data
+    wanted = model.fit(X, words).predict_proba(X)
+    model.set_params(width=5.0, kernel="linear-spline")
+    np.testing.assert_array_equal(model.predict_proba(X), wanted)
+
+
+PRIOR = Hyperprior.plug_in()
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (MPCVMClassifier(hyperprior="plug_in"), ("hyperprior", "algorithm='bottom-up'")),
+        (MPCVMClassifier(hyperprior=PRIOR), ("hyperprior", "algorithm='bottom-up'")),
+        (MPCVMClassifier(update="em"), ("update", "algorithm='bottom-up'")),
+        (MPCVMClassifier(width=1.0, cv=3), ("cv", "width=1.0")),
+        (MRVMClassifier(width=2.0, kernel="linear-spline"), ("width", "kernel='linear-spline'")),
+        (MRVMClassifier(width="evidence", cv=4), ("cv", "width='evidence'")),
+        (PCVMClassifier(n_vectors=5), ("n_vectors", "estimation='em'")),
+        (PCVMClassifier(width=1.0, cv=3), ("cv", "width=1.0")),
+        (
+            PCVMClassifier(estimation="bottom-up", hyperprior="jeffreys"),
+            ("hyperprior", "estimation='bottom-up'"),
+        ),
+        (PCVMClassifier(estimation="bottom-up", n_init=3), ("n_init", "estimation='bottom-up'")),
+        (PCVMClassifier(estimation="bottom-up", update="em"), ("update", "bottom-up")),
+        (RVMClassifier(width=1.0, cv=3), ("cv", "width=1.0")),
+        (RVMRegressor(noise=0.1, noise_starts=(0.1, 0.3)), ("noise_starts", "noise=0.1")),
+        (RVMRegressor(kernel="linear-spline", width=2.0), ("width", "kernel='linear-spline'")),
+        (SparseProbitClassifier(gamma=2.0), ("gamma", "prior='jeffreys'")),
+        (SparseProbitClassifier(width=2.0), ("width", "features='linear'")),
+        (SparseProbitClassifier(kernel="linear-spline"), ("kernel", "features='linear'")),
+        (SparseProbitClassifier(memory_limit=1e9), ("memory_limit", "features='linear'")),
+    ],
+    ids=lambda each: str(each)[:70],
+)
+def test_an_argument_without_effect_is_named_with_what_it_is_beside(data, model, names):
+    X, words, label = data
+    name, beside = names
+    with pytest.raises(ValueError, match=f"^{name} was given with .*{beside}.*no effect"):
+        model.fit(X, label if isinstance(model, RVMRegressor) else words)
+
+
+def test_select_width_does_not_take_a_hyperprior_that_it_does_not_score(data):
+    X, words, _ = data
+    with pytest.raises(ValueError, match="hyperprior was given with method='evidence'"):
+        select_width(X, words, method="evidence", hyperprior=PRIOR)
+    with pytest.raises(ValueError, match="kernel='rbf' was given with a classifier"):
+        project(PCVMClassifier(width=1.2).fit(X, words), X, words, kernel="rbf", size=2)
+
+
+def test_one_name_means_one_hyperprior(data):
+    X, words, _ = data
+    found = {}
+    for kind, options in (
+        (PCVMClassifier, {}),
+        (MPCVMClassifier, {"algorithm": "top-down", "max_iter": 5}),
+    ):
+        for name in ("default", "plug_in", "jeffreys", "chen2009"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model = kind(width=1.2, hyperprior=name, **options).fit(X, words)
+            found[kind, name] = model.hyperprior_
+    for name in ("plug_in", "jeffreys", "chen2009"):
+        assert found[PCVMClassifier, name] == found[MPCVMClassifier, name]
+        assert found[PCVMClassifier, name] == getattr(Hyperprior, name)()
+    assert found[PCVMClassifier, "default"] == Hyperprior.plug_in()
+    assert found[MPCVMClassifier, "default"] == Hyperprior.jeffreys()
+    unknown_scale = Hyperprior(1.0, 1.0, 0.5, 0.5, rate_shape=1.0)
+    for kind, options in ((PCVMClassifier, {}), (MPCVMClassifier, {"algorithm": "top-down"})):
+        with pytest.raises(ValueError, match="no mode that EM could find"):
+            kind(hyperprior=unknown_scale, **options).fit(X, words)
+    with pytest.raises(ValueError, match="hyperprior=3 is unknown"):
+        named_hyperprior(3, "plug_in")
+
+
+@pytest.mark.parametrize("likelihood", ["logit", Logit()], ids=str)
+def test_a_likelihood_is_used_for_fit_width_and_probabilities(data, likelihood):
+    X, words, label = data
+    model = PCVMClassifier(likelihood=likelihood, width=1.2).fit(X, words)
+    Phi = rbf(squared_distances(X, X), 1.2)
+    core = fit_em(Problem(Phi, label, label, Hyperprior.plug_in(), Logit(), width=1.2))
+    np.testing.assert_array_equal(model.weight_, core.weight[core.support])
+    assert model.log_posterior_ == core.log_posterior
+    latent = model.decision_function(X)
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], expit(latent), atol=1e-14)
+    np.testing.assert_allclose(model.predict_proba(X)[:, 0], expit(-latent), atol=1e-14)
+    auto = PCVMClassifier(likelihood=likelihood, random_state=0).fit(X, words)
+    found = select_width(X, words, likelihood=likelihood, random_state=np.random.default_rng(0))
+    np.testing.assert_array_equal(auto.width_selection_.log_loss, found.log_loss)
+    probit = select_width(X, words, random_state=np.random.default_rng(0))
+    assert (found.log_loss != probit.log_loss).all()
+    for method in ("evidence", "validity"):
+        other = PCVMClassifier(likelihood=likelihood, width=method).fit(X, words)
+        assert np.isfinite(other.width_selection_.scores).all()
+    in_chunks = clone(model).set_params(memory_limit=1e6).fit(X, words)
+    np.testing.assert_allclose(in_chunks.predict_proba(X), model.predict_proba(X), atol=1e-4)
+
+
+def test_a_projection_refuses_another_likelihood_than_the_probit(data):
+    X, words, _ = data
+    refused = "submodels under the probit; found likelihood='logit'"
+    with pytest.raises(ValueError, match=refused):
+        PCVMClassifier(likelihood="logit", estimation="projection").fit(X, words)
+    model = PCVMClassifier(likelihood="logit", width=1.2).fit(X, words)
+    with pytest.raises(ValueError, match=refused):
+        project(model, X, words)
+    with pytest.raises(ValueError, match="likelihood='normal' is unknown"):
+        PCVMClassifier(likelihood="normal").fit(X, words)
+
+
+def test_two_classes_from_the_bottom_up(data):
+    X, words, label = data
+    model = PCVMClassifier(estimation="bottom-up", width=1.2).fit(X, words)
+    problem = Problem(
+        rbf(squared_distances(X, X), 1.2), label, label, Hyperprior.jeffreys(), width=1.2
+    )
+    core = fit_bottom_up(problem)
+    np.testing.assert_array_equal(model.support_, core.support)
+    np.testing.assert_array_equal(model.weight_, core.weight[core.support])
+    assert (model.bias_, model.log_posterior_) == (core.bias, core.log_posterior)
+    assert 0 < len(model.weight_) < 20
+    assert not hasattr(model, "hyperprior_")
+    assert model.score(X, words) > 0.7
+    auto = PCVMClassifier(estimation="bottom-up", random_state=0, cv=3).fit(X, words)
+    chosen = auto.width_selection_
+    assert auto.width_ == chosen.widths[chosen.log_loss.mean(axis=1).argmin()]
+    assert chosen.log_loss.shape == (9, 3)
+    for method in ("evidence", "validity"):
+        other = PCVMClassifier(estimation="bottom-up", width=method, basis=20).fit(X, words)
+        assert other.width_ in other.width_selection_.widths
+    with pytest.raises(ValueError, match="width='em' is moved by EM"):
+        PCVMClassifier(estimation="bottom-up", width="em").fit(X, words)
+    sparse = project(model, X, words, size=2).classifier
+    assert len(sparse.weight_) <= 2
+
+
+def test_a_likelihood_of_a_known_noise():
+    X, label = blobs(60, seed=111)
+    y = np.sin(X[:, 0]) + 0.1 * label
+    by_piece = RVMRegressor(likelihood=Normal(0.2), width=1.5).fit(X, y)
+    by_number = RVMRegressor(noise=0.2, width=1.5).fit(X, y)
+    assert by_piece.noise_ == by_number.noise_ == 0.2
+    np.testing.assert_array_equal(by_piece.weight_, by_number.weight_)
+    in_chunks = clone(by_piece).set_params(memory_limit=1e6).fit(X, y)
+    assert in_chunks.noise_ == 0.2
+    np.testing.assert_allclose(in_chunks.predict(X), by_piece.predict(X), atol=1e-5)
+    with pytest.raises(
+        ValueError, match=r"noise=0\.1 was given with likelihood=Normal\(noise=0\.2"
+    ):
+        clone(by_piece).set_params(noise=0.1).fit(X, y)
+    with pytest.raises(ValueError, match="likelihood='logit' is unknown"):
+        RVMRegressor(likelihood="logit").fit(X, y)
+
+
+def test_an_outlier_pulls_less_under_heavy_tails():
+    X = np.linspace(-4, 4, 60)[:, None]
+    truth = np.sin(X[:, 0])
+    y = truth + 0.1 * np.random.default_rng(0).normal(size=60)
+    y[30] += 8.0
+    given = {"width": 1.5}
+    plain, heavy = (
+        RVMRegressor(likelihood=each, **given).fit(X, y)
+        for each in ("normal", StudentT(degrees=3.0))
+    )
+    errors = [np.abs(each.predict(X) - truth).max() for each in (plain, heavy)]
+    assert errors[1] < 0.5 * errors[0]
+    _, std = heavy.predict([[100.0]], return_std=True)
+    assert std[0] == pytest.approx(np.sqrt(heavy.covariance_[-1, -1] + 3 * heavy.noise_**2))
+    assert np.isfinite(RVMRegressor(likelihood="student-t", cv=3).fit(X, y).width_scores_).all()
+    for refused in ({"star": True}, {"memory_limit": 1e6}):
+        with pytest.raises(ValueError, match="needs likelihood='normal'; found 'student-t'"):
+            RVMRegressor(likelihood="student-t", **refused).fit(X, y)
+
+
+def test_label_noise_bounds_the_probabilities(data):
+    X, words, _ = data
+    model = PCVMClassifier(likelihood=NoisyProbit(0.1), width=1.2).fit(X, words)
+    probability = model.predict_proba(10 * X)
+    assert (probability >= 0.1 - 1e-12).all()
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, atol=1e-12)
+    with pytest.raises(
+        ValueError, match="no relevance vector machine with likelihood='label noise'"
+    ):
+        PCVMClassifier(likelihood="label noise", width="evidence").fit(X, words)
+
+
+@pytest.mark.parametrize("prior", ["jeffreys", "laplace"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_sparse_probit_in_chunks_and_on_dask(data, prior, n_classes):
+    X, words, _ = data
+    y = words if n_classes == 2 else np.where(X[:, 1] > 0.8, "more", words)
+    given = {"features": "kernel", "width": 1.2, "prior": prior, "tol": 1e-9}
+    whole = SparseProbitClassifier(**given, basis=X[:15]).fit(X, y)
+    some = clone(whole).set_params(memory_limit=2e5, n_jobs=2).fit(X, y)
+    np.testing.assert_array_equal(some.selected_, whole.selected_)
+    np.testing.assert_allclose(some.predict_proba(X), whole.predict_proba(X), atol=1e-6)
+    assert some.log_posterior_ == pytest.approx(whole.log_posterior_, abs=1e-6)
+    with dask.config.set(scheduler="synchronous"):
+        rows = da.from_array(X, chunks=(25, 2))
+        lazy = clone(whole).fit(rows, da.from_array(y, chunks=40))
+        np.testing.assert_allclose(
+            lazy.predict_proba(rows).compute(), whole.predict_proba(X), atol=1e-6
+        )
+        np.testing.assert_array_equal(lazy.predict(rows).compute(), whole.predict(X))
+        with pytest.raises(ValueError, match="rows in Dask arrays need features='kernel'"):
+            SparseProbitClassifier().fit(rows, y)
+    with pytest.raises(ValueError, match="prior='student': rows in chunks"):
+        clone(some).set_params(prior="student").fit(X, y)

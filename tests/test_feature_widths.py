@@ -1,0 +1,135 @@
+"""One width for each feature: the vector theta of chen2009, in core, models, results and estimators."""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytest
+from problems import blobs
+from sklearn.base import clone
+
+from pcvm_pymc import (
+    Hyperprior,
+    PCVMClassifier,
+    RVMRegressor,
+    find_map_em,
+    new_data,
+    pcvm_model,
+    predict,
+    sample,
+)
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.em.widths import FeatureRBFMoves
+from pcvm_pymc.core.pieces.kernels import RBF, design_matrix, rbf, squared_distances
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.model.read import read
+from pcvm_pymc.model.steps import point_of
+
+X, LABEL = blobs(50, 3, seed=2, gap=3.0)
+WIDTHS = np.array([1.0, 3.0, 2.0])
+
+
+def moves_of(X, bounds=(0.05, 500.0)):
+    return FeatureRBFMoves(np.square(X.T[:, :, None] - X.T[:, None, :]), bounds)
+
+
+def test_equal_widths_are_one_width():
+    one, three = RBF(1.7)(X, X[:9]), RBF(np.full(3, 1.7))(X, X[:9])
+    np.testing.assert_allclose(three, one, rtol=1e-12)
+    np.testing.assert_allclose(
+        design_matrix("rbf", X, X[:9], WIDTHS), moves_of(X).basis(WIDTHS)[:, :9], rtol=1e-12
+    )
+    with pytest.raises(ValueError, match="width has 2 values; needed one or 3, the features"):
+        RBF(np.ones(2))(X, X)
+
+
+def test_slopes_in_log_widths_by_finite_differences():
+    moves, weight = moves_of(X), np.random.default_rng(0).normal(size=50)
+    found = moves.latent_slope(moves.basis(WIDTHS), WIDTHS, weight)
+    h = 1e-6
+    for k in range(3):
+        step = np.exp(h * (np.arange(3) == k))
+        wanted = (moves.basis(WIDTHS * step) - moves.basis(WIDTHS / step)) @ weight / (2 * h)
+        np.testing.assert_allclose(found[:, k], wanted, atol=1e-7)
+
+
+def test_em_widens_features_that_do_not_matter_and_never_lowers_the_log_posterior():
+    X = np.random.default_rng(3).normal(size=(120, 3))
+    label = np.where(np.abs(X[:, 0]) < 0.7, 1.0, -1.0)  # the first feature alone tells the classes
+    moves, width = moves_of(X), np.full(3, 2.0)
+    problem = Problem(
+        moves.basis(width), label, label.copy(), Hyperprior.plug_in(), width=width, moves=moves
+    )
+    result = fit_em(problem, None, EMOptions(max_iter=3000, tol=1e-4))
+    value = result.trace.log_posterior
+    assert (np.diff(value) >= -1e-9 * (1 + np.abs(value[1:]))).all()
+    assert result.trace.width.shape == (result.n_iter + 1, 3)
+    assert result.width[1:].min() > 2 * result.width[0]
+    latent = RBF(result.width)(X, X) @ result.weight + result.bias
+    np.testing.assert_allclose(result.latent, latent, atol=1e-9)
+
+
+def test_one_feature_moves_as_a_scalar_width_does():
+    x = X[:, :1]
+    from pcvm_pymc.core.em import ScalarRBFMoves
+
+    squared = squared_distances(x, x)
+    scalar = Problem(
+        rbf(squared, 1.0),
+        LABEL,
+        LABEL.copy(),
+        Hyperprior.plug_in(),
+        moves=ScalarRBFMoves(squared, (0.05, 50.0)),
+    )
+    vector = replace(scalar, width=np.ones(1), moves=moves_of(x, (0.05, 50.0)))
+    start = Start.default(scalar)
+    one, other = (fit_em(each, start, EMOptions(max_iter=40)) for each in (scalar, vector))
+    assert other.width[0] == pytest.approx(one.width, rel=1e-6)
+    assert other.log_posterior == pytest.approx(one.log_posterior, abs=1e-6)
+
+
+def test_a_model_of_known_widths_remembers_them():
+    model = pcvm_model(X, LABEL, width=[1.0, 3.0, 2.0])
+    result = find_map_em(model, progressbar=False)
+    found = predict(result, X[:4])["predictions"]["latent"].values[0, 0]
+    np.testing.assert_allclose(found, result["posterior"]["latent"].values[0, 0, :4], atol=1e-10)
+    estimator = PCVMClassifier(width=[1.0, 3.0, 2.0], hyperprior=read(model).hyperprior)
+    again = clone(estimator).fit(X, LABEL)
+    np.testing.assert_allclose(again.decision_function(X[:4]), found, atol=1e-5)
+    np.testing.assert_array_equal(again.width_, WIDTHS)
+
+
+def test_a_prior_on_the_widths_under_em_and_nuts():
+    model = pcvm_model(X[:24], LABEL[:24], width=pm.LogNormal.dist(0.0, 1.0, shape=3))
+    problem = read(model, "em")
+    assert problem.width.shape == (3,)
+    result = find_map_em(model, progressbar=False)
+    width = result["posterior"]["width"]
+    assert width.dims[2:] == ("feature",)
+    alone = fit_em(problem)
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    assert float(logp(point_of(model, alone))) == pytest.approx(alone.log_posterior, abs=1e-7)
+    posterior = sample(
+        model, draws=20, tune=20, chains=1, random_seed=1, progressbar=False, quiet=True
+    )
+    assert posterior["posterior"]["width"].shape == (1, 20, 3)
+    found = predict(posterior, X[:3] + 0.1)["predictions"]["latent"].values
+    with model:
+        pm.set_data(**new_data(model, X[:3] + 0.1))
+        wanted = pm.sample_posterior_predictive(
+            posterior, predictions=True, var_names=["latent"], random_seed=1, progressbar=False
+        )
+    np.testing.assert_allclose(found, wanted["predictions"]["latent"].values, atol=1e-9)
+
+
+def test_a_regression_of_known_widths():
+    target = np.sin(X[:, 0])
+    narrow = RVMRegressor(width=[1.0, 30.0, 30.0]).fit(X[:40], target[:40])
+    plain = RVMRegressor(width=1.0).fit(X[:40], target[:40])
+    assert narrow.score(X[40:], target[40:]) > plain.score(X[40:], target[40:])
+
+
+@pytest.mark.parametrize("width", [[1.0, -1.0, 1.0], [], [[1.0]], [1.0, np.nan, 1.0], ["a", 1, 2]])
+def test_widths_that_cannot_be_used_are_named(width):
+    with pytest.raises(ValueError, match=r"width=.* (must be positive and finite|is not a number)"):
+        pcvm_model(X, LABEL, width=width)
