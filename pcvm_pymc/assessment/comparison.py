@@ -230,9 +230,9 @@ def compare(
     ValueError
         If a test label is not a class of the training set, a result is of other classes, or of a regression.
     """
-    label = _coded(y_test, classes_of(map_result))
     results = {"MAP plug-in": map_result, "posterior mean": posterior, **(rivals or {})}
     n_classes = _n_classes("MAP plug-in", map_result)
+    label = _coded(y_test, classes_of(map_result))
     for name, each in results.items():
         _check(name, each, len(label), n_classes)
     entries = {

@@ -257,21 +257,23 @@ def classes_of(tree: xr.DataTree) -> np.ndarray:
 
 
 def likelihood_of(tree: xr.DataTree) -> Likelihood:
-    """Return the likelihood of a result's model; a number that is unknown is NaN.
+    """Return the likelihood of a result's model; its numbers that were drawn are in `nuisance_of`.
 
-    A plain result of `pymc.sample` does not name it: it is the normal one where there are targets, the
-    multinomial probit where there are scores of several classes, else the probit.
+    A plain result of `pymc.sample` names it among its data. Where it does not, it is the normal one of
+    targets, the multinomial probit of scores of several classes, else the probit.
     """
     if "pieces" in tree.attrs:
         numbers = dict(json.loads(tree.attrs["pieces"])["likelihood"])
         return LIKELIHOODS[numbers.pop("name")](**numbers)
-    posterior = tree["posterior"]
+    posterior, constants = tree["posterior"], tree["constant_data"]
     if "class" in posterior["latent"].dims:
         return MultinomialProbit(posterior.sizes["class"])
-    if "observed_data" in tree and "target" in tree["observed_data"]:
-        constants = tree["constant_data"]
-        return Normal(float(constants["noise"]) if "noise" in constants else np.nan)
-    return Probit()
+    of_numbers = "observed_data" in tree and "target" in tree["observed_data"]
+    likelihood = LIKELIHOODS[Normal.name if of_numbers else Probit.name]
+    if "likelihood" in constants.coords:
+        likelihood = LIKELIHOODS[constants["likelihood"].item()]
+    known = [field.name for field in fields(likelihood) if field.name in constants]
+    return likelihood(**{name: float(constants[name]) for name in known})
 
 
 def nuisance_of(tree: xr.DataTree) -> dict[str, Array]:

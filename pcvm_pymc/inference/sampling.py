@@ -131,24 +131,30 @@ def sample(
     else:
         if checkpoint is not None:
             raise ValueError("checkpoint is for method='gibbs'; NUTS does not resume")
-        with model:
-            tree = pm.sample(
-                draws,
-                tune=tune,
-                chains=chains,
-                cores=cores,
-                target_accept=target_accept,
-                nuts_sampler=nuts_sampler,
-                random_seed=random_seed,
-                progressbar=progressbar,
-                quiet=quiet,
-                compute_convergence_checks=False,
-                **kwargs,
-            )
-            pm.compute_log_likelihood(tree, progressbar=False)
-        tree["posterior"].attrs["sampler"] = f"NUTS ({nuts_sampler})"
+        tree = _sample_nuts(
+            model,
+            nuts_sampler,
+            draws=draws,
+            tune=tune,
+            chains=chains,
+            cores=cores,
+            target_accept=target_accept,
+            random_seed=random_seed,
+            progressbar=progressbar,
+            quiet=quiet,
+            **kwargs,
+        )
     log_warnings(run_convergence_checks(tree, model))
     return record_model(tree, model)
+
+
+def _sample_nuts(model: pm.Model, nuts_sampler: str, **kwargs: Any) -> xr.DataTree:
+    """Return the draws of NUTS with their log likelihood; convergence is checked by the caller."""
+    with model:
+        tree = pm.sample(nuts_sampler=nuts_sampler, compute_convergence_checks=False, **kwargs)
+        pm.compute_log_likelihood(tree, progressbar=False)
+    tree["posterior"].attrs["sampler"] = f"NUTS ({nuts_sampler})"
+    return tree
 
 
 def choose_method(model: pm.Model) -> tuple[Method, str]:

@@ -21,7 +21,7 @@ from pcvm_pymc.core.pieces.centres import choose_rows
 from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
-from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, Prior, SharedHyperprior, named_prior
+from pcvm_pymc.core.pieces.priors import Hyperprior, Prior, SharedHyperprior, named_prior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import (
     as_classes,
@@ -31,24 +31,16 @@ from pcvm_pymc.core.pieces.validation import (
     as_targets,
 )
 from pcvm_pymc.model.bases import AnyKernel, Width, as_piece, basis_functions, own_variable
+from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, Form, declare_prior
 from pcvm_pymc.model.distributions import (
-    FreeWeight,
-    MarginalBias,
-    MarginalWeight,
     ProbitBernoulli,
-    SharedWeight,
-)
-from pcvm_pymc.model.improper import (
-    ImproperBias,
-    ImproperFreeWeight,
-    ImproperSharedWeight,
-    ImproperWeight,
 )
 from pcvm_pymc.model.multinomial import MultinomialProbit
 
-__all__ = ["DECLARED_LIKELIHOODS", "DECLARED_PRIORS", "build"]
+__all__ = ["DECLARED_LIKELIHOODS", "build"]
 
-type Values = dict[str, TensorVariable]
+# the others are named in the data, where the results of pm.sample find them
+_TOLD_BY_SHAPES = ("probit", "normal", "multinomial probit")
 
 
 def build(
@@ -102,8 +94,8 @@ def build(
         model.add_coords({"obs": np.arange(len(X)), **targets.coords})
         Phi, typical = bases.declare(model)
         prior = _prior(row, hyperprior, typical, sign, targets)
-        form = _Form(sign is None, targets.scores, len(targets.coords.get("class", ())))
-        weight, intercept = _declare_prior(prior, precision, form, bias)
+        form = Form(sign is None, targets.scores, len(targets.coords.get("class", ())))
+        weight, intercept = declare_prior(prior, precision, form, bias)
         if sign is not None:
             data = pm.Data("signs", sign, dims=form.dims)
             weight = pm.Deterministic("weight", data * weight, dims=form.dims)
@@ -111,6 +103,9 @@ def build(
         latent = pm.Deterministic("latent", latent, dims=("obs", *targets.scores))
         observed = pm.Data("y", targets.codes, dims="obs")
         DECLARED_LIKELIHOODS[link](latent, observed, **nuisance)
+        if link not in _TOLD_BY_SHAPES:
+            model.add_coords({"likelihood": [link]})
+            pm.Data("likelihood_name", np.ones(1), dims="likelihood")
     return model
 
 
@@ -295,132 +290,6 @@ def _typical_size(target: Array) -> float:
     """Return the targets' standard deviation; their size where they are constant, 1 where zero."""
     spread, size = float(np.std(target)), float(np.abs(target).max())
     return spread if spread > 1e-10 * size else size or 1.0
-
-
-# --- priors -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Form:
-    """Name and dimensions of the weights' variable: free weights, or the sizes of signed ones."""
-
-    free: bool
-    scores: tuple[str, ...]
-    n_scores: int
-
-    @property
-    def name(self) -> str:
-        return "weight" if self.free else "magnitude"
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        return ("basis", *self.scores)
-
-
-def _declare_prior(
-    prior: Prior, precision: str, form: _Form, bias: str
-) -> tuple[TensorVariable, TensorVariable | None]:
-    """Declare weights (or their sizes) and bias; the bias is None where there is none."""
-    weights, biases = DECLARED_PRIORS[prior.name, precision]
-    value = _numbers(prior, form)
-    weight = weights(prior, value, form)
-    if bias == "free":
-        return weight, pm.Flat("bias", dims=form.scores or None)
-    return weight, None if bias == "none" else biases(prior, value, form)
-
-
-def _numbers(prior: Any, form: _Form) -> Values:
-    """Declare the hyperprior's numbers as data, and d as unknown where it is learned; return each.
-
-    Beside a precision that scores share stands their number, by which a result knows it.
-    """
-    numbers = {name: value for name, value in asdict(prior).items() if value is not None}
-    if isinstance(prior, SharedHyperprior):
-        numbers["n_scores"] = form.n_scores
-    pm.modelcontext(None).add_coords({"hyperparameter": list(numbers)})
-    data = pm.Data("hyperprior", np.array(list(numbers.values())), dims="hyperparameter")
-    value = {name: data[i] for i, name in enumerate(numbers)}
-    if prior.rate_shape is not None:
-        shape = value["rate_shape"]
-        value["d"] = pm.Gamma("rate", alpha=shape, beta=shape / value["d"])
-    return value
-
-
-def _student_weights(prior: Any, value: Values, form: _Form) -> TensorVariable:
-    """Declare weights whose Gamma precisions are integrated out (chen2009 eq. 21)."""
-    if prior.d > 0:
-        proper = FreeWeight if form.free else MarginalWeight
-        return proper(form.name, value["c"], value["d"], dims=form.dims)
-    improper = ImproperFreeWeight if form.free else ImproperWeight
-    return improper(form.name, value["c"], dims=form.dims)
-
-
-def _student_bias(prior: Any, value: Values, form: _Form) -> TensorVariable:
-    """Declare a bias whose Gamma precision is integrated out (chen2009 eq. 22)."""
-    dims = form.scores or None
-    if prior.f > 0:
-        return MarginalBias("bias", value["e"], value["f"], dims=dims)
-    return (ImproperFreeWeight if form.free else ImproperBias)("bias", value["e"], dims=dims)
-
-
-def _normal_weights(prior: Any, value: Values, form: _Form) -> TensorVariable:
-    """Declare weights with their Gamma precisions (chen2009 eq. 4)."""
-    shared = isinstance(prior, SharedHyperprior)
-    dims = form.dims[:1] if shared else form.dims
-    sigma = 1 / pt.sqrt(pm.Gamma("precision", alpha=value["c"], beta=value["d"], dims=dims))
-    sigma = sigma[:, None] if shared else sigma
-    if form.free:
-        return pm.Normal(form.name, mu=0.0, sigma=sigma, dims=form.dims)
-    return pm.HalfNormal(form.name, sigma=sigma, dims=form.dims)
-
-
-def _normal_bias(prior: Any, value: Values, form: _Form) -> TensorVariable:
-    """Declare the bias with its Gamma precision."""
-    dims = form.scores or None
-    precision = pm.Gamma("bias_precision", alpha=value["e"], beta=value["f"], dims=dims)
-    return pm.Normal("bias", mu=0.0, sigma=1 / pt.sqrt(precision), dims=dims)
-
-
-def _shared_weights(prior: Any, value: Values, form: _Form) -> TensorVariable:
-    """Declare weights of which those of a basis have one Gamma precision, integrated out."""
-    n = form.n_scores
-    if prior.d > 0:
-        return SharedWeight(form.name, value["c"], value["d"], n, dims=form.dims)
-    return ImproperSharedWeight(form.name, value["c"], n, dims=form.dims)
-
-
-def _horseshoe_weights(prior: Any, value: Values, form: _Form) -> TensorVariable:
-    """Declare sizes under the regularised half-horseshoe, non-centred (Piironen & Vehtari 2017)."""
-    shared = pm.HalfCauchy("global_scale", beta=value["global_scale"])
-    local = pm.HalfCauchy("local_scale", beta=1.0, dims=form.dims)
-    unit = pm.HalfNormal("unit_magnitude", sigma=1.0, dims=form.dims)
-    wide = shared * local
-    size = unit * wide / pt.sqrt(1.0 + pt.sqr(wide / value["slab"]))
-    return pm.Deterministic(form.name, size, dims=form.dims)
-
-
-def _laplace_weights(prior: Any, value: Values, form: _Form) -> TensorVariable:
-    """Declare weights whose exponential variances are integrated out (Figueiredo & Jain eq. 10)."""
-    scale = 1.0 / pt.sqrt(value["gamma"])
-    if form.free:
-        return pm.Laplace(form.name, mu=0.0, b=scale, dims=form.dims)
-    return pm.Exponential(form.name, scale=scale, dims=form.dims)
-
-
-def _laplace_bias(prior: Any, value: Values, form: _Form) -> TensorVariable:
-    """Declare the bias under the prior of a weight."""
-    return pm.Laplace("bias", mu=0.0, b=1.0 / pt.sqrt(value["gamma"]), dims=form.scores or None)
-
-
-#: by the name of the piece and whether precisions are integrated out: what declares weights, and bias
-DECLARED_PRIORS: dict[tuple[str, str], tuple[Callable[..., Any], Callable[..., Any]]] = {
-    ("gamma", "marginal"): (_student_weights, _student_bias),
-    ("gamma", "joint"): (_normal_weights, _normal_bias),
-    ("shared gamma", "marginal"): (_shared_weights, _student_bias),
-    ("shared gamma", "joint"): (_normal_weights, _normal_bias),
-    (Laplace.name, "marginal"): (_laplace_weights, _laplace_bias),
-    ("half-horseshoe", "marginal"): (_horseshoe_weights, _student_bias),
-}
 
 
 # --- likelihoods --------------------------------------------------------------------------------

@@ -5,7 +5,17 @@ from matplotlib.figure import Figure
 from problems import blobs
 from sklearn.metrics import log_loss
 
-from pcvm_pymc import compare, find_map_em, pcvm_model, plots, predict, sample
+from pcvm_pymc import (
+    compare,
+    find_map_em,
+    fit_evidence,
+    mpcvm_model,
+    pcvm_model,
+    plots,
+    predict,
+    rvm_model,
+    sample,
+)
 from pcvm_pymc.assessment.comparison import (
     Rival,
     active_count,
@@ -86,6 +96,60 @@ def test_the_prior_predictive_picture(fits):
     assert [title.split("\n")[0] for title in titles] == ["wide", "narrow"]
 
 
+def of_three_classes(n=24):
+    rng = np.random.default_rng(5)
+    label = np.arange(n) % 3
+    return rng.normal(size=(n, 2)) + 2.0 * np.array([[0, 0], [1, 0], [0, 1]])[label], label
+
+
+def test_several_classes_are_compared():
+    X, label = of_three_classes()
+    words = np.array(["a", "b", "c"])[label]
+    result = find_map_em(mpcvm_model(X, words, width=1.2), progressbar=False)
+    posterior = result.copy()  # four draws of two chains around the MAP
+    draws = result["posterior"].to_dataset().isel(chain=[0, 0], draw=[0] * 4)
+    shift = xr.DataArray(np.random.default_rng(0).normal(size=(2, 4)), dims=("chain", "draw"))
+    draws = draws.assign_coords(chain=[0, 1], draw=range(4))
+    posterior["posterior"] = draws.assign(latent=draws["latent"] + shift)
+    posterior["sample_stats"] = xr.Dataset()
+    found = compare(result, posterior, X, words, rivals={"even": Rival(np.full((24, 3), 1 / 3))})
+    probability = predict(result, X)["predictions"]["probability"].values[0, 0]
+    row = found.table.loc["MAP plug-in"]
+    assert row["log loss"] == pytest.approx(log_loss(label, probability))
+    assert row["error"] == np.mean(probability.argmax(axis=1) != label)
+    assert found.table.loc["even"]["log loss"] == pytest.approx(np.log(3))
+    weight = result["posterior"]["weight"].values[0, 0]
+    assert row["vectors"] == np.sum((weight != 0).any(axis=1))
+    assert isinstance(found.plot("em_trace"), Figure)
+    for kind in ("reliability", "calibration", "weights"):
+        with pytest.raises(ValueError, match="is a picture of two classes"):
+            found.plot(kind)
+    with pytest.raises(ValueError, match=r"'coin' has probabilities of shape \(24,\); needed"):
+        compare(result, posterior, X, words, rivals={"coin": Rival(np.full(24, 0.5))})
+
+
+def test_pictures_of_two_classes_refuse_several(fits):
+    X, label = of_three_classes()
+    model = mpcvm_model(X, label, width=1.2)
+    result = find_map_em(model, progressbar=False)
+    with pytest.raises(ValueError, match="weights are those of 3 classes"):
+        plots.plot_weights(result, result)
+    with pytest.raises(ValueError, match="a decision surface needs two classes"):
+        plots.plot_decision_surface(result, result, X, label)
+    with pytest.raises(ValueError, match="needed a model of two classes"):
+        plots.plot_prior_predictive({"three": model})
+    with pytest.raises(ValueError, match="of the greater of two classes"):
+        plots.plot_calibration(label, {"three": np.full((24, 3), 1 / 3)})
+    map_result, posterior, _, _ = fits
+    with pytest.raises(ValueError, match="'three' has 3 classes; needed 2"):
+        compare(map_result, posterior, X, np.full(24, "yes"), rivals={"three": result})
+    regression = fit_evidence(rvm_model(X, X[:, 0]))
+    with pytest.raises(ValueError, match="needed em_trace, from find_map_em"):
+        plots.plot_em_trace(regression)
+    with pytest.raises(ValueError, match="is a regression under the 'normal' likelihood"):
+        compare(regression, regression, X, X[:, 0])
+
+
 def test_calibration_error_by_hand():
     probability = np.array([0.05, 0.05, 0.95, 0.95, 0.95, 0.95])
     label = np.array([0, 1, 1, 1, 1, 0])
@@ -102,6 +166,7 @@ def test_calibration_error_by_hand():
 def test_active_count_by_hand():
     weight = np.array([[10.0, 0.0, 0.0, 0.0], [1.0, -1.0, 1.0, -1.0], [0.0, 0.0, 0.0, 0.0]])
     assert active_count(weight).tolist() == [1, 4, 0]
+    assert active_count(np.stack([weight, weight], axis=-1)).tolist() == [1, 4, 0]
     assert active_count([[50.0, 45.0, 5.0]], share=0.9).tolist() == [2]
 
 

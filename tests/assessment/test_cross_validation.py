@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from problems import blobs
+from scipy.special import expit
 
 from pcvm_pymc import (
     HalfHorseshoe,
@@ -10,6 +11,7 @@ from pcvm_pymc import (
     find_map_em,
     kfold,
     latent_draws,
+    mpcvm_model,
     pcvm_model,
     psis_loo,
     rvm_model,
@@ -89,6 +91,39 @@ def test_other_machines_are_refused_and_go_to_nuts():
     posterior = sample(model, draws=30, tune=30, chains=2, random_seed=1, **QUIET)
     with pytest.raises(ValueError, match="not of a PCVM"):
         kfold(posterior, X, label)
+
+
+def test_kfold_refuses_several_classes_and_a_width_that_was_drawn(fit):
+    X, _ = blobs(20, seed=83)
+    several = find_map_em(mpcvm_model(X, np.arange(20) % 3, width=1.2), progressbar=False)
+    with pytest.raises(ValueError, match=r"multinomial probit likelihood of 3 score"):
+        kfold(several, X, np.arange(20) % 3)
+    posterior, X, words = fit
+    drawn = posterior.copy()
+    width = posterior["posterior"]["bias"] ** 2
+    drawn["posterior"] = posterior["posterior"].to_dataset().assign(width=width)
+    with pytest.raises(ValueError, match="needed a model with a number as width"):
+        kfold(drawn, X, words)
+
+
+def test_kfold_keeps_the_likelihood():
+    X, label = blobs(20, seed=84)
+    model = pcvm_model(X, label, width=1.2, likelihood="logit")
+    result = find_map_em(model, progressbar=False)
+    short = {"draws": 20, "tune": 20, "chains": 1, **QUIET}
+    short |= {"method": "nuts", "nuts_sampler": "pymc", "progressbar": False}
+    short |= {"compile_kwargs": {"mode": "FAST_COMPILE"}}
+    found = kfold(sample(model, random_seed=1, **short), X, label, cv=2, random_seed=1, **short)
+    one = found.fold == 1
+    half = pcvm_model(
+        X[~one],
+        label[~one],
+        width=1.2,
+        likelihood="logit",
+        hyperprior=Hyperprior(*result["constant_data"]["hyperprior"].values),
+    )
+    latent = latent_draws(find_map_em(half, progressbar=False), X[one])[0]
+    np.testing.assert_allclose(found.probability["MAP plug-in"][one], expit(latent), rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # a bad k-hat is not at issue

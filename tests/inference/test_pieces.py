@@ -22,8 +22,16 @@ from pcvm_pymc import (
     save,
     sparse_probit_model,
 )
-from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit
+from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.likelihoods import (
+    Logit,
+    MultinomialProbit,
+    NoisyProbit,
+    Normal,
+    Probit,
+)
 from pcvm_pymc.inference.results import kernel_of, likelihood_of
+from pcvm_pymc.model.build import build
 
 SHORT = {
     "draws": 4,
@@ -153,3 +161,30 @@ def test_each_draw_has_its_own_noise_and_link():
     logit = sample(rvm_model(X, label, likelihood="logit"), method="nuts", quiet=True, **SHORT)
     predictions = predict(logit, X)["predictions"]
     np.testing.assert_allclose(predictions["probability"], expit(predictions["latent"].values))
+
+
+@NOT_CONVERGED
+def test_plain_results_name_a_likelihood_that_their_shapes_do_not_tell():
+    X, label = blobs(20, seed=7)
+    with rvm_model(X, label, likelihood="logit"):
+        logit = pm.sample(**SHORT, compute_convergence_checks=False)
+    assert likelihood_of(logit) == Logit()
+    with pcvm_model(X, label, likelihood=NoisyProbit(0.1)):
+        noisy = pm.sample(**SHORT, compute_convergence_checks=False)
+    predictions = predict(noisy, X)["predictions"]
+    np.testing.assert_allclose(
+        predictions["probability"], 0.1 + 0.8 * ndtr(predictions["latent"].values)
+    )
+
+
+@NOT_CONVERGED
+def test_each_draw_has_its_own_share_of_flipped_labels():
+    X, label = blobs(20, seed=8)
+    share = pm.Beta.dist(2.0, 20.0)
+    model = build(FAMILY["pcvm"], X, label, likelihood="label noise", flip=share)
+    drawn = sample(model, method="nuts", quiet=True, **SHORT)
+    predictions = predict(drawn, X)["predictions"]
+    flip = drawn["posterior"]["flip"].values[..., None]
+    expected = flip + (1 - 2 * flip) * ndtr(predictions["latent"].values)
+    np.testing.assert_allclose(predictions["probability"], expected)
+    assert np.ptp(flip) > 0

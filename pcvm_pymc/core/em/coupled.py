@@ -6,6 +6,7 @@ preconditioned by a factor of it or of what is near it.
 """
 
 import itertools
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,14 @@ class _Quadratic:
 
     def _scaled(self, v: Array) -> Array:
         return np.vstack([self.scale * v[:-1], self.bias_scale * v[-1]])
+
+    @cached_property
+    def diagonal(self) -> Array:
+        """The matrix' own."""
+        own = np.einsum("icc->ic", self.hessian)
+        squares = np.vstack([np.square(self.Phi).T @ own, own.sum(axis=0)])
+        scale = np.vstack([self.scale, self.bias_scale])
+        return np.square(scale) * squares + 1.0
 
     def latent(self, u: Array) -> Array:
         """Return the change of the scores, shape (n_obs, n_scores)."""
@@ -123,7 +132,7 @@ class CoupledNewton:
         """Return a change of the free values that (nearly) zeroes their residual, and all residuals."""
         change = np.zeros_like(residual)
         r = np.where(free, residual, 0.0)
-        z = self._preconditioned(r, free)
+        z = self._preconditioned(model, r, free)
         p, inner = z, float(np.vdot(r, z))
         for _ in range(_MOST_PRODUCTS):
             if float(np.linalg.norm(r)) <= _RELATIVE * goal or inner <= 0:
@@ -134,7 +143,7 @@ class CoupledNewton:
             change = change + alpha * p
             residual = residual - alpha * bent
             r = np.where(free, residual, 0.0)
-            z = self._preconditioned(r, free)
+            z = self._preconditioned(model, r, free)
             last, inner = inner, float(np.vdot(r, z))
             p = z + (inner / last) * p
         return change, residual
@@ -146,9 +155,9 @@ class CoupledNewton:
         self._known = free.copy()
         self._factors = _Whole(model, free) if small else _Woodbury(model, free)
 
-    def _preconditioned(self, r: Array, free: Mask) -> Array:
-        """Return the preconditioner times r: the factors on what they know, else the identity."""
-        z = r.copy()
+    def _preconditioned(self, model: _Quadratic, r: Array, free: Mask) -> Array:
+        """Return the preconditioner times r: the factors on what they know, else the diagonal."""
+        z = r / model.diagonal
         z.T[self._known.T] = self._factors.solve(np.where(free, r, 0.0).T[self._known.T])
         return np.where(free, z, 0.0)
 

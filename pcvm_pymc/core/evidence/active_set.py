@@ -1,7 +1,7 @@
 """The bases in a model, rank-one updates of their covariance, and what every basis would add."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -83,8 +83,8 @@ class Selection:
     S: Array
     n_updates: int = 0
 
-    def extended(self, column: int, alpha: float, probe: Probe) -> Self:
-        """Return it with one column more (Tipping & Faul 2003, appendix)."""
+    def extended(self, column: int, alpha: float, probe: Probe, **more: Any) -> Self:
+        """Return it with one column more (Tipping & Faul 2003, appendix), and with `more` changed."""
         variance = 1.0 / (alpha + probe.S)
         corner = variance * probe.pull
         return replace(
@@ -100,6 +100,7 @@ class Selection:
             cross=np.vstack([self.cross, probe.products]),
             S=self.S - variance * probe.overlap**2,
             n_updates=self.n_updates + 1,
+            **more,
         )
 
     def reestimated(self, place: int, alpha: float, beta: float) -> Self:
@@ -108,11 +109,12 @@ class Selection:
         kappa = change / (1.0 + change * self.covariance[place, place])
         new = self.alpha.copy()
         new[place] = alpha
-        return replace(self.shrunk(place, kappa, beta), alpha=new)
+        return self._shrunk(place, kappa, self._left(place, beta), alpha=new)
 
     def without(self, place: int, beta: float) -> Self:
         """Return it without the column at a place."""
-        out = self.shrunk(place, 1.0 / self.covariance[place, place], beta)
+        kappa = 1.0 / self.covariance[place, place]
+        out = self._shrunk(place, kappa, self._left(place, beta))
         return replace(
             out,
             index=np.delete(out.index, place),
@@ -121,18 +123,18 @@ class Selection:
             cross=np.delete(out.cross, place, 0),
         )
 
-    def shrunk(self, place: int, kappa: float, beta: float) -> Self:
-        """Return it after Sigma has lost kappa times the square of its column at a place."""
-        return self._shrunk(place, kappa, beta * (self.covariance[:, place] @ self.cross))
+    def _left(self, place: int, beta: float) -> Array:
+        return beta * (self.covariance[:, place] @ self.cross)
 
-    def _shrunk(self, place: int, kappa: float, left: Array) -> Self:
-        """Return the same; `left` is what the column of Sigma makes of every column of the design."""
+    def _shrunk(self, place: int, kappa: float, left: Array, **more: Any) -> Self:
+        """Return it after Sigma has lost kappa times the square of its column at a place."""
         column = self.covariance[:, place]
         return replace(
             self,
             covariance=self.covariance - kappa * np.outer(column, column),
             S=self.S + kappa * left**2,
             n_updates=self.n_updates + 1,
+            **more,
         )
 
 
@@ -154,13 +156,16 @@ class ActiveSet(Selection):
     Q: Array
     log_evidence: float
 
-    def extended(self, column: int, alpha: float, probe: Probe) -> Self:
-        """Return it with one column more."""
+    def extended(self, column: int, alpha: float, probe: Probe, **more: Any) -> Self:
+        """Return it with one column more, and with `more` changed."""
         mean = self.Q[column] / (alpha + probe.S)
-        return replace(
-            super().extended(column, alpha, probe),
+        return super().extended(
+            column,
+            alpha,
+            probe,
             mean=np.append(self.mean - mean * probe.pull, mean),
             Q=self.Q - mean * probe.overlap,
+            **more,
         )
 
     def without(self, place: int, beta: float) -> Self:
@@ -168,13 +173,10 @@ class ActiveSet(Selection):
         out = super().without(place, beta)
         return replace(out, mean=np.delete(out.mean, place))
 
-    def _shrunk(self, place: int, kappa: float, left: Array) -> Self:
+    def _shrunk(self, place: int, kappa: float, left: Array, **more: Any) -> Self:
         shift = kappa * self.mean[place]
-        return replace(
-            super()._shrunk(place, kappa, left),
-            mean=self.mean - shift * self.covariance[:, place],
-            Q=self.Q + shift * left,
-        )
+        mean, Q = self.mean - shift * self.covariance[:, place], self.Q + shift * left
+        return super()._shrunk(place, kappa, left, mean=mean, Q=Q, **more)
 
 
 def leave_one_out(selection: Selection, mean: Array, Q: Array) -> tuple[Array, Array]:
@@ -196,8 +198,9 @@ def leave_one_out(selection: Selection, mean: Array, Q: Array) -> tuple[Array, A
     variance = np.diag(selection.covariance)
     inside = 1.0 / variance - alpha
     faint = inside <= 1e-8 * alpha
-    left = alpha[faint] - s[index[faint]]
-    inside[faint] = alpha[faint] * s[index[faint]] / np.where(left > 0, left, np.inf)
+    if faint.any():
+        left = alpha[faint] - s[index[faint]]
+        inside[faint] = alpha[faint] * s[index[faint]] / np.where(left > 0, left, np.inf)
     s[index] = inside
     q[index] = (mean.T / variance).T
     return np.maximum(s, _TINY), q
@@ -223,7 +226,7 @@ def best_change(s: Array, square: Array, n_responses: int = 1) -> tuple[Array, A
         alpha[better] = n_responses * s * (s / excess)
         ratio = np.minimum(square[better] / s / n_responses, _HUGE)  # beyond: lost digits
     gain[better] = 0.5 * n_responses * (ratio - 1.0 - np.log(ratio))
-    gain[~((alpha > 0) & np.isfinite(alpha))] = 0.0
+    gain[np.isinf(alpha)] = 0.0
     return alpha, gain
 
 

@@ -51,6 +51,8 @@ class _Design:
         Their squared norms.
     beta : float
         Precision of a response: the bound of the likelihood's curvature.
+    rounding : ndarray, shape (n_columns,)
+        What S is at the least of a column that is not one of those in the model again.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -58,6 +60,7 @@ class _Design:
         self.columns = Phi if problem.bias == "none" else np.hstack([Phi, np.ones((len(Phi), 1))])
         self.square = np.einsum("ij,ij->j", self.columns, self.columns)
         self.beta = problem.likelihood.bound
+        self.rounding = _ALIGNED * self.beta * self.square
         self._products: dict[int, Array] = {}
 
     def products(self, n: int) -> Array:
@@ -154,8 +157,7 @@ def _improve(machine: Machine, pulled: Array, sign: Array | None) -> _Change:
     right = np.ones(len(s), dtype=bool) if sign is None else sign * q[:, 0] >= 0
     member = np.zeros(len(s), dtype=bool)
     member[machine.kept.index] = True
-    rounding = _ALIGNED * machine.design.beta * machine.design.square
-    candidates = right & ~member & (rounding < machine.kept.S) & (excess > 0)
+    candidates = right & ~member & (machine.design.rounding < machine.kept.S) & (excess > 0)
     if candidates.any():
         alpha, gain = best_change(s, square, n_responses)
         n = int(np.where(candidates, gain, -np.inf).argmax())
@@ -218,6 +220,9 @@ class _Search:
         self.design = _Design(problem)
         n_basis, n_scores = problem.Phi.shape[1], problem.n_scores
         self.sign = None if problem.sign is None else problem.sign.reshape(n_basis, n_scores)
+        # of a machine's columns: zero for the constant, which is free
+        rest = np.zeros((len(self.design.square) - n_basis, n_scores))
+        self.column_sign = None if self.sign is None else np.vstack([self.sign, rest])
         self.machines = [Machine(self.design) for _ in range(1 if problem.shared else n_scores)]
         self.weight, self.bias = np.zeros((n_basis, n_scores)), np.zeros(n_scores)
         self.latent = np.zeros((len(problem.label), n_scores))
@@ -230,7 +235,7 @@ class _Search:
             _improve(
                 machine,
                 self.pulled if self.problem.shared else self.pulled[:, [k]],
-                self._column_sign(k),
+                None if self.column_sign is None else self.column_sign[:, k],
             )
             for k, machine in enumerate(self.machines)
         ]
@@ -274,13 +279,6 @@ class _Search:
 
     def _machine(self, c: int) -> Machine:
         return self.machines[0 if self.problem.shared else c]
-
-    def _column_sign(self, k: int) -> Array | None:
-        """Return the signs of a machine's columns: zero for the constant, which is free."""
-        if self.sign is None:
-            return None
-        n_columns = len(self.design.square)
-        return np.append(self.sign[:, k], np.zeros(n_columns - len(self.sign)))
 
     def _update(self) -> None:
         problem = self.problem

@@ -23,7 +23,6 @@ from pcvm_pymc.core.evidence.problem import (
     unit_design,
 )
 from pcvm_pymc.core.evidence.result import EvidenceResult, Reached, result_at
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Status
 
@@ -83,15 +82,11 @@ class _Search:
         self, problem: EvidenceProblem, columns: Array, options: EvidenceOptions, noise: float
     ) -> None:
         self.problem, self.columns, self.options = problem, columns, options
-        self.noise, self.noise_moves = noise, False
+        self.noise_moves = False
+        self._set_noise(noise)
         self.state = empty_set(columns, problem.target, self.likelihood)
         self.rows = [self._row()]
         self.best, self.since = (self.state, noise), 0
-
-    @property
-    def likelihood(self) -> Likelihood:
-        """The likelihood at the present noise."""
-        return self.problem.likelihood_at(self.noise)
 
     def run(self) -> Reached:
         """Search until nothing gains, or nothing has for a while."""
@@ -170,8 +165,11 @@ class _Search:
         determined = len(state.index) - float(state.alpha @ np.diag(state.covariance))
         return self.problem.noise_at(latent, determined, self.noise)
 
+    def _set_noise(self, noise: float) -> None:
+        self.noise, self.likelihood = noise, self.problem.likelihood_at(noise)
+
     def _move_noise(self, noise: float) -> None:
-        self.noise = noise
+        self._set_noise(noise)
         self.refresh()
 
 
@@ -218,7 +216,7 @@ class _RankOneSearch(_Search):
 
         They make no use of the rows, so that a refresh by QR stays due.
         """
-        self.noise = noise
+        self._set_noise(noise)
         state, beta = self.state, self.likelihood.bound
         scale = 1.0 / np.sqrt(state.alpha)
         inner = beta * np.outer(scale, scale) * state.cross[:, state.index]

@@ -37,8 +37,7 @@ def run(
     latent, response = np.empty((n_scores, len(label))), np.empty((n_scores, len(label)))
     inside = np.empty((n_scores, basis.right.shape[1]))
     kept_size = np.empty((draws, n_scores, n_basis))
-    kept_bias = np.empty((draws, n_scores))
-    kept_rate = np.empty(draws)
+    kept_bias, kept_rate = np.empty((draws, n_scores)), np.empty(draws)
     for sweep in range(draws * thin):
         # anew each time: what is kept of a chain is its sizes, biases and d
         for k in range(n_scores):
