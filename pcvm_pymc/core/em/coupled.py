@@ -6,6 +6,7 @@ preconditioned by a factor of it or of what is near it.
 """
 
 import itertools
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -162,16 +163,14 @@ class CoupledNewton:
         return np.where(free, z, 0.0)
 
 
-def _designs(model: _Quadratic, free: Mask) -> list[Array]:
-    """Return each score's scaled columns that are free to move, the bias among them."""
-    out = []
+def _designs(model: _Quadratic, free: Mask) -> Iterator[Array]:
+    """Yield each score's scaled columns that are free to move, the bias among them."""
     for c in range(free.shape[1]):
         columns = np.flatnonzero(free[:-1, c])
         design = model.Phi[:, columns] * model.scale[columns, c]
         if free[-1, c]:
             design = np.column_stack([design, np.full(len(design), model.bias_scale[c])])
-        out.append(design)
-    return out
+        yield design
 
 
 def _ridges(model: _Quadratic, free: Mask) -> Array:
@@ -185,7 +184,7 @@ class _Whole:
     """The factor of the whole matrix, for few values."""
 
     def __init__(self, model: _Quadratic, free: Mask) -> None:
-        designs = _designs(model, free)
+        designs = list(_designs(model, free))
         ends = np.cumsum([0, *(each.shape[1] for each in designs)])
         H = np.zeros((ends[-1], ends[-1]), order="F")
         for c, one in enumerate(designs):

@@ -158,6 +158,8 @@ class _Machine:
             return new if new.log_posterior >= point.log_posterior else None
         prior: Any = self.problem.hyperprior
         weight, bias = self.coupled.step(point)
+        if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+            return None
         for halving in range(_HALVINGS):
             share = 0.5**halving
             tried = point.weight + share * (weight - point.weight)
