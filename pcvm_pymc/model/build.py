@@ -140,7 +140,7 @@ def _link(
 def _check_prior(row: System, hyperprior: Any, precision: str) -> None:
     if precision not in ("marginal", "joint"):
         raise ValueError(f"precision={precision!r} is unknown; use 'marginal' or 'joint'")
-    if hyperprior is None or ("laplace" in row.priors and isinstance(hyperprior, str)):
+    if hyperprior is None or (row.priors[0] == "laplace" and isinstance(hyperprior, str)):
         return
     found = f"hyperprior={hyperprior!r}"
     if getattr(hyperprior, "name", None) not in row.priors:
