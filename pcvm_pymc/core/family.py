@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pcvm_pymc.core.pieces.signs import SignRule, class_signs, own_label
 from pcvm_pymc.core.problem import Problem
 
-__all__ = ["FAMILY", "System", "check_solver", "systems_of"]
+__all__ = ["FAMILY", "System", "check_mode", "check_solver", "systems_of"]
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,8 @@ def check_solver(problem: Problem, solver: str) -> None:
     ValueError
         With the names of the pieces, of the rows, and of what they allow.
     """
+    if solver == "em":
+        check_mode(problem)
     rows = systems_of(problem)
     if any(solver in (*row.solvers, *row.samplers) for row in rows):
         return
@@ -168,6 +170,15 @@ def check_solver(problem: Problem, solver: str) -> None:
         f"{pieces} are those of {_listed(row.name for row in rows)}, which {solver!r} does not take; "
         f"use {_listed(each for row in rows for each in (*row.solvers, *row.samplers))}"
     )
+
+
+def check_mode(problem: Problem) -> None:
+    """Raise where the prior has no mode that EM could find: one of unknown scale, or a half-horseshoe."""
+    if not problem.hyperprior.has_mode:
+        raise ValueError(
+            f"hyperprior={problem.hyperprior} has no mode that EM could find; needed a Hyperprior of fixed "
+            "scale (rate_shape=None) or a Laplace, or sample"
+        )
 
 
 def _listed(names: Iterable[str]) -> str:

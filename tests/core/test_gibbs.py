@@ -286,7 +286,10 @@ def refused(**changed):
         ({"hyperprior": Hyperprior.jeffreys()}, "improper"),
         ({"hyperprior": HalfHorseshoe(0.3)}, "a half-horseshoe prior suits NUTS"),
         ({"sign": None}, "sparse probit, which 'gibbs' does not take"),
-        ({"hyperprior": Laplace(1.0)}, "a laplace prior and signed weights are no row"),
+        (
+            {"hyperprior": Laplace(1.0)},
+            "a laplace prior suits NUTS and is not what Gibbs draws from",
+        ),
         ({"bias": "none"}, "needs bias='prior'"),
     ],
 )

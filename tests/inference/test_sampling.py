@@ -97,7 +97,7 @@ def test_the_step_refuses_what_it_would_not_move():
         PCVMGibbs([model["bias"]], model=model)
     with pytest.raises(ValueError, match="sweeps=0"):
         PCVMGibbs(model=model, sweeps=0)
-    with pytest.raises(ValueError, match=r"extra terms \['global_scale', 'local_scale', 'unit_mag"):
+    with pytest.raises(ValueError, match="a half-horseshoe prior suits NUTS and is not what"):
         PCVMGibbs(model=small(hyperprior=HalfHorseshoe.default(20, 20)))
 
 
@@ -261,7 +261,7 @@ def test_bad_options_are_named(options, words):
 
 
 def test_gibbs_refuses_models_that_it_cannot_draw_from():
-    with pytest.raises(ValueError, match=r"draws .* given label alone"):
+    with pytest.raises(ValueError, match="a half-horseshoe prior suits NUTS and is not what"):
         sample(small(hyperprior=HalfHorseshoe(0.1)), method="gibbs")
     with pytest.raises(ValueError, match="explicit precisions"):
         sample(small(precision="joint"), method="gibbs")
@@ -271,5 +271,5 @@ def test_em_refuses_priors_without_a_mode():
     learned = Hyperprior(1.0, 0.1, 0.5, 1.0, rate_shape=0.5)
     with pytest.raises(ValueError, match="rate_shape=None"):
         find_map_em(small(hyperprior=learned), progressbar=False)
-    with pytest.raises(ValueError, match="extra terms"):
+    with pytest.raises(ValueError, match=r"HalfHorseshoe.* has no mode that EM could find"):
         find_map_em(small(hyperprior=HalfHorseshoe(0.1)), progressbar=False)

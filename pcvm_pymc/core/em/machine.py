@@ -14,6 +14,7 @@ from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows, log_prior, r
 from pcvm_pymc.core.em.results import EMResult, EMState, EMTrace
 from pcvm_pymc.core.em.starts import Start
 from pcvm_pymc.core.em.widths import improved_width
+from pcvm_pymc.core.family import check_mode
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem, Status
@@ -189,12 +190,7 @@ class _Machine:
 
 def _check_options(rows: WholeRows | ChunkedRows, options: EMOptions) -> None:
     problem = rows.problem
-    prior: Any = problem.hyperprior
-    if not prior.has_mode:
-        raise ValueError(
-            f"hyperprior={prior} has no mode that EM could find; needed a Hyperprior of fixed scale "
-            "(rate_shape=None) or a Laplace, or sample"
-        )
+    check_mode(problem)
     if options.update == "clip" and not problem.is_signed and problem.n_scores == 1:
         raise ValueError("update='clip' is for signed weights; use 'auto', 'newton' or 'em'")
     if isinstance(rows, ChunkedRows) and (options.update == "clip" or options.bias != "joint"):
@@ -274,8 +270,8 @@ def fit_em(
     together, the sign rule exact, tails stable.
     """
     options = options or EMOptions()
-    start = start or Start.default(problem)
     machine = _Machine(problem, options)
+    start = start or Start.default(problem)
     first = _first_point(machine.rows, start)
     trace = [(first.log_posterior, first.n_active, np.nan, first.width)]
     status = Status.ITERATION_LIMIT
