@@ -88,7 +88,10 @@ def fit_evidence(
     if solver == "evidence":
         result: Any = fit_rvm(EvidenceProblem.of(problem), method=method, options=options)
         values = _estimates(result)
-        groups = {"fit": _normal_posterior(result, np.asarray(model.coords["basis"]))}
+        basis = model.coords.get("basis") or np.arange(
+            len(result.weight)
+        )  # by hand there may be none
+        groups = {"fit": _normal_posterior(result, np.asarray(basis))}
         objective, label = "log_evidence", f"evidence ({method})"
     else:
         result = fit_bottom_up(problem, options=options)

@@ -28,6 +28,7 @@ from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.bases import AnyKernel, check_centres, recall_kernel
+from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.read import find_parts
 
 _log = logging.getLogger(__name__)
@@ -168,9 +169,10 @@ def _trace(trace: Any) -> xr.Dataset:
 
 def observed_and_constant_data(model: pm.Model) -> dict[str, xr.Dataset]:
     """Return the groups of a model's labels or targets and of its other data."""
-    name = "target" if "target" in model.named_vars else "label"
-    values = np.asarray(model["y"].get_value())
-    observed = xr.Dataset({name: ("obs", values)}, {"obs": np.asarray(model.coords["obs"])})
+    variable = find_parts(model).observed
+    values = numbers(model.rvs_to_values[variable])
+    obs = model.coords.get("obs") or np.arange(len(values))  # a model by hand may have none
+    observed = xr.Dataset({variable.name: ("obs", values)}, {"obs": np.asarray(obs)})
     return {"observed_data": observed, "constant_data": _constant_data(model)}
 
 

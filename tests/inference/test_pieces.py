@@ -32,6 +32,7 @@ from pcvm_pymc.core.pieces.likelihoods import (
 )
 from pcvm_pymc.inference.results import kernel_of, likelihood_of
 from pcvm_pymc.model.build import build
+from pcvm_pymc.model.distributions import FreeWeight, MarginalBias, MarginalWeight
 
 SHORT = {
     "draws": 4,
@@ -188,3 +189,22 @@ def test_each_draw_has_its_own_share_of_flipped_labels():
     expected = flip + (1 - 2 * flip) * ndtr(predictions["latent"].values)
     np.testing.assert_allclose(predictions["probability"], expected)
     assert np.ptp(flip) > 0
+
+
+def test_models_by_hand_are_fitted_and_packed_whatever_their_names():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(30, 2))
+    y, s = (X[:, 0] > 0).astype(int), np.where(X[:, 0] > 0, 1.0, -1.0)
+    Phi = np.exp(-np.square(X[:, None] - X[None]).sum(-1))
+    with pm.Model() as labels:
+        size = MarginalWeight("size", 2.0, 0.3, shape=30)
+        latent = Phi @ (s * size) + MarginalBias("off", 1.5, 0.7)
+        pm.Bernoulli("seen", logit_p=latent, observed=y)
+    found = find_map_em(labels, progressbar=False)
+    np.testing.assert_array_equal(found["observed_data"]["seen"].values, y)
+    assert found["posterior"]["weight"].shape == (1, 1, 30)
+    with pm.Model() as numbers:
+        weight = FreeWeight("w", 2.0, 0.3, shape=30)
+        pm.Normal("t", mu=Phi @ weight + MarginalBias("off", 1.5, 0.7), sigma=0.3, observed=X[:, 1])
+    fit = fit_evidence(numbers)
+    np.testing.assert_array_equal(fit["observed_data"]["t"].values, X[:, 1])
