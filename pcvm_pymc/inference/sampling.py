@@ -118,9 +118,7 @@ def sample(
     if not (isinstance(support, str) and support == "all"):
         model = _restricted(model, support)
     if method == "auto":
-        method, reason = choose_method(model)
-        if not quiet:
-            _log.info("Sampling by %s: %s", method, reason)
+        method = _announced(model, quiet)
     cores = cores or min(chains, _available_cores())
     if method == "gibbs":
         if kwargs:
@@ -146,6 +144,14 @@ def sample(
         )
     log_warnings(run_convergence_checks(tree, model))
     return record_model(tree, model)
+
+
+def _announced(model: pm.Model, quiet: bool) -> Method:
+    """Return the sampler that is chosen for a model, and say why."""
+    method, reason = choose_method(model)
+    if not quiet:
+        _log.info("Sampling by %s: %s", method, reason)
+    return method
 
 
 def _sample_nuts(model: pm.Model, nuts_sampler: str, **kwargs: Any) -> xr.DataTree:
