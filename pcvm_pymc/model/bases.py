@@ -29,7 +29,6 @@ __all__ = [
     "Covariance",
     "Width",
     "as_piece",
-    "basis_at",
     "basis_functions",
     "check_centres",
     "distances",
@@ -246,11 +245,6 @@ def _agrees(piece: KernelPiece, check: NDArray[Any] | None) -> bool:
     rows = np.asarray(check)[0]
     points, values = np.split(rows, [rows.shape[1] - len(rows)], axis=1)
     return np.allclose(piece(points, points), values, rtol=1e-9, atol=1e-12)
-
-
-def basis_at(kernel: AnyKernel, X: Array, centres: Array, width: Any = None) -> Array:
-    """Return Phi, shape (n_obs, n_basis), for any kernel of known parameters."""
-    return as_piece(kernel, width)(X, centres)
 
 
 def check_centres(stored: Mapping[Any, Any]) -> None:

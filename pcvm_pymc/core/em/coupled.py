@@ -11,16 +11,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from pcvm_pymc.core.em.mstep import bias_precision
+from pcvm_pymc.core.em.nonnegative import Mask
 from pcvm_pymc.core.em.points import Point, WholeRows
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["CoupledNewton"]
-
-type Mask = NDArray[np.bool_]
 
 _ROUNDS = 4  # exchanges between the weights that are free to move and those at zero
 _MOST_PRODUCTS = 80
@@ -39,7 +37,7 @@ class _Quadratic:
     def __init__(self, rows: WholeRows, point: Point) -> None:
         problem = rows.problem
         prior: Any = problem.hyperprior
-        self.Phi, self.terms = rows.Phi, point.terms
+        self.Phi = rows.Phi
         self.hessian = problem.likelihood.hessian(point.latent, problem.label)
         old = point.weight[rows.index]
         sign = problem.weight_sign[rows.index]
@@ -94,7 +92,7 @@ class CoupledNewton:
     def __init__(self, rows: WholeRows) -> None:
         self.rows = rows
         self._factors: _Whole | _Woodbury
-        self._index, self._known = rows.index, np.zeros((0, 0), dtype=bool)
+        self._known = np.zeros((0, 0), dtype=bool)
         self._products = _SLOW + 1
 
     def step(self, point: Point) -> tuple[Array, Array]:
@@ -104,7 +102,7 @@ class CoupledNewton:
         residual = model.pull - _prior_part(model, u)  # minus the gradient at the point
         inward = residual > _SLOPE_TOLERANCE
         free = model.usable & ((u != 0) | ~model.signed | inward)
-        if self._products > _SLOW or self._index is not self.rows.index:
+        if self._products > _SLOW:
             self._factorise(model, free)
         goal, self._products = float(np.linalg.norm(residual[free])), 0
         for _ in range(_ROUNDS):
@@ -151,7 +149,6 @@ class CoupledNewton:
 
     def _factorise(self, model: _Quadratic, free: Mask) -> None:
         """Make the preconditioner anew, on the values that are free to move."""
-        self._index = self.rows.index
         small = free.sum() <= len(self.rows.Phi)
         self._known = free.copy()
         self._factors = _Whole(model, free) if small else _Woodbury(model, free)
