@@ -20,6 +20,7 @@ from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
     "ArrayRows",
+    "BasisFunctions",
     "Request",
     "Rows",
     "Sums",
@@ -152,7 +153,7 @@ def chunk_rows(
     return int(min(rows, _LARGEST_CHUNK))
 
 
-class _BasisFunctions:
+class BasisFunctions:
     """Basis functions at chunk after chunk, the RBF's by one matrix product each."""
 
     def __init__(self, centres: Array, kernel: KernelPiece, single: bool = False) -> None:
@@ -188,7 +189,7 @@ class _Accumulator:
     def __init__(self, request: Request) -> None:
         n_basis, self.n_scores = request.weight.shape
         self.request = request
-        self.basis = _BasisFunctions(request.centres, request.kernel, request.single)
+        self.basis = BasisFunctions(request.centres, request.kernel, request.single)
         self.both = np.hstack([request.weight, request.old_weight]).astype(self.basis.type)
         self.log_likelihood = self.change = self.corner = 0.0
         self.pull, self.total = np.zeros((n_basis, self.n_scores)), np.zeros(self.n_scores)
@@ -302,7 +303,7 @@ def latent_in_blocks(
     """
     # a block's basis functions stay in the cache
     size = max(64, min(_LARGEST_CHUNK, 2**17 // max(1, len(centres))))
-    basis = _BasisFunctions(centres, kernel)
+    basis = BasisFunctions(centres, kernel)
     out = np.empty((len(X), *weight.shape[1:]))
 
     def fill(job: int) -> None:

@@ -181,9 +181,12 @@ class Hyperprior:
         """Return E[alpha | w] = (2c + 1) / (w^2 + 2d) (Chen et al. 2009 eq. 24, corrected)."""
         return _mean_precision(weight, self.c, self.d)
 
-    def bias_precision(self, bias: float) -> float:
-        """Return E[beta | b] = (2e + 1) / (b^2 + 2f) (Chen et al. 2009 eq. 25, corrected)."""
-        return float(_mean_precision(np.float64(bias), self.e, self.f))
+    def bias_precision(self, bias: Any) -> Any:
+        """Return E[beta | b] = (2e + 1) / (b^2 + 2f) of a bias, or of an array of them.
+
+        Chen et al. (2009) eq. 25, corrected.
+        """
+        return _mean_precision(np.float64(bias), self.e, self.f)
 
     def log_weight_density(self, weight: Array) -> Array:
         """Return log p(w) with the precision integrated out (Chen et al. 2009 eq. 21)."""
@@ -211,9 +214,9 @@ class Hyperprior:
             beyond = np.broadcast_to(beyond.all(axis=1, keepdims=True), weight.shape)
         return np.where(beyond, 0.0, weight)
 
-    def log_bias_density(self, bias: float) -> float:
-        """Return log p(b) with the precision integrated out (Chen et al. 2009 eq. 22)."""
-        return float(_log_mixture_density(np.float64(bias), self.e, self.f))
+    def log_bias_density(self, bias: Any) -> Any:
+        """Return log p(b), of one or each, the precision integrated out (Chen et al. 2009 eq. 22)."""
+        return _log_mixture_density(np.float64(bias), self.e, self.f)
 
     def log_joint_weight_density(self, weight: Array, precision: Array) -> Array:
         """Return log p(w | alpha) + log p(alpha) (Chen et al. 2009 eq. 4 and appendix A)."""
@@ -371,9 +374,9 @@ class Laplace:
         with np.errstate(divide="ignore", over="ignore"):
             return self.penalty / np.abs(weight)
 
-    def bias_precision(self, bias: float) -> float:
-        """Return the same for the bias."""
-        return float(self.weight_precision(np.array([bias]))[0])
+    def bias_precision(self, bias: Any) -> Any:
+        """Return the same for a bias, or an array of them."""
+        return self.weight_precision(np.float64(bias))
 
     def log_weight_density(self, weight: Array) -> Array:
         """Return log p(w), variances integrated out."""
@@ -388,9 +391,9 @@ class Laplace:
         """Return the weights as they are: EM brings them to zero in the limit only."""
         return weight
 
-    def log_bias_density(self, bias: float) -> float:
-        """Return log p(b): that of a weight."""
-        return float(self.log_weight_density(np.array([bias]))[0])
+    def log_bias_density(self, bias: Any) -> Any:
+        """Return log p(b), of one or each: that of a weight."""
+        return self.log_weight_density(np.float64(bias))
 
 
 type Prior = Hyperprior | HalfHorseshoe | Laplace

@@ -1,0 +1,209 @@
+"""Cells of width and scale: a grid that grows from its middle where leaving one out says that it pays."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcvm_pymc.core.em import EMOptions, EMResult, Start, fit_em
+from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights, leave_one_out
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Problem
+
+__all__ = ["LIGHT", "Cell", "Cells", "Place", "Task", "grown_cells", "log_hyperprior"]
+
+#: steps of the grid in width and in scale, from the middle
+type Place = tuple[int, int]
+
+LIGHT = 0.02  # a cell that carries no more is neither improved, nor grown from, nor kept
+_WIDTH_STEP = 1.65
+_SCALE_STEP = float(np.sqrt(10.0))
+_FARTHEST = (7, 4)  # from the middle: widths from 0.1 to 10 times it, scales from 0.01 to 100
+_RANKING = 1e-2  # tolerance of a fit that ranks
+_WIDTH_SPREAD, _SCALE_SPREAD = 1.0, 0.7
+
+
+def log_hyperprior(width_ratio: float, scale: float) -> float:
+    """Return the weak log prior of a cell, up to a constant: normals on the logarithms.
+
+    Parameters
+    ----------
+    width_ratio : float
+        Width over the median distance; its logarithm has standard deviation 1.
+    scale : float
+        Of the weights, sqrt(d / c); its logarithm has standard deviation 0.7.
+    """
+    return -0.5 * float(
+        (np.log(width_ratio) / _WIDTH_SPREAD) ** 2 + (np.log(scale) / _SCALE_SPREAD) ** 2
+    )
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every cell is fitted with.
+
+    Attributes
+    ----------
+    problem : callable
+        ``(width, scale) -> Problem``.
+    own : ndarray of int, shape (n_basis,)
+        The row that each basis stands on; -1 for one that stands on none.
+    width : float
+        The middle of the grid, or the only width.
+    scale : float
+        The same of the scales.
+    moves : tuple of bool
+        Whether widths, and scales, are tried beside the middle.
+    options : EMOptions
+    """
+
+    problem: Callable[[Any, float], Problem]
+    own: NDArray[np.intp]
+    width: Any
+    scale: float
+    moves: tuple[bool, bool]
+    options: EMOptions
+
+    def at(self, place: Place) -> tuple[Any, float]:
+        """Return width and scale at a place of the grid."""
+        width = self.width * _WIDTH_STEP ** place[0] if place[0] else self.width
+        return width, self.scale * _SCALE_STEP ** place[1]
+
+    def log_prior(self, place: Place) -> float:
+        """Return the log prior of a place; what does not move has none."""
+        width = _WIDTH_STEP ** place[0] if self.moves[0] else 1.0
+        scale = self.at(place)[1] if self.moves[1] else 1.0
+        return log_hyperprior(width, scale)
+
+    def neighbours(self, place: Place) -> list[Place]:
+        """Return the places beside one."""
+        found = []
+        for axis, moves in enumerate(self.moves):
+            for step in (-1, 1) if moves else ():
+                each = list(place)
+                each[axis] += step
+                if abs(each[axis]) <= _FARTHEST[axis]:
+                    found.append((each[0], each[1]))
+        return found
+
+    @property
+    def ranking(self) -> EMOptions:
+        """Options as loose as a fit needs that only ranks a cell."""
+        return replace(self.options, tol=max(self.options.tol, _RANKING))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The mode at one width and scale, and its held-out predictions.
+
+    Attributes
+    ----------
+    place : tuple of int
+    width : float or ndarray, shape (n_features,)
+    scale : float
+        Of the weights' prior, sqrt(d / c).
+    log_prior : float
+    result : EMResult
+    loo : LeaveOneOut
+    """
+
+    place: Place
+    width: Any
+    scale: float
+    log_prior: float
+    result: EMResult = field(repr=False)
+    loo: LeaveOneOut = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cells that were fitted, and how much each counts.
+
+    Attributes
+    ----------
+    cells : tuple of Cell
+    weights : ndarray, shape (n_cells,)
+        Sum to one, see `averaging_weights`.
+    """
+
+    cells: tuple[Cell, ...]
+    weights: Array
+
+    @property
+    def best(self) -> int:
+        """Position of the cell that counts most."""
+        return int(self.weights.argmax())
+
+    def kept(self) -> "Cells":
+        """Return the cells that count, the heaviest first, their weights in proportion."""
+        order = np.argsort(-self.weights, kind="stable")
+        order = order[self.weights[order] > min(LIGHT, 0.5 * float(self.weights.max()))]
+        weights = self.weights[order]
+        return Cells(tuple(self.cells[i] for i in order), weights / weights.sum())
+
+
+def fitted_cell(task: Task, place: Place, near: Cell | None, *, exact: bool = False) -> Cell:
+    """Return the cell at a place, fitted from a neighbour's solution.
+
+    `exact` fits to the end and improves the rows for which the quadratic model is in doubt.
+    """
+    width, scale = task.at(place)
+    problem = task.problem(width, scale)
+    start = None
+    if near is not None and not problem.hyperprior.holds_zeros:  # else what is zero would stay so
+        start = _moved_start(task, near, problem)
+    result = fit_em(problem, start, task.options if exact else task.ranking)
+    loo = leave_one_out(problem, result.weight, result.bias, task.own, improve=exact)
+    return Cell(place, width, scale, task.log_prior(place), result, loo)
+
+
+def _moved_start(task: Task, near: Cell, problem: Problem) -> Start:
+    """Return a neighbour's solution: weights in proportion to what the wider bases add up to."""
+    old = near.result
+    ratio = 1.0
+    if np.any(near.width != problem.width):
+        before = float(np.abs(task.problem(near.width, near.scale).Phi).sum())
+        ratio = before / max(float(np.abs(problem.Phi).sum()), np.finfo(float).tiny)
+    return Start(old.weight * np.clip(ratio, 1e-3, 1e3), old.bias)
+
+
+def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cells:
+    """Return all cells that carry weight, found by growing the grid from its middle.
+
+    Neighbours are fitted as long as a cell at the frontier carries more than a hundredth; cells that carry
+    weight have their rows in doubt improved, which may grow the grid again.
+
+    Parameters
+    ----------
+    task : Task
+    follow : callable, optional
+        Called with the number of cells after each.
+    """
+    cells: dict[Place, Cell] = {(0, 0): fitted_cell(task, (0, 0), None)}
+    done: set[Place] = set()  # cells whose neighbours are fitted
+    while True:
+        weights = weights_of(list(cells.values()))
+        heavy = [each for each, w in zip(cells.values(), weights, strict=True) if w > LIGHT]
+        doubtful = [each for each in heavy if each.loo.unsettled.any() and not each.loo.improved.any()]
+        frontier = [each for each in heavy if each.place not in done]
+        if frontier:
+            for cell in frontier:
+                done.add(cell.place)
+                for place in task.neighbours(cell.place):
+                    if place not in cells:
+                        cells[place] = fitted_cell(task, place, cell)
+                        if follow is not None:
+                            follow(len(cells))
+        elif doubtful:
+            for cell in doubtful:
+                cells[cell.place] = fitted_cell(task, cell.place, cell, exact=True)
+        else:
+            return Cells(tuple(cells.values()), weights)
+
+
+def weights_of(cells: list[Cell]) -> Array:
+    """Return how much each cell counts."""
+    density = np.stack([each.loo.log_density for each in cells])
+    return averaging_weights(density, np.array([each.log_prior for each in cells]))
