@@ -11,11 +11,7 @@ likelihood. What is hard is the choice of S: `refit` fits one S, `scans` says wh
 improve it, `l1` proposes whole supports, and `search` looks for the best of each size.
 """
 
-from pcvm_pymc.core.submodels.fractional import (
-    class_derivatives,
-    mean_log_density,
-    probability_derivatives,
-)
+from pcvm_pymc.core.submodels.fractional import probability_derivatives, row_terms
 from pcvm_pymc.core.submodels.l1 import l1_supports
 from pcvm_pymc.core.submodels.refit import Submodel, fit_submodel
 from pcvm_pymc.core.submodels.scans import (
@@ -43,13 +39,12 @@ __all__ = [
     "addition_gains",
     "best_additions",
     "best_exchanges",
-    "class_derivatives",
     "default_sizes",
     "exchange_gains",
     "fit_submodel",
     "l1_supports",
-    "mean_log_density",
     "probability_derivatives",
     "project_path",
+    "row_terms",
     "scan",
 ]

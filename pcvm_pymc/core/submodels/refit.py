@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import lapack
 
 from pcvm_pymc.core.em.nonnegative import BorderedGram, solve_nonnegative
+from pcvm_pymc.core.pieces.multinomial import FractionalTerms
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.submodels.fractional import row_derivatives
 from pcvm_pymc.core.submodels.target import Columns, Mask, Target
 
 __all__ = ["Submodel", "fit_submodel", "minimise", "null_model"]
@@ -51,12 +51,12 @@ def null_model(target: Target) -> Submodel:
     several = () if target.n_scores == 1 else (target.n_scores,)
     empty = np.empty(0, dtype=np.intp)
     bias: Any = np.zeros(several) if several else 0.0
-    weight, bias, latent, _ = minimise(target, empty, np.empty((0, *several)), bias, tol=1e-15)
+    weight, bias, _, _ = minimise(target, empty, np.empty((0, *several)), bias, tol=1e-15)
     free = _Free(target, empty)
     # the slope tells the last digits, which the objective does not
-    _, bias = free.newton_point(weight, bias, latent, None)
-    latent, value = free.value(weight, bias, None)
-    return Submodel(empty, weight, bias, latent, value)
+    _, bias = free.newton_point(free.at(weight, bias))
+    here = free.at(weight, bias)
+    return Submodel(empty, weight, bias, here.latent, here.objective)
 
 
 class _Free:
@@ -85,10 +85,10 @@ class _Free:
             return weight[0], float(vector[-1])
         return weight.T.copy(), np.append(0.0, vector[self.n_weights :])
 
-    def quadratic(self, latent: Array) -> tuple[Array, Array]:
-        """Return H and t of the divergence's model ``v'Hv / 2 - t'v`` at a latent function."""
-        target, n = self.target, self.n_weights
-        score, bend = row_derivatives(target.likelihood, latent, target.probability)
+    def quadratic(self, at: "_At") -> tuple[Array, Array]:
+        """Return H and t of the divergence's model ``v'Hv / 2 - t'v``."""
+        target, n, latent = self.target, self.n_weights, at.latent
+        _, score, bend = at.terms
         row_weight = target.mass[:, None, None] * bend
         response = np.einsum("icd,id->ic", row_weight, latent.reshape(len(latent), -1))
         response += target.mass[:, None] * score
@@ -107,17 +107,15 @@ class _Free:
         pull = [values @ one for values, one in zip(response.T, self.designs, strict=True)]
         return H, np.concatenate([*pull, total])
 
-    def newton_point(
-        self, weight: Array, bias: Any, latent: Array, tilt: Array | None
-    ) -> tuple[Array, Any]:
-        """Return the constrained minimiser of the quadratic model at weights and biases."""
-        H, goal = self.quadratic(latent)
+    def newton_point(self, at: "_At", tilt: Array | None = None) -> tuple[Array, Any]:
+        """Return weights and biases that minimise the quadratic model under the sign rule."""
+        H, goal = self.quadratic(at)
         n = self.n_weights
         if tilt is not None:
             goal[:n] -= self.packed(tilt)
         own = np.diag_indices(n)
         H[own] += self.penalty
-        for i, b in enumerate(np.reshape(bias, -1)[self.biases], start=n):
+        for i, b in enumerate(np.reshape(at.bias, -1)[self.biases], start=n):
             H[i, i] += _DAMPING
             goal[i] += _DAMPING * b
         factor, info = lapack.dpotrf(H, lower=1)
@@ -128,7 +126,7 @@ class _Free:
             if np.isfinite(solution).all() and (solution[:n] * self.sign > 0).all():
                 return self.unpacked(solution)
         H[own] -= self.penalty
-        return self.unpacked(self._constrained(H, goal, self.packed(weight) * self.sign > 0))
+        return self.unpacked(self._constrained(H, goal, self.packed(at.weight) * self.sign > 0))
 
     def _constrained(self, H: Array, goal: Array, passive: Mask) -> Array:
         """Return the constrained minimiser: the biases, which are free, follow the weights.
@@ -145,13 +143,25 @@ class _Free:
         weight, _ = solve_nonnegative(gram, scale, 1.0, (pull, 0.0), passive)
         return np.append(weight, follow[:, n] - follow[:, :n] @ weight)
 
-    def value(self, weight: Array, bias: Any, tilt: Array | None) -> tuple[Array, float]:
-        """Return the latent function and the objective."""
+    def at(self, weight: Array, bias: Any, tilt: Array | None = None) -> "_At":
+        """Return the latent function, what the rows say of it, and the objective."""
         latent = self.A @ weight + bias
-        value = self.target.divergence(latent) + 0.5 * float(
-            (self.own_penalty @ np.square(weight)).sum()
-        )
-        return latent, value if tilt is None else value + float(np.vdot(tilt, weight))
+        terms = self.target.terms(latent)
+        value = self.target.divergence_of(terms)
+        value += 0.5 * float((self.own_penalty @ np.square(weight)).sum())
+        if tilt is not None:
+            value += float(np.vdot(tilt, weight))
+        return _At(weight, bias, latent, terms, value)
+
+
+class _At(NamedTuple):
+    """Where the descent stands."""
+
+    weight: Array
+    bias: Any
+    latent: Array
+    terms: FractionalTerms
+    objective: float
 
 
 def minimise(
@@ -169,23 +179,25 @@ def minimise(
     sign rule), has that of the weights.
     """
     free = _Free(target, columns)
-    latent, value = free.value(weight, bias, tilt)
+    here = free.at(weight, bias, tilt)
     for _ in range(_MAX_NEWTON):
-        to_weight, to_bias = free.newton_point(weight, bias, latent, tilt)
+        to_weight, to_bias = free.newton_point(here, tilt)
         step = 1.0
         while True:
-            new = weight + step * (to_weight - weight), bias + step * (to_bias - bias)
-            new_latent, new_value = free.value(*new, tilt)
-            if new_value <= value or step < 1e-6:
+            there = free.at(
+                here.weight + step * (to_weight - here.weight),
+                here.bias + step * (to_bias - here.bias),
+                tilt,
+            )
+            if there.objective <= here.objective or step < 1e-6:
                 break
             step /= 2
-        if not new_value < value:
+        gain = here.objective - there.objective
+        if gain > 0:
+            here = there
+        if not gain > tol:
             break
-        gain, value, latent = value - new_value, new_value, new_latent
-        weight, bias = new
-        if gain <= tol:
-            break
-    return weight, bias, latent, value
+    return here.weight, here.bias, here.latent, here.objective
 
 
 def fit_submodel(

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.submodels.fractional import row_derivatives
 from pcvm_pymc.core.submodels.refit import Submodel
 from pcvm_pymc.core.submodels.target import Columns, Target
 
@@ -51,7 +50,7 @@ class Scan:
 
 def scan(target: Target, submodel: Submodel) -> Scan:
     """Return slopes and curvatures of all columns at a submodel, by a product with Phi for each score."""
-    score, bend = row_derivatives(target.likelihood, submodel.latent, target.probability)
+    _, score, bend = target.terms(submodel.latent)
     slope, row_weight = target.mass[:, None] * score, target.mass[:, None, None] * bend
     parts = []
     for c in range(target.n_scores):

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from scipy.special import entr
 
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
+from pcvm_pymc.core.pieces.multinomial import FractionalTerms
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.submodels.fractional import mean_log_density
+from pcvm_pymc.core.submodels.fractional import row_terms
 
 __all__ = ["Columns", "Mask", "Target"]
 
@@ -142,5 +143,12 @@ class Target:
 
         `latent` has shape (n_obs,), or (n_obs, n_classes).
         """
-        cross = mean_log_density(self.likelihood, latent, self.probability)
-        return -float(self.mass @ cross) - self.entropy
+        return self.divergence_of(self.terms(latent))
+
+    def terms(self, latent: Array) -> FractionalTerms:
+        """Return what the rows say at a latent function, see `row_terms`."""
+        return row_terms(self.likelihood, latent, self.probability)
+
+    def divergence_of(self, terms: FractionalTerms) -> float:
+        """Return the mean divergence where the rows' terms are known."""
+        return -float(self.mass @ terms.log_density) - self.entropy
