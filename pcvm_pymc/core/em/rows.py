@@ -160,10 +160,11 @@ class BasisFunctions:
         self.given = (kernel, centres)
         self.is_fast = isinstance(kernel, RBF) and len(centres) > 0
         self.type: Any = np.float32 if single else np.float64
-        self.origin = centres.mean(axis=0) if len(centres) else 0.0
-        centred = (centres - self.origin) / kernel.width
-        self.square = np.einsum("ij,ij->i", centred, centred)
-        self.centres = centred.astype(self.type)
+        if self.is_fast:
+            self.origin = centres.mean(axis=0)
+            centred = (centres - self.origin) / kernel.width
+            self.square = np.einsum("ij,ij->i", centred, centred)
+            self.centres = centred.astype(self.type)
 
     def __call__(self, X: Array) -> Any:
         """Return Phi of a chunk, shape (n_rows, n_basis), in a new array."""

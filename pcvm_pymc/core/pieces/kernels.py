@@ -15,6 +15,7 @@ __all__ = [
     "FunctionKernel",
     "KernelPiece",
     "LinearSpline",
+    "PerCentre",
     "as_kernel",
     "as_width",
     "design_matrix",
@@ -125,6 +126,39 @@ class FunctionKernel(KernelPiece):
     def with_width(self, width: Any) -> "FunctionKernel":
         """Return the same function at another width."""
         return FunctionKernel(self.function, width)
+
+
+@dataclass(frozen=True)
+class PerCentre(KernelPiece):
+    """Basis functions of one kernel that have a width each.
+
+    Parameters
+    ----------
+    kernel : KernelPiece
+    width : ndarray, shape (n_basis,) or (n_basis, n_features)
+        Of each centre that the piece is called with, in their order.
+    """
+
+    kernel: KernelPiece
+    width: Any
+    name: ClassVar[str] = "per centre"
+
+    def __call__(self, X: Array, centres: Array) -> Array:
+        """Return Phi, shape (n_obs, n_basis)."""
+        if len(self.width) != len(centres):
+            raise ValueError(
+                f"width has {len(self.width)} values; needed {len(centres)}, one for each centre"
+            )
+        Phi = np.empty((len(X), len(centres)))
+        distinct, group = np.unique(self.width, axis=0, return_inverse=True)
+        for i, width in enumerate(distinct):
+            own = np.flatnonzero(group == i)
+            Phi[:, own] = self.kernel.with_width(width)(X, centres[own])
+        return Phi
+
+    def with_width(self, width: Any) -> "PerCentre":
+        """Return the same of other widths."""
+        return PerCentre(self.kernel, width)
 
 
 def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:

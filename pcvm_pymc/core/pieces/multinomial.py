@@ -12,6 +12,7 @@ Compiled by numba.
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -21,9 +22,11 @@ from pcvm_pymc.core.pieces.probit import Array, inverse_mills, log_ndtr
 
 __all__ = [
     "ClassTerms",
+    "FractionalTerms",
     "class_hessian",
     "class_probabilities",
     "class_terms",
+    "fractional_terms",
     "log_class_probability",
     "log_integrand",
     "mode_of_integrand",
@@ -250,50 +253,87 @@ def _all_log_probabilities(latent: Array, spacing: float, drop: float, out: Arra
 
 
 @_jit
-def _hessian_of_rows(
-    latent: Array, label: Labels, spacing: float, drop: float, hessian: Array
+def _add_row(
+    row: Array,
+    own: int,
+    share: float,
+    rule: tuple[float, float],
+    work: Array,
+    score: Array,
+    hessian: Array,
+) -> float:
+    """Add `share` times a row's slope and minus its second derivatives; return its log P.
+
+    From the moments of phi / Phi. `work` has room for ``n_classes + 2`` rows of ``n_classes - 1``.
+    """
+    n_others = len(row) - 1
+    margin, mills, mean, second = work[0], work[1], work[2], work[3:]
+    _margins(row, own, margin)
+    mode, top, bend = mode_of_integrand(margin)
+    step, total = rule[0] / math.sqrt(bend), 0.0
+    work[2:] = 0.0
+    for side in (-1, 1):
+        j = 0 if side == 1 else -1
+        while True:
+            e = mode + j * step
+            fall = log_integrand(e, margin, mills) - top
+            if fall < -rule[1]:
+                break
+            weight = math.exp(fall)
+            total += weight
+            for k in range(n_others):
+                mean[k] += weight * mills[k]
+                second[k, k] += weight * mills[k] * (e + margin[k])
+                for m in range(k):
+                    second[k, m] -= weight * mills[k] * mills[m]
+            j += side
+    for k in range(n_others):
+        mean[k] /= total
+    for k in range(n_others):
+        c = k + (k >= own)
+        score[c] -= share * mean[k]
+        score[own] += share * mean[k]
+        for m in range(k + 1):
+            d = m + (m >= own)
+            value = share * (second[k, m] / total + mean[k] * mean[m])
+            hessian[c, d] += value
+            hessian[c, own] -= value
+            hessian[own, d] -= value
+            hessian[own, own] += value
+            if m < k:
+                hessian[d, c] += value
+                hessian[d, own] -= value
+                hessian[own, c] -= value
+                hessian[own, own] += value
+    return top + math.log(total * step) - _LOG_SQRT_2PI
+
+
+@_jit
+def _add_rows(
+    latent: Array,
+    probability: Array,
+    rule: tuple[float, float],
+    log_density: Array,
+    score: Array,
+    hessian: Array,
 ) -> None:
-    """Write minus the second derivatives of log P in all scores, from the moments of phi / Phi."""
-    n_others = latent.shape[1] - 1
-    margin, mills, mean = np.empty(n_others), np.empty(n_others), np.empty(n_others)
-    second = np.empty((n_others, n_others))
-    other = np.empty(n_others, dtype=np.int64)
+    """Add the terms of all rows, each class counting by its probability."""
+    work = np.empty((latent.shape[1] + 2, latent.shape[1] - 1))
     for n in range(len(latent)):
-        own, j = label[n], 0
         for c in range(latent.shape[1]):
-            if c != own:
-                other[j] = c
-                j += 1
-        _margins(latent[n], own, margin)
-        mode, top, bend = mode_of_integrand(margin)
-        step, total = spacing / math.sqrt(bend), 0.0
-        mean[:], second[:] = 0.0, 0.0
-        for side in (-1, 1):
-            j = 0 if side == 1 else -1
-            while True:
-                e = mode + j * step
-                fall = log_integrand(e, margin, mills) - top
-                if fall < -drop:
-                    break
-                share = math.exp(fall)
-                total += share
-                for k in range(n_others):
-                    mean[k] += share * mills[k]
-                    second[k, k] += share * mills[k] * (e + margin[k])
-                    for m in range(k):
-                        second[k, m] -= share * mills[k] * mills[m]
-                j += side
-        for k in range(n_others):
-            mean[k] /= total
-        hessian[n] = 0.0
-        for k in range(n_others):
-            for m in range(k + 1):
-                value = second[k, m] / total + mean[k] * mean[m]
-                hessian[n, other[k], other[m]] = hessian[n, other[m], other[k]] = value
-        for k in range(n_others):
-            row = hessian[n, other[k]].sum()
-            hessian[n, other[k], own] = hessian[n, own, other[k]] = -row
-            hessian[n, own, own] += row
+            share = probability[n, c]
+            if share > 0.0:
+                log_density[n] += share * _add_row(
+                    latent[n], c, share, rule, work, score[n], hessian[n]
+                )
+
+
+class FractionalTerms(NamedTuple):
+    """What rows whose classes count in fractions say; minus the second derivative is the hessian."""
+
+    log_density: Array
+    score: Array
+    hessian: Array
 
 
 @dataclass(frozen=True)
@@ -397,8 +437,28 @@ def class_hessian(latent: Array, label: Labels, *, accuracy: float = 1e-8) -> Ar
     """
     label = np.asarray(label, dtype=np.int64)
     latent = _checked(latent, label)
-    out = np.empty((*latent.shape, latent.shape[1]))
-    _hessian_of_rows(latent, label, *rule_of(accuracy), out)
+    share = (label[:, None] == np.arange(latent.shape[1])).astype(float)
+    return fractional_terms(latent, share, accuracy=accuracy).hessian
+
+
+def fractional_terms(
+    latent: Array, probability: Array, *, accuracy: float = 1e-8
+) -> FractionalTerms:
+    """Return ``sum_c p_c log P(c | latent)`` of each row with slope and minus second derivatives.
+
+    Parameters
+    ----------
+    latent, probability : ndarray, shape (n_obs, n_classes)
+        Classes of probability zero take no time.
+    accuracy : float
+    """
+    latent = _checked(latent)
+    n, n_classes = latent.shape
+    out = FractionalTerms(
+        np.zeros(n), np.zeros((n, n_classes)), np.zeros((n, n_classes, n_classes))
+    )
+    share = np.ascontiguousarray(probability, dtype=float)
+    _add_rows(latent, share, rule_of(accuracy), *out)
     return out
 
 

@@ -5,12 +5,15 @@ Kullback-Leibler divergence of their Bernoulli distributions,
 
     KL = sum_i q_i { p_i log p_i / Phi(f_i) + (1 - p_i) log (1 - p_i) / Phi(-f_i) },   w_j sign_j >= 0,
 
-a convex probit likelihood of fractional labels. What is hard is the choice of S: `target` fits one S,
-`scans` says which columns promise to improve it, `l1` proposes whole supports, and `search` looks for
-the best of each size.
+a convex probit likelihood of fractional labels; for several classes a sum over classes under the
+multinomial probit, a vector having a weight for each. `fractional` has what is particular to a
+likelihood. What is hard is the choice of S: `refit` fits one S, `scans` says which columns promise to
+improve it, `l1` proposes whole supports, and `search` looks for the best of each size.
 """
 
+from pcvm_pymc.core.submodels.fractional import probability_derivatives, row_terms
 from pcvm_pymc.core.submodels.l1 import l1_supports
+from pcvm_pymc.core.submodels.refit import Submodel, fit_submodel
 from pcvm_pymc.core.submodels.scans import (
     Scan,
     addition_gains,
@@ -25,12 +28,7 @@ from pcvm_pymc.core.submodels.search import (
     default_sizes,
     project_path,
 )
-from pcvm_pymc.core.submodels.target import (
-    Submodel,
-    Target,
-    fit_submodel,
-    probability_derivatives,
-)
+from pcvm_pymc.core.submodels.target import Target
 
 __all__ = [
     "ProjectionPath",
@@ -47,5 +45,6 @@ __all__ = [
     "l1_supports",
     "probability_derivatives",
     "project_path",
+    "row_terms",
     "scan",
 ]

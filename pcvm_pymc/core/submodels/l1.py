@@ -2,14 +2,10 @@
 
 import numpy as np
 
+from pcvm_pymc.core.submodels.fractional import probability_derivatives
+from pcvm_pymc.core.submodels.refit import minimise, null_model
 from pcvm_pymc.core.submodels.scans import scan
-from pcvm_pymc.core.submodels.target import (
-    Columns,
-    Target,
-    minimise,
-    null_model,
-    probability_derivatives,
-)
+from pcvm_pymc.core.submodels.target import Columns, Target
 
 __all__ = ["l1_supports"]
 
@@ -30,6 +26,7 @@ def l1_supports(
     Parameters
     ----------
     target : Target
+        Of one score.
     largest : int
     ratio : float
         Of successive penalties.
@@ -47,7 +44,10 @@ def l1_supports(
     while penalty > least and len(supports) < largest:
         penalty *= ratio
         for _ in range(10):  # the next penalty mends what is not at rest by then
-            residual = target.mass * probability_derivatives(latent, target.probability)[0]
+            residual = (
+                target.mass
+                * probability_derivatives(latent, target.probability, target.likelihood)[0]
+            )
             excess = (residual @ target.Phi) * target.sign / spread
             excess[working] = 0.0
             entering = np.flatnonzero(excess > penalty * (1 + 1e-3))

@@ -1,6 +1,6 @@
 """The search for the best submodel of each size."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.submodels.l1 import l1_supports
+from pcvm_pymc.core.submodels.refit import Submodel, fit_submodel, null_model
 from pcvm_pymc.core.submodels.scans import addition_gains, best_additions, best_exchanges, scan
-from pcvm_pymc.core.submodels.target import Columns, Submodel, Target, fit_submodel, null_model
+from pcvm_pymc.core.submodels.target import Columns, Target
 
 __all__ = ["ProjectionPath", "SearchOptions", "default_sizes", "project_path"]
 
@@ -36,6 +37,10 @@ class SearchOptions:
     tol : float
         Nats per row: the search ends, and later sizes repeat its last model, once no addition gains
         more.
+
+    Notes
+    -----
+    Several classes: exchanges, the L1 path and backward elimination are of one score alone.
     """
 
     candidates: int = 5
@@ -57,6 +62,11 @@ class SearchOptions:
         """Return plain forward selection: the largest score statistic is added, and stays."""
         return cls(candidates=1, max_exchanges=0, l1=False, backward=False)
 
+    @property
+    def is_forward(self) -> bool:
+        """Whether the search only adds vectors."""
+        return not (self.max_exchanges or self.l1 or self.backward)
+
 
 @dataclass(frozen=True)
 class ProjectionPath:
@@ -69,8 +79,8 @@ class ProjectionPath:
     columns : tuple of ndarray of int
         Chosen columns of each.
     weights : tuple of ndarray
-        Their weights.
-    bias : ndarray, shape (n_sizes,)
+        Their weights, one for each class where there are several.
+    bias : ndarray, shape (n_sizes,), or (n_sizes, n_classes) for several classes
     kl : ndarray, shape (n_sizes,)
         Mean divergence from the reference, nats per row.
     objective : ndarray, shape (n_sizes,)
@@ -85,13 +95,16 @@ class ProjectionPath:
     objective: Array
 
     def dense_weight(self, i: int, n_basis: int) -> Array:
-        """Return the weights of the i-th submodel among zeros, shape (n_basis,)."""
-        weight = np.zeros(n_basis)
+        """Return the weights of the i-th submodel among zeros, shape (n_basis,) or (n_basis, n_classes)."""
+        weight = np.zeros((n_basis, *self.bias.shape[1:]))
         weight[self.columns[i]] = self.weights[i]
         return weight
 
     def latent(self, Phi: Array) -> Array:
-        """Return each submodel's latent function at rows of `Phi`, shape (n_sizes, n_obs)."""
+        """Return each submodel's latent function at rows of `Phi`.
+
+        Shape (n_sizes, n_obs), or (n_sizes, n_obs, n_classes) for several classes.
+        """
         parts = zip(self.columns, self.weights, self.bias, strict=True)
         return np.stack([Phi[:, columns] @ weight + b for columns, weight, b in parts])
 
@@ -178,8 +191,13 @@ def _exchanged(target: Target, starts: list[Submodel], options: SearchOptions) -
     return _best(_exchange(target, each, options) for each in distinct.values())
 
 
-def _ascend(target: Target, sizes: Sequence[int], options: SearchOptions) -> dict[int, Submodel]:
-    """Return a submodel of each size by forward selection.
+def _ascend(
+    target: Target,
+    sizes: Sequence[int],
+    options: SearchOptions,
+    until: Callable[[Submodel], bool] | None,
+) -> dict[int, Submodel]:
+    """Return a submodel of each size by forward selection, up to the first that is enough.
 
     Plain selection goes on beside the one that exchanges have changed: earlier improvements need not
     help later. The L1 path's supports are a third start.
@@ -188,6 +206,8 @@ def _ascend(target: Target, sizes: Sequence[int], options: SearchOptions) -> dic
     model = plain = null_model(target)
     models = {0: model}
     for size in range(1, max(sizes) + 1):
+        if until is not None and size - 1 in sizes and until(model):
+            break
         if model.n_vectors < size - 1 and _is_complete(target, model, options):
             models[size] = model
             continue
@@ -232,7 +252,11 @@ def _never_worse(
 
 
 def project_path(
-    target: Target, sizes: Sequence[int] | None = None, options: SearchOptions | None = None
+    target: Target,
+    sizes: Sequence[int] | None = None,
+    options: SearchOptions | None = None,
+    *,
+    until: Callable[[Submodel], bool] | None = None,
 ) -> ProjectionPath:
     """Find the submodels of given sizes that lose least in Kullback-Leibler divergence.
 
@@ -248,6 +272,10 @@ def project_path(
     sizes : sequence of int, optional
         Numbers of vectors, 0 being the bias alone. Default: `default_sizes` up to 30.
     options : SearchOptions, optional
+        Default: all that there is; for several classes forward selection, `SearchOptions.greedy`.
+    until : callable, optional
+        ``(submodel) -> bool``, asked at each of the sizes as forward selection grows: the path ends with the
+        first that is enough.
 
     Returns
     -------
@@ -256,21 +284,29 @@ def project_path(
     Raises
     ------
     ValueError
-        If `sizes` is empty, or one is negative or exceeds the number of columns.
+        If `sizes` is empty, or one is negative or exceeds the number of columns; for several classes, if
+        options ask for more than forward selection.
 
     References
     ----------
     J. Piironen, M. Paasiniemi and A. Vehtari (2020), "Projective inference in high-dimensional problems:
     prediction and feature selection", Electronic Journal of Statistics 14(1).
     """
-    options = options or SearchOptions()
+    if options is None:
+        options = SearchOptions() if target.n_scores == 1 else SearchOptions.greedy()
+    if target.n_scores > 1 and not options.is_forward:
+        raise ValueError(
+            f"{options}: exchanges, the L1 path and backward elimination are of one score; for several "
+            "classes needed SearchOptions(max_exchanges=0, l1=False, backward=False)"
+        )
     n_basis = target.Phi.shape[1]
     if sizes is None:
         sizes = default_sizes(min(30, n_basis)).tolist()
     wanted = sorted({int(size) for size in sizes})
     if not wanted or wanted[0] < 0 or wanted[-1] > n_basis:
         raise ValueError(f"sizes={wanted}; needed whole numbers from 0 to {n_basis}, the bases")
-    models = _ascend(target, [size for size in wanted if size] or [0], options)
+    models = _ascend(target, wanted, options, until)
+    wanted = [size for size in wanted if size in models]
     if wanted[-1] == n_basis:  # nothing to choose: the constrained optimum on all columns
         models[n_basis] = _best([models[n_basis], fit_submodel(target, range(n_basis))])
     if options.backward:
@@ -280,8 +316,22 @@ def project_path(
     return ProjectionPath(
         sizes=np.array(wanted),
         columns=tuple(model.columns for model in chosen),
-        weights=tuple(model.weight for model in chosen),
-        bias=np.array([model.bias for model in chosen]),
+        weights=tuple(_balanced(target, model) for model in chosen),
+        bias=np.array(
+            [model.bias - np.mean(model.bias) * (target.n_scores > 1) for model in chosen]
+        ),
         kl=np.array([target.divergence(model.latent) for model in chosen]),
         objective=np.array([model.objective for model in chosen]),
     )
+
+
+def _balanced(target: Target, model: Submodel) -> Array:
+    """Return weights, moved by a constant for each vector of several classes to the least squares.
+
+    As far as the sign rule lets them: the own class' weight is zero in a `Submodel`.
+    """
+    if target.n_scores == 1:
+        return model.weight
+    own = ~target.free[model.columns]
+    below = np.where(own, -np.inf, model.weight).max(axis=1)
+    return model.weight + np.minimum(-model.weight.mean(axis=1), -below)[:, None]
