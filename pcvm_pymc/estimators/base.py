@@ -192,5 +192,9 @@ class KernelMachine(BaseEstimator):
             self.weight_.T,
             self.bias_,
             kernel=self._kernel_,
-            n_jobs=effective_n_jobs(getattr(self, "n_jobs", None)),
+            n_jobs=self._jobs,
         )
+
+    @property
+    def _jobs(self) -> int:
+        return int(effective_n_jobs(getattr(self, "n_jobs", None)))

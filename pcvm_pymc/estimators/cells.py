@@ -12,7 +12,16 @@ from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights, leave_one_out
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 
-__all__ = ["LIGHT", "Cell", "Cells", "Place", "Task", "grown_cells", "log_hyperprior"]
+__all__ = [
+    "LIGHT",
+    "Cell",
+    "Cells",
+    "Place",
+    "Task",
+    "grown_cells",
+    "log_hyperprior",
+    "refitted_cells",
+]
 
 #: steps of the grid in width and in scale, from the middle
 type Place = tuple[int, int]
@@ -144,18 +153,20 @@ class Cells:
         return Cells(tuple(self.cells[i] for i in order), weights / weights.sum())
 
 
-def fitted_cell(task: Task, place: Place, near: Cell | None, *, exact: bool = False) -> Cell:
+def fitted_cell(
+    task: Task, place: Place, near: Cell | None, *, improve: bool = False, final: bool = False
+) -> Cell:
     """Return the cell at a place, fitted from a neighbour's solution.
 
-    `exact` fits to the end and improves the rows for which the quadratic model is in doubt.
+    `improve` carries on the rows for which the quadratic model is in doubt; `final` fits to the end.
     """
     width, scale = task.at(place)
     problem = task.problem(width, scale)
     start = None
     if near is not None and not problem.hyperprior.holds_zeros:  # else what is zero would stay so
         start = _moved_start(task, near, problem)
-    result = fit_em(problem, start, task.options if exact else task.ranking)
-    loo = leave_one_out(problem, result.weight, result.bias, task.own, improve=exact)
+    result = fit_em(problem, start, task.options if final else task.ranking)
+    loo = leave_one_out(problem, result.weight, result.bias, task.own, improve=improve)
     return Cell(place, width, scale, task.log_prior(place), result, loo)
 
 
@@ -186,7 +197,9 @@ def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cell
     while True:
         weights = weights_of(list(cells.values()))
         heavy = [each for each, w in zip(cells.values(), weights, strict=True) if w > LIGHT]
-        doubtful = [each for each in heavy if each.loo.unsettled.any() and not each.loo.improved.any()]
+        doubtful = [
+            each for each in heavy if each.loo.unsettled.any() and not each.loo.improved.any()
+        ]
         frontier = [each for each in heavy if each.place not in done]
         if frontier:
             for cell in frontier:
@@ -198,9 +211,31 @@ def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cell
                             follow(len(cells))
         elif doubtful:
             for cell in doubtful:
-                cells[cell.place] = fitted_cell(task, cell.place, cell, exact=True)
+                cells[cell.place] = fitted_cell(task, cell.place, cell, improve=True)
         else:
             return Cells(tuple(cells.values()), weights)
+
+
+def refitted_cells(task: Task, cells: Cells, *, again: bool) -> Cells:
+    """Return the cells that carry weight, fitted to the end, the heaviest first.
+
+    Parameters
+    ----------
+    task : Task
+    cells : Cells
+    again : bool
+        Whether they were found on other rows: then they are fitted anew and weighed by all rows.
+    """
+    kept, out = cells.kept(), []
+    for cell in kept.cells:
+        if again:
+            near = out[-1] if out else None
+            out.append(fitted_cell(task, cell.place, near, final=True))
+        else:
+            problem = task.problem(cell.width, cell.scale)
+            start = Start(cell.result.weight, cell.result.bias)
+            out.append(replace(cell, result=fit_em(problem, start, task.options)))
+    return Cells(tuple(out), weights_of(out) if again else kept.weights).kept()
 
 
 def weights_of(cells: list[Cell]) -> Array:

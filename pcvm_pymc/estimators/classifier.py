@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_labels
 from pcvm_pymc.estimators.base import KernelMachine
 
-__all__ = ["KernelClassifier", "class_probability", "for_dask", "is_dask"]
+__all__ = ["KernelClassifier", "class_probability", "for_dask", "is_dask", "log_class_probability"]
 
 
 def is_dask(X: Any) -> bool:
@@ -45,9 +45,21 @@ def class_probability(likelihood: Likelihood, latent: Array) -> Array:
     if likelihood.n_scores > 1:
         probability = likelihood.probability(latent)
         return probability / probability.sum(axis=1, keepdims=True)  # of one but for rounding
-    # on the log scale, since all machines may say no
-    yes = np.column_stack([likelihood.log_density(each, np.ones(len(each))) for each in latent.T])
-    return np.exp(yes - logsumexp(yes, axis=1, keepdims=True))
+    return np.exp(log_class_probability(likelihood, latent))
+
+
+def log_class_probability(likelihood: Likelihood, latent: Array) -> Array:
+    """Return logarithms of class probabilities, exact in the tails; see `class_probability`."""
+    ones = np.ones(len(latent))
+    if latent.ndim == 1:
+        return np.column_stack([likelihood.log_density(latent, sign * ones) for sign in (-1, 1)])
+    if likelihood.n_scores > 1:
+        numbers = range(latent.shape[1])
+        each = [likelihood.log_density(latent, np.full(len(latent), c)) for c in numbers]
+        return np.column_stack(each)
+    # all machines may say no
+    yes = np.column_stack([likelihood.log_density(each, ones) for each in latent.T])
+    return yes - logsumexp(yes, axis=1, keepdims=True)
 
 
 class KernelClassifier(ClassifierMixin, KernelMachine):

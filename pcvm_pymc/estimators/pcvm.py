@@ -7,19 +7,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.em import EMResult, fit_em, log_posterior
-from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.centres import Basis, Centres, Index, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.estimators.averaging import AveragingClassifier
 from pcvm_pymc.estimators.base import WIDTH_EFFECT
-from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier, Training
+from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, Training
 from pcvm_pymc.estimators.parameters import (
     Conditional,
     check_whole,
-    named_hyperprior,
     named_likelihood,
 )
 from pcvm_pymc.estimators.projection import (
@@ -41,26 +41,38 @@ def _by_em(model: "PCVMClassifier") -> bool:
 
 
 def _cross_validates(model: "PCVMClassifier") -> bool:
-    by_projection = model.estimation == "projection" and model.n_vectors == "auto"
-    return _is_named(model.width, "auto") or model.n_init != 1 or by_projection
+    by_projection = not model._averages and model._projects and model.n_vectors in (None, "auto")
+    by_width = _is_named(model.width, "auto") and not model._by_cells
+    return by_width or _is_named(model.width, "cv") or model.n_init != 1 or by_projection
+
+
+def _projectable(model: "PCVMClassifier") -> bool:
+    return model.estimation not in ("em", "bottom-up")
 
 
 def _is_named(value: Any, name: str) -> bool:
     return isinstance(value, str) and value == name
 
 
-class PCVMClassifier(EMClassifier):
-    """Probabilistic classification vector machine, fitted by EM to its posterior mode.
+class PCVMClassifier(AveragingClassifier):
+    """Probabilistic classification vector machine: an average of posterior modes, or one of them.
+
+    By default modes are found by EM at several widths of the kernel and scales of the weights' prior, and
+    their class probabilities are averaged, each weighted by how well it predicts rows that are left out.
 
     Parameters
     ----------
     kernel : "rbf" or callable
         ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
-    width : float, "auto", "evidence", "validity" or "em"
-        Width of the basis functions, in the unit of X. ``"auto"`` chooses it inside the training data by
-        cross-validated log loss, ``"evidence"`` and ``"validity"`` by the scores of `select_width`, ``"em"``
-        by maximising the posterior within EM. Standardise columns of different units first, as in
+    width : float, "auto", "cv", "evidence", "validity" or "em"
+        Width of the basis functions, in the unit of X. ``"auto"`` chooses it inside the training data, with
+        the scale, by leaving one out (`select`); under an improper hyperprior and from the bottom up by
+        cross-validation. ``"cv"``, ``"evidence"`` and ``"validity"`` choose it by the scores of `select_width`,
+        ``"em"`` by maximising the posterior within EM. Standardise columns of different units first, as in
         ``make_pipeline(StandardScaler(), PCVMClassifier())``.
+    scale : float, "auto" or None
+        Scale sqrt(d / c) of the weights' prior under ``hyperprior="default"``: a number; ``"auto"``, chosen
+        by leaving one out; None does so where the width is chosen that way too, and is 1 otherwise.
     basis : None, int or (array_like, array_like)
         Where basis functions stand: on all training rows; on so many of them, chosen by k-means++ within
         each class, see `choose_basis`; or at centres, shape (n_basis, n_features), with the signs of
@@ -69,17 +81,21 @@ class PCVMClassifier(EMClassifier):
         How labels depend on the latent function: a name, or a piece with its parameters, that the row
         ``"pcvm"`` of `FAMILY` has. A projection needs the probit.
     hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
-        ``"default"`` is ``"plug_in"``, `Hyperprior.plug_in`: it is proper, the most accurate, with most
-        weights non-zero. ``"jeffreys"`` (the paper) and ``"chen2009"`` (its authors'
-        program) are improper: few vectors, less accurate. Not from the bottom up.
-    estimation : {"em", "projection", "bottom-up"}
-        ``"em"`` keeps the posterior mode as it is. ``"projection"`` finds the submodel of few vectors
-        that is nearest to it, see `project`: nearly as accurate under the default hyperprior, and sparse.
-        ``"bottom-up"`` adds and deletes bases one at a time by the evidence of their precisions: few
-        vectors, and no fit of all bases.
-    n_vectors : "auto" or int
-        Number of vectors at most, for ``estimation="projection"``. ``"auto"`` chooses it by cross-validated
-        expected log predictive density.
+        ``"default"`` is Gamma(5, 5 scale^2) for the precisions of the weights and Gamma(1, 1) for that of
+        the bias: proper, the most accurate, with most weights non-zero; ``"plug_in"`` is the same at scale 1.
+        ``"jeffreys"`` (the paper) and ``"chen2009"`` (its authors' program) are improper: few vectors,
+        less accurate. Not from the bottom up.
+    estimation : {"auto", "average", "em", "projection", "bottom-up"}
+        ``"average"`` averages the class probabilities of modes over width and scale, or over the one of
+        them that is not given. ``"em"`` keeps one posterior mode, the best. ``"auto"`` averages where the
+        width is left to be chosen under a proper hyperprior, else it is ``"em"``. ``"projection"`` finds the
+        submodel of few vectors that is nearest to one mode, see `project`. ``"bottom-up"`` adds and
+        deletes bases one at a time by the evidence of their precisions: few vectors, and no fit of all
+        bases.
+    n_vectors : int, "auto" or None
+        Number of vectors at most of the projection of what is fitted, the average or the mode. ``"auto"``
+        chooses it by held-out log density. None: no projection, and ``"auto"`` for
+        ``estimation="projection"``.
     n_init : int
         Number of starts of EM, chosen among by cross-validated log loss: the default start, an RVM-like
         one, an SVM-like one, then random ones. The paper uses eight. It matters for improper hyperpriors.
@@ -106,6 +122,15 @@ class PCVMClassifier(EMClassifier):
     Attributes
     ----------
     classes_ : ndarray, shape (2,)
+    components_ : list of Component
+        Of an average only: its modes, each with width, scale, vectors, weights, bias and log loss.
+    component_weights_ : ndarray, shape (n_components,)
+        Their weights in the average, which sum to one. **What follows, but for** ``classes_`` **and**
+        ``selection_`` **, belongs to the best of the modes, not to the average, which has no weights of its
+        own.**
+    selection_ : Cells
+        Widths and scales that were tried and how much each counts, where they are chosen by leaving
+        one out.
     relevance_vectors_ : ndarray, shape (n_relevance, n_features)
         Centres (by default training rows) whose weight is not zero.
     support_ : ndarray of int, shape (n_relevance,)
@@ -113,7 +138,7 @@ class PCVMClassifier(EMClassifier):
     weight_ : ndarray, shape (n_relevance,)
         Their weights: positive for rows of ``classes_[1]``, negative for those of ``classes_[0]``.
     bias_ : float
-    width_ : float
+    width_, scale_ : float
     hyperprior_ : Hyperprior
         Not from the bottom up.
     log_posterior_ : float
@@ -122,9 +147,9 @@ class PCVMClassifier(EMClassifier):
     status_ : Status
         How the fit ended; an empty model predicts by its bias alone.
     width_selection_ : WidthSelection
-        Scores of the candidates, where ``width`` is ``"auto"``, ``"evidence"`` or ``"validity"``.
+        Scores of the candidates, where the width is chosen by one of the scores of `select_width`.
     projection_ : Projection
-        Path, scores and choice, where ``estimation="projection"``.
+        Path, scores and choice, where there is one.
 
     Notes
     -----
@@ -148,9 +173,9 @@ class PCVMClassifier(EMClassifier):
 
     _takes_several = False
     _system = _ROW
-    _methods = ("auto", "evidence", "validity", "em")
+    _methods = ("auto", "cv", "evidence", "validity", "em")
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "estimation": ("em", "projection", "bottom-up"),
+        "estimation": ("auto", "average", "em", "projection", "bottom-up"),
         "update": ("auto", "newton", "em", "clip"),
         "kernel_dtype": ("float64", "float32"),
     }
@@ -160,31 +185,39 @@ class PCVMClassifier(EMClassifier):
         IN_CHUNKS,
         Conditional(
             "n_vectors",
-            "auto",
+            None,
             ("estimation",),
-            lambda model: model.estimation == "projection",
-            "estimation='projection'",
+            _projectable,
+            "estimation='auto', 'average' or 'projection'",
         ),
         *(
-            Conditional(name, default, ("estimation",), _by_em, "estimation='em' or 'projection'")
-            for name, default in (("hyperprior", "default"), ("update", "auto"), ("n_init", 1))
+            Conditional(name, default, ("estimation",), _by_em, "an estimation by EM")
+            for name, default in (
+                ("hyperprior", "default"),
+                ("scale", None),
+                ("update", "auto"),
+                ("n_init", 1),
+            )
         ),
         Conditional(
             "cv",
             5,
             ("width", "n_init", "estimation"),
             _cross_validates,
-            "something to choose: width='auto', several starts, or the number of a projection's vectors",
+            "something to choose by cross-validation: width='cv' (or 'auto' under an improper hyperprior), "
+            "several starts, or the number of vectors of a mode's projection",
         ),
     )
     _chunk_rules: ClassVar[dict[str, Any]] = {
         "update": lambda value: value != "clip",
         "width": lambda value: not _is_named(value, "em"),
         "n_init": lambda value: value == 1,
-        "estimation": lambda value: value == "em",
+        "estimation": lambda value: value in ("auto", "average", "em"),
+        "n_vectors": lambda value: value is None,
     }
     _chunk_words = (
-        "an update that is not 'clip', a width that is not 'em', n_init=1 and estimation='em'"
+        "an update that is not 'clip', a width that is not 'em', n_init=1, estimation='auto', 'average' or "
+        "'em', and n_vectors=None"
     )
 
     def __init__(
@@ -195,8 +228,9 @@ class PCVMClassifier(EMClassifier):
         basis: Basis = None,
         likelihood: Likelihood | str = "probit",
         hyperprior: Hyperprior | str = "default",
-        estimation: str = "em",
-        n_vectors: int | str = "auto",
+        scale: float | str | None = None,
+        estimation: str = "auto",
+        n_vectors: int | str | None = None,
         n_init: int = 1,
         cv: int = 5,
         random_state: int | np.random.Generator | None = None,
@@ -213,16 +247,30 @@ class PCVMClassifier(EMClassifier):
     def _solver(self) -> str:
         return "em" if _by_em(self) else "bottom-up"
 
+    @property
+    def _system_row(self) -> System:
+        return _ROW
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.n_init == 1 and self.update != "clip"
+
+    @property
+    def _projects(self) -> bool:
+        return self.estimation == "projection" or (
+            self.n_vectors is not None and _projectable(self)
+        )
+
     def _check_parameters(self) -> None:
+        if _by_em(self):
+            self.hyperprior_ = self._prior
         super()._check_parameters()
-        if self.n_vectors != "auto":
+        if self.n_vectors not in (None, "auto"):
             check_whole(self, {"n_vectors": 1})
         likelihood = self._likelihood(2)
-        if _by_em(self):
-            self.hyperprior_ = named_hyperprior(self.hyperprior, "plug_in", _ROW.priors)
-        elif _is_named(self.width, "em"):
-            raise ValueError("width='em' is moved by EM; needed estimation='em' or 'projection'")
-        if self.estimation == "projection":
+        if not _by_em(self) and _is_named(self.width, "em"):
+            raise ValueError("width='em' is moved by EM; needed an estimation by EM")
+        if self._projects:
             check_projectable(likelihood)
 
     def _likelihood(self, n_classes: int) -> Likelihood:
@@ -231,7 +279,7 @@ class PCVMClassifier(EMClassifier):
     @property
     def _prior(self) -> Any:
         # from the bottom up precisions are estimated, their logarithms flat
-        return self.hyperprior_ if _by_em(self) else Hyperprior.jeffreys()
+        return super()._prior if _by_em(self) else Hyperprior.jeffreys()
 
     def _centres(self, X: Array, label: NDArray[Any]) -> Centres:
         return as_centres(self.basis, X, label)
@@ -265,7 +313,7 @@ class PCVMClassifier(EMClassifier):
 
     def _fit_whole(self, data: Training, width: Any, rng: np.random.Generator) -> list[EMResult]:
         """Fit with the basis functions of all rows in memory, from the best of the starts."""
-        if not _by_em(self):
+        if not _by_em(self) or self._averages:
             return super()._fit_whole(data, width, rng)
         X, label, centres = data
 
@@ -309,7 +357,7 @@ class PCVMClassifier(EMClassifier):
 
     def _finish(self, data: Training, results: list[EMResult], rng: np.random.Generator) -> None:
         """Replace the dense mode by its projection, where that is asked for."""
-        if self.estimation != "projection":
+        if not self._projects:
             return
         X, label, centres = data
         reference = Reference(
@@ -324,7 +372,7 @@ class PCVMClassifier(EMClassifier):
             likelihood=self._likelihood_,
             make_classifier=type(self).from_projection,
         )
-        size = self.n_vectors if self.n_vectors == "auto" else min(self.n_vectors, len(centres))
+        size = "auto" if self.n_vectors in (None, "auto") else min(self.n_vectors, len(centres))
         self._take(
             project_reference(
                 reference, size=size, cv=self.cv, em_options=self._options, random_state=rng

@@ -208,9 +208,7 @@ class _Removals:
             np.where(lower[:, None], stays[3], best[3]),
         )
 
-    def _try(
-        self, point: _Ends, step: Any, direction: _Ends
-    ) -> tuple[_Ends, Array, _Ends, Array]:
+    def _try(self, point: _Ends, step: Any, direction: _Ends) -> tuple[_Ends, Array, _Ends, Array]:
         new = point.plus(step, direction)
         new = _Ends(self._allowed(new.weight), new.bias)
         return new, *self.at(new)

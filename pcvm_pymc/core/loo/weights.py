@@ -7,7 +7,9 @@ from pcvm_pymc.core.pieces.probit import Array
 __all__ = ["averaging_weights"]
 
 _REPLICATES = 1000
-_MOST_NUMBERS = 2_000_000  # replicates times rows; beyond, the totals' normal distribution stands for them
+_MOST_NUMBERS = (
+    2_000_000  # replicates times rows; beyond, the totals' normal distribution stands for them
+)
 
 
 def averaging_weights(

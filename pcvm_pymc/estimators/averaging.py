@@ -1,0 +1,276 @@
+"""Classifiers whose width and scale are chosen by leaving one out, and averaged over."""
+
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
+from sklearn.utils.validation import check_is_fitted
+
+from pcvm_pymc.core.em import EMResult, fit_em
+from pcvm_pymc.core.em.rows import Rows, latent_in_blocks
+from pcvm_pymc.core.family import System
+from pcvm_pymc.core.pieces.centres import Centres, choose_share
+from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.estimators.cells import Cells, Task, grown_cells, refitted_cells
+from pcvm_pymc.estimators.classifier import (
+    class_probability,
+    for_dask,
+    is_dask,
+    log_class_probability,
+)
+from pcvm_pymc.estimators.em_classifier import EMClassifier, Training
+from pcvm_pymc.estimators.parameters import has_width, named_hyperprior
+
+__all__ = ["AveragingClassifier", "Component"]
+
+_CELL_ROWS = 500  # by which cells are found where rows are more than twice as many
+
+
+@dataclass(frozen=True)
+class Component:
+    """A mode that an average is made of.
+
+    Attributes
+    ----------
+    width : float or ndarray, shape (n_features,)
+    scale : float
+        Of the weights' prior, sqrt(d / c).
+    relevance_vectors : ndarray, shape (n_relevance, n_features)
+    weight : ndarray, shape (n_relevance,) or (n_relevance, n_classes)
+    bias : float or ndarray, shape (n_classes,)
+    log_loss : float
+        Mean negative leave-one-out log probability of the training labels, nats per row.
+    """
+
+    width: Any
+    scale: float
+    relevance_vectors: Array = field(repr=False)
+    weight: Array = field(repr=False)
+    bias: Any = field(repr=False)
+    log_loss: float
+
+
+class AveragingClassifier(EMClassifier):
+    """Base of the classifiers whose default is an average of modes over width and scale."""
+
+    estimation: str
+    scale: Any
+    hyperprior: Any
+    _least_proper: ClassVar[str] = "plug_in"  # what ``hyperprior="default"`` is, but for its scale
+
+    # --- what is chosen, and how ---------------------------------------------------------------
+
+    @property
+    def _system_row(self) -> System:
+        """The row of the family table that EM fits."""
+        raise NotImplementedError
+
+    @property
+    def _prior(self) -> Any:
+        """The prior at the scale that is chosen, or given."""
+        scale = vars(self).get("scale_", self.scale if isinstance(self.scale, Real) else 1.0)
+        return self._prior_at(float(scale))
+
+    def _prior_at(self, scale: float) -> Any:
+        prior = named_hyperprior(self.hyperprior, self._least_proper, self._system_row.priors)
+        if self._has_scale and scale != 1.0:
+            return replace(prior, d=prior.c * scale**2)
+        return prior
+
+    @property
+    def _has_scale(self) -> bool:
+        """Whether the scale of the weights' prior is this estimator's to choose."""
+        return isinstance(self.hyperprior, str) and self.hyperprior == "default"
+
+    @property
+    def _moves(self) -> tuple[bool, bool]:
+        """Whether width, and scale, are chosen by leaving one out."""
+        width = has_width(self.kernel) and _is_named(self.width, "auto")
+        free = width or not has_width(self.kernel) or self.estimation == "average"
+        scale = _is_named(self.scale, "auto") or (self.scale is None and free)
+        return width, scale and self._has_scale
+
+    @property
+    def _by_cells(self) -> bool:
+        """Whether something is chosen by leaving one out: it needs a prior that holds no zeros."""
+        return self._solver == "em" and any(self._moves) and not self._prior_at(1.0).holds_zeros
+
+    @property
+    def _averages(self) -> bool:
+        """Whether the fit is an average."""
+        if self.estimation == "auto":
+            return self._by_cells and self._is_plain
+        return self.estimation == "average"
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether no argument asks for something that an average does not have."""
+        return True
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        scale = self.scale
+        named = scale is None or _is_named(scale, "auto")
+        if not named and not (isinstance(scale, Real) and 0 < scale < np.inf):
+            raise ValueError(f"scale={scale!r}; needed a positive number, 'auto' or None")
+        if scale is not None and not self._has_scale:
+            raise ValueError(
+                f"scale={scale!r} was given with hyperprior={self.hyperprior!r}, which has its own; needed "
+                "hyperprior='default', or leave it at None"
+            )
+        if self.estimation == "average" and not (self._by_cells and self._is_plain):
+            raise ValueError(
+                f"estimation='average' with hyperprior={self.hyperprior!r}, width={self.width!r}, "
+                f"scale={scale!r}: there is nothing to average over; needed a proper hyperprior and "
+                "width='auto' or scale='auto'"
+            )
+
+    # --- fits ----------------------------------------------------------------------------------
+
+    def _width(self, X: Array, y: NDArray[Any], rng: np.random.Generator) -> Any:
+        """Return the width; note the scale, and the cells where they are found by leaving one out."""
+        width_moves, scale_moves = self._moves
+        if not self._by_cells:
+            self.scale_ = float(self.scale) if isinstance(self.scale, Real) else 1.0
+            return super()._width(X, y, rng)
+        middle: Any = median_distance(X) if width_moves else super()._width(X, y, rng)
+        some = self._few(y, rng)
+        data = Training(X[some], y[some], self._centres(X[some], y[some]))
+        task = self._task(data, middle, (width_moves, scale_moves))
+        self._cells_ = grown_cells(task)
+        self._cells_cover_ = len(some) == len(X) and not self._in_chunks
+        return self._note_best(self._cells_)
+
+    def _few(self, y: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:
+        """Return the rows by which cells are found: all, or some where they are many."""
+        if len(y) <= 2 * _CELL_ROWS:
+            return np.arange(len(y))
+        return choose_share(y, _CELL_ROWS, rng)
+
+    def _task(self, data: Training, middle: Any, moves: tuple[bool, bool]) -> Task:
+        scale = float(self.scale) if isinstance(self.scale, Real) else 1.0
+
+        def problem(width: Any, at: float) -> Problem:
+            Phi = as_kernel(self.kernel, width)(data.X, data.centres.points)
+            built = self._problem(Phi, data.label, data.centres, width)
+            return replace(built, hyperprior=self._prior_at(at))
+
+        return Task(problem, data.centres.rows, middle, scale, moves, self._options)
+
+    def _note_best(self, cells: Cells) -> Any:
+        best = cells.cells[cells.best]
+        self.scale_ = best.scale
+        self.hyperprior_ = self._prior_at(best.scale)
+        self.selection_ = cells
+        return best.width
+
+    def _fit_whole(self, data: Training, width: Any, rng: np.random.Generator) -> list[EMResult]:
+        if not self._averages:
+            return super()._fit_whole(data, width, rng)
+        width_moves, scale_moves = self._moves
+        task = self._task(data, self._cells_.cells[0].width, (width_moves, scale_moves))
+        kept = refitted_cells(task, self._cells_, again=not self._cells_cover_)
+        self._note_best(kept)
+        return self._kept_components(data.centres, kept, [each.result for each in kept.cells])
+
+    def _fit_rows(self, rows: Rows, data: Training, width: Any) -> list[EMResult]:
+        if not self._averages:
+            return super()._fit_rows(rows, data, width)
+        majority = 1.0 if data.label.sum() >= 0 else -1.0
+        kept, results = self._cells_.kept(), []
+        for cell in kept.cells:
+            problem = self._chunked(rows, data.centres, cell.width, majority)
+            results.append(
+                fit_em(replace(problem, hyperprior=self._prior_at(cell.scale)), None, self._options)
+            )
+        return self._kept_components(data.centres, kept, results)
+
+    def _kept_components(
+        self, centres: Centres, kept: Cells, results: list[EMResult]
+    ) -> list[EMResult]:
+        """Keep the modes of an average; return the one that counts most, for what belongs to one."""
+        self.components_ = []
+        for cell, result in zip(kept.cells, results, strict=True):
+            some = result.support
+            points, weight = centres.points[some], result.weight[some]
+            self.components_.append(
+                Component(cell.width, cell.scale, points, weight, result.bias, cell.loo.log_loss)
+            )
+        self.component_weights_ = kept.weights
+        return [results[kept.best]]
+
+    # --- predictions ---------------------------------------------------------------------------
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Return class probabilities, shape (n_new, n_classes), in the order of ``classes_``."""
+        check_is_fitted(self)
+        if not hasattr(self, "components_"):
+            return super().predict_proba(X)
+        if is_dask(X):
+            return for_dask(self.predict_proba, X, float, len(self.classes_))
+        return self._averaged(self._inputs(X))
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return the latent function, shape (n_new,): positive where ``classes_[1]`` is likelier.
+
+        For several classes that of each, shape (n_new, n_classes). Of an average there is no latent
+        function: its log odds, and for several classes the logarithms of its probabilities.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "components_"):
+            return super().decision_function(X)
+        n_classes = len(self.classes_)
+        if is_dask(X):
+            return for_dask(self.decision_function, X, float, n_classes if n_classes > 2 else None)
+        log_probability = self._log_averaged(self._inputs(X))
+        if n_classes == 2:
+            return log_probability[:, 1] - log_probability[:, 0]
+        return log_probability
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the likeliest class of each row, shape (n_new,)."""
+        check_is_fitted(self)
+        if not hasattr(self, "components_") or is_dask(X):
+            return super().predict(X)
+        return self.classes_[self._averaged(self._inputs(X)).argmax(axis=1)]
+
+    def _latent_values(self, X: Array, component: Component) -> Array:
+        return latent_in_blocks(
+            X,
+            component.relevance_vectors,
+            component.weight,
+            component.bias,
+            kernel=as_kernel(self.kernel, component.width),
+            n_jobs=self._jobs,
+        )
+
+    def _averaged(self, X: Array) -> Array:
+        """Return averaged class probabilities."""
+        total = np.zeros((len(X), len(self.classes_)))
+        for share, component in zip(self.component_weights_, self.components_, strict=True):
+            latent = self._latent_values(X, component)
+            total += share * class_probability(self._likelihood_, latent)
+        return total
+
+    def _log_averaged(self, X: Array) -> Array:
+        """Return logarithms of averaged class probabilities, exact in the tails."""
+        parts = [
+            log_class_probability(self._likelihood_, self._latent_values(X, each))
+            for each in self.components_
+        ]
+        return logsumexp(np.stack(parts), axis=0, b=self.component_weights_[:, None, None])
+
+    def _mean_log_density(self, X: Array, y: NDArray[Any]) -> float:
+        if not hasattr(self, "components_"):
+            return super()._mean_log_density(X, y)
+        number = np.searchsorted(self.classes_, y)
+        return float(self._log_averaged(X)[np.arange(len(y)), number].mean())
+
+
+def _is_named(value: Any, name: str) -> bool:
+    return isinstance(value, str) and value == name
