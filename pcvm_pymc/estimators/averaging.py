@@ -14,6 +14,7 @@ from pcvm_pymc.core.em.rows import Rows, latent_in_blocks
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces.centres import Centres, choose_share
 from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.cells import Cells, Task, grown_cells, refitted_cells
@@ -23,12 +24,42 @@ from pcvm_pymc.estimators.classifier import (
     is_dask,
     log_class_probability,
 )
-from pcvm_pymc.estimators.em_classifier import EMClassifier, Training
-from pcvm_pymc.estimators.parameters import has_width, named_hyperprior
+from pcvm_pymc.estimators.em_classifier import Training
+from pcvm_pymc.estimators.parameters import Conditional, check_whole, has_width, named_hyperprior
+from pcvm_pymc.estimators.projected import ProjectedClassifier
+from pcvm_pymc.estimators.projection import project_reference
+from pcvm_pymc.estimators.reference import Reference
 
-__all__ = ["AveragingClassifier", "Component"]
+__all__ = ["CV_AND_VECTORS", "AveragingClassifier", "Component"]
 
 _CELL_ROWS = 500  # by which cells are found where rows are more than twice as many
+
+
+def _cross_validates(model: "AveragingClassifier") -> bool:
+    by_width = _is_named(model.width, "auto") and not model._by_cells
+    by_projection = model._projects and not model._averages and model.n_vectors in (None, "auto")
+    several_starts = getattr(model, "n_init", 1) != 1
+    return by_width or by_projection or several_starts or _is_named(model.width, "cv")
+
+
+#: for the tables of arguments that have an effect in some combinations only
+CV_AND_VECTORS = (
+    Conditional(
+        "n_vectors",
+        None,
+        ("estimation",),
+        lambda model: model.estimation not in ("em", "bottom-up"),
+        "estimation='auto', 'average' or 'projection'",
+    ),
+    Conditional(
+        "cv",
+        5,
+        ("width", "estimation"),
+        _cross_validates,
+        "something to choose by cross-validation: width='cv' (or 'auto' under an improper hyperprior or from "
+        "the bottom up), several starts, or the number of vectors of a mode's projection",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -55,13 +86,14 @@ class Component:
     log_loss: float
 
 
-class AveragingClassifier(EMClassifier):
+class AveragingClassifier(ProjectedClassifier):
     """Base of the classifiers whose default is an average of modes over width and scale."""
 
     estimation: str
     scale: Any
     hyperprior: Any
-    _least_proper: ClassVar[str] = "plug_in"  # what ``hyperprior="default"`` is, but for its scale
+    n_vectors: Any
+    _most_cells: ClassVar[int] = 12  # of an average
 
     # --- what is chosen, and how ---------------------------------------------------------------
 
@@ -77,7 +109,7 @@ class AveragingClassifier(EMClassifier):
         return self._prior_at(float(scale))
 
     def _prior_at(self, scale: float) -> Any:
-        prior = named_hyperprior(self.hyperprior, self._least_proper, self._system_row.priors)
+        prior = named_hyperprior(self.hyperprior, "plug_in", self._system_row.priors)
         if self._has_scale and scale != 1.0:
             return replace(prior, d=prior.c * scale**2)
         return prior
@@ -112,8 +144,17 @@ class AveragingClassifier(EMClassifier):
         """Whether no argument asks for something that an average does not have."""
         return True
 
+    @property
+    def _projects(self) -> bool:
+        """Whether the fit is projected onto few vectors."""
+        if self._solver != "em" or self.estimation == "em":
+            return False
+        return self.estimation == "projection" or self.n_vectors is not None
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        if self.n_vectors not in (None, "auto"):
+            check_whole(self, {"n_vectors": 1})
         scale = self.scale
         named = scale is None or _is_named(scale, "auto")
         if not named and not (isinstance(scale, Real) and 0 < scale < np.inf):
@@ -142,9 +183,15 @@ class AveragingClassifier(EMClassifier):
         some = self._few(y, rng)
         data = Training(X[some], y[some], self._centres(X[some], y[some]))
         task = self._task(data, middle, (width_moves, scale_moves))
-        self._cells_ = grown_cells(task)
-        self._cells_cover_ = len(some) == len(X) and not self._in_chunks
-        return self._note_best(self._cells_)
+        found = grown_cells(task)
+        self._cells_cover_ = len(some) == len(X) and not self._in_chunks and type(task) is Task
+        return self._note_best(found)
+
+    @property
+    def _looser(self) -> dict[str, Any]:
+        """Arguments of a fit that only ranks a width: one mode."""
+        one = {"estimation": "em", "n_vectors": None} if self._solver == "em" else {}
+        return {**super()._looser, **one}
 
     def _few(self, y: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:
         """Return the rows by which cells are found: all, or some where they are many."""
@@ -173,8 +220,14 @@ class AveragingClassifier(EMClassifier):
         if not self._averages:
             return super()._fit_whole(data, width, rng)
         width_moves, scale_moves = self._moves
-        task = self._task(data, self._cells_.cells[0].width, (width_moves, scale_moves))
-        kept = refitted_cells(task, self._cells_, again=not self._cells_cover_)
+        task = self._task(data, self.selection_.cells[0].width, (width_moves, scale_moves))
+        kept = refitted_cells(
+            task,
+            self.selection_,
+            again=not self._cells_cover_,
+            most=self._most_refits(data),
+            weigh=self._weighs(data),
+        )
         self._note_best(kept)
         return self._kept_components(data.centres, kept, [each.result for each in kept.cells])
 
@@ -182,13 +235,21 @@ class AveragingClassifier(EMClassifier):
         if not self._averages:
             return super()._fit_rows(rows, data, width)
         majority = 1.0 if data.label.sum() >= 0 else -1.0
-        kept, results = self._cells_.kept(), []
+        kept, results = self.selection_.kept(self._most_cells), []
         for cell in kept.cells:
             problem = self._chunked(rows, data.centres, cell.width, majority)
             results.append(
                 fit_em(replace(problem, hyperprior=self._prior_at(cell.scale)), None, self._options)
             )
         return self._kept_components(data.centres, kept, results)
+
+    def _most_refits(self, data: Training) -> int:
+        """Return how many cells an average has at most."""
+        return self._most_cells
+
+    def _weighs(self, data: Training) -> bool:
+        """Whether cells that were found otherwise are weighed anew by all rows."""
+        return True
 
     def _kept_components(
         self, centres: Centres, kept: Cells, results: list[EMResult]
@@ -203,6 +264,47 @@ class AveragingClassifier(EMClassifier):
             )
         self.component_weights_ = kept.weights
         return [results[kept.best]]
+
+    # --- few vectors ---------------------------------------------------------------------------
+
+    def _finish(self, data: Training, results: list[EMResult], rng: np.random.Generator) -> None:
+        """Replace what is fitted by its projection onto few vectors, where that is asked for."""
+        if not self._projects:
+            return
+        size = (
+            "auto" if self.n_vectors in (None, "auto") else min(self.n_vectors, len(data.centres))
+        )
+        reference = self._reference(data, results[0])
+        cv = self.cv if reference.held_out is None else None
+        for name in ("components_", "component_weights_"):
+            vars(self).pop(name, None)
+        self._take(
+            project_reference(
+                reference, size=size, cv=cv, em_options=self._options, random_state=rng
+            )
+        )
+
+    def _reference(self, data: Training, result: EMResult) -> Reference:
+        """Return the average, or the mode, as a reference of projections."""
+        known = {
+            "X": data.X,
+            "label": data.label,
+            "classes": self.classes_,
+            "centres": data.centres,
+            "kernel": self.kernel,
+            "width": result.width,
+            "hyperprior": self.hyperprior_,
+            "likelihood": self._likelihood_,
+            "make_classifier": type(self).from_projection,
+        }
+        if not self._averages:
+            return Reference(probability=self._likelihood_.probability(result.latent), **known)
+        cells, likelihood = self.selection_, self._likelihood_
+        return Reference.of_average(
+            _averaged(likelihood, cells, [each.result.latent for each in cells.cells]),
+            _averaged(likelihood, cells, [each.loo.latent for each in cells.cells]),
+            **known,
+        )
 
     # --- predictions ---------------------------------------------------------------------------
 
@@ -270,6 +372,12 @@ class AveragingClassifier(EMClassifier):
             return super()._mean_log_density(X, y)
         number = np.searchsorted(self.classes_, y)
         return float(self._log_averaged(X)[np.arange(len(y)), number].mean())
+
+
+def _averaged(likelihood: Likelihood, cells: Cells, latents: list[Array]) -> Array:
+    """Return averaged class probabilities, shape (n_obs, n_classes), at each cell's latent values."""
+    parts = [class_probability(likelihood, latent) for latent in latents]
+    return np.tensordot(cells.weights, np.stack(parts), axes=1)
 
 
 def _is_named(value: Any, name: str) -> bool:

@@ -106,8 +106,8 @@ class KernelMachine(BaseEstimator):
     def _chosen_width(self, X: Array, y: NDArray[Any], rng: np.random.Generator) -> Any:
         """Return the best width of a grid; `y` is what the rows are known by within the estimator."""
         widths = width_grid(X)
-        folds = self._folds(y, rng) if self.width == "auto" else None
-        if self.width != "auto" or (folds is None and self._scores_all_rows):
+        folds = self._folds(y, rng) if self.width in {"auto", "cv"} else None
+        if self.width not in {"auto", "cv"} or (folds is None and self._scores_all_rows):
             found = best_of(widths, self.width, self._scores(X, y, widths))
         elif folds is None:  # nothing can be held out
             found = WidthSelection(

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from pcvm_pymc.core.em import EMOptions, EMResult, Start, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights, leave_one_out
+from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 
@@ -47,6 +49,29 @@ def log_hyperprior(width_ratio: float, scale: float) -> float:
     return -0.5 * float(
         (np.log(width_ratio) / _WIDTH_SPREAD) ** 2 + (np.log(scale) / _SCALE_SPREAD) ** 2
     )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The mode at one width and scale, and its held-out predictions.
+
+    Attributes
+    ----------
+    place : tuple of int
+    width : float or ndarray, shape (n_features,)
+    scale : float
+        Of the weights' prior, sqrt(d / c).
+    log_prior : float
+    result : EMResult
+    loo : LeaveOneOut
+    """
+
+    place: Place
+    width: Any
+    scale: float
+    log_prior: float
+    result: EMResult = field(repr=False)
+    loo: LeaveOneOut = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -97,33 +122,81 @@ class Task:
                     found.append((each[0], each[1]))
         return found
 
+    def fitted(
+        self, place: Place, near: Cell | None, *, improve: bool = False, final: bool = False
+    ) -> Cell:
+        """Return the cell at a place, fitted from a neighbour's solution.
+
+        `improve` carries on the rows for which the quadratic model is in doubt; `final` fits to the end.
+        """
+        width, scale = self.at(place)
+        problem = self.problem(width, scale)
+        start = self._start(near, problem)
+        result = fit_em(problem, start, self.options if final else self._ranking)
+        loo = leave_one_out(problem, result.weight, result.bias, self.own, improve=improve)
+        return Cell(place, width, scale, self.log_prior(place), result, loo)
+
     @property
-    def ranking(self) -> EMOptions:
+    def _ranking(self) -> EMOptions:
         """Options as loose as a fit needs that only ranks a cell."""
         return replace(self.options, tol=max(self.options.tol, _RANKING))
 
+    def _start(self, near: Cell | None, problem: Problem) -> Start | None:
+        """Return a neighbour's solution: weights in proportion to what the wider bases add up to."""
+        if near is None or problem.hyperprior.holds_zeros:  # else what is zero would stay so
+            return None
+        ratio = 1.0
+        if np.any(near.width != problem.width):
+            before = float(np.abs(self.problem(near.width, near.scale).Phi).sum())
+            ratio = before / max(float(np.abs(problem.Phi).sum()), np.finfo(float).tiny)
+        return Start(near.result.weight * np.clip(ratio, 1e-3, 1e3), near.result.bias)
+
 
 @dataclass(frozen=True)
-class Cell:
-    """The mode at one width and scale, and its held-out predictions.
+class OneVsRest(Task):
+    """The same for several classes by a machine for each class, one against the rest.
 
-    Attributes
-    ----------
-    place : tuple of int
-    width : float or ndarray, shape (n_features,)
-    scale : float
-        Of the weights' prior, sqrt(d / c).
-    log_prior : float
-    result : EMResult
-    loo : LeaveOneOut
+    Many classes or rows make a fit of all scores together too costly to be made for every cell: this ranks
+    them. Its `problem` has the numbers of the classes as labels and the signs of each class's own weights.
     """
 
-    place: Place
-    width: Any
-    scale: float
-    log_prior: float
-    result: EMResult = field(repr=False)
-    loo: LeaveOneOut = field(repr=False)
+    def fitted(
+        self, place: Place, near: Cell | None, *, improve: bool = False, final: bool = False
+    ) -> Cell:
+        """Return the cell at a place; its result has the weights of all the machines."""
+        width, scale = self.at(place)
+        whole = self.problem(width, scale)
+        start = self._start(near, whole)
+        fits, yes = [], []
+        for c in range(whole.n_scores):
+            problem = against_rest(whole, c)
+            one = None if start is None else Start(start.weight[:, c], float(start.bias[c]))
+            fit = fit_em(problem, one, self._ranking)
+            loo = leave_one_out(problem, fit.weight, fit.bias, self.own, improve=False)
+            fits.append(fit)
+            yes.append(problem.likelihood.log_density(loo.latent, np.ones(len(problem.label))))
+        result = replace(
+            fits[0],
+            weight=np.column_stack([each.weight for each in fits]),
+            bias=np.array([each.bias for each in fits]),
+        )
+        return Cell(place, width, scale, self.log_prior(place), result, _own_class(whole, yes))
+
+
+def against_rest(problem: Problem, number: int) -> Problem:
+    """Return one class against the rest, under the probit."""
+    label = np.where(np.asarray(problem.label) == number, 1.0, -1.0)
+    sign = None if problem.sign is None else problem.sign[:, number]
+    return replace(problem, label=label, sign=sign, likelihood=Probit())
+
+
+def _own_class(problem: Problem, yes: list[Array]) -> LeaveOneOut:
+    """Return the machines' held-out predictions, the probabilities of a row in proportion."""
+    each = np.column_stack(yes)
+    log_probability = each - logsumexp(each, axis=1, keepdims=True)
+    density = log_probability[np.arange(len(each)), np.asarray(problem.label)]
+    nothing = np.zeros(len(each), dtype=bool)
+    return LeaveOneOut(log_probability, density, nothing, nothing)
 
 
 @dataclass(frozen=True)
@@ -145,39 +218,12 @@ class Cells:
         """Position of the cell that counts most."""
         return int(self.weights.argmax())
 
-    def kept(self) -> "Cells":
-        """Return the cells that count, the heaviest first, their weights in proportion."""
-        order = np.argsort(-self.weights, kind="stable")
+    def kept(self, most: int | None = None) -> "Cells":
+        """Return the cells that count, `most` of them at most, the heaviest first, weights in proportion."""
+        order = np.argsort(-self.weights, kind="stable")[:most]
         order = order[self.weights[order] > min(LIGHT, 0.5 * float(self.weights.max()))]
         weights = self.weights[order]
         return Cells(tuple(self.cells[i] for i in order), weights / weights.sum())
-
-
-def fitted_cell(
-    task: Task, place: Place, near: Cell | None, *, improve: bool = False, final: bool = False
-) -> Cell:
-    """Return the cell at a place, fitted from a neighbour's solution.
-
-    `improve` carries on the rows for which the quadratic model is in doubt; `final` fits to the end.
-    """
-    width, scale = task.at(place)
-    problem = task.problem(width, scale)
-    start = None
-    if near is not None and not problem.hyperprior.holds_zeros:  # else what is zero would stay so
-        start = _moved_start(task, near, problem)
-    result = fit_em(problem, start, task.options if final else task.ranking)
-    loo = leave_one_out(problem, result.weight, result.bias, task.own, improve=improve)
-    return Cell(place, width, scale, task.log_prior(place), result, loo)
-
-
-def _moved_start(task: Task, near: Cell, problem: Problem) -> Start:
-    """Return a neighbour's solution: weights in proportion to what the wider bases add up to."""
-    old = near.result
-    ratio = 1.0
-    if np.any(near.width != problem.width):
-        before = float(np.abs(task.problem(near.width, near.scale).Phi).sum())
-        ratio = before / max(float(np.abs(problem.Phi).sum()), np.finfo(float).tiny)
-    return Start(old.weight * np.clip(ratio, 1e-3, 1e3), old.bias)
 
 
 def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cells:
@@ -192,7 +238,7 @@ def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cell
     follow : callable, optional
         Called with the number of cells after each.
     """
-    cells: dict[Place, Cell] = {(0, 0): fitted_cell(task, (0, 0), None)}
+    cells: dict[Place, Cell] = {(0, 0): task.fitted((0, 0), None)}
     done: set[Place] = set()  # cells whose neighbours are fitted
     while True:
         weights = weights_of(list(cells.values()))
@@ -206,17 +252,17 @@ def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cell
                 done.add(cell.place)
                 for place in task.neighbours(cell.place):
                     if place not in cells:
-                        cells[place] = fitted_cell(task, place, cell)
+                        cells[place] = task.fitted(place, cell)
                         if follow is not None:
                             follow(len(cells))
         elif doubtful:
             for cell in doubtful:
-                cells[cell.place] = fitted_cell(task, cell.place, cell, improve=True)
+                cells[cell.place] = task.fitted(cell.place, cell, improve=True)
         else:
             return Cells(tuple(cells.values()), weights)
 
 
-def refitted_cells(task: Task, cells: Cells, *, again: bool) -> Cells:
+def refitted_cells(task: Task, cells: Cells, *, again: bool, most: int, weigh: bool) -> Cells:
     """Return the cells that carry weight, fitted to the end, the heaviest first.
 
     Parameters
@@ -224,18 +270,21 @@ def refitted_cells(task: Task, cells: Cells, *, again: bool) -> Cells:
     task : Task
     cells : Cells
     again : bool
-        Whether they were found on other rows: then they are fitted anew and weighed by all rows.
+        Whether they were found on other rows, or by other machines: then they are fitted anew.
+    most : int
+        How many are kept at most.
+    weigh : bool
+        Whether cells that are fitted anew are weighed by their own leave-one-out densities.
     """
-    kept, out = cells.kept(), []
+    kept, out = cells.kept(most), []
     for cell in kept.cells:
-        if again:
-            near = out[-1] if out else None
-            out.append(fitted_cell(task, cell.place, near, final=True))
-        else:
-            problem = task.problem(cell.width, cell.scale)
-            start = Start(cell.result.weight, cell.result.bias)
-            out.append(replace(cell, result=fit_em(problem, start, task.options)))
-    return Cells(tuple(out), weights_of(out) if again else kept.weights).kept()
+        if again and weigh:
+            out.append(task.fitted(cell.place, out[-1] if out else None, final=True))
+            continue
+        problem = task.problem(cell.width, cell.scale)
+        start = None if again else Start(cell.result.weight, cell.result.bias)
+        out.append(replace(cell, result=fit_em(problem, start, task.options)))
+    return Cells(tuple(out), weights_of(out) if again and weigh else kept.weights).kept()
 
 
 def weights_of(cells: list[Cell]) -> Array:

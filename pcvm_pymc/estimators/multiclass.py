@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.em import Start
 from pcvm_pymc.core.family import FAMILY, System
-from pcvm_pymc.core.pieces.centres import Centres, choose_rows
+from pcvm_pymc.core.pieces.centres import Centres, choose_rows, choose_share
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.multinomial import Labels
@@ -16,9 +16,12 @@ from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.estimators.averaging import CV_AND_VECTORS, AveragingClassifier
 from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT
-from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier
-from pcvm_pymc.estimators.parameters import Conditional, named_hyperprior
+from pcvm_pymc.estimators.cells import OneVsRest, Task
+from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier, Training
+from pcvm_pymc.estimators.parameters import Conditional
+from pcvm_pymc.estimators.reference import Reference
 from pcvm_pymc.estimators.selection import class_width_scores
 
 __all__ = ["MPCVMClassifier", "MRVMClassifier"]
@@ -111,7 +114,16 @@ class _MultinomialProbitMachine(EMClassifier):
         )
 
 
-class MPCVMClassifier(_MultinomialProbitMachine):
+#: weights up to which cells are found by fits of all scores together; beyond, class by class
+_COUPLED = 1200
+_RANKED_ROWS = 400  # by which cells are found class by class
+
+
+def _from_the_top(model: "MPCVMClassifier") -> bool:
+    return model.algorithm == "top-down"
+
+
+class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
     """Multi-class probabilistic classification vector machine: mPCVM1 and mPCVM2.
 
     A score for each class, each a sum of basis functions; the weight of a row's basis is positive in its own
@@ -120,22 +132,30 @@ class MPCVMClassifier(_MultinomialProbitMachine):
 
     Parameters
     ----------
-    algorithm : {"bottom-up", "top-down"}
-        ``"bottom-up"``, mPCVM2, adds and deletes bases one at a time by the evidence of their precisions;
-        ``"top-down"``, mPCVM1, is EM from all bases.
+    algorithm : {"top-down", "bottom-up"}
+        ``"top-down"`` is EM from all bases: under the default hyperprior the most accurate, under
+        ``"jeffreys"`` or ``"chen2009"`` the paper's mPCVM1. ``"bottom-up"``, mPCVM2, adds and deletes bases
+        one at a time by the evidence of their precisions.
     kernel : "rbf" or callable
         ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
-    width : float, "auto", "evidence" or "validity"
-        Width of the basis functions, in the unit of X. ``"auto"`` takes, of nine, that of the smallest
-        cross-validated log loss; ``"evidence"`` and ``"validity"`` the one with the best score of
-        `select_width`, summed over the classes, each against the rest. They take a fit for each
-        class and width. Standardise columns of different units first.
+    width : float, "auto", "cv", "evidence" or "validity"
+        Width of the basis functions, in the unit of X. ``"auto"`` chooses it with the scale by leaving one
+        out; under an improper hyperprior and from the bottom up as ``"cv"``, which takes, of nine, that of
+        the smallest cross-validated log loss. ``"evidence"`` and ``"validity"`` take the one with the best score
+        of `select_width`, summed over the classes, each against the rest: a fit for each class and
+        width. Standardise columns of different units first.
+    scale : float, "auto" or None
+        As for `PCVMClassifier`.
     basis : None, int or (array_like, array_like)
         Where basis functions stand: on all training rows; on so many of them, chosen by k-means++ within
         each class; or at centres, shape (n_basis, n_features), with their classes.
-    hyperprior : "default", "jeffreys", "chen2009", "plug_in" or Hyperprior
-        For ``"top-down"``: ``"default"`` is ``"jeffreys"``, the paper's; ``"plug_in"`` is proper and keeps
-        most weights. From the bottom up the precisions are estimated.
+    hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
+        For ``"top-down"``, as for `PCVMClassifier`: the default is proper and keeps most weights,
+        ``"jeffreys"`` is the paper's. From the bottom up the precisions are estimated.
+    estimation : {"auto", "average", "em", "projection"}
+        For ``"top-down"``, as for `PCVMClassifier`.
+    n_vectors : int, "auto" or None
+        For ``"top-down"``, as for `PCVMClassifier`.
     bias : bool, optional
         Whether each class has a bias. Default: from the top down only, as in the paper.
     start : {"default", "random"}
@@ -144,7 +164,7 @@ class MPCVMClassifier(_MultinomialProbitMachine):
         For ``"top-down"``: how EM steps, see `EMOptions`; ``"clip"`` is the paper's own, which is not
         monotone.
     cv : int
-        Folds of the inner cross-validation, for ``width="auto"``.
+        Folds of the inner cross-validation, where something is chosen by it.
     max_iter : int
     tol : float, optional
         Largest change at which to stop: of a log precision from the bottom up, by default 1e-2, of a latent
@@ -158,15 +178,19 @@ class MPCVMClassifier(_MultinomialProbitMachine):
     Attributes
     ----------
     classes_ : ndarray, shape (n_classes,)
+    components_, component_weights_, selection_
+        As for `PCVMClassifier`: of an average, whose best mode what follows belongs to.
     relevance_vectors_ : ndarray, shape (n_relevance, n_features)
         Centres (by default training rows) with a weight that is not zero in any class.
     support_ : ndarray of int, shape (n_relevance,)
         Their numbers among the training rows; -1 for given centres.
     weight_ : ndarray, shape (n_classes, n_relevance)
     bias_ : ndarray, shape (n_classes,)
-    width_ : float
+    width_, scale_ : float
     hyperprior_ : Hyperprior
         From the top down.
+    projection_, vector_widths_
+        As for `PCVMClassifier`.
     log_posterior_ : float
         Precisions integrated out; from the bottom up, given the precisions.
     n_iter_ : int
@@ -184,7 +208,7 @@ class MPCVMClassifier(_MultinomialProbitMachine):
     --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = MPCVMClassifier(width=2.0).fit(X, y)
+    >>> model = MPCVMClassifier(algorithm="bottom-up", width=2.0).fit(X, y)
     >>> len(model.relevance_vectors_) < 15, bool(model.score(X, y) > 0.95)
     (True, True)
     """
@@ -193,37 +217,47 @@ class MPCVMClassifier(_MultinomialProbitMachine):
         "bottom-up": "mpcvm_bottom_up",
         "top-down": "mpcvm_top_down",
     }
+    _methods = ("auto", "cv", "evidence", "validity")
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
         **_MultinomialProbitMachine._choices,
+        "estimation": ("auto", "average", "em", "projection"),
         "update": ("auto", "newton", "em", "clip"),
     }
     _conditional = (
-        *_MultinomialProbitMachine._conditional,
+        WIDTH_EFFECT,
+        IN_CHUNKS,
         *(
-            Conditional(
-                name,
-                default,
-                ("algorithm",),
-                lambda model: model.algorithm == "top-down",
-                "algorithm='top-down'",
+            Conditional(name, default, ("algorithm",), _from_the_top, "algorithm='top-down'")
+            for name, default in (
+                ("hyperprior", "default"),
+                ("scale", None),
+                ("estimation", "auto"),
+                ("n_vectors", None),
+                ("update", "auto"),
             )
-            for name, default in (("hyperprior", "default"), ("update", "auto"))
         ),
+        *CV_AND_VECTORS,
     )
     _chunk_rules: ClassVar[dict[str, Any]] = {
         "update": lambda value: value != "clip",
+        "n_vectors": lambda value: value is None,
         **_MultinomialProbitMachine._chunk_rules,
     }
-    _chunk_words = "an update that is not 'clip', " + _MultinomialProbitMachine._chunk_words
+    _chunk_words = (
+        "an update that is not 'clip', n_vectors=None, " + _MultinomialProbitMachine._chunk_words
+    )
 
     def __init__(
         self,
         *,
-        algorithm: str = "bottom-up",
+        algorithm: str = "top-down",
         kernel: Kernel = "rbf",
         width: float | str = "auto",
         basis: Any = None,
         hyperprior: Hyperprior | str = "default",
+        scale: float | str | None = None,
+        estimation: str = "auto",
+        n_vectors: int | str | None = None,
         bias: bool | None = None,
         update: str = "auto",
         start: str = "default",
@@ -242,16 +276,46 @@ class MPCVMClassifier(_MultinomialProbitMachine):
         return self.algorithm == "top-down" if self.bias is None else bool(self.bias)
 
     @property
+    def _system_row(self) -> System:
+        return FAMILY["mpcvm_top_down"]
+
+    @property
     def _prior(self) -> Any:
-        return named_hyperprior(self.hyperprior, "jeffreys", self._system.priors)
+        # from the bottom up precisions are estimated, their logarithms flat
+        return super()._prior if _from_the_top(self) else Hyperprior.jeffreys()
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.start == "default" and self.update != "clip"
+
+    def _few(self, y: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:
+        """Return the rows by which cells are found: all where the classes' machines are cheap."""
+        most = max(_RANKED_ROWS, 5 * len(self.classes_))
+        return np.arange(len(y)) if len(y) <= 1.5 * most else choose_share(y, most, rng)
+
+    def _task(self, data: Training, middle: Any, moves: tuple[bool, bool]) -> Task:
+        task = super()._task(data, middle, moves)
+        if len(data.centres) * len(self.classes_) <= _COUPLED:
+            return task
+        return OneVsRest(**vars(task))
+
+    def _most_refits(self, data: Training) -> int:
+        n_weights = len(data.centres) * len(self.classes_)
+        return self._most_cells if n_weights <= _COUPLED else 3
+
+    def _weighs(self, data: Training) -> bool:
+        return len(data.centres) * len(self.classes_) <= 2 * _COUPLED
+
+    @staticmethod
+    def _projected_arguments(reference: Reference, size: int) -> dict[str, Any]:
+        return {"estimation": "projection", "n_vectors": max(size, 1)}
 
     def _check_parameters(self) -> None:
+        if _from_the_top(self):
+            self.hyperprior_ = self._prior
         super()._check_parameters()
         if self.bias not in (None, True, False):
             raise ValueError(f"bias={self.bias!r}; needed True, False or None")
-        prior = self._prior
-        if self.algorithm == "top-down":
-            self.hyperprior_ = prior
 
 
 class MRVMClassifier(_MultinomialProbitMachine):

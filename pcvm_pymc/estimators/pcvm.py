@@ -1,33 +1,27 @@
 """The probabilistic classification vector machine for scikit-learn."""
 
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.em import EMResult, fit_em, log_posterior
+from pcvm_pymc.core.em import EMResult, fit_em
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.centres import Basis, Centres, Index, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import Problem, Status
-from pcvm_pymc.estimators.averaging import AveragingClassifier
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.estimators.averaging import CV_AND_VECTORS, AveragingClassifier
 from pcvm_pymc.estimators.base import WIDTH_EFFECT
 from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, Training
 from pcvm_pymc.estimators.parameters import (
     Conditional,
-    check_whole,
     named_likelihood,
 )
-from pcvm_pymc.estimators.projection import (
-    Projection,
-    Reference,
-    check_projectable,
-    project_reference,
-)
+from pcvm_pymc.estimators.reference import Reference
 from pcvm_pymc.estimators.selection import WidthSelection, problem_at, select_width
 from pcvm_pymc.estimators.starts import select_start
 
@@ -38,16 +32,6 @@ _ROW = FAMILY["pcvm"]
 
 def _by_em(model: "PCVMClassifier") -> bool:
     return model.estimation != "bottom-up"
-
-
-def _cross_validates(model: "PCVMClassifier") -> bool:
-    by_projection = not model._averages and model._projects and model.n_vectors in (None, "auto")
-    by_width = _is_named(model.width, "auto") and not model._by_cells
-    return by_width or _is_named(model.width, "cv") or model.n_init != 1 or by_projection
-
-
-def _projectable(model: "PCVMClassifier") -> bool:
-    return model.estimation not in ("em", "bottom-up")
 
 
 def _is_named(value: Any, name: str) -> bool:
@@ -67,9 +51,9 @@ class PCVMClassifier(AveragingClassifier):
     width : float, "auto", "cv", "evidence", "validity" or "em"
         Width of the basis functions, in the unit of X. ``"auto"`` chooses it inside the training data, with
         the scale, by leaving one out (`select`); under an improper hyperprior and from the bottom up by
-        cross-validation. ``"cv"``, ``"evidence"`` and ``"validity"`` choose it by the scores of `select_width`,
-        ``"em"`` by maximising the posterior within EM. Standardise columns of different units first, as in
-        ``make_pipeline(StandardScaler(), PCVMClassifier())``.
+        cross-validation. ``"cv"``, ``"evidence"`` and ``"validity"`` choose it by the scores of
+        `select_width`, ``"em"`` by maximising the posterior within EM. Standardise columns of different
+        units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.
     scale : float, "auto" or None
         Scale sqrt(d / c) of the weights' prior under ``hyperprior="default"``: a number; ``"auto"``, chosen
         by leaving one out; None does so where the width is chosen that way too, and is 1 otherwise.
@@ -79,7 +63,7 @@ class PCVMClassifier(AveragingClassifier):
         their weights.
     likelihood : {"probit", "logit", "label noise"} or Likelihood
         How labels depend on the latent function: a name, or a piece with its parameters, that the row
-        ``"pcvm"`` of `FAMILY` has. A projection needs the probit.
+        ``"pcvm"`` of `FAMILY` has.
     hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
         ``"default"`` is Gamma(5, 5 scale^2) for the precisions of the weights and Gamma(1, 1) for that of
         the bias: proper, the most accurate, with most weights non-zero; ``"plug_in"`` is the same at scale 1.
@@ -150,6 +134,8 @@ class PCVMClassifier(AveragingClassifier):
         Scores of the candidates, where the width is chosen by one of the scores of `select_width`.
     projection_ : Projection
         Path, scores and choice, where there is one.
+    vector_widths_ : ndarray, shape (n_relevance,) or (n_relevance, n_features)
+        Width of each vector, where an average over widths was projected; ``width_`` is that of its best cell.
 
     Notes
     -----
@@ -183,13 +169,6 @@ class PCVMClassifier(AveragingClassifier):
     _conditional = (
         WIDTH_EFFECT,
         IN_CHUNKS,
-        Conditional(
-            "n_vectors",
-            None,
-            ("estimation",),
-            _projectable,
-            "estimation='auto', 'average' or 'projection'",
-        ),
         *(
             Conditional(name, default, ("estimation",), _by_em, "an estimation by EM")
             for name, default in (
@@ -199,14 +178,7 @@ class PCVMClassifier(AveragingClassifier):
                 ("n_init", 1),
             )
         ),
-        Conditional(
-            "cv",
-            5,
-            ("width", "n_init", "estimation"),
-            _cross_validates,
-            "something to choose by cross-validation: width='cv' (or 'auto' under an improper hyperprior), "
-            "several starts, or the number of vectors of a mode's projection",
-        ),
+        *CV_AND_VECTORS,
     )
     _chunk_rules: ClassVar[dict[str, Any]] = {
         "update": lambda value: value != "clip",
@@ -255,23 +227,13 @@ class PCVMClassifier(AveragingClassifier):
     def _is_plain(self) -> bool:
         return self.n_init == 1 and self.update != "clip"
 
-    @property
-    def _projects(self) -> bool:
-        return self.estimation == "projection" or (
-            self.n_vectors is not None and _projectable(self)
-        )
-
     def _check_parameters(self) -> None:
         if _by_em(self):
             self.hyperprior_ = self._prior
         super()._check_parameters()
-        if self.n_vectors not in (None, "auto"):
-            check_whole(self, {"n_vectors": 1})
-        likelihood = self._likelihood(2)
+        self._likelihood(2)
         if not _by_em(self) and _is_named(self.width, "em"):
             raise ValueError("width='em' is moved by EM; needed an estimation by EM")
-        if self._projects:
-            check_projectable(likelihood)
 
     def _likelihood(self, n_classes: int) -> Likelihood:
         return named_likelihood(self.likelihood, _ROW.likelihoods)
@@ -353,71 +315,10 @@ class PCVMClassifier(AveragingClassifier):
             free_width=_is_named(self.width, "em"),
         )
 
-    # --- projection ----------------------------------------------------------------------------
-
-    def _finish(self, data: Training, results: list[EMResult], rng: np.random.Generator) -> None:
-        """Replace the dense mode by its projection, where that is asked for."""
-        if not self._projects:
-            return
-        X, label, centres = data
-        reference = Reference(
-            X=X,
-            label=label,
-            classes=self.classes_,
-            centres=centres,
-            probability=self._likelihood_.probability(results[0].latent),
-            kernel=self.kernel,
-            width=results[0].width,
-            hyperprior=self.hyperprior_,
-            likelihood=self._likelihood_,
-            make_classifier=type(self).from_projection,
-        )
-        size = "auto" if self.n_vectors in (None, "auto") else min(self.n_vectors, len(centres))
-        self._take(
-            project_reference(
-                reference, size=size, cv=self.cv, em_options=self._options, random_state=rng
-            )
-        )
-
-    def _take(self, projection: Projection) -> None:
-        """Take over weights and bias of a projection's chosen submodel."""
-        reference, i = projection.reference, projection.index
-        centres = reference.centres
-        weight = projection.path.dense_weight(i, len(centres))
-        self._set_weights(centres, weight, float(projection.path.bias[i]), reference.width)
-        Phi = self._kernel_(reference.X, centres.points)
-        problem = self._problem(Phi, reference.label, centres, reference.width)
-        latent = Phi @ weight + self.bias_
-        self.log_posterior_ = log_posterior(problem, weight, self.bias_, latent)
-        self.projection_ = projection
-
-    @classmethod
-    def from_projection(cls, projection: Projection) -> Self:
-        """Return a projection's chosen submodel as a fitted classifier.
-
-        `n_iter_` is 0, since no EM was run here, and `status_` is ``CONVERGED``.
-        """
-        reference = projection.reference
-        model = cls(
-            kernel=reference.kernel,
-            width=reference.width,
-            basis=_basis_of(reference),
-            likelihood=reference.likelihood,
-            hyperprior=reference.hyperprior,
-            estimation="projection",
-            n_vectors=projection.size,
-        )
-        model.classes_ = reference.classes
-        model.n_features_in_ = reference.X.shape[1]
-        model.hyperprior_, model._likelihood_ = reference.hyperprior, reference.likelihood
-        model._take(projection)
-        model.n_iter_, model.status_ = 0, Status.CONVERGED
-        return model
-
-
-def _basis_of(reference: Reference) -> Basis:
-    """Return the argument ``basis=`` that stands for a reference's centres."""
-    centres = reference.centres
-    if np.array_equal(centres.points, reference.X):
-        return None
-    return centres.points, centres.sign
+    @staticmethod
+    def _projected_arguments(reference: Reference, size: int) -> dict[str, Any]:
+        return {
+            "likelihood": reference.likelihood,
+            "estimation": "projection",
+            "n_vectors": max(size, 1),
+        }

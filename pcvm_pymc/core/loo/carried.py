@@ -1,8 +1,8 @@
 """Rows whose removal moves them far: the objective without each of them, maximised for all at once.
 
 Conjugate gradients in Polak and Ribiere's directions, the quadratic model's inverse as the metric of the
-weights that are active at the mode and the diagonal for those that may enter, under the sign rule. Two products
-with the basis functions a step serve all rows.
+weights that are active at the mode and the diagonal for those that may enter, under the sign rule. Two
+products with the basis functions a step serve all rows.
 """
 
 from dataclasses import dataclass
