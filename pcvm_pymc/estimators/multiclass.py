@@ -141,8 +141,8 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
     width : float, "auto", "cv", "evidence" or "validity"
         Width of the basis functions, in the unit of X. ``"auto"`` chooses it with the scale by leaving one
         out; under an improper hyperprior and from the bottom up as ``"cv"``, which takes, of nine, that of
-        the smallest cross-validated log loss. ``"evidence"`` and ``"validity"`` take the one with the best score
-        of `select_width`, summed over the classes, each against the rest: a fit for each class and
+        the smallest cross-validated log loss. ``"evidence"`` and ``"validity"`` take the one with the best
+        score of `select_width`, summed over the classes, each against the rest: a fit for each class and
         width. Standardise columns of different units first.
     scale : float, "auto" or None
         As for `PCVMClassifier`.
