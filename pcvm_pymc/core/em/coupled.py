@@ -2,7 +2,7 @@
 
 The likelihood couples the scores of a row by a matrix of second derivatives. One score at a time, or under a
 bound of it, hundreds of steps are needed; the coupled system is solved by products with Phi alone,
-preconditioned by a factor of it or of what is near it.
+preconditioned by factors of what is near it.
 """
 
 import itertools
@@ -24,8 +24,9 @@ _ROUNDS = 4  # exchanges between the weights that are free to move and those at 
 _MOST_PRODUCTS = 80
 _RELATIVE = 0.03  # of the residual, at which conjugate gradients stop
 _SLOPE_TOLERANCE = 1e-8
-_CENTRE = 20.0  # a star's own entry over the sum of the others
-_SLOW = 60  # products, after which the factors are made anew
+_SLOW = 20  # products of one solve, after which factors made anew are cheaper than going on
+_MOVED = 0.05  # share of the free values by which they differ from those that the factors know
+_JITTER = 1e-12  # of the coupling, whose smallest values are the prior's share of the curvature
 
 
 class _Quadratic:
@@ -37,7 +38,7 @@ class _Quadratic:
     def __init__(self, rows: WholeRows, point: Point) -> None:
         problem = rows.problem
         prior: Any = problem.hyperprior
-        self.Phi = rows.Phi
+        self.Phi, self.label = rows.Phi, problem.label
         self.hessian = problem.likelihood.hessian(point.latent, problem.label)
         old = point.weight[rows.index]
         sign = problem.weight_sign[rows.index]
@@ -91,9 +92,8 @@ class CoupledNewton:
 
     def __init__(self, rows: WholeRows) -> None:
         self.rows = rows
-        self._factors: _Whole | _Woodbury
-        self._known = np.zeros((0, 0), dtype=bool)
-        self._products = _SLOW + 1
+        self._factors: _Factors | None = None
+        self._known: Mask = np.zeros((1, 1), dtype=bool)
 
     def step(self, point: Point) -> tuple[Array, Array]:
         """Return weights and biases that minimise the quadratic model at a point under the sign rule."""
@@ -102,9 +102,7 @@ class CoupledNewton:
         residual = model.pull - _prior_part(model, u)  # minus the gradient at the point
         inward = residual > _SLOPE_TOLERANCE
         free = model.usable & ((u != 0) | ~model.signed | inward)
-        if self._products > _SLOW:
-            self._factorise(model, free)
-        goal, self._products = float(np.linalg.norm(residual[free])), 0
+        goal = float(np.linalg.norm(residual[free]))
         for _ in range(_ROUNDS):
             change, residual = self._solve(model, free, residual, goal)
             u = u + change
@@ -129,15 +127,18 @@ class CoupledNewton:
         self, model: _Quadratic, free: Mask, residual: Array, goal: float
     ) -> tuple[Array, Array]:
         """Return a change of the free values that (nearly) zeroes their residual, and all residuals."""
-        change = np.zeros_like(residual)
-        r = np.where(free, residual, 0.0)
-        z = self._preconditioned(model, r, free)
-        p, inner = z, float(np.vdot(r, z))
-        for _ in range(_MOST_PRODUCTS):
-            if float(np.linalg.norm(r)) <= _RELATIVE * goal or inner <= 0:
+        change, r = np.zeros_like(residual), np.where(free, residual, 0.0)
+        for n_products in range(_MOST_PRODUCTS):
+            if float(np.linalg.norm(r)) <= _RELATIVE * goal:
+                break
+            if n_products in (0, _SLOW):
+                if n_products == _SLOW or (free ^ self._known).sum() > _MOVED * free.sum():
+                    self._known, self._factors = free.copy(), _Factors(model, free)
+                p = z = self._preconditioned(model, r, free)
+                inner = float(np.vdot(r, z))
+            if not inner > 0:
                 break
             bent = model.product(p)
-            self._products += 1
             alpha = inner / float(np.vdot(p, bent))
             change = change + alpha * p
             residual = residual - alpha * bent
@@ -147,14 +148,9 @@ class CoupledNewton:
             p = z + (inner / last) * p
         return change, residual
 
-    def _factorise(self, model: _Quadratic, free: Mask) -> None:
-        """Make the preconditioner anew, on the values that are free to move."""
-        small = free.sum() <= len(self.rows.Phi)
-        self._known = free.copy()
-        self._factors = _Whole(model, free) if small else _Woodbury(model, free)
-
     def _preconditioned(self, model: _Quadratic, r: Array, free: Mask) -> Array:
         """Return the preconditioner times r: the factors on what they know, else the diagonal."""
+        assert self._factors is not None
         z = r / model.diagonal
         z.T[self._known.T] = self._factors.solve(np.where(free, r, 0.0).T[self._known.T])
         return np.where(free, z, 0.0)
@@ -177,79 +173,66 @@ def _ridges(model: _Quadratic, free: Mask) -> Array:
     return ridge.T[free.T]
 
 
-class _Whole:
-    """The factor of the whole matrix, for few values."""
-
-    def __init__(self, model: _Quadratic, free: Mask) -> None:
-        designs = list(_designs(model, free))
-        ends = np.cumsum([0, *(each.shape[1] for each in designs)])
-        H = np.zeros((ends[-1], ends[-1]), order="F")
-        for c, one in enumerate(designs):
-            for k, other in enumerate(designs[: c + 1]):
-                block = (one * model.hessian[:, c, k, None]).T @ other
-                H[ends[c] : ends[c + 1], ends[k] : ends[k + 1]] = block
-        H[np.diag_indices(len(H))] += _ridges(model, free)
-        self._factor, _ = lapack.dpotrf(H, lower=1, overwrite_a=1)
-
-    def solve(self, r: Array) -> Array:
-        """Return the inverse times r."""
-        return lapack.dpotrs(self._factor, r, lower=1)[0]
-
-
-class _Woodbury:
+class _Factors:
     """The factors of an approximation whose scores are coupled through one value for each row.
 
-    A row's second derivatives are all but those of a star, its own class tied to each of the others: for
-    the differences to the own score they are nearly diagonal. A star is ``D - d d' / 1'd`` with an own
-    entry of d far above the others. The scores' blocks are factored one by one and their coupling through
-    a matrix of the size of the rows (as Rasmussen & Williams 2006, Algorithm 3.3, for the softmax), in
-    single precision: it is a preconditioner.
+    A row's second derivatives are nearly ``D - d d' / 1'd``, see `_rank_one`. The scores' blocks are
+    factored one by one and their coupling through a matrix of the size of the rows (as Rasmussen &
+    Williams 2006, Algorithm 3.3, for the softmax). In double precision: along a shift of all scores
+    the coupling has next to nothing left.
     """
 
     def __init__(self, model: _Quadratic, free: Mask) -> None:
-        d = _star(model.hessian)
-        share = d / np.sqrt(np.maximum(d.sum(axis=1), 1e-30))[:, None]
+        d = _rank_one(model.hessian, model.label)
+        share = d / np.sqrt(d.sum(axis=1))[:, None]
         ridge = _ridges(model, free)
-        self._free, self._model, self._share, self._factors = free.copy(), model, share, []
+        self._free, self._model, self._share = free.copy(), model, share
         self._ends = np.cumsum([0, *free.sum(axis=0)])
-        coupling = np.eye(len(d), order="F", dtype=np.float32)
+        self._blocks: list[Array] = []
+        coupling = np.zeros((len(d), len(d)), order="F")
+        coupling[np.diag_indices(len(d))] = 1.0 + _JITTER
         for c, design in enumerate(_designs(model, free)):
-            H = np.asfortranarray((design * d[:, c, None]).T @ design)
+            if design.shape[1] == 0:
+                self._blocks.append(np.zeros((0, 0)))
+                continue
+            H = blas.dsyrk(1.0, (design * np.sqrt(d[:, c, None])).T, lower=1)
             H[np.diag_indices(len(H))] += ridge[self._ends[c] : self._ends[c + 1]]
             factor, _ = lapack.dpotrf(H, lower=1, overwrite_a=1)
-            self._factors.append(np.asfortranarray(factor, dtype=np.float32))
-            side = np.asfortranarray((design * share[:, c, None]).T)
-            half = blas.dtrsm(1.0, factor, side, lower=1, overwrite_b=1).astype(np.float32)
-            coupling -= half.T @ half
-        coupling[np.diag_indices(len(coupling))] += 1e-4
-        self._coupling, _ = lapack.spotrf(coupling, lower=1, overwrite_a=1)
+            self._blocks.append(factor)
+            side = (design * share[:, c, None]).T  # in column order, as BLAS has it
+            half = blas.dtrsm(1.0, factor, side, lower=1, overwrite_b=1)
+            coupling = blas.dsyrk(-1.0, half, trans=1, lower=1, beta=1.0, c=coupling, overwrite_c=1)
+        self._coupling, _ = lapack.dpotrf(coupling, lower=1, overwrite_a=1)
 
     def _blocks_solve(self, r: Array) -> Array:
         parts = [
-            lapack.spotrs(factor, r[a:b].astype(np.float32), lower=1)[0]
-            for factor, (a, b) in zip(self._factors, itertools.pairwise(self._ends), strict=True)
+            lapack.dpotrs(factor, r[a:b], lower=1)[0] if b > a else r[a:b]
+            for factor, (a, b) in zip(self._blocks, itertools.pairwise(self._ends), strict=True)
         ]
-        return np.concatenate(parts).astype(float)
+        return np.concatenate(parts)
 
     def solve(self, r: Array) -> Array:
         """Return the inverse times r."""
         first, model = self._blocks_solve(r), self._model
         u = np.zeros(self._free.shape)
         u.T[self._free.T] = first
-        rows = np.einsum("ic,ic->i", self._share, model.latent(u)).astype(np.float32)
-        rows = lapack.spotrs(self._coupling, rows, lower=1)[0].astype(float)
+        rows = np.einsum("ic,ic->i", self._share, model.latent(u))
+        rows = lapack.dpotrs(self._coupling, rows, lower=1)[0]
         back = model.pulled(self._share * rows[:, None])
         return first + self._blocks_solve(back.T[self._free.T])
 
 
-def _star(hessian: Array) -> Array:
-    """Return d of a star for each row, shape (n_obs, n_scores)."""
-    diagonal = np.einsum("icc->ic", hessian).clip(1e-30)
-    own = diagonal.argmax(axis=1)
-    rows = np.arange(len(own))
-    d = diagonal * (1.0 + 1.0 / _CENTRE)
-    d[rows, own] = 0.0
-    d[rows, own] = _CENTRE * d.sum(axis=1)
+def _rank_one(hessian: Array, label: Array) -> Array:
+    """Return d of ``D - d d' / 1'd`` near each row's second derivatives, shape (n_obs, n_scores).
+
+    The noise e of the own score integrated out by Laplace's method, they have this form with d one at the own
+    class: the curvature of ``e^2 / 2``. The own row of the second derivatives then gives the others. It
+    is never above them, nor (2 to 20 classes) below two thirds of them, in any direction.
+    """
+    rows = np.arange(len(label))
+    own = hessian[rows, label]
+    d = np.maximum(-own, 0.0) / (1.0 - own[rows, label])[:, None]
+    d[rows, label] = 1.0
     return d
 
 
