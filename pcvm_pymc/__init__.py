@@ -45,6 +45,8 @@ _PUBLIC = {
     "RVMRegressor": "estimators.rvm",
     "SparseProbitClassifier": "estimators.sparse_probit",
     "select_width": "estimators.selection",
+    "select": "estimators.select",
+    "loo": "assessment.leave_one_out",
     "kfold": "assessment.cross_validation",
     "psis_loo": "assessment.cross_validation",
     "Projection": "estimators.projection",

@@ -16,8 +16,9 @@ from pcvm_pymc.core.pieces.centres import Centres, choose_share
 from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.cells import Cells, Task, grown_cells, refitted_cells
+from pcvm_pymc.estimators.cells import Cells, CrossValidated, Task, grown_cells, refitted_cells
 from pcvm_pymc.estimators.classifier import (
     class_probability,
     for_dask,
@@ -304,6 +305,82 @@ class AveragingClassifier(ProjectedClassifier):
             _averaged(likelihood, cells, [each.result.latent for each in cells.cells]),
             _averaged(likelihood, cells, [each.loo.latent for each in cells.cells]),
             **known,
+        )
+
+    def cross_validated_cells(self, X: ArrayLike, y: ArrayLike, cv: int) -> Cells:
+        """Return cells of width and scale, weighed by cross-validation in place of leaving one out.
+
+        Parameters
+        ----------
+        X : array_like, shape (n_obs, n_features)
+        y : array_like, shape (n_obs,)
+        cv : int
+            Folds.
+
+        Raises
+        ------
+        ValueError
+            Where nothing can be held out, or nothing is to be chosen.
+        """
+        self._begin()
+        rng = np.random.default_rng(as_seed(self.random_state))
+        X, label = self._arrays(X, y)
+        self._likelihood_ = self._likelihood(len(self.classes_))
+        self.cv = cv
+        splitter = self._folds(label, rng)
+        if splitter is None or not self._by_cells:
+            raise ValueError(
+                f"cv={cv!r} with {len(X)} rows: nothing can be held out or chosen; needed two rows or more "
+                "of each class, and width='auto' or scale='auto'"
+            )
+        data, moves = Training(X, label, self._centres(X, label)), self._moves
+        middle = median_distance(X) if moves[0] else super()._width(X, label, rng)
+        task = self._task(data, middle, moves)
+        folds = tuple(splitter.split(X, label))
+        return grown_cells(CrossValidated(**vars(task), folds=folds))
+
+    # --- the fit as problems -------------------------------------------------------------------
+
+    def _fitted_problems(
+        self, X: ArrayLike, y: ArrayLike
+    ) -> list[tuple[float, Problem, Array, Any, Any]]:
+        """Return share, problem, weights, biases and the bases' rows of each mode, given the training data.
+
+        Each with the bases whose weight is not zero, where the others are of no account.
+        """
+        check_is_fitted(self)
+        X = self._inputs(X)
+        number = np.searchsorted(self.classes_, np.asarray(y))
+        if not np.array_equal(self.classes_[np.minimum(number, len(self.classes_) - 1)], y):
+            raise ValueError(
+                f"y has labels that are none of {self.classes_.tolist()}, the classes that were fitted"
+            )
+        label = number if self._takes_several else np.where(number > 0, 1.0, -1.0)
+        centres = self._centres(X, label)
+        components = getattr(self, "components_", None) or [self._as_component()]
+        shares = getattr(self, "component_weights_", np.ones(1))
+        out = []
+        for share, each in zip(shares, components, strict=True):
+            own = Centres.among(
+                centres.points, each.relevance_vectors, np.ones(len(each.weight))
+            ).rows
+            if (own < 0).any():
+                raise ValueError(
+                    "X does not hold the rows that the classifier's bases stand on; needed its training data"
+                )
+            weight = np.zeros((len(centres), *each.weight.shape[1:]))
+            weight[own] = each.weight
+            Phi = as_kernel(self.kernel, each.width)(X, centres.points)
+            problem = replace(
+                self._problem(Phi, label, centres, each.width),
+                hyperprior=self._prior_at(each.scale),
+            )
+            out.append((float(share), problem, weight, each.bias, centres.rows))
+        return out
+
+    def _as_component(self) -> Component:
+        return Component(
+            self.width_, self.scale_, self.relevance_vectors_, self.weight_.T, self.bias_, np.nan
         )
 
     # --- predictions ---------------------------------------------------------------------------

@@ -18,6 +18,7 @@ __all__ = [
     "LIGHT",
     "Cell",
     "Cells",
+    "CrossValidated",
     "Place",
     "Task",
     "grown_cells",
@@ -131,7 +132,7 @@ class Task:
         """
         width, scale = self.at(place)
         problem = self.problem(width, scale)
-        start = self._start(near, problem)
+        start = self.start(near, problem)
         result = fit_em(problem, start, self.options if final else self._ranking)
         loo = leave_one_out(problem, result.weight, result.bias, self.own, improve=improve)
         return Cell(place, width, scale, self.log_prior(place), result, loo)
@@ -141,7 +142,7 @@ class Task:
         """Options as loose as a fit needs that only ranks a cell."""
         return replace(self.options, tol=max(self.options.tol, _RANKING))
 
-    def _start(self, near: Cell | None, problem: Problem) -> Start | None:
+    def start(self, near: Cell | None, problem: Problem) -> Start | None:
         """Return a neighbour's solution: weights in proportion to what the wider bases add up to."""
         if near is None or problem.hyperprior.holds_zeros:  # else what is zero would stay so
             return None
@@ -166,7 +167,7 @@ class OneVsRest(Task):
         """Return the cell at a place; its result has the weights of all the machines."""
         width, scale = self.at(place)
         whole = self.problem(width, scale)
-        start = self._start(near, whole)
+        start = self.start(near, whole)
         fits, yes = [], []
         for c in range(whole.n_scores):
             problem = against_rest(whole, c)
@@ -181,6 +182,41 @@ class OneVsRest(Task):
             bias=np.array([each.bias for each in fits]),
         )
         return Cell(place, width, scale, self.log_prior(place), result, _own_class(whole, yes))
+
+
+@dataclass(frozen=True)
+class CrossValidated(Task):
+    """The same by refits: each fold without its rows and the bases that stand on them.
+
+    Attributes
+    ----------
+    folds : tuple of (ndarray, ndarray)
+        Rows to train on, and rows held out.
+    """
+
+    folds: tuple[tuple[NDArray[np.intp], NDArray[np.intp]], ...] = ()
+
+    def fitted(
+        self, place: Place, near: Cell | None, *, improve: bool = False, final: bool = False
+    ) -> Cell:
+        """Return the cell at a place, with held-out densities by refits."""
+        width, scale = self.at(place)
+        whole = self.problem(width, scale)
+        result = fit_em(whole, self.start(near, whole), self._ranking)
+        latent, density = np.empty_like(result.latent), np.empty(len(result.latent))
+        label = np.asarray(whole.label)
+        for train, test in self.folds:
+            columns = np.flatnonzero((self.own < 0) | np.isin(self.own, train))
+            sign = None if whole.sign is None else whole.sign[columns]
+            Phi = whole.Phi[np.ix_(train, columns)]
+            fit = fit_em(
+                replace(whole, Phi=Phi, label=label[train], sign=sign), None, self._ranking
+            )
+            latent[test] = whole.Phi[np.ix_(test, columns)] @ fit.weight + fit.bias
+            density[test] = whole.likelihood.log_density(latent[test], label[test])
+        nothing = np.zeros(len(density), dtype=bool)
+        held_out = LeaveOneOut(latent, density, nothing, nothing)
+        return Cell(place, width, scale, self.log_prior(place), result, held_out)
 
 
 def against_rest(problem: Problem, number: int) -> Problem:
@@ -282,7 +318,9 @@ def refitted_cells(task: Task, cells: Cells, *, again: bool, most: int, weigh: b
             out.append(task.fitted(cell.place, out[-1] if out else None, final=True))
             continue
         problem = task.problem(cell.width, cell.scale)
-        start = None if again else Start(cell.result.weight, cell.result.bias)
+        start = Start(cell.result.weight, cell.result.bias)
+        if again:
+            start = task.start(out[-1] if out else None, problem)
         out.append(replace(cell, result=fit_em(problem, start, task.options)))
     return Cells(tuple(out), weights_of(out) if again and weigh else kept.weights).kept()
 

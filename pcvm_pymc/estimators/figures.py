@@ -1,4 +1,4 @@
-"""Pictures of a width's choice and of a projection; matplotlib is imported once one is drawn."""
+"""Pictures of chosen widths and scales, and of a projection; matplotlib is imported once one is drawn."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["NEGATIVE", "POSITIVE", "plot_projection_path", "plot_width_criteria"]
+__all__ = ["NEGATIVE", "POSITIVE", "plot_cells", "plot_projection_path", "plot_width_criteria"]
 
 NEGATIVE, POSITIVE = "#3b6fb6", "#d1603d"
 
@@ -60,6 +60,48 @@ def plot_projection_path(projection: Any) -> "Figure":
         )
         axes.set(xlabel="number of vectors")
         axes.legend(loc="upper right", fontsize="small")
+    return figure
+
+
+def plot_cells(selection: Any) -> "Figure":
+    """Draw the leave-one-out log loss of each cell of width and scale.
+
+    The colour is the log loss, the area of a disc the cell's weight in the average; the ring is the cell that
+    counts most. Cells without a disc count for nothing.
+
+    Parameters
+    ----------
+    selection : Selection
+        From `select`.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
+    least = float(selection.log_loss.min())
+    drawn = axes.scatter(
+        selection.widths,
+        selection.scales,
+        c=selection.log_loss,
+        s=420,
+        marker="s",
+        cmap="viridis",
+        vmin=least,
+        vmax=min(float(selection.log_loss.max()), least + 0.3),
+    )
+    axes.scatter(
+        selection.widths, selection.scales, s=360 * selection.weights, color="white", zorder=3
+    )
+    axes.scatter(
+        selection.width, selection.scale, s=420, marker="s", fc="none", ec=POSITIVE, lw=2, zorder=4
+    )
+    axes.set(xscale="log", yscale="log", xlabel="width", ylabel="scale of the weights' prior")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
+    axes.margins(0.12)
+    figure.colorbar(drawn, label="log loss left out (nats per row)", extend="max")
     return figure
 
 

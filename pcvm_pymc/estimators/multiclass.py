@@ -115,8 +115,8 @@ class _MultinomialProbitMachine(EMClassifier):
 
 
 #: weights up to which cells are found by fits of all scores together; beyond, class by class
-_COUPLED = 1200
-_RANKED_ROWS = 400  # by which cells are found class by class
+_COUPLED = 500
+_RANKED_ROWS = 300  # by which cells are found class by class
 
 
 def _from_the_top(model: "MPCVMClassifier") -> bool:
