@@ -24,6 +24,8 @@ __all__ = ["main"]
 _EXAMPLE_TRAINING_ROWS = 120
 _MANY_TRAINING_ROWS = 600
 _PICTURES = ("reliability", "weights", "em_trace", "rank")
+_PICTURES_OF_SEVERAL = ("em_trace", "rank")
+_SECONDS = 45.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_compare(commands: Any) -> None:
     compare = commands.add_parser(
         "compare",
-        help="fit the EM-MAP PCVM, sample the posterior of the same model, show both side by side",
+        help="held-out scores of PCVM, posterior and rivals on several draws, each at its own best",
     )
     compare.add_argument(
         "file",
@@ -69,7 +71,7 @@ def _add_compare(commands: Any) -> None:
         "--width",
         default="auto",
         metavar="W|auto",
-        help="kernel width after standardisation (default: auto, by cross-validation)",
+        help="kernel width after standardisation (default: auto, each estimator's own choice)",
     )
     compare.add_argument(
         "--test-size",
@@ -84,6 +86,13 @@ def _add_compare(commands: Any) -> None:
         default=1000,
         metavar="N",
         help="draws, and tuning steps, per chain (default: 1000)",
+    )
+    compare.add_argument(
+        "--seconds",
+        type=float,
+        default=_SECONDS,
+        metavar="S",
+        help=f"no draw is begun that would end later (default: {_SECONDS:g}; 0: one draw)",
     )
     compare.add_argument("--chains", type=int, default=4, metavar="N", help="chains (default: 4)")
     compare.add_argument(
@@ -107,95 +116,115 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
     _check_numbers(options)
     width = _width_option(options.width)
     rows = read_rows(options.file, options.target) if options.file else _example()
-    train, test = _split(rows, options)
+    n_train, n_test = _sizes(rows, options)
     out = _output_folder(options.out, options.force)
     # a bad file is reported before these seconds are spent
     with console.status("importing PyMC"):
-        from sklearn.preprocessing import StandardScaler
+        from pcvm_pymc.experiments.head_to_head import mean_and_error, stratified_draws
 
-        from pcvm_pymc.assessment.comparison import compare
-        from pcvm_pymc.model.builders import pcvm_model
-
-    _announce(rows, train, test, options, console)
-    scaler = StandardScaler().fit(rows.X[train])
-    X, X_test = scaler.transform(rows.X[train]), scaler.transform(rows.X[test])
-    y, y_test = rows.y[train], rows.y[test]
-    seed = np.random.SeedSequence(options.seed).generate_state(3)
-    width, width_seconds = _chosen_width(width, X, y, int(seed[0]), console)
-    model = pcvm_model(X, y, width=width)
-    map_result, posterior = _fits(model, width_seconds, options, int(seed[1]), out)
-    with console.status("tuning the SVC"):
-        rivals = {
-            "PCVMClassifier": _plug_in(X, y, X_test, width, width_seconds),
-            "SVC, tuned": _tuned_svc(X, y, X_test, int(seed[2])),
-        }
-    result = compare(map_result, posterior, X_test, y_test, rivals=rivals)
-    result.table.to_csv(out / "table.csv", index_label="classifier")
+    _announce(rows, n_train, n_test, options, console)
+    tables: list[Any] = []
+    draws = stratified_draws(rows.X, rows.y, n_train, n_test, seed=options.seed)
+    first = None
+    while first is None or _time_for_another(began, len(tables), options.seconds):
+        result = _one_draw(next(draws), width, len(tables), options, out if first is None else None)
+        tables.append(result.table.drop(index="MAP plug-in"))
+        first = first or result
+        mean, error = mean_and_error(tables)  # what is finished stays when the rest is stopped
+        mean.to_csv(out / "table.csv", index_label="classifier")
+        error.to_csv(out / "standard_errors.csv", index_label="classifier")
     with console.status("drawing"):
-        _draw(result, X, y, rows.features, out)
-    _report(result, console)
+        _draw(first, rows, n_train, options, out)
+    _report(first, mean, error, len(tables), console)
     console.print(
-        f"Written to {out}{os.sep}: map.zarr, posterior.zarr, table.csv and pictures. "
+        f"Written to {out}{os.sep}: map.zarr, posterior.zarr, table.csv, standard_errors.csv and pictures. "
         f"{time.perf_counter() - began:.0f} s in all."
     )
 
 
+def _time_for_another(began: float, n_done: int, seconds: float) -> bool:
+    """Whether another draw ends in time, if it takes as long as those before."""
+    spent = time.perf_counter() - began
+    return spent * (n_done + 1) / n_done <= seconds
+
+
 def _announce(
-    rows: Rows, train: np.ndarray, test: np.ndarray, options: argparse.Namespace, console: Console
+    rows: Rows, n_train: int, n_test: int, options: argparse.Namespace, console: Console
 ) -> None:
     console.print(
         f"[bold]{rows.name}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features, classes "
-        f"{', '.join(map(str, np.unique(rows.y)))}. Training on {len(train)} rows (stratified, "
-        f"standardised), testing on {len(test)}."
-        + ("" if options.file else " The size is chosen to stay below a minute on two cores.")
+        f"{', '.join(map(str, np.unique(rows.y)))}. Training on {n_train} rows (stratified, "
+        f"standardised), testing on {n_test}; as many draws as end within {options.seconds:g} s, "
+        "one at least."
     )
-    if len(train) > _MANY_TRAINING_ROWS:
+    if n_train > _MANY_TRAINING_ROWS:
         console.print(
-            f"Sampling with {len(train)} bases can take minutes; a larger --test-size trains on fewer."
+            f"Sampling with {n_train} bases can take minutes; a larger --test-size trains on fewer."
         )
 
 
-def _chosen_width(
-    width: float | None, X: np.ndarray, y: np.ndarray, seed: int, console: Console
-) -> tuple[float, float]:
-    """Return the width that was asked for or is chosen, and the seconds that the choice took."""
-    from pcvm_pymc.estimators.selection import select_width
+def _one_draw(
+    draw: Any, width: float | None, number: int, options: argparse.Namespace, out: Path | None
+) -> Any:
+    """Return everything on one training and test part, the first saved as soon as it is there."""
+    from pcvm_pymc.assessment.comparison import compare
+    from pcvm_pymc.estimators.select import select
+    from pcvm_pymc.experiments.head_to_head import estimators, fitted_rival, peers
 
-    if width is not None:
-        return width, 0.0
-    began = time.perf_counter()
-    width = select_width(X, y, random_state=seed, progressbar=True).width
-    console.print(f"width {width:.4g} (5-fold cross-validated log loss of the plug-in classifier)")
-    return width, time.perf_counter() - began
+    X, y, X_test, y_test = draw
+    seed = int(np.random.SeedSequence([options.seed, number]).generate_state(1)[0] >> 1)
+    n_classes = len(np.unique(y))
+    began = time.process_time()
+    if width is None:
+        width = float(select(X, y, over=("width",), random_state=seed).width)
+    width_seconds = time.process_time() - began
+    map_result, posterior = _fits(X, y, width, seed=seed, options=options, out=out)
+    posterior["posterior"].attrs["sampling_time"] += width_seconds
+    given = None if options.width == "auto" else width
+    others = {
+        **estimators(n_classes, seed=seed, width=given),
+        **{
+            name: model
+            for name, model in peers(n_classes, len(X), seed=seed).items()
+            if name in ("SVC, tuned", "logistic regression")
+        },
+    }
+    rivals = {name: fitted_rival(model, X, y, X_test) for name, model in others.items()}
+    return compare(map_result, posterior, X_test, y_test, rivals=rivals)
 
 
 def _fits(
-    model: Any, width_seconds: float, options: argparse.Namespace, seed: int, out: Path
+    X: Any, y: Any, width: float, *, seed: int, options: argparse.Namespace, out: Path | None
 ) -> tuple[Any, Any]:
     """Return MAP and posterior of one model, each saved as soon as it is there."""
     from pcvm_pymc.inference.modes import find_map_em
     from pcvm_pymc.inference.results import save
     from pcvm_pymc.inference.sampling import sample
+    from pcvm_pymc.model.builders import mpcvm_model, pcvm_model
 
-    map_result = find_map_em(model)
-    seconds = map_result["optimizer_result"]["seconds"]
-    map_result["optimizer_result"]["seconds"] = seconds + width_seconds
-    save(map_result, out / "map.zarr")
+    build = pcvm_model if len(np.unique(y)) == 2 else mpcvm_model
+    model = build(X, y, width=width)
+    map_result = find_map_em(model, progressbar=out is not None)
+    if out is not None:
+        save(map_result, out / "map.zarr")
+    draws = options.draws if out is not None else max(100, options.draws // 4)
     posterior = sample(
         model,
-        draws=options.draws,
-        tune=options.draws,
+        draws=draws,
+        tune=draws,
         chains=options.chains,
         random_seed=seed,
+        progressbar=out is not None,
     )
-    save(posterior, out / "posterior.zarr")
+    if out is not None:
+        save(posterior, out / "posterior.zarr")
     return map_result, posterior
 
 
 def _check_numbers(options: argparse.Namespace) -> None:
-    for name, least in (("draws", 10), ("chains", 2), ("seed", 0)):
+    for name, least in (("draws", 10), ("chains", 2), ("seed", 0), ("seconds", 0)):
         value = getattr(options, name)
-        if value < least:
+        if not value >= least:
             raise UsageError(f"--{name} is {value}; needed at least {least}")
     if options.target is not None and options.file is None:
         raise UsageError("--target needs a FILE.csv")
@@ -223,10 +252,8 @@ def _example() -> Rows:
     return Rows(bunch.data, labels, names, "Wisconsin breast cancer (scikit-learn)")
 
 
-def _split(rows: Rows, options: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
-    """Return row numbers of a stratified training part and of the rest."""
-    from sklearn.model_selection import train_test_split
-
+def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
+    """Return how many rows are trained and tested on."""
     n, size = len(rows.X), options.test_size
     if size is None:
         size = 0.3 if options.file else n - _EXAMPLE_TRAINING_ROWS
@@ -235,15 +262,13 @@ def _split(rows: Rows, options: argparse.Namespace) -> tuple[np.ndarray, np.ndar
         raise UsageError(
             f"--test-size is {size:g}; needed a share between 0 and 1, or 2 to {n - 4} rows"
         )
-    train, test = train_test_split(
-        np.arange(n), test_size=int(n_test), stratify=rows.y, random_state=options.seed
-    )
-    _, counts = np.unique(rows.y[train], return_counts=True)
-    if len(counts) < 2 or counts.min() < 2:
+    share, (_, counts) = 1.0 - n_test / n, np.unique(rows.y, return_counts=True)
+    if counts.min() * share < 2 or n_test < len(counts):
         raise UsageError(
-            f"--test-size is {size:g}, which leaves fewer than two rows of a class to train on; use less"
+            f"--test-size is {size:g}, which leaves fewer than two rows of a class to train on, or fewer "
+            "test rows than classes; use another"
         )
-    return train, test
+    return n - int(n_test), int(n_test)
 
 
 def _output_folder(path: Path, force: bool) -> Path:
@@ -259,81 +284,63 @@ def _output_folder(path: Path, force: bool) -> Path:
     return path
 
 
-def _plug_in(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, width: float, seconds: float) -> Any:
-    """Return the MAP under the hyperprior that suits a plug-in, at the same width."""
-    from pcvm_pymc.assessment.comparison import Rival
-    from pcvm_pymc.estimators.pcvm import PCVMClassifier
-
-    began = time.perf_counter()
-    model = PCVMClassifier(width=width).fit(X, y)
-    seconds += time.perf_counter() - began
-    return Rival(model.predict_proba(X_test)[:, 1], float(len(model.weight_)), seconds)
-
-
-def _tuned_svc(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> Any:
-    """Return a tuned SVC with Platt's probabilities, for scale."""
-    from sklearn.calibration import CalibratedClassifierCV
-    from sklearn.model_selection import GridSearchCV, StratifiedKFold
-    from sklearn.svm import SVC
-
-    from pcvm_pymc.assessment.comparison import Rival
-    from pcvm_pymc.core.pieces.kernels import width_grid
-
-    began = time.perf_counter()
-    n_folds = min(5, int(np.unique(y, return_counts=True)[1].min()))
-    folds = StratifiedKFold(max(2, n_folds), shuffle=True, random_state=seed)
-    grid = {"C": np.geomspace(0.1, 1000, 5), "gamma": width_grid(X, 6) ** -2}
-    search = GridSearchCV(SVC(), grid, cv=folds).fit(X, y)
-    calibrated = CalibratedClassifierCV(search.best_estimator_, cv=folds, ensemble=False).fit(X, y)
-    seconds = time.perf_counter() - began
-    probability = calibrated.predict_proba(X_test)[:, 1]
-    return Rival(probability, float(search.best_estimator_.n_support_.sum()), seconds)
-
-
-def _draw(result: Any, X: np.ndarray, y: np.ndarray, features: tuple[str, ...], out: Path) -> None:
+def _draw(result: Any, rows: Rows, n_train: int, options: argparse.Namespace, out: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
     from pcvm_pymc.assessment.plots import plot_decision_surface
+    from pcvm_pymc.experiments.head_to_head import stratified_draws
 
-    for kind in _PICTURES:
+    of_two = len(np.unique(rows.y)) == 2
+    for kind in _PICTURES if of_two else _PICTURES_OF_SEVERAL:
         result.plot(kind).savefig(out / f"{kind}.png", dpi=120)
-    if len(features) == 2:
+    if of_two and len(rows.features) == 2:
+        n_test = len(rows.X) - n_train
+        X, y, _, _ = next(stratified_draws(rows.X, rows.y, n_train, n_test, seed=options.seed))
         figure = plot_decision_surface(
-            result.map_result, result.posterior, X, y, feature_names=features
+            result.map_result, result.posterior, X, y, feature_names=rows.features
         )
         figure.savefig(out / "decision_surface.png", dpi=120)
     plt.close("all")
 
 
-def _report(result: Any, console: Console) -> None:
+def _report(result: Any, mean: Any, error: Any, n_draws: int, console: Console) -> None:
     table = Table(
-        title="MAP beside posterior, on the test set", box=box.SIMPLE_HEAD, collapse_padding=True
+        title=f"held-out scores, mean of {n_draws} draw{'s' if n_draws > 1 else ''}"
+        + (" ± standard error" if n_draws > 1 else ""),
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
     )
     table.add_column("", no_wrap=True)
     formats = {
-        "error": ("error %", lambda v: f"{100 * v:.2f}"),
-        "AUC": ("AUC %", lambda v: f"{100 * v:.2f}"),
-        "1-RMSE": ("1-RMSE %", lambda v: f"{100 * v:.2f}"),
-        "log loss": ("log loss", lambda v: f"{v:.4f}"),
-        "ECE": ("ECE", lambda v: f"{v:.4f}"),
-        "vectors": ("vectors*", lambda v: f"{v:.0f}"),
-        "seconds": ("s", lambda v: f"{v:.1f}"),
+        "error": ("error %", 100.0, 1),
+        "AUC": ("AUC %", 100.0, 1),
+        "log loss": ("log loss", 1.0, 3),
+        "ECE": ("ECE", 1.0, 3),
+        "vectors": ("vectors*", 1.0, 0),
+        "seconds": ("s", 1.0, 1),
     }
-    for heading, _ in formats.values():
+    for heading, _, _ in formats.values():
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, row in result.table.iterrows():
-        table.add_row(str(name), *(show(row[key]) for key, (_, show) in formats.items()))
+    for name, row in mean.sort_values("log loss").iterrows():
+        cells = []
+        for key, (_, factor, digits) in formats.items():
+            text = "" if np.isnan(row[key]) else f"{factor * row[key]:.{digits}f}"
+            spread = factor * error.loc[name, key]
+            if key in ("error", "log loss") and np.isfinite(spread):
+                text += f" ± {spread:.{digits}f}"
+            cells.append(text)
+        table.add_row(str(name), *cells)
     console.print(table)
     console.print(
-        "MAP and posterior are of one model, whose hyperprior suits sampling; PCVMClassifier is the MAP "
-        "under the hyperprior that suits a plug-in.\n"
-        "* weights that are not zero (MAP), that hold 95 % of the sum of |w| (mean over posterior draws), "
-        "support vectors (SVC). s: seconds, the choice of width and tuning included.",
+        "Each with the hyperparameters that suit it. averaged MAP: PCVMClassifier(), or MPCVMClassifier() "
+        "for several classes.\n"
+        "* weights that are not zero, of an average those of its best mode; of the posterior those that hold "
+        "95 % of the sum of |w|; support vectors (SVC). s: processor seconds, tuning included.",
         style="dim",
     )
     colour = "green" if result.convergence.ok else "red"
     sampler = result.posterior["posterior"].attrs["sampler"]
-    console.print(f"{sampler}: [{colour}]{result.convergence}[/{colour}]")
+    console.print(f"{sampler}, first draw: [{colour}]{result.convergence}[/{colour}]")

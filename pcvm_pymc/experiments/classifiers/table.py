@@ -136,7 +136,7 @@ _ROWS = (
     Classifier(
         "mPCVM1",
         "mPCVM1, top-down under Jeffreys' hyperprior",
-        several(MPCVMClassifier, "top-down"),
+        several(MPCVMClassifier, "top-down", hyperprior="jeffreys"),
         candidates=lyu_widths,
     ),
     Classifier(
