@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import Kernel
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.validation import as_features, as_labels
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_classes, as_features, as_labels
 from pcvm_pymc.core.submodels import SearchOptions
+from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.projection import (
-    Projection,
-    Reference,
-    check_projectable,
-    project_reference,
-)
+from pcvm_pymc.estimators.projected import ProjectedClassifier
+from pcvm_pymc.estimators.projection import Projection, project_reference
+from pcvm_pymc.estimators.reference import Reference
 
 __all__ = ["project"]
 
@@ -32,7 +32,7 @@ def project(
     size: int | str = "auto",
     sizes: Sequence[int] | None = None,
     kernel: Kernel | None = None,
-    cv: int = 5,
+    cv: int | None = None,
     hyperprior: Hyperprior | None = None,
     options: SearchOptions | None = None,
     random_state: int | np.random.Generator | None = None,
@@ -40,13 +40,14 @@ def project(
     """Project a posterior or a dense classifier onto few vectors.
 
     For each number of vectors, the sign-constrained submodel is sought that loses least in
-    Kullback-Leibler divergence from the reference's class probabilities at the training rows. The number
+    Kullback-Leibler divergence from the reference's class probabilities at the training rows; of several
+    classes each vector has a weight in each, under the same sign rule. The number
     is the smallest whose cross-validated expected log predictive density (elpd) lies within one standard
     error, of the difference, of the best.
 
     Parameters
     ----------
-    reference : DataTree or PCVMClassifier
+    reference : DataTree, PCVMClassifier or MPCVMClassifier
         From `sample` or `find_map_em` (then its posterior mean probabilities are projected), or a
         fitted classifier.
     X : array_like, shape (n_obs, n_features), optional
@@ -57,12 +58,13 @@ def project(
     size : "auto" or int
         Number of vectors. With a number nothing is cross-validated.
     sizes : sequence of int, optional
-        Sizes of the path, 0 being the bias alone. Default: 0, 1, 2, 3, ... in growing steps up to 50.
+        Sizes of the path, 0 being the bias alone. Default: 0, 1, 2, 3, ... in growing steps up to 50; for an
+        average as far as it takes.
     kernel : str or callable, optional
         The kernel of the posterior's model, needed where it is a function, which is not stored; a
         classifier brings its own.
-    cv : int
-        Folds; fewer where a class has fewer points.
+    cv : int, optional
+        Folds, by default 5; fewer where a class has fewer points. Not for an average.
     hyperprior : Hyperprior, optional
         Of the folds' references. Default: the classifier's, `Hyperprior.plug_in` for a posterior.
     options : SearchOptions, optional
@@ -117,50 +119,69 @@ def project(
 
 def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Reference:
     """Return a fitted classifier as a reference."""
+    if not isinstance(model, ProjectedClassifier):
+        raise ValueError(
+            f"reference is a {type(model).__name__}; needed a PCVMClassifier or MPCVMClassifier, whose "
+            "weights have the signs of the labels"
+        )
     if X is None or y is None:
         raise ValueError(
             "a classifier does not hold its training data; needed project(classifier, X, y)"
         )
     inputs = as_features(X, n_features=model.n_features_in_)
-    label, classes = as_labels(y, len(inputs))
+    label, classes = _labels_of(model, y, len(inputs))
     if not np.array_equal(classes, model.classes_):
         raise ValueError(
             f"y has the classes {classes.tolist()}; needed the classifier's {model.classes_.tolist()}"
         )
-    return Reference(
-        X=inputs,
-        label=label,
-        classes=classes,
-        centres=model._centres(inputs, label),
-        probability=model.predict_proba(inputs)[:, 1],
-        kernel=model.kernel,
-        width=model.width_,
-        hyperprior=getattr(model, "hyperprior_", Hyperprior.plug_in()),
-        likelihood=model._likelihood_,
-        make_classifier=type(model).from_projection,
-    )
+    common: dict[str, Any] = {
+        "X": inputs,
+        "label": label,
+        "classes": classes,
+        "centres": model._centres(inputs, label),
+        "kernel": model.kernel,
+        "width": model.width_,
+        "hyperprior": getattr(model, "hyperprior_", Hyperprior.plug_in()),
+        "likelihood": model._likelihood_,
+        "make_classifier": type(model).from_projection,
+    }
+    probability, held_out = model.predict_proba(inputs), getattr(model, "held_out_", None)
+    if held_out is None:
+        one = model._likelihood_.n_scores == 1
+        return Reference(probability=probability[:, 1] if one else probability, **common)
+    if len(held_out) != len(inputs):
+        raise ValueError(
+            f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
+        )
+    return Reference.of_average(probability, held_out, **common)
+
+
+def _labels_of(model: Any, y: ArrayLike, n_obs: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return labels as a classifier knows them, and the classes."""
+    if not model._takes_several:
+        return as_labels(y, n_obs)
+    label, classes = as_classes(y, n_obs)
+    return label, classes
 
 
 def _from_datatree(
     tree: xr.DataTree, X: ArrayLike | None, y: ArrayLike | None, kernel: Kernel | None
 ) -> Reference:
     """Return a posterior as a reference: the mean of its draws' probabilities."""
-    from pcvm_pymc.inference.results import classes_of, kernel_of, likelihood_of
+    from pcvm_pymc.inference.results import classes_of, kernel_of
 
-    if not (hasattr(tree, "children") and "posterior" in tree and "constant_data" in tree):
-        raise ValueError(
-            f"reference is a {type(tree).__name__}; needed a DataTree from sample or find_map_em "
-            "with the groups posterior and constant_data, or a fitted PCVMClassifier"
-        )
+    _check_tree(tree)
     if hasattr(kernel, "full"):
         raise ValueError(
             f"kernel={kernel!r}; needed a kernel's name or a function (X, Z, width), such as "
             "lambda X, Z, width: covariance.full(X, Z).eval() for a PyMC covariance"
         )
-    likelihood, classes = likelihood_of(tree), classes_of(tree)
-    check_projectable(likelihood)
+    classes = classes_of(tree)
+    likelihood, probability = _mean_probability(tree)
     data, posterior = tree["constant_data"].to_dataset(), tree["posterior"].to_dataset()
-    label = np.where(tree["observed_data"]["label"].values > 0, 1.0, -1.0)
+    number = tree["observed_data"]["label"].values
+    several = likelihood.n_scores > 1
+    label = number.astype(np.int64) if several else np.where(number > 0, 1.0, -1.0)
     centres, piece = data["centres"].values, kernel_of(tree, kernel)
     inputs = centres if X is None else as_features(X, n_features=centres.shape[1])
     if len(inputs) != len(label):
@@ -168,21 +189,51 @@ def _from_datatree(
             f"the posterior has {len(label)} rows and {'X' if X is not None else 'its bases'} "
             f"{len(inputs)}; needed the training inputs as X"
         )
-    if y is not None and not np.array_equal(np.asarray(y) == classes[1], label > 0):
+    if y is not None and not np.array_equal(np.asarray(y), classes[number.astype(np.int64)]):
         raise ValueError("y differs from the labels that the posterior holds; leave it out")
     width = np.asarray(piece.width)
     if "width" in posterior:
         width = posterior["width"].median(("chain", "draw")).values
-    latent = posterior["latent"].transpose(..., "obs").values.reshape(-1, len(label))
     return Reference(
         X=inputs,
         label=label,
         classes=classes,
         centres=Centres.among(inputs, centres, data["signs"].values.astype(float)),
-        probability=likelihood.probability(latent).mean(axis=0),
+        probability=probability,
         kernel=piece.name if kernel is None else kernel,
         width=float(width) if width.ndim == 0 else width,
         hyperprior=Hyperprior.plug_in(),
         likelihood=likelihood,
-        make_classifier=PCVMClassifier.from_projection,
+        make_classifier=(MPCVMClassifier if several else PCVMClassifier).from_projection,
     )
+
+
+def _check_tree(tree: Any) -> None:
+    """Raise unless a result is that of a model whose weights have the signs of the labels."""
+    if not (hasattr(tree, "children") and "posterior" in tree and "constant_data" in tree):
+        raise ValueError(
+            f"reference is a {type(tree).__name__}; needed a DataTree from sample or find_map_em "
+            "with the groups posterior and constant_data, or a fitted PCVMClassifier"
+        )
+    if "signs" not in tree["constant_data"]:
+        raise ValueError(
+            "reference has no signs of its weights; needed a result of pcvm_model or mpcvm_model"
+        )
+
+
+def _mean_probability(tree: xr.DataTree) -> tuple[Likelihood, Array]:
+    """Return the likelihood, of mean nuisance parameters, and the draws' mean probabilities."""
+    from pcvm_pymc.inference.results import likelihood_of, nuisance_of
+
+    likelihood, nuisance = likelihood_of(tree), nuisance_of(tree)
+    latent = tree["posterior"]["latent"].transpose("chain", "draw", "obs", ...).values
+    draws = latent.reshape(-1, *latent.shape[2:])
+    if not nuisance:
+        return likelihood, likelihood.probability(draws).mean(axis=0)
+    of_draws = {name: values.ravel().tolist() for name, values in nuisance.items()}
+    probability = [
+        replace(likelihood, **{name: values[i] for name, values in of_draws.items()}).probability(f)
+        for i, f in enumerate(draws)
+    ]
+    means = {name: float(np.mean(values)) for name, values in of_draws.items()}
+    return replace(likelihood, **means), np.mean(probability, axis=0)

@@ -19,6 +19,8 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT
 from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier
 from pcvm_pymc.estimators.parameters import Conditional, named_hyperprior
+from pcvm_pymc.estimators.projected import ProjectedClassifier
+from pcvm_pymc.estimators.reference import Reference
 from pcvm_pymc.estimators.selection import class_width_scores
 
 __all__ = ["MPCVMClassifier", "MRVMClassifier"]
@@ -111,7 +113,7 @@ class _MultinomialProbitMachine(EMClassifier):
         )
 
 
-class MPCVMClassifier(_MultinomialProbitMachine):
+class MPCVMClassifier(_MultinomialProbitMachine, ProjectedClassifier):
     """Multi-class probabilistic classification vector machine: mPCVM1 and mPCVM2.
 
     A score for each class, each a sum of basis functions; the weight of a row's basis is positive in its own
@@ -167,6 +169,8 @@ class MPCVMClassifier(_MultinomialProbitMachine):
     width_ : float
     hyperprior_ : Hyperprior
         From the top down.
+    projection_, vector_widths_
+        As for `PCVMClassifier`, of a model that `project` has made.
     log_posterior_ : float
         Precisions integrated out; from the bottom up, given the precisions.
     n_iter_ : int
@@ -244,6 +248,10 @@ class MPCVMClassifier(_MultinomialProbitMachine):
     @property
     def _prior(self) -> Any:
         return named_hyperprior(self.hyperprior, "jeffreys", self._system.priors)
+
+    @staticmethod
+    def _projected_arguments(reference: Reference, size: int) -> dict[str, Any]:
+        return {"algorithm": "top-down"}
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -1,33 +1,30 @@
 """The probabilistic classification vector machine for scikit-learn."""
 
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.em import EMResult, fit_em, log_posterior
+from pcvm_pymc.core.em import EMResult, fit_em
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Basis, Centres, Index, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.base import WIDTH_EFFECT
-from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier, Training
+from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, Training
 from pcvm_pymc.estimators.parameters import (
     Conditional,
     check_whole,
     named_hyperprior,
     named_likelihood,
 )
-from pcvm_pymc.estimators.projection import (
-    Projection,
-    Reference,
-    check_projectable,
-    project_reference,
-)
+from pcvm_pymc.estimators.projected import ProjectedClassifier
+from pcvm_pymc.estimators.projection import project_reference
+from pcvm_pymc.estimators.reference import Reference
 from pcvm_pymc.estimators.selection import WidthSelection, problem_at, select_width
 from pcvm_pymc.estimators.starts import select_start
 
@@ -49,7 +46,7 @@ def _is_named(value: Any, name: str) -> bool:
     return isinstance(value, str) and value == name
 
 
-class PCVMClassifier(EMClassifier):
+class PCVMClassifier(ProjectedClassifier):
     """Probabilistic classification vector machine, fitted by EM to its posterior mode.
 
     Parameters
@@ -67,7 +64,7 @@ class PCVMClassifier(EMClassifier):
         their weights.
     likelihood : {"probit", "logit", "label noise"} or Likelihood
         How labels depend on the latent function: a name, or a piece with its parameters, that the row
-        ``"pcvm"`` of `FAMILY` has. A projection needs the probit.
+        ``"pcvm"`` of `FAMILY` has.
     hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
         ``"default"`` is ``"plug_in"``, `Hyperprior.plug_in`: it is proper, the most accurate, with most
         weights non-zero. ``"jeffreys"`` (the paper) and ``"chen2009"`` (its authors'
@@ -125,6 +122,8 @@ class PCVMClassifier(EMClassifier):
         Scores of the candidates, where ``width`` is ``"auto"``, ``"evidence"`` or ``"validity"``.
     projection_ : Projection
         Path, scores and choice, where ``estimation="projection"``.
+    vector_widths_ : ndarray, shape (n_relevance,) or (n_relevance, n_features)
+        Width of each vector, where an average over widths was projected; ``width_`` is that of its best cell.
 
     Notes
     -----
@@ -217,13 +216,11 @@ class PCVMClassifier(EMClassifier):
         super()._check_parameters()
         if self.n_vectors != "auto":
             check_whole(self, {"n_vectors": 1})
-        likelihood = self._likelihood(2)
+        self._likelihood(2)
         if _by_em(self):
             self.hyperprior_ = named_hyperprior(self.hyperprior, "plug_in", _ROW.priors)
         elif _is_named(self.width, "em"):
             raise ValueError("width='em' is moved by EM; needed estimation='em' or 'projection'")
-        if self.estimation == "projection":
-            check_projectable(likelihood)
 
     def _likelihood(self, n_classes: int) -> Likelihood:
         return named_likelihood(self.likelihood, _ROW.likelihoods)
@@ -331,45 +328,10 @@ class PCVMClassifier(EMClassifier):
             )
         )
 
-    def _take(self, projection: Projection) -> None:
-        """Take over weights and bias of a projection's chosen submodel."""
-        reference, i = projection.reference, projection.index
-        centres = reference.centres
-        weight = projection.path.dense_weight(i, len(centres))
-        self._set_weights(centres, weight, float(projection.path.bias[i]), reference.width)
-        Phi = self._kernel_(reference.X, centres.points)
-        problem = self._problem(Phi, reference.label, centres, reference.width)
-        latent = Phi @ weight + self.bias_
-        self.log_posterior_ = log_posterior(problem, weight, self.bias_, latent)
-        self.projection_ = projection
-
-    @classmethod
-    def from_projection(cls, projection: Projection) -> Self:
-        """Return a projection's chosen submodel as a fitted classifier.
-
-        `n_iter_` is 0, since no EM was run here, and `status_` is ``CONVERGED``.
-        """
-        reference = projection.reference
-        model = cls(
-            kernel=reference.kernel,
-            width=reference.width,
-            basis=_basis_of(reference),
-            likelihood=reference.likelihood,
-            hyperprior=reference.hyperprior,
-            estimation="projection",
-            n_vectors=projection.size,
-        )
-        model.classes_ = reference.classes
-        model.n_features_in_ = reference.X.shape[1]
-        model.hyperprior_, model._likelihood_ = reference.hyperprior, reference.likelihood
-        model._take(projection)
-        model.n_iter_, model.status_ = 0, Status.CONVERGED
-        return model
-
-
-def _basis_of(reference: Reference) -> Basis:
-    """Return the argument ``basis=`` that stands for a reference's centres."""
-    centres = reference.centres
-    if np.array_equal(centres.points, reference.X):
-        return None
-    return centres.points, centres.sign
+    @staticmethod
+    def _projected_arguments(reference: Reference, size: int) -> dict[str, Any]:
+        return {
+            "likelihood": reference.likelihood,
+            "estimation": "projection",
+            "n_vectors": max(size, 1),
+        }

@@ -436,8 +436,8 @@ def held_out_loss(problem: Problem, result: EMResult, Phi: Array, label: Array) 
 def stratified_folds(
     X: Array, label: Array, cv: int, random_state: int | np.random.Generator | None
 ) -> list[Fold]:
-    """Return stratified folds, as many as the smaller class allows; none if it has one point."""
-    n_folds = min(cv, int(min(np.sum(label > 0), np.sum(label < 0))))
+    """Return stratified folds, as many as the smallest class allows; none if it has one point."""
+    n_folds = min(cv, int(np.unique(label, return_counts=True)[1].min()))
     if n_folds < 2:
         return []
     seed = int(np.random.default_rng(random_state).integers(2**31))
