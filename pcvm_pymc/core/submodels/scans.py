@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.submodels.refit import Submodel
-from pcvm_pymc.core.submodels.target import Columns, Target
+from pcvm_pymc.core.submodels.refit import Moving, Submodel
+from pcvm_pymc.core.submodels.target import Target
 
 __all__ = [
     "Scan",
@@ -26,15 +26,12 @@ _LEAST_SCHUR = 1e-9  # share of a column that must be left outside the span of t
 class Scan:
     """What the quadratic model at a submodel says of every column.
 
-    For several classes each is taken by itself, its weights and bias following those of one class alone:
-    the curvature is the diagonal's, of what couples the scores.
-
     Attributes
     ----------
     score : ndarray, shape (n_basis,), or (n_basis, n_classes) for several classes
         Derivative of minus the objective in each weight.
     schur : ndarray, shape of `score`
-        Curvature of each weight once those of the submodel and the bias follow; infinite for what is not
+        Curvature of each weight once those of the submodel and the biases follow; infinite for what is not
         to be added.
     response : ndarray, shape (n_vectors, n_basis)
         How far each member's weight falls per unit of the new weight; empty for several classes.
@@ -50,36 +47,28 @@ class Scan:
 
 def scan(target: Target, submodel: Submodel) -> Scan:
     """Return slopes and curvatures of all columns at a submodel, by a product with Phi for each score."""
-    _, score, bend = target.terms(submodel.latent)
-    slope, row_weight = target.mass[:, None] * score, target.mass[:, None, None] * bend
+    free = Moving(target, submodel.columns)
+    terms = target.terms(submodel.latent)
+    H, _ = free.quadratic(submodel.latent, terms)
+    n = free.n_weights
+    H[np.diag_indices(n)] += free.penalty
+    inverse = cho_solve(cho_factor(H + 1e-14 * np.diag(np.diag(H))), np.eye(len(H)))
     parts = []
     for c in range(target.n_scores):
-        members = submodel.columns[target.free[submodel.columns, c]]
-        part = _scan_score(target, members, row_weight[:, c, c], slope[:, c])
-        part.schur[submodel.columns] = np.inf
-        part.schur[~target.free[:, c]] = np.inf
-        parts.append(part)
+        weighted = free.weighted(target.mass[:, None] * terms.hessian[:, c])
+        both = target.Phi.T @ np.column_stack([weighted, target.mass * terms.score[:, c]])
+        cross = np.ascontiguousarray(both[:, :-1].T)
+        response = inverse @ cross
+        own = target.squared_columns(target.mass * terms.hessian[:, c, c]) + target.penalty
+        schur = own - np.einsum("ij,ij->j", cross, response)
+        schur[schur < _LEAST_SCHUR * own] = np.inf  # in the span of the members: nothing to gain
+        schur[submodel.columns] = np.inf
+        schur[(own == 0) | ~target.free[:, c]] = np.inf
+        parts.append(Scan(both[:, -1], schur, response[:n], np.diag(inverse)[:n]))
     if target.n_scores == 1:
         return parts[0]
     both = (np.column_stack([getattr(each, name) for each in parts]) for name in ("score", "schur"))
     return Scan(*both, np.empty((0, len(target.sign))), np.empty(0))
-
-
-def _scan_score(target: Target, columns: Columns, row_weight: Array, slope: Array) -> Scan:
-    """Return the scan of one score; `columns` are the members with a weight in it."""
-    A = np.column_stack([target.Phi[:, columns], np.ones(len(target.Phi))])
-    weighted = row_weight[:, None] * A
-    H = A.T @ weighted
-    H[np.diag_indices(len(columns))] += target.penalty[columns]
-    inverse = cho_solve(cho_factor(H + 1e-14 * np.diag(np.diag(H))), np.eye(len(H)))
-    both = target.Phi.T @ np.column_stack([weighted, slope])
-    cross = np.ascontiguousarray(both[:, :-1].T)
-    response = inverse @ cross
-    own = target.squared_columns(row_weight) + target.penalty
-    schur = own - np.einsum("ij,ij->j", cross, response)
-    schur[schur < _LEAST_SCHUR * own] = np.inf  # in the span of the members: nothing to gain
-    schur[own == 0] = np.inf
-    return Scan(both[:, -1], schur, response[:-1], np.diag(inverse)[:-1])
 
 
 def addition_gains(target: Target, found: Scan) -> Array:
