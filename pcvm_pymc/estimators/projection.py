@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 _MOST_VECTORS = 50  # of the sizes tried by default with folds
-# nats per row that may be lost beside an average: on 18 draws of ten sets this took 18 vectors in the mean and
-# cost .006 nats on new rows; to be within one standard error took 9 and cost .023
+# nats per row that may be lost beside an average: on 18 draws of ten sets this took 18 vectors on average
+# and cost .006 nats on new rows; to be within one standard error took 9 and cost .023
 _NEAR = 2e-3
 
 

@@ -24,6 +24,7 @@ from pcvm_pymc import (
     save,
 )
 from pcvm_pymc.assessment.project import _from_classifier
+from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.estimators.projection import (
     _cross_validate,
@@ -33,6 +34,7 @@ from pcvm_pymc.estimators.projection import (
 from pcvm_pymc.estimators.reference import Reference
 from pcvm_pymc.estimators.selection import stratified_folds
 from pcvm_pymc.experiments import datasets
+from pcvm_pymc.model.build import build
 
 SIZES = (0, 1, 2, 4, 8)
 
@@ -378,7 +380,8 @@ def test_several_classes_by_folds_and_as_a_posterior():
 
 def test_drawn_label_noise_enters_by_its_draws():
     X, label = blobs(30, seed=78)
-    model = pcvm_model(X, label, width=1.2, likelihood="label noise", flip=pm.Beta.dist(2, 20))
+    flips = pm.Beta.dist(2.0, 20.0)
+    model = build(FAMILY["pcvm"], X, label, width=1.2, likelihood="label noise", flip=flips)
     draws = sample(
         model, draws=20, tune=50, chains=1, cores=1, progressbar=False, random_seed=1, quiet=True
     )

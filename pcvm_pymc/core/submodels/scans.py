@@ -80,23 +80,26 @@ def scan(target: Target, submodel: Submodel) -> Scan:
 def addition_gains(target: Target, found: Scan) -> Array:
     """Return half of Rao's score statistic of each column, zero where the sign rule forbids it.
 
-    For several classes that of a column's weights together, those that would go the wrong way, alone or
-    with the others, being left at zero: what is gained at least.
+    For several classes that of a column's weights together, those that would go the wrong way being left
+    at zero, or of its best weight alone: what is gained at least.
     """
-    moves = found.score * target.sign > 0
+    right = found.score * target.sign > 0
     if found.score.ndim == 1:
-        return np.where(moves, 0.5 * found.score**2 / found.schur, 0.0)
-    moves &= np.isfinite(np.einsum("jcc->jc", found.schur))
-    eye = np.eye(found.score.shape[1], dtype=bool)
-    for _ in range(found.score.shape[1]):
+        return np.where(right, 0.5 * found.score**2 / found.schur, 0.0)
+    own = np.einsum("jcc->jc", found.schur)
+    alone = np.where(right, 0.5 * found.score**2 / own, 0.0)
+    moves = np.isfinite(own)
+    eye = np.eye(own.shape[1])
+    for _ in range(own.shape[1]):
         both = moves[:, :, None] & moves[:, None, :]
-        matrix = np.where(both, found.schur, eye.astype(float))
-        step = np.linalg.solve(matrix, np.where(moves, found.score, 0.0)[..., None])[..., 0]
+        pull = np.where(moves, found.score, 0.0)
+        step = np.linalg.solve(np.where(both, found.schur, eye), pull[..., None])[..., 0]
         wrong = moves & (step * target.sign < 0)
         if not wrong.any():
             break
         moves &= ~wrong
-    return 0.5 * np.einsum("jc,jc->j", step, np.where(moves, found.score, 0.0))
+    together = np.where(moves, 0.5 * found.score * step, 0.0).sum(axis=1)
+    return np.maximum(together, alone.max(axis=1))
 
 
 def exchange_gains(target: Target, submodel: Submodel, found: Scan) -> Array:
