@@ -38,9 +38,9 @@ __all__ = [
 ]
 
 _MOST_VECTORS = 50  # of the sizes tried by default with folds
-# of a standard error that may be lost beside an average; the error is free of the noise of labels, and a
-# whole one loses .01 nats more in the mean
-_SHARE = 0.5
+# nats per row that may be lost beside an average: on 18 draws of ten sets this took 18 vectors on average
+# and cost .006 nats on new rows; to be within one standard error took 9 and cost .023
+_NEAR = 2e-3
 
 
 @dataclass(frozen=True)
@@ -218,30 +218,30 @@ def project_reference(
 
 
 def _grow(reference: Reference, sizes: Sequence[int] | None, options: SearchOptions) -> Projection:
-    """Add vectors until what is lost beside an average is within its standard error."""
+    """Add vectors until next to nothing is lost beside an average."""
     n_basis = len(reference.centres)
     wanted = default_sizes(n_basis).tolist() if sizes is None else _sizes("auto", sizes, n_basis)
-    Phi, several = reference.design(), reference.labels.n_scores > 1
-    expected = _each_class(reference.probability)
+    Phi = reference.design()
+    target = reference.target(Phi)
 
     def near(model: Submodel) -> bool:
-        loss, error = _expected_loss(expected, reference.labels, model.latent)
-        return bool(loss.mean() <= _SHARE * error)
+        return target.divergence(model.latent) <= _NEAR
 
-    path = project_path(reference.target(Phi), wanted, options, until=near)
+    path = project_path(target, wanted, options, until=near)
+    enough = np.flatnonzero(path.kl <= _NEAR)
+    expected = _each_class(reference.probability)
     found = [_expected_loss(expected, reference.labels, latent) for latent in path.latent(Phi)]
-    loss, error = np.stack([each for each, _ in found]), np.array([each for _, each in found])
-    enough = np.flatnonzero(loss.mean(axis=1) <= _SHARE * error)
+    several = reference.labels.n_scores > 1
     number = reference.label if several else (reference.label > 0).astype(int)
     held_out = _each_class(reference.held_out)[np.arange(len(number)), number]
     density = np.log(np.maximum(held_out, np.finfo(float).tiny))
     return Projection(
         path,
         int(path.sizes[enough[0] if len(enough) else -1]),
-        density - loss,
+        density - np.stack([loss for loss, _ in found]),
         density,
         reference,
-        len(density) * error,
+        len(density) * np.array([error for _, error in found]),
     )
 
 

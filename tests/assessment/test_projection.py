@@ -11,9 +11,12 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from pcvm_pymc import (
     Hyperprior,
+    MPCVMClassifier,
+    MRVMClassifier,
     PCVMClassifier,
     find_map_em,
     load,
+    mpcvm_model,
     pcvm_model,
     predict,
     project,
@@ -21,14 +24,17 @@ from pcvm_pymc import (
     save,
 )
 from pcvm_pymc.assessment.project import _from_classifier
+from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.estimators.projection import (
     _cross_validate,
     project_reference,
     smallest_within_one_se,
 )
+from pcvm_pymc.estimators.reference import Reference
 from pcvm_pymc.estimators.selection import stratified_folds
 from pcvm_pymc.experiments import datasets
+from pcvm_pymc.model.build import build
 
 SIZES = (0, 1, 2, 4, 8)
 
@@ -248,6 +254,148 @@ def test_references_that_cannot_be_used(projection):
         project(tree, kernel=pm.gp.cov.ExpQuad(2, 1.0))
     with pytest.raises(ValueError, match="n_vectors=0; needed a whole number"):
         PCVMClassifier(estimation="projection", n_vectors=0).fit(X, label)
+
+
+def average(n=60, seed=75, several=False):
+    """Return an average of two machines of different widths, as a reference, with its machines."""
+    X, label = blobs(n, seed=seed)
+    number = (label > 0).astype(int)
+    if several:
+        number = np.where((label > 0) & (X[:, 1] > 0), 2, number)
+    words = np.array(["no", "so", "yes"])[number]
+    make = MPCVMClassifier if several else PCVMClassifier
+    given = {"algorithm": "top-down", "hyperprior": "plug_in"} if several else {}
+    cells = [make(width=width, **given).fit(X, words) for width in (0.8, 2.0)]
+    probability = np.mean([each.predict_proba(X) for each in cells], axis=0)
+    held_out = 0.9 * probability + 0.1 / probability.shape[1]
+    classes = cells[0].classes_
+    known = number if several else np.where(words == classes[1], 1.0, -1.0)
+    return Reference.of_average(
+        probability,
+        held_out,
+        X=X,
+        label=known,
+        classes=classes,
+        centres=cells[0]._centres(X, known),
+        kernel="rbf",
+        width=1.2,
+        hyperprior=cells[0].hyperprior_,
+        likelihood=cells[0]._likelihood_,
+        make_classifier=make.from_projection,
+    )
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_an_average_is_projected_onto_vectors_of_several_widths(several):
+    reference = average(several=several)
+    found = project_reference(reference)
+    X, classes = reference.X, reference.classes
+    assert len(reference.centres) == 180
+    few = found.classifier
+    assert len(few.weight_.T) == len(few.vector_widths_) <= found.size
+    assert set(np.round(few.vector_widths_ / 1.2, 6)) <= {0.6, 1.0, 1.7}
+    assert len(set(few.vector_widths_)) > 1
+    scores = np.zeros((60, 3)) if several else np.zeros(60)
+    for width in np.unique(few.vector_widths_):
+        own = few.vector_widths_ == width
+        Phi = rbf(squared_distances(X, few.relevance_vectors_[own]), width)
+        scores = scores + Phi @ few.weight_.T[own]
+    np.testing.assert_allclose(few._values(X), scores + few.bias_, atol=1e-10)
+    q = few.predict_proba(X)
+    p = reference.probability
+    p = p if several else np.column_stack([1 - p, p])
+    kl = (p * np.log(p / q)).sum(axis=1)
+    assert found.path.kl[found.index] == pytest.approx(kl.mean(), abs=1e-7)
+    # no vector more than it takes
+    assert kl.mean() <= 2e-3
+    assert (found.path.kl[: found.index] > 2e-3).all()
+    assert found.path.sizes[-1] == found.size
+    number = reference.label if several else (reference.label > 0).astype(int)
+    held_out = 0.9 * p[np.arange(60), number] + 0.1 / len(classes)
+    np.testing.assert_allclose(found.reference_log_density, np.log(held_out))
+    np.testing.assert_allclose(found.log_density[found.index], np.log(held_out) - kl, atol=1e-7)
+    wanted = np.einsum("ic,ic->i", p, np.log(p / q) ** 2).mean() - kl.mean() ** 2
+    assert found.difference_se[found.index] == pytest.approx(np.sqrt(60 * wanted), rel=1e-4)
+    assert few.basis is None
+    assert few.width_ == 1.2
+    copy = pickle.loads(pickle.dumps(few))
+    np.testing.assert_array_equal(copy.predict(X), few.predict(X))
+
+
+def test_an_average_at_given_sizes_and_stored(tmp_path):
+    reference = average()
+    found = project_reference(reference, size=3)
+    assert len(found.classifier.weight_) == 3
+    whole = project_reference(reference, sizes=[0, 1, 2])  # none is near
+    assert whole.size == 2
+    tree = load(save(whole.to_datatree(), tmp_path / "projection.zarr"))
+    assert tree["constant_data"]["basis_width"].shape == (180,)
+    np.testing.assert_array_equal(tree["constant_data"]["held_out"], reference.held_out)
+    assert len(whole.plot().axes) == 2
+    with pytest.raises(ValueError, match="cv=3 has no effect on an average"):
+        project_reference(reference, cv=3)
+
+
+def test_a_classifier_that_keeps_its_held_out_probabilities_is_an_average():
+    """What an averaging classifier has to offer: ``held_out_``, beside its best width and probabilities."""
+    X, label = blobs(50, seed=76)
+    model = PCVMClassifier(width=1.2).fit(X, label)
+    model.held_out_ = model.predict_proba(X)
+    found = project(model, X, label)
+    assert found.reference.basis_width is not None
+    np.testing.assert_allclose(found.reference.held_out, model.held_out_[:, 1])
+    with pytest.raises(ValueError, match="X has 40 rows; needed the 50 that the average"):
+        project(model, X[:40], label[:40])
+
+
+def test_several_classes_by_folds_and_as_a_posterior():
+    X, label = blobs(60, seed=77)
+    number = np.where((label > 0) & (X[:, 1] > 0), 2, label > 0)
+    words = np.array(["b", "a", "c"])[number]
+    given = {"width": 1.5, "algorithm": "top-down", "hyperprior": "plug_in"}
+    dense = MPCVMClassifier(**given, tol=1e-6).fit(X, words)
+    found = project(dense, X, words, sizes=(0, 2, 5), cv=2, random_state=0)
+    few = found.classifier_of(5)
+    assert few.weight_.shape == (3, 5)
+    own = few.classes_.searchsorted(words[few.support_])
+    signs = np.where(own == np.arange(3)[:, None], 1.0, -1.0)
+    assert (few.weight_ * signs >= 0).all()
+    p, q = dense.predict_proba(X), few.predict_proba(X)
+    assert found.path.kl[2] == pytest.approx((p * np.log(p / q)).sum(axis=1).mean(), abs=1e-7)
+    train, test = stratified_folds(X, few.classes_.searchsorted(words), 2, 0)[1]
+    fold = MPCVMClassifier(**given).fit(X[train], words[train])
+    truth = (np.arange(len(test)), few.classes_.searchsorted(words[test]))
+    held_out = np.log(fold.predict_proba(X[test])[truth])
+    np.testing.assert_allclose(found.reference_log_density[test], held_out, atol=1e-3)
+    tree = find_map_em(
+        mpcvm_model(X, words, width=1.5, hyperprior=Hyperprior.plug_in()), progressbar=False
+    )
+    other = project(tree, sizes=(0, 2, 5), size=5)
+    np.testing.assert_allclose(other.path.kl, found.path.kl, atol=1e-4)
+    assert other.classifier.classes_.tolist() == ["a", "b", "c"]
+    assert other.to_datatree()["projection"]["weight"].shape == (3, 60, 3)
+    with pytest.raises(ValueError, match="y differs from the labels"):
+        project(tree, y=np.roll(words, 1))
+
+
+def test_drawn_label_noise_enters_by_its_draws():
+    X, label = blobs(30, seed=78)
+    flips = pm.Beta.dist(2.0, 20.0)
+    model = build(FAMILY["pcvm"], X, label, width=1.2, likelihood="label noise", flip=flips)
+    draws = sample(
+        model, draws=20, tune=50, chains=1, cores=1, progressbar=False, random_seed=1, quiet=True
+    )
+    found = project(draws, size=3)
+    wanted = predict(draws, X)["predictions"]["probability"].mean(("chain", "draw")).values
+    np.testing.assert_allclose(found.reference.probability, wanted, atol=1e-10)
+    flip = draws["posterior"]["flip"].mean().item()
+    assert found.classifier.likelihood.flip == pytest.approx(flip)
+
+
+def test_machines_without_a_sign_rule_are_refused():
+    X, label = blobs(30, seed=79)
+    with pytest.raises(ValueError, match="reference is a MRVMClassifier; needed a PCVMClassifier"):
+        project(MRVMClassifier(width=1.2).fit(X, label), X, label)
 
 
 def test_few_vectors_keep_what_the_dense_mode_has_learnt():

@@ -186,14 +186,25 @@ def test_a_likelihood_is_used_for_fit_width_and_probabilities(data, likelihood):
     np.testing.assert_allclose(in_chunks.predict_proba(X), model.predict_proba(X), atol=1e-4)
 
 
-def test_a_projection_refuses_another_likelihood_than_the_probit(data):
+@pytest.mark.parametrize("likelihood", ["logit", "label noise", "normal-probability"])
+def test_a_projection_under_another_likelihood_than_the_probit(data, likelihood):
     X, words, _ = data
-    refused = "submodels under the probit; found likelihood='logit'"
-    with pytest.raises(ValueError, match=refused):
-        PCVMClassifier(likelihood="logit", estimation="projection").fit(X, words)
-    model = PCVMClassifier(likelihood="logit", width=1.2).fit(X, words)
-    with pytest.raises(ValueError, match=refused):
-        project(model, X, words)
+    model = PCVMClassifier(likelihood=likelihood, width=1.2).fit(X, words)
+    found = project(model, X, words, sizes=[0, 3, 6], random_state=0)
+    few = found.classifier_of(6)
+    p, q = (each.predict_proba(X) for each in (model, few))
+    kl = np.mean((p * np.log(p / q)).sum(axis=1))
+    assert found.path.kl[2] == pytest.approx(kl, abs=1e-9)
+    assert found.path.kl[2] < 0.2 * found.path.kl[0]
+    assert few.likelihood == model._likelihood_
+    assert np.isfinite(found.elpd).all()
+    given = {"likelihood": likelihood, "width": 1.2, "estimation": "projection"}
+    own = PCVMClassifier(**given, n_vectors=6).fit(X, words)
+    np.testing.assert_allclose(own.predict_proba(X), q, atol=1e-4)
+
+
+def test_a_likelihood_of_numbers_is_refused(data):
+    X, words, _ = data
     with pytest.raises(ValueError, match="likelihood='normal' is unknown"):
         PCVMClassifier(likelihood="normal").fit(X, words)
 

@@ -296,14 +296,11 @@ def _add_row(
         for m in range(k + 1):
             d = m + (m >= own)
             value = share * (second[k, m] / total + mean[k] * mean[m])
-            hessian[c, d] += value
-            hessian[c, own] -= value
-            hessian[own, d] -= value
-            hessian[own, own] += value
-            if m < k:
-                hessian[d, c] += value
-                hessian[d, own] -= value
-                hessian[own, c] -= value
+            for swapped in range(1 if m == k else 2):
+                a, b = (d, c) if swapped else (c, d)
+                hessian[a, b] += value
+                hessian[a, own] -= value
+                hessian[own, b] -= value
                 hessian[own, own] += value
     return top + math.log(total * step) - _LOG_SQRT_2PI
 

@@ -12,7 +12,7 @@ from pcvm_pymc.core.pieces.multinomial import FractionalTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.submodels.target import Columns, Mask, Target
 
-__all__ = ["Submodel", "fit_submodel", "minimise", "null_model"]
+__all__ = ["Moving", "Submodel", "fit_submodel", "minimise", "null_model"]
 
 _MAX_NEWTON = 100
 _DAMPING = 1e-12  # of the biases' steps, for where all curvature is gone
@@ -52,14 +52,14 @@ def null_model(target: Target) -> Submodel:
     empty = np.empty(0, dtype=np.intp)
     bias: Any = np.zeros(several) if several else 0.0
     weight, bias, _, _ = minimise(target, empty, np.empty((0, *several)), bias, tol=1e-15)
-    free = _Free(target, empty)
+    free = Moving(target, empty)
     # the slope tells the last digits, which the objective does not
     _, bias = free.newton_point(free.at(weight, bias))
     here = free.at(weight, bias)
     return Submodel(empty, weight, bias, here.latent, here.objective)
 
 
-class _Free:
+class Moving:
     """The weights and biases that move, in one vector: score after score, the biases last."""
 
     def __init__(self, target: Target, columns: Columns) -> None:
@@ -85,10 +85,18 @@ class _Free:
             return weight[0], float(vector[-1])
         return weight.T.copy(), np.append(0.0, vector[self.n_weights :])
 
-    def quadratic(self, at: "_At") -> tuple[Array, Array]:
-        """Return H and t of the divergence's model ``v'Hv / 2 - t'v``."""
-        target, n, latent = self.target, self.n_weights, at.latent
-        _, score, bend = at.terms
+    def weighted(self, row_weight: Array) -> Array:
+        """Return the columns of all that moves times the row weights of their scores.
+
+        Shape (n_obs, n_moving); `row_weight` has shape (n_obs, n_scores).
+        """
+        parts = [w[:, None] * each for w, each in zip(row_weight.T, self.designs, strict=True)]
+        return np.column_stack([*parts, row_weight[:, self.biases]])
+
+    def quadratic(self, latent: Array, terms: FractionalTerms) -> tuple[Array, Array]:
+        """Return H and t of the divergence's model ``v'Hv / 2 - t'v`` at a latent function."""
+        target, n = self.target, self.n_weights
+        _, score, bend = terms
         row_weight = target.mass[:, None, None] * bend
         response = np.einsum("icd,id->ic", row_weight, latent.reshape(len(latent), -1))
         response += target.mass[:, None] * score
@@ -109,7 +117,7 @@ class _Free:
 
     def newton_point(self, at: "_At", tilt: Array | None = None) -> tuple[Array, Any]:
         """Return weights and biases that minimise the quadratic model under the sign rule."""
-        H, goal = self.quadratic(at)
+        H, goal = self.quadratic(at.latent, at.terms)
         n = self.n_weights
         if tilt is not None:
             goal[:n] -= self.packed(tilt)
@@ -178,7 +186,7 @@ def minimise(
     Shapes as for `Submodel`; `tilt`, the slope of a linear term in the weights (the L1 penalty under the
     sign rule), has that of the weights.
     """
-    free = _Free(target, columns)
+    free = Moving(target, columns)
     here = free.at(weight, bias, tilt)
     for _ in range(_MAX_NEWTON):
         to_weight, to_bias = free.newton_point(here, tilt)

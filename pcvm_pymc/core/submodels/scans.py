@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.submodels.refit import Submodel
-from pcvm_pymc.core.submodels.target import Columns, Target
+from pcvm_pymc.core.submodels.refit import Moving, Submodel
+from pcvm_pymc.core.submodels.target import Target
 
 __all__ = [
     "Scan",
@@ -19,6 +19,7 @@ __all__ = [
     "scan",
 ]
 
+_JITTER = 1e-12  # for groups of classes that the reference never takes for each other
 _LEAST_SCHUR = 1e-9  # share of a column that must be left outside the span of those chosen
 
 
@@ -26,16 +27,13 @@ _LEAST_SCHUR = 1e-9  # share of a column that must be left outside the span of t
 class Scan:
     """What the quadratic model at a submodel says of every column.
 
-    For several classes each is taken by itself, its weights and bias following those of one class alone:
-    the curvature is the diagonal's, of what couples the scores.
-
     Attributes
     ----------
     score : ndarray, shape (n_basis,), or (n_basis, n_classes) for several classes
         Derivative of minus the objective in each weight.
-    schur : ndarray, shape of `score`
-        Curvature of each weight once those of the submodel and the bias follow; infinite for what is not
-        to be added.
+    schur : ndarray, shape (n_basis,), or (n_basis, n_classes, n_classes) for several classes
+        Curvature of each weight, or of a column's weights, once those of the submodel and the biases follow;
+        infinite (on the diagonal) for what is not to be added.
     response : ndarray, shape (n_vectors, n_basis)
         How far each member's weight falls per unit of the new weight; empty for several classes.
     variance : ndarray, shape (n_vectors,)
@@ -50,46 +48,58 @@ class Scan:
 
 def scan(target: Target, submodel: Submodel) -> Scan:
     """Return slopes and curvatures of all columns at a submodel, by a product with Phi for each score."""
-    _, score, bend = target.terms(submodel.latent)
-    slope, row_weight = target.mass[:, None] * score, target.mass[:, None, None] * bend
-    parts = []
-    for c in range(target.n_scores):
-        members = submodel.columns[target.free[submodel.columns, c]]
-        part = _scan_score(target, members, row_weight[:, c, c], slope[:, c])
-        part.schur[submodel.columns] = np.inf
-        part.schur[~target.free[:, c]] = np.inf
-        parts.append(part)
-    if target.n_scores == 1:
-        return parts[0]
-    both = (np.column_stack([getattr(each, name) for each in parts]) for name in ("score", "schur"))
-    return Scan(*both, np.empty((0, len(target.sign))), np.empty(0))
-
-
-def _scan_score(target: Target, columns: Columns, row_weight: Array, slope: Array) -> Scan:
-    """Return the scan of one score; `columns` are the members with a weight in it."""
-    A = np.column_stack([target.Phi[:, columns], np.ones(len(target.Phi))])
-    weighted = row_weight[:, None] * A
-    H = A.T @ weighted
-    H[np.diag_indices(len(columns))] += target.penalty[columns]
-    inverse = cho_solve(cho_factor(H + 1e-14 * np.diag(np.diag(H))), np.eye(len(H)))
-    both = target.Phi.T @ np.column_stack([weighted, slope])
-    cross = np.ascontiguousarray(both[:, :-1].T)
-    response = inverse @ cross
-    own = target.squared_columns(row_weight) + target.penalty
-    schur = own - np.einsum("ij,ij->j", cross, response)
-    schur[schur < _LEAST_SCHUR * own] = np.inf  # in the span of the members: nothing to gain
-    schur[own == 0] = np.inf
-    return Scan(both[:, -1], schur, response[:-1], np.diag(inverse)[:-1])
+    moving = Moving(target, submodel.columns)
+    terms = target.terms(submodel.latent)
+    H, _ = moving.quadratic(submodel.latent, terms)
+    n = moving.n_weights
+    H[np.diag_indices(n)] += moving.penalty
+    inverse = cho_solve(cho_factor(H + _JITTER * np.diag(np.diag(H))), np.eye(len(H)))
+    n_scores, n_basis = target.n_scores, target.Phi.shape[1]
+    score, schur = np.empty((n_basis, n_scores)), np.empty((n_basis, n_scores, n_scores))
+    cross: list[Array] = []
+    for c in range(n_scores):
+        weighted = moving.weighted(target.mass[:, None] * terms.hessian[:, c])
+        both = target.Phi.T @ np.column_stack([weighted, target.mass * terms.score[:, c]])
+        score[:, c] = both[:, -1]
+        cross.append(np.ascontiguousarray(both[:, :-1].T))
+        response = inverse @ cross[c]
+        for d in range(c + 1):
+            own = target.squared_columns(target.mass * terms.hessian[:, c, d])
+            if c == d:
+                own += target.penalty
+            schur[:, c, d] = schur[:, d, c] = own - np.einsum("ij,ij->j", cross[d], response)
+            if c == d:  # in the span of the members there is nothing to gain
+                barred = (own == 0) | (schur[:, c, c] < _LEAST_SCHUR * own) | ~target.free[:, c]
+                barred[submodel.columns] = True
+                schur[barred, c, c] = np.inf
+    if n_scores > 1:
+        return Scan(score, schur, np.empty((0, n_basis)), np.empty(0))
+    return Scan(score[:, 0], schur[:, 0, 0], response[:n], np.diag(inverse)[:n])
 
 
 def addition_gains(target: Target, found: Scan) -> Array:
     """Return half of Rao's score statistic of each column, zero where the sign rule forbids it.
 
-    For several classes the sum over a column's weights.
+    For several classes that of a column's weights together, those that would go the wrong way being left
+    at zero, or of its best weight alone: what is gained at least.
     """
-    gain = 0.5 * found.score**2 / found.schur
-    gain[found.score * target.sign <= 0] = 0.0
-    return gain if gain.ndim == 1 else gain.sum(axis=1)
+    right = found.score * target.sign > 0
+    if found.score.ndim == 1:
+        return np.where(right, 0.5 * found.score**2 / found.schur, 0.0)
+    own = np.einsum("jcc->jc", found.schur)
+    alone = np.where(right, 0.5 * found.score**2 / own, 0.0)
+    moves = np.isfinite(own)
+    eye = np.eye(own.shape[1])
+    for _ in range(own.shape[1]):
+        both = moves[:, :, None] & moves[:, None, :]
+        pull = np.where(moves, found.score, 0.0)
+        step = np.linalg.solve(np.where(both, found.schur, eye), pull[..., None])[..., 0]
+        wrong = moves & (step * target.sign < 0)
+        if not wrong.any():
+            break
+        moves &= ~wrong
+    together = np.where(moves, 0.5 * found.score * step, 0.0).sum(axis=1)
+    return np.maximum(together, alone.max(axis=1))
 
 
 def exchange_gains(target: Target, submodel: Submodel, found: Scan) -> Array:

@@ -1,0 +1,337 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
+from pcvm_pymc.core.pieces.signs import class_signs
+from pcvm_pymc.core.submodels import (
+    SearchOptions,
+    Submodel,
+    Target,
+    addition_gains,
+    best_additions,
+    fit_submodel,
+    project_path,
+    row_terms,
+    scan,
+)
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def target(seed=0, *, n=30, n_basis=10, n_classes=3, **kwargs):
+    """Return a projection of random smooth class probabilities onto RBFs at the first rows."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    likelihood = MultinomialProbit(n_classes)
+    latent = 2 * np.sin(X @ rng.normal(size=(2, n_classes))) + rng.normal(size=n_classes)
+    probability = likelihood.probability(latent)
+    probability /= probability.sum(axis=1, keepdims=True)
+    own = np.array([rng.choice(n_classes, p=each) for each in probability])
+    Phi = rbf(squared_distances(X, X[:n_basis]), median_distance(X))
+    signs = class_signs(own[:n_basis], n_classes)
+    return Target(Phi, signs, probability, likelihood=likelihood, **kwargs)
+
+
+def slopes(problem, model):
+    """Return the derivative of the objective in every weight and bias."""
+    residual = problem.mass[:, None] * problem.terms(model.latent).score
+    weight = np.zeros(problem.sign.shape)
+    weight[model.columns] = model.weight
+    return problem.penalty[:, None] * weight - problem.Phi.T @ residual, -residual.sum(axis=0)
+
+
+def assert_kkt(problem, model, columns, tol=1e-6):
+    """Check that no weight that may move would lower the objective, nor any bias."""
+    in_weight, in_bias = slopes(problem, model)
+    np.testing.assert_allclose(in_bias, 0, atol=tol)
+    weight = np.zeros(problem.sign.shape)
+    weight[model.columns] = model.weight
+    assert (weight * problem.sign >= 0).all()
+    free = problem.free.copy()
+    free[np.setdiff1d(np.arange(len(free)), columns)] = False
+    np.testing.assert_allclose(in_weight[free & (weight != 0)], 0, atol=tol)
+    assert (in_weight[free & (weight == 0)] <= tol).all()  # it may only fall
+
+
+@given(SEEDS, st.integers(2, 5))
+@settings(max_examples=15)
+def test_derivatives_of_the_divergence(seed, n_classes):
+    rng = np.random.default_rng(seed)
+    n = 4
+    latent = 2 * rng.normal(size=(n, n_classes))
+    probability = rng.dirichlet(np.ones(n_classes), n)
+    probability[0] = np.eye(n_classes)[0]  # a label that is certain
+    problem = Target(
+        np.ones((n, 1)),
+        class_signs(np.zeros(1, int), n_classes),
+        probability,
+        rng.uniform(0.1, 1, n),
+        likelihood=MultinomialProbit(n_classes),
+    )
+    terms = problem.terms(latent)
+    h = 1e-4
+    for i in range(n):
+        for c in range(n_classes):
+            step = np.zeros(latent.shape)
+            step[i, c] = h
+            above, below = (problem.divergence(latent + k * step) for k in (1, -1))
+            slope = problem.mass[i] * terms.score[i, c]
+            assert -(above - below) / (2 * h) == pytest.approx(slope, abs=1e-6)
+            up, down = (problem.terms(latent + k * step).score[i] for k in (1, -1))
+            np.testing.assert_allclose(-(up - down) / (2 * h), terms.hessian[i, c], atol=1e-5)
+
+
+@given(SEEDS, st.sampled_from([Probit(), Logit(), NoisyProbit(0.1)]))
+@settings(max_examples=15)
+def test_derivatives_of_the_divergence_of_labels(seed, likelihood):
+    rng = np.random.default_rng(seed)
+    latent, p = 2 * rng.normal(size=5), rng.uniform(size=5)
+    terms = row_terms(likelihood, latent, p)
+    above, below = (row_terms(likelihood, latent + h, p) for h in (1e-5, -1e-5))
+    slope = (above.log_density - below.log_density) / 2e-5
+    np.testing.assert_allclose(terms.score[:, 0], slope, atol=1e-8)
+    bend = -(above.score - below.score)[:, 0] / 2e-5
+    concave = not isinstance(likelihood, NoisyProbit)
+    if concave:
+        np.testing.assert_allclose(terms.hessian[:, 0, 0], bend, atol=1e-7)
+    assert (terms.hessian[:, 0, 0] >= bend - 1e-7).all()
+
+
+@given(SEEDS)
+def test_divergence_is_zero_only_at_the_reference(seed):
+    rng = np.random.default_rng(seed)
+    latent = rng.normal(size=(6, 4))
+    probability = MultinomialProbit(4).probability(latent)
+    problem = replace(
+        target(n=6, n_basis=2, n_classes=4),
+        probability=probability / probability.sum(axis=1, keepdims=True),
+    )
+    assert problem.divergence(latent) == pytest.approx(0, abs=1e-8)
+    assert problem.divergence(latent + 3.0) == pytest.approx(0, abs=1e-8)  # a shift changes nothing
+    assert problem.divergence(latent + rng.normal(size=(6, 4))) > 1e-6
+
+
+@given(SEEDS)
+@settings(max_examples=20)
+def test_a_refit_satisfies_the_kkt_conditions(seed):
+    problem = target(seed)
+    columns = np.random.default_rng(seed).choice(10, 4, replace=False)
+    model = fit_submodel(problem, columns)
+    assert_kkt(problem, model, columns)
+    null = fit_submodel(problem, [])
+    mean = problem.likelihood.probability(np.reshape(null.bias, (1, -1)))[0]
+    np.testing.assert_allclose(mean, problem.probability.mean(axis=0), atol=1e-7)
+    assert model.objective <= null.objective
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_refit_agrees_with_scipy_on_weights_of_every_class(seed):
+    """Give scipy the sign rule itself, own weights included: holding these at zero loses nothing."""
+    problem = target(seed, ridge=1e-9)
+    columns = np.arange(3)
+
+    def value(v):
+        weight, bias = v[:9].reshape(3, 3), v[9:]
+        return problem.divergence(problem.Phi[:, columns] @ weight + bias)
+
+    bounds = [(0, None) if s > 0 else (None, 0) for s in problem.sign[columns].ravel()]
+    other = minimize(value, np.zeros(12), bounds=[*bounds, *[(None, None)] * 3], tol=1e-10)
+    assert fit_submodel(problem, columns).objective == pytest.approx(other.fun, abs=1e-5)
+
+
+@given(SEEDS)
+@settings(max_examples=10)
+def test_a_reference_in_the_span_is_recovered(seed):
+    problem = target(seed, n_basis=8, ridge=1e-12)
+    weight = problem.sign * np.random.default_rng(seed).uniform(0, 2, problem.sign.shape)
+    probability = problem.likelihood.probability(problem.Phi @ weight + [0.3, -0.2, 0.0])
+    problem = replace(problem, probability=probability / probability.sum(axis=1, keepdims=True))
+    path = project_path(problem, [1, 4, 8])
+    assert path.kl[-1] < 1e-8
+    fitted = problem.likelihood.probability(path.latent(problem.Phi)[-1])
+    np.testing.assert_allclose(fitted, problem.probability, atol=1e-3)
+
+
+@given(SEEDS)
+@settings(max_examples=10)
+def test_two_classes_with_a_score_each_are_the_probit(seed):
+    """The difference of two scores with unit noise each is the probit's latent function times sqrt 2."""
+    several = target(seed, n_classes=2)
+    one = Target(several.Phi, several.sign[:, 1], several.probability[:, 1], ridge=2e-8)
+    for columns in ([], [1, 4], [0, 2, 3, 5, 8]):
+        models = [fit_submodel(each, columns) for each in (several, one)]
+        np.testing.assert_array_equal(models[0].columns, models[1].columns)
+        assert models[0].objective == pytest.approx(models[1].objective, abs=1e-8)
+        difference = (models[0].latent[:, 1] - models[0].latent[:, 0]) / np.sqrt(2.0)
+        np.testing.assert_allclose(difference, models[1].latent, atol=1e-3)
+        gains = [
+            addition_gains(each, scan(each, model))
+            for each, model in zip((several, one), models, strict=True)
+        ]
+        np.testing.assert_allclose(gains[0], gains[1], rtol=1e-2, atol=1e-6)
+
+
+@given(SEEDS, st.integers(1, 3))
+@settings(max_examples=10)
+def test_divergence_falls_along_the_path(seed, candidates):
+    problem = target(seed)
+    options = replace(SearchOptions.greedy(), candidates=candidates)
+    path = project_path(problem, range(11), options)
+    assert (np.diff(path.objective) <= 0).all()
+    assert (np.diff(path.kl) <= 1e-8).all()
+    for i, (columns, weight) in enumerate(zip(path.columns, path.weights, strict=True)):
+        assert len(columns) <= path.sizes[i]
+        assert (weight * problem.sign[columns] >= 0).all()
+        assert weight.any(axis=1).all()
+        dense = path.dense_weight(i, 10)
+        np.testing.assert_allclose(
+            path.latent(problem.Phi)[i], problem.Phi @ dense + path.bias[i], atol=1e-10
+        )
+        assert problem.divergence(path.latent(problem.Phi)[i]) == pytest.approx(
+            path.kl[i], abs=1e-7
+        )
+
+
+@given(SEEDS)
+@settings(max_examples=10)
+def test_the_order_of_the_classes_does_not_matter(seed):
+    problem = target(seed, n_classes=4)
+    order = np.random.default_rng(seed).permutation(4)
+    other = replace(problem, sign=problem.sign[:, order], probability=problem.probability[:, order])
+    one, two = (project_path(each, range(6)) for each in (problem, other))
+    np.testing.assert_allclose(one.kl, two.kl, atol=1e-7)
+    for i in range(6):
+        np.testing.assert_array_equal(one.columns[i], two.columns[i])
+        np.testing.assert_allclose(one.weights[i][:, order], two.weights[i], atol=2e-2)
+        np.testing.assert_allclose(one.bias[i][order], two.bias[i], atol=2e-2)
+
+
+def minimum_of_quadratic(H, g, n_signed):
+    """Return the least value of v'Hv / 2 - g'v where the first values are not positive."""
+    found = minimize(
+        lambda v: 0.5 * v @ H @ v - g @ v,
+        np.zeros(len(H)),
+        jac=lambda v: H @ v - g,
+        bounds=[(None, 0)] * n_signed + [(None, None)] * (len(H) - n_signed),
+        options={"ftol": 1e-15, "gtol": 1e-12, "maxiter": 10_000},
+    )
+    return found.fun
+
+
+@given(SEEDS)
+@settings(max_examples=10)
+def test_gains_are_within_those_of_the_quadratic_model(seed):
+    """What scipy gains over a new column's weights with members and biases; no less than by one weight."""
+    problem = target(seed, ridge=1e-3)
+    model = fit_submodel(problem, [1, 4])
+    found = scan(problem, model)
+    gains = addition_gains(problem, found)
+    terms = problem.terms(model.latent)
+    score = problem.mass[:, None] * terms.score
+    hessian = problem.mass[:, None, None] * terms.hessian
+    for j in (2, 7):
+        designs = [np.eye(3)[c] for c in np.flatnonzero(problem.free[j])]
+        own = len(designs)
+        sides = [np.einsum("i,c->ic", problem.Phi[:, j], e) for e in designs]
+        ridge = [problem.penalty[j]] * own
+        for column in model.columns:
+            for c in np.flatnonzero(problem.free[column]):
+                sides.append(np.einsum("i,c->ic", problem.Phi[:, column], np.eye(3)[c]))
+                ridge.append(problem.penalty[column])
+        sides += [np.ones((30, 1)) * np.eye(3)[c] for c in (1, 2)]
+        J = np.stack([each.ravel() for each in sides], axis=1)
+        full = np.zeros((90, 90))
+        for i in range(30):
+            full[3 * i : 3 * i + 3, 3 * i : 3 * i + 3] = hessian[i]
+        H = J.T @ full @ J + np.diag([*ridge, 0, 0])
+        g = np.append(problem.Phi[:, j] @ score[:, problem.free[j]], np.zeros(len(H) - own))
+        most = -minimum_of_quadratic(H, g, own)
+        alone = 0.5 * g[:own] ** 2 / np.diag(found.schur[j])[problem.free[j]]
+        alone = np.where(g[:own] < 0, alone, 0.0)
+        assert alone.max() * (1 - 1e-6) <= gains[j] <= most * (1 + 1e-4) + 1e-9
+    best = best_additions(problem, found, 2)
+    assert all(gains[k] == each for k, each in zip(best, sorted(gains)[::-1], strict=False))
+
+
+def test_classes_that_are_never_taken_for_each_other():
+    """Two groups of classes far apart: their biases' difference has no curvature at all."""
+    rng = np.random.default_rng(0)
+    own = np.repeat(np.arange(4), 8)
+    probability = np.zeros((32, 4))
+    share = rng.uniform(0.1, 0.9, 32)
+    probability[np.arange(32), own] = share
+    probability[np.arange(32), own ^ 1] = 1 - share
+    X = rng.normal(size=(32, 2)) + 30.0 * (own >= 2)[:, None]
+    Phi = rbf(squared_distances(X, X), 20.0)
+    problem = Target(Phi, class_signs(own, 4), probability, likelihood=MultinomialProbit(4))
+    path = project_path(problem, range(13))
+    assert (np.diff(path.objective) <= 0).all()
+    assert path.kl[2] < 0.2
+    assert path.kl[0] > 0.5
+
+
+def test_the_path_ends_with_the_first_submodel_that_is_enough():
+    problem = target(3)
+    whole = project_path(problem, [0, 1, 2, 3, 5, 8], SearchOptions.greedy())
+    goal = whole.kl[3]
+    asked = []
+
+    def enough(model: Submodel) -> bool:
+        asked.append(model.n_vectors)
+        return problem.divergence(model.latent) <= goal * (1 + 1e-9)
+
+    path = project_path(problem, [0, 1, 2, 3, 5, 8], SearchOptions.greedy(), until=enough)
+    assert path.sizes.tolist() == [0, 1, 2, 3] == asked
+    np.testing.assert_array_equal(path.kl, whole.kl[:4])
+
+
+def test_a_vector_counts_once_whatever_number_of_its_weights_is_not_zero():
+    problem = target(5, n_classes=4)
+    path = project_path(problem, [3])
+    assert len(path.columns[0]) == 3
+    assert path.weights[0].shape == (3, 4)
+    assert path.bias.shape == (1, 4)
+    assert path.bias.sum() == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"probability": np.full((30, 3), 0.2)}, "rows that do not sum to 1"),
+        ({"probability": np.tile([0.5, 0.5, 0.0], (30, 1))}, "of class 2 is 0 in every row"),
+        ({"probability": np.full(30, 0.5)}, r"probability has shape \(30,\); needed \(30, 3\)"),
+        ({"sign": -np.ones((10, 3))}, r"sign has rows without a single \+1"),
+        ({"likelihood": Logit()}, r"probability has shape \(30, 3\); needed \(30,\)"),
+    ],
+)
+def test_a_target_that_cannot_be_used(change, words):
+    with pytest.raises(ValueError, match=words):
+        replace(target(), **change)
+
+
+def test_a_search_that_several_classes_do_not_have():
+    with pytest.raises(ValueError, match="are of one score"):
+        project_path(target(), [2], SearchOptions())
+
+
+@given(SEEDS, st.sampled_from([Logit(), NoisyProbit(0.05)]))
+@settings(max_examples=10)
+def test_labels_of_other_likelihoods(seed, likelihood):
+    """A reference of the same kind in the span is recovered, as under the probit."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(30, 2))
+    sign = np.where(rng.uniform(size=6) < 0.5, 1.0, -1.0)
+    Phi = rbf(squared_distances(X, X[:6]), median_distance(X))
+    probability = likelihood.probability(Phi @ (sign * rng.uniform(0.5, 2, 6)) - 0.1)
+    problem = Target(Phi, sign, probability, likelihood=likelihood, ridge=1e-12)
+    path = project_path(problem, [0, 2, 6])
+    assert path.kl[-1] < 1e-8
+    fitted = likelihood.probability(path.latent(Phi)[-1])
+    np.testing.assert_allclose(fitted, probability, atol=1e-3)
+    assert likelihood.probability(path.bias[:1])[0] == pytest.approx(probability.mean(), abs=1e-6)
