@@ -184,8 +184,9 @@ class AveragingClassifier(ProjectedClassifier):
         some = self._few(y, rng)
         data = Training(X[some], y[some], self._centres(X[some], y[some]))
         task = self._task(data, middle, (width_moves, scale_moves))
-        found = grown_cells(task)
-        self._cells_cover_ = len(some) == len(X) and not self._in_chunks and type(task) is Task
+        ranking = self._ranking(task)
+        found = grown_cells(ranking)
+        self._cells_cover_ = len(some) == len(X) and not self._in_chunks and ranking is task
         return self._note_best(found)
 
     @property
@@ -210,6 +211,10 @@ class AveragingClassifier(ProjectedClassifier):
 
         return Task(problem, data.centres.rows, middle, scale, moves, self._options)
 
+    def _ranking(self, task: Task) -> Task:
+        """Return how cells are found."""
+        return task
+
     def _note_best(self, cells: Cells) -> Any:
         best = cells.cells[cells.best]
         self.scale_ = best.scale
@@ -230,6 +235,10 @@ class AveragingClassifier(ProjectedClassifier):
             weigh=self._weighs(data),
         )
         self._note_best(kept)
+        self.held_out_ = np.full((len(data.X), len(self.classes_)), np.nan)
+        if self._cells_cover_ or self._weighs(data):
+            latents = [each.loo.latent for each in kept.cells]
+            self.held_out_ = _averaged(self._likelihood_, kept, latents)
         return self._kept_components(data.centres, kept, [each.result for each in kept.cells])
 
     def _fit_rows(self, rows: Rows, data: Training, width: Any) -> list[EMResult]:
@@ -277,7 +286,7 @@ class AveragingClassifier(ProjectedClassifier):
         )
         reference = self._reference(data, results[0])
         cv = self.cv if reference.held_out is None else None
-        for name in ("components_", "component_weights_"):
+        for name in ("components_", "component_weights_", "held_out_"):
             vars(self).pop(name, None)
         self._take(
             project_reference(
@@ -303,7 +312,7 @@ class AveragingClassifier(ProjectedClassifier):
         cells, likelihood = self.selection_, self._likelihood_
         return Reference.of_average(
             _averaged(likelihood, cells, [each.result.latent for each in cells.cells]),
-            _averaged(likelihood, cells, [each.loo.latent for each in cells.cells]),
+            self.held_out_,
             **known,
         )
 

@@ -178,7 +178,7 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
     Attributes
     ----------
     classes_ : ndarray, shape (n_classes,)
-    components_, component_weights_, selection_
+    components_, component_weights_, held_out_, selection_
         As for `PCVMClassifier`: of an average, whose best mode what follows belongs to.
     relevance_vectors_ : ndarray, shape (n_relevance, n_features)
         Centres (by default training rows) with a weight that is not zero in any class.
@@ -293,9 +293,9 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
         most = max(_RANKED_ROWS, 5 * len(self.classes_))
         return np.arange(len(y)) if len(y) <= 1.5 * most else choose_share(y, most, rng)
 
-    def _task(self, data: Training, middle: Any, moves: tuple[bool, bool]) -> Task:
-        task = super()._task(data, middle, moves)
-        if len(data.centres) * len(self.classes_) <= _COUPLED:
+    def _ranking(self, task: Task) -> Task:
+        """Return how cells are found: class by class where fits of all scores together are costly."""
+        if len(task.own) * len(self.classes_) <= _COUPLED:
             return task
         return OneVsRest(**vars(task))
 
