@@ -20,12 +20,15 @@ from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["CoupledNewton"]
 
-_ROUNDS = 4  # exchanges between the weights that are free to move and those at zero
+_ROUNDS = 6  # exchanges between the weights that are free to move and those at zero
 _MOST_PRODUCTS = 80
-_RELATIVE = 0.03  # of the residual, at which conjugate gradients stop
+_RELATIVE = 0.05  # of the residual, at which conjugate gradients stop
 _SLOPE_TOLERANCE = 1e-8
-_SLOW = 20  # products of one solve, after which factors made anew are cheaper than going on
+_SLOW = 12  # products of one solve, after which factors made anew are cheaper than going on
 _MOVED = 0.05  # share of the free values by which they differ from those that the factors know
+_NEGLIGIBLE = (
+    4.0  # squares of basis functions in units of the prior's; the rows' curvature is well below one
+)
 _JITTER = 1e-12  # of the coupling, whose smallest values are the prior's share of the curvature
 
 
@@ -55,6 +58,7 @@ class _Quadratic:
         self.usable = np.vstack([usable, self.bias_scale > 0])
         self.signed = np.vstack([np.full(usable.shape, problem.is_signed), self.bias_scale < 0])
         self.pull = self.pulled(point.terms.slope)
+        self.latent_shape = point.latent.shape
 
     def _scaled(self, v: Array) -> Array:
         return np.vstack([self.scale * v[:-1], self.bias_scale * v[-1]])
@@ -92,7 +96,8 @@ class CoupledNewton:
 
     def __init__(self, rows: WholeRows) -> None:
         self.rows = rows
-        self._factors: _Factors | None = None
+        self._factors: _Factors | _Reduced | None = None
+        self._basis: _RowBasis | None = None
         self._known: Mask = np.zeros((1, 1), dtype=bool)
 
     def step(self, point: Point) -> tuple[Array, Array]:
@@ -100,8 +105,7 @@ class CoupledNewton:
         model = _Quadratic(self.rows, point)
         u = model.start.copy()
         residual = model.pull - _prior_part(model, u)  # minus the gradient at the point
-        inward = residual > _SLOPE_TOLERANCE
-        free = model.usable & ((u != 0) | ~model.signed | inward)
+        free = model.usable & ((u != 0) | ~model.signed)
         goal = float(np.linalg.norm(residual[free]))
         for _ in range(_ROUNDS):
             change, residual = self._solve(model, free, residual, goal)
@@ -133,7 +137,7 @@ class CoupledNewton:
                 break
             if n_products in (0, _SLOW):
                 if n_products == _SLOW or (free ^ self._known).sum() > _MOVED * free.sum():
-                    self._known, self._factors = free.copy(), _Factors(model, free)
+                    self._factorise(model, free)
                 p = z = self._preconditioned(model, r, free)
                 inner = float(np.vdot(r, z))
             if not inner > 0:
@@ -151,9 +155,23 @@ class CoupledNewton:
     def _preconditioned(self, model: _Quadratic, r: Array, free: Mask) -> Array:
         """Return the preconditioner times r: the factors on what they know, else the diagonal."""
         assert self._factors is not None
-        z = r / model.diagonal
-        z.T[self._known.T] = self._factors.solve(np.where(free, r, 0.0).T[self._known.T])
+        z = np.where(self._known, self._factors.solve(r), r / model.diagonal)
         return np.where(free, z, 0.0)
+
+    def _factorise(self, model: _Quadratic, free: Mask) -> None:
+        """Make the preconditioner anew on the values that are free to move, the way that is less work."""
+        size = float(np.square(model.scale).mean())
+        if self._basis is None or size > 4.0 * self._basis.size:
+            self._basis = _RowBasis(model.Phi, size)
+        n_obs, n_scores = model.latent_shape
+        rank, columns = len(self._basis.coefficients), free.sum(axis=0).astype(float)
+        reduced = n_obs * (rank * n_scores) ** 2 + (rank * n_scores) ** 3 / 3
+        whole = float((n_obs * columns * (2 * columns + n_obs)).sum()) + n_obs**3 / 3
+        self._known = free.copy()
+        if reduced < whole:
+            self._factors = _Reduced(model, free, self._basis)
+        else:
+            self._factors = _Factors(model, free)
 
 
 def _designs(model: _Quadratic, free: Mask) -> Iterator[Array]:
@@ -169,8 +187,13 @@ def _designs(model: _Quadratic, free: Mask) -> Iterator[Array]:
 def _ridges(model: _Quadratic, free: Mask) -> Array:
     """Return the prior's curvature of each free value, score by score; a trace of it for free biases."""
     ridge = np.ones(free.shape)
-    ridge[-1] = np.maximum(model.bias_ridge, 1e-8)
+    ridge[-1] = _bias_ridge(model)
     return ridge.T[free.T]
+
+
+def _bias_ridge(model: _Quadratic) -> Array:
+    """Return the prior's curvature of the biases, a trace of it where there is none."""
+    return np.maximum(model.bias_ridge, 1e-8)
 
 
 class _Factors:
@@ -212,14 +235,91 @@ class _Factors:
         return np.concatenate(parts)
 
     def solve(self, r: Array) -> Array:
-        """Return the inverse times r."""
-        first, model = self._blocks_solve(r), self._model
+        """Return the inverse times r, zero but for the free values."""
+        first, model = self._blocks_solve(r.T[self._free.T]), self._model
         u = np.zeros(self._free.shape)
         u.T[self._free.T] = first
         rows = np.einsum("ic,ic->i", self._share, model.latent(u))
         rows = lapack.dpotrs(self._coupling, rows, lower=1)[0]
         back = model.pulled(self._share * rows[:, None])
-        return first + self._blocks_solve(back.T[self._free.T])
+        u.T[self._free.T] = first + self._blocks_solve(back.T[self._free.T])
+        return u
+
+
+class _RowBasis:
+    """An orthonormal basis Q of what [Phi, 1] does to the rows; less curvature than the prior's is left out.
+
+    Wide basis functions act on few directions: 1279 rows, at the median distance, have 15 to 160,
+    as the weights' scale goes from 1 to 10.
+
+    Attributes
+    ----------
+    rows : ndarray, shape (n_obs, rank)
+        Q, by a pivoted Cholesky factor of Phi Phi'.
+    coefficients : ndarray, shape (rank, n_columns + 1)
+        Q' [Phi, 1].
+    size : float
+        The squared scale of the weights that it was made for.
+    """
+
+    def __init__(self, Phi: Array, size: float) -> None:
+        gram = blas.dsyrk(1.0, Phi.T, trans=1, lower=1)
+        factor, order, rank, _ = lapack.dpstrf(gram, tol=_NEGLIGIBLE / size, lower=1, overwrite_a=1)
+        some = np.zeros((len(Phi), rank + 1))
+        some[order - 1, :rank] = np.tril(factor[:, :rank])
+        some[:, rank] = 1.0
+        self.rows = np.linalg.qr(some)[0]
+        self.coefficients = self.rows.T @ np.column_stack([Phi, np.ones(len(Phi))])
+        self.size = size
+
+
+class _Reduced:
+    """The factor of the whole matrix, Phi projected on few directions of the rows; see `_RowBasis`.
+
+    With Q the directions and Y = Q' Phi s the matrix is ``I + Y' (Q' H Q) Y``. For ``Y Y' = J J'``, score by
+    score, the rows of ``J^-1 Y`` are orthonormal, and on them it is ``I + J' Q' H Q J``.
+    """
+
+    def __init__(self, model: _Quadratic, free: Mask, basis: _RowBasis) -> None:
+        ridge = np.ones(free.shape)
+        ridge[-1] = _bias_ridge(model)
+        self._root = np.sqrt(ridge)
+        self._scale = np.vstack([model.scale, model.bias_scale]) * free / self._root
+        self._coefficients, self._free = basis.coefficients, free.copy()
+        self._factors = [self._factor_of(scale) for scale in self._scale.T]
+        directions = [basis.rows @ np.tril(factor) for factor in self._factors]
+        k, n_scores = len(basis.coefficients), free.shape[1]
+        H = np.empty((k * n_scores, k * n_scores), order="F")
+        for c, one in enumerate(directions):
+            for e, other in enumerate(directions[: c + 1]):
+                block = (one * model.hessian[:, c, e, None]).T @ other
+                H[c * k : (c + 1) * k, e * k : (e + 1) * k] = block
+        H[np.diag_indices(len(H))] += 1.0
+        self._whole, _ = lapack.dpotrf(H, lower=1, overwrite_a=1)
+
+    def _factor_of(self, scale: Array) -> Array:
+        """Return J of one score."""
+        Y = self._coefficients * scale
+        gram = blas.dsyrk(1.0, Y.T, trans=1, lower=1)
+        gram[np.diag_indices(len(gram))] += 1e-12 * np.trace(gram) + 1e-300
+        return lapack.dpotrf(gram, lower=1, overwrite_a=1)[0]
+
+    def _each(self, values: Array, *, transposed: bool) -> Array:
+        """Return J^-1, or its transpose, times values of shape (rank, n_scores)."""
+        parts = [
+            lapack.dtrtrs(factor, values[:, c], lower=1, trans=int(transposed))[0]
+            for c, factor in enumerate(self._factors)
+        ]
+        return np.column_stack(parts)
+
+    def solve(self, r: Array) -> Array:
+        """Return the inverse times r, zero but for the free values."""
+        r = np.where(self._free, r, 0.0) / self._root
+        inner = self._each(self._coefficients @ (self._scale * r), transposed=False)
+        flat = inner.T.reshape(-1, 1)
+        flat = lapack.dpotrs(self._whole, flat, lower=1)[0] - flat
+        inner = self._each(flat.reshape(inner.T.shape).T, transposed=True)
+        return (r + self._scale * (self._coefficients.T @ inner)) / self._root
 
 
 def _rank_one(hessian: Array, label: Array) -> Array:

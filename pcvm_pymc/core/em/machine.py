@@ -118,6 +118,7 @@ class _Machine:
         _check_options(self.rows, options)
         prior: Any = problem.hyperprior
         self.careful = options.update == "auto" and prior.holds_zeros and prior.penalty == 0
+        self.is_plain = problem.moves is None and prior.penalty == 0  # no plug-in moves a point
         self.coupled = None
         # under a prior that holds zeros the longer steps end in poorer local maxima
         if isinstance(self.rows, WholeRows) and problem.n_scores > 1 and not prior.holds_zeros:
@@ -145,6 +146,8 @@ class _Machine:
             if isinstance(rows, ChunkedRows) and self._bends:  # its Gram matrix is still to come
                 new = replace(rows.at(new.weight, new.bias, None, curved=True), change=new.change)
         new = rows.shrink(new)
+        if self.is_plain:
+            return new
         new = mended_zeros(rows, new)
         return improved_width(rows, new) if isinstance(rows, WholeRows) else new
 
@@ -183,9 +186,11 @@ class _Machine:
         """Return the largest change of the latent function (of the weights for the authors' recipe)."""
         if self.options.update == "clip":
             return float(np.abs(new.weight - old.weight).max(initial=0.0))
-        if isinstance(self.rows, WholeRows):  # that of the step and of what follows upon it
-            return float(np.abs(new.latent - old.latent).max())
-        return new.change
+        if isinstance(self.rows, ChunkedRows) or self.is_plain:
+            return new.change
+        return float(
+            np.abs(new.latent - old.latent).max()
+        )  # of the step and of what follows upon it
 
 
 def _check_options(rows: WholeRows | ChunkedRows, options: EMOptions) -> None:

@@ -95,7 +95,7 @@ def _score_by_score(
     """Return weights and biases by the Gram matrix, which all scores share."""
     gram, unit = rows.curved_gram(point) if newton else _unit_gram(rows, point)
     pull, total = rows.target(point, gram, response, newton=newton)
-    weight, bias = np.zeros_like(point.weight), np.zeros_like(point.bias)
+    weight, bias = np.zeros(point.weight.shape), np.zeros(point.bias.shape)
     for c in range(rows.problem.n_scores):
         weight[rows.index, c], bias[c] = _maximised_score(
             rows, point, gram, (pull[:, c], float(total[c])), c=c, unit=unit, options=options
@@ -121,16 +121,15 @@ def _maximised_score(
     """Return one score's weights on the columns in play, and its bias."""
     problem = rows.problem
     prior: Any = problem.hyperprior
-    old = point.weight[rows.index, c]
-    sign = problem.weight_sign.reshape(point.weight.shape)[rows.index, c]
+    some = point.weight[rows.index]
+    old, sign = some[:, c], rows.sign[:, c]
+    expected_precision = prior.weight_precision(some)[:, c]  # of all scores, which may share it
     pull, total = target
-    play = np.arange(len(old))
+    play = None
     if problem.n_scores > 1 and prior.holds_zeros:  # the work follows the number that can move
         play = np.flatnonzero(old)
-    # of all scores, which may share a precision
-    expected_precision = prior.weight_precision(point.weight[rows.index])[play, c]
-    if len(play) < len(old):
         gram, old, sign, pull = gram.take(play), old[play], sign[play], pull[play]  # type: ignore[attr-defined]
+        expected_precision = expected_precision[play]
     precision = bias_precision(problem, float(point.bias[c])) / unit
     alternating = options.bias == "alternating"
     if alternating:  # eq. 11: the weights at the old bias, then eq. 12
@@ -144,10 +143,14 @@ def _maximised_score(
         constrained=options.update != "clip" and problem.is_signed,
     )
     if options.update == "clip":
-        wrong = (active * sign < 0) & problem.is_signed
-        active = np.where(wrong | (np.abs(active) <= options.drop), 0.0, active)
+        kept = np.abs(active) > options.drop
+        if problem.is_signed:
+            kept &= active * sign >= 0
+        active = np.where(kept, active, 0.0)
     if alternating:
         bias = (total - float(gram.border @ active)) / (precision + gram.corner)
+    if play is None:
+        return active, bias
     out = np.zeros(len(rows.index))
     out[play] = active
     return out, bias

@@ -226,6 +226,9 @@ def _lower_block(gram: Array, columns: Index, size: int) -> Array:
     if n == len(gram):
         out[:n, :n] = gram
         return out
+    if n <= _COLUMNS:
+        out[:n, :n] = gram[columns[:, None], columns]
+        return out
     for start in range(0, n, _COLUMNS):
         stop = min(start + _COLUMNS, n)
         # transposed, since the matrices are in column order
@@ -239,18 +242,21 @@ def _solve_passive(
 ) -> Array:
     """Solve the scaled normal equations on the passive weights and the bias."""
     columns, H = gram.block(passive)
-    full = np.append(scale[columns], bias_scale)
+    n = len(columns)
+    full, goal = np.empty(n + 1), np.empty((n + 1, 1))
+    full[:n], full[n] = scale[columns], bias_scale
+    goal[:n, 0], goal[n] = rhs[columns], rhs[-1]
     H *= full
     H *= full[:, None]
-    H[np.diag_indices(len(columns))] += 1.0
-    H[-1, -1] += ridge
+    diagonal = H.T.ravel()[:: n + 2]  # a view, the matrix being in column order
+    diagonal[:n] += 1.0
+    diagonal[n] += ridge
     factor, info = lapack.dpotrf(H, lower=1, overwrite_a=1)
     if info != 0:  # I + positive semi-definite: only a product that is not finite gets here
         raise FloatingPointError("the M-step's matrix is not finite; standardise the inputs")
-    solution, _ = lapack.dpotrs(factor, np.append(rhs[:-1][columns], rhs[-1]), lower=1)
+    solution, _ = lapack.dpotrs(factor, goal, lower=1)
     out = np.zeros(len(scale) + 1)
-    out[columns] = solution[:-1]
-    out[-1] = solution[-1]
+    out[columns], out[-1] = solution[:n, 0], solution[n, 0]
     return out
 
 
@@ -296,9 +302,10 @@ def solve_nonnegative(
     strictly monotone linear complementarity problems", Computers & Operations Research 21.
     """
     ridge = 1.0
-    if np.isinf(bias_scale):  # any unit will do where the prior gives none
+    if bias_scale == np.inf:  # any unit will do where the prior gives none
         bias_scale, ridge = 1.0 / np.sqrt(gram.corner), 0.0
-    rhs = np.append(scale * target[0], bias_scale * target[1])
+    rhs = np.empty(len(scale) + 1)
+    rhs[:-1], rhs[-1] = scale * target[0], bias_scale * target[1]
     usable = scale != 0
     if not constrained:
         u = _solve_passive(gram, scale, bias_scale, rhs, usable, ridge=ridge)

@@ -92,7 +92,7 @@ def log_prior(problem: Problem, weight: Array, bias: Any) -> float:
     prior: Any = problem.hyperprior
     value = prior.log_weights_density(weight, free=not problem.is_signed)
     if problem.bias == "prior":
-        value += sum(prior.log_bias_density(float(b)) for b in np.atleast_1d(bias))
+        value += sum(map(prior.log_bias_density, np.atleast_1d(bias).tolist()))
     return float(value)
 
 
@@ -118,6 +118,11 @@ def expected(old: Array) -> Mask:
     return old != 0 if old.any() else np.ones(len(old), dtype=bool)
 
 
+def _signs(problem: Problem) -> Array:
+    """Return the signs of the columns' weights, shape (n_columns, n_scores)."""
+    return problem.weight_sign.reshape(problem.Phi.shape[1], problem.n_scores)
+
+
 def _drops_zeros(problem: Problem) -> bool:
     """Whether a weight of zero is out for good: nothing releases it."""
     prior: Any = problem.hyperprior
@@ -135,6 +140,7 @@ class WholeRows:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.index: Index = np.arange(problem.Phi.shape[1])
+        self.sign = _signs(problem)
         self.Phi: Array = problem.Phi
         self.moves: WidthMoves | None = problem.moves
         self._unit: BorderedGram | None = None
@@ -223,12 +229,14 @@ class WholeRows:
         """Leave out columns whose weights are zero for good, once that saves real work."""
         if not _drops_zeros(self.problem):
             return point
+        if point.n_active > self._COMPACT_BELOW * self.problem.n_scores * len(self.index):
+            return point
         keep = np.flatnonzero(point.weight[self.index].any(axis=1))
         if len(keep) > self._COMPACT_BELOW * len(self.index):
             return point
         if self._unit is not None:
             self._unit = self._unit.take(keep)
-        self.index = self.index[keep]
+        self.index, self.sign = self.index[keep], self.sign[keep]
         self.Phi = np.asfortranarray(self.Phi[:, keep])
         if self._partial is not None:
             self._partial.take(keep, self.Phi)
@@ -261,6 +269,7 @@ class ChunkedRows:
         self.problem = problem
         self.chunks: Chunks = problem.Phi
         self.index: Index = np.arange(len(self.chunks.centres))
+        self.sign = _signs(problem)
         self._unit: BorderedGram | None = None
         self.curved: BorderedGram | None = None
 
@@ -348,7 +357,7 @@ class ChunkedRows:
         kept = np.flatnonzero(point.weight[self.index].any(axis=1))
         if not _drops_zeros(self.problem) or len(kept) == len(self.index):
             return point
-        self.index = self.index[kept]
+        self.index, self.sign = self.index[kept], self.sign[kept]
         self._unit = None if self._unit is None else self._unit.take(kept)
         self.curved = None if self.curved is None else self.curved.take(kept)
         assert point.pull is not None

@@ -71,7 +71,7 @@ class Probit(Likelihood):
         return RowTerms(
             float(probit.log_ndtr(x).sum()),
             (target * mills)[:, None],
-            np.clip(mills * (mills + x), 0.0, 1.0),
+            np.minimum(np.maximum(mills * (mills + x), 0.0), 1.0),
         )
 
     def probability(self, latent: Array) -> Array:

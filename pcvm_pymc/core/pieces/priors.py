@@ -459,8 +459,10 @@ def prior_latent_size(Phi: Array, signs: Array | None, c: float) -> float:
 
 
 def _mean_precision[T: (Array, np.float64)](value: T, shape: float, rate: float) -> T:
-    with np.errstate(divide="ignore", over="ignore"):
+    if rate > 0:
         return (2 * shape + 1) / (value * value + 2 * rate)
+    with np.errstate(divide="ignore", over="ignore"):
+        return (2 * shape + 1) / (value * value)
 
 
 def _log_mixture_density[T: (Array, np.float64)](value: T, shape: float, rate: float) -> T:
