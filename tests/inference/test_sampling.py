@@ -105,6 +105,8 @@ def test_the_step_refuses_what_it_would_not_move():
     ("options", "method", "reason"),
     [
         ({}, "gibbs", "fixed width and Gamma precisions"),
+        ({"likelihood": "label noise"}, "gibbs", "fixed width and Gamma precisions"),
+        ({"likelihood": "logit"}, "nuts", "has no responses"),
         ({"hyperprior": HalfHorseshoe(0.1)}, "nuts", "half-horseshoe"),
         ({"precision": "joint"}, "nuts", "explicit"),
     ],
