@@ -1,9 +1,30 @@
+import hashlib
 import os
 from pathlib import Path
 
-import matplotlib as mpl
-import pytest
-from hypothesis import settings
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def cache_what_is_compiled():
+    """Keep bytecode and kernels, for the workers and the processes that tests start, in the tests' cache.
+
+    Where Python is told to write no bytecode, each of these compiles every package that it imports anew. And
+    numba takes a kernel from its cache though one that it calls has changed in another file: the folder is
+    named by the content of all.
+    """
+    cache = ROOT / ".pytest_cache"
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        os.environ["PYTHONPYCACHEPREFIX"] = str(cache / "bytecode")
+    kernels = [*ROOT.glob("pcvm_pymc/core/gibbs/*.py"), *ROOT.glob("pcvm_pymc/core/pieces/*.py")]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(kernels)))
+    os.environ["NUMBA_CACHE_DIR"] = str(cache / f"kernels-{digest.hexdigest()[:12]}")
+
+
+cache_what_is_compiled()  # before numba is imported
+
+import matplotlib as mpl  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 mpl.use("Agg")
 
@@ -15,8 +36,7 @@ settings.load_profile("no-deadline")
 @pytest.fixture(scope="session")
 def data_folder():
     """Return the folder of real data, or skip: PCVM_DATA, or shared/data beside the repository."""
-    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("PCVM_DATA", beside))
+    folder = Path(os.environ.get("PCVM_DATA", ROOT.parent / "shared" / "data"))
     if not folder.is_dir():
-        pytest.skip(f"no real data: PCVM_DATA is not set and there is no folder {beside}")
+        pytest.skip(f"no real data: PCVM_DATA is not set and there is no folder {folder}")
     return folder

@@ -11,7 +11,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.priors import Prior
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["Problem", "Status", "WidthMoves"]
+__all__ = ["Ended", "Problem", "Status", "WidthMoves"]
 
 
 class Status(Enum):
@@ -21,6 +21,18 @@ class Status(Enum):
     ITERATION_LIMIT = "max_iter iterations were done before convergence"
     EMPTY_MODEL = "every weight was pruned: the model is its bias alone"
     BEST_OF_CYCLE = "steps went on without a better evidence: the best state was kept"
+
+
+class Ended:
+    """What the result of every solver says by its fields ``status`` and ``n_iter``."""
+
+    status: Status
+    n_iter: int
+
+    @property
+    def converged(self) -> bool:
+        """Whether the iteration came to rest (an empty model included)."""
+        return self.status is not Status.ITERATION_LIMIT
 
 
 class WidthMoves(Protocol):

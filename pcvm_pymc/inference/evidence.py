@@ -1,7 +1,7 @@
 """Type-II maximum likelihood on a PyMC model."""
 
-import logging
-import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,10 @@ from pcvm_pymc.core.evidence import (
 )
 from pcvm_pymc.core.family import FAMILY, systems_of
 from pcvm_pymc.core.problem import Problem, Status
-from pcvm_pymc.inference.results import Values, likelihood_of, point_to_datatree
+from pcvm_pymc.inference.results import Values, likelihood_of, point_to_datatree, timed
 from pcvm_pymc.model.read import Parts, find_parts, read
 
 __all__ = ["evidence_fit_of", "fit_evidence"]
-
-_log = logging.getLogger(__name__)
 
 
 def fit_evidence(
@@ -82,11 +80,12 @@ def fit_evidence(
     problem = read(model, solver)
     _check_shared(problem, solver)
     _check_options(solver, method, options)
-    began = time.perf_counter()
     values: Values = {}
     groups: dict[str, xr.Dataset] = {}
     if solver == "evidence":
-        result: Any = fit_rvm(EvidenceProblem.of(problem), method=method, options=options)
+        given = EvidenceProblem.of(problem)
+        solve: Callable[[], Any] = partial(fit_rvm, given, method=method, options=options)
+        result, seconds = timed(solve, "evidence")
         values = _estimates(result)
         basis = model.coords.get("basis") or np.arange(
             len(result.weight)
@@ -94,11 +93,8 @@ def fit_evidence(
         groups = {"fit": _normal_posterior(result, np.asarray(basis))}
         objective, label = "log_evidence", f"evidence ({method})"
     else:
-        result = fit_bottom_up(problem, options=options)
+        result, seconds = timed(partial(fit_bottom_up, problem, options=options), "evidence")
         objective, label = "log_posterior", "bottom-up"
-    seconds = time.perf_counter() - began
-    if not result.converged:
-        _log.warning("evidence: %s; raise max_iter or tol", result.status.value)
     return point_to_datatree(
         model,
         problem,

@@ -1,7 +1,5 @@
 """The maximum a posteriori point of a PyMC model, by EM."""
 
-import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,12 +11,10 @@ import xarray as xr
 from pcvm_pymc.core.em import EMOptions, EMResult, EMState, Start, fit_em
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.inference.progress import progress_bars
-from pcvm_pymc.inference.results import Values, point_to_datatree
+from pcvm_pymc.inference.results import Values, point_to_datatree, timed
 from pcvm_pymc.model.read import read
 
 __all__ = ["find_map_em"]
-
-_log = logging.getLogger(__name__)
 
 type Seed = int | np.random.Generator | None
 
@@ -82,12 +78,8 @@ def find_map_em(
     options = options or EMOptions()
     problem = read(model, "em")
     chosen = _start(problem, start, np.random.default_rng(random_seed))
-    began = time.perf_counter()
     with _em_progress(options.max_iter, progressbar) as report:
-        result = fit_em(problem, chosen, options, report)
-    seconds = time.perf_counter() - began
-    if not result.converged:
-        _log.warning("EM stopped: %s; raise max_iter or tol", result.status.value)
+        result, seconds = timed(lambda: fit_em(problem, chosen, options, report), "EM")
     return point_to_datatree(
         model,
         problem,

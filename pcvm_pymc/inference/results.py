@@ -3,8 +3,9 @@
 import json
 import logging
 import shutil
+import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from importlib.metadata import version
@@ -26,7 +27,7 @@ from pcvm_pymc.core.pieces.likelihoods import (
 )
 from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import Ended, Problem
 from pcvm_pymc.model.bases import AnyKernel, check_centres, recall_kernel
 from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.read import find_parts
@@ -44,6 +45,7 @@ __all__ = [
     "point_to_datatree",
     "record_model",
     "save",
+    "timed",
     "weights_of",
     "with_classes",
 ]
@@ -76,6 +78,16 @@ def draws_dataset(values: Values, coords: Mapping[str, Any], **attrs: Any) -> xr
     used = {name: np.asarray(coords[name]) for name in coords if name in dataset.dims}
     library = {"inference_library": "pcvm_pymc", "inference_library_version": version("pcvm_pymc")}
     return dataset.assign_coords({**numbers, **used}).assign_attrs(**library, **attrs)
+
+
+def timed[T: Ended](solve: Callable[[], T], what: str) -> tuple[T, float]:
+    """Return what a solver ends with, and its seconds; a warning says so where it stopped before its end."""
+    began = time.perf_counter()
+    result = solve()
+    seconds = time.perf_counter() - began
+    if not result.converged:
+        _log.warning("%s stopped: %s; raise max_iter or tol", what, result.status.value)
+    return result, seconds
 
 
 def point_to_datatree(

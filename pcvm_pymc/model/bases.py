@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.pieces.kernels import (
@@ -38,7 +38,7 @@ __all__ = [
     "recall_kernel",
 ]
 
-type Width = float | TensorVariable
+type Width = ArrayLike | TensorVariable  # one, or one for each feature
 type AnyKernel = Kernel | pm.gp.cov.Covariance
 
 _MATRIX = ("obs", "basis")

@@ -63,9 +63,9 @@ def pcvm_model(
         Basis functions: the RBF ``exp(-||x - z||^2 / width^2)``, a function ``(X, Z, width) ->
         (n_obs, n_basis)``, or a PyMC covariance (which has its own lengthscale in place of `width`;
         its parameters may be random variables of the model).
-    width : float or TensorVariable, optional
-        Width of the RBF; default: 1, or the piece's own. A random variable of the model or an unnamed prior
-        (``pm.LogNormal.dist(...)``, then named ``width``) makes it unknown.
+    width : float, array_like of shape (n_features,), or TensorVariable of either shape, optional
+        Width of the RBF, or one for each feature; default: 1, or the piece's own. A random variable of the
+        model or an unnamed prior (``pm.LogNormal.dist(...)``, then named ``width``) makes it unknown.
     hyperprior : Hyperprior, Laplace or HalfHorseshoe, optional
         Gamma hyperpriors of the precisions, or exponential ones of the variances (chen2009's appendix A:
         sizes are then exponential). Default: ``Hyperprior.default``, proper and scaled to the data. An
@@ -236,19 +236,21 @@ def rvm_model(
     X : array_like, shape (n_obs, n_features)
         Training inputs, used as they are: standardise columns of different units first.
     y : array_like, shape (n_obs,)
-        Targets for ``"normal"``; else labels of any type, two classes.
-    likelihood : {"normal", "logit", "probit"}
-        ``"gaussian"`` is another spelling of ``"normal"``.
+        Targets for ``"normal"`` and ``"student-t"``; else labels of any type, two classes.
+    likelihood : {"normal", "student-t", "logit", "probit"} or Likelihood
+        ``"student-t"``: targets with outliers, of four degrees of freedom; ``StudentT(0.3, 3.0)``, a piece of
+        `pcvm_pymc.core.pieces.likelihoods`, has its own. ``"gaussian"`` is another spelling of ``"normal"``.
     kernel : "rbf", "linear-spline", callable, KernelPiece or pm.gp.cov.Covariance
         As for `pcvm_model`. It need not be positive definite.
-    width : float or TensorVariable, optional
-        Width of the RBF; a random variable or an unnamed prior makes it unknown (for samplers only).
+    width : float, array_like of shape (n_features,), or TensorVariable of either shape, optional
+        Width of the RBF, or one for each feature; a random variable or an unnamed prior makes it unknown (for
+        samplers only).
     hyperprior : Hyperprior, optional
         Gamma hyperpriors of the precisions, in the unit of y; default: proper, scaled to the data.
         Only samplers use it: `fit_evidence` has flat ones on log alpha, as Tipping has.
     noise : float or TensorVariable, optional
-        Standard deviation of the targets, or its (unnamed) prior. Default: half-normal with the
-        standard deviation of y.
+        Standard deviation of the targets (scale under ``"student-t"``), or its (unnamed) prior. Default:
+        half-normal with the standard deviation of y.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (Student-t weights: half as many variables);
         ``"joint"`` keeps them as ``precision`` and ``bias_precision``.

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.distributions.continuous import FlatRV, HalfCauchyRV
+from pymc.distributions.continuous import FlatRV, HalfCauchyRV, HalfStudentTRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import (
     ExponentialRV,
@@ -109,6 +109,16 @@ def _student(weight: Variable, **extra: Any) -> WeightPrior:
     return _gamma(number(c, "c"), d, **extra)
 
 
+def _half_student(size: Variable) -> WeightPrior | None:
+    """Return the Gamma prior that PyMC's own half-Student-t is; its constants have nine digits."""
+    degrees, scale = _params(size)
+    if random_parts(scale):
+        return None
+    c, sigma = number(degrees, "nu") / 2.0, number(scale, "sigma")
+    d = _tidy(c * sigma**2, lambda x: np.sqrt(x / c) == sigma)
+    return _gamma(c, pt.constant(d, dtype="float64"), positive=True)
+
+
 def _scale_free(weight: Variable, kind: type[Hyperprior] = Hyperprior, **extra: Any) -> WeightPrior:
     c = number(_params(weight)[0], "c")
     return WeightPrior(lambda e, f: kind(c, 0.0, e, f), (c, 0.0), **extra)
@@ -202,6 +212,7 @@ def _half_horseshoe(size: Variable) -> WeightPrior | None:
 
 _WEIGHTS: dict[type, Callable[[Variable], WeightPrior | None]] = {
     MarginalWeightRV: partial(_student, positive=True),
+    HalfStudentTRV: _half_student,
     FreeWeightRV: _student,
     MarginalBiasRV: _student,
     SharedWeightRV: partial(_student, kind=SharedHyperprior),

@@ -5,30 +5,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import awkward_data, blobs
-from scipy.special import log_ndtr
-from scipy.stats import truncnorm
+from scipy import stats
+from scipy.special import log_ndtr, ndtr
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.gibbs import GibbsProblem, advance, densities, moves, responses
+from pcvm_pymc.core.gibbs import (
+    GibbsProblem,
+    GibbsState,
+    advance,
+    densities,
+    moves,
+    responses,
+)
 from pcvm_pymc.core.gibbs.moves import Regression
 from pcvm_pymc.core.gibbs.problem import factorise
 from pcvm_pymc.core.gibbs.responses import augmented
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import Logit
+from pcvm_pymc.core.pieces.likelihoods import Logit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
-from pcvm_pymc.core.pieces.probit import log_likelihood
 from pcvm_pymc.core.problem import Problem
 
 PRIORS = {
     "fixed": Hyperprior(1.0, 0.2, 0.5, 1.0),
     "learned": Hyperprior(1.0, 0.2, 0.5, 1.0, rate_shape=1.5),
 }
+LIKELIHOODS = [Probit(), NoisyProbit(0.1), NoisyProbit(0.0)]
+every_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
 
 
-def problem(n=12, prior="fixed", seed=0):
+def problem(n=12, prior="fixed", seed=0, likelihood=LIKELIHOODS[0]):
     X, label = blobs(n, seed=seed)
     Phi = rbf(squared_distances(X, X), 1.2)
-    return GibbsProblem.of(Problem(Phi, label, label.copy(), PRIORS[prior]))
+    return GibbsProblem.of(Problem(Phi, label, label.copy(), PRIORS[prior], likelihood))
 
 
 @settings(max_examples=40)
@@ -40,6 +48,11 @@ def test_factors_are_the_matrix(data):
     np.testing.assert_allclose(left @ right.T, Phi, atol=1e-9)
     np.testing.assert_allclose(left.T @ left, np.eye(left.shape[1]), atol=1e-12)
     assert left.shape[1] <= len(X)
+
+
+def test_whole_numbers_of_a_hyperprior_compile_nothing_anew():
+    p = replace(problem(), hyperprior=Hyperprior(1, 2, 3, 4))
+    assert [type(each) for each in p.parameters] == [float] * 5
 
 
 def test_low_rank_is_found():
@@ -58,10 +71,40 @@ def test_compiled_log_ndtr():
 def test_tail_draws_have_the_truncated_normals_moments(a):
     rng = np.random.default_rng(1)
     draws = np.array([responses.upper_tail(a, rng) for _ in range(40_000)])
-    wanted = truncnorm(a, np.inf)
+    wanted = stats.truncnorm(a, np.inf)
     assert (draws > a).all()
     assert abs(draws.mean() - wanted.mean()) < 5 * wanted.std() / np.sqrt(len(draws))
     assert draws.std() == pytest.approx(wanted.std(), rel=0.03)
+
+
+@pytest.mark.parametrize("flip", [0.0, 0.02, 0.3])
+def test_labels_with_noise_have_the_pieces_log_probability(flip):
+    x = np.linspace(-50, 40, 401)
+    piece = NoisyProbit(flip)
+    found = np.array([responses.log_label(augmented(piece), each) for each in x])
+    np.testing.assert_allclose(found, piece.log_density(x, 1.0), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("label", [-1, 1])
+@pytest.mark.parametrize("latent", [-30.0, -1.2, 0.3, 2.5])
+@pytest.mark.parametrize("flip", [0.0, 0.05, 0.4])
+def test_responses_under_label_noise_have_their_conditional_law(label, latent, flip):
+    """p(z | f, y) is N(f, 1) times 1 - flip on the label's side of zero and flip on the other."""
+    n_draws = 20_000
+    row, drawn = np.full((1, n_draws), latent), np.empty((1, n_draws))
+    labels, rng = np.full(n_draws, label), np.random.default_rng(4)
+    responses.draw_responses(augmented(NoisyProbit(flip)), row, labels, drawn, rng)
+    weight = {label: 1.0 - flip, -label: flip}
+    below, above = weight[-1] * ndtr(-latent), weight[1] * ndtr(latent)
+    share = above / (below + above)
+    side = drawn[0] > 0
+    assert stats.binomtest(int(side.sum()), n_draws, min(share, 1.0)).pvalue > 1e-5
+    for of_side, law in (
+        (side, stats.truncnorm(-latent, np.inf, loc=latent)),
+        (~side, stats.truncnorm(-np.inf, -latent, loc=latent)),
+    ):
+        if of_side.any():
+            assert stats.kstest(drawn[0, of_side], law.cdf).pvalue > 1e-5
 
 
 def swept(problem, seed=0):
@@ -123,10 +166,11 @@ def test_transfers_follow_the_joint_density(first, second):
     assert found == pytest.approx(joint(moved) - joint(size), rel=1e-9)
 
 
+@every_likelihood
 @pytest.mark.parametrize("prior", list(PRIORS))
 @given(t=st.floats(-2, 2))
-def test_the_scale_move_follows_the_posterior(prior, t):
-    p, hyper = problem(prior=prior), PRIORS[prior]
+def test_the_scale_move_follows_the_posterior(prior, likelihood, t):
+    p, hyper = problem(prior=prior, likelihood=likelihood), PRIORS[prior]
     size, bias, rate = np.random.default_rng(3).uniform(0.1, 1.5, len(p.sign)), 0.4, 0.3
     Phi = p.basis.left @ p.basis.right.T
 
@@ -134,7 +178,7 @@ def test_the_scale_move_follows_the_posterior(prior, t):
         """Return the log density in (sizes, bias, log d), z and precisions integrated out."""
         d = rate * factor**2 if hyper.rate_shape else rate
         prior_now = Hyperprior(hyper.c, d, hyper.e, hyper.f)
-        value = log_likelihood(factor * (Phi @ (p.sign * size) + bias), p.label)
+        value = likelihood.log_likelihood(factor * (Phi @ (p.sign * size) + bias), p.label)
         value += prior_now.log_weight_density(factor * size).sum()
         value += prior_now.log_bias_density(factor * bias)
         if hyper.rate_shape:
@@ -149,21 +193,22 @@ def test_the_scale_move_follows_the_posterior(prior, t):
     assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9)
 
 
+@every_likelihood
 @given(t=st.floats(-3, 3), j=st.integers(0, 11))
-def test_the_single_move_follows_the_posterior(t, j):
-    p, prior = problem(), PRIORS["fixed"]
+def test_the_single_move_follows_the_posterior(likelihood, t, j):
+    p, prior = problem(likelihood=likelihood), PRIORS["fixed"]
     size, bias = np.random.default_rng(3).uniform(0.1, 1.5, len(p.sign)), 0.4
     Phi = p.basis.left @ p.basis.right.T
 
     def log_posterior(factor):
         moved = size.copy()
         moved[j] *= factor
-        value = log_likelihood(Phi @ (p.sign * moved) + bias, p.label)
+        value = likelihood.log_likelihood(Phi @ (p.sign * moved) + bias, p.label)
         return value + prior.log_weight_density(moved).sum() + np.log(factor)
 
     latent = Phi @ (p.sign * size) + bias
-    move, likelihood = p.sign[j] * size[j] * Phi[:, j], augmented(p.likelihood)
-    args = (size[j], move, latent, p.label, prior.c, prior.d, likelihood)
+    move = p.sign[j] * size[j] * Phi[:, j]
+    args = (size[j], move, latent, p.label, prior.c, prior.d, augmented(likelihood))
     found = densities.single_density(t, *args) - densities.single_density(0.0, *args)
     wanted = log_posterior(np.exp(t)) - log_posterior(1.0)
     assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9)
@@ -252,6 +297,34 @@ def test_one_basis_against_quadrature():
         assert draws.std() == pytest.approx(deviation, rel=0.05)
 
 
+@pytest.mark.parametrize("likelihood", [Probit(), NoisyProbit(0.3)], ids=str)
+def test_draws_and_labels_in_turn_have_the_priors_law(likelihood):
+    """A sweep given labels, then labels given the state (Geweke 2004): both keep the joint law.
+
+    Weights are large, so that labels say much: a sweep that forgets the flips, in the responses or in the
+    moves without them, fails here by far.
+    """
+    prior = Hyperprior(2.0, 3.0, 2.0, 3.0)
+    p = problem(likelihood=likelihood)
+    Phi, label = p.Phi, p.label.copy()
+    p = replace(p, label=label, hyperprior=prior)
+    rng = np.random.default_rng(12)
+    sizes = stats.t(2 * prior.c, scale=np.sqrt(prior.d / prior.c))
+    biases = stats.t(2 * prior.e, scale=np.sqrt(prior.f / prior.e))
+    state = GibbsState(np.abs(sizes.rvs(12, rng)), biases.rvs(random_state=rng), np.log(prior.d))
+    kept = []
+    for k in range(12_000):
+        latent = Phi @ (p.sign * state.size) + state.bias
+        label[:] = np.where(rng.random(12) < likelihood.probability(latent), 1, -1)
+        advance(p, state, rng, draws=1)
+        if k % 12 == 0:
+            kept.append([*state.size, state.bias])
+    kept = np.array(kept)
+    for j in range(12):
+        assert stats.kstest(2 * sizes.cdf(kept[:, j]) - 1, "uniform").pvalue > 1e-4
+    assert stats.kstest(biases.cdf(kept[:, 12]), "uniform").pvalue > 1e-4
+
+
 @pytest.mark.parametrize("n", [2, 3])
 def test_the_smallest_problems_run(n):
     p = problem(n)
@@ -291,6 +364,10 @@ def refused(**changed):
             "a laplace prior suits NUTS and is not what Gibbs draws from",
         ),
         ({"bias": "none"}, "needs bias='prior'"),
+        (
+            {"likelihood": NoisyProbit(np.nan)},
+            "has an unknown parameter, which Gibbs does not draw",
+        ),
     ],
 )
 def test_what_it_does_not_draw_from_is_refused_by_name(changed, words):

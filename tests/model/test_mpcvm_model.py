@@ -217,11 +217,11 @@ GIBBS = {"method": "gibbs", "cores": 1, "quiet": True}
 
 
 def test_gibbs_and_nuts_agree_on_the_probabilities():
-    X, y = three_clouds(30)
-    model = mpcvm_model(X, y, width=1.5, basis=15)
+    X, y = three_clouds(18)
+    model = mpcvm_model(X, y, width=1.5, basis=9)
     runs = [
         sample(model, draws=250, random_seed=1, **GIBBS),
-        sample(model, method="nuts", draws=300, tune=400, random_seed=2, **SAMPLING),
+        sample(model, method="nuts", chains=2, draws=600, tune=400, random_seed=2, **SAMPLING),
     ]
     for name in ("latent", "bias", "probability"):
         means, errors = [], []

@@ -23,6 +23,7 @@ from pcvm_pymc import (
     rvm_model,
     sparse_probit_model,
 )
+from pcvm_pymc.core.em import log_posterior
 from pcvm_pymc.core.gibbs import check_gibbs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
@@ -314,3 +315,27 @@ def test_label_noise_is_read_with_its_share_of_flips():
         read(unknown, "em")
     with pytest.raises(ValueError, match=r"flip=0\.7; needed a probability"):
         build(row, X, LABEL, likelihood=LIKELIHOODS["label noise"](0.7))
+
+
+def test_sizes_of_pymcs_own_half_student_t_are_read():
+    X, label = blobs(30, seed=3)
+    Phi = rbf(squared_distances(X, X), 1.3)
+    with pm.Model() as model:
+        size = pm.HalfStudentT("size", nu=4.0, sigma=0.3, shape=30)
+        latent = Phi @ (label * size) + MarginalBias("off", 1.5, 0.7)
+        pm.Bernoulli("seen", logit_p=latent, observed=(label > 0).astype(int))
+    problem = read(model, "em")
+    assert problem.hyperprior == Hyperprior(2.0, 0.18, 1.5, 0.7)
+    weight = np.random.default_rng(0).normal(size=30)
+    value = model.compile_logp(jacobian=False, mode="FAST_COMPILE")(
+        {"size_log__": np.log(np.abs(weight)), "off": 0.3}
+    )
+    signed = label * np.abs(weight)
+    wanted = log_posterior(problem, signed, 0.3, Phi @ signed + 0.3)
+    # PyMC's constants have nine digits
+    assert value == pytest.approx(wanted, rel=1e-8)
+    with pm.Model() as unknown:
+        size = pm.HalfStudentT("size", nu=4.0, sigma=pm.HalfNormal("scale"), shape=30)
+        pm.Bernoulli("seen", logit_p=Phi @ (label * size), observed=(label > 0).astype(int))
+    with pytest.raises(ValueError, match="'size' is a HalfStudentT in a way that is no prior"):
+        read(unknown)

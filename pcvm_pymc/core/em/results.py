@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import Status
+from pcvm_pymc.core.problem import Ended, Status
 
 __all__ = ["EMResult", "EMState", "EMTrace"]
 
@@ -39,7 +39,7 @@ class EMTrace:
 
 
 @dataclass(frozen=True)
-class EMResult:
+class EMResult(Ended):
     """The end point of a fit.
 
     Attributes
@@ -66,11 +66,6 @@ class EMResult:
     status: Status
     n_iter: int
     trace: EMTrace = field(repr=False)
-
-    @property
-    def converged(self) -> bool:
-        """Whether the iteration came to rest (an empty model included)."""
-        return self.status is not Status.ITERATION_LIMIT
 
     @property
     def support(self) -> NDArray[np.intp]:

@@ -7,11 +7,13 @@ and matrices of the number of bases.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from pcvm_pymc.core.em.nonnegative import BorderedGram
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece
@@ -115,6 +117,16 @@ class Rows(Protocol):
     def against_rest(self, number: int) -> "Rows":
         """Return the same rows with labels -1. and +1.: a class, by its number, against the rest."""
         ...
+
+
+@cache
+def _thread_controller() -> ThreadpoolController:
+    """Return what limits the threads of BLAS; it reads every mapped file to find it: once, not each pass."""
+    return ThreadpoolController()
+
+
+def _one_blas_thread() -> AbstractContextManager[Any]:
+    return _thread_controller().limit(limits=1, user_api="blas")
 
 
 def row_blocks(n_obs: int, size: int) -> Iterator[slice]:
@@ -257,7 +269,7 @@ class ArrayRows:
         """Return sums over all rows."""
         if self.n_jobs == 1:
             return self._part(request, 0)
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.n_jobs) as pool:
+        with _one_blas_thread(), ThreadPoolExecutor(self.n_jobs) as pool:
             parts = list(pool.map(lambda k: self._part(request, k), range(self.n_jobs)))
         out = parts[0]
         for part in parts[1:]:
@@ -315,7 +327,7 @@ def latent_in_blocks(
     if n_jobs == 1:
         fill(0)
     else:
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(n_jobs) as pool:
+        with _one_blas_thread(), ThreadPoolExecutor(n_jobs) as pool:
             list(pool.map(fill, range(n_jobs)))
     out += bias
     return out

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.evidence.posterior import Posterior, posterior
 from pcvm_pymc.core.evidence.problem import Design, EvidenceProblem
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import Status
+from pcvm_pymc.core.problem import Ended, Status
 
 __all__ = ["EvidenceResult", "EvidenceTrace", "Index", "Reached", "pack", "result_at"]
 
@@ -25,7 +25,7 @@ class EvidenceTrace:
 
 
 @dataclass(frozen=True)
-class EvidenceResult:
+class EvidenceResult(Ended):
     """The end point of type-II maximum likelihood.
 
     Attributes
@@ -64,11 +64,6 @@ class EvidenceResult:
     status: Status
     n_iter: int
     trace: EvidenceTrace = field(repr=False)
-
-    @property
-    def converged(self) -> bool:
-        """Whether the iteration came to rest (an empty model included)."""
-        return self.status is not Status.ITERATION_LIMIT
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,9 @@ def check_gibbs(problem: Problem) -> None:
     Raises
     ------
     ValueError
-        If no row of the family allows it, the likelihood's responses cannot be drawn, the prior is not one
-        of Gamma precisions or is improper, the bias is not under it, or the width is unknown.
+        If no row of the family allows it, the likelihood's responses cannot be drawn or a parameter of it
+        is unknown, the prior is not one of Gamma precisions or is improper, the bias is not under it, or
+        the width is unknown.
     """
     check_solver(problem, "gibbs")
     name, prior = problem.likelihood.name, problem.hyperprior
@@ -38,6 +39,11 @@ def check_gibbs(problem: Problem) -> None:
         raise ValueError(
             f"a {name} likelihood has no responses that could be drawn; needed one of "
             f"{sorted(AUGMENTED)}, or method='nuts'"
+        )
+    if np.isnan(augmented(problem.likelihood).nuisance):
+        raise ValueError(
+            f"likelihood={problem.likelihood} has an unknown parameter, which Gibbs does not draw; needed a "
+            "number, or method='nuts'"
         )
     if not isinstance(prior, Hyperprior):
         raise ValueError(
@@ -108,10 +114,10 @@ class GibbsProblem:
 
     @property
     def parameters(self) -> Parameters:
-        """The hyperprior as compiled code takes it."""
+        """The hyperprior as compiled code takes it: whole numbers would be compiled for anew."""
         prior = self.hyperprior
         shape = prior.rate_shape or 0.0
-        return Parameters(prior.c, prior.e, prior.f, shape, shape / prior.d)
+        return Parameters(*map(float, (prior.c, prior.e, prior.f, shape, shape / prior.d)))
 
     def start(self, rng: np.random.Generator) -> "GibbsState":
         """Return sizes uniform up to the prior's scale, biases zero: overdispersed but not wild."""

@@ -33,9 +33,14 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 _PROBIT = 0
 _MULTINOMIAL_PROBIT = 1
+_LABEL_NOISE = 2
 
 #: numbers, in compiled code, of the likelihoods whose responses can be drawn
-AUGMENTED = {"probit": _PROBIT, "multinomial probit": _MULTINOMIAL_PROBIT}
+AUGMENTED = {
+    "probit": _PROBIT,
+    "multinomial probit": _MULTINOMIAL_PROBIT,
+    "label noise": _LABEL_NOISE,
+}
 
 
 class Augmented(NamedTuple):
@@ -78,6 +83,8 @@ def draw_responses(
     """Draw the responses given latent values, both of shape (n_scores, n_obs)."""
     if likelihood.kind == _MULTINOMIAL_PROBIT:
         draw_class_responses(latent, label, response, rng)
+    elif likelihood.kind == _LABEL_NOISE:
+        draw_noisy_responses(latent[0], label, likelihood.nuisance, response[0], rng)
     else:
         draw_label_responses(latent[0], label, response[0], rng)
 
@@ -85,6 +92,8 @@ def draw_responses(
 @jit
 def log_label(likelihood: Augmented, x: float) -> float:
     """Return the log probability of a label, -1 or 1, at x = label times latent value."""
+    if likelihood.kind == _LABEL_NOISE and likelihood.nuisance > 0.0:
+        return math.log(likelihood.nuisance + (1.0 - 2.0 * likelihood.nuisance) * ndtr(x))
     return log_ndtr(x)
 
 
@@ -104,12 +113,18 @@ def log_likelihood(likelihood: Augmented, factor: float, latent: Array, label: I
 
 
 @jit
+def ndtr(x: float) -> float:
+    """Return Phi(x)."""
+    return 0.5 * math.erfc(-_SQRT_HALF * x)
+
+
+@jit
 def log_ndtr(x: float) -> float:
     """Return log Phi(x): erfc keeps its digits in the tail until it underflows, then its series."""
     if x > 0.0:
         return math.log1p(-0.5 * math.erfc(_SQRT_HALF * x))
     if x > -30.0:
-        return math.log(0.5 * math.erfc(-_SQRT_HALF * x))
+        return math.log(ndtr(x))
     s = 1.0 / (x * x)
     series = -s * (1.0 - 3.0 * s * (1.0 - 5.0 * s * (1.0 - 7.0 * s)))
     return -0.5 * x * x - math.log(-x) - _HALF_LOG_2PI + math.log1p(series)
@@ -138,6 +153,22 @@ def draw_label_responses(
     for i in range(len(label)):
         mean = label[i] * latent[i]
         response[i] = label[i] * (mean + upper_tail(-mean, rng))
+
+
+@jit
+def draw_noisy_responses(
+    latent: Array, label: Integers, flip: float, response: Array, rng: np.random.Generator
+) -> None:
+    """Draw z given the latent function where a share of the labels is flipped.
+
+    Whether a label is flipped is drawn with the responses integrated out; given that they are a probit's.
+    """
+    for i in range(len(label)):
+        side, mean = label[i], label[i] * latent[i]
+        kept, flipped = (1.0 - flip) * ndtr(mean), flip * ndtr(-mean)
+        if rng.random() * (kept + flipped) < flipped:
+            side, mean = -side, -mean
+        response[i] = side * (mean + upper_tail(-mean, rng))
 
 
 # --- several scores ----------------------------------------------------------------------------
