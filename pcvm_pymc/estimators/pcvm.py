@@ -113,8 +113,8 @@ class PCVMClassifier(AveragingClassifier):
         ``selection_`` **, belongs to the best of the modes, not to the average, which has no weights of its
         own.**
     held_out_ : ndarray, shape (n_obs, n_classes)
-        Of an average only: its class probabilities at the training rows, each row and its own bases left out; NaN
-        where that was not computed.
+        Of an average only: its class probabilities at the training rows, each row and its own bases left out;
+        NaN where that was not computed.
     selection_ : Cells
         Widths and scales that were tried and how much each counts, where they are chosen by leaving
         one out.

@@ -1,0 +1,102 @@
+"""Defaults beside what a user would take instead: held-out scores on several stratified draws of each set.
+
+``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/defaults.py [--draws 5] [SET:ROWS ...]`` prints a row for
+each set and estimator, and at the end mean ranks. Every estimator sees the same draws; seconds are those
+of the processor. ``PCVM, width by CV`` is what the default was before: one mode at scale 1.
+"""
+
+import argparse
+import warnings
+
+import numpy as np
+import pandas as pd
+
+from pcvm_pymc.assessment.comparison import scores
+from pcvm_pymc.estimators.pcvm import PCVMClassifier
+from pcvm_pymc.experiments.datasets import load
+from pcvm_pymc.experiments.head_to_head import (
+    estimators,
+    fitted_rival,
+    mean_and_error,
+    peers,
+    stratified_draws,
+)
+
+SETS = (
+    "wisconsin_diagnostic:120",
+    "banana:300",
+    "heart:170",
+    "diabetis:300",
+    "german:300",
+    "thyroid:140",
+    "titanic:150",
+    "image:300",
+    "ringnorm:200",
+    "twonorm:200",
+    "waveform:300",
+    "ripley:200",
+    "crabs_sex:100",
+    "pima:300",
+    "australian:300",
+    "iris:100",
+    "wine:100",
+    "glass:140",
+)
+MEASURES = ["error", "AUC", "1-RMSE", "log loss", "vectors", "seconds"]
+
+
+def rivals(n_classes: int, n_rows: int, seed: int) -> dict:
+    """Return the estimators that are compared."""
+    ours = estimators(n_classes, seed=seed)
+    del ours["paper's sparse MAP"]
+    if n_classes == 2:
+        ours["PCVM, width by CV"] = PCVMClassifier(width="cv", random_state=seed)
+    return {**ours, **peers(n_classes, n_rows, seed=seed)}
+
+
+def of_set(name: str, n_rows: int, n_draws: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return means and standard errors of one set's scores."""
+    data = load(name, random_state=0)
+    y = np.unique(data.y, return_inverse=True)[1]
+    n_test = min(2000, len(y) - n_rows)
+    tables, draws = [], stratified_draws(data.X, y, n_rows, n_test, seed=1000)
+    for seed in range(n_draws):
+        X, labels, X_test, y_test = next(draws)
+        rows = {}
+        for label, model in rivals(int(y.max()) + 1, n_rows, seed).items():
+            rival = fitted_rival(model, X, labels, X_test)
+            measured = scores(y_test, np.clip(rival.probability, 1e-12, 1 - 1e-12))
+            rows[label] = {**measured, "vectors": rival.vectors, "seconds": rival.seconds}
+        tables.append(pd.DataFrame(rows).T[MEASURES])
+    return mean_and_error(tables)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sets", nargs="*", default=SETS)
+    parser.add_argument("--draws", type=int, default=5)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    ranks = {"log loss": [], "AUC": [], "error": []}
+    means = []
+    for each in options.sets:
+        name, rows = each.split(":")
+        mean, error = of_set(name, int(rows), options.draws)
+        means.append(mean)
+        print(f"\n{name}, {rows} rows, {options.draws} draws", flush=True)
+        shown = mean.copy()
+        shown["± log loss"] = error["log loss"]
+        print(shown.to_string(float_format="{:.4g}".format), flush=True)
+        for measure, ranked in ranks.items():
+            ranked.append(mean[measure].rank(ascending=measure != "AUC"))
+    print(f"\nmeans over {len(means)} sets, of the sets that each was run on; mean ranks")
+    every = pd.concat(means)
+    table = every.groupby(level=0).mean()
+    for measure, ranked in ranks.items():
+        table[f"rank: {measure}"] = pd.concat(ranked).groupby(level=0).mean()
+    print(table.sort_values("rank: log loss").to_string(float_format="{:.4g}".format))
+
+
+if __name__ == "__main__":
+    main()
