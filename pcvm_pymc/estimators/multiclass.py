@@ -187,6 +187,7 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
     weight_ : ndarray, shape (n_classes, n_relevance)
     bias_ : ndarray, shape (n_classes,)
     width_, scale_ : float
+        The scale is that of the hyperprior, NaN for one without.
     hyperprior_ : Hyperprior
         From the top down.
     projection_, vector_widths_
@@ -288,13 +289,16 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
     def _is_plain(self) -> bool:
         return self.start == "default" and self.update != "clip"
 
+    _plain = ("start", "update")
+    _plain_words = ", start='default', and an update that is not 'clip'"
+
     def _few(self, y: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:
         """Return the rows by which cells are found: all where the classes' machines are cheap."""
         most = max(_RANKED_ROWS, 5 * len(self.classes_))
         return np.arange(len(y)) if len(y) <= 1.5 * most else choose_share(y, most, rng)
 
-    def _task(self, data: Training, middle: Any, moves: tuple[bool, bool]) -> Task:
-        task = super()._task(data, middle, moves)
+    def _ranking_task(self, data: Training, middle: Any, moves: tuple[bool, bool]) -> Task:
+        task = self._task(data, middle, moves)
         if len(data.centres) * len(self.classes_) <= _COUPLED:
             return task
         return OneVsRest(**vars(task))
