@@ -166,11 +166,6 @@ class AveragingClassifier(ProjectedClassifier):
             return False
         return self.estimation == "projection" or self.n_vectors is not None
 
-    @property
-    def _beside(self) -> str:
-        """What was found of the arguments that an average needs plain."""
-        return "".join(f", {name}={getattr(self, name)!r}" for name in self._plain)
-
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.n_vectors not in (None, "auto"):
@@ -185,10 +180,11 @@ class AveragingClassifier(ProjectedClassifier):
                 "hyperprior='default', or leave it at None"
             )
         if self.estimation == "average" and not (self._by_cells and self._is_plain):
+            beside = "".join(f", {name}={getattr(self, name)!r}" for name in self._plain)
             raise ValueError(
                 f"estimation='average' with hyperprior={self.hyperprior!r}, width={self.width!r}, "
-                f"scale={scale!r}{self._beside}: there is nothing to average over; needed a proper hyperprior "
-                f"and width='auto' or scale='auto'{self._plain_words}"
+                f"scale={scale!r}{beside}: there is nothing to average over; needed a proper hyperprior and "
+                f"width='auto' or scale='auto'{self._plain_words}"
             )
 
     # --- fits ----------------------------------------------------------------------------------
@@ -381,9 +377,8 @@ class AveragingClassifier(ProjectedClassifier):
         check_is_fitted(self)
         if self._solver != "em" or hasattr(self, "projection_"):
             raise ValueError(
-                f"the classifier has estimation={self.estimation!r}, n_vectors={self.n_vectors!r} and is fitted "
-                f"{'by projection' if self._solver == 'em' else 'from the bottom up'}; leaving one out needs "
-                "posterior modes by EM, as estimation='em' or 'average' without n_vectors has"
+                f"the classifier is fitted {'by projection' if self._solver == 'em' else 'bottom-up'}; needed "
+                "posterior modes by EM, those of estimation='em' or 'average' without n_vectors"
             )
         X = self._inputs(X)
         if np.shape(y) != (len(X),):
