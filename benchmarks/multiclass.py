@@ -37,7 +37,7 @@ def machine(method, width):
     """Return the classifier of a method at a width."""
     common = {"width": width, "max_iter": 3000}
     return {
-        "mPCVM1": lambda: MPCVMClassifier(algorithm="top-down", **common),
+        "mPCVM1": lambda: MPCVMClassifier(hyperprior="jeffreys", **common),
         "mPCVM1, chen2009": lambda: MPCVMClassifier(
             algorithm="top-down", hyperprior="chen2009", **common
         ),

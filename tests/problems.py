@@ -68,3 +68,12 @@ def awkward_data(draw):
         label[:] = -1.0  # one lonely point of the other class
     label[0], label[1] = 1.0, -1.0
     return X * 10.0 ** draw(st.integers(-6, 6)), label
+
+
+def banana(n, seed=0):
+    """Return two classes that curve around each other: X, labels -1. / +1."""
+    rng = np.random.default_rng(seed)
+    label = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
+    turn = rng.uniform(0.0, np.pi, size=n)
+    X = np.column_stack([label * np.cos(turn), label * (np.sin(turn) - 0.4)])
+    return X + 0.35 * rng.normal(size=X.shape), label

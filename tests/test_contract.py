@@ -291,7 +291,9 @@ ESTIMATORS = {
     "mpcvm_top_down": lambda likelihood, prior: MPCVMClassifier(
         algorithm="top-down", width=WIDTH, hyperprior=prior, tol=1e-5
     ),
-    "mpcvm_bottom_up": lambda likelihood, prior: MPCVMClassifier(width=WIDTH),
+    "mpcvm_bottom_up": lambda likelihood, prior: MPCVMClassifier(
+        algorithm="bottom-up", width=WIDTH
+    ),
     "mrvm_bottom_up": lambda likelihood, prior: MRVMClassifier(width=WIDTH),
 }
 # mRVM2 drops a basis for all classes or for none, and has Jeffreys' prior: no model says so

@@ -161,9 +161,16 @@ def _of_tree(
         shared=pieces["shared"],
     )
     precision = point["precision"].values if by_evidence else None
-    own = Centres.among(inputs, centres, np.ones(len(centres))).rows
+    own = _rows_of(centres, inputs)
     bias = point["bias"].values if "bias" in point else 0.0
     return problem, point["weight"].values, bias, own, precision
+
+
+def _rows_of(centres: Array, X: Array) -> NDArray[np.intp]:
+    """Return the row that each basis stands on: its own also where rows are equal, -1 for none."""
+    if np.array_equal(centres, X):
+        return np.arange(len(X))
+    return Centres.among(X, centres, np.ones(len(centres))).rows
 
 
 def _targets(observed: NDArray[Any], kind: str) -> NDArray[Any]:

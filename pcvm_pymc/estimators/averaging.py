@@ -13,7 +13,7 @@ from pcvm_pymc.core.em import EMResult, fit_em
 from pcvm_pymc.core.em.rows import Rows, latent_in_blocks
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces.centres import Centres, choose_share
-from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
+from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed
@@ -69,6 +69,8 @@ class Component:
 
     Attributes
     ----------
+    kernel : KernelPiece
+        Of this width.
     width : float or ndarray, shape (n_features,)
     scale : float
         Of the weights' prior, sqrt(d / c).
@@ -76,15 +78,20 @@ class Component:
     weight : ndarray, shape (n_relevance,) or (n_relevance, n_classes)
     bias : float or ndarray, shape (n_classes,)
     log_loss : float
-        Mean negative leave-one-out log probability of the training labels, nats per row.
+        Mean negative leave-one-out log probability of the training labels, nats per row. Of many rows or
+        classes that of the fits by which the cell was found: of some of the rows, or class by class.
+    basis : ndarray of int, shape (n_relevance,)
+        Numbers of the vectors among the bases.
     """
 
+    kernel: KernelPiece = field(repr=False)
     width: Any
     scale: float
     relevance_vectors: Array = field(repr=False)
     weight: Array = field(repr=False)
     bias: Any = field(repr=False)
     log_loss: float
+    basis: NDArray[np.intp] = field(repr=False)
 
 
 class AveragingClassifier(ProjectedClassifier):
@@ -95,6 +102,9 @@ class AveragingClassifier(ProjectedClassifier):
     hyperprior: Any
     n_vectors: Any
     _most_cells: ClassVar[int] = 12  # of an average
+    #: arguments that an average needs plain, and the same in words
+    _plain: ClassVar[tuple[str, ...]] = ()
+    _plain_words: ClassVar[str] = ""
 
     # --- what is chosen, and how ---------------------------------------------------------------
 
@@ -106,8 +116,15 @@ class AveragingClassifier(ProjectedClassifier):
     @property
     def _prior(self) -> Any:
         """The prior at the scale that is chosen, or given."""
-        scale = vars(self).get("scale_", self.scale if isinstance(self.scale, Real) else 1.0)
-        return self._prior_at(float(scale))
+        return self._prior_at(float(vars(self).get("scale_", self._given_scale)))
+
+    @property
+    def _given_scale(self) -> float:
+        """The scale that is given, a hyperprior's own, NaN for one without; 1 where it is to be chosen."""
+        if self._has_scale:
+            return float(self.scale) if isinstance(self.scale, Real) else 1.0
+        prior = self._prior_at(1.0)
+        return float(np.sqrt(prior.d / prior.c)) if getattr(prior, "d", 0.0) > 0 else np.nan
 
     def _prior_at(self, scale: float) -> Any:
         prior = named_hyperprior(self.hyperprior, "plug_in", self._system_row.priors)
@@ -166,10 +183,11 @@ class AveragingClassifier(ProjectedClassifier):
                 "hyperprior='default', or leave it at None"
             )
         if self.estimation == "average" and not (self._by_cells and self._is_plain):
+            beside = "".join(f", {name}={getattr(self, name)!r}" for name in self._plain)
             raise ValueError(
                 f"estimation='average' with hyperprior={self.hyperprior!r}, width={self.width!r}, "
-                f"scale={scale!r}: there is nothing to average over; needed a proper hyperprior and "
-                "width='auto' or scale='auto'"
+                f"scale={scale!r}{beside}: there is nothing to average over; needed a proper hyperprior and "
+                f"width='auto' or scale='auto'{self._plain_words}"
             )
 
     # --- fits ----------------------------------------------------------------------------------
@@ -178,16 +196,21 @@ class AveragingClassifier(ProjectedClassifier):
         """Return the width; note the scale, and the cells where they are found by leaving one out."""
         width_moves, scale_moves = self._moves
         if not self._by_cells:
-            self.scale_ = float(self.scale) if isinstance(self.scale, Real) else 1.0
+            if self._solver == "em":
+                self.scale_ = self._given_scale
             return super()._width(X, y, rng)
         middle: Any = median_distance(X) if width_moves else super()._width(X, y, rng)
         some = self._few(y, rng)
-        data = Training(X[some], y[some], self._centres(X[some], y[some]))
-        task = self._task(data, middle, (width_moves, scale_moves))
-        ranking = self._ranking(task)
-        found = grown_cells(ranking)
-        self._cells_cover_ = len(some) == len(X) and not self._in_chunks and ranking is task
+        data = Training(X[some], y[some], self._some_centres(X[some], y[some]))
+        task = self._ranking_task(data, middle, (width_moves, scale_moves))
+        found = grown_cells(task)
+        self._cells_cover_ = len(some) == len(X) and not self._in_chunks and type(task) is Task
+        self.selection_ = found
         return self._note_best(found)
+
+    def _some_centres(self, X: Array, y: NDArray[Any]) -> Centres:
+        """Return bases for some of the rows, by which cells are found."""
+        return self._centres(X, y)
 
     @property
     def _looser(self) -> dict[str, Any]:
@@ -202,24 +225,21 @@ class AveragingClassifier(ProjectedClassifier):
         return choose_share(y, _CELL_ROWS, rng)
 
     def _task(self, data: Training, middle: Any, moves: tuple[bool, bool]) -> Task:
-        scale = float(self.scale) if isinstance(self.scale, Real) else 1.0
-
         def problem(width: Any, at: float) -> Problem:
             Phi = as_kernel(self.kernel, width)(data.X, data.centres.points)
             built = self._problem(Phi, data.label, data.centres, width)
             return replace(built, hyperprior=self._prior_at(at))
 
-        return Task(problem, data.centres.rows, middle, scale, moves, self._options)
+        return Task(problem, data.centres.rows, middle, self._given_scale, moves, self._options)
 
-    def _ranking(self, task: Task) -> Task:
-        """Return how cells are found."""
-        return task
+    def _ranking_task(self, data: Training, middle: Any, moves: tuple[bool, bool]) -> Task:
+        """Return the task by which cells are found, where fits of the model itself cost too much."""
+        return self._task(data, middle, moves)
 
     def _note_best(self, cells: Cells) -> Any:
         best = cells.cells[cells.best]
         self.scale_ = best.scale
         self.hyperprior_ = self._prior_at(best.scale)
-        self.selection_ = cells
         return best.width
 
     def _fit_whole(self, data: Training, width: Any, rng: np.random.Generator) -> list[EMResult]:
@@ -233,10 +253,12 @@ class AveragingClassifier(ProjectedClassifier):
             again=not self._cells_cover_,
             most=self._most_refits(data),
             weigh=self._weighs(data),
+            held_out=self._projects,
         )
+        self._kept_ = kept
         self._note_best(kept)
         self.held_out_ = np.full((len(data.X), len(self.classes_)), np.nan)
-        if self._cells_cover_ or self._weighs(data):
+        if self._cells_cover_ or self._weighs(data) or self._projects:
             latents = [each.loo.latent for each in kept.cells]
             self.held_out_ = _averaged(self._likelihood_, kept, latents)
         return self._kept_components(data.centres, kept, [each.result for each in kept.cells])
@@ -245,7 +267,7 @@ class AveragingClassifier(ProjectedClassifier):
         if not self._averages:
             return super()._fit_rows(rows, data, width)
         majority = 1.0 if data.label.sum() >= 0 else -1.0
-        kept, results = self.selection_.kept(self._most_cells), []
+        kept, results = self.selection_.kept(self._most_refits(data)), []
         for cell in kept.cells:
             problem = self._chunked(rows, data.centres, cell.width, majority)
             results.append(
@@ -270,7 +292,16 @@ class AveragingClassifier(ProjectedClassifier):
             some = result.support
             points, weight = centres.points[some], result.weight[some]
             self.components_.append(
-                Component(cell.width, cell.scale, points, weight, result.bias, cell.loo.log_loss)
+                Component(
+                    as_kernel(self.kernel, cell.width),
+                    cell.width,
+                    cell.scale,
+                    points,
+                    weight,
+                    result.bias,
+                    cell.loo.log_loss,
+                    some,
+                )
             )
         self.component_weights_ = kept.weights
         return [results[kept.best]]
@@ -309,7 +340,7 @@ class AveragingClassifier(ProjectedClassifier):
         }
         if not self._averages:
             return Reference(probability=self._likelihood_.probability(result.latent), **known)
-        cells, likelihood = self.selection_, self._likelihood_
+        cells, likelihood = self._kept_, self._likelihood_
         return Reference.of_average(
             _averaged(likelihood, cells, [each.result.latent for each in cells.cells]),
             self.held_out_,
@@ -358,7 +389,14 @@ class AveragingClassifier(ProjectedClassifier):
         Each with the bases whose weight is not zero, where the others are of no account.
         """
         check_is_fitted(self)
+        if self._solver != "em" or hasattr(self, "projection_"):
+            raise ValueError(
+                f"the classifier is fitted {'by projection' if self._solver == 'em' else 'bottom-up'}; "
+                "needed posterior modes by EM, those of estimation='em' or 'average' without n_vectors"
+            )
         X = self._inputs(X)
+        if np.shape(y) != (len(X),):
+            raise ValueError(f"y has shape {np.shape(y)}; needed ({len(X)},), a label for each row")
         number = np.searchsorted(self.classes_, np.asarray(y))
         if not np.array_equal(self.classes_[np.minimum(number, len(self.classes_) - 1)], y):
             raise ValueError(
@@ -370,16 +408,15 @@ class AveragingClassifier(ProjectedClassifier):
         shares = getattr(self, "component_weights_", np.ones(1))
         out = []
         for share, each in zip(shares, components, strict=True):
-            own = Centres.among(
-                centres.points, each.relevance_vectors, np.ones(len(each.weight))
-            ).rows
-            if (own < 0).any():
+            if len(centres) <= max(each.basis, default=-1) or not np.array_equal(
+                centres.points[each.basis], each.relevance_vectors
+            ):
                 raise ValueError(
                     "X does not hold the rows that the classifier's bases stand on; needed its training data"
                 )
             weight = np.zeros((len(centres), *each.weight.shape[1:]))
-            weight[own] = each.weight
-            Phi = as_kernel(self.kernel, each.width)(X, centres.points)
+            weight[each.basis] = each.weight
+            Phi = each.kernel(X, centres.points)
             problem = replace(
                 self._problem(Phi, label, centres, each.width),
                 hyperprior=self._prior_at(each.scale),
@@ -389,7 +426,14 @@ class AveragingClassifier(ProjectedClassifier):
 
     def _as_component(self) -> Component:
         return Component(
-            self.width_, self.scale_, self.relevance_vectors_, self.weight_.T, self.bias_, np.nan
+            self._kernel_,
+            self.width_,
+            self.scale_,
+            self.relevance_vectors_,
+            self.weight_.T,
+            self.bias_,
+            np.nan,
+            self._bases_,
         )
 
     # --- predictions ---------------------------------------------------------------------------
@@ -433,7 +477,7 @@ class AveragingClassifier(ProjectedClassifier):
             component.relevance_vectors,
             component.weight,
             component.bias,
-            kernel=as_kernel(self.kernel, component.width),
+            kernel=component.kernel,
             n_jobs=self._jobs,
         )
 

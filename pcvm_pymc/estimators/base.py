@@ -170,6 +170,7 @@ class KernelMachine(BaseEstimator):
     def _set_weights(self, centres: Centres, weight: Array, bias: Any, width: Any) -> NDArray[Any]:
         """Keep the centres that have a weight, by number of basis; return which they are."""
         kept = np.flatnonzero(weight.reshape(len(weight), -1).any(axis=1))
+        self._bases_ = kept
         self.support_ = centres.rows[kept]
         self.relevance_vectors_ = centres.points[kept]
         self.weight_ = weight[kept].T

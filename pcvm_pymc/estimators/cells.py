@@ -298,7 +298,9 @@ def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cell
             return Cells(tuple(cells.values()), weights)
 
 
-def refitted_cells(task: Task, cells: Cells, *, again: bool, most: int, weigh: bool) -> Cells:
+def refitted_cells(
+    task: Task, cells: Cells, *, again: bool, most: int, weigh: bool, held_out: bool = False
+) -> Cells:
     """Return the cells that carry weight, fitted to the end, the heaviest first.
 
     Parameters
@@ -311,6 +313,8 @@ def refitted_cells(task: Task, cells: Cells, *, again: bool, most: int, weigh: b
         How many are kept at most.
     weigh : bool
         Whether cells that are fitted anew are weighed by their own leave-one-out densities.
+    held_out : bool
+        Whether held-out predictions of the cells are needed also where they are not weighed by them.
     """
     kept, out = cells.kept(most), []
     for cell in kept.cells:
@@ -321,7 +325,10 @@ def refitted_cells(task: Task, cells: Cells, *, again: bool, most: int, weigh: b
         start = Start(cell.result.weight, cell.result.bias)
         if again:
             start = task.start(out[-1] if out else None, problem)
-        out.append(replace(cell, result=fit_em(problem, start, task.options)))
+        result, loo = fit_em(problem, start, task.options), cell.loo
+        if again and held_out:  # those at hand are other rows', or other machines'
+            loo = leave_one_out(problem, result.weight, result.bias, task.own, improve=False)
+        out.append(replace(cell, result=result, loo=loo))
     return Cells(tuple(out), weights_of(out) if again and weigh else kept.weights).kept()
 
 

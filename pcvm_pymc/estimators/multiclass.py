@@ -178,7 +178,7 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
     Attributes
     ----------
     classes_ : ndarray, shape (n_classes,)
-    components_, component_weights_, held_out_, selection_
+    components_, component_weights_, selection_
         As for `PCVMClassifier`: of an average, whose best mode what follows belongs to.
     relevance_vectors_ : ndarray, shape (n_relevance, n_features)
         Centres (by default training rows) with a weight that is not zero in any class.
@@ -187,6 +187,7 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
     weight_ : ndarray, shape (n_classes, n_relevance)
     bias_ : ndarray, shape (n_classes,)
     width_, scale_ : float
+        The scale is that of the hyperprior, NaN for one without.
     hyperprior_ : Hyperprior
         From the top down.
     projection_, vector_widths_
@@ -288,14 +289,17 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
     def _is_plain(self) -> bool:
         return self.start == "default" and self.update != "clip"
 
+    _plain = ("start", "update")
+    _plain_words = ", start='default', and an update that is not 'clip'"
+
     def _few(self, y: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:
         """Return the rows by which cells are found: all where the classes' machines are cheap."""
         most = max(_RANKED_ROWS, 5 * len(self.classes_))
         return np.arange(len(y)) if len(y) <= 1.5 * most else choose_share(y, most, rng)
 
-    def _ranking(self, task: Task) -> Task:
-        """Return how cells are found: class by class where fits of all scores together are costly."""
-        if len(task.own) * len(self.classes_) <= _COUPLED:
+    def _ranking_task(self, data: Training, middle: Any, moves: tuple[bool, bool]) -> Task:
+        task = self._task(data, middle, moves)
+        if len(data.centres) * len(self.classes_) <= _COUPLED:
             return task
         return OneVsRest(**vars(task))
 

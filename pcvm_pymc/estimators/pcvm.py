@@ -126,6 +126,7 @@ class PCVMClassifier(AveragingClassifier):
         Their weights: positive for rows of ``classes_[1]``, negative for those of ``classes_[0]``.
     bias_ : float
     width_, scale_ : float
+        The scale is that of the hyperprior, NaN for one without.
     hyperprior_ : Hyperprior
         Not from the bottom up.
     log_posterior_ : float
@@ -228,7 +229,10 @@ class PCVMClassifier(AveragingClassifier):
 
     @property
     def _is_plain(self) -> bool:
-        return self.n_init == 1 and self.update != "clip"
+        return self.n_init == 1 and self.update != "clip" and not _is_named(self.width, "em")
+
+    _plain = ("n_init", "update")
+    _plain_words = ", n_init=1, and an update that is not 'clip'"
 
     def _check_parameters(self) -> None:
         if _by_em(self):
@@ -249,6 +253,13 @@ class PCVMClassifier(AveragingClassifier):
     def _centres(self, X: Array, label: NDArray[Any]) -> Centres:
         return as_centres(self.basis, X, label)
 
+    def _some_centres(self, X: Array, y: NDArray[Any]) -> Centres:
+        return as_centres(self._basis_of(len(X)), X, y)
+
+    def _basis_of(self, n_obs: int) -> Any:
+        """Return the argument `basis` where there are but so many rows."""
+        return min(self.basis, n_obs) if isinstance(self.basis, Integral) else self.basis
+
     def _problem(self, Phi: Any, label: Any, centres: Centres, width: Any) -> Problem:
         return Problem(Phi, label, centres.sign, self._prior, self._likelihood_, width=width)
 
@@ -264,7 +275,7 @@ class PCVMClassifier(AveragingClassifier):
             hyperprior=None if self.width == "evidence" else self._prior,
             likelihood=self._likelihood_,
             kernel=self.kernel,
-            basis=min(self.basis, len(X)) if isinstance(self.basis, Integral) else self.basis,
+            basis=self._basis_of(len(X)),
             cv=self.cv,
             method="cv" if self.width == "auto" else self.width,
             options=self._options,

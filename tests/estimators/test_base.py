@@ -45,6 +45,11 @@ REFITS = [
         PCVMClassifier(cv=3, estimation="projection"),
         {"cv": 5, "estimation": "bottom-up", "width": 1.2},
     ),
+    (PCVMClassifier(), {"width": 1.2}),
+    (
+        PCVMClassifier(cv=3, estimation="projection"),
+        {"cv": 5, "estimation": "bottom-up", "width": 1.2},
+    ),
     (PCVMClassifier(width="evidence"), {"width": 1.2}),
     (
         MPCVMClassifier(algorithm="top-down", width="evidence", basis=15),
@@ -99,13 +104,19 @@ PRIOR = Hyperprior.plug_in()
 @pytest.mark.parametrize(
     ("model", "names"),
     [
-        (MPCVMClassifier(hyperprior="plug_in"), ("hyperprior", "algorithm='bottom-up'")),
-        (MPCVMClassifier(hyperprior=PRIOR), ("hyperprior", "algorithm='bottom-up'")),
-        (MPCVMClassifier(update="em"), ("update", "algorithm='bottom-up'")),
+        (
+            MPCVMClassifier(algorithm="bottom-up", hyperprior="plug_in"),
+            ("hyperprior", "algorithm='bottom-up'"),
+        ),
+        (
+            MPCVMClassifier(algorithm="bottom-up", hyperprior=PRIOR),
+            ("hyperprior", "algorithm='bottom-up'"),
+        ),
+        (MPCVMClassifier(algorithm="bottom-up", update="em"), ("update", "algorithm='bottom-up'")),
         (MPCVMClassifier(width=1.0, cv=3), ("cv", "width=1.0")),
         (MRVMClassifier(width=2.0, kernel="linear-spline"), ("width", "kernel='linear-spline'")),
         (MRVMClassifier(width="evidence", cv=4), ("cv", "width='evidence'")),
-        (PCVMClassifier(n_vectors=5), ("n_vectors", "estimation='em'")),
+        (PCVMClassifier(estimation="em", n_vectors=5), ("n_vectors", "estimation='em'")),
         (PCVMClassifier(width=1.0, cv=3), ("cv", "width=1.0")),
         (
             PCVMClassifier(estimation="bottom-up", hyperprior="jeffreys"),

@@ -245,7 +245,7 @@ def test_sums_over_dask_rows_are_those_over_the_array(data):
 # --- several classes ---------------------------------------------------------------------------
 
 SEVERAL = {
-    "mPCVM1": MPCVMClassifier(algorithm="top-down", width=1.5, tol=1e-8, max_iter=20_000),
+    "mPCVM1": MPCVMClassifier(hyperprior="jeffreys", width=1.5, tol=1e-8, max_iter=20_000),
     "mPCVM1, proper": MPCVMClassifier(
         algorithm="top-down", width=1.5, tol=1e-7, hyperprior="plug_in", bias=False
     ),
@@ -314,7 +314,10 @@ def test_bases_and_width_for_several_classes_in_chunks(three):
     ("parameters", "words"),
     [
         ({"memory_limit": 0}, "memory_limit=0; needed a positive number of bytes"),
-        ({"memory_limit": 1e9}, "algorithm='bottom-up', start='default': rows in chunks"),
+        (
+            {"memory_limit": 1e9, "algorithm": "bottom-up"},
+            "algorithm='bottom-up', start='default': rows in chunks",
+        ),
         ({"memory_limit": 1e9, "algorithm": "top-down", "start": "random"}, "start='random'"),
         ({"memory_limit": 100.0, "algorithm": "top-down"}, "too small for"),
         ({"memory_limit": 1e9, "algorithm": "top-down", "update": "clip"}, "update='clip'"),

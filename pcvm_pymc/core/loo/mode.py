@@ -140,6 +140,8 @@ class Mode:
     def inverse(self) -> Array:
         """The inverse of the quadratic model's matrix, shape (n_values, n_values)."""
         H = np.zeros((len(self.value), len(self.value)), order="F")
+        if not len(H):  # an empty model without a bias
+            return H
         for _, Phi, label in self.blocks():
             latent = self.shaped(Phi @ self.weight + self.bias)
             bend = self.problem.likelihood.hessian(latent, label)

@@ -1,0 +1,384 @@
+"""Leave-one-out at a mode: exact where the objective is quadratic, near refits elsewhere."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import banana, blobs, problem
+from sklearn.datasets import load_iris, make_moons
+
+from pcvm_pymc.core.em import Chunks, EMOptions, Start, fit_em, ridge_solve
+from pcvm_pymc.core.em.rows import ArrayRows
+from pcvm_pymc.core.loo import averaging_weights, leave_one_out
+from pcvm_pymc.core.loo import weights as weights_module
+from pcvm_pymc.core.loo.mode import Mode
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import (
+    Logit,
+    MultinomialProbit,
+    NoisyProbit,
+    Normal,
+    NormalProbability,
+    Probit,
+    StudentT,
+)
+from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, SharedHyperprior
+from pcvm_pymc.core.problem import Problem
+
+TIGHT = EMOptions(tol=1e-10)
+
+
+def at_scale(scale):
+    return Hyperprior(5.0, 5.0 * scale**2, 1.0, 1.0)
+
+
+def classes(n=66):
+    """Return some rows of iris, their classes, and the signs of their bases' weights."""
+    X, y = load_iris(return_X_y=True)
+    rows = np.arange(0, 150, max(1, 150 // n))
+    return X[rows], y[rows], np.where(y[rows][:, None] == np.arange(3), 1.0, -1.0)
+
+
+def class_problem(width, scale):
+    X, y, sign = classes()
+    Phi = rbf(squared_distances(X, X), width * median_distance(X))
+    return Problem(Phi, y, sign, at_scale(scale), MultinomialProbit(3))
+
+
+def two_classes(name, n=66):
+    if name == "moons":
+        X, y = make_moons(n, noise=0.25, random_state=3)
+        return X, 2.0 * y - 1.0
+    return banana(n) if name == "banana" else blobs(n, gap=2.0, seed=4)
+
+
+def without(whole, row, own):
+    """Return the problem without a row and the bases that stand on it, and which bases remain."""
+    rows, columns = np.delete(np.arange(len(whole.label)), row), np.flatnonzero(own != row)
+    sign = None if whole.sign is None else whole.sign[columns]
+    Phi = whole.Phi[np.ix_(rows, columns)]
+    return replace(whole, Phi=Phi, label=whole.label[rows], sign=sign), columns
+
+
+def refitted(whole, fit, own):
+    """Return held-out latent values by a refit for every row."""
+    out = []
+    for row in range(len(whole.label)):
+        part, columns = without(whole, row, own)
+        one = fit_em(part, Start(fit.weight[columns], fit.bias), EMOptions(tol=1e-6))
+        out.append(whole.Phi[row, columns] @ one.weight + one.bias)
+    return np.array(out)
+
+
+def held_out(whole, fit, own=None, **options):
+    rows = np.arange(len(whole.label)) if own is None else own
+    return leave_one_out(whole, fit.weight, fit.bias, rows, **options)
+
+
+# --- a quadratic objective ----------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(4, 25),
+    n_basis=st.integers(1, 30),
+    bias=st.sampled_from(["prior", "free", "none"]),
+)
+def test_a_quadratic_objective_gives_the_refits_of_all_rows(seed, n, n_basis, bias):
+    rng = np.random.default_rng(seed)
+    Phi, target = rng.normal(size=(n, n_basis)), rng.normal(size=n)
+    own = rng.integers(-1, n, size=n_basis)  # several on one row, or on none
+    precision, noise = np.exp(rng.normal(size=n_basis)), 0.7
+    prior = Hyperprior(1.0, 1.0, 1.0, 1e12)  # the bias' precision does not follow it
+    whole = Problem(Phi, target, None, prior, Normal(noise), bias=bias)
+    ridge = {"prior": 1.5e-12, "free": 0.0, "none": np.inf}[bias]
+
+    def solved(rows, columns):
+        row_weight = np.full(len(rows), noise**-2)
+        basis = Phi[np.ix_(rows, columns)]
+        return ridge_solve(basis, target[rows], precision[columns], ridge, row_weight=row_weight)
+
+    weight, offset = solved(np.arange(n), np.arange(n_basis))
+    found = leave_one_out(whole, weight, offset, own, precision=precision)
+    for row in range(n):
+        columns = np.flatnonzero(own != row)
+        some, one = solved(np.delete(np.arange(n), row), columns)
+        wanted = Phi[row, columns] @ some + one
+        assert found.latent[row] == pytest.approx(wanted, abs=1e-6 if bias == "prior" else 1e-8)
+    np.testing.assert_allclose(
+        found.log_density, Normal(noise).log_density(found.latent, target), atol=1e-10
+    )
+
+
+def stationary(whole, fit, row, own):
+    """Return where the quadratic model without a row ends, by one dense system of all values."""
+    n, C = len(whole.label), whole.n_scores
+    weight, bias = fit.weight.reshape(-1, C), np.broadcast_to(fit.bias, (C,)).astype(float)
+    value = np.concatenate([np.append(weight[:, c], bias[c]) for c in range(C)])
+    A = np.column_stack([whole.Phi, np.ones(n)])
+    J = np.stack([np.kron(np.eye(C), each) for each in A])  # (n, C, values)
+    latent = np.einsum("icv,v->ic", J, value)
+    shaped = latent[:, 0] if C == 1 else latent
+    bend = whole.likelihood.hessian(shaped, whole.label)
+    slope = whole.likelihood.score(shaped, whole.label).reshape(n, C)
+    prior = whole.hyperprior
+    ridge = np.concatenate(
+        [
+            np.append(prior.weight_precision(weight[:, c]), prior.bias_precision(bias[c]))
+            for c in range(C)
+        ]
+    )
+    rest = np.delete(np.arange(n), row)
+    H = np.einsum("icv,icd,idu->vu", J[rest], bend[rest], J[rest]) + np.diag(ridge)
+    pull = np.einsum("icv,ic->v", J[rest], slope[rest]) - ridge * value
+    held = np.tile(np.append(own == row, False), C) | (value == 0)
+    step = np.where(held, -value, 0.0)
+    pull = pull - H @ step
+    step[~held] = np.linalg.solve(H[np.ix_(~held, ~held)], pull[~held])
+    return J[row] @ (value + step)
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [Probit(), Logit(), NoisyProbit(0.1), NormalProbability(), MultinomialProbit(3)],
+    ids=lambda each: each.name,
+)
+def test_the_formula_is_the_stationary_point_of_the_quadratic_model(likelihood):
+    if likelihood.n_scores > 1:
+        whole = class_problem(1.0, 2.0)
+    else:
+        whole = replace(problem(*two_classes("moons", 40), at_scale(2.0)), likelihood=likelihood)
+    fit, own = fit_em(whole, None, TIGHT), np.arange(len(whole.label))
+    own[1] = own[0]  # two on one row
+    found = held_out(whole, fit, own, improve=False)
+    assert np.abs(found.latent - fit.latent).max() > 0.01
+    for row in (0, 1, 7, 30):
+        wanted = stationary(whole, fit, row, own)
+        np.testing.assert_allclose(np.atleast_1d(found.latent[row]), wanted, atol=1e-6)
+
+
+def test_the_start_of_the_rows_carried_on_has_their_latent_values():
+    for whole in (problem(*two_classes("moons"), at_scale(3.0), 0.5), class_problem(0.5, 3.0)):
+        fit, rows = fit_em(whole), np.arange(len(whole.label))
+        mode = Mode(whole, fit.weight, fit.bias, rows, None)
+        latent, _, moved = mode.removed()
+        weight = np.zeros((*mode.weight.shape, len(rows)))
+        bias = np.zeros((mode.weight.shape[1], len(rows)))
+        mode.scatter(mode.scale[:, None] * mode.ends_without(rows, moved), weight, bias)
+        np.testing.assert_allclose(
+            np.einsum("ib,bci->ic", whole.Phi, weight) + bias.T, latent, atol=1e-8
+        )
+        assert np.abs(weight[rows, :, rows]).max() == 0
+
+
+# --- beside refits -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["moons", "banana", "blobs"])
+@pytest.mark.parametrize(("width", "scale"), [(0.6, 1.0), (1.0, 1.0), (0.6, 3.0), (2.0, 3.0)])
+def test_two_classes_come_near_refits(name, width, scale):
+    X, label = two_classes(name)
+    whole = problem(X, label, at_scale(scale), width * median_distance(X))
+    fit = fit_em(whole, None, EMOptions(tol=1e-6))
+    found, wanted = held_out(whole, fit), refitted(whole, fit, np.arange(len(X)))
+    density = whole.likelihood.log_density(wanted, label)
+    assert found.log_loss == pytest.approx(-density.mean(), abs=0.005)
+    assert np.abs(found.latent - wanted).mean() < 0.02
+    assert np.abs(found.latent - wanted).max() < 0.15
+    assert np.abs(fit.latent - wanted).mean() > 10 * np.abs(found.latent - wanted).mean()
+
+
+@pytest.mark.parametrize(("width", "scale"), [(0.5, 1.0), (1.0, 3.0)])
+def test_several_classes_come_near_refits(width, scale):
+    whole = class_problem(width, scale)
+    fit = fit_em(whole, None, EMOptions(tol=1e-6))
+    found, wanted = held_out(whole, fit), refitted(whole, fit, np.arange(len(whole.label)))
+    density = whole.likelihood.log_density(wanted, whole.label)
+    assert found.log_loss == pytest.approx(-density.mean(), abs=0.005)
+    assert np.abs(found.latent - wanted).mean() < 0.02
+
+
+@pytest.mark.parametrize("name", ["moons", "banana"])
+def test_carrying_rows_on_pays_where_the_width_is_narrow_and_the_scale_wide(name):
+    X, label = two_classes(name)
+    whole = problem(X, label, at_scale(10.0), 0.3 * median_distance(X))
+    fit = fit_em(whole, None, EMOptions(tol=1e-6))
+    wanted = refitted(whole, fit, np.arange(len(X)))
+    plain, better = held_out(whole, fit, improve=False), held_out(whole, fit)
+    error, less = (np.abs(each.latent - wanted) for each in (plain, better))
+    assert less.mean() < 0.5 * error.mean()
+    assert less[~better.unsettled].mean() < 0.1
+    assert better.improved.any()
+    np.testing.assert_array_equal(plain.unsettled, better.improved)
+    assert not plain.improved.any()
+    assert (better.unsettled <= better.improved).all()
+    same = ~better.improved
+    np.testing.assert_array_equal(better.latent[same], plain.latent[same])
+
+
+def test_given_centres_stay_where_a_row_leaves():
+    X, label = two_classes("moons")
+    Phi = rbf(squared_distances(X, X[:20] + 0.1), 1.0)
+    whole = Problem(Phi, label, label[:20].copy(), at_scale(1.0))
+    fit, own = fit_em(whole, None, TIGHT), np.full(20, -1)
+    found, wanted = held_out(whole, fit, own), refitted(whole, fit, own)
+    np.testing.assert_allclose(found.latent, wanted, atol=0.05)
+    taken = held_out(whole, fit, np.arange(20))
+    assert np.abs(taken.latent - found.latent)[:20].max() > 0.05
+    np.testing.assert_allclose(taken.latent[20:], found.latent[20:], atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("prior", "most"),
+    # the Laplace's expected precisions are far from its own curvature, which is zero
+    [(Laplace(1.0), 0.02), (Hyperprior(1.0, 0.5, 0.5, 0.5), 0.005)],
+    ids=["Laplace", "Student"],
+)
+def test_free_weights_come_near_refits(prior, most):
+    X, label = two_classes("blobs")
+    whole = Problem(np.column_stack([X, X**2, np.sin(X)]), label, None, prior)
+    fit, own = fit_em(whole, None, EMOptions(tol=1e-7)), np.full(6, -1)
+    found, wanted = held_out(whole, fit, own), refitted(whole, fit, own)
+    assert found.log_loss == pytest.approx(
+        -whole.likelihood.log_density(wanted, label).mean(), abs=most
+    )
+    assert np.abs(found.latent - fit.latent).max() > 0.02
+
+
+def test_a_shared_precision_comes_near_refits():
+    X, y, _ = classes(50)
+    Phi = rbf(squared_distances(X, X), median_distance(X))
+    prior = SharedHyperprior(1.0, 1.0, 1.0, 1.0)
+    whole = Problem(Phi, y, None, prior, MultinomialProbit(3), bias="none", shared=True)
+    fit = fit_em(whole, None, EMOptions(tol=1e-5))
+    found, wanted = held_out(whole, fit), refitted(whole, fit, np.arange(len(X)))
+    assert found.log_loss == pytest.approx(
+        -whole.likelihood.log_density(wanted, y).mean(), abs=0.02
+    )
+
+
+def test_the_student_s_outlier_stays_one():
+    rng = np.random.default_rng(6)
+    Phi = rng.normal(size=(30, 4))
+    target = Phi @ [1.0, -1.0, 0.5, 0.0] + 0.1 * rng.normal(size=30)
+    target[3] += 5.0
+    likelihood = StudentT(0.1, 4.0)
+    whole = Problem(Phi, target, None, Hyperprior(1.0, 1.0, 1.0, 1.0), likelihood, bias="free")
+    fit = fit_em(whole, None, TIGHT)
+    found = held_out(whole, fit, np.full(4, -1))
+    wanted = refitted(whole, fit, np.full(4, -1))
+    np.testing.assert_allclose(found.latent, wanted, atol=0.02)
+    assert found.log_density.argmin() == 3
+
+
+# --- what must not matter ------------------------------------------------------------------------
+
+
+def test_the_order_of_rows_and_the_names_of_classes_do_not_matter():
+    X, label = two_classes("moons")
+    whole = problem(X, label, at_scale(3.0), 0.4)
+    fit = fit_em(whole, None, TIGHT)
+    found, order = held_out(whole, fit), np.random.default_rng(0).permutation(len(X))
+    moved = replace(whole, Phi=whole.Phi[order], label=label[order])
+    own = np.argsort(order)  # the bases stay where they are
+    other = leave_one_out(moved, fit.weight, fit.bias, own)
+    assert found.improved.any()
+    np.testing.assert_allclose(other.latent, found.latent[order], atol=1e-8)
+    swapped = replace(whole, label=-label, sign=-label)
+    mirror = leave_one_out(swapped, -fit.weight, -fit.bias, np.arange(len(X)))
+    np.testing.assert_allclose(mirror.latent, -found.latent, atol=1e-8)
+    np.testing.assert_allclose(mirror.log_density, found.log_density, atol=1e-8)
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("chunk", [7, 1000])
+def test_rows_in_chunks_are_rows_in_memory(several, chunk):
+    if several:
+        X, y, sign = classes()
+        whole, width = class_problem(0.5, 3.0), 0.5 * median_distance(X)
+    else:
+        (X, y), width = two_classes("moons"), 0.4
+        whole, sign = problem(X, y, at_scale(3.0), width), y
+    fit = fit_em(whole)
+    found = held_out(whole, fit)
+    Phi = Chunks(ArrayRows(X, y, chunk), X, RBF(width))
+    other = held_out(replace(whole, Phi=Phi, label=None, sign=sign), fit, np.arange(len(X)))
+    np.testing.assert_array_equal(other.improved, found.improved)
+    same = ~found.improved
+    np.testing.assert_allclose(other.latent[same], found.latent[same], atol=1e-8)
+    # searches along directions enlarge rounding
+    np.testing.assert_allclose(other.latent, found.latent, atol=1e-5)
+    np.testing.assert_allclose(other.log_density, found.log_density, atol=1e-5)
+
+
+def test_rows_on_a_cluster_and_wrong_owners_are_refused():
+    whole = problem(*blobs(20), at_scale(1.0))
+    fit = fit_em(whole)
+
+    class DaskRows:
+        n_obs, label = 20, whole.label
+
+    with pytest.raises(ValueError, match="rows are DaskRows; leaving one out needs"):
+        held_out(replace(whole, Phi=Chunks(DaskRows(), np.zeros((20, 1)), RBF(1.0))), fit)
+    for own in (np.arange(19), np.zeros((20, 1), dtype=int)):
+        with pytest.raises(ValueError, match=r"own has shape .*; needed \(20,\)"):
+            held_out(whole, fit, own)
+
+
+@pytest.mark.parametrize("bias", ["none", "free"])
+def test_a_model_without_weights_predicts_by_its_bias(bias):
+    label = np.where(np.arange(20) < 12, 1.0, -1.0)
+    whole = Problem(np.ones((20, 3)), label, None, Hyperprior.jeffreys(), Logit(), bias=bias)
+    rate = np.log(12 / 8) if bias == "free" else 0.0
+    found = leave_one_out(whole, np.zeros(3), rate, np.full(3, -1))
+    wanted = np.where(label > 0, np.log(11 / 8), np.log(12 / 7)) if bias == "free" else np.zeros(20)
+    np.testing.assert_allclose(found.latent, wanted, atol=0.01)
+
+
+# --- weights of an average ------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32 - 1), n_fits=st.integers(1, 6), n=st.integers(2, 80))
+def test_weights_sum_to_one_and_go_with_their_fits(seed, n_fits, n):
+    rng = np.random.default_rng(seed)
+    density, prior = -rng.gamma(1.0, size=(n_fits, n)), rng.normal(size=n_fits)
+    weights, order = averaging_weights(density, prior), rng.permutation(n_fits)
+    assert weights.sum() == pytest.approx(1.0)
+    assert (weights >= 0).all()
+    np.testing.assert_allclose(averaging_weights(density[order], prior[order]), weights[order])
+    np.testing.assert_allclose(averaging_weights(density - 3.0, prior + 2.0), weights)
+
+
+@pytest.mark.parametrize("n", [60, 5000])
+def test_equal_fits_share_and_a_dominated_one_gets_nothing(n):
+    density = np.log(np.random.default_rng(1).uniform(0.3, 1.0, size=n))
+    weights = averaging_weights(np.stack([density, density, density - 1.0]))
+    np.testing.assert_allclose(weights, [0.5, 0.5, 0.0], atol=1e-6)
+    flat = np.tile(density, (3, 1))
+    log_prior = np.array([0.0, 1.0, -2.0])
+    wanted = np.exp(log_prior) / np.exp(log_prior).sum()
+    np.testing.assert_allclose(averaging_weights(flat, log_prior), wanted, atol=1e-9)
+    assert averaging_weights(density[None]) == pytest.approx([1.0])
+
+
+def test_noise_of_the_rows_keeps_the_weights_from_the_best():
+    rng = np.random.default_rng(2)
+    density = -rng.gamma(1.0, size=(2, 100))
+    density[0] += 0.1 - density[0].mean() + density[1].mean()  # ten nats better in all
+    weights = averaging_weights(density)
+    assert weights[0] > weights[1] > np.exp(-10.0) * 100
+
+
+def test_the_normal_distribution_stands_for_the_bootstrap(monkeypatch):
+    rng = np.random.default_rng(3)
+    common = -rng.gamma(1.0, size=400)
+    density = common + 0.1 * rng.normal(size=(5, 400))
+    by_rows = np.mean([averaging_weights(density, seed=seed) for seed in range(20)], axis=0)
+    monkeypatch.setattr(weights_module, "_MOST_NUMBERS", 0)
+    by_normal = np.mean([averaging_weights(density, seed=seed) for seed in range(20)], axis=0)
+    assert by_rows.max() > 0.25
+    np.testing.assert_allclose(by_normal, by_rows, atol=0.01)
