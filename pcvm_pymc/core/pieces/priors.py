@@ -376,7 +376,7 @@ class Laplace:
 
     def bias_precision(self, bias: Any) -> Any:
         """Return the same for a bias, or an array of them."""
-        return self.weight_precision(np.float64(bias))
+        return self.weight_precision(np.asarray(bias, dtype=float))
 
     def log_weight_density(self, weight: Array) -> Array:
         """Return log p(w), variances integrated out."""
@@ -393,7 +393,7 @@ class Laplace:
 
     def log_bias_density(self, bias: Any) -> Any:
         """Return log p(b), of one or each: that of a weight."""
-        return self.log_weight_density(np.float64(bias))
+        return self.log_weight_density(np.asarray(bias, dtype=float))
 
 
 type Prior = Hyperprior | HalfHorseshoe | Laplace
