@@ -377,8 +377,8 @@ class AveragingClassifier(ProjectedClassifier):
         check_is_fitted(self)
         if self._solver != "em" or hasattr(self, "projection_"):
             raise ValueError(
-                f"the classifier is fitted {'by projection' if self._solver == 'em' else 'bottom-up'}; needed "
-                "posterior modes by EM, those of estimation='em' or 'average' without n_vectors"
+                f"the classifier is fitted {'bottom-up' if self._solver != 'em' else 'by projection'}; "
+                "needed posterior modes by EM, those of estimation='em' or 'average' without n_vectors"
             )
         X = self._inputs(X)
         if np.shape(y) != (len(X),):
