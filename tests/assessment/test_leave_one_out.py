@@ -99,7 +99,7 @@ def test_a_regression_by_evidence_is_that_of_its_ridge():
     rng = np.random.default_rng(3)
     X = np.sort(rng.uniform(-3, 3, size=(30, 1)), axis=0)
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=30)
-    model = rvm_model(X, y, width=1.5, task="regression")
+    model = rvm_model(X, y, width=1.5)
     tree = fit_evidence(model)
     found = loo(tree)
     point = tree["posterior"].to_dataset().isel(chain=0, draw=0)
@@ -124,7 +124,7 @@ def test_a_regression_by_evidence_is_that_of_its_ridge():
 
 def test_a_classification_by_evidence():
     X, label = blobs(50, seed=2)
-    found = loo(fit_evidence(rvm_model(X, label > 0, width=2.0)))
+    found = loo(fit_evidence(rvm_model(X, label > 0, likelihood="logit", width=2.0)))
     assert -50 * np.log(2.0) < found.elpd < 0
     assert found.p > 0
 
