@@ -315,9 +315,9 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
         return {"estimation": "projection", "n_vectors": max(size, 1)}
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         if _from_the_top(self):
             self.hyperprior_ = self._prior
-        super()._check_parameters()
         if self.bias not in (None, True, False):
             raise ValueError(f"bias={self.bias!r}; needed True, False or None")
 

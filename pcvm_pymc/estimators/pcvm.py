@@ -235,9 +235,9 @@ class PCVMClassifier(AveragingClassifier):
     _plain_words = ", n_init=1, and an update that is not 'clip'"
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         if _by_em(self):
             self.hyperprior_ = self._prior
-        super()._check_parameters()
         self._likelihood(2)
         if not _by_em(self) and _is_named(self.width, "em"):
             raise ValueError("width='em' is moved by EM; needed an estimation by EM")

@@ -155,8 +155,8 @@ def select(
         "kernel": kernel,
         "basis": basis,
         "estimation": "em",
-        "width": "auto" if "width" in over else width or median_distance(X),
-        "scale": "auto" if "scale" in over else scale or 1.0,
+        "width": "auto" if "width" in over else median_distance(X) if width is None else width,
+        "scale": "auto" if "scale" in over else 1.0 if scale is None else scale,
         "random_state": random_state,
     }
     if len(np.unique(np.asarray(y))) > 2:

@@ -1,0 +1,304 @@
+"""Averages over width and scale: what is averaged, what combinations of arguments mean, refusals."""
+
+import pickle
+
+import numpy as np
+import pytest
+from problems import banana, blobs
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_blobs
+
+from pcvm_pymc import Hyperprior, MPCVMClassifier, PCVMClassifier
+from pcvm_pymc.core.em.rows import latent_in_blocks
+from pcvm_pymc.core.loo import leave_one_out
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
+
+X, LABEL = banana(60, seed=1)
+WORDS = np.where(LABEL > 0, "yes", "no")
+NEW = banana(30, seed=2)[0]
+PROPER = Hyperprior(2.0, 8.0, 1.0, 1.0)
+
+
+def linear(A, B, width):
+    return A @ B.T / width**2
+
+
+@pytest.fixture(scope="module")
+def average():
+    return PCVMClassifier(random_state=0).fit(X, WORDS)
+
+
+@pytest.fixture(scope="module")
+def several():
+    flowers, y = load_iris(return_X_y=True)
+    names = np.array(["c", "a", "b"])[y[::3]]
+    return MPCVMClassifier(random_state=0, tol=1e-3).fit(flowers[::3], names), flowers[1::3]
+
+
+def test_the_average_is_its_components_by_hand(average):
+    assert len(average.components_) > 1
+    assert average.component_weights_.sum() == pytest.approx(1.0)
+    assert (np.diff(average.component_weights_) <= 0).all()
+    yes = 0.0
+    for share, each in zip(average.component_weights_, average.components_, strict=True):
+        basis = rbf(squared_distances(NEW, each.relevance_vectors), each.width)
+        yes += share * norm.cdf(basis @ each.weight + each.bias)
+    probability = average.predict_proba(NEW)
+    np.testing.assert_allclose(probability, np.column_stack([1 - yes, yes]), atol=1e-12)
+    odds = np.log(yes) - np.log1p(-yes)
+    np.testing.assert_allclose(average.decision_function(NEW), odds, atol=1e-9)
+    np.testing.assert_array_equal(average.predict(NEW), np.where(yes > 0.5, "yes", "no"))
+
+
+def test_log_odds_are_exact_in_the_tails(average):
+    far = np.full((1, 2), 60.0)
+    wide = (
+        clone(average)
+        .set_params(kernel=linear, width="auto", scale=None)
+        .fit(X + LABEL[:, None], WORDS)
+    )
+    odds = wide.decision_function(far)
+    assert odds > 100
+    assert np.isfinite(odds).all()
+    assert wide.predict_proba(far)[0, 1] == pytest.approx(1.0, abs=1e-12)
+
+
+def test_several_classes_are_averaged_by_hand(several):
+    model, new = several
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    wanted, likelihood = np.zeros((len(new), 3)), MultinomialProbit(3)
+    for share, each in zip(model.component_weights_, model.components_, strict=True):
+        basis = rbf(squared_distances(new, each.relevance_vectors), each.width)
+        wanted += share * likelihood.probability(basis @ each.weight + each.bias)
+    np.testing.assert_allclose(model.predict_proba(new), wanted, atol=1e-7)
+    np.testing.assert_allclose(model.predict_proba(new).sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_allclose(np.exp(model.decision_function(new)), wanted, atol=1e-6)
+    np.testing.assert_array_equal(model.predict(new), model.classes_[wanted.argmax(axis=1)])
+
+
+def check_the_best(model):
+    best = model.components_[0]
+    np.testing.assert_array_equal(model.weight_.T, best.weight)
+    np.testing.assert_array_equal(model.bias_, best.bias)
+    np.testing.assert_array_equal(model.relevance_vectors_, best.relevance_vectors)
+    assert (model.width_, model.scale_) == (best.width, best.scale)
+    assert np.sqrt(model.hyperprior_.d / model.hyperprior_.c) == pytest.approx(best.scale)
+
+
+def test_weights_belong_to_the_best_component(average, several):
+    check_the_best(average)
+    check_the_best(several[0])
+    np.testing.assert_array_equal(average.relevance_vectors_, X[average.support_])
+
+
+def test_one_mode_is_that_of_the_best_cell(average):
+    one = PCVMClassifier(estimation="em", random_state=0).fit(X, WORDS)
+    assert not hasattr(one, "components_")
+    assert (one.width_, one.scale_) == (average.width_, average.scale_)
+    given = PCVMClassifier(width=one.width_, scale=one.scale_).fit(X, WORDS)
+    np.testing.assert_allclose(given.predict_proba(NEW), one.predict_proba(NEW), atol=1e-6)
+    np.testing.assert_allclose(one.decision_function(X), latent_of(average, X), atol=1e-3)
+    tried = one.selection_
+    assert (tried.cells[tried.best].width, tried.cells[tried.best].scale) == (
+        one.width_,
+        one.scale_,
+    )
+    assert len(tried.cells) == len(average.selection_.cells) > len(average.components_)
+
+
+def latent_of(model, rows):
+    best = model.components_[0]
+    kernel = RBF(best.width)
+    return latent_in_blocks(rows, best.relevance_vectors, best.weight, best.bias, kernel=kernel)
+
+
+def test_a_new_fit_forgets_the_average(average):
+    model = clone(average).fit(X, WORDS)
+    np.testing.assert_array_equal(model.predict_proba(NEW), average.predict_proba(NEW))
+    model.set_params(estimation="em").fit(X, WORDS)
+    for name in ("components_", "component_weights_"):
+        assert not hasattr(model, name)
+    np.testing.assert_allclose(
+        model.predict_proba(NEW)[:, 1], norm.cdf(model.decision_function(NEW))
+    )
+
+
+def test_an_average_is_pickled(average, several):
+    for model, new in ((average, NEW), several):
+        again = pickle.loads(pickle.dumps(model))
+        np.testing.assert_array_equal(again.predict_proba(new), model.predict_proba(new))
+
+
+# --- what combinations mean ------------------------------------------------------------------------
+
+CASES = [
+    # arguments, whether it averages, whether the width and the scale are chosen from cells
+    ({}, True, True, True),
+    ({"estimation": "average"}, True, True, True),
+    ({"estimation": "em"}, False, True, True),
+    ({"scale": 3.0}, True, True, False),
+    ({"scale": "auto"}, True, True, True),
+    ({"width": 0.8}, False, False, False),
+    ({"width": 0.8, "scale": 2.0}, False, False, False),
+    ({"width": 0.8, "scale": "auto"}, True, False, True),
+    ({"width": 0.8, "scale": "auto", "estimation": "em"}, False, False, True),
+    ({"width": 0.8, "estimation": "average"}, True, False, True),
+    ({"width": "em", "scale": "auto"}, False, False, True),
+    ({"width": "cv"}, False, False, False),
+    ({"hyperprior": "plug_in"}, True, True, False),
+    ({"hyperprior": PROPER}, True, True, False),
+    ({"hyperprior": "jeffreys"}, False, False, False),
+    ({"n_init": 2}, False, True, True),
+    ({"kernel": "linear-spline"}, True, False, True),
+    ({"kernel": linear}, True, True, True),
+    ({"estimation": "bottom-up", "width": 0.8}, False, False, False),
+]
+
+
+@pytest.mark.parametrize(("arguments", "averages", "width", "scale"), CASES, ids=str)
+def test_what_a_combination_chooses(arguments, averages, width, scale):
+    model = PCVMClassifier(random_state=0, **arguments).fit(X[:40], WORDS[:40])
+    assert hasattr(model, "components_") == averages
+    assert hasattr(model, "selection_") == (width or scale)
+    if width or scale:
+        cells = model.selection_.cells
+        assert (len({each.width for each in cells}) > 1) == width
+        assert (len({each.scale for each in cells}) > 1) == scale
+    prior = getattr(model, "hyperprior_", None)
+    if prior is not None and prior.d > 0:
+        assert model.scale_ == pytest.approx(np.sqrt(prior.d / prior.c))
+    elif prior is not None:
+        assert np.isnan(model.scale_)
+    for name, value in arguments.items():
+        if name in ("width", "scale") and not isinstance(value, str):
+            assert getattr(model, name + "_") == value
+
+
+def test_em_moves_a_width_also_where_the_scale_is_chosen():
+    model = PCVMClassifier(width="em", scale="auto").fit(X, WORDS)
+    assert model.width_ != pytest.approx(median_distance(X), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"scale": 0.0}, "scale=0.0; needed a positive number"),
+        ({"scale": np.inf}, "scale=inf; needed a positive number"),
+        ({"scale": "wide"}, "scale='wide'; needed"),
+        (
+            {"scale": 2.0, "hyperprior": "jeffreys"},
+            "scale=2.0 was given with hyperprior='jeffreys'",
+        ),
+        ({"scale": "auto", "hyperprior": PROPER}, "scale='auto' was given with hyperprior="),
+        ({"scale": 2.0, "estimation": "bottom-up"}, "scale was given with estimation='bottom-up'"),
+        ({"estimation": "average", "hyperprior": "jeffreys"}, "nothing to average over"),
+        ({"estimation": "average", "width": 1.0, "scale": 1.0}, "nothing to average over"),
+        ({"estimation": "average", "n_init": 2}, "n_init=2.*needed .*n_init=1"),
+        ({"estimation": "average", "width": "em"}, "width='em'.*nothing to average over"),
+        ({"estimation": "mean"}, "estimation='mean' is unknown"),
+        ({"n_vectors": 0}, "n_vectors=0; needed a whole number of at least 1"),
+        ({"n_vectors": 5, "estimation": "em"}, "n_vectors was given with estimation='em'"),
+        ({"n_vectors": 5, "memory_limit": 1e6}, "n_vectors=5.*rows in chunks"),
+        (
+            {"estimation": "projection", "memory_limit": 1e6},
+            "estimation='projection'.*rows in chunks",
+        ),
+        ({"cv": 3}, "cv was given with width='auto'"),
+    ],
+)
+def test_arguments_that_do_not_go_together(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PCVMClassifier(**arguments).fit(X, WORDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"estimation": "average", "start": "random"}, "start='random'.*needed .*start='default'"),
+        ({"estimation": "average", "algorithm": "bottom-up"}, "nothing to average over"),
+        ({"scale": 2.0, "algorithm": "bottom-up"}, "scale was given with algorithm='bottom-up'"),
+        ({"n_vectors": 3, "memory_limit": 1e6}, "n_vectors=3.*rows in chunks"),
+    ],
+)
+def test_arguments_of_several_classes_that_do_not_go_together(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MPCVMClassifier(**arguments).fit(X, WORDS)
+
+
+# --- few vectors -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_vectors", [4, "auto"])
+def test_an_average_onto_few_vectors(average, n_vectors):
+    model = PCVMClassifier(n_vectors=n_vectors, random_state=0).fit(X, WORDS)
+    n = len(model.weight_)
+    assert 0 < n <= (4 if n_vectors == 4 else 50)
+    assert not hasattr(model, "components_")
+    assert model.vector_widths_.shape == (n,)
+    ratios = np.unique(np.round(model.vector_widths_ / model.width_, 9))
+    assert set(ratios) <= {0.6, 1.0, 1.7}
+    basis = rbf(squared_distances(NEW, model.relevance_vectors_), model.vector_widths_)
+    np.testing.assert_allclose(model.decision_function(NEW), basis @ model.weight_ + model.bias_)
+    reference = model.projection_.reference
+    np.testing.assert_allclose(reference.probability, average.predict_proba(X)[:, 1], atol=1e-9)
+    gap = np.abs(model.predict_proba(NEW) - average.predict_proba(NEW)).mean()
+    assert gap < 0.1
+
+
+def test_few_vectors_of_many_classes_have_the_model_s_own_held_out_probabilities():
+    blobs_of, y = make_blobs(204, centers=5, cluster_std=1.5, random_state=0)
+    model = MPCVMClassifier(n_vectors=6, scale=1.0, tol=1e-2, random_state=0).fit(blobs_of, y)
+    assert len(model.relevance_vectors_) <= 6
+    wanted, likelihood = np.zeros((len(y), 5)), MultinomialProbit(5)
+    kept = model.selection_.kept(3)  # found class by class, fitted together
+    sign = np.where(y[:, None] == np.arange(5), 1.0, -1.0)
+    for share, cell in zip(kept.weights, kept.cells, strict=True):
+        one = MPCVMClassifier(width=cell.width, scale=cell.scale, tol=1e-2).fit(blobs_of, y)
+        ((_, whole, weight, bias, own),) = one._fitted_problems(blobs_of, y)
+        np.testing.assert_array_equal(whole.sign, sign)
+        held_out = leave_one_out(whole, weight, bias, own, improve=False)
+        wanted += share * likelihood.probability(held_out.latent)
+    np.testing.assert_allclose(model.projection_.reference.held_out, wanted, atol=5e-3)
+
+
+# --- many rows, several classes --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "most"),
+    [
+        (PCVMClassifier, {"tol": 1e-8}, 1e-6),
+        (MPCVMClassifier, {"tol": 1e-5, "width": 0.8, "scale": "auto"}, 1e-3),
+    ],
+)
+def test_components_of_an_average_in_chunks_are_those_in_memory(kind, options, most):
+    whole = kind(basis=12, random_state=0, **options).fit(X, WORDS)
+    some = clone(whole).set_params(memory_limit=2e4).fit(X, WORDS)
+    assert [each.width for each in some.components_] == [each.width for each in whole.components_]
+    np.testing.assert_allclose(some.component_weights_, whole.component_weights_, atol=1e-6)
+    assert len(some.components_) > 1
+    np.testing.assert_allclose(some.predict_proba(NEW), whole.predict_proba(NEW), atol=most)
+
+
+def test_components_are_modes_where_cells_are_found_class_by_class():
+    blobs_of, y = make_blobs(180, centers=3, cluster_std=2.0, random_state=1)  # 540 weights
+    model = MPCVMClassifier(random_state=0, tol=1e-3, scale=1.0).fit(blobs_of, y)
+    assert 1 <= len(model.components_) <= 3
+    for each in model.components_:
+        one = MPCVMClassifier(width=each.width, scale=each.scale, tol=1e-3).fit(blobs_of, y)
+        weight = np.zeros_like(each.weight)
+        weight[np.searchsorted(each.basis, one.support_)] = one.weight_.T
+        basis = rbf(squared_distances(blobs_of, each.relevance_vectors), each.width)
+        found, wanted = basis @ each.weight + each.bias, basis @ weight + one.bias_
+        np.testing.assert_allclose(found, wanted, atol=0.02)
+
+
+def test_more_bases_than_the_rows_by_which_cells_are_found(monkeypatch):
+    monkeypatch.setattr("pcvm_pymc.estimators.averaging._CELL_ROWS", 30)
+    many, label = blobs(80, seed=5)
+    model = PCVMClassifier(basis=50, random_state=0).fit(many, label)
+    assert len(model.support_) > 30
+    assert all(len(each.loo.latent) == 30 for each in model.selection_.cells)
+    assert model.component_weights_.sum() == pytest.approx(1.0)
