@@ -21,6 +21,8 @@ QUICK = {
     "random_seed": 1,
     "quiet": True,
 }
+# where kernels are not at issue: to compile them takes longer than to run without
+FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +101,10 @@ def test_labels_of_any_type(data):
 
 def test_prior_and_posterior_predictive(model, data):
     with model:
-        prior = pm.sample_prior_predictive(200, random_seed=1)
+        prior = pm.sample_prior_predictive(200, random_seed=1, **FAST)
         tree = pm.sample(**QUICK)
         pm.compute_log_likelihood(tree, progressbar=False)
-        predictive = pm.sample_posterior_predictive(tree, progressbar=False, random_seed=1)
+        predictive = pm.sample_posterior_predictive(tree, progressbar=False, random_seed=1, **FAST)
     weight = prior["prior"]["weight"]
     assert (weight * (2 * data[1] - 1) >= 0).all()
     assert set(np.unique(prior["prior_predictive"]["label"])) == {0, 1}
@@ -125,7 +127,7 @@ def test_new_data_through_one_set_data(data):
     with model:
         pm.set_data(**new_data(model, X_new))
         predicted = pm.sample_posterior_predictive(
-            result, predictions=True, var_names=["latent", "label"], progressbar=False
+            result, predictions=True, var_names=["latent", "label"], progressbar=False, **FAST
         )
     np.testing.assert_allclose(
         predicted["predictions"]["latent"].values[0], latent_draws(result, X_new), rtol=1e-10
@@ -245,7 +247,7 @@ def test_random_covariance_samples(data):
     with pm.Model() as model:
         ell = pm.LogNormal("ell", 0.0, 0.5)
         pcvm_model(X, y, kernel=pm.gp.cov.ExpQuad(2, ls=ell))
-        tree = pm.sample(**QUICK)
+        tree = pm.sample(**QUICK, **FAST, max_treedepth=5)
     assert np.isfinite(tree["posterior"]["latent"]).all()
     assert tree["posterior"]["ell"].std() > 0
     assert {rv.name for rv in model.free_RVs} == {"ell", "magnitude", "bias"}
@@ -258,7 +260,7 @@ def test_do_and_observe(model):
     observed = pm.observe(fixed, {"magnitude": size})
     assert not observed.free_RVs
     with fixed:
-        tree = pm.sample(**QUICK)
+        tree = pm.sample(**QUICK, **FAST)
     weight = tree["posterior"]["weight"].values[0, 0]
     latent = model["Phi"].get_value() @ weight + 0.25
     np.testing.assert_allclose(tree["posterior"]["latent"].values[0, 0], latent, rtol=1e-10)
@@ -274,7 +276,7 @@ def test_a_user_can_add_terms(data):
     X, y = data
     with pcvm_model(X, y, width=1.1) as model:
         pm.Normal("more", mu=model["bias"], sigma=1.0, observed=[2.0, 2.5])
-        tree = pm.sample(**QUICK)
+        tree = pm.sample(**QUICK, **FAST)
     assert "more" in tree["observed_data"]
     with pytest.raises(ValueError, match=r"extra terms \['more'\]"):
         find_map_em(model, progressbar=False)

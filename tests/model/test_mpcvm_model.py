@@ -150,7 +150,7 @@ def test_new_rows_go_in_by_one_set_data():
     X, y = three_clouds()
     with mpcvm_model(X, y, width=1.3) as model:
         pm.set_data(**new_data(model, X[:5] + 0.1, [0, 1, 2, 0, 1]))
-        drawn = pm.sample_prior_predictive(20, random_seed=0)
+        drawn = pm.sample_prior_predictive(20, random_seed=0, compile_kwargs=FAST)
     assert drawn["prior_predictive"]["label"].shape == (1, 20, 5)
     assert set(np.unique(drawn["prior_predictive"]["label"])) <= {0, 1, 2}
     with pytest.raises(ValueError, match="0 to 2"):
@@ -207,7 +207,9 @@ def test_a_short_run_of_nuts_has_what_arviz_needs():
     probability = predict(result, X)["predictions"]["probability"]
     np.testing.assert_allclose(probability.sum("class"), 1.0, atol=1e-6)
     with model:
-        drawn = pm.sample_posterior_predictive(result, random_seed=0, progressbar=False)
+        drawn = pm.sample_posterior_predictive(
+            result, random_seed=0, progressbar=False, compile_kwargs=FAST
+        )
     share = (drawn["posterior_predictive"]["label"] == 0).mean(("chain", "draw"))
     expected = probability.isel({"class": 0}).mean(("chain", "draw"))
     assert np.abs(share.values - expected.values).max() < 5 * np.sqrt(0.25 / 300)
