@@ -6,7 +6,6 @@ products with the basis functions a step serve all rows.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["carried_on"]
 
-_REST = 0.02  # a held-out latent value is at rest once it moves by no more
-_STEPS = 10
+_REST = 0.01  # a held-out latent value is at rest once it moves by no more
+_STEPS = 12
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,10 @@ class _Ends:
         """Return this and `step` times another."""
         return _Ends(self.weight + step * other.weight, self.bias + step * other.bias)
 
+    def take(self, columns: Index) -> "_Ends":
+        """Return some of the columns."""
+        return _Ends(self.weight[:, :, columns], self.bias[:, columns])
+
     def where(self, chosen: NDArray[np.bool_], other: "_Ends") -> "_Ends":
         """Return these columns where they are chosen, else the other's."""
         return _Ends(
@@ -54,24 +57,29 @@ def carried_on(mode: Mode, rows: Index, moved: Array) -> tuple[Array, NDArray[np
     moved : ndarray, shape (n_rows, n_scores)
         How far the quadratic model moves their latent values.
     """
-    task = _Removals(mode, rows)
+    task, live = _Removals(mode, rows), np.arange(len(rows))
     point = task.start(moved)
-    value, slope, held = task.at(point)
+    value, slope, latent = task.at(point)
+    held = latent.copy()
     metric = task.metric(point, slope)
     direction, inner = metric, slope.dot(metric)
-    moving = np.ones(len(rows), dtype=bool)
     for _ in range(_STEPS):
-        new, new_value, new_slope, new_held = task.searched(point, direction, value, slope)
-        moving = np.abs(new_held - held).max(axis=1) > _REST
-        point, value, held = new, new_value, new_held
-        if not moving.any():
+        point, value, new_slope, new_latent = task.searched(point, direction, value, slope)
+        held[live] = new_latent
+        keep = np.flatnonzero(np.abs(new_latent - latent).max(axis=1) > _REST)
+        live, latent = live[keep], new_latent[keep]
+        if len(live) == 0:
             break
+        task, value, inner = _Removals(mode, rows[live]), value[keep], inner[keep]
+        point, slope, new_slope = point.take(keep), slope.take(keep), new_slope.take(keep)
         metric = task.metric(point, new_slope)
         fresh = new_slope.dot(metric)
         turned = np.maximum((fresh - slope.dot(metric)) / np.maximum(inner, 1e-300), 0.0)
-        direction = task.feasible(point, metric.plus(turned, direction))
+        direction = task.feasible(point, metric.plus(turned, direction.take(keep)))
         uphill = new_slope.dot(direction) > 0
         direction, slope, inner = direction.where(uphill, metric), new_slope, fresh
+    moving = np.zeros(len(rows), dtype=bool)
+    moving[live] = True
     return held, moving
 
 
@@ -88,16 +96,6 @@ class _Removals:
             self.fixed |= (mode.weight == 0)[:, :, None]
         sign = problem.weight_sign.reshape(mode.weight.shape) if problem.is_signed else 0.0
         self.sign = np.broadcast_to(sign, mode.weight.shape)[:, :, None]
-
-    @cached_property
-    def diagonal(self) -> Array:
-        """Curvature of each weight at the mode, shape (n_basis, n_scores, 1)."""
-        mode, total = self.mode, np.zeros(self.mode.weight.shape)
-        for _, Phi, label in mode.blocks():
-            latent = mode.shaped(Phi @ mode.weight + mode.bias)
-            own = np.einsum("icc->ic", mode.problem.likelihood.hessian(latent, label))
-            total += np.square(Phi).T @ own
-        return (total + mode.precision)[:, :, None]
 
     def start(self, moved: Array) -> _Ends:
         """Return where the quadratic model ends, within the sign rule."""
@@ -162,7 +160,7 @@ class _Removals:
         mode = self.mode
         free = self._free(point, slope.weight)
         pull = np.where(free, slope.weight, 0.0)
-        weight, bias = pull / self.diagonal, np.zeros_like(slope.bias)
+        weight, bias = pull / mode.diagonal[:, :, None], np.zeros_like(slope.bias)
         values = mode.scale[:, None] * mode.gathered(pull, slope.bias)
         mode.scatter(mode.scale[:, None] * mode.applied(self.rows, values), weight, bias)
         return _Ends(np.where(free, weight, 0.0), bias)

@@ -158,6 +158,16 @@ class Mode:
         lower = np.tril(lapack.dpotri(factor, lower=1, overwrite_c=1)[0])
         return lower + np.tril(lower, -1).T
 
+    @cached_property
+    def diagonal(self) -> Array:
+        """Curvature of each weight at the mode, active or not, shape (n_basis, n_scores)."""
+        total = np.zeros(self.weight.shape)
+        for _, Phi, label in self.blocks():
+            latent = self.shaped(Phi @ self.weight + self.bias)
+            own = np.einsum("icc->ic", self.problem.likelihood.hessian(latent, label))
+            total += np.square(Phi).T @ own
+        return total + self.precision
+
     def own_block(self, rows: Index) -> tuple[Array, Array]:
         """Return G_kk and w_k of the values that go with rows; ones and zeros where there are fewer."""
         own = self.own_values[rows]
