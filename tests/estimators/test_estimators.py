@@ -59,12 +59,12 @@ def test_it_is_the_map_of_the_pymc_model():
     assert classifier.log_posterior_ == result["optimizer_result"]["log_posterior"].item()
 
 
-def test_auto_width_is_the_best_of_the_grid():
+def test_the_width_by_cross_validation_is_the_best_of_the_grid():
     X, label = blobs(80, seed=52)
-    model = PCVMClassifier(random_state=0).fit(X, label)
+    model = PCVMClassifier(width="cv", random_state=0).fit(X, label)
     chosen = model.width_selection_
     assert model.width_ == chosen.widths[chosen.log_loss.mean(axis=1).argmin()]
-    again = PCVMClassifier(random_state=0).fit(X, label)
+    again = PCVMClassifier(width="cv", random_state=0).fit(X, label)
     np.testing.assert_array_equal(again.width_selection_.log_loss, chosen.log_loss)
     np.testing.assert_array_equal(again.weight_, model.weight_)
 
@@ -123,9 +123,10 @@ def test_a_lonely_point_of_a_class_leaves_nothing_to_hold_out():
     X, label = blobs(20, seed=58)
     label[:] = -1
     label[3] = 1
-    model = PCVMClassifier().fit(X, label)
+    model = PCVMClassifier(width="cv").fit(X, label)
     assert model.width_selection_.log_loss.size == 0
     assert np.isfinite(model.predict_proba(X)).all()
+    assert np.isfinite(PCVMClassifier().fit(X, label).predict_proba(X)).all()
 
 
 def test_it_pickles_and_works_in_a_pipeline():

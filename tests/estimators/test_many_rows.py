@@ -56,7 +56,8 @@ def test_a_basis_on_every_row_in_chunks(data):
 def test_a_width_is_chosen_on_a_part_of_the_rows(data):
     X, words = data
     model = PCVMClassifier(basis=30, memory_limit=1e6, random_state=0).fit(X, words)
-    assert model.width_ in model.width_selection_.widths
+    assert model.width_ in [cell.width for cell in model.selection_.cells]
+    assert len(model.components_) == len(model.component_weights_)
     assert model.score(X, words) > 0.7
 
 

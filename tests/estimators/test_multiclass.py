@@ -96,7 +96,7 @@ def test_the_width_is_that_of_the_smallest_log_loss(estimator, data):
 def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
     X, y = data
     X, label = X[:60], np.searchsorted(np.unique(y), y[:60])
-    model = kind(width=method, basis=20, max_iter=400)
+    model = kind(algorithm="bottom-up", width=method, basis=20, max_iter=400)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X, y[:60])
@@ -178,9 +178,7 @@ def test_random_starts_are_seeded(paper, data):
     assert not np.array_equal(first, other)
 
 
-pytest.mark.parametrize("paper", PAPERS)
-
-
+@pytest.mark.parametrize("paper", PAPERS)
 def test_the_class_of_three_points_is_not_lost(paper):
     """Lyu et al. (2020), Fig. 4, where mRVM1 and mRVM2 lose it."""
     for seed in range(5):
