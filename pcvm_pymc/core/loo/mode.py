@@ -103,8 +103,9 @@ class Mode:
     @cached_property
     def label(self) -> NDArray[Any]:
         """Targets of all rows."""
-        Phi: Any = self.problem.Phi
-        return np.asarray(Phi.rows.label if isinstance(Phi, Chunks) else self.problem.label)
+        problem = self.problem
+        known: Any = problem.Phi.rows if isinstance(problem.Phi, Chunks) else problem
+        return np.asarray(known.label)
 
     def blocks(self) -> Iterator[Block]:
         """Yield all rows, some at a time."""
@@ -219,8 +220,8 @@ class Mode:
         for k in range(own.shape[1]):
             there = np.where(own[:, k] >= 0, share[:, k], 0.0)
             values = values - self.inverse[:, own[:, k]] * there
-        j, k = np.nonzero(own >= 0)
-        values[own[j, k], j] = 0.0
+        at, place = np.nonzero(own >= 0)
+        values[own[at, place], at] = 0.0
         return values
 
     def ends_without(self, rows: Index, moved: Array) -> Array:
@@ -240,5 +241,5 @@ class Mode:
         value = self.value[:, None] + self.applied(rows, right)
         if not self.own_values.shape[1]:
             return value
-        block, own_value = self.own_block(rows)
-        return self._less(value, rows, np.linalg.solve(block, own_value[:, :, None])[:, :, 0])
+        own_block, own_value = self.own_block(rows)
+        return self._less(value, rows, np.linalg.solve(own_block, own_value[:, :, None])[:, :, 0])
