@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.em.points import Chunks
 from pcvm_pymc.core.loo.carried import carried_on
 from pcvm_pymc.core.loo.mode import Mode
 from pcvm_pymc.core.pieces.probit import Array
@@ -14,6 +16,10 @@ from pcvm_pymc.core.problem import Problem
 __all__ = ["LeaveOneOut", "leave_one_out"]
 
 _GROUP = 256  # rows that are carried on at a time
+_REFIT_TOLERANCE = 1e-2
+_VERY_FAR = (
+    1.0  # those that moved most and by more are refitted: the objective may have other maxima
+)
 _FAR = 0.3  # on the probit's scale: no probability moves by more than 0.12
 
 
@@ -52,6 +58,7 @@ def leave_one_out(
     *,
     precision: Array | None = None,
     improve: bool = True,
+    refits: int = 8,
 ) -> LeaveOneOut:
     """Return held-out predictions of every row from one factorisation at a posterior mode.
 
@@ -69,6 +76,8 @@ def leave_one_out(
         ones at the mode.
     improve : bool
         Whether rows that move too far for the quadratic model are carried on.
+    refits : int
+        How many of them, those that move most, are refitted in the end; not rows in chunks.
 
     Returns
     -------
@@ -94,9 +103,14 @@ def leave_one_out(
     quadratic = LeaveOneOut(mode.shaped(latent), log_density, nothing, far)
     if not improve or not far.any():
         return quadratic
-    unsettled, rows = far.copy(), np.flatnonzero(far)
+    inside, unsettled, rows = latent - moved, far.copy(), np.flatnonzero(far)
     for group in np.split(rows, range(_GROUP, len(rows), _GROUP)):
         latent[group], unsettled[group] = carried_on(mode, group, moved[group])
+    if refits and precision is None and not isinstance(problem.Phi, Chunks):
+        moved = np.abs(latent - inside).max(axis=1)
+        worst = rows[np.argsort(-moved[rows], kind="stable")][:refits]
+        for row in worst[moved[worst] > _VERY_FAR].tolist():
+            latent[row], unsettled[row] = _refitted(mode, row), False
     log_density = problem.likelihood.log_density(mode.shaped(latent), mode.label)
     return replace(
         quadratic,
@@ -105,3 +119,24 @@ def leave_one_out(
         improved=far,
         unsettled=unsettled,
     )
+
+
+def _refitted(mode: Mode, row: int) -> Array:
+    """Return a row's held-out latent values by a fit without it and its bases, from the mode."""
+    problem = mode.problem
+    rows = np.delete(np.arange(len(mode.label)), row)
+    columns = np.flatnonzero(mode.own != row)
+    sign = None if problem.sign is None else problem.sign[columns]
+    without = replace(
+        problem,
+        Phi=problem.Phi[np.ix_(rows, columns)],
+        label=mode.label[rows],
+        sign=sign,
+        moves=None,
+    )
+    one = problem.n_scores == 1
+    weight = mode.weight[columns]
+    start = Start(weight[:, 0], float(mode.bias[0])) if one else Start(weight, mode.bias)
+    found = fit_em(without, start, EMOptions(tol=_REFIT_TOLERANCE))
+    held = problem.Phi[row, columns] @ found.weight + found.bias
+    return np.atleast_1d(held)
