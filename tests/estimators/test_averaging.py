@@ -157,7 +157,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "averages", "width", "scale"), CASES, ids=str)
+def named(each):
+    """Return a name that is the same in every process: a function's own, not its place in memory."""
+    if not isinstance(each, dict):
+        return str(each)
+    return ", ".join(f"{k}={getattr(v, '__name__', v)}" for k, v in each.items())
+
+
+@pytest.mark.parametrize(("arguments", "averages", "width", "scale"), CASES, ids=named)
 def test_what_a_combination_chooses(arguments, averages, width, scale):
     model = PCVMClassifier(random_state=0, **arguments).fit(X[:40], WORDS[:40])
     assert hasattr(model, "components_") == averages
