@@ -94,6 +94,9 @@ def _add_compare(commands: Any) -> None:
         metavar="S",
         help=f"no draw is begun that would end later (default: {_SECONDS:g}; 0: one draw)",
     )
+    compare.add_argument(
+        "--most", type=int, default=20, metavar="N", help="stratified draws at most (default: 20)"
+    )
     compare.add_argument("--chains", type=int, default=4, metavar="N", help="chains (default: 4)")
     compare.add_argument(
         "--seed", type=int, default=0, metavar="N", help="random seed (default: 0)"
@@ -126,7 +129,9 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
     tables: list[Any] = []
     draws = stratified_draws(rows.X, rows.y, n_train, n_test, seed=options.seed)
     first = None
-    while first is None or _time_for_another(began, len(tables), options.seconds):
+    while first is None or (
+        len(tables) < options.most and _time_for_another(began, len(tables), options.seconds)
+    ):
         result = _one_draw(next(draws), width, len(tables), options, out if first is None else None)
         tables.append(result.table.drop(index="MAP plug-in"))
         first = first or result
@@ -185,7 +190,7 @@ def _one_draw(
         **estimators(n_classes, seed=seed, width=given),
         **{
             name: model
-            for name, model in peers(n_classes, len(X), seed=seed).items()
+            for name, model in peers(n_classes, *X.shape, seed=seed).items()
             if name in ("SVC, tuned", "logistic regression")
         },
     }
@@ -222,7 +227,7 @@ def _fits(
 
 
 def _check_numbers(options: argparse.Namespace) -> None:
-    for name, least in (("draws", 10), ("chains", 2), ("seed", 0), ("seconds", 0)):
+    for name, least in (("draws", 10), ("chains", 2), ("seed", 0), ("seconds", 0), ("most", 1)):
         value = getattr(options, name)
         if not value >= least:
             raise UsageError(f"--{name} is {value}; needed at least {least}")

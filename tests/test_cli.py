@@ -8,7 +8,7 @@ from problems import blobs
 
 from pcvm_pymc.cli import main
 
-FAST = ["--draws", "40", "--chains", "2"]
+FAST = ["--draws", "40", "--chains", "2", "--seconds", "0"]
 
 
 def run(arguments):
@@ -37,12 +37,16 @@ def test_compare_writes_everything(csv, tmp_path, capsys):
         assert (out / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
     table = pd.read_csv(out / "table.csv", index_col=0)
     assert table.index.tolist() == [
-        "MAP plug-in",
         "posterior mean",
-        "PCVMClassifier",
+        "paper's sparse MAP",
+        "averaged MAP",
+        "its ten vectors",
         "SVC, tuned",
+        "logistic regression",
     ]
-    assert table.notna().all().all()
+    assert table.drop(columns="vectors").notna().all().all()
+    assert table.loc["its ten vectors", "vectors"] <= 10
+    assert "held-out scores, mean of 1 draw " in finished.stdout
     assert "Training on 42 rows" in finished.stdout
     assert "worst r-hat" in finished.stdout
     # a second run does not overwrite
@@ -59,8 +63,37 @@ def test_compare_on_the_example_is_fast_and_forced(tmp_path):
     assert finished.returncode == 0, finished.stderr
     assert (out / "mine.txt").read_text() == "kept"
     printed = " ".join(finished.stdout.split())
-    assert "below a minute" in printed
+    assert "± standard error" in printed  # more than one draw within the time
     assert "sweeps): converged" in printed
+
+
+def test_compare_takes_several_classes_and_several_draws(tmp_path):
+    X, label = blobs(75, seed=91)
+    frame = pd.DataFrame(X, columns=["height", "weight"])
+    frame["sort"] = np.where(X[:, 1] > 1, "ant", np.where(label > 0, "cat", "dog"))
+    path = tmp_path / "three.csv"
+    frame.to_csv(path, index=False)
+    out = tmp_path / "out"
+    finished = run(
+        [
+            "compare",
+            str(path),
+            "--width",
+            "1.0",
+            "--out",
+            str(out),
+            *FAST[:-1],
+            "1000",
+            "--most",
+            "2",
+        ]
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "mean of 2 draws ± standard error" in finished.stdout
+    error = pd.read_csv(out / "standard_errors.csv", index_col=0)
+    assert error.loc["averaged MAP", "log loss"] > 0
+    assert not (out / "weights.png").exists()  # a picture of two classes
+    assert (out / "rank.png").exists()
 
 
 def write(path, text):
@@ -75,7 +108,8 @@ def write(path, text):
         ("a,b\n", [], "has a header but no rows"),
         ("", [], "cannot be read as CSV"),
         ("a\n1\n2\n", [], "1 column(s)"),
-        ("a,b\n1,x\n2,y\n3,z\n", [], "3 classes (x, y, z)"),
+        ("a,b\n1,x\n2,x\n3,x\n", [], "1 classes (x); needed 2 to 30"),
+        ("a,b\n" + "".join(f"{i},{i}\n" for i in range(40)), [], "40 classes (0, 1, "),
         ("a,b\n1,x\n,y\n3,x\n", [], "1 empty or infinite cells, the first in line 3"),
         ("a,b\n1,x\n2,\n3,y\n", [], "1 rows without a label in 'b', the first in line 3"),
         ("a,b,c\n1,u,x\n2,v,y\n", [], "columns that are not numbers: b"),
@@ -87,6 +121,8 @@ def write(path, text):
         (None, ["--draws", "3"], "--draws is 3; needed at least 10"),
         (None, ["--chains", "1"], "--chains is 1; needed at least 2"),
         (None, ["--seed", "-1"], "--seed is -1"),
+        (None, ["--seconds", "-1"], "--seconds is -1"),
+        (None, ["--seconds", "nan"], "--seconds is nan"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, text, extra, words):

@@ -55,12 +55,12 @@ def estimators(n_classes: int, *, seed: int, width: float | None = None) -> dict
     }
 
 
-def peers(n_classes: int, n_rows: int, *, seed: int) -> dict[str, Any]:
+def peers(n_classes: int, n_rows: int, n_features: int, *, seed: int) -> dict[str, Any]:
     """Return what a user would take instead; a Gaussian process where it is affordable.
 
     Parameters
     ----------
-    n_classes, n_rows : int
+    n_classes, n_rows, n_features : int
     seed : int
     """
     found: dict[str, Any] = {
@@ -74,7 +74,7 @@ def peers(n_classes: int, n_rows: int, *, seed: int) -> dict[str, Any]:
         "gradient boosting": HistGradientBoostingClassifier(random_state=seed),
     }
     if n_rows * n_classes <= 1500:
-        kernel = ConstantKernel(1.0) * RBF(1.0)
+        kernel = ConstantKernel(1.0) * RBF(np.sqrt(n_features))  # where its search begins
         found["Gaussian process"] = GaussianProcessClassifier(kernel, random_state=seed)
     return found
 

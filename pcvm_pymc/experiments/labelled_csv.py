@@ -1,4 +1,4 @@
-"""A user's csv file: numbers, and one column of labels of two classes."""
+"""A user's csv file: numbers, and one column of labels of two classes or more."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +9,8 @@ import pandas as pd
 from pcvm_pymc.experiments.errors import UsageError, first_line
 
 __all__ = ["Rows", "read_rows"]
+
+_MOST_CLASSES = 30  # more are numbers, not labels, as a rule
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,11 @@ def _check_labels(path: Path, labels: pd.Series, target: str) -> None:
             f"{first}; remove them"
         )
     counts = labels.value_counts()
-    if len(counts) != 2:
+    if not 2 <= len(counts) <= _MOST_CLASSES:
         some = ", ".join(map(str, counts.index[:6])) + (", ..." if len(counts) > 6 else "")
         raise UsageError(
-            f"label column {target!r} of {path} has {len(counts)} classes ({some}); needed two. "
-            "Name another column with --target"
+            f"label column {target!r} of {path} has {len(counts)} classes ({some}); needed 2 to "
+            f"{_MOST_CLASSES}. Name another column with --target"
         )
     if counts.min() < 4:
         raise UsageError(
