@@ -118,7 +118,7 @@ CASES = {
         5,
         hyperprior="jeffreys",
         update="clip",
-        max_iter=1000,
+        max_iter=300,
         **SMALL,
     ),
     "EM, N = 300, width chosen": fit("PCVMClassifier", lambda: classes(300), hyperprior="plug_in"),
