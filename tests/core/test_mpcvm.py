@@ -217,3 +217,19 @@ def test_the_hessian_is_that_of_finite_differences(n_classes, spread, seed):
         np.testing.assert_allclose(found[:, c], (below - above) / (2 * h), atol=2e-6)
     np.testing.assert_allclose(found.sum(axis=1), 0.0, atol=1e-12)
     assert np.linalg.eigvalsh(found).min() >= -1e-9
+
+
+@pytest.mark.parametrize("width", [0.05, 0.7, 3.0, 10.0])
+@pytest.mark.parametrize("scale", [1.0, 10.0, 30.0])
+def test_coupled_steps_end_at_a_kkt_point_whatever_width_and_scale(width, scale):
+    # narrow bases act on as many directions as there are rows, wide ones on a few: two preconditioners
+    prior = Hyperprior(5.0, 5.0 * scale**2, 1.0, 1.0)
+    given_ = problem(90, 3, prior, width=width)
+    result = fit_em(given_, None, EMOptions(tol=1e-6, max_iter=60))
+    assert result.converged
+    score = class_terms(result.latent, given_.label).score
+    precision = prior.weight_precision(result.weight)
+    slope = ((score.T @ given_.Phi).T - precision * result.weight) / np.sqrt(precision)
+    active = result.weight != 0
+    assert np.abs(slope[active]).max() < 1e-4
+    assert (slope * given_.sign)[~active].max(initial=0.0) < 1e-4

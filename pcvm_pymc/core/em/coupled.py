@@ -26,9 +26,8 @@ _RELATIVE = 0.05  # of the residual, at which conjugate gradients stop
 _SLOPE_TOLERANCE = 1e-8
 _SLOW = 12  # products of one solve, after which factors made anew are cheaper than going on
 _MOVED = 0.05  # share of the free values by which they differ from those that the factors know
-_NEGLIGIBLE = (
-    4.0  # squares of basis functions in units of the prior's; the rows' curvature is well below one
-)
+# sum of squares of what is left of a row of Phi, in units of the prior; the rows' curvature is well below one
+_NEGLIGIBLE = 4.0
 _JITTER = 1e-12  # of the coupling, whose smallest values are the prior's share of the curvature
 
 
