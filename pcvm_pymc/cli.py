@@ -80,6 +80,25 @@ def _add_compare(commands: Any) -> None:
         help="held-out share (below 1) or number of rows (default: 0.3; for the example all but "
         f"{_EXAMPLE_TRAINING_ROWS} rows)",
     )
+    _add_effort(compare)
+    compare.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="random seed (default: 0)"
+    )
+    compare.add_argument(
+        "--out",
+        type=Path,
+        default=Path("pcvm-compare"),
+        metavar="FOLDER",
+        help="output folder (default: pcvm-compare)",
+    )
+    compare.add_argument(
+        "--force", action="store_true", help="write into an output folder that exists"
+    )
+    compare.set_defaults(run=_compare)
+
+
+def _add_effort(compare: argparse.ArgumentParser) -> None:
+    """Add what decides how long it takes."""
     compare.add_argument(
         "--draws",
         type=int,
@@ -98,20 +117,6 @@ def _add_compare(commands: Any) -> None:
         "--most", type=int, default=20, metavar="N", help="stratified draws at most (default: 20)"
     )
     compare.add_argument("--chains", type=int, default=4, metavar="N", help="chains (default: 4)")
-    compare.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="random seed (default: 0)"
-    )
-    compare.add_argument(
-        "--out",
-        type=Path,
-        default=Path("pcvm-compare"),
-        metavar="FOLDER",
-        help="output folder (default: pcvm-compare)",
-    )
-    compare.add_argument(
-        "--force", action="store_true", help="write into an output folder that exists"
-    )
-    compare.set_defaults(run=_compare)
 
 
 def _compare(options: argparse.Namespace, console: Console) -> None:
