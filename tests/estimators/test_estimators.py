@@ -142,7 +142,7 @@ def test_it_pickles_and_works_in_a_pipeline():
         ({"width": -1.0}, "width=-1.0 must be positive"),
         (
             {"width": "narrow"},
-            "width='narrow'; needed a positive number, 'auto', 'evidence', 'validity' or 'em'",
+            "width='narrow'; needed a positive number, 'auto', 'cv', 'evidence', 'validity' or 'em'",
         ),
         ({"hyperprior": "flat"}, "hyperprior='flat' is unknown"),
         ({"estimation": "vb"}, "estimation='vb' is unknown"),
