@@ -305,7 +305,9 @@ def test_rows_in_chunks_are_rows_in_memory(several, chunk):
     fit = fit_em(whole)
     found = held_out(whole, fit, refits=0)  # rows in chunks are not refitted
     Phi = Chunks(ArrayRows(X, y, chunk), X, RBF(width))
-    other = held_out(replace(whole, Phi=Phi, label=None, sign=sign), fit, np.arange(len(X)), refits=0)
+    other = held_out(
+        replace(whole, Phi=Phi, label=None, sign=sign), fit, np.arange(len(X)), refits=0
+    )
     np.testing.assert_array_equal(other.improved, found.improved)
     same = ~found.improved
     np.testing.assert_allclose(other.latent[same], found.latent[same], atol=1e-8)
