@@ -186,7 +186,7 @@ class Hyperprior:
 
         Chen et al. (2009) eq. 25, corrected.
         """
-        return _mean_precision(np.float64(bias), self.e, self.f)
+        return _mean_precision(np.asarray(bias, dtype=float), self.e, self.f)
 
     def log_weight_density(self, weight: Array) -> Array:
         """Return log p(w) with the precision integrated out (Chen et al. 2009 eq. 21)."""
@@ -216,7 +216,7 @@ class Hyperprior:
 
     def log_bias_density(self, bias: Any) -> Any:
         """Return log p(b), of one or each, the precision integrated out (Chen et al. 2009 eq. 22)."""
-        return _log_mixture_density(np.float64(bias), self.e, self.f)
+        return _log_mixture_density(np.asarray(bias, dtype=float), self.e, self.f)
 
     def log_joint_weight_density(self, weight: Array, precision: Array) -> Array:
         """Return log p(w | alpha) + log p(alpha) (Chen et al. 2009 eq. 4 and appendix A)."""

@@ -44,8 +44,9 @@ def probability_derivatives(
 ) -> tuple[Array, Array]:
     """Return d/df and -d^2/df^2 of ``p log P(+1 | f) + (1 - p) log P(-1 | f)``, shape (n_obs,) each.
 
-    The latter lies between zero and the likelihood's bound (see its `curvature`, of which this is the
-    mean over labels).
+    The latter is the mean over labels of the probit's curvature. Other likelihoods need not be concave: theirs
+    is Fisher's information, which is never negative and the same where ``p = P(+1 | f)``, so that steps
+    are Newton's near a reference that is matched.
 
     Parameters
     ----------
@@ -59,7 +60,6 @@ def probability_derivatives(
         score = probability * above - rest * below
         bend = probability * np.clip(above * (above + latent), 0.0, 1.0)
         return score, bend + rest * np.clip(below * (below - latent), 0.0, 1.0)
-    up = np.ones(len(latent))
-    score = probability * likelihood.score(latent, up) + rest * likelihood.score(latent, -up)
-    bend = probability * likelihood.curvature(latent, up)
-    return score, bend + rest * likelihood.curvature(latent, -up)
+    up, own = np.ones(len(latent)), likelihood.probability(latent)
+    above, below = likelihood.score(latent, up), likelihood.score(latent, -up)
+    return probability * above + rest * below, own * above**2 + (1 - own) * below**2
