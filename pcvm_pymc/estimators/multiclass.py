@@ -116,7 +116,7 @@ class _MultinomialProbitMachine(EMClassifier):
 
 #: weights up to which cells are found by fits of all scores together; beyond, class by class
 _COUPLED = 500
-_RANKED_ROWS = 300  # by which cells are found class by class
+_RANKED_ROWS = 500  # by which cells are found class by class
 
 
 def _from_the_top(model: "MPCVMClassifier") -> bool:

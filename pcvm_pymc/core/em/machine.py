@@ -21,7 +21,7 @@ from pcvm_pymc.core.problem import Problem, Status
 
 __all__ = ["fit_em", "initial_state", "iterate", "log_joint", "log_posterior", "relevance_start"]
 
-_HALVINGS = 3  # of a step for several scores, before the bound's is taken
+_HALVINGS = 4  # of a Newton step, before the bound's is taken
 
 
 def log_posterior(
@@ -152,27 +152,22 @@ class _Machine:
         return improved_width(rows, new) if isinstance(rows, WholeRows) else new
 
     def _newton(self, point: Point) -> Point | None:
-        """Return the point after a Newton step; None where it would lower the log posterior."""
+        """Return the point after a Newton step, shortened where the whole would lower the log posterior."""
         rows = self.rows
-        if self.coupled is None:
-            if isinstance(rows, ChunkedRows) and rows.curved is None:
-                return None
-            step = maximised(rows, point, self.options, newton=True)
-            new = rows.at(*step, point, curved=True)
-            return new if new.log_posterior >= point.log_posterior else None
         prior: Any = self.problem.hyperprior
-        weight, bias = self.coupled.step(point)
+        if isinstance(rows, ChunkedRows) and rows.curved is None:
+            return None
+        if self.coupled is None:
+            weight, bias = maximised(rows, point, self.options, newton=True)
+        else:
+            weight, bias = self.coupled.step(point)
+            weight = prior.pruned(weight, shared=self.problem.shared)
         if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
             return None
-        for halving in range(_HALVINGS):
+        for halving in range(1 if prior.holds_zeros else _HALVINGS):
             share = 0.5**halving
             tried = point.weight + share * (weight - point.weight)
-            new = rows.at(
-                prior.pruned(tried, shared=self.problem.shared),
-                point.bias + share * (bias - point.bias),
-                point,
-                curved=True,
-            )
+            new = rows.at(tried, point.bias + share * (bias - point.bias), point, curved=True)
             if new.log_posterior >= point.log_posterior:
                 return new
         return None
