@@ -166,6 +166,7 @@ class AveragingClassifier(AveragePredictions):
         task = self._ranking_task(data, middle, (width_moves, scale_moves))
         found = grown_cells(task)
         self._cells_cover_ = len(some) == len(X) and not self._in_chunks and type(task) is Task
+        self._cell_rows_ = np.where(data.centres.rows < 0, -1, some[data.centres.rows])
         self.selection_ = found
         return self._note_best(found)
 
@@ -215,6 +216,7 @@ class AveragingClassifier(AveragePredictions):
             most=self._most_refits(data),
             weigh=self._weighs(data),
             held_out=self._projects,
+            columns=_columns_of(self._cell_rows_, data.centres.rows),
         )
         self._kept_ = kept
         self._note_best(kept)
@@ -400,3 +402,11 @@ class AveragingClassifier(AveragePredictions):
 
 def _is_named(value: Any, name: str) -> bool:
     return isinstance(value, str) and value == name
+
+
+def _columns_of(rows: NDArray[np.intp], every: NDArray[np.intp]) -> NDArray[np.intp] | None:
+    """Return where bases that stand on some rows are among others; None unless each is found."""
+    if (rows < 0).any() or not np.isin(rows, every).all():
+        return None
+    order = np.argsort(every)
+    return order[np.searchsorted(every, rows, sorter=order)]

@@ -15,6 +15,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 
 __all__ = [
+    "GROWN_FROM",
     "LIGHT",
     "Cell",
     "Cells",
@@ -29,7 +30,8 @@ __all__ = [
 #: steps of the grid in width and in scale, from the middle
 type Place = tuple[int, int]
 
-LIGHT = 0.02  # a cell that carries no more is neither improved, nor grown from, nor kept
+LIGHT = 0.02  # a cell that carries no more is not kept
+GROWN_FROM = 0.05  # one that carries no more is neither improved nor grown from
 _WIDTH_STEP = 1.65
 _SCALE_STEP = float(np.sqrt(10.0))
 _FARTHEST = (7, 4)  # from the middle: widths from 0.1 to 10 times it, scales from 0.01 to 100
@@ -134,7 +136,10 @@ class Task:
         problem = self.problem(width, scale)
         start = self.start(near, problem)
         result = fit_em(problem, start, self.options if final else self._ranking)
-        loo = leave_one_out(problem, result.weight, result.bias, self.own, improve=improve)
+        # single rows' refits hardly move a mean, and with it a weight
+        loo = leave_one_out(
+            problem, result.weight, result.bias, self.own, improve=improve, refits=0
+        )
         return Cell(place, width, scale, self.log_prior(place), result, loo)
 
     @property
@@ -265,8 +270,8 @@ class Cells:
 def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cells:
     """Return all cells that carry weight, found by growing the grid from its middle.
 
-    Neighbours are fitted as long as a cell at the frontier carries more than a hundredth; cells that carry
-    weight have their rows in doubt improved, which may grow the grid again.
+    Neighbours are fitted as long as a cell at the frontier carries more than a twentieth; cells that do
+    have their rows in doubt improved, which may grow the grid again.
 
     Parameters
     ----------
@@ -278,7 +283,7 @@ def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cell
     done: set[Place] = set()  # cells whose neighbours are fitted
     while True:
         weights = weights_of(list(cells.values()))
-        heavy = [each for each, w in zip(cells.values(), weights, strict=True) if w > LIGHT]
+        heavy = [each for each, w in zip(cells.values(), weights, strict=True) if w > GROWN_FROM]
         doubtful = [
             each for each in heavy if each.loo.unsettled.any() and not each.loo.improved.any()
         ]
@@ -299,7 +304,14 @@ def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cell
 
 
 def refitted_cells(
-    task: Task, cells: Cells, *, again: bool, most: int, weigh: bool, held_out: bool = False
+    task: Task,
+    cells: Cells,
+    *,
+    again: bool,
+    most: int,
+    weigh: bool,
+    held_out: bool = False,
+    columns: NDArray[np.intp] | None = None,
 ) -> Cells:
     """Return the cells that carry weight, fitted to the end, the heaviest first.
 
@@ -315,21 +327,34 @@ def refitted_cells(
         Whether cells that are fitted anew are weighed by their own leave-one-out densities.
     held_out : bool
         Whether held-out predictions of the cells are needed also where they are not weighed by them.
+    columns : ndarray of int, optional
+        Where the bases of the cells stand among the task's: what is fitted anew starts from the cells.
+        Default: from each other.
     """
     kept, out = cells.kept(most), []
     for cell in kept.cells:
+        near = out[-1] if out else None
+        if columns is not None:
+            near = _on_more_bases(cell, columns, len(task.own))
         if again and weigh:
-            out.append(task.fitted(cell.place, out[-1] if out else None, final=True))
+            out.append(task.fitted(cell.place, near, final=True))
             continue
         problem = task.problem(cell.width, cell.scale)
         start = Start(cell.result.weight, cell.result.bias)
         if again:
-            start = task.start(out[-1] if out else None, problem)
+            start = task.start(near, problem)
         result, loo = fit_em(problem, start, task.options), cell.loo
         if again and held_out:  # those at hand are other rows', or other machines'
             loo = leave_one_out(problem, result.weight, result.bias, task.own, improve=False)
         out.append(replace(cell, result=result, loo=loo))
     return Cells(tuple(out), weights_of(out) if again and weigh else kept.weights).kept()
+
+
+def _on_more_bases(cell: Cell, columns: NDArray[np.intp], n_basis: int) -> Cell:
+    """Return a cell as one of more bases, the others' weights zero."""
+    weight = np.zeros((n_basis, *cell.result.weight.shape[1:]))
+    weight[columns] = cell.result.weight
+    return replace(cell, result=replace(cell.result, weight=weight))
 
 
 def weights_of(cells: list[Cell]) -> Array:

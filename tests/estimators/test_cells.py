@@ -1,6 +1,6 @@
 """Cells of width and scale: a grid that grows where held-out densities say that it pays."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -8,13 +8,13 @@ from problems import blobs, problem
 from sklearn.datasets import load_iris
 
 from pcvm_pymc import Hyperprior
-from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.cells import (
-    LIGHT,
+    GROWN_FROM,
     Cell,
     Cells,
     CrossValidated,
@@ -84,7 +84,7 @@ def test_all_neighbours_of_heavy_cells_are_tried(at):
     assert len(places) == len(found.cells)
     assert found.cells[found.best].place == at
     for cell, weight in zip(found.cells, found.weights, strict=True):
-        if weight > LIGHT:
+        if weight > GROWN_FROM:
             assert set(known.neighbours(cell.place)) <= places
     assert found.weights.sum() == pytest.approx(1.0)
 
@@ -145,7 +145,7 @@ def test_kept_cells_are_the_heaviest_first():
 def test_heavy_cells_have_their_rows_in_doubt_improved():
     found = grown_cells(task())
     for cell, weight in zip(found.cells, found.weights, strict=True):
-        if weight > LIGHT:
+        if weight > GROWN_FROM:
             assert cell.loo.improved.any() or not cell.loo.unsettled.any()
     assert any(each.loo.improved.any() for each in found.cells)
 
@@ -177,6 +177,36 @@ def test_refitted_cells_are_the_modes_of_the_problem_itself():
     weighed = refitted_cells(itself, cells, again=True, most=3, weigh=True)
     assert weighed.weights.sum() == pytest.approx(1.0)
     assert (np.diff(weighed.weights) <= 0).all()
+
+
+def test_cells_of_some_rows_are_where_fits_of_all_rows_start():
+    whole, some = task(), np.arange(0, N, 2)
+    X, label = blobs(N, seed=1)
+
+    def at(width, scale):
+        Phi = rbf(squared_distances(X[some], X[some]), width)
+        return Problem(Phi, label[some], label[some], at_scale(scale), width=width)
+
+    few = replace(whole, problem=at, own=np.arange(len(some)))
+    cells = Cells((few.fitted((0, 1), None),), np.ones(1))
+    ends = [
+        refitted_cells(whole, cells, again=True, most=1, weigh=weigh, columns=columns)
+        for columns in (None, some)
+        for weigh in (False, True)
+    ]
+    for end in ends[1:]:
+        np.testing.assert_allclose(
+            end.cells[0].result.latent, ends[0].cells[0].result.latent, atol=1e-3
+        )
+    cell = cells.cells[0]
+    weight = np.zeros(N)
+    weight[some] = cell.result.weight
+    start = Start(weight, cell.result.bias)
+    known = fit_em(whole.problem(cell.width, cell.scale), start, EMOptions(max_iter=1))
+    for end in ends[2:]:
+        first = end.cells[0].result.trace.log_posterior[0]
+        assert first == pytest.approx(known.trace.log_posterior[0])
+        assert first != ends[0].cells[0].result.trace.log_posterior[0]
 
 
 def test_one_against_the_rest_gives_normalised_probabilities():

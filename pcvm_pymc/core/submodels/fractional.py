@@ -44,9 +44,9 @@ def probability_derivatives(
 ) -> tuple[Array, Array]:
     """Return d/df and -d^2/df^2 of ``p log P(+1 | f) + (1 - p) log P(-1 | f)``, shape (n_obs,) each.
 
-    The latter is the mean over labels of the probit's curvature. Other likelihoods need not be concave: theirs
-    is Fisher's information, which is never negative and the same where ``p = P(+1 | f)``, so that steps
-    are Newton's near a reference that is matched.
+    The latter is the mean over labels of the probit's curvature. Other likelihoods need not be concave:
+    theirs is Fisher's information, which is never negative and the same where ``p = P(+1 | f)``, so that
+    steps are Newton's near a reference that is matched.
 
     Parameters
     ----------
