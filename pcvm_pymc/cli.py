@@ -1,7 +1,6 @@
 """The `pcvm` command."""
 
 import argparse
-import io
 import os
 import sys
 import time
@@ -19,7 +18,7 @@ from pcvm_pymc import __version__
 from pcvm_pymc.experiments.commands import add_commands
 from pcvm_pymc.experiments.errors import UsageError, first_line
 from pcvm_pymc.experiments.labelled_csv import Rows, read_rows
-from pcvm_pymc.storage import StoreError, alone_in, is_scratch, write_atomically
+from pcvm_pymc.storage import StoreError, alone_in, is_scratch, write_atomically, writing
 
 __all__ = ["main"]
 
@@ -336,9 +335,12 @@ def _draw(result: Any, rows: Rows, n_train: int, options: argparse.Namespace, ou
 
 
 def _write_picture(figure: Any, path: Path) -> None:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    write_atomically(path, buffer.getvalue())
+    try:
+        with writing(path):
+            figure.savefig(path, dpi=120)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _report(result: Any, mean: Any, error: Any, n_draws: int, console: Console) -> None:
