@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from pcvm_pymc.core.em import EMResult, fit_em
 from pcvm_pymc.core.em.rows import Rows
 from pcvm_pymc.core.family import System
+from pcvm_pymc.core.pieces.arguments import check_real, check_whole
 from pcvm_pymc.core.pieces.centres import Centres, choose_share
 from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
 from pcvm_pymc.core.pieces.probit import Array
@@ -19,7 +20,7 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.averages import AveragePredictions, Component, averaged_probability
 from pcvm_pymc.estimators.cells import Cells, CrossValidated, Task, grown_cells, refitted_cells
 from pcvm_pymc.estimators.em_classifier import Training
-from pcvm_pymc.estimators.parameters import Conditional, check_whole, has_width, named_hyperprior
+from pcvm_pymc.estimators.parameters import Conditional, has_width, named_hyperprior
 from pcvm_pymc.estimators.projection import project_reference
 from pcvm_pymc.estimators.reference import Reference
 
@@ -132,12 +133,9 @@ class AveragingClassifier(AveragePredictions):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.n_vectors not in (None, "auto"):
-            check_whole(self, {"n_vectors": 1})
+        check_whole("n_vectors", self.n_vectors, 1, also=("auto", None))
         scale = self.scale
-        named = scale is None or _is_named(scale, "auto")
-        if not named and not (isinstance(scale, Real) and 0 < scale < np.inf):
-            raise ValueError(f"scale={scale!r}; needed a positive number, 'auto' or None")
+        check_real("scale", scale, also=("auto", None))
         if scale is not None and not self._has_scale:
             raise ValueError(
                 f"scale={scale!r} was given with hyperprior={self.hyperprior!r}, which has its own; needed "

@@ -17,12 +17,12 @@ from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import as_kernel, width_grid
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_kind
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.estimators.parameters import (
     Conditional,
-    check_choice,
     check_effects,
-    check_whole,
+    check_parameters,
     given_width,
     has_width,
     is_rbf,
@@ -70,8 +70,7 @@ class KernelMachine(BaseEstimator):
             delattr(self, name)
         vars(self).update(state)
         as_kernel(self.kernel)
-        check_choice(self, self._choices)
-        check_whole(self, self._least)
+        check_parameters(self, self._choices, self._least)
         given_width(self.width, self._methods)
         if (
             isinstance(self.width, str)
@@ -92,6 +91,7 @@ class KernelMachine(BaseEstimator):
     def _inputs(self, X: Any) -> Array:
         """Return new inputs for a fitted estimator."""
         check_is_fitted(self)
+        check_kind(X, "X")
         return validate_data(self, X, dtype=float, reset=False)
 
     # --- width ---------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.em import Start
 from pcvm_pymc.core.family import FAMILY, System
+from pcvm_pymc.core.pieces.arguments import check_flag
 from pcvm_pymc.core.pieces.centres import Centres, choose_rows, choose_share
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
@@ -318,8 +319,7 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
         super()._check_parameters()
         if _from_the_top(self):
             self.hyperprior_ = self._prior
-        if self.bias not in (None, True, False):
-            raise ValueError(f"bias={self.bias!r}; needed True, False or None")
+        check_flag("bias", self.bias, also=(None,))
 
 
 class MRVMClassifier(_MultinomialProbitMachine):

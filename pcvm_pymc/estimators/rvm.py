@@ -23,16 +23,17 @@ from pcvm_pymc.core.evidence import (
     star_moments,
 )
 from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.arguments import check_flag, check_real
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_seed
+from pcvm_pymc.core.pieces.validation import as_seed, check_kind
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import rvm_validity
 from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT, KernelMachine
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.em_classifier import WIDTH_ROWS, check_memory_limit
+from pcvm_pymc.estimators.em_classifier import WIDTH_ROWS
 from pcvm_pymc.estimators.parameters import Conditional, has_width, named_likelihood
 
 __all__ = ["RVMClassifier", "RVMRegressor"]
@@ -360,6 +361,8 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
             For input or parameters that cannot be used.
         """
         self._begin()
+        for name, values in (("X", X), ("y", y)):
+            check_kind(values, name)
         X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
         y = np.asarray(y, dtype=float)
         if self.memory_limit is not None:
@@ -373,8 +376,8 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_memory_limit(self.memory_limit)
         likelihood = self._likelihood_
+        check_real("noise", self.noise, also=(None,))
         if self.noise is not None and not np.isnan(getattr(likelihood, "noise", np.nan)):
             raise ValueError(
                 f"noise={self.noise!r} was given with likelihood={likelihood!r}, which has one; give either"
@@ -424,6 +427,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         std : ndarray, shape (n_new,)
             With ``return_std`` only.
         """
+        check_flag("return_std", return_std)
         X = self._inputs(X)
         moments = [self._some_moments(X[rows]) for rows in gen_batches(len(X), _ROWS)]
         mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))

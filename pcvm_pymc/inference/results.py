@@ -16,6 +16,7 @@ import pymc as pm
 import xarray as xr
 
 from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.arguments import check_flag, check_instance
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import (
     LIKELIHOODS,
@@ -35,6 +36,7 @@ from pcvm_pymc.storage import MARKER, StoreError, as_path, checked_folder, repla
 _log = logging.getLogger(__name__)
 
 __all__ = [
+    "check_result",
     "classes_of",
     "draws_dataset",
     "kernel_of",
@@ -209,6 +211,30 @@ def _constant_data(model: pm.Model) -> xr.Dataset:
 # --- what a result remembers -------------------------------------------------------------------
 
 
+def check_result(tree: Any, name: str, *groups: str) -> None:
+    """Raise unless a value is a result with the groups that all have, and some more.
+
+    Parameters
+    ----------
+    tree : object
+    name : str
+        Of the argument.
+    *groups : str
+        Groups besides ``posterior`` and ``constant_data``.
+
+    Raises
+    ------
+    ValueError
+    """
+    needed = "a DataTree from find_map_em, fit_evidence, sample or pymc.sample"
+    check_instance(name, tree, xr.DataTree, needed)
+    lacking = [
+        each for each in ("posterior", "constant_data", *groups) if each not in tree.children
+    ]
+    if lacking:
+        raise ValueError(f"{name} lacks {', '.join(lacking)}; needed {needed}")
+
+
 def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     """Write a model's classes, and the pieces that it is made of, into a tree's attributes.
 
@@ -367,6 +393,7 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
     if not isinstance(tree, xr.DataTree):
         raise TypeError(f"tree is a {type(tree).__name__}; needed a DataTree, as from find_map_em")
     place = as_path(path, "path")
+    check_flag("overwrite", overwrite)
     with replaced_folder(place, _KIND, overwrite=overwrite) as partial, _quiet_storage():
         tree.to_zarr(str(partial), mode="w")
     return place
