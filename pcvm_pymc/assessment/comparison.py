@@ -14,7 +14,7 @@ from pcvm_pymc.assessment import plots
 from pcvm_pymc.core.measures import classification_measures
 from pcvm_pymc.core.pieces.arguments import check_instance
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import present_labels
+from pcvm_pymc.core.pieces.validation import as_features, present_labels
 from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import check_result, classes_of, likelihood_of, weights_of
 from pcvm_pymc.model.bases import AnyKernel
@@ -237,6 +237,11 @@ def compare(
     results = {"MAP plug-in": map_result, "posterior mean": posterior, **_rivals(rivals)}
     n_classes = _n_classes("MAP plug-in", map_result)
     label = _coded(y_test, classes_of(map_result))
+    X_test = as_features(X_test, "X_test")
+    if len(label) != len(X_test):
+        raise ValueError(
+            f"y_test has {len(label)} labels; needed {len(X_test)}, one for each row of X_test"
+        )
     for name, each in results.items():
         _check(name, each, len(label), n_classes)
     entries = {

@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.arguments import check_real, check_whole
 from pcvm_pymc.core.pieces.centres import Centres, choose_share
 from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_seed
+from pcvm_pymc.core.pieces.validation import as_seed, present_labels
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.averages import AveragePredictions, Component, averaged_probability
 from pcvm_pymc.estimators.cells import Cells, CrossValidated, Task, grown_cells, refitted_cells
@@ -355,9 +355,13 @@ class AveragingClassifier(AveragePredictions):
             )
         X = self._inputs(X)
         if np.shape(y) != (len(X),):
-            raise ValueError(f"y has shape {np.shape(y)}; needed ({len(X)},), a label for each row")
-        number = np.searchsorted(self.classes_, np.asarray(y))
-        if not np.array_equal(self.classes_[np.minimum(number, len(self.classes_) - 1)], y):
+            raise ValueError(
+                f"y has shape {np.shape(y)}; needed ({len(X)},), a label for each row of X"
+            )
+        y = present_labels(y)
+        known = np.isin(y.astype(object), self.classes_.astype(object))
+        number = np.searchsorted(self.classes_, y) if known.all() else None
+        if number is None:
             raise ValueError(
                 f"y has labels that are none of {self.classes_.tolist()}, the classes that were fitted"
             )
@@ -380,6 +384,11 @@ class AveragingClassifier(AveragePredictions):
                 self._problem(Phi, label, centres, each.width),
                 hyperprior=self._prior_at(each.scale),
             )
+            if (weight * problem.weight_sign < 0).any():
+                raise ValueError(
+                    "y has other labels than the classifier was fitted to, on rows under its bases; needed "
+                    "its training data"
+                )
             out.append((float(share), problem, weight, each.bias, centres.rows))
         return out
 

@@ -1,7 +1,7 @@
 """Arguments of the estimators: names for pieces, values that are allowed, and where each has an effect."""
 
 from collections.abc import Callable, Iterable
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,7 +124,7 @@ def named_hyperprior(
             "(rate_shape=None), or sample the model"
         )
     raise ValueError(
-        f"hyperprior={hyperprior!r} is unknown; use 'default', one of {sorted(HYPERPRIORS)} or a "
+        f"hyperprior={shown(hyperprior)} is unknown; use 'default', one of {sorted(HYPERPRIORS)} or a "
         "Hyperprior(c, d, e, f)"
     )
 
@@ -140,7 +140,7 @@ def named_likelihood(
         return as_likelihood(likelihood, allowed)
     except ValueError:
         raise ValueError(
-            f"{argument}={likelihood!r} is unknown; use one of {allowed}, or a piece of that kind"
+            f"{argument}={shown(likelihood)} is unknown; use one of {allowed}, or a piece of that kind"
         ) from None
 
 
@@ -157,7 +157,7 @@ def given_width(width: Any, methods: tuple[str, ...]) -> Any:
     if width in methods:
         return None
     needed = ["a positive number", *map(repr, methods)]
-    raise ValueError(f"width={width!r}; needed {', '.join(needed[:-1])} or {needed[-1]}")
+    raise ValueError(f"width={shown(width)}; needed {', '.join(needed[:-1])} or {needed[-1]}")
 
 
 def has_width(kernel: Kernel) -> bool:
@@ -201,7 +201,8 @@ def _check_memory_limit(name: str, value: Any) -> None:
 
 def _check_basis(name: str, value: Any) -> None:
     """Raise for a type that stands for no basis at all; its size and values are checked with the data."""
-    if isinstance(value, bool | str | bytes | float | dict | set):
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if isinstance(value, bool | str | bytes | float | dict | set) or (whole and value < 1):
         raise ValueError(
             f"{name}={shown(value)}; needed None, a number of rows to choose, or centres (with signs, "
             "where the weights have any)"

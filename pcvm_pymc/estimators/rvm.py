@@ -1,7 +1,6 @@
 """scikit-learn estimators of the relevance vector machine."""
 
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,7 +27,7 @@ from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_seed, check_kind
+from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import rvm_validity
 from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT, KernelMachine
@@ -65,8 +64,7 @@ class _RelevanceVectorMachine(KernelMachine):
         return {**super()._looser, "tol": max(self.tol, _RANKING_TOLERANCE)}
 
     def _bases(self, X: Array) -> Centres:
-        basis = min(self.basis, len(X)) if isinstance(self.basis, Integral) else self.basis
-        return as_centres(basis, X, None)
+        return as_centres(self.basis, X, None)
 
     def _problem(self, X: Array, target: Array, centres: Centres, width: Any) -> EvidenceProblem:
         Phi = as_kernel(self.kernel, width)(X, centres.points)
@@ -361,10 +359,11 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
             For input or parameters that cannot be used.
         """
         self._begin()
-        for name, values in (("X", X), ("y", y)):
-            check_kind(values, name)
+        as_numbers(X, "X")
+        if y is not None:
+            as_numbers(y, "y")
         X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
-        y = np.asarray(y, dtype=float)
+        y = as_targets(y, len(X))
         if self.memory_limit is not None:
             self._fit_in_chunks(X, y)
         else:

@@ -12,7 +12,7 @@ from pcvm_pymc.core.pieces.arguments import check_whole, shown
 from pcvm_pymc.core.pieces.kernels import Kernel, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, present_labels
+from pcvm_pymc.core.pieces.validation import as_classes, as_features, present_labels
 from pcvm_pymc.estimators.cells import Cells
 from pcvm_pymc.estimators.figures import plot_cells
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
@@ -133,8 +133,7 @@ def select(
     >>> bool(found.weights.sum() > 0.999), len(found.widths) == len(found.scales)
     (True, True)
     """
-    over = tuple(over) if isinstance(over, list | tuple) else over
-    if over not in _OVER:
+    if not isinstance(over, list | tuple) or tuple(over) not in _OVER:
         raise ValueError(f"over={shown(over)}; needed one of {_OVER}")
     check_whole("cv", cv, 2)
     if not isinstance(method, str) or method not in ("loo", "cv"):
@@ -162,7 +161,7 @@ def select(
         "scale": "auto" if "scale" in over else 1.0 if scale is None else scale,
         "random_state": random_state,
     }
-    if len(np.unique(np.asarray(y))) > 2:
+    if len(as_classes(y, len(X))[1]) > 2:
         if likelihood != "probit":
             raise ValueError(
                 f"likelihood={likelihood!r} is for two classes; several have the multinomial probit"

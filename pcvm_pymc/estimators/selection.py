@@ -175,6 +175,7 @@ def select_width(
     check_instance("hyperprior", hyperprior, Hyperprior, "a Hyperprior", optional=True)
     candidates = width_grid(X) if widths is None else _as_widths(widths)
     _check_selection(method, kernel)
+    as_kernel(kernel, float(candidates[0]))(X[:2], X[:1])
     if method == "evidence" and hyperprior is not None:
         raise ValueError(
             f"hyperprior was given with method='evidence', where it has no effect (found {hyperprior!r}); "

@@ -17,6 +17,7 @@ from pcvm_pymc.core.em.widths import improved_width
 from pcvm_pymc.core.family import check_mode
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_numbers
 from pcvm_pymc.core.problem import Problem, Status
 
 __all__ = ["fit_em", "initial_state", "iterate", "log_joint", "log_posterior", "relevance_start"]
@@ -74,8 +75,8 @@ def _first_point(rows: WholeRows | ChunkedRows, start: Start) -> Point:
 
 def _checked(problem: Problem, start: Start) -> tuple[Array, Array]:
     """Return a start's weights and biases; raise where they cannot be used."""
-    weight = np.asarray(start.weight, dtype=float)
-    bias = np.atleast_1d(np.asarray(start.bias, dtype=float))
+    weight = as_numbers(start.weight, "start.weight")
+    bias = np.atleast_1d(as_numbers(start.bias, "start.bias"))
     n_obs = problem.Phi.shape[0]
     latent_shape = (n_obs,) if problem.n_scores == 1 else (n_obs, problem.n_scores)
     for name, value, needed in (

@@ -114,7 +114,7 @@ def as_centres(
     if basis is None:
         return Centres(X, free, np.arange(len(X)))
     if isinstance(basis, Integral):
-        rows = choose_rows(X, label, int(basis), random_state=random_state)
+        rows = choose_rows(X, label, int(basis), random_state=random_state, name="basis")
         return Centres(X[rows], free[rows], rows)
     if isinstance(basis, tuple) and len(basis) == 2:
         points = as_features(basis[0], "basis", X.shape[1])
@@ -175,10 +175,11 @@ def choose_rows(
     *,
     method: str = "kmeans++",
     random_state: int | np.random.Generator | None = None,
+    name: str = "n_basis",
 ) -> Index:
     """Return rows to stand bases on, shape (n_basis,), ascending; see `choose_basis`.
 
-    Each class has its share of them, at least one; `label` None is one class.
+    Each class has its share of them, at least one; `label` None is one class. Errors call the number `name`.
     """
     check_choice("method", method, ("kmeans++", "farthest"))
     groups = _groups(label, len(X))
@@ -188,7 +189,7 @@ def choose_rows(
         or not len(groups) <= n_basis <= len(X)
     ):
         raise ValueError(
-            f"n_basis={shown(n_basis)}; needed a whole number from {len(groups)}, the classes, to {len(X)}, "
+            f"{name}={shown(n_basis)}; needed a whole number from {len(groups)}, the classes, to {len(X)}, "
             "the rows"
         )
     rng = np.random.default_rng(random_state)

@@ -12,6 +12,7 @@ __all__ = [
     "as_classes",
     "as_features",
     "as_labels",
+    "as_numbers",
     "as_seed",
     "as_signs",
     "as_targets",
@@ -28,8 +29,10 @@ def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) ->
     ValueError
         If it is not two-dimensional, is empty, is not numeric, holds NaN or infinities, or has another
         number of columns than `n_features`.
+    TypeError
+        If it holds objects that are no numbers.
     """
-    out = _as_numbers(X, name)
+    out = as_numbers(X, name)
     if out.ndim != 2:
         raise ValueError(
             f"{name} has {out.ndim} dimension(s), shape {out.shape}; needed two: (n_obs, n_features). "
@@ -79,7 +82,7 @@ def _types(values: Any) -> list[np.dtype[Any]]:
     return [kind for kind in each if isinstance(kind, np.dtype)]
 
 
-def _as_numbers(values: Any, name: str) -> Array:
+def as_numbers(values: Any, name: str) -> Array:
     """Return values as floats, if they are real numbers, every one."""
     check_kind(values, name)
     try:
@@ -91,9 +94,10 @@ def _as_numbers(values: Any, name: str) -> Array:
             _check_objects(raw)
         return np.asarray(values, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:
-        if "not supported" in str(error) or str(error).startswith(f"{name} has"):
+        if "not supported" in str(error) or str(error).startswith(f"{name} "):
             raise
-        raise ValueError(
+        kind = TypeError if str(error).startswith("float()") else ValueError
+        raise kind(
             f"{name} has values that are not numbers ({error}); encode them as numbers first"
         ) from None
 
@@ -111,7 +115,7 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
     Raises
     ------
     ValueError
-        For labels that are masked, None, NaN, NaT or infinite, and for complex ones.
+        For labels that are masked, None, NaN, NaT, infinite, complex, or of types without a common order.
     """
     if hasattr(y, "toarray") or isinstance(y, np.ma.MaskedArray):
         check_kind(y, name)
@@ -141,6 +145,11 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
             f"{name} has labels that are NaN, infinite or missing ({int(missing.sum())}); drop those rows "
             "first"
         )
+    if kind == "O":
+        try:
+            np.unique(labels)
+        except TypeError:
+            raise ValueError(_mixed_types(labels, name)) from None
     return labels
 
 
@@ -174,10 +183,7 @@ def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Arr
         raise ValueError(
             f"y has shape {labels.shape}; needed ({n_obs},), one label for each row of X"
         )
-    try:
-        classes = np.unique(labels)
-    except TypeError:
-        raise ValueError(_mixed_types(labels)) from None
+    classes = np.unique(labels)
     if one_class and len(classes) < 2:
         classes = _completed(classes)
     if len(classes) != 2:
@@ -202,18 +208,15 @@ def as_classes(y: ArrayLike, n_obs: int) -> tuple[NDArray[np.int64], NDArray[Any
         raise ValueError(
             f"y has shape {labels.shape}; needed ({n_obs},), one label for each row of X"
         )
-    try:
-        classes, number = np.unique(labels, return_inverse=True)
-    except TypeError:
-        raise ValueError(_mixed_types(labels)) from None
+    classes, number = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"y has {len(classes)} class; needed two or more")
     return number.astype(np.int64), classes
 
 
-def _mixed_types(labels: NDArray[Any]) -> str:
-    kinds = sorted({type(each).__name__ for each in labels.tolist()})
-    return f"y mixes labels of the types {', '.join(kinds)}; needed one type, and none missing"
+def _mixed_types(labels: NDArray[Any], name: str) -> str:
+    kinds = sorted({type(each).__name__ for each in labels.ravel().tolist()})
+    return f"{name} mixes labels of the types {', '.join(kinds)}; needed one type, and none missing"
 
 
 def _completed(classes: NDArray[Any]) -> NDArray[Any]:
@@ -232,7 +235,7 @@ def as_targets(y: ArrayLike, n_obs: int) -> Array:
     ValueError
         If the length is wrong, or a value is not a finite number.
     """
-    out = _as_numbers(y, "y")
+    out = as_numbers(y, "y")
     if out.shape != (n_obs,):
         raise ValueError(
             f"y has shape {out.shape}; needed ({n_obs},), one target for each row of X"
@@ -264,7 +267,7 @@ def as_signs(signs: ArrayLike, *shape: int) -> Array:
     ValueError
         If the shape is wrong or a value is neither -1 nor +1.
     """
-    out = _as_numbers(signs, "signs")
+    out = as_numbers(signs, "signs")
     if out.shape != shape:
         each = "basis" if len(shape) == 1 else "basis and class"
         raise ValueError(f"signs has shape {out.shape}; needed {shape}, one for each {each}")
