@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pcvm_pymc import __version__
 from pcvm_pymc.experiments.commands import add_commands
-from pcvm_pymc.experiments.errors import UsageError
+from pcvm_pymc.experiments.errors import UsageError, first_line
 from pcvm_pymc.experiments.labelled_csv import Rows, read_rows
+from pcvm_pymc.storage import StoreError, alone_in, is_scratch, write_atomically, writing
 
 __all__ = ["main"]
 
@@ -34,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     try:
         options.run(options, console)
-    except UsageError as error:
-        print(f"pcvm: error: {error}", file=sys.stderr)  # noqa: T201
+    except (UsageError, StoreError, OSError, MemoryError) as error:
+        print(f"pcvm: error: {first_line(error)}", file=sys.stderr)  # noqa: T201
         return 2
     except KeyboardInterrupt:
         print("pcvm: stopped; what was finished stays in the output folder", file=sys.stderr)  # noqa: T201
@@ -120,12 +122,27 @@ def _add_effort(compare: argparse.ArgumentParser) -> None:
 
 
 def _compare(options: argparse.Namespace, console: Console) -> None:
-    began = time.perf_counter()
     _check_numbers(options)
     width = _width_option(options.width)
     rows = read_rows(options.file, options.target) if options.file else _example()
     n_train, n_test = _sizes(rows, options)
     out = _output_folder(options.out, options.force)
+    with alone_in(out):
+        _compare_into(out, rows, (n_train, n_test), width, options=options, console=console)
+
+
+def _compare_into(
+    out: Path,
+    rows: Rows,
+    sizes: tuple[int, int],
+    width: float | None,
+    *,
+    options: argparse.Namespace,
+    console: Console,
+) -> None:
+    """Compare on as many draws as end in time, and write down what is finished after each."""
+    began = time.perf_counter()
+    n_train, n_test = sizes
     # a bad file is reported before these seconds are spent
     with console.status("importing PyMC"):
         from pcvm_pymc.experiments.head_to_head import mean_and_error, stratified_draws
@@ -141,14 +158,15 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
         tables.append(result.table.drop(index="MAP plug-in"))
         first = first or result
         mean, error = mean_and_error(tables)  # what is finished stays when the rest is stopped
-        mean.to_csv(out / "table.csv", index_label="classifier")
-        error.to_csv(out / "standard_errors.csv", index_label="classifier")
+        for name, table in (("table", mean), ("standard_errors", error)):
+            content = table.to_csv(index_label="classifier").encode()
+            write_atomically(out / f"{name}.csv", content)
     with console.status("drawing"):
         _draw(first, rows, n_train, options, out)
     _report(first, mean, error, len(tables), console)
     console.print(
-        f"Written to {out}{os.sep}: map.zarr, posterior.zarr, table.csv, standard_errors.csv and pictures. "
-        f"{time.perf_counter() - began:.0f} s in all."
+        f"Written to {escape(str(out))}{os.sep}: map.zarr, posterior.zarr, table.csv, "
+        f"standard_errors.csv and pictures. {time.perf_counter() - began:.0f} s in all."
     )
 
 
@@ -162,8 +180,8 @@ def _announce(
     rows: Rows, n_train: int, n_test: int, options: argparse.Namespace, console: Console
 ) -> None:
     console.print(
-        f"[bold]{rows.name}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features, classes "
-        f"{', '.join(map(str, np.unique(rows.y)))}. Training on {n_train} rows (stratified, "
+        f"[bold]{escape(rows.name)}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features, classes "
+        f"{escape(', '.join(map(str, np.unique(rows.y))))}. Training on {n_train} rows (stratified, "
         f"standardised), testing on {n_test}; as many draws as end within {options.seconds:g} s, "
         "one at least."
     )
@@ -285,7 +303,7 @@ def _output_folder(path: Path, force: bool) -> Path:
     """Return the output folder, made; one that exists is only written into with --force."""
     if path.exists() and not path.is_dir():
         raise UsageError(f"--out {path} is a file; needed a folder")
-    if path.exists() and any(path.iterdir()) and not force:
+    if path.exists() and not all(map(is_scratch, path.iterdir())) and not force:
         raise UsageError(f"--out {path} exists and is not empty; use --force, or another folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -305,15 +323,24 @@ def _draw(result: Any, rows: Rows, n_train: int, options: argparse.Namespace, ou
 
     of_two = len(np.unique(rows.y)) == 2
     for kind in _PICTURES if of_two else _PICTURES_OF_SEVERAL:
-        result.plot(kind).savefig(out / f"{kind}.png", dpi=120)
+        _write_picture(result.plot(kind), out / f"{kind}.png")
     if of_two and len(rows.features) == 2:
         n_test = len(rows.X) - n_train
         X, y, _, _ = next(stratified_draws(rows.X, rows.y, n_train, n_test, seed=options.seed))
         figure = plot_decision_surface(
             result.map_result, result.posterior, X, y, feature_names=rows.features
         )
-        figure.savefig(out / "decision_surface.png", dpi=120)
+        _write_picture(figure, out / "decision_surface.png")
     plt.close("all")
+
+
+def _write_picture(figure: Any, path: Path) -> None:
+    try:
+        with writing(path):
+            figure.savefig(path, dpi=120)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _report(result: Any, mean: Any, error: Any, n_draws: int, console: Console) -> None:

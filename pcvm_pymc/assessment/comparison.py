@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.core.measures import classification_measures
+from pcvm_pymc.core.pieces.arguments import check_instance
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_labels
+from pcvm_pymc.core.pieces.validation import as_features, present_labels
 from pcvm_pymc.inference.prediction import predict
-from pcvm_pymc.inference.results import classes_of, likelihood_of, weights_of
+from pcvm_pymc.inference.results import check_result, classes_of, likelihood_of, weights_of
 from pcvm_pymc.model.bases import AnyKernel
 
 __all__ = [
@@ -230,9 +231,17 @@ def compare(
     ValueError
         If a test label is not a class of the training set, a result is of other classes, or of a regression.
     """
-    results = {"MAP plug-in": map_result, "posterior mean": posterior, **(rivals or {})}
+    for name, value in (("map_result", map_result), ("posterior", posterior)):
+        check_result(value, name)
+    _check_same_model(map_result, posterior)
+    results = {"MAP plug-in": map_result, "posterior mean": posterior, **_rivals(rivals)}
     n_classes = _n_classes("MAP plug-in", map_result)
     label = _coded(y_test, classes_of(map_result))
+    X_test = as_features(X_test, "X_test")
+    if len(label) != len(X_test):
+        raise ValueError(
+            f"y_test has {len(label)} labels; needed {len(X_test)}, one for each row of X_test"
+        )
     for name, each in results.items():
         _check(name, each, len(label), n_classes)
     entries = {
@@ -257,6 +266,37 @@ def compare(
         map_result=map_result,
         posterior=posterior,
     )
+
+
+def _check_same_model(map_result: xr.DataTree, posterior: xr.DataTree) -> None:
+    """Raise unless two results have one model's labels, prior and width, and the posterior no other bases."""
+    found, given = map_result["constant_data"], posterior["constant_data"]
+    same = map_result["observed_data"].to_dataset().equals(posterior["observed_data"].to_dataset())
+    differs = [] if same else ["labels"]
+    for name in ("width", "hyperprior"):
+        one, other = (each[name].values if name in each else None for each in (found, given))
+        if not np.array_equal(one, other):
+            differs.append(name)
+    if "centres" in found and "centres" in given:
+        bases = {row.tobytes() for row in found["centres"].values}
+        if not bases.issuperset(row.tobytes() for row in given["centres"].values):
+            differs.append("centres")
+    if differs:
+        raise ValueError(
+            f"map_result has other {', '.join(differs)} than posterior; needed results of one model, "
+            "others go into rivals="
+        )
+
+
+def _rivals(rivals: Any) -> dict[str, Rival | xr.DataTree]:
+    """Return rivals by name; raise for what is none."""
+    check_instance(
+        "rivals", rivals, Mapping, "a mapping of names to Rival or DataTree", optional=True
+    )
+    for name, each in (rivals or {}).items():
+        if not isinstance(each, Rival):
+            check_result(each, f"rivals[{name!r}]")
+    return dict(rivals or {})
 
 
 def _n_classes(name: str, result: xr.DataTree) -> int:
@@ -297,10 +337,16 @@ def _entry(result: xr.DataTree, X_test: ArrayLike, kernel: AnyKernel | None) -> 
 
 def _coded(y_test: ArrayLike, classes: Array) -> Array:
     """Return test labels as numbers of the training classes; 0/1 and -1/+1 pass too."""
-    y_test = np.asarray(y_test)
+    y_test = present_labels(y_test, "y_test")
+    if y_test.ndim != 1 or len(y_test) == 0:
+        raise ValueError(f"y_test has shape {y_test.shape}; needed (n_test,), a label for each row")
     if np.isin(y_test, classes).all():
         return np.searchsorted(classes, y_test)
-    if classes.tolist() == [0, 1]:  # a plain PyMC result, which does not hold the classes
-        return (as_labels(y_test, len(y_test), one_class=True)[0] > 0).astype(int)
+    if (
+        classes.tolist() == [0, 1]
+        and y_test.dtype.kind in "biuf"
+        and np.isin(y_test, (-1, 1)).all()
+    ):
+        return (y_test > 0).astype(int)  # a plain PyMC result, which does not hold the classes
     unknown = sorted(set(y_test.tolist()) - set(classes.tolist()), key=str)
     raise ValueError(f"y_test has labels {unknown[:5]}; needed the classes {classes.tolist()}")

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import arviz as az
@@ -15,12 +16,14 @@ from sklearn.model_selection import StratifiedKFold
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import active_count, scores
+from pcvm_pymc.core.pieces.arguments import check_seed, shown
+from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.priors import hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_labels
 from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.inference.prediction import latent_draws, log_density_draws, probability_draws
-from pcvm_pymc.inference.results import kernel_of, likelihood_of, weights_of
+from pcvm_pymc.inference.results import check_result, kernel_of, likelihood_of, weights_of
 from pcvm_pymc.inference.sampling import sample
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.builders import pcvm_model
@@ -52,6 +55,7 @@ def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
     -------
     ELPDData
     """
+    check_result(posterior, "posterior", "log_likelihood")
     if "signs" in posterior["constant_data"]:
         _log.warning(LOO_CAVEAT)
     return az.loo(posterior, **kwargs)
@@ -134,7 +138,9 @@ def kfold(
         If the posterior is not of a PCVM of two classes and fixed width, the inputs are not its own, or a
         class has fewer rows than there are folds.
     """
+    check_result(posterior, "posterior")
     _check_is_pcvm(posterior)
+    check_seed("random_seed", random_seed)
     X = as_features(X)
     label, _ = as_labels(y, len(X))
     observed = posterior["observed_data"]["label"].values
@@ -144,8 +150,10 @@ def kfold(
             "data of the same model, in the same order"
         )
     fewest = int(min(np.sum(label > 0), np.sum(label < 0)))
-    if not 2 <= cv <= fewest:
-        raise ValueError(f"cv={cv}; needed 2 to {fewest}, the rows of the smaller class")
+    if not isinstance(cv, Integral) or not 2 <= cv <= fewest:
+        raise ValueError(
+            f"cv={shown(cv)}; needed a whole number, 2 to {fewest}, the rows of the smaller class"
+        )
     rng = np.random.default_rng(random_seed)
     wrapper = _Refits(posterior, X, label, kernel, random_seed=rng, **options)
     splitter = StratifiedKFold(cv, shuffle=True, random_state=int(rng.integers(2**31)))
@@ -181,6 +189,16 @@ def _check_is_pcvm(posterior: xr.DataTree) -> None:
         )
 
 
+def _check_inputs(constants: xr.Dataset, Phi: Array) -> None:
+    """Raise unless basis functions are those that a posterior was sampled with, but for rounding."""
+    known = constants["Phi"].values
+    if known.shape != Phi.shape or not np.allclose(Phi, known, rtol=1e-9, atol=1e-12):
+        raise ValueError(
+            "X has other basis functions than the posterior was sampled with; needed the training inputs, "
+            "row by row as the model was given them"
+        )
+
+
 class _Refits(SamplingWrapper):
     """What `arviz.loo_kfold` asks of a model, the MAP refitted on the way."""
 
@@ -201,7 +219,8 @@ class _Refits(SamplingWrapper):
             constants["hyperparameter"].values, constants["hyperprior"].values
         )
         self.centres, self.signs = constants["centres"].values, constants["signs"].values
-        self.own_bases = np.array_equal(self.centres, X)
+        self.own = rows_under(self.centres, X)
+        _check_inputs(constants, self.kernel(X, self.centres))
         names = ("MAP plug-in", "posterior mean")
         if not self.hyperprior.has_mode:
             names = names[1:]
@@ -216,7 +235,7 @@ class _Refits(SamplingWrapper):
     def sample(self, modified_observed_data: Array) -> dict[str, xr.DataTree]:
         """Refit on some rows; their own bases alone stay."""
         train = modified_observed_data
-        bases = train if self.own_bases else slice(None)
+        bases = np.flatnonzero((self.own < 0) | np.isin(self.own, train))
         model = pcvm_model(
             self.X[train],
             (self.label[train] > 0).astype(int),

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
 from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
-from pcvm_pymc.core.pieces.centres import Centres
+from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.priors import hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features
@@ -120,7 +120,7 @@ def _of_tree(
     tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None
 ) -> tuple[Problem, Array, Any, NDArray[np.intp], Array | None]:
     """Return the problem of a point estimate, its weights and biases, rows of bases, and precisions."""
-    if not (hasattr(tree, "children") and "posterior" in tree and "pieces" in tree.attrs):
+    if not (isinstance(tree, xr.DataTree) and "posterior" in tree and "pieces" in tree.attrs):
         raise ValueError(
             f"result is a {type(tree).__name__}; needed a DataTree from find_map_em or fit_evidence, or a "
             "fitted classifier"
@@ -161,16 +161,9 @@ def _of_tree(
         shared=pieces["shared"],
     )
     precision = point["precision"].values if by_evidence else None
-    own = _rows_of(centres, inputs)
+    own = rows_under(centres, inputs)
     bias = point["bias"].values if "bias" in point else 0.0
     return problem, point["weight"].values, bias, own, precision
-
-
-def _rows_of(centres: Array, X: Array) -> NDArray[np.intp]:
-    """Return the row that each basis stands on: its own also where rows are equal, -1 for none."""
-    if np.array_equal(centres, X):
-        return np.arange(len(X))
-    return Centres.among(X, centres, np.ones(len(centres))).rows
 
 
 def _targets(observed: NDArray[Any], kind: str) -> NDArray[Any]:

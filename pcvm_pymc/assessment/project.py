@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from pcvm_pymc.core.pieces.arguments import check_instance
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
@@ -102,6 +103,7 @@ def project(
     >>> len(dense.weight_) > 50, len(sparse.weight_)
     (True, 5)
     """
+    check_instance("hyperprior", hyperprior, Hyperprior, "a Hyperprior", optional=True)
     if hasattr(reference, "decision_function"):
         if kernel is not None:
             raise ValueError(

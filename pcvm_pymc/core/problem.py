@@ -20,6 +20,7 @@ class Status(Enum):
     CONVERGED = "changes fell below tol"
     ITERATION_LIMIT = "max_iter iterations were done before convergence"
     EMPTY_MODEL = "every weight was pruned: the model is its bias alone"
+    ROUNDING = "no step raises the log posterior, for rounding: rescale the features or the kernel"
     BEST_OF_CYCLE = "steps went on without a better evidence: the best state was kept"
 
 

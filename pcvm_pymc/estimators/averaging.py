@@ -11,15 +11,16 @@ from sklearn.utils.validation import check_is_fitted
 from pcvm_pymc.core.em import EMResult, fit_em
 from pcvm_pymc.core.em.rows import Rows
 from pcvm_pymc.core.family import System
+from pcvm_pymc.core.pieces.arguments import check_real, check_whole
 from pcvm_pymc.core.pieces.centres import Centres, choose_share
 from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_seed
+from pcvm_pymc.core.pieces.validation import as_seed, present_labels
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.averages import AveragePredictions, Component, averaged_probability
 from pcvm_pymc.estimators.cells import Cells, CrossValidated, Task, grown_cells, refitted_cells
 from pcvm_pymc.estimators.em_classifier import Training
-from pcvm_pymc.estimators.parameters import Conditional, check_whole, has_width, named_hyperprior
+from pcvm_pymc.estimators.parameters import Conditional, has_width, named_hyperprior
 from pcvm_pymc.estimators.projection import project_reference
 from pcvm_pymc.estimators.reference import Reference
 
@@ -132,12 +133,9 @@ class AveragingClassifier(AveragePredictions):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.n_vectors not in (None, "auto"):
-            check_whole(self, {"n_vectors": 1})
+        check_whole("n_vectors", self.n_vectors, 1, also=("auto", None))
         scale = self.scale
-        named = scale is None or _is_named(scale, "auto")
-        if not named and not (isinstance(scale, Real) and 0 < scale < np.inf):
-            raise ValueError(f"scale={scale!r}; needed a positive number, 'auto' or None")
+        check_real("scale", scale, also=("auto", None))
         if scale is not None and not self._has_scale:
             raise ValueError(
                 f"scale={scale!r} was given with hyperprior={self.hyperprior!r}, which has its own; needed "
@@ -359,9 +357,13 @@ class AveragingClassifier(AveragePredictions):
             )
         X = self._inputs(X)
         if np.shape(y) != (len(X),):
-            raise ValueError(f"y has shape {np.shape(y)}; needed ({len(X)},), a label for each row")
-        number = np.searchsorted(self.classes_, np.asarray(y))
-        if not np.array_equal(self.classes_[np.minimum(number, len(self.classes_) - 1)], y):
+            raise ValueError(
+                f"y has shape {np.shape(y)}; needed ({len(X)},), a label for each row of X"
+            )
+        y = present_labels(y)
+        known = np.isin(y.astype(object), self.classes_.astype(object))
+        number = np.searchsorted(self.classes_, y) if known.all() else None
+        if number is None:
             raise ValueError(
                 f"y has labels that are none of {self.classes_.tolist()}, the classes that were fitted"
             )
@@ -384,6 +386,11 @@ class AveragingClassifier(AveragePredictions):
                 self._problem(Phi, label, centres, each.width),
                 hyperprior=self._prior_at(each.scale),
             )
+            if (weight * problem.weight_sign < 0).any():
+                raise ValueError(
+                    "y has other labels than the classifier was fitted to, on rows under its bases; needed "
+                    "its training data"
+                )
             out.append((float(share), problem, weight, each.bias, centres.rows))
         return out
 

@@ -1,6 +1,7 @@
 """What all estimators share: arguments checked before any work, an earlier fit forgotten, a width chosen."""
 
 import warnings
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,12 +18,12 @@ from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import as_kernel, width_grid
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_numbers
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.estimators.parameters import (
     Conditional,
-    check_choice,
     check_effects,
-    check_whole,
+    check_parameters,
     given_width,
     has_width,
     is_rbf,
@@ -70,8 +71,7 @@ class KernelMachine(BaseEstimator):
             delattr(self, name)
         vars(self).update(state)
         as_kernel(self.kernel)
-        check_choice(self, self._choices)
-        check_whole(self, self._least)
+        check_parameters(self, self._choices, self._least)
         given_width(self.width, self._methods)
         if (
             isinstance(self.width, str)
@@ -92,6 +92,7 @@ class KernelMachine(BaseEstimator):
     def _inputs(self, X: Any) -> Array:
         """Return new inputs for a fitted estimator."""
         check_is_fitted(self)
+        as_numbers(X, "X")
         return validate_data(self, X, dtype=float, reset=False)
 
     # --- width ---------------------------------------------------------------------------------
@@ -147,6 +148,8 @@ class KernelMachine(BaseEstimator):
             for j, (train, test) in enumerate(folds.split(X, y)):
                 for i, width in enumerate(widths.tolist()):
                     model = clone(self).set_params(width=width, **self._looser)
+                    if isinstance(self.basis, Integral):  # a fold may have fewer rows
+                        model.set_params(basis=min(self.basis, len(train)))
                     model = without_idle(model, self._conditional)
                     model.fit(X[train], targets[train])
                     density[i, j] = model._mean_log_density(X[test], targets[test])

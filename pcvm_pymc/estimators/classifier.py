@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_labels
+from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, present_labels
 from pcvm_pymc.estimators.base import KernelMachine
 
 __all__ = ["KernelClassifier", "class_probability", "for_dask", "is_dask", "log_class_probability"]
@@ -95,6 +95,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 
     def _arrays(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, NDArray[Any]]:
         """Return inputs and what rows are known by, and note the classes."""
+        as_numbers(X, "X")
+        y = y if y is None else present_labels(y)
         X, y = validate_data(self, X, y, dtype=float)
         check_classification_targets(y)
         self.classes_, number = np.unique(y, return_inverse=True)

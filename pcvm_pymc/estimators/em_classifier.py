@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,9 +19,9 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.parameters import Conditional, check_tolerance
+from pcvm_pymc.estimators.parameters import Conditional
 
-__all__ = ["IN_CHUNKS", "WIDTH_ROWS", "EMClassifier", "Training", "check_memory_limit"]
+__all__ = ["IN_CHUNKS", "WIDTH_ROWS", "EMClassifier", "Training"]
 
 WIDTH_ROWS = 5000  # by which a width is chosen where the rows are too many to be held
 
@@ -41,14 +41,6 @@ class Training(NamedTuple):
     X: Array
     label: NDArray[Any]
     centres: Centres
-
-
-def check_memory_limit(memory_limit: Any) -> None:
-    """Raise unless a limit is a positive number of bytes, or None."""
-    if memory_limit is not None and not (isinstance(memory_limit, Real) and memory_limit > 0):
-        raise ValueError(
-            f"memory_limit={memory_limit!r}; needed a positive number of bytes, or None"
-        )
 
 
 class EMClassifier(KernelClassifier):
@@ -107,8 +99,6 @@ class EMClassifier(KernelClassifier):
         return self.memory_limit is not None or self._is_lazy_
 
     def _check_parameters(self) -> None:
-        check_tolerance(self.tol)
-        check_memory_limit(self.memory_limit)
         rules = self._chunk_rules
         if self._in_chunks and not all(rule(getattr(self, name)) for name, rule in rules.items()):
             found = ", ".join(f"{name}={getattr(self, name)!r}" for name in rules)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.em import Start
 from pcvm_pymc.core.family import FAMILY, System
+from pcvm_pymc.core.pieces.arguments import check_flag, shown
 from pcvm_pymc.core.pieces.centres import Centres, choose_rows, choose_share
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
@@ -64,12 +65,12 @@ class _MultinomialProbitMachine(EMClassifier):
     def _centres(self, X: Array, label: Labels) -> Centres:
         """Return centres of the bases, and the sign of each one's weight in each class."""
         if self.basis is None or isinstance(self.basis, Integral):
-            n_basis = len(X) if self.basis is None else min(self.basis, len(X))
-            rows = choose_rows(X, label, n_basis, random_state=0)
+            n_basis = len(X) if self.basis is None else self.basis
+            rows = choose_rows(X, label, n_basis, random_state=0, name="basis")
             return Centres(X[rows], self._signs(label[rows]), rows)
         if not isinstance(self.basis, tuple) or len(self.basis) != 2:
             raise ValueError(
-                f"basis={self.basis!r}; needed None, a number of rows to choose, or (centres, labels)"
+                f"basis={shown(self.basis)}; needed None, a number of rows to choose, or (centres, labels)"
             )
         points = as_features(self.basis[0], "basis", X.shape[1])
         kind = np.asarray(self.basis[1])
@@ -318,8 +319,7 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
         super()._check_parameters()
         if _from_the_top(self):
             self.hyperprior_ = self._prior
-        if self.bias not in (None, True, False):
-            raise ValueError(f"bias={self.bias!r}; needed True, False or None")
+        check_flag("bias", self.bias, also=(None,))
 
 
 class MRVMClassifier(_MultinomialProbitMachine):

@@ -6,6 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pcvm_pymc.core.pieces.arguments import (
+    check_choice,
+    check_flag,
+    check_jobs,
+    check_real,
+    check_seed,
+    check_whole,
+    shown,
+)
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Prior
@@ -13,10 +22,8 @@ from pcvm_pymc.core.pieces.priors import Hyperprior, Prior
 __all__ = [
     "HYPERPRIORS",
     "Conditional",
-    "check_choice",
     "check_effects",
-    "check_tolerance",
-    "check_whole",
+    "check_parameters",
     "given_width",
     "has_width",
     "is_rbf",
@@ -117,7 +124,7 @@ def named_hyperprior(
             "(rate_shape=None), or sample the model"
         )
     raise ValueError(
-        f"hyperprior={hyperprior!r} is unknown; use 'default', one of {sorted(HYPERPRIORS)} or a "
+        f"hyperprior={shown(hyperprior)} is unknown; use 'default', one of {sorted(HYPERPRIORS)} or a "
         "Hyperprior(c, d, e, f)"
     )
 
@@ -133,7 +140,7 @@ def named_likelihood(
         return as_likelihood(likelihood, allowed)
     except ValueError:
         raise ValueError(
-            f"{argument}={likelihood!r} is unknown; use one of {allowed}, or a piece of that kind"
+            f"{argument}={shown(likelihood)} is unknown; use one of {allowed}, or a piece of that kind"
         ) from None
 
 
@@ -150,7 +157,7 @@ def given_width(width: Any, methods: tuple[str, ...]) -> Any:
     if width in methods:
         return None
     needed = ["a positive number", *map(repr, methods)]
-    raise ValueError(f"width={width!r}; needed {', '.join(needed[:-1])} or {needed[-1]}")
+    raise ValueError(f"width={shown(width)}; needed {', '.join(needed[:-1])} or {needed[-1]}")
 
 
 def has_width(kernel: Kernel) -> bool:
@@ -163,23 +170,55 @@ def is_rbf(kernel: Kernel) -> bool:
     return as_kernel(kernel).name == "rbf"
 
 
-def check_choice(model: Any, choices: dict[str, tuple[str, ...]]) -> None:
-    """Raise unless each named argument is one of its values."""
+def check_parameters(
+    model: Any, choices: dict[str, tuple[str, ...]], least: dict[str, int]
+) -> None:
+    """Raise unless the arguments that estimators share are what they may be.
+
+    Parameters
+    ----------
+    model : estimator
+    choices : dict of str to tuple of str
+        Arguments that are one of some names.
+    least : dict of str to int
+        Whole numbers, and what they are at least.
+    """
     for name, allowed in choices.items():
-        value = getattr(model, name)
-        if not isinstance(value, str) or value not in allowed:
-            raise ValueError(f"{name}={value!r} is unknown; use one of {allowed}")
-
-
-def check_whole(model: Any, least: dict[str, int]) -> None:
-    """Raise unless each named argument is a whole number of at least so much."""
+        check_choice(name, getattr(model, name), allowed)
     for name, lowest in least.items():
-        value = getattr(model, name)
-        if not isinstance(value, Integral) or value < lowest:
-            raise ValueError(f"{name}={value!r}; needed a whole number of at least {lowest}")
+        check_whole(name, getattr(model, name), lowest)
+    for name, check in _SHARED.items():
+        if hasattr(model, name):
+            check(name, getattr(model, name))
 
 
-def check_tolerance(tol: Any) -> None:
-    """Raise unless a tolerance is positive, or None for the default."""
-    if tol is not None and not (isinstance(tol, Real) and tol > 0):
-        raise ValueError(f"tol={tol!r}; needed a positive number or None")
+def _check_memory_limit(name: str, value: Any) -> None:
+    if value is not None and not (
+        isinstance(value, Real) and not isinstance(value, bool) and value > 0
+    ):
+        raise ValueError(f"{name}={shown(value)}; needed a positive number of bytes, or None")
+
+
+def _check_basis(name: str, value: Any) -> None:
+    """Raise for a type that stands for no basis at all; its size and values are checked with the data."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if isinstance(value, bool | str | bytes | float | dict | set) or (whole and value < 1):
+        raise ValueError(
+            f"{name}={shown(value)}; needed None, a number of rows to choose, or centres (with signs, "
+            "where the weights have any)"
+        )
+
+
+def _check_tolerance(name: str, value: Any) -> None:
+    check_real(name, value, also=(None,))
+
+
+#: by name, in every estimator that has it
+_SHARED: dict[str, Callable[[str, Any], None]] = {
+    "tol": _check_tolerance,
+    "random_state": check_seed,
+    "n_jobs": check_jobs,
+    "memory_limit": _check_memory_limit,
+    "basis": _check_basis,
+    "star": check_flag,
+}

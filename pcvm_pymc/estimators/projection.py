@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.pieces.arguments import check_instance, check_seed, check_whole, shown
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
@@ -191,19 +192,22 @@ def project_reference(
     ValueError
         For sizes that cannot be used, or folds for a reference that has held-out probabilities.
     """
+    check_whole("cv", cv, 2, also=(None,))
+    check_seed("random_state", random_state)
+    check_instance("options", options, SearchOptions, "SearchOptions", optional=True)
     if reference.held_out is not None:
         if cv is not None:
             raise ValueError(
                 f"cv={cv!r} has no effect on an average, whose held-out probabilities are known; leave it out"
             )
         options = options or SearchOptions.greedy()
-        if size == "auto":
+        if isinstance(size, str) and size == "auto":
             return _grow(reference, sizes, options)
     wanted = _sizes(size, sizes, len(reference.centres))
     Phi = reference.design()
     path = project_path(reference.target(Phi), wanted, options)
     nothing = Projection(path, wanted[-1], np.empty((len(wanted), 0)), np.empty(0), reference)
-    if size != "auto":
+    if not isinstance(size, str):
         return replace(nothing, size=int(size))
     folds = stratified_folds(reference.X, reference.label, cv or 5, random_state)
     if not folds:  # a class has a single point, so that nothing can be held out
@@ -310,13 +314,26 @@ def _cross_validate(
     return density
 
 
+def _as_sizes(sizes: Any, n_basis: int) -> list[int]:
+    """Return sizes of a path; raise unless they are whole numbers from 0 to the number of bases."""
+    given = list(sizes) if isinstance(sizes, list | tuple | range | np.ndarray) else []
+    whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in given)
+    if not given or not whole or min(given) < 0 or max(given) > n_basis:
+        raise ValueError(
+            f"sizes={shown(sizes)}; needed one or more whole numbers from 0 to {n_basis}, the bases"
+        )
+    return [int(n) for n in given]
+
+
 def _sizes(size: int | str, sizes: Sequence[int] | None, n_basis: int) -> list[int]:
     """Return the path's sizes in ascending order, the chosen one among them."""
     largest = min(_MOST_VECTORS, n_basis)
-    if size != "auto":
+    if sizes is not None:
+        sizes = _as_sizes(sizes, n_basis)
+    if not (isinstance(size, str) and size == "auto"):
         if isinstance(size, bool) or not isinstance(size, Integral) or not 0 <= size <= n_basis:
             raise ValueError(
-                f"size={size!r}; needed 'auto' or a whole number from 0 to {n_basis}, the bases"
+                f"size={shown(size)}; needed 'auto' or a whole number from 0 to {n_basis}, the bases"
             )
         return sorted({*(sizes if sizes is not None else ()), int(size)})
     if sizes is None:

@@ -1,7 +1,6 @@
 """scikit-learn estimators of the relevance vector machine."""
 
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,16 +22,17 @@ from pcvm_pymc.core.evidence import (
     star_moments,
 )
 from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.arguments import check_flag, check_real
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_seed
+from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import rvm_validity
 from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT, KernelMachine
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.em_classifier import WIDTH_ROWS, check_memory_limit
+from pcvm_pymc.estimators.em_classifier import WIDTH_ROWS
 from pcvm_pymc.estimators.parameters import Conditional, has_width, named_likelihood
 
 __all__ = ["RVMClassifier", "RVMRegressor"]
@@ -64,8 +64,7 @@ class _RelevanceVectorMachine(KernelMachine):
         return {**super()._looser, "tol": max(self.tol, _RANKING_TOLERANCE)}
 
     def _bases(self, X: Array) -> Centres:
-        basis = min(self.basis, len(X)) if isinstance(self.basis, Integral) else self.basis
-        return as_centres(basis, X, None)
+        return as_centres(self.basis, X, None)
 
     def _problem(self, X: Array, target: Array, centres: Centres, width: Any) -> EvidenceProblem:
         Phi = as_kernel(self.kernel, width)(X, centres.points)
@@ -360,8 +359,11 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
             For input or parameters that cannot be used.
         """
         self._begin()
+        as_numbers(X, "X")
+        if y is not None:
+            as_numbers(y, "y")
         X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
-        y = np.asarray(y, dtype=float)
+        y = as_targets(y, len(X))
         if self.memory_limit is not None:
             self._fit_in_chunks(X, y)
         else:
@@ -373,8 +375,8 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_memory_limit(self.memory_limit)
         likelihood = self._likelihood_
+        check_real("noise", self.noise, also=(None,))
         if self.noise is not None and not np.isnan(getattr(likelihood, "noise", np.nan)):
             raise ValueError(
                 f"noise={self.noise!r} was given with likelihood={likelihood!r}, which has one; give either"
@@ -424,6 +426,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         std : ndarray, shape (n_new,)
             With ``return_std`` only.
         """
+        check_flag("return_std", return_std)
         X = self._inputs(X)
         moments = [self._some_moments(X[rows]) for rows in gen_batches(len(X), _ROWS)]
         mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.multiclass import check_classification_targets
 
+from pcvm_pymc.core.pieces.arguments import check_whole, shown
 from pcvm_pymc.core.pieces.kernels import Kernel, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features
+from pcvm_pymc.core.pieces.validation import as_classes, as_features, present_labels
 from pcvm_pymc.estimators.cells import Cells
 from pcvm_pymc.estimators.figures import plot_cells
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
@@ -132,12 +133,12 @@ def select(
     >>> bool(found.weights.sum() > 0.999), len(found.widths) == len(found.scales)
     (True, True)
     """
-    over = tuple(over)
-    if over not in _OVER:
-        raise ValueError(f"over={over!r}; needed one of {_OVER}")
-    if method not in ("loo", "cv"):
+    if not isinstance(over, list | tuple) or tuple(over) not in _OVER:
+        raise ValueError(f"over={shown(over)}; needed one of {_OVER}")
+    check_whole("cv", cv, 2)
+    if not isinstance(method, str) or method not in ("loo", "cv"):
         raise ValueError(
-            f"method={method!r}; needed 'loo' or 'cv'. select_width(X, y, method=...) chooses the width "
+            f"method={shown(method)}; needed 'loo' or 'cv'. select_width(X, y, method=...) chooses the width "
             "alone by 'evidence', 'validity' or 'em'"
         )
     if method == "loo" and cv != 5:
@@ -150,6 +151,7 @@ def select(
                 f"{name}={value!r} was given with over={over!r}, which chooses it; leave it out"
             )
     X = as_features(X)
+    y = present_labels(y)
     check_classification_targets(y)
     options: dict[str, Any] = {
         "kernel": kernel,
@@ -159,7 +161,7 @@ def select(
         "scale": "auto" if "scale" in over else 1.0 if scale is None else scale,
         "random_state": random_state,
     }
-    if len(np.unique(np.asarray(y))) > 2:
+    if len(as_classes(y, len(X))[1]) > 2:
         if likelihood != "probit":
             raise ValueError(
                 f"likelihood={likelihood!r} is for two classes; several have the multinomial probit"

@@ -19,6 +19,14 @@ from pcvm_pymc.core.em import (
 )
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult, fit_rvm
 from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.arguments import (
+    check_choice,
+    check_flag,
+    check_instance,
+    check_seed,
+    check_whole,
+    shown,
+)
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import (
     RBF,
@@ -160,8 +168,14 @@ def select_width(
     """
     X = as_features(X)
     label, _ = as_labels(y, len(X))
-    candidates = width_grid(X) if widths is None else np.asarray(widths, float)
-    _check_selection(method, kernel, widths, candidates)
+    check_whole("cv", cv, 2)
+    check_seed("random_state", random_state)
+    check_flag("progressbar", progressbar)
+    check_instance("options", options, EMOptions, "EMOptions", optional=True)
+    check_instance("hyperprior", hyperprior, Hyperprior, "a Hyperprior", optional=True)
+    candidates = width_grid(X) if widths is None else _as_widths(widths)
+    _check_selection(method, kernel)
+    as_kernel(kernel, float(candidates[0]))(X[:2], X[:1])
     if method == "evidence" and hyperprior is not None:
         raise ValueError(
             f"hyperprior was given with method='evidence', where it has no effect (found {hyperprior!r}); "
@@ -192,13 +206,23 @@ def select_width(
     return best_of(candidates, method, -loss.mean(axis=1), loss)
 
 
-def _check_selection(
-    method: str, kernel: Kernel, widths: Sequence[float] | None, candidates: Array
-) -> None:
-    if candidates.ndim != 1 or len(candidates) == 0 or not (candidates > 0).all():
-        raise ValueError(f"widths={widths!r}; needed one or more positive numbers")
-    if method not in WIDTH_METHODS:
-        raise ValueError(f"method={method!r} is unknown; use one of {WIDTH_METHODS}")
+def _as_widths(widths: Any) -> Array:
+    """Return candidates as an array; raise unless they are positive finite numbers."""
+    try:
+        candidates = np.asarray(widths, dtype=float)
+    except (TypeError, ValueError):
+        candidates = np.empty(0)
+    if (
+        candidates.ndim != 1
+        or len(candidates) == 0
+        or not (np.isfinite(candidates) & (candidates > 0)).all()
+    ):
+        raise ValueError(f"widths={shown(widths)}; needed one or more positive finite numbers")
+    return candidates
+
+
+def _check_selection(method: str, kernel: Kernel) -> None:
+    check_choice("method", method, WIDTH_METHODS)
     if method in ("em", "validity") and not is_rbf(kernel):
         raise ValueError(
             f"method={method!r} needs kernel='rbf', whose derivatives it takes; found {kernel!r}"
@@ -328,7 +352,8 @@ def class_width_scores(
     ValueError
         For a method or kernel that cannot be used.
     """
-    _check_selection(method, kernel, widths.tolist(), widths)
+    _check_selection(method, kernel)
+    widths = _as_widths(widths)
     total = np.zeros(len(widths))
     for c in range(int(label.max()) + 1):
         one = np.where(label == c, 1.0, -1.0)

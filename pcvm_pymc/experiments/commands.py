@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pcvm_pymc.experiments.errors import UsageError
@@ -151,7 +152,9 @@ def _write_report(folder: Path, name: str | None, out: Path, console: Console) -
         )
     if len(report.failures):
         console.print(f"{len(report.failures)} cells failed; see failures.csv", style="red")
-    console.print(f"Written to {out}{os.sep}: report.html, report.md, table.csv, cells.csv, ...")
+    console.print(
+        f"Written to {escape(str(out))}{os.sep}: report.html, report.md, table.csv, cells.csv, ..."
+    )
 
 
 def _print_measure(report: Any, measure: str, console: Console) -> None:
@@ -172,9 +175,11 @@ def _print_measure(report: Any, measure: str, console: Console) -> None:
         table = Table(title=MEASURES[measure], box=box.SIMPLE_HEAD, collapse_padding=True)
         table.add_column("", no_wrap=True)
         for name in part:
-            table.add_column(str(name), justify="right", no_wrap=True)
+            table.add_column(escape(str(name)), justify="right", no_wrap=True)
         for name, row in part.iterrows():
-            table.add_row(str(name), *("" if np.isnan(value) else f"{value:.2f}" for value in row))
+            table.add_row(
+                escape(str(name)), *("" if np.isnan(value) else f"{value:.2f}" for value in row)
+            )
         console.print(table)
 
 

@@ -82,12 +82,20 @@ def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -
     Raises
     ------
     ValueError
-        If a checkpoint is of another run.
+        If a checkpoint is damaged, of another run, or in use by one.
     """
     throwaway = np.random.default_rng(0)  # compiled before the clock and the threads start
     advance(problem, problem.start(throwaway), throwaway, draws=1)
     settings = (run.draws, run.tune, run.chains, run.thin)
     checkpoints = Checkpoints.of(run.checkpoint, problem, settings, rng)
+    with checkpoints.held():
+        return _rounds(problem, run, rng, checkpoints)
+
+
+def _rounds(
+    problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator, checkpoints: Checkpoints
+) -> GibbsDraws:
+    """Run the chains from where they stand to the end of their last round."""
     chains = [
         Chain(i, problem.start(each), each, run.thin)
         for i, each in enumerate(rng.spawn(run.chains))

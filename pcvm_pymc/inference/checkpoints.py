@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -11,10 +13,13 @@ import numpy as np
 
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.storage import StoreError, alone_in, read_arrays, write_arrays
 
 __all__ = ["Chain", "Checkpoints"]
 
 _DRAWN = ("size", "bias", "rate")
+_KIND = "chain of a Gibbs sampler"
+_REMEDY = "restore it, or remove it: its chain then begins anew and ends the same"
 
 
 @dataclass
@@ -94,45 +99,54 @@ class Checkpoints:
         digest.update(repr((pieces, settings, rng.bit_generator.state)).encode())
         return cls(folder, digest.hexdigest())
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder for this run alone.
+
+        Raises
+        ------
+        StoreError
+            If another run has it.
+        """
+        with nullcontext() if self.folder is None else alone_in(self.folder):
+            yield
+
     def write(self, chain: Chain) -> None:
         """Write a chain down; a file is replaced only once the new one is complete."""
         for path in self._files(chain):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial.npz")
-            np.savez(
-                partial,
-                fingerprint=self.fingerprint,
-                state_size=chain.state.size,
-                state_bias=chain.state.bias,
-                state_log_rate=chain.state.log_rate,
-                rng=json.dumps(chain.rng.bit_generator.state),
-                counts=np.array([chain.thin, chain.sweeps]),
+            arrays = {
+                "fingerprint": self.fingerprint,
+                "state_size": chain.state.size,
+                "state_bias": chain.state.bias,
+                "state_log_rate": chain.state.log_rate,
+                "rng": json.dumps(chain.rng.bit_generator.state),
+                "counts": np.array([chain.thin, chain.sweeps]),
                 **dict(zip(_DRAWN, chain.drawn, strict=False)),
-            )
-            partial.replace(path)
+            }
+            write_arrays(path, _KIND, arrays)
 
     def resume(self, chain: Chain) -> None:
         """Bring a chain to where its file says it stood.
 
         Raises
         ------
-        ValueError
-            If the file is of another run.
+        StoreError
+            If the file is damaged, or of another run.
         """
-        for path in filter(Path.is_file, self._files(chain)):
-            with np.load(path) as stored:
-                self._check(str(stored["fingerprint"]))
-                chain.state = GibbsState(
-                    stored["state_size"], stored["state_bias"][()], float(stored["state_log_rate"])
-                )
-                chain.rng.bit_generator.state = json.loads(str(stored["rng"]))
-                chain.thin, chain.sweeps = map(int, stored["counts"])
-                has_draws = all(name in stored for name in _DRAWN)
-                chain.blocks = [tuple(stored[name] for name in _DRAWN)] if has_draws else []
+        for path in filter(os.path.lexists, self._files(chain)):
+            stored = read_arrays(path, _KIND, _REMEDY)
+            self._check(str(stored["fingerprint"]))
+            chain.state = GibbsState(
+                stored["state_size"], stored["state_bias"][()], float(stored["state_log_rate"])
+            )
+            chain.rng.bit_generator.state = json.loads(str(stored["rng"]))
+            chain.thin, chain.sweeps = map(int, stored["counts"])
+            has_draws = all(name in stored for name in _DRAWN)
+            chain.blocks = [tuple(stored[name] for name in _DRAWN)] if has_draws else []
 
     def _check(self, fingerprint: str) -> None:
         if fingerprint != self.fingerprint:
-            raise ValueError(
+            raise StoreError(
                 f"checkpoint {self.folder} is of another run (model, draws, tune, chains, thin or seed "
                 "differ); needed the same call, or another folder. A seed is needed to resume at all"
             )

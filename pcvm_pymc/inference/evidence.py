@@ -19,8 +19,10 @@ from pcvm_pymc.core.evidence import (
     fit_rvm,
 )
 from pcvm_pymc.core.family import FAMILY, systems_of
+from pcvm_pymc.core.pieces.arguments import check_choice, check_instance
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.inference.results import Values, likelihood_of, point_to_datatree, timed
+from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import Parts, find_parts, read
 
 __all__ = ["evidence_fit_of", "fit_evidence"]
@@ -73,9 +75,10 @@ def fit_evidence(
     >>> result["optimizer_result"]["status"].item()
     'CONVERGED'
     """
-    model = pm.modelcontext(model)
-    if method not in METHODS:
-        raise ValueError(f"method={method!r} is unknown; use one of {tuple(METHODS)}")
+    model = as_model(model)
+    check_choice("method", method, tuple(METHODS))
+    kinds = (EvidenceOptions, BottomUpOptions)
+    check_instance("options", options, kinds, "EvidenceOptions, BottomUpOptions", optional=True)
     solver = _solver(find_parts(model))
     problem = read(model, solver)
     _check_shared(problem, solver)

@@ -9,9 +9,11 @@ import pymc as pm
 import xarray as xr
 
 from pcvm_pymc.core.em import EMOptions, EMResult, EMState, Start, fit_em
+from pcvm_pymc.core.pieces.arguments import check_flag, check_instance, check_seed
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.inference.progress import progress_bars
 from pcvm_pymc.inference.results import Values, point_to_datatree, timed
+from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import read
 
 __all__ = ["find_map_em"]
@@ -74,8 +76,12 @@ def find_map_em(
     >>> result["optimizer_result"]["status"].item()
     'CONVERGED'
     """
-    model = pm.modelcontext(model)
-    options = options or EMOptions()
+    model = as_model(model)
+    check_instance("options", options, EMOptions, "EMOptions", optional=True)
+    check_instance("start", start, (Start, str), f"one of {_STARTS}, or a Start")
+    check_seed("random_seed", random_seed)
+    check_flag("progressbar", progressbar)
+    options = EMOptions() if options is None else options
     problem = read(model, "em")
     chosen = _start(problem, start, np.random.default_rng(random_seed))
     with _em_progress(options.max_iter, progressbar) as report:

@@ -10,13 +10,21 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.evidence import augmentation, predictive_moments, star_moments
+from pcvm_pymc.core.pieces.arguments import check_flag, check_seed, check_whole
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.inference.evidence import evidence_fit_of
-from pcvm_pymc.inference.results import kernel_of, likelihood_of, nuisance_of, weights_of
+from pcvm_pymc.inference.results import (
+    check_result,
+    kernel_of,
+    likelihood_of,
+    nuisance_of,
+    weights_of,
+)
 from pcvm_pymc.model.bases import AnyKernel
+from pcvm_pymc.model.data import as_model
 
 __all__ = ["latent_draws", "log_density_draws", "predict", "prior_latent", "probability_draws"]
 
@@ -35,6 +43,11 @@ def prior_latent(model: pm.Model, *, draws: int = 2000, random_seed: Seed = None
     draws : int
     random_seed : int or numpy.random.Generator, optional
     """
+    model = as_model(model)
+    check_whole("draws", draws, 1)
+    check_seed("random_seed", random_seed)
+    if "latent" not in model.named_vars:
+        raise ValueError("model has no variable 'latent'; needed a model from a builder")
     return pm.draw(model["latent"], draws=draws, random_seed=random_seed)
 
 
@@ -59,6 +72,7 @@ def latent_draws(
     ValueError
         If the inputs cannot be used, or the kernel is missing or not the model's.
     """
+    check_result(result, "result")
     piece = kernel_of(result, kernel)
     centres = result["constant_data"]["centres"].values
     X_new = as_features(X_new, "X_new", centres.shape[1])
@@ -159,6 +173,8 @@ def predict(
         If the inputs cannot be used, the kernel is missing or not the model's, or RVM* is asked of another
         result than a regression by `fit_evidence`.
     """
+    check_result(result, "result")
+    check_flag("star", star)
     if X is not None and not star:
         raise ValueError("X, the training inputs, is for star=True; leave it out")
     likelihood = likelihood_of(result)

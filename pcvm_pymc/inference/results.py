@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +16,7 @@ import pymc as pm
 import xarray as xr
 
 from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.arguments import check_flag, check_instance
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import (
     LIKELIHOODS,
@@ -31,10 +31,12 @@ from pcvm_pymc.core.problem import Ended, Problem
 from pcvm_pymc.model.bases import AnyKernel, check_centres, recall_kernel
 from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.read import find_parts
+from pcvm_pymc.storage import MARKER, StoreError, as_path, checked_folder, replaced_folder
 
 _log = logging.getLogger(__name__)
 
 __all__ = [
+    "check_result",
     "classes_of",
     "draws_dataset",
     "kernel_of",
@@ -49,6 +51,9 @@ __all__ = [
     "weights_of",
     "with_classes",
 ]
+
+_KIND = "result"
+_REMEDY = "name a folder that save wrote, or a copy of it, or make the result again"
 
 type Dims = str | tuple[str, ...]
 type Values = Mapping[str, tuple[Dims, Any]]
@@ -206,6 +211,30 @@ def _constant_data(model: pm.Model) -> xr.Dataset:
 # --- what a result remembers -------------------------------------------------------------------
 
 
+def check_result(tree: Any, name: str, *groups: str) -> None:
+    """Raise unless a value is a result with the groups that all have, and some more.
+
+    Parameters
+    ----------
+    tree : object
+    name : str
+        Of the argument.
+    *groups : str
+        Groups besides ``posterior`` and ``constant_data``.
+
+    Raises
+    ------
+    ValueError
+    """
+    needed = "a DataTree from find_map_em, fit_evidence, sample or pymc.sample"
+    check_instance(name, tree, xr.DataTree, needed)
+    lacking = [
+        each for each in ("posterior", "constant_data", *groups) if each not in tree.children
+    ]
+    if lacking:
+        raise ValueError(f"{name} lacks {', '.join(lacking)}; needed {needed}")
+
+
 def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     """Write a model's classes, and the pieces that it is made of, into a tree's attributes.
 
@@ -336,33 +365,69 @@ def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
 # --- storing -----------------------------------------------------------------------------------
 
 
-def save(tree: xr.DataTree, path: str | Path) -> Path:
-    """Write a result as Zarr; a store of that name is replaced once the new one is complete.
+def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path:
+    """Write a result as Zarr, with a marker and the checksum of each file (``pcvm_pymc.json``).
 
     Parameters
     ----------
     tree : DataTree
     path : path
+        A folder that does not exist, is empty, or was written by this function.
+    overwrite : bool
+        Whether a result of that name is replaced, once the new one is complete.
 
     Returns
     -------
     Path
+
+    Raises
+    ------
+    ValueError
+        If a folder or file lies there that this function did not write, or that has other files in it:
+        nothing is removed.
+    TypeError
+        If `tree` is no DataTree, or `path` no path.
+    OSError
+        If it cannot be written, in one line; what lay there is as it was.
     """
-    path = Path(path)
-    partial = path.with_name(path.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    with _quiet_storage():
+    if not isinstance(tree, xr.DataTree):
+        raise TypeError(f"tree is a {type(tree).__name__}; needed a DataTree, as from find_map_em")
+    place = as_path(path, "path")
+    check_flag("overwrite", overwrite)
+    with replaced_folder(place, _KIND, overwrite=overwrite) as partial, _quiet_storage():
         tree.to_zarr(str(partial), mode="w")
-    if path.exists():
-        shutil.rmtree(path)
-    partial.rename(path)
-    return path
+    return place
 
 
 def load(path: str | Path) -> xr.DataTree:
-    """Read a result that `save` (or ArviZ) wrote as Zarr, into memory."""
-    with _quiet_storage():
-        return xr.open_datatree(str(path), engine="zarr").load()
+    """Read a result that `save` wrote, into memory; ArviZ's Zarr as well, with a warning.
+
+    Parameters
+    ----------
+    path : path
+
+    Raises
+    ------
+    ValueError
+        If it does not exist, a file is missing or not as it was written, or is not Zarr.
+
+    Warns
+    -----
+    UserWarning
+        If the folder has no checksums, as one that ArviZ wrote: damage cannot be told.
+    """
+    place = as_path(path, "path")
+    if not checked_folder(place, _KIND, _REMEDY):
+        warnings.warn(
+            f"{path} has no checksums ({MARKER}), as one that was not written by save: damage cannot be told",
+            UserWarning,
+            stacklevel=2,
+        )
+    try:
+        with _quiet_storage():
+            return xr.open_datatree(str(place), engine="zarr").load()
+    except Exception as error:  # Zarr and its codecs have errors of many kinds
+        raise StoreError(f"{path} cannot be read as Zarr ({error}); {_REMEDY}") from None
 
 
 @contextmanager

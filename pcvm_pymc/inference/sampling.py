@@ -11,18 +11,29 @@ import xarray as xr
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 
 from pcvm_pymc.core.gibbs import GibbsProblem
+from pcvm_pymc.core.pieces.arguments import (
+    check_choice,
+    check_flag,
+    check_instance,
+    check_real,
+    check_seed,
+    check_whole,
+)
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Prior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.inference.chains import GibbsRun, run_chains
 from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.inference.results import (
+    check_result,
     draws_dataset,
     observed_and_constant_data,
     record_model,
     weights_of,
 )
+from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.improper import IMPROPER_MESSAGE
 from pcvm_pymc.model.read import find_parts, read
+from pcvm_pymc.storage import as_path
 
 __all__ = ["choose_method", "draw_precisions", "sample"]
 
@@ -32,6 +43,7 @@ _log = logging.getLogger("pymc.pcvm_pymc")
 type Seed = int | np.random.Generator | None
 type Method = Literal["auto", "gibbs", "nuts"]
 
+_NUTS_SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
 _FEW_ROWS = 50  # times the number of classes less one: up to there NUTS is ahead of Gibbs
 
 
@@ -112,9 +124,23 @@ def sample(
     >>> dict(posterior["posterior"]["latent"].sizes)
     {'chain': 4, 'draw': 200, 'obs': 30}
     """
-    model = pm.modelcontext(model)
+    model = as_model(model)
     _check_options(model, method)
-    _check_counts(draws=(draws, 1), tune=(tune, 0), chains=(chains, 1), thin=(thin, 1))
+    for name, value, least in (
+        ("draws", draws, 1),
+        ("tune", tune, 0),
+        ("chains", chains, 1),
+        ("thin", thin, 1),
+        ("max_sweeps", max_sweeps, 1),
+    ):
+        check_whole(name, value, least)
+    check_whole("cores", cores, 1, also=(None,))
+    check_seed("random_seed", random_seed)
+    check_real("target_accept", target_accept, below=1.0)
+    check_choice("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
+    for name, value in (("progressbar", progressbar), ("quiet", quiet)):
+        check_flag(name, value)
+    folder = None if checkpoint is None else as_path(checkpoint, "checkpoint")
     if not (isinstance(support, str) and support == "all"):
         model = _restricted(model, support)
     if method == "auto":
@@ -123,7 +149,7 @@ def sample(
     if method == "gibbs":
         if kwargs:
             raise ValueError(f"{sorted(kwargs)} are for NUTS; use method='nuts', or leave them out")
-        folder, show = checkpoint and Path(checkpoint), progressbar and not quiet
+        show = progressbar and not quiet
         run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, folder, show)
         tree = _sample_gibbs(model, run, np.random.default_rng(random_seed))
     else:
@@ -191,15 +217,7 @@ def _check_options(model: pm.Model, method: str) -> None:
     hyperprior = _hyperprior(model)
     if hyperprior is not None and not hyperprior.is_proper:
         raise ValueError(IMPROPER_MESSAGE)
-    if method not in ("auto", "gibbs", "nuts"):
-        raise ValueError(f"method={method!r} is unknown; use 'auto', 'gibbs' or 'nuts'")
-
-
-def _check_counts(**given: tuple[Any, int]) -> None:
-    """Raise unless each value is a whole number of at least its bound."""
-    for name, (value, least) in given.items():
-        if not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(f"{name}={value!r}; needed a whole number of at least {least}")
+    check_choice("method", method, ("auto", "gibbs", "nuts"))
 
 
 def _available_cores() -> int:
@@ -211,6 +229,7 @@ def _available_cores() -> int:
 
 def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
     """Return the model on the bases that a MAP result retains; the given one stays as it is."""
+    check_instance("support", support, (str, xr.DataTree), "'all', 'map' or a MAP result")
     if isinstance(support, str) and support != "map":
         raise ValueError(f"support={support!r} is unknown; use 'all', 'map' or a MAP result")
     if "Phi" not in model.named_vars:
@@ -220,6 +239,7 @@ def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
             "support needs a model of two classes; build one with fewer bases (basis=)"
         )
     result = find_map_em(model, progressbar=False) if isinstance(support, str) else support
+    check_result(result, "support")
     weight = weights_of(result)[0]
     if weight.shape != (1, len(model.coords["basis"])):
         raise ValueError(
@@ -311,7 +331,13 @@ def draw_precisions(posterior: xr.DataTree, *, random_seed: Seed = None) -> xr.D
     ValueError
         If the model has no Gamma precisions.
     """
+    check_result(posterior, "posterior")
+    check_seed("random_seed", random_seed)
     constants = posterior["constant_data"]
+    if "hyperparameter" not in constants.coords:
+        raise ValueError(
+            "posterior does not name its hyperprior; needed one of a model from a builder"
+        )
     names = [str(name) for name in constants["hyperparameter"].values]
     if "c" not in names:
         raise ValueError("the model has a HalfHorseshoe, without precisions; needed a Hyperprior")

@@ -17,6 +17,7 @@ from pcvm_pymc.core.pieces.kernels import (
     KernelPiece,
     as_kernel,
     as_width,
+    checked_values,
     median_distance,
     rbf,
     squared_distances,
@@ -71,7 +72,7 @@ class Covariance(KernelPiece):
                 "the kernel has random variables as parameters, whose draws are the model's; use "
                 "pm.set_data(**new_data(model, X_new)) and pm.sample_posterior_predictive"
             )
-        return np.asarray(self.covariance.full(X, centres).eval())
+        return checked_values(np.asarray(self.covariance.full(X, centres).eval()))
 
 
 def as_piece(kernel: AnyKernel, width: Any = None) -> KernelPiece:

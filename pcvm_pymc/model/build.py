@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
+from pcvm_pymc.core.pieces.arguments import check_choice, is_real, shown
 from pcvm_pymc.core.pieces.centres import choose_rows
 from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.kernels import KernelPiece
@@ -117,9 +118,9 @@ def _link(
 ) -> tuple[str, dict[str, Any]]:
     """Return the likelihood's name, and its parameters that were given."""
     name = row.likelihood if likelihood is None else getattr(likelihood, "name", likelihood)
-    name = ALIASES.get(name, name)
+    name = ALIASES.get(name, name) if isinstance(name, str) else None
     if name not in row.likelihoods:
-        raise ValueError(f"likelihood={likelihood!r} is unknown; use one of {row.likelihoods}")
+        raise ValueError(f"likelihood={shown(likelihood)} is unknown; use one of {row.likelihoods}")
     has = getfullargspec(DECLARED_LIKELIHOODS[name]).kwonlyargs
     given = {key: value for key, value in nuisance.items() if value is not None}
     for key in given:
@@ -132,17 +133,17 @@ def _link(
     if isinstance(likelihood, Likelihood):
         given = {key: getattr(likelihood, key) for key in has}
     for key, value in given.items():
-        if not isinstance(value, TensorVariable) and not (np.isfinite(value) and value > 0):
-            raise ValueError(f"{key}={value} must be positive and finite, in the unit of y")
+        known = not isinstance(value, TensorVariable)
+        if known and not (is_real(value) and np.isfinite(value) and value > 0):
+            raise ValueError(f"{key}={shown(value)} must be positive and finite, in the unit of y")
     return name, given
 
 
 def _check_prior(row: System, hyperprior: Any, precision: str) -> None:
-    if precision not in ("marginal", "joint"):
-        raise ValueError(f"precision={precision!r} is unknown; use 'marginal' or 'joint'")
+    check_choice("precision", precision, ("marginal", "joint"))
     if hyperprior is None or (row.priors[0] == "laplace" and isinstance(hyperprior, str)):
         return
-    found = f"hyperprior={hyperprior!r}"
+    found = f"{'prior' if row.priors[0] == 'laplace' else 'hyperprior'}={shown(hyperprior)}"
     if getattr(hyperprior, "name", None) not in row.priors:
         raise ValueError(
             f"{found} is not a Hyperprior; needed Hyperprior(c, d, e, f), Hyperprior.jeffreys() or another "
@@ -216,8 +217,7 @@ class _Bases:
         cls, X: Array, within: NDArray[Any] | None, choices: tuple[AnyKernel, Any, Any, str]
     ) -> "_Bases":
         kernel, width, basis, features = choices
-        if features not in FEATURES:
-            raise ValueError(f"features={features!r} is unknown; use one of {FEATURES}")
+        check_choice("features", features, FEATURES)
         if features != "kernel":
             for name, value in (
                 ("basis", basis),
@@ -230,10 +230,12 @@ class _Bases:
                     )
             return cls(X, X, None, None, None, features)
         piece = as_piece(kernel, width)
+        if isinstance(basis, bool | np.bool_):
+            raise ValueError(f"basis={basis}; needed centres, or a number of rows to choose")
         if basis is None or isinstance(basis, Integral):
             rows = np.arange(len(X))
             if basis is not None:
-                rows = choose_rows(X, within, int(basis), random_state=0)
+                rows = choose_rows(X, within, int(basis), random_state=0, name="basis")
             return cls(X, X[rows], rows, piece, width, features)
         return cls(X, as_features(basis, "basis", X.shape[1]), None, piece, width, features)
 

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.arguments import check_choice, check_flag
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.model.bases import AnyKernel, Width
@@ -195,8 +196,7 @@ def sparse_probit_model(
     >>> result["optimizer_result"]["n_active"].item()
     1
     """
-    if bias not in ("penalised", "free"):
-        raise ValueError(f"bias={bias!r} is unknown; use 'penalised' or 'free'")
+    check_choice("bias", bias, ("penalised", "free"))
     return build(
         FAMILY["sparse_probit"],
         X,
@@ -424,6 +424,7 @@ def mrvm_model(
     I. Psorakis, T. Damoulas and M. Girolami (2010), "Multiclass relevance vector machines: sparsity and
     accuracy", IEEE Transactions on Neural Networks 21(10).
     """
+    check_flag("shared", shared)
     return build(
         FAMILY["mrvm_bottom_up" if shared else "mrvm_top_down"],
         X,

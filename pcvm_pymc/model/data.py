@@ -6,12 +6,26 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
+from pcvm_pymc.core.pieces.arguments import shown
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_targets
 from pcvm_pymc.model.bases import AnyKernel, check_centres, distances, kernel_data, recall_kernel
 from pcvm_pymc.model.read import targets_of
 
-__all__ = ["new_data"]
+__all__ = ["as_model", "new_data"]
+
+
+def as_model(model: Any) -> pm.Model:
+    """Return a model that was given, by default the one on the context stack.
+
+    Raises
+    ------
+    TypeError
+        If it is none, or there is none.
+    """
+    if model is not None and not isinstance(model, pm.Model):
+        raise TypeError(f"model={shown(model)}; needed a pm.Model, as from pcvm_model")
+    return pm.modelcontext(model)
 
 
 def new_data(
@@ -53,6 +67,7 @@ def new_data(
     >>> with pcvm_model(X, X[:, 0] > 0) as model:
     ...     pm.set_data(**new_data(model, X[:5] + 0.1))
     """
+    model = as_model(model)
     check_centres(model.named_vars)
     centres = model["centres"].get_value()
     X_new = as_features(X_new, "X_new", centres.shape[1])

@@ -14,7 +14,9 @@ from pymc.util import RandomGenerator, get_random_generator
 
 from pcvm_pymc.core.em import EMOptions, Start, initial_state, iterate
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
+from pcvm_pymc.core.pieces.arguments import check_instance, check_whole
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import Parts, find_parts, read
 
 __all__ = ["EMStep", "PCVMGibbs", "PointMap", "point_of"]
@@ -126,8 +128,9 @@ class EMStep:
     name = "em"
 
     def __init__(self, model: pm.Model | None = None, options: EMOptions | None = None) -> None:
-        self.model = pm.modelcontext(model)
-        self.options = options or EMOptions()
+        self.model = as_model(model)
+        check_instance("options", options, EMOptions, "EMOptions", optional=True)
+        self.options = EMOptions() if options is None else options
         self.problem = read(self.model, "em")
         self._map = PointMap(self.model)
 
@@ -205,6 +208,11 @@ class PCVMGibbs(BlockedStep):
     _state_class = _GibbsStepState
     default_tune_steps = 500
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Check the model, before PyMC looks into it."""
+        as_model(kwargs.get("model"))
+        return super().__new__(cls, *args, **kwargs)
+
     def __init__(
         self,
         vars: Any = None,
@@ -215,15 +223,14 @@ class PCVMGibbs(BlockedStep):
         blocked: bool = True,
         **kwargs: Any,
     ) -> None:
-        model = pm.modelcontext(model)
+        model = as_model(model)
+        check_whole("sweeps", sweeps, 1)
         self.vars = list(model.value_vars)
         if vars is not None and {v.name for v in vars} != {v.name for v in self.vars}:
             raise ValueError(
                 f"vars are {sorted(v.name for v in vars)}; needed all of the model's variables, "
                 f"{sorted(v.name for v in self.vars)}, which this step moves together"
             )
-        if sweeps < 1:
-            raise ValueError(f"sweeps={sweeps}; needed at least 1")
         self.sweeps = sweeps
         self.problem = GibbsProblem.of(read(model, "gibbs"))
         self._map = PointMap(model)

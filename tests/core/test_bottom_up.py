@@ -258,9 +258,9 @@ def test_bad_arguments_are_named():
         fit_bottom_up(replace(given_, moves=object()))
     with pytest.raises(ValueError, match="found Phi of type Rows"):
         fit_bottom_up(replace(given_, Phi=Rows()))
-    with pytest.raises(ValueError, match="max_iter=0 must be at least 1"):
+    with pytest.raises(ValueError, match="max_iter=0; needed a whole number of at least 1"):
         BottomUpOptions(max_iter=0)
-    with pytest.raises(ValueError, match="tol=0 must be positive"):
+    with pytest.raises(ValueError, match="tol=0; needed a positive finite number"):
         BottomUpOptions(tol=0)
 
 

@@ -303,8 +303,8 @@ def test_the_log_posterior_integrates_the_joint_over_precisions():
     [
         ({"update": "fast"}, "update='fast' is unknown"),
         ({"bias": "none"}, "bias='none' is unknown"),
-        ({"max_iter": 0}, "max_iter=0 must be at least 1"),
-        ({"tol": 0.0}, "tol=0.0 must be positive"),
+        ({"max_iter": 0}, "max_iter=0; needed a whole number of at least 1"),
+        ({"tol": 0.0}, "tol=0.0; needed a positive finite number"),
     ],
 )
 def test_bad_options_are_named(options, words):

@@ -327,9 +327,12 @@ def test_bad_problems_are_named(changes, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"max_iter": 0}, "max_iter=0 must be at least 1"),
-        ({"tol": 0.0}, "tol=0.0 must be positive"),
-        ({"noise_starts": ()}, r"noise_starts=\(\) must be one or more positive numbers"),
+        ({"max_iter": 0}, "max_iter=0; needed a whole number of at least 1"),
+        ({"tol": 0.0}, "tol=0.0; needed a positive finite number"),
+        (
+            {"noise_starts": ()},
+            r"noise_starts=\(\); needed a tuple of one or more positive numbers",
+        ),
     ],
 )
 def test_bad_options_are_named(options, words):

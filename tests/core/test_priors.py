@@ -91,8 +91,8 @@ def test_default_takes_a_basis_that_is_constant():
         ((1, 1, 1, -2), "f=-2"),
         ((0, 1, 1, 1), "c=0 must be greater than 0.0"),
         ((-0.5, 0, 0, 0), "c=-0.5 must be greater than -0.5"),
-        ((1, 1, np.nan, 1), "must be finite"),
-        ((np.inf, 1, 1, 1), "must be finite"),
+        ((1, 1, np.nan, 1), "e=nan; needed a finite number"),
+        ((np.inf, 1, 1, 1), "c=inf; needed a finite number"),
     ],
 )
 def test_bad_values_are_named(values, words):

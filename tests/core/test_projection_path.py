@@ -365,7 +365,7 @@ def test_bad_sizes_and_options():
         project_path(target(), [13])
     with pytest.raises(ValueError, match="from 0 to 12"):
         project_path(target(), [])
-    with pytest.raises(ValueError, match="candidates=0 must be at least 1"):
+    with pytest.raises(ValueError, match="candidates=0; needed a whole number of at least 1"):
         SearchOptions(candidates=0)
-    with pytest.raises(ValueError, match="tol=0 must be positive"):
+    with pytest.raises(ValueError, match="tol=0; needed a positive finite number"):
         SearchOptions(tol=0)

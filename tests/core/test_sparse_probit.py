@@ -229,5 +229,5 @@ def test_bad_options_are_named():
     problem = sparse(X, label, Laplace(1.0))
     with pytest.raises(ValueError, match="update='clip' is for signed weights"):
         fit_em(problem, options=EMOptions(update="clip"))
-    with pytest.raises(ValueError, match=r"gamma=0\.0 must be positive"):
+    with pytest.raises(ValueError, match=r"gamma=0\.0; needed a positive finite number"):
         Laplace(0.0)

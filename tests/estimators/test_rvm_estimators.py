@@ -229,8 +229,8 @@ def test_iteration_limit_warns():
         ({"method": "slow"}, "method='slow' is unknown"),
         ({"link": "log"}, "link='log' is unknown"),
         ({"cv": 1}, "cv=1; needed a whole number of at least 2"),
-        ({"max_iter": 0}, "max_iter=0 must be at least 1"),
-        ({"tol": 0.0}, "tol=0.0 must be positive"),
+        ({"max_iter": 0}, "max_iter=0; needed a whole number of at least 1"),
+        ({"tol": 0.0}, "tol=0.0; needed a positive finite number"),
     ],
 )
 def test_bad_parameters_are_named(parameters, words):

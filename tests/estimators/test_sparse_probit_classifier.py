@@ -111,7 +111,7 @@ def test_an_empty_model_predicts_by_its_bias():
         ({"prior": Hyperprior(1, 1, 1, 1, rate_shape=1.0)}, "of fixed scale"),
         ({"bias": "none"}, "bias='none' is unknown"),
         ({"update": "clip"}, "update='clip' is unknown"),
-        ({"prior": "laplace", "gamma": -1.0}, r"gamma=-1\.0 must be positive"),
+        ({"prior": "laplace", "gamma": -1.0}, r"gamma=-1\.0; needed a positive finite number"),
         ({"features": "kernel", "width": "narrow"}, "width='narrow'; needed a positive number"),
         ({"max_iter": 0}, "max_iter=0; needed a whole number"),
     ],

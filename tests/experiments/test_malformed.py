@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pcvm_pymc.cli import main
 from pcvm_pymc.experiments.reporting import report_of
+from pcvm_pymc.storage import sealed
 
 RELAXED = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 CODES = (0, 2)
@@ -213,6 +214,8 @@ def spoil(path, how):
         place = inner
     keys = list(place) if isinstance(place, dict) else list(range(len(place)))
     place[keys[steps[-1] % len(keys)]] = value
+    if steps[0] % 2:  # what has a right checksum must have the right types as well
+        record = sealed(record)
     path.write_text(json.dumps(record))
 
 

@@ -24,6 +24,7 @@ from pcvm_pymc.experiments.protocols import TUNING
 from pcvm_pymc.experiments.reporting import report_of
 from pcvm_pymc.experiments.running import Cell, RunError, Store, reproduce
 from pcvm_pymc.experiments.statistics import MEASURES
+from pcvm_pymc.storage import sealed
 
 QUIET = {"progressbar": False}
 LINES = "figueiredo2001-fig3"
@@ -177,7 +178,7 @@ def test_other_inputs_are_run_again(finished, tmp_path):
     record = json.loads(path.read_text())
     record["inputs"]["data"] = "another"
     record["measures"]["error"] = 0.99
-    path.write_text(json.dumps(record))
+    path.write_text(json.dumps(sealed(record)))
     go_on(out)
     assert table_bytes(out) == table_bytes(finished)
 

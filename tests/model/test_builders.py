@@ -330,7 +330,10 @@ def test_draws_refuse_an_improper_hyperprior(data):
         ({"y": [1, 1, 1, 1]}, r"y has 1 class\(es\) \(1\); needed exactly two"),
         ({"y": [0, 1, 2, 0]}, r"y has 3 class\(es\)"),
         ({"y": [0, 1, np.nan, 0]}, "y has labels that are NaN"),
-        ({"y": np.array(["a", None, "b", "a"], dtype=object)}, "types NoneType, str"),
+        (
+            {"y": np.array(["a", None, "b", "a"], dtype=object)},
+            r"y has labels that are NaN, infinite or missing \(1\)",
+        ),
         ({"width": 0.0}, "width=0.0 must be positive"),
         ({"width": "wide"}, "width='wide' is not a number"),
         ({"precision": "both"}, "precision='both' is unknown"),

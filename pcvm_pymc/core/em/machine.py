@@ -17,10 +17,13 @@ from pcvm_pymc.core.em.widths import improved_width
 from pcvm_pymc.core.family import check_mode
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_numbers
 from pcvm_pymc.core.problem import Problem, Status
 
 __all__ = ["fit_em", "initial_state", "iterate", "log_joint", "log_posterior", "relevance_start"]
 
+_SLACK = 1e-10  # of the log posterior, which rounding may take
+_MOST_HALVINGS = 30  # of a step that rounding has spoilt
 _HALVINGS = 4  # of a Newton step, before the bound's is taken
 
 
@@ -74,8 +77,8 @@ def _first_point(rows: WholeRows | ChunkedRows, start: Start) -> Point:
 
 def _checked(problem: Problem, start: Start) -> tuple[Array, Array]:
     """Return a start's weights and biases; raise where they cannot be used."""
-    weight = np.asarray(start.weight, dtype=float)
-    bias = np.atleast_1d(np.asarray(start.bias, dtype=float))
+    weight = as_numbers(start.weight, "start.weight")
+    bias = np.atleast_1d(as_numbers(start.bias, "start.bias"))
     n_obs = problem.Phi.shape[0]
     latent_shape = (n_obs,) if problem.n_scores == 1 else (n_obs, problem.n_scores)
     for name, value, needed in (
@@ -118,6 +121,7 @@ class _Machine:
         _check_options(self.rows, options)
         prior: Any = problem.hyperprior
         self.careful = options.update == "auto" and prior.holds_zeros and prior.penalty == 0
+        self.is_stuck = False  # whether rounding leaves no step that raises the log posterior
         self.is_plain = problem.moves is None and prior.penalty == 0  # no plug-in moves a point
         self.coupled = None
         # under a prior that holds zeros the longer steps end in poorer local maxima
@@ -141,6 +145,8 @@ class _Machine:
         if new is None:
             step = maximised(rows, point, self.options, response=response)
             new = rows.at(*step, point, curved=self._bends)
+            if not is_first and self.options.update != "clip":
+                new = self._not_below(point, new)
         if self.careful and self._has_settled(point, new):
             self.careful = False
             if isinstance(rows, ChunkedRows) and self._bends:  # its Gram matrix is still to come
@@ -151,6 +157,24 @@ class _Machine:
         new = mended_zeros(rows, new)
         return improved_width(rows, new) if isinstance(rows, WholeRows) else new
 
+    def _not_below(self, old: Point, new: Point) -> Point:
+        """Return a point that is not below the old one: nearer to it where rounding has spoilt the step."""
+        slack = _SLACK * max(1.0, abs(old.log_posterior))
+        if new.log_posterior >= old.log_posterior - slack:
+            return new
+        for halving in range(1, _MOST_HALVINGS):
+            share = 0.5**halving
+            tried = self.rows.at(
+                old.weight + share * (new.weight - old.weight),
+                old.bias + share * (new.bias - old.bias),
+                old,
+                curved=self._bends,
+            )
+            if tried.log_posterior >= old.log_posterior:
+                return tried
+        self.is_stuck = True
+        return replace(old, change=0.0)
+
     def _newton(self, point: Point) -> Point | None:
         """Return the point after a Newton step, shortened where the whole would lower the log posterior."""
         rows = self.rows
@@ -160,7 +184,8 @@ class _Machine:
         if self.coupled is None:
             weight, bias = maximised(rows, point, self.options, newton=True)
         else:
-            weight, bias = self.coupled.step(point)
+            with np.errstate(over="ignore", invalid="ignore"):  # then the bound's step is taken
+                weight, bias = self.coupled.step(point)
             weight = prior.pruned(weight, shared=self.problem.shared)
         if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
             return None
@@ -280,7 +305,7 @@ def fit_em(
         if callback is not None:
             callback(n_iter, _state(problem, point))
         if change <= options.tol:
-            status = Status.CONVERGED
+            status = Status.ROUNDING if machine.is_stuck else Status.CONVERGED
             break
         if n_iter == options.max_iter:
             break

@@ -17,10 +17,13 @@ type Mask = NDArray[np.bool_]
 # columns copied, and rows weighted, at a time: what is held beside Phi, its Gram matrix and the factor
 _COLUMNS = 64
 _ROWS = 256
+_MOST_EXCHANGES = 100  # and ten for each weight: far more than exact arithmetic was seen to need
 # a row counts again once its weight is off by this share
 _STALE = 0.1
 # scaled problems have unit diagonal curvature from the prior: smaller slopes are rounding
 _SLOPE_TOLERANCE = 1e-10
+# of the diagonal, one after the other where a matrix is not positive definite for rounding
+_INFLATIONS = (0.0, 1e-14, 1e-12, 1e-10, 1e-8)
 
 
 class Gram(Protocol):
@@ -240,24 +243,33 @@ def _lower_block(gram: Array, columns: Index, size: int) -> Array:
 def _solve_passive(
     gram: Gram, scale: Array, bias_scale: float, rhs: Array, passive: Mask, *, ridge: float = 1.0
 ) -> Array:
-    """Solve the scaled normal equations on the passive weights and the bias."""
-    columns, H = gram.block(passive)
-    n = len(columns)
-    full, goal = np.empty(n + 1), np.empty((n + 1, 1))
-    full[:n], full[n] = scale[columns], bias_scale
-    goal[:n, 0], goal[n] = rhs[columns], rhs[-1]
-    H *= full
-    H *= full[:, None]
-    diagonal = H.T.ravel()[:: n + 2]  # a view, the matrix being in column order
-    diagonal[:n] += 1.0
-    diagonal[n] += ridge
-    factor, info = lapack.dpotrf(H, lower=1, overwrite_a=1)
-    if info != 0:  # I + positive semi-definite: only a product that is not finite gets here
-        raise FloatingPointError("the M-step's matrix is not finite; standardise the inputs")
-    solution, _ = lapack.dpotrs(factor, goal, lower=1)
-    out = np.zeros(len(scale) + 1)
-    out[columns], out[-1] = solution[:n, 0], solution[n, 0]
-    return out
+    """Solve the scaled normal equations on the passive weights and the bias.
+
+    The matrix is I + positive semi-definite; where bases are so large that rounding takes the I away, its
+    diagonal grows by what rounding may have taken.
+    """
+    for inflation in _INFLATIONS:
+        columns, H = gram.block(passive)
+        n = len(columns)
+        full, goal = np.empty(n + 1), np.empty((n + 1, 1))
+        full[:n], full[n] = scale[columns], bias_scale
+        goal[:n, 0], goal[n] = rhs[columns], rhs[-1]
+        H *= full
+        H *= full[:, None]
+        diagonal = H.T.ravel()[:: n + 2]  # a view, the matrix being in column order
+        diagonal[:n] += 1.0
+        diagonal[n] += ridge
+        diagonal *= 1.0 + inflation
+        factor, info = lapack.dpotrf(H, lower=1, overwrite_a=1)
+        if info == 0:
+            solution, _ = lapack.dpotrs(factor, goal, lower=1)
+            out = np.zeros(len(scale) + 1)
+            out[columns], out[-1] = solution[:n, 0], solution[n, 0]
+            return out
+    raise ValueError(
+        "kernel: the squares of its values are too large to be solved for; standardise the features, or "
+        "scale the kernel"
+    )
 
 
 def solve_nonnegative(
@@ -312,7 +324,7 @@ def solve_nonnegative(
         return scale * u[:-1], bias_scale * float(u[-1])
     passive = passive & usable
     fewest, patience = len(scale) + 1, 3
-    while True:
+    for _ in range(_MOST_EXCHANGES + 10 * len(scale)):
         u = _solve_passive(gram, scale, bias_scale, rhs, passive, ridge=ridge)
         wrong = passive & (u[:-1] < 0)
         if not passive[usable].all():
@@ -329,3 +341,5 @@ def solve_nonnegative(
         else:
             wrong[: np.flatnonzero(wrong)[-1]] = False
         passive = passive ^ wrong
+    # rounding has made it go in circles: what is left of the sign rule's violations is rounding, too
+    return scale * np.maximum(u[:-1], 0.0), bias_scale * float(u[-1])

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from pcvm_pymc.core.pieces.arguments import check_choice, check_real, check_whole
+
 __all__ = ["SETTLED", "EMOptions"]
 
 SETTLED = 0.05  # on the probit's scale: no probability moves by more than 0.02
@@ -40,16 +42,11 @@ class EMOptions:
     drop: float = 1e-3
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("update", ("auto", "newton", "em", "clip")),
-            ("bias", ("joint", "alternating")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r} is unknown; use one of {allowed}")
-        if self.max_iter < 1:
-            raise ValueError(f"max_iter={self.max_iter} must be at least 1")
-        if not self.tol > 0:
-            raise ValueError(f"tol={self.tol} must be positive")
+        check_choice("update", self.update, ("auto", "newton", "em", "clip"))
+        check_choice("bias", self.bias, ("joint", "alternating"))
+        check_whole("max_iter", self.max_iter, 1)
+        check_real("tol", self.tol)
+        check_real("drop", self.drop, closed=True)
 
     @classmethod
     def chen2009(cls) -> "EMOptions":

@@ -10,6 +10,7 @@ from pcvm_pymc.core.em.nonnegative import BorderedGram, solve_nonnegative
 from pcvm_pymc.core.em.results import EMResult, EMTrace
 from pcvm_pymc.core.evidence.active_set import Probe, Selection, best_change, leave_one_out
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
+from pcvm_pymc.core.pieces.arguments import check_real, check_whole
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem, Status
 
@@ -35,10 +36,8 @@ class BottomUpOptions:
     tol: float = 1e-2
 
     def __post_init__(self) -> None:
-        if self.max_iter < 1:
-            raise ValueError(f"max_iter={self.max_iter} must be at least 1")
-        if not self.tol > 0:
-            raise ValueError(f"tol={self.tol} must be positive")
+        check_whole("max_iter", self.max_iter, 1)
+        check_real("tol", self.tol)
 
 
 class _Design:

@@ -1,11 +1,12 @@
 """What is given to type-II maximum likelihood: bases, targets, a likelihood, and options."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pcvm_pymc.core.family import FAMILY, check_solver
+from pcvm_pymc.core.pieces.arguments import check_real, check_whole, shown
 from pcvm_pymc.core.pieces.likelihoods import (
     Likelihood,
     Normal,
@@ -314,15 +315,16 @@ class EvidenceOptions:
 
     def __post_init__(self) -> None:
         for name in ("max_iter", "noise_period", "patience", "refresh_period"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+            check_whole(name, getattr(self, name), 1)
         for name in ("tol", "noise_tol"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive")
-        if not self.noise_starts or not min(self.noise_starts) > 0:
+            check_real(name, getattr(self, name))
+        starts = self.noise_starts
+        if not isinstance(starts, Sequence) or isinstance(starts, str) or not starts:
             raise ValueError(
-                f"noise_starts={self.noise_starts} must be one or more positive numbers"
+                f"noise_starts={shown(starts)}; needed a tuple of one or more positive numbers"
             )
+        for start in starts:
+            check_real("noise_starts", start)
 
 
 def start_noise(

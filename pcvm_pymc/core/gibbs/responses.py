@@ -13,13 +13,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
-from pcvm_pymc.core.pieces.multinomial import (
+from pcvm_pymc.core.pieces.class_integrals import (
+    is_far,
+    log_fall,
     log_integrand,
     mode_of_integrand,
-    multinomial_terms,
-    rule_of,
 )
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.multinomial import multinomial_terms, rule_of
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["AUGMENTED", "Augmented", "augmented", "draw_responses", "log_label", "log_likelihood"]
@@ -185,8 +186,11 @@ def log_acceptance(step: float, mode: float, margin: Array, mills: Array) -> tup
     height = log_integrand(mode, margin, mills)
     slope = mills.sum() - mode
     step = step + slope  # a normal proposal around the parabola's own mode
-    excess = log_integrand(mode + step, margin, mills) - height - slope * step + 0.5 * step * step
-    return mode + step, excess
+    if is_far(mode, margin):
+        fall = log_fall(mode, step, margin, mills)
+    else:
+        fall = log_integrand(mode + step, margin, mills) - height
+    return mode + step, fall - slope * step + 0.5 * step * step
 
 
 @jit

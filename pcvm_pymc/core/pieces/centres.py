@@ -6,16 +6,26 @@ from numbers import Integral
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcvm_pymc.core.pieces.arguments import check_choice, check_seed, shown
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_signs
 
-__all__ = ["Basis", "Centres", "as_centres", "choose_basis", "choose_rows", "choose_share"]
+__all__ = [
+    "Basis",
+    "Centres",
+    "as_centres",
+    "choose_basis",
+    "choose_rows",
+    "choose_share",
+    "rows_under",
+]
 
 type Index = NDArray[np.intp]
 type Basis = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
 
 # k-means++ looks at so many rows per basis at most: its cost is their number times that of the bases
 _CANDIDATES = 20
+_ROUNDING = 1e-9  # of the largest input: what differs by no more is the same row
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,22 @@ def _positions(X: Array, points: Array) -> Index:
     return np.where(found < len(X), found, -1)
 
 
+def rows_under(points: Array, X: Array) -> Index:
+    """Return the row of `X` that each centre stands on, -1 for none, shape (n_points,).
+
+    Centres that are all the rows are each on their own, also where rows are equal. What differs by rounding
+    alone, as after a change of units and back, is the same.
+    """
+    near = _ROUNDING * float(np.abs(X).max())
+    if points.shape == X.shape and np.abs(points - X).max() <= near:
+        return np.arange(len(X))
+    rows = _positions(X, points)
+    for i in np.flatnonzero(rows < 0):
+        distance = np.abs(X - points[i]).max(axis=1)
+        rows[i] = distance.argmin() if distance.min() <= near else -1
+    return rows
+
+
 def as_centres(
     basis: Basis,
     X: Array,
@@ -88,15 +114,15 @@ def as_centres(
     if basis is None:
         return Centres(X, free, np.arange(len(X)))
     if isinstance(basis, Integral):
-        rows = choose_rows(X, label, int(basis), random_state=random_state)
+        rows = choose_rows(X, label, int(basis), random_state=random_state, name="basis")
         return Centres(X[rows], free[rows], rows)
     if isinstance(basis, tuple) and len(basis) == 2:
         points = as_features(basis[0], "basis", X.shape[1])
         return Centres.among(X, points, as_signs(basis[1], len(points)))
     if label is not None:
         raise ValueError(
-            f"basis={basis!r}; needed None, a number of rows to choose, or (centres, signs): each weight "
-            "has a sign, -1 or +1 (choose_basis returns both)"
+            f"basis={shown(basis)}; needed None, a number of rows to choose, or (centres, signs): each "
+            "weight has a sign, -1 or +1 (choose_basis returns both)"
         )
     points = as_features(basis, "basis", X.shape[1])
     return Centres.among(X, points, np.ones(len(points)))
@@ -137,6 +163,7 @@ def choose_basis(
     """
     X = as_features(X)
     label, _ = as_labels(y, len(X))
+    check_seed("random_state", random_state)
     rows = choose_rows(X, label, n_basis, method=method, random_state=random_state)
     return X[rows], label[rows]
 
@@ -148,17 +175,21 @@ def choose_rows(
     *,
     method: str = "kmeans++",
     random_state: int | np.random.Generator | None = None,
+    name: str = "n_basis",
 ) -> Index:
     """Return rows to stand bases on, shape (n_basis,), ascending; see `choose_basis`.
 
-    Each class has its share of them, at least one; `label` None is one class.
+    Each class has its share of them, at least one; `label` None is one class. Errors call the number `name`.
     """
-    if method not in ("kmeans++", "farthest"):
-        raise ValueError(f"method={method!r} is unknown; use 'kmeans++' or 'farthest'")
+    check_choice("method", method, ("kmeans++", "farthest"))
     groups = _groups(label, len(X))
-    if not isinstance(n_basis, Integral) or not len(groups) <= n_basis <= len(X):
+    if (
+        not isinstance(n_basis, Integral)
+        or isinstance(n_basis, bool)
+        or not len(groups) <= n_basis <= len(X)
+    ):
         raise ValueError(
-            f"n_basis={n_basis!r}; needed a whole number from {len(groups)}, the classes, to {len(X)}, "
+            f"{name}={shown(n_basis)}; needed a whole number from {len(groups)}, the classes, to {len(X)}, "
             "the rows"
         )
     rng = np.random.default_rng(random_state)

@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from pcvm_pymc.core.pieces.arguments import shown
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_numbers
 
 __all__ = [
     "KERNELS",
@@ -18,6 +20,7 @@ __all__ = [
     "PerCentre",
     "as_kernel",
     "as_width",
+    "checked_values",
     "design_matrix",
     "linear_spline",
     "log_width_derivative",
@@ -30,6 +33,8 @@ __all__ = [
     "width_grid",
 ]
 
+_LARGEST = 1e12  # of a basis function
+
 type Kernel = str | Callable[[Array, Array, float], Array] | KernelPiece
 
 
@@ -38,10 +43,11 @@ def as_width(width: Any) -> Any:
     try:
         out = np.asarray(width, dtype=float)
     except (TypeError, ValueError):
-        raise ValueError(f"width={width!r} is not a number; needed a positive one") from None
+        raise ValueError(f"width={shown(width)} is not a number; needed a positive one") from None
     if out.ndim > 1 or out.size == 0 or not (np.isfinite(out).all() and (out > 0).all()):
         raise ValueError(
-            f"width={width!r} must be positive and finite, in the unit of X: one, or one for each feature"
+            f"width={shown(width)} must be positive and finite, in the unit of X: one, or one for each "
+            "feature"
         )
     return out if out.ndim else float(out)
 
@@ -100,7 +106,8 @@ class LinearSpline(KernelPiece):
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
-        return linear_spline(X, centres)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return checked_values(linear_spline(X, centres))
 
 
 @dataclass(frozen=True)
@@ -113,15 +120,13 @@ class FunctionKernel(KernelPiece):
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
-        Phi = np.asarray(self.function(X, centres, self.width), dtype=float)
+        Phi = as_numbers(self.function(X, centres, self.width), "the matrix of the kernel")
         if Phi.shape != (len(X), len(centres)):
             raise ValueError(
                 f"kernel returned a matrix of shape {Phi.shape}; needed (n_obs, n_basis) = "
                 f"{(len(X), len(centres))}"
             )
-        if not np.isfinite(Phi).all():
-            raise ValueError("kernel returned values that are not finite; check its parameters")
-        return Phi
+        return checked_values(Phi)
 
     def with_width(self, width: Any) -> "FunctionKernel":
         """Return the same function at another width."""
@@ -161,6 +166,23 @@ class PerCentre(KernelPiece):
         return PerCentre(self.kernel, width)
 
 
+def checked_values(Phi: Array) -> Array:
+    """Return basis functions; raise where they are not finite, or too large for their squares to be summed.
+
+    Raises
+    ------
+    ValueError
+    """
+    largest = float(np.abs(Phi).max(initial=0.0))
+    if not largest <= _LARGEST:  # also for NaN
+        found = f"of size {largest:.3g}" if np.isfinite(largest) else "that are not finite"
+        raise ValueError(
+            f"kernel returned values {found}; needed finite ones of at most {_LARGEST:g}: standardise the "
+            "features, or scale the kernel"
+        )
+    return Phi
+
+
 def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
     """Return the kernel that a name, a function or a piece stands for, of a width if one is given.
 
@@ -184,7 +206,7 @@ def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
     if callable(kernel):
         return FunctionKernel(kernel, 1.0 if width is None else width)
     raise ValueError(
-        f"kernel={kernel!r} is unknown; use 'rbf', 'linear-spline' or a function(X, Z, width)"
+        f"kernel={shown(kernel)} is unknown; use 'rbf', 'linear-spline' or a function(X, Z, width)"
     )
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, gammaln, log_expit
 
 from pcvm_pymc.core.pieces import probit
+from pcvm_pymc.core.pieces.arguments import check_real, is_real, is_unknown, shown
 from pcvm_pymc.core.pieces.likelihood import Likelihood, RowTerms, ScaleLikelihood
 from pcvm_pymc.core.pieces.multinomial import (
     class_hessian,
@@ -96,8 +97,10 @@ class NoisyProbit(Likelihood):
     bound: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        if not (np.isnan(self.flip) or 0 <= self.flip < 0.5):
-            raise ValueError(f"flip={self.flip}; needed a probability from 0 to less than 1/2")
+        if not is_unknown(self.flip) and not (is_real(self.flip) and 0 <= self.flip < 0.5):
+            raise ValueError(
+                f"flip={shown(self.flip)}; needed a probability from 0 to less than 1/2"
+            )
 
     def _kept(self, latent: Array, target: Array) -> Array:
         """Return the log of the probit's part."""
@@ -140,8 +143,8 @@ class NormalProbability(Likelihood):
     name: ClassVar[str] = "normal-probability"
 
     def __post_init__(self) -> None:
-        if self.noise <= 0:
-            raise ValueError(f"noise={self.noise} must be positive")
+        if not is_unknown(self.noise):
+            check_real("noise", self.noise)
 
     @property
     def bound(self) -> float:
@@ -261,8 +264,9 @@ class StudentT(ScaleLikelihood):
     name: ClassVar[str] = "student-t"
 
     def __post_init__(self) -> None:
-        if self.degrees <= 0:  # NaN where they are unknown
-            raise ValueError(f"degrees={self.degrees} must be positive")
+        for name in ("noise", "degrees"):
+            if not is_unknown(getattr(self, name)):
+                check_real(name, getattr(self, name))
 
     @property
     def variance(self) -> float:

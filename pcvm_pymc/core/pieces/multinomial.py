@@ -18,7 +18,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.probit import Array, inverse_mills, log_ndtr
+from pcvm_pymc.core.pieces.class_integrals import (
+    LOG_SQRT_2PI,
+    gap_of,
+    is_far,
+    log_fall,
+    log_integrand,
+    mode_of_integrand,
+)
+from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
     "ClassTerms",
@@ -28,8 +36,6 @@ __all__ = [
     "class_terms",
     "fractional_terms",
     "log_class_probability",
-    "log_integrand",
-    "mode_of_integrand",
     "multinomial_terms",
     "response_mean",
     "rule_of",
@@ -37,98 +43,10 @@ __all__ = [
 
 type Labels = NDArray[np.int64]
 
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-_CERTAIN = 9.0  # Phi(9) = 1 - 1e-19: such a class takes no part in the integrals
 _HOPELESS = 1e6  # a log probability below -1e11: a diverging trajectory, not a point of interest
-_TAIL = -12.0  # below, the normal tail by its continued fraction
-_PER_UNIT = 16  # centres of expansions
-_DEGREE = 6
+_FARTHEST = 1e12  # scores farther apart leave no digit of what lies around the mode
 
 _jit = njit(nogil=True, cache=True, error_model="numpy")
-
-
-def _expansions() -> Array:
-    """Return Taylor coefficients of phi / Phi and, first, log Phi at the centres from -12 to 9.
-
-    From ``m' = -m (m + x)``. At most 1/32 from a centre, seven terms leave an error of rounding: the zeros of
-    Phi, where m has its poles, are two or more away from the real line.
-    """
-    centre = np.arange(_PER_UNIT * (_CERTAIN - _TAIL) + 1) / _PER_UNIT + _TAIL
-    out = np.zeros((len(centre), _DEGREE + 2))
-    out[:, 0], out[:, 1] = log_ndtr(centre), inverse_mills(centre)
-    m = out[:, 1:]
-    for k in range(_DEGREE):
-        product = sum(m[:, j] * m[:, k - j] for j in range(k + 1)) + centre * m[:, k]
-        m[:, k + 1] = -(product + (m[:, k - 1] if k else 0.0)) / (k + 1)
-    return out
-
-
-_EXPANSIONS = _expansions()
-
-
-@_jit
-def _mills_of_tail(x: float) -> float:
-    """Return phi(x) / Phi(x) for x <= -12 by Laplace's continued fraction, to double precision."""
-    out = -x
-    for k in range(12, 0, -1):
-        out = -x + k / out
-    return out
-
-
-@_jit
-def _log_ndtr_and_mills(x: float) -> tuple[float, float]:
-    """Return log Phi(x) and its derivative phi(x) / Phi(x)."""
-    if x >= _CERTAIN:
-        return 0.0, 0.0
-    if x <= _TAIL:
-        mills = _mills_of_tail(x)
-        return -0.5 * x * x - _LOG_SQRT_2PI - math.log(mills), mills
-    i = int((x - _TAIL) * _PER_UNIT + 0.5)
-    t = x - _TAIL - i / _PER_UNIT
-    m = _EXPANSIONS[i]
-    mills = m[1] + t * (m[2] + t * (m[3] + t * (m[4] + t * (m[5] + t * (m[6] + t * m[7])))))
-    log_phi = m[0] + t * (
-        m[1]
-        + t
-        * (
-            m[2] / 2
-            + t * (m[3] / 3 + t * (m[4] / 4 + t * (m[5] / 5 + t * (m[6] / 6 + t * m[7] / 7))))
-        )
-    )
-    return log_phi, mills
-
-
-@_jit
-def mode_of_integrand(margin: Array) -> tuple[float, float, float]:
-    """Return mode, log height and curvature of ``-e^2/2 + sum_k log Phi(e + margin_k)``.
-
-    Its slope is a convex decreasing function of e and positive at zero, so that Newton's steps from
-    there never overshoot.
-    """
-    e = 0.0
-    for _ in range(200):
-        value, slope, bend = -0.5 * e * e, -e, 1.0
-        for each in margin:
-            x = e + each
-            log_phi, mills = _log_ndtr_and_mills(x)
-            value += log_phi
-            slope += mills
-            bend += mills * (mills + x)
-        step = slope / bend
-        if abs(step) <= 1e-3 / math.sqrt(bend):  # a node near the mode is as good as the mode
-            break
-        e += step
-    return e, value, bend
-
-
-@_jit
-def log_integrand(e: float, margin: Array, mills: Array) -> float:
-    """Return the log integrand at e, and phi / Phi of each class in `mills`."""
-    value = -0.5 * e * e
-    for k in range(len(margin)):
-        log_phi, mills[k] = _log_ndtr_and_mills(e + margin[k])
-        value += log_phi
-    return value
 
 
 @_jit
@@ -140,14 +58,17 @@ def _integrate(
     The nodes go out from the mode, on either side until the integrand has dropped by ``exp(-drop)``.
     """
     mode, top, bend = mode_of_integrand(margin)
-    step = spacing / math.sqrt(bend)
+    step, far = spacing / math.sqrt(bend), is_far(mode, margin)
     total, first, second = 0.0, 0.0, 0.0
     mean[:] = 0.0
     for side in (-1, 1):
         j = 0 if side == 1 else -1
         while True:
             offset = j * step
-            fall = log_integrand(mode + offset, margin, mills) - top
+            if far:
+                fall = log_fall(mode, offset, margin, mills)
+            else:
+                fall = log_integrand(mode + offset, margin, mills) - top
             if fall < -drop:
                 break
             share = math.exp(fall)
@@ -161,7 +82,7 @@ def _integrate(
         mean[k] /= total
     first /= total
     variance = second / total - first * first
-    return top + math.log(total * step) - _LOG_SQRT_2PI, variance
+    return top + math.log(total * step) - LOG_SQRT_2PI, variance
 
 
 @_jit
@@ -264,35 +185,43 @@ def _add_row(
 ) -> float:
     """Add `share` times a row's slope and minus its second derivatives; return its log P.
 
-    From the moments of phi / Phi. `work` has room for ``n_classes + 2`` rows of ``n_classes - 1``.
+    From the moments of phi / Phi, taken around their values at the mode. `work` has room for
+    ``n_classes + 3`` rows of ``n_classes - 1``.
     """
     n_others = len(row) - 1
-    margin, mills, mean, second = work[0], work[1], work[2], work[3:]
+    margin, mills, mean, middle, second = work[0], work[1], work[2], work[3], work[4:]
     _margins(row, own, margin)
     mode, top, bend = mode_of_integrand(margin)
-    step, total = rule[0] / math.sqrt(bend), 0.0
+    step, total, far = rule[0] / math.sqrt(bend), 0.0, is_far(mode, margin)
     work[2:] = 0.0
+    log_integrand(mode, margin, middle)
     for side in (-1, 1):
         j = 0 if side == 1 else -1
         while True:
-            e = mode + j * step
-            fall = log_integrand(e, margin, mills) - top
+            offset = j * step
+            if far:
+                fall = log_fall(mode, offset, margin, mills)
+            else:
+                fall = log_integrand(mode + offset, margin, mills) - top
             if fall < -rule[1]:
                 break
             weight = math.exp(fall)
             total += weight
             for k in range(n_others):
-                mean[k] += weight * mills[k]
-                second[k, k] += weight * mills[k] * (e + margin[k])
+                own_gap = gap_of(mode + offset + margin[k], mills[k])
+                away = mills[k] - middle[k]
+                mean[k] += weight * away
+                second[k, k] += weight * (mills[k] * own_gap - away * away)
                 for m in range(k):
-                    second[k, m] -= weight * mills[k] * mills[m]
+                    second[k, m] -= weight * away * (mills[m] - middle[m])
             j += side
     for k in range(n_others):
         mean[k] /= total
     for k in range(n_others):
         c = k + (k >= own)
-        score[c] -= share * mean[k]
-        score[own] += share * mean[k]
+        slope = share * (middle[k] + mean[k])
+        score[c] -= slope
+        score[own] += slope
         for m in range(k + 1):
             d = m + (m >= own)
             value = share * (second[k, m] / total + mean[k] * mean[m])
@@ -302,7 +231,7 @@ def _add_row(
                 hessian[a, own] -= value
                 hessian[own, b] -= value
                 hessian[own, own] += value
-    return top + math.log(total * step) - _LOG_SQRT_2PI
+    return top + math.log(total * step) - LOG_SQRT_2PI
 
 
 @_jit
@@ -315,7 +244,7 @@ def _add_rows(
     hessian: Array,
 ) -> None:
     """Add the terms of all rows, each class counting by its probability."""
-    work = np.empty((latent.shape[1] + 2, latent.shape[1] - 1))
+    work = np.empty((latent.shape[1] + 3, latent.shape[1] - 1))
     for n in range(len(latent)):
         for c in range(latent.shape[1]):
             share = probability[n, c]
@@ -378,6 +307,11 @@ def _checked(latent: Array, label: Labels | None = None) -> Array:
         )
     if not np.isfinite(latent).all():
         raise ValueError("latent has values that are NaN or infinite; needed finite scores")
+    if len(latent) and np.ptp(latent, axis=1).max() > _FARTHEST:
+        raise ValueError(
+            f"latent has scores that are {np.ptp(latent, axis=1).max():.3g} apart; needed at most "
+            f"{_FARTHEST:g}: standardise the features, or give a wider or bounded kernel"
+        )
     if label is None:
         return latent
     if label.shape != (len(latent),):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import gammaln
 
+from pcvm_pymc.core.pieces.arguments import check_real
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
@@ -71,10 +72,8 @@ class Hyperprior:
     def __post_init__(self) -> None:
         for shape_name, rate_name in (("c", "d"), ("e", "f")):
             shape, rate = getattr(self, shape_name), getattr(self, rate_name)
-            if not (np.isfinite(shape) and np.isfinite(rate)):
-                raise ValueError(
-                    f"{shape_name}={shape} and {rate_name}={rate} must be finite numbers"
-                )
+            for name, value in ((shape_name, shape), (rate_name, rate)):
+                check_real(name, value, -np.inf)
             if rate < 0:
                 raise ValueError(f"{rate_name}={rate} is a Gamma rate and must not be negative")
             least = 0.0 if rate > 0 else -0.5
@@ -84,9 +83,9 @@ class Hyperprior:
                     "use Hyperprior.jeffreys() or Hyperprior.chen2009() for the papers' "
                     "improper priors"
                 )
-        if self.rate_shape is not None and not (
-            np.isfinite(self.rate_shape) and self.rate_shape > 0 and self.d > 0
-        ):
+        if self.rate_shape is not None:
+            check_real("rate_shape", self.rate_shape)
+        if self.rate_shape is not None and self.d == 0:
             raise ValueError(
                 f"rate_shape={self.rate_shape} with d={self.d}: a hyperprior of d needs both positive, "
                 "or rate_shape=None for a fixed d"
@@ -304,9 +303,7 @@ class HalfHorseshoe:
 
     def __post_init__(self) -> None:
         for name in ("global_scale", "slab", "e", "f"):
-            value = getattr(self, name)
-            if not (np.isfinite(value) and value > 0):
-                raise ValueError(f"{name}={value} must be positive and finite")
+            check_real(name, getattr(self, name))
 
     @classmethod
     def default(cls, n_basis: int, n_obs: int, *, n_expected: int = 5) -> Self:
@@ -353,8 +350,7 @@ class Laplace:
     rate_shape: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.gamma) and self.gamma > 0):
-            raise ValueError(f"gamma={self.gamma} must be positive and finite")
+        check_real("gamma", self.gamma)
 
     @property
     def is_proper(self) -> bool:

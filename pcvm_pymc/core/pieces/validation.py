@@ -5,15 +5,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcvm_pymc.core.pieces.arguments import check_seed
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
     "as_classes",
     "as_features",
     "as_labels",
+    "as_numbers",
     "as_seed",
     "as_signs",
     "as_targets",
+    "check_kind",
+    "present_labels",
 ]
 
 
@@ -25,13 +29,10 @@ def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) ->
     ValueError
         If it is not two-dimensional, is empty, is not numeric, holds NaN or infinities, or has another
         number of columns than `n_features`.
+    TypeError
+        If it holds objects that are no numbers.
     """
-    try:
-        out = np.asarray(X, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} has values that are not numbers ({error}); encode them as numbers first"
-        ) from None
+    out = as_numbers(X, name)
     if out.ndim != 2:
         raise ValueError(
             f"{name} has {out.ndim} dimension(s), shape {out.shape}; needed two: (n_obs, n_features). "
@@ -48,6 +49,116 @@ def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) ->
     if n_features is not None and out.shape[1] != n_features:
         raise ValueError(f"{name} has {out.shape[1]} features; needed {n_features}")
     return out
+
+
+def check_kind(values: Any, name: str) -> None:
+    """Raise for what NumPy would turn into numbers by leaving something out.
+
+    Raises
+    ------
+    ValueError
+        For a mask that hides values, dates and spans of time, complex and sparse values.
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        raise ValueError(
+            f"{name} has {int(np.ma.getmaskarray(values).sum())} masked value(s), as missing ones; drop "
+            "those rows or fill them in first"
+        )
+    if hasattr(values, "toarray"):
+        raise ValueError(f"{name} is sparse; needed a dense array: {name}.toarray()")
+    kinds = {each.kind for each in _types(values)}
+    if kinds & set("mM"):
+        raise ValueError(
+            f"{name} has dates or spans of time; needed numbers, as days since a first one"
+        )
+    if "c" in kinds:
+        raise ValueError(f"Complex data not supported: {name} has complex values; needed real ones")
+
+
+def _types(values: Any) -> list[np.dtype[Any]]:
+    """Return the NumPy types of an array, or of each column of a frame."""
+    found = getattr(values, "dtypes", None)
+    each = list(found) if hasattr(found, "__iter__") else [getattr(values, "dtype", None)]
+    return [kind for kind in each if isinstance(kind, np.dtype)]
+
+
+def as_numbers(values: Any, name: str) -> Array:
+    """Return values as floats, if they are real numbers, every one."""
+    check_kind(values, name)
+    try:
+        raw = np.asarray(values)
+        check_kind(raw, name)
+        if raw.dtype.kind in "USV":
+            raise TypeError("text or records")
+        if raw.dtype.kind == "O":
+            _check_objects(raw)
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError, OverflowError) as error:
+        if "not supported" in str(error) or str(error).startswith(f"{name} "):
+            raise
+        kind = TypeError if str(error).startswith("float()") else ValueError
+        raise kind(
+            f"{name} has values that are not numbers ({error}); encode them as numbers first"
+        ) from None
+
+
+def _check_objects(raw: NDArray[Any]) -> None:
+    """Raise for objects that `float` would change: text, complex numbers, dates."""
+    for each in raw.ravel():
+        if isinstance(each, str | bytes | complex | np.complexfloating | np.datetime64):
+            raise TypeError(f"{type(each).__name__}")
+
+
+def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
+    """Return labels as an array, if none is missing and all can be told apart.
+
+    Raises
+    ------
+    ValueError
+        For labels that are masked, None, NaN, NaT, infinite, complex, or of types without a common order.
+    """
+    if hasattr(y, "toarray") or isinstance(y, np.ma.MaskedArray):
+        check_kind(y, name)
+    try:
+        labels = np.asarray(y)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} is no array of labels ({error}); needed one label a row"
+        ) from None
+    if labels.dtype.kind in "US" and not all(isinstance(each, str | bytes) for each in y):
+        labels = np.asarray(y, dtype=object)  # not what else stands beside text, as its text
+    kind = labels.dtype.kind
+    if kind == "c":
+        raise ValueError(f"Complex data not supported: {name} has complex labels; needed real ones")
+    if kind == "V":
+        raise ValueError(f"{name} has records as labels; needed one value a row")
+    if kind == "f":
+        missing = ~np.isfinite(labels)
+    elif kind in "mM":
+        missing = np.isnat(labels)
+    elif kind == "O":
+        missing = np.array([_is_missing(each) for each in labels.ravel()], dtype=bool)
+    else:
+        return labels
+    if missing.any():
+        raise ValueError(
+            f"{name} has labels that are NaN, infinite or missing ({int(missing.sum())}); drop those rows "
+            "first"
+        )
+    if kind == "O":
+        try:
+            np.unique(labels)
+        except TypeError:
+            raise ValueError(_mixed_types(labels, name)) from None
+    return labels
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether an object stands for nothing: None, NaN, NaT, pandas' NA (not equal to themselves)."""
+    try:
+        return label is None or bool(label != label)  # noqa: PLR0124
+    except (TypeError, ValueError):  # pandas' NA has no truth
+        return True
 
 
 def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Array, NDArray[Any]]:
@@ -67,17 +178,12 @@ def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Arr
     ValueError
         If the length is wrong, a label is missing, or there are not exactly two classes.
     """
-    labels = np.asarray(y)
+    labels = present_labels(y)
     if labels.ndim != 1 or len(labels) != n_obs:
         raise ValueError(
             f"y has shape {labels.shape}; needed ({n_obs},), one label for each row of X"
         )
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise ValueError("y has labels that are NaN or infinite; drop those rows first")
-    try:
-        classes = np.unique(labels)
-    except TypeError:
-        raise ValueError(_mixed_types(labels)) from None
+    classes = np.unique(labels)
     if one_class and len(classes) < 2:
         classes = _completed(classes)
     if len(classes) != 2:
@@ -97,25 +203,20 @@ def as_classes(y: ArrayLike, n_obs: int) -> tuple[NDArray[np.int64], NDArray[Any
     ValueError
         If the length is wrong, a label is missing, or there are fewer than two classes.
     """
-    labels = np.asarray(y)
+    labels = present_labels(y)
     if labels.shape != (n_obs,):
         raise ValueError(
             f"y has shape {labels.shape}; needed ({n_obs},), one label for each row of X"
         )
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise ValueError("y has values that are NaN or infinite; needed a class for each row")
-    try:
-        classes, number = np.unique(labels, return_inverse=True)
-    except TypeError:
-        raise ValueError(_mixed_types(labels)) from None
+    classes, number = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"y has {len(classes)} class; needed two or more")
     return number.astype(np.int64), classes
 
 
-def _mixed_types(labels: NDArray[Any]) -> str:
-    kinds = sorted({type(each).__name__ for each in labels.tolist()})
-    return f"y mixes labels of the types {', '.join(kinds)}; needed one type, and none missing"
+def _mixed_types(labels: NDArray[Any], name: str) -> str:
+    kinds = sorted({type(each).__name__ for each in labels.ravel().tolist()})
+    return f"{name} mixes labels of the types {', '.join(kinds)}; needed one type, and none missing"
 
 
 def _completed(classes: NDArray[Any]) -> NDArray[Any]:
@@ -134,10 +235,7 @@ def as_targets(y: ArrayLike, n_obs: int) -> Array:
     ValueError
         If the length is wrong, or a value is not a finite number.
     """
-    try:
-        out = np.asarray(y, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"y has values that are not numbers ({error}); needed numbers") from None
+    out = as_numbers(y, "y")
     if out.shape != (n_obs,):
         raise ValueError(
             f"y has shape {out.shape}; needed ({n_obs},), one target for each row of X"
@@ -148,7 +246,14 @@ def as_targets(y: ArrayLike, n_obs: int) -> Array:
 
 
 def as_seed(random_state: Any) -> Any:
-    """Return a seed for NumPy; scikit-learn's RandomState is drawn from."""
+    """Return a seed for NumPy; scikit-learn's RandomState is drawn from.
+
+    Raises
+    ------
+    ValueError
+        If it is neither a whole number of at least 0, nor a generator, nor None.
+    """
+    check_seed("random_state", random_state)
     if isinstance(random_state, np.random.RandomState):
         return random_state.randint(2**31 - 1)
     return random_state
@@ -162,7 +267,7 @@ def as_signs(signs: ArrayLike, *shape: int) -> Array:
     ValueError
         If the shape is wrong or a value is neither -1 nor +1.
     """
-    out = np.asarray(signs, dtype=float)
+    out = as_numbers(signs, "signs")
     if out.shape != shape:
         each = "basis" if len(shape) == 1 else "basis and class"
         raise ValueError(f"signs has shape {out.shape}; needed {shape}, one for each {each}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pcvm_pymc.core.pieces.arguments import check_flag, check_real, check_whole
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.submodels.l1 import l1_supports
 from pcvm_pymc.core.submodels.refit import Submodel, fit_submodel, null_model
@@ -52,10 +53,10 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         for name, least in (("candidates", 1), ("exchanges", 1), ("max_exchanges", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
-        if not self.tol > 0:
-            raise ValueError(f"tol={self.tol} must be positive")
+            check_whole(name, getattr(self, name), least)
+        for name in ("l1", "backward"):
+            check_flag(name, getattr(self, name))
+        check_real("tol", self.tol)
 
     @classmethod
     def greedy(cls) -> "SearchOptions":

@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from pcvm_pymc.experiments.catalogue import Experiment
-from pcvm_pymc.experiments.running import RunError, write_atomically
+from pcvm_pymc.experiments.running import RunError
+from pcvm_pymc.storage import write_atomically
 
 __all__ = ["Report", "Section"]
 
@@ -106,20 +108,20 @@ class Report:
             for name, data in content.items():
                 write_atomically(folder / name, data)
         except OSError as error:
-            raise RunError(f"{folder} cannot be written: {error.strerror}") from None
+            raise RunError(str(error)) from None
         return [folder / name for name in content]
 
     def to_markdown(self) -> str:
         """Return the report in Markdown; pictures are links."""
         lines = [f"# {self.experiment.name}", "", self.experiment.title, ""]
         for section in self.sections:
-            lines += [f"## {section.title}", ""]
+            lines += [f"## {_plain(section.title)}", ""]
             for paragraph in section.text:
-                lines += [paragraph, ""]
+                lines += [_plain(paragraph), ""]
             if section.table is not None:
                 lines += [*_markdown_table(section.table), ""]
             if section.figure is not None:
-                lines += [f"![{section.title}]({section.name}.png)", ""]
+                lines += [f"![{_plain(section.title)}]({section.name}.png)", ""]
         return "\n".join(lines)
 
     def to_html(self, images: dict[str, bytes] | None = None) -> str:
@@ -160,10 +162,20 @@ def _png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
+def _plain(text: str) -> str:
+    """Return text whose tags are shown, not obeyed, by what renders Markdown."""
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
+
+
 def _markdown_table(table: pd.DataFrame) -> list[str]:
     head = [table.index.name or "", *map(str, table.columns)]
-    lines = ["| " + " | ".join(head) + " |", "| " + " | ".join(["---"] * len(head)) + " |"]
+    lines = [_markdown_row(head), _markdown_row(["---"] * len(head))]
     for index, row in table.iterrows():
         values = ["" if pd.api.types.is_scalar(x) and pd.isna(x) else str(x) for x in row]
-        lines.append("| " + " | ".join([str(index), *values]).replace("\n", " ") + " |")
+        lines.append(_markdown_row([str(index), *values]))
     return lines
+
+
+def _markdown_row(cells: list[str]) -> str:
+    plain = [_plain(each).replace("|", "\\|").replace("\n", " ") for each in cells]
+    return "| " + " | ".join(plain) + " |"

@@ -4,6 +4,6 @@ from pcvm_pymc.experiments.running.cells import run_cell
 from pcvm_pymc.experiments.running.records import Cell, RunError
 from pcvm_pymc.experiments.running.reproducing import reproduce
 from pcvm_pymc.experiments.running.run import Run
-from pcvm_pymc.experiments.running.store import Store, write_atomically
+from pcvm_pymc.experiments.running.store import Store
 
-__all__ = ["Cell", "Run", "RunError", "Store", "reproduce", "run_cell", "write_atomically"]
+__all__ = ["Cell", "Run", "RunError", "Store", "reproduce", "run_cell"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from sklearn.base import BaseEstimator
 
 from pcvm_pymc import __version__
@@ -96,16 +97,17 @@ def reproduce(
         wanted, experiment.protocol, n_all, seed=seed, folder=folder, download=download
     )
     run = Run(experiment, Store(Path(out)), problems, names, repeats, seed, own)
-    run.store.begin(_manifest(name, run, wanted, missing))
     console = Console(stderr=True) if progressbar else None
-    _say_missing(missing, console)
-    if not problems:
-        raise RunError(
-            "none of the sets is there: " + "; ".join(f"{k}: {v}" for k, v in missing.items())
-        )
-    for problem in problems.values():
-        run.store.write_splits(problem)
-    run_waves(run, executor(jobs, dask), console=console, retry=retry)
+    with run.store.held():
+        run.store.begin(_manifest(name, run, wanted, missing))
+        _say_missing(missing, console)
+        if not problems:
+            raise RunError(
+                "none of the sets is there: " + "; ".join(f"{k}: {v}" for k, v in missing.items())
+            )
+        for problem in problems.values():
+            run.store.write_splits(problem)
+        run_waves(run, executor(jobs, dask), console=console, retry=retry)
     return run
 
 
@@ -199,4 +201,5 @@ def _say_missing(missing: Mapping[str, str], console: Console | None) -> None:
     if console is None:
         return
     for each, reason in missing.items():
-        console.print(f"[yellow]missing[/yellow] {each}: {reason}", highlight=False, soft_wrap=True)
+        said = escape(f"{each}: {reason}")
+        console.print(f"[yellow]missing[/yellow] {said}", highlight=False, soft_wrap=True)

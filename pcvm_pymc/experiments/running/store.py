@@ -1,18 +1,24 @@
 """The folder of a run: every finished cell in a file of its own, written as a whole or not at all."""
 
 import json
-import os
-import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from pcvm_pymc.experiments.errors import first_line
 from pcvm_pymc.experiments.protocols import Problem
 from pcvm_pymc.experiments.running.records import Cell, Record, RunError, is_manifest, is_record
+from pcvm_pymc.storage import (
+    StoreError,
+    alone_in,
+    is_scratch,
+    sealed,
+    unsealed,
+    write_arrays,
+    write_atomically,
+)
 
-__all__ = ["Store", "write_atomically"]
+__all__ = ["Store"]
 
 _MANIFEST = "experiment.json"
 
@@ -23,11 +29,29 @@ class Store:
 
     folder: Path
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder for this run alone.
+
+        Raises
+        ------
+        RunError
+            If another run has it, or it cannot be made.
+        """
+        if self.folder.exists() and not self.folder.is_dir():
+            raise RunError(f"{self.folder} is a file; needed a folder")
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(alone_in(self.folder))
+            except (StoreError, OSError) as error:
+                raise RunError(str(error)) from None
+            yield
+
     def read(self, cell: Cell) -> Record | None:
         """Return the record of a finished cell; None if there is none or it is damaged."""
         try:
-            record = json.loads((self.folder / cell.path).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            record = unsealed(self.folder / cell.path)
+        except StoreError:
             return None
         return record if is_record(record, cell) else None
 
@@ -43,7 +67,7 @@ class Store:
 
     def write(self, cell: Cell, record: Record) -> None:
         """Write a record so that it is there as a whole or not at all."""
-        write_atomically(self.folder / cell.path, json.dumps(record, indent=1).encode())
+        self._write(self.folder / cell.path, record)
 
     def manifest(self) -> Record:
         """Return what the run is.
@@ -57,11 +81,11 @@ class Store:
         if not self.folder.is_dir() or not path.is_file():
             raise RunError(f"{self.folder} holds no run ({_MANIFEST} is missing)")
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            found = unsealed(path)
+        except StoreError as error:
             raise RunError(
-                f"{path} is damaged ({first_line(error)}); "
-                "run `pcvm reproduce` again with the same --out, which mends it and keeps the cells"
+                f"{error}; run `pcvm reproduce` again with the same --out, which mends it and keeps the "
+                "cells"
             ) from None
         if not is_manifest(found):
             raise RunError(
@@ -78,8 +102,6 @@ class Store:
         RunError
         """
         path = self.folder / _MANIFEST
-        if self.folder.exists() and not self.folder.is_dir():
-            raise RunError(f"{self.folder} is a file; needed a folder")
         if path.exists():
             try:
                 found = self.manifest()
@@ -91,12 +113,16 @@ class Store:
                         f"{self.folder} holds {key} {found[key]!r}, asked for {manifest[key]!r}; "
                         "use another --out"
                     )
-        elif self.folder.exists() and any(self.folder.iterdir()):
+        elif not all(map(is_scratch, self.folder.iterdir())):
             raise RunError(f"{self.folder} is not empty and holds no run; use another --out")
+        self._write(path, manifest)
+
+    @staticmethod
+    def _write(path: Path, record: Record) -> None:
         try:
-            write_atomically(path, json.dumps(manifest, indent=1).encode())
+            write_atomically(path, json.dumps(sealed(record), indent=1).encode())
         except OSError as error:
-            raise RunError(f"{self.folder} cannot be written: {error.strerror}") from None
+            raise RunError(str(error)) from None
 
     def write_splits(self, problem: Problem) -> None:
         """Write down the row numbers of a set's realisations."""
@@ -104,17 +130,7 @@ class Store:
         for k, (train, test) in enumerate(problem.splits):
             arrays |= {f"train_{k}": train, f"test_{k}": test}
         path = self.folder / "splits" / f"{problem.name}.npz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
-            np.savez_compressed(file, **arrays)
-        os.replace(file.name, path)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file by way of another, so that no reader ever sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, path)
+        try:
+            write_arrays(path, "set of splits", arrays, compressed=True)
+        except OSError as error:
+            raise RunError(str(error)) from None

@@ -1,0 +1,68 @@
+"""Damage to files, for the tests of what is kept on disk."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+
+def files_of(place):
+    """Return the files of a folder, or a file alone, in one order."""
+    return sorted(each for each in place.rglob("*") if each.is_file()) or [place]
+
+
+def spoil(place, rng):
+    """Damage one file at random: bits flipped, cut off, removed, or a foreign one; return what was done."""
+    files = files_of(place)
+    path = files[rng.integers(len(files))]
+    content = bytearray(path.read_bytes())
+    how = rng.choice(["flip", "cut", "remove", "foreign", "replace"])
+    if how == "flip":
+        for at in rng.choice(len(content), size=min(len(content), 3), replace=False):
+            content[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(content)
+    elif how == "cut":
+        path.write_bytes(content[: rng.integers(len(content))])
+    elif how == "remove":
+        path.unlink()
+    elif how == "foreign":
+        path.with_name(f"foreign{rng.integers(9)}").write_bytes(rng.bytes(20))
+    else:
+        path.write_bytes(rng.bytes(int(rng.integers(1, 400))))
+    return f"{how} {path.name}"
+
+
+def assert_same(first, second):
+    """Compare two results, bit for bit."""
+    assert list(first.groups) == list(second.groups)
+    for name in first.groups:
+        one, two = first[name].to_dataset(), second[name].to_dataset()
+        assert one.identical(two) or one.equals(two), name
+
+
+def full_disk(*_):
+    """Stand for a call that finds the disk full."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def on_small_disk(code, kilobytes, tmp_path):
+    """Run Python code in a process whose folder ``place`` is a disk of so many kilobytes."""
+    place = tmp_path / "place"
+    place.mkdir()
+    mount = f"mount -t tmpfs -o size={kilobytes}k tmpfs {place} && exec {sys.executable} -c"
+    command = ["unshare", "-rm", "sh", "-c", f'{mount} "$0"', code.replace("PLACE", str(place))]
+    try:
+        probe = subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("no unshare on this system")
+    if probe.returncode:
+        pytest.skip("this system lets no process mount a small disk")
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def generator(*numbers):
+    """Return a random generator of its own for a case."""
+    return np.random.default_rng(numbers)

@@ -1,0 +1,121 @@
+"""Results, checkpoints and cells that were damaged: named or mended, never read as other numbers."""
+
+import shutil
+
+import numpy as np
+import pytest
+from faults import assert_same, files_of, generator, spoil
+from problems import blobs
+
+from pcvm_pymc import find_map_em, load, pcvm_model, sample, save
+from pcvm_pymc.experiments.reporting import report_of
+from pcvm_pymc.experiments.running import RunError, reproduce
+from pcvm_pymc.storage import StoreError
+
+GIBBS = {"method": "gibbs", "draws": 20, "tune": 5, "chains": 2, "thin": 1, "max_sweeps": 50}
+QUIET = {"progressbar": False, "quiet": True, "cores": 1, "random_seed": 3}
+RUN = {"sets": ["iris"], "classifiers": ["MLR", "DLSR"], "repeats": 2, "progressbar": False}
+
+
+@pytest.fixture(scope="module")
+def model():
+    X, label = blobs(24, seed=2)
+    return pcvm_model(X, label, width=1.0)
+
+
+def spoilt_copies(good, folder, seeds):
+    for seed in seeds:
+        place = folder / f"copy-{seed}"
+        shutil.copytree(good, place)
+        yield place, spoil(place, generator(seed))
+        shutil.rmtree(place)
+
+
+def answer(read, errors):
+    try:
+        return read(), ""
+    except errors as error:
+        return None, str(error)
+
+
+def check_results(model, folder, seeds):
+    result = find_map_em(model, progressbar=False)
+    good = save(result, folder / "good.zarr")
+    named = 0
+    for place, did in spoilt_copies(good, folder, seeds):
+        if did == "remove pcvm_pymc.json":
+            with pytest.warns(UserWarning, match="has no checksums"):
+                assert_same(load(place), load(good))
+            continue
+        found, said = answer(lambda place=place: load(place), StoreError)
+        assert found is None, did
+        assert str(place) in said
+        named += 1
+    assert named > len(seeds) // 2
+
+
+def check_checkpoints(model, folder, seeds):
+    good = folder / "good"
+    whole = sample(model, checkpoint=good, **GIBBS, **QUIET)
+    named = 0
+    for place, did in spoilt_copies(good, folder, seeds):
+        found, said = answer(
+            lambda place=place: sample(model, checkpoint=place, **GIBBS, **QUIET), StoreError
+        )
+        if found is None:
+            assert str(place) in said, did
+            named += 1
+        else:  # a chain that was removed begins anew, and ends the same
+            np.testing.assert_array_equal(
+                found["posterior"]["latent"], whole["posterior"]["latent"]
+            )
+    assert named > len(seeds) // 4
+
+
+def check_cells(folder, seeds):
+    good = folder / "good"
+    reproduce("lyu2020-table3", out=good, **RUN)
+    expected = report_of(good).cells.drop(columns="seconds", errors="ignore")
+    for place, did in spoilt_copies(good, folder, seeds):
+        found, said = answer(lambda place=place: report_of(place), RunError)
+        if found is None:
+            assert str(place) in said, did
+        reproduce("lyu2020-table3", out=place, **RUN)
+        assert report_of(place).cells.equals(expected), did
+        assert {path.name for path in files_of(good)} <= {path.name for path in files_of(place)}
+
+
+def test_spoilt_results(model, tmp_path):
+    check_results(model, tmp_path, range(15))
+
+
+def test_spoilt_checkpoints(model, tmp_path):
+    check_checkpoints(model, tmp_path, range(8))
+
+
+def test_spoilt_cells(tmp_path):
+    check_cells(tmp_path, range(4))
+
+
+@pytest.mark.slow
+def test_200_spoilt_results(model, tmp_path):
+    check_results(model, tmp_path, range(100, 300))
+
+
+@pytest.mark.slow
+def test_200_spoilt_checkpoints(model, tmp_path):
+    check_checkpoints(model, tmp_path, range(100, 300))
+
+
+@pytest.mark.slow
+def test_200_spoilt_cells(tmp_path):
+    check_cells(tmp_path, range(100, 300))
+
+
+def test_save_leaves_what_is_not_its_own(model, tmp_path):
+    mine = tmp_path / "thesis"
+    mine.mkdir()
+    (mine / "chapter1.tex").write_text("years of work")
+    with pytest.raises(ValueError, match=r"thesis is a folder that was not written here"):
+        save(find_map_em(model, progressbar=False), mine)
+    assert (mine / "chapter1.tex").read_text() == "years of work"

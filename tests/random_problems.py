@@ -1,0 +1,231 @@
+"""Random problems of every kind that the solvers take: scales 1e-8 to 1e8, odd kernels, few and equal rows."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
+from pcvm_pymc.core.gibbs import GibbsProblem, advance
+from pcvm_pymc.core.loo import leave_one_out
+from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
+from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, MultinomialProbit
+from pcvm_pymc.core.pieces.multinomial import class_terms
+from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.submodels import SearchOptions, project_path
+from pcvm_pymc.core.submodels.target import Target
+from pcvm_pymc.core.validity import pcvm_validity
+
+PRIORS = (
+    Hyperprior.plug_in(),
+    Hyperprior(1.0, 0.01, 0.5, 1.0),
+    Hyperprior.jeffreys(),
+    Hyperprior.chen2009(),
+    Laplace(1.0),
+)
+
+
+def _inverse(X, Z, width):
+    return 1.0 / (1.0 + np.abs(X[:, :1] - Z[:, :1].T) / width)
+
+
+def _product(X, Z, width):
+    return X @ Z.T / width**2
+
+
+def _constant(X, Z, width):
+    return np.ones((len(X), len(Z)))
+
+
+def _indefinite(X, Z, width):
+    return np.tanh(X @ Z.T / width**2 - 1.0)
+
+
+KERNELS = ("rbf", _inverse, _product, _constant, _indefinite)
+
+
+@dataclass
+class Case:
+    """Rows, labels, basis functions of a random scale, and where they stand."""
+
+    X: np.ndarray
+    label: np.ndarray
+    Phi: np.ndarray
+    scale: float
+    width: float
+    kernel: object
+
+
+def case(seed, n_classes=2, kernel=None):
+    """Return a random case; the same one for the same seed."""
+    rng = np.random.default_rng([seed, n_classes])
+    n, d = int(rng.integers(max(4, n_classes + 1), 26)), int(rng.integers(1, 4))
+    X = rng.normal(size=(n, d)) + rng.choice([0.0, 0.0, 100.0])
+    if rng.random() < 0.2:
+        X[rng.integers(n)] = X[0]
+    if rng.random() < 0.1:
+        X[:, 0] = 1.0
+    X *= 10.0 ** rng.integers(-8, 9)
+    width = median_distance(X) * 10.0 ** rng.uniform(-1.5, 1.5)
+    kernel = KERNELS[rng.integers(len(KERNELS))] if kernel is None else kernel
+    scale = 10.0 ** rng.integers(-8, 9) if kernel != "rbf" and rng.random() < 0.7 else 1.0
+    label = rng.integers(n_classes, size=n)
+    label[:n_classes] = np.arange(n_classes)
+    Phi = as_kernel(kernel, width)(X, X) if kernel == "rbf" else kernel(X, X, width)
+    largest = np.abs(Phi).max() or 1.0
+    return Case(X, label, scale * Phi / (largest if kernel != "rbf" else 1.0), scale, width, kernel)
+
+
+def problem_of(seed, prior=None, likelihood="probit", signed=True):
+    """Return a random problem of two classes."""
+    found, rng = case(seed), np.random.default_rng([seed, 1])
+    label = 2.0 * found.label - 1.0
+    prior = PRIORS[rng.integers(len(PRIORS))] if prior is None else prior
+    sign = label.copy() if signed else None
+    piece = LIKELIHOODS[likelihood]()
+    return found, Problem(found.Phi, label, sign, prior, piece, width=found.width)
+
+
+def faults_of_em(problem, result, tolerance=1e-7):
+    """Return what is wrong with a fit: not finite, not monotone, no stationary point of the log posterior."""
+    values = result.trace.log_posterior
+    if (
+        problem.n_scores > 1
+    ):  # a start with responses of its own: monotone from the first iteration on
+        values = values[1:]
+    parts = (result.weight, result.bias, result.latent, values)
+    if not all(np.isfinite(each).all() for each in parts):
+        return "not finite"
+    fall = float(np.max(values[:-1] - values[1:], initial=0.0))
+    if fall > tolerance * max(1.0, float(np.abs(values).max())):
+        return f"falls by {fall:.3g} from {values[0]:.6g}"
+    if problem.is_signed and (result.weight * problem.weight_sign < 0).any():
+        return "a sign is wrong"
+    return ""
+
+
+def fit_em_randomly(seed):
+    """Fit a PCVM by EM; return what is wrong."""
+    rng = np.random.default_rng([seed, 2])
+    likelihood = ("probit", "logit", "label noise", "normal-probability")[rng.integers(4)]
+    _, problem = problem_of(seed, likelihood=likelihood)
+    options = EMOptions(update=("auto", "newton", "em")[rng.integers(3)], max_iter=200)
+    return faults_of_em(problem, fit_em(problem, None, options))
+
+
+def fit_sparse_probit_randomly(seed):
+    """Fit a sparse probit by EM; return what is wrong."""
+    _, problem = problem_of(seed, signed=False)
+    result = fit_em(problem, None, EMOptions(max_iter=200))
+    found = faults_of_em(problem, result)
+    size = np.abs(result.weight[result.weight != 0])
+    if not found and isinstance(problem.hyperprior, Laplace) and size.size:
+        share = size * np.abs(problem.Phi).max()
+        if result.converged and share.min() < 1e-30:
+            return f"a weight of {size.min():.3g} is active"
+    return found
+
+
+def fit_classes_randomly(seed):
+    """Fit several classes by EM; return what is wrong."""
+    rng = np.random.default_rng([seed, 3])
+    n_classes = int(rng.integers(2, 5))
+    found = case(seed, n_classes)
+    prior = PRIORS[rng.integers(3)]
+    sign = np.where(found.label[:, None] == np.arange(n_classes), 1.0, -1.0)
+    bias = ("prior", "none")[rng.integers(2)]
+    problem = Problem(found.Phi, found.label, sign, prior, MultinomialProbit(n_classes), bias)
+    return faults_of_em(problem, fit_em(problem, None, EMOptions(max_iter=60)))
+
+
+def fit_evidence_randomly(seed):
+    """Maximise a random evidence; return what is wrong."""
+    rng = np.random.default_rng([seed, 4])
+    found = case(seed)
+    kind = ("normal", "logit", "probit")[rng.integers(3)]
+    target = 2.0 * found.label - 1.0
+    if kind == "normal":
+        target = np.sin(np.arange(len(target))) * 10.0 ** rng.integers(-8, 9)
+    method = ("sequential", "batch")[rng.integers(2)]
+    problem = EvidenceProblem(found.Phi, target, LIKELIHOODS[kind]())
+    result = fit_rvm(problem, method=method)
+    numbers = (result.weight, result.bias, result.log_evidence, result.covariance)
+    if not all(np.isfinite(each).all() for each in numbers):
+        return "not finite"
+    return ""
+
+
+def validity_randomly(seed):
+    """Take the validity of a random PCVM; return what is wrong."""
+    found = case(seed, kernel="rbf")
+    label = 2.0 * found.label - 1.0
+    prior = (Hyperprior.plug_in(), Hyperprior.jeffreys())[seed % 2]
+    problem = Problem(found.Phi, label, label.copy(), prior, width=found.width)
+    result = fit_em(problem, None, EMOptions(max_iter=200))
+    value = pcvm_validity(found.X, problem, result, centres=found.X).log_validity
+    return "" if np.isfinite(value) else f"log validity {value}"
+
+
+def project_randomly(seed):
+    """Project a random PCVM's probabilities; return what is wrong."""
+    found, problem = problem_of(seed, PRIORS[0])
+    result = fit_em(problem, None, EMOptions(max_iter=200))
+    target = Target(
+        problem.Phi,
+        problem.sign,
+        problem.likelihood.probability(result.latent),
+        likelihood=problem.likelihood,
+    )
+    path = project_path(target, range(min(6, len(problem.label))), SearchOptions())
+    if not np.isfinite(path.kl).all():
+        return "not finite"
+    rise = float(np.max(np.diff(path.kl), initial=0.0))
+    return f"KL rises by {rise:.3g}" if rise > 1e-8 * max(1.0, path.kl[0]) else ""
+
+
+def leave_one_out_randomly(seed):
+    """Leave one out of a random PCVM; return what is wrong."""
+    _, problem = problem_of(seed, PRIORS[seed % 2])
+    result = fit_em(problem, None, EMOptions(max_iter=200))
+    found = leave_one_out(problem, result.weight, result.bias, np.arange(len(problem.label)))
+    if not np.isfinite(found.latent).all() or np.isnan(found.log_density).any():
+        return "not finite"
+    return "positive log probability" if (found.log_density > 1e-9).any() else ""
+
+
+def gibbs_randomly(seed):
+    """Draw some sweeps of a random problem; return what is wrong."""
+    rng = np.random.default_rng([seed, 5])
+    _, problem = problem_of(seed, PRIORS[seed % 2])
+    if seed % 3 == 0:
+        problem = replace(problem, likelihood=LIKELIHOODS["label noise"]())
+    given = GibbsProblem.of(problem)
+    size, bias, rate = advance(given, given.start(rng), rng, draws=5, thin=2)
+    if not all(np.isfinite(each).all() for each in (size, bias, rate)):
+        return "not finite"
+    return "a size is negative" if (size < 0).any() else ""
+
+
+def class_terms_randomly(seed):
+    """Take the terms of random scores; return what is wrong."""
+    rng = np.random.default_rng([seed, 6])
+    n_classes = int(rng.integers(2, 6))
+    latent = rng.normal(size=(4, n_classes)) * 10.0 ** rng.integers(-8, 12)
+    found = class_terms(latent, rng.integers(n_classes, size=4))
+    if not all(np.isfinite(each).all() for each in (found.log_probability, found.score)):
+        return "not finite"
+    return "positive log probability" if (found.log_probability > 1e-9).any() else ""
+
+
+SOLVERS = {
+    "EM": fit_em_randomly,
+    "sparse probit": fit_sparse_probit_randomly,
+    "several classes": fit_classes_randomly,
+    "evidence": fit_evidence_randomly,
+    "validity": validity_randomly,
+    "projection": project_randomly,
+    "leave-one-out": leave_one_out_randomly,
+    "Gibbs": gibbs_randomly,
+    "class terms": class_terms_randomly,
+}

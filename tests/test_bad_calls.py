@@ -1,0 +1,51 @@
+"""Bad calls of all public names: each is answered at once, by a word on the argument that is bad."""
+
+import bad_calls
+import numpy as np
+import pytest
+
+import pcvm_pymc
+
+
+def check(number, seed):
+    wrong = [
+        f"{name}({argument}=<{at} of its kind>): {said}"
+        for name, argument, at, value in bad_calls.drawn(number, seed)
+        if (said := bad_calls.complaint(name, argument, value))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_1000_bad_calls():
+    check(1000, seed=1)
+
+
+@pytest.mark.slow
+def test_10000_bad_calls():
+    check(10_000, seed=2)
+
+
+def test_good_calls_are_taken():
+    # save, load and PSIS-LOO apart, whose good calls need a place to write, or more draws
+    for name in sorted(set(bad_calls.calls()) - {"save", "load", "psis_loo"}):
+        call = bad_calls.calls()[name]
+        assert call.function(**call.good) is not None, name
+
+
+def test_every_public_name_that_takes_arguments_is_called():
+    called = {name.split(",")[0] for name in bad_calls.calls()}
+    # distributions, which PyMC itself calls; enumerations, tables and results of others' calls
+    left = {"MarginalBias", "MarginalWeight", "ProbitBernoulli", "MultinomialProbit"}
+    left |= {"Comparison", "FAMILY", "Projection", "Start", "Status", "plots", "__version__"}
+    assert called | left == set(pcvm_pymc.__all__)
+
+
+def test_values_that_cannot_be_shown_are_named_by_their_type():
+    class Unseen:
+        def __repr__(self):
+            raise RuntimeError("no picture")
+
+    with pytest.raises(ValueError, match="max_iter=<Unseen>; needed a whole number"):
+        pcvm_pymc.EMOptions(max_iter=Unseen())
+    with pytest.raises(ValueError, match=r"tol=<ndarray of shape \(900,\)>"):
+        pcvm_pymc.EMOptions(tol=np.zeros(900))

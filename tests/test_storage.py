@@ -1,0 +1,278 @@
+import json
+import multiprocessing
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from faults import full_disk, generator, on_small_disk, spoil
+
+from pcvm_pymc.storage import (
+    MARKER,
+    StoreError,
+    alone_in,
+    as_path,
+    checked_folder,
+    read_arrays,
+    replaced_folder,
+    sealed,
+    unsealed,
+    write_arrays,
+    write_atomically,
+)
+
+ARRAYS = {"weight": np.arange(200.0), "name": np.array("a"), "count": np.array([3, 4])}
+
+
+def names(folder):
+    return sorted(each.name for each in folder.iterdir())
+
+
+def write_folder(path, content="one", **options):
+    with replaced_folder(path, "thing", **options) as partial:
+        (partial / "inner").mkdir()
+        (partial / "inner" / "data").write_text(content() if callable(content) else content)
+    return path
+
+
+def test_a_file_is_written_as_a_whole(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "file.json"
+    write_atomically(path, b"first")
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match=r"file\.json cannot be written: No space left.*Free space"):
+        write_atomically(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert names(path.parent) == ["file.json"]
+
+
+def test_what_a_killed_writer_left_is_written_over(tmp_path):
+    (tmp_path / ".file.pcvm-partial").write_bytes(b"half of something long")
+    write_atomically(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert names(tmp_path) == ["file"]
+
+
+def test_writers_of_one_file_take_turns(tmp_path):
+    contents = [bytes([65 + i]) * 200_000 for i in range(6)]
+    writers = [
+        threading.Thread(target=lambda c=c: [write_atomically(tmp_path / "f", c) for _ in range(5)])
+        for c in contents
+    ]
+    for each in writers:
+        each.start()
+    for each in writers:
+        each.join()
+    assert (tmp_path / "f").read_bytes() in contents
+    assert names(tmp_path) == ["f"]
+
+
+def test_one_run_has_a_folder(tmp_path):
+    folder = tmp_path / "run"
+    with alone_in(folder):
+        with pytest.raises(
+            StoreError, match=r"run is in use by another run \(process \d+ on .*wait"
+        ):
+            alone_in(folder).__enter__()
+        assert names(folder) == [".pcvm-lock"]
+    assert names(folder) == []
+    with alone_in(folder):
+        pass
+
+
+def hold_for_ever(folder, held):
+    with alone_in(folder):
+        held.set()
+        threading.Event().wait()
+
+
+def test_a_killed_run_no_longer_has_its_folder(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    held = context.Event()
+    other = context.Process(target=hold_for_ever, args=(tmp_path, held))
+    other.start()
+    assert held.wait(60)
+    with pytest.raises(StoreError, match="in use"), alone_in(tmp_path):
+        pass
+    other.kill()
+    other.join()
+    with alone_in(tmp_path):
+        pass
+    assert names(tmp_path) == []
+
+
+def test_records_are_sealed(tmp_path):
+    path = tmp_path / "record.json"
+    record = {"a": [1, 2.5, float("inf")], "b": {"c": None, "1": "x"}}
+    path.write_text(json.dumps(sealed(record), indent=1))
+    assert unsealed(path) == record
+    for content in ("", "{", "[1]", "3", '{"a": 1}', path.read_text().replace("2.5", "2.6")):
+        path.write_text(content)
+        with pytest.raises(StoreError, match=r"record\.json is damaged"):
+            unsealed(path)
+    with pytest.raises(StoreError, match="no is missing"):
+        unsealed(tmp_path / "no")
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_spoiled_arrays_are_named_or_harmless(tmp_path, compressed):
+    path = tmp_path / "arrays.npz"
+    named = 0
+    for seed in range(80):
+        write_arrays(path, "kind", ARRAYS, compressed=compressed)
+        spoil(path, generator(seed, compressed))
+        if not path.exists():
+            continue
+        found, said = outcome(lambda: read_arrays(path, "kind", "remedy"))
+        if found is None:
+            assert str(path) in said
+            assert said.endswith("remedy")
+            named += 1
+        else:
+            assert found.keys() == ARRAYS.keys()
+            assert all(np.array_equal(found[key], ARRAYS[key]) for key in ARRAYS)
+    assert named > 35
+
+
+def outcome(read):
+    """Return what was read, or what was said."""
+    try:
+        return read(), ""
+    except StoreError as error:
+        return None, str(error)
+
+
+def test_arrays_of_others_are_refused(tmp_path):
+    path = tmp_path / "arrays.npz"
+    np.savez(path, **ARRAYS)
+    with pytest.raises(StoreError, match=r"not a kind of pcvm_pymc \(it has no checksum\); remedy"):
+        read_arrays(path, "kind", "remedy")
+    write_arrays(path, "another", ARRAYS)
+    with pytest.raises(StoreError, match="or not a kind"):
+        read_arrays(path, "kind", "remedy")
+
+
+def test_a_folder_takes_the_place_of_its_own_kind_only(tmp_path):
+    path = write_folder(tmp_path / "store")
+    write_folder(path, "two")
+    assert (path / "inner" / "data").read_text() == "two"
+    with pytest.raises(StoreError, match="exists; use overwrite=True"):
+        write_folder(path, "three", overwrite=False)
+    with (
+        pytest.raises(StoreError, match="holds a thing; needed a other"),
+        replaced_folder(path, "other"),
+    ):
+        pass
+    (path / "notes.txt").write_text("mine")
+    with pytest.raises(StoreError, match=r"not written here \(notes\.txt\), and would be lost"):
+        write_folder(path, "three")
+    with pytest.raises(StoreError, match=r"has foreign files notes\.txt; remedy"):
+        checked_folder(path, "thing", "remedy")
+    (path / "notes.txt").unlink()
+    assert checked_folder(path, "thing", "remedy")
+    assert names(tmp_path) == ["store"]
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_is_not_ours_is_kept(tmp_path, what):
+    path = tmp_path / "mine"
+    if what == "folder":
+        path.mkdir()
+    inner = path / "thesis.txt" if what == "folder" else path
+    inner.write_text("years of work")
+    with pytest.raises(StoreError, match=f"mine is a {what} that was not written here"):
+        write_folder(path)
+    assert inner.read_text() == "years of work"
+    assert names(tmp_path) == ["mine"]
+
+
+def test_an_empty_folder_and_a_link_are_filled(tmp_path):
+    (tmp_path / "empty").mkdir()
+    write_folder(tmp_path / "empty")
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    write_folder(tmp_path / "link", "by a link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "empty" / "inner" / "data").read_text() == "by a link"
+
+
+@pytest.mark.parametrize("step", ["inside", "fsync", "rename"])
+def test_a_fault_while_a_folder_is_written_leaves_the_old_one(tmp_path, monkeypatch, step):
+    path = write_folder(tmp_path / "store")
+    if step == "fsync":
+        monkeypatch.setattr(os, "fsync", full_disk)
+    elif step == "rename":
+        rename, count = Path.rename, []
+
+        def second_fails(self, target):
+            count.append(target)
+            return full_disk() if len(count) == 2 else rename(self, target)
+
+        monkeypatch.setattr(Path, "rename", second_fails)
+    with pytest.raises(OSError, match=r"store cannot be written: No space left"):
+        write_folder(path, full_disk if step == "inside" else "two")
+    assert (path / "inner" / "data").read_text() == "one"
+    assert names(tmp_path) == ["store"]
+
+
+def test_a_kill_between_two_names_is_mended(tmp_path):
+    path = write_folder(tmp_path / "store")
+    path.rename(tmp_path / ".store.pcvm-old")
+    (tmp_path / ".store.pcvm-partial").mkdir()
+    assert checked_folder(path, "thing", "remedy")
+    path.rename(tmp_path / ".store.pcvm-old")
+    write_folder(path, "two")
+    assert (path / "inner" / "data").read_text() == "two"
+    assert names(tmp_path) == ["store"]
+
+
+def test_spoiled_folders_are_named(tmp_path):
+    path = tmp_path / "store"
+    for seed in range(40):
+        with suppress(StoreError):
+            write_folder(path)
+        did = spoil(path, generator(seed))
+        if did == f"remove {MARKER}":
+            assert not checked_folder(path, "thing", "remedy")
+        else:
+            with pytest.raises(StoreError, match=r"store.*; remedy$"):
+                checked_folder(path, "thing", "remedy")
+        for each in sorted(path.rglob("*"), reverse=True):
+            each.rmdir() if each.is_dir() else each.unlink()
+    with pytest.raises(StoreError, match="no does not exist; needed a folder with a thing"):
+        checked_folder(tmp_path / "no", "thing", "remedy")
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    code = (
+        "from pathlib import Path; from pcvm_pymc.storage import *\n"
+        "place = Path('PLACE/store')\n"
+        "for size in (1000, 10**6):\n"
+        "    try:\n"
+        "        with replaced_folder(place, 'thing') as partial:\n"
+        "            (partial / 'data').write_bytes(bytes(size))\n"
+        "    except OSError as error: print(error)\n"
+        "assert checked_folder(place, 'thing', '')\n"
+        "assert [each.name for each in place.parent.iterdir()] == ['store']\n"
+    )
+    done = on_small_disk(code, 200, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert "cannot be written: No space left on device" in done.stdout
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    for write in (
+        lambda path: write_atomically(path, b""),
+        write_folder,
+        lambda path: alone_in(path).__enter__(),
+    ):
+        with pytest.raises(OSError, match=r"below cannot be written: [NF][\w ]+; .*Free space"):
+            write(tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize("path", [None, 3, b"bytes", [], ""])
+def test_paths_are_checked(path):
+    with pytest.raises((TypeError, ValueError), match="place="):
+        as_path(path, "place")
