@@ -24,6 +24,8 @@ _PUBLIC = {
     "MarginalWeight": "model.distributions",
     "ProbitBernoulli": "model.distributions",
     "new_data": "model.data",
+    "pcvm_latent": "model.components",
+    "rvm_latent": "model.components",
     "pcvm_model": "model.builders",
     "mpcvm_model": "model.builders",
     "mrvm_model": "model.builders",

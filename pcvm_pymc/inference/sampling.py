@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from pcvm_pymc.inference.results import (
     weights_of,
 )
 from pcvm_pymc.model.improper import IMPROPER_MESSAGE
+from pcvm_pymc.model.observed import counted_twice
 from pcvm_pymc.model.read import find_parts, read
 
 __all__ = ["choose_method", "draw_precisions", "sample"]
@@ -191,6 +193,15 @@ def _check_options(model: pm.Model, method: str) -> None:
     hyperprior = _hyperprior(model)
     if hyperprior is not None and not hyperprior.is_proper:
         raise ValueError(IMPROPER_MESSAGE)
+    twice = counted_twice(model)
+    if twice is not None:
+        warnings.warn(
+            f"{twice[0]!r} and {twice[1]!r} observe the same data given the same variables: the data count "
+            "twice. Where one of them is a builder's, build with pcvm_latent(X, y, ...), which has no "
+            "likelihood",
+            UserWarning,
+            stacklevel=3,
+        )
     if method not in ("auto", "gibbs", "nuts"):
         raise ValueError(f"method={method!r} is unknown; use 'auto', 'gibbs' or 'nuts'")
 
