@@ -47,6 +47,7 @@ class _Design:
     Attributes
     ----------
     columns : ndarray, shape (n_obs, n_columns)
+        Of weighted rows times the weights' square roots, so that all products are weighted.
     square : ndarray, shape (n_columns,)
         Their squared norms.
     beta : float
@@ -58,6 +59,9 @@ class _Design:
     def __init__(self, problem: Problem) -> None:
         Phi = problem.Phi
         self.columns = Phi if problem.bias == "none" else np.hstack([Phi, np.ones((len(Phi), 1))])
+        self.root = None if problem.row_weight is None else np.sqrt(problem.row_weight)[:, None]
+        if self.root is not None:
+            self.columns = self.root * self.columns
         self.square = np.einsum("ij,ij->j", self.columns, self.columns)
         self.beta = problem.likelihood.bound
         self.rounding = _ALIGNED * self.beta * self.square
@@ -70,7 +74,9 @@ class _Design:
         return self._products[n]
 
     def projected(self, pull: Array) -> Array:
-        """Return ``Phi'`` times what has shape (n_obs, n_scores)."""
+        """Return ``Phi'`` times what has shape (n_obs, n_scores), each row as often as it counts."""
+        if self.root is not None:
+            pull = self.root * pull
         return (pull.T @ self.columns).T
 
 
@@ -195,7 +201,7 @@ def _mode(machine: Machine, pulled: Array, sign: Array) -> tuple[Array, float]:
     basis = kept.index < n_basis
     index, place = kept.index[basis], np.flatnonzero(basis)
     if n_columns > n_basis:
-        border, corner = kept.cross[place, n_basis], float(len(design.columns))
+        border, corner = kept.cross[place, n_basis], float(design.square[n_basis])
     else:
         border, corner = np.zeros(len(index)), 0.0
     has_bias = not basis.all()
@@ -227,6 +233,7 @@ class _Search:
         self.weight, self.bias = np.zeros((n_basis, n_scores)), np.zeros(n_scores)
         self.latent = np.zeros((len(problem.label), n_scores))
         self.log_likelihood = problem.likelihood.terms(self.latent, problem.label).log_likelihood
+        self._each = None if problem.row_weight is None else problem.row_weight[:, None]
         self.pulled = self.design.projected(self.design.beta * response)
 
     def step(self) -> _Change:
@@ -294,7 +301,8 @@ class _Search:
         self.latent = problem.Phi[:, used] @ self.weight[used] + self.bias
         terms = problem.likelihood.terms(self.latent, problem.label)
         self.log_likelihood = terms.log_likelihood
-        self.pulled = self.design.projected(self.design.beta * self.latent + terms.slope)
+        slope = terms.slope if problem.row_weight is None else terms.slope / self._each
+        self.pulled = self.design.projected(self.design.beta * self.latent + slope)
 
 
 def _start(problem: Problem, start: Array | None) -> Array:
@@ -303,8 +311,9 @@ def _start(problem: Problem, start: Array | None) -> Array:
     if start is None:
         start = problem.likelihood.response(problem.label)
     if start is None:
-        terms = problem.likelihood.terms(np.zeros(shape), problem.label)
-        return terms.slope / problem.likelihood.bound
+        slope = problem.likelihood.terms(np.zeros(shape), problem.label).slope
+        slope = slope if problem.row_weight is None else slope / problem.row_weight[:, None]
+        return slope / problem.likelihood.bound
     if np.shape(start) != shape and (problem.n_scores > 1 or np.shape(start) != shape[:1]):
         raise ValueError(f"start has shape {np.shape(start)}; needed {shape}")
     return np.reshape(start, shape)
