@@ -19,6 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces.centres import choose_rows
 from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
+from pcvm_pymc.core.pieces.frames import Frame
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import (
@@ -88,12 +89,13 @@ def build(
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
-    X = as_features(X)
+    frame = Frame.of(X)
+    X = frame.values
     link, nuisance = _link(row, likelihood, nuisance)
     targets = _Targets.of(link, y, len(X), one_class=signs is not None)
     choices = kernel, width, basis, features
     prior = {"hyperprior": hyperprior, "precision": precision, "bias": bias}
-    function = _Function.of(row, X, targets, choices, signs=signs, **prior)
+    function = _Function.of(row, frame, targets, choices, signs=signs, **prior)
     with pm.Model.get_context(error_if_none=False) or pm.Model() as model:
         latent = function.declare(model, Names())
         model.add_coords(targets.coords)
@@ -121,7 +123,8 @@ def add_latent(
     size: float = LATENT_SIZE,
 ) -> TensorVariable:
     """Add a row's latent function alone to the model of the block; see `pcvm_pymc.pcvm_latent`."""
-    X = as_features(X)
+    frame = Frame.of(X)
+    X = frame.values
     if y is None:
         targets = _Targets(None, "labels", {}, size)
     else:
@@ -132,7 +135,7 @@ def add_latent(
         "precision": precision,
         "bias": "prior" if bias else "none",
     }
-    function = _Function.of(row, X, targets, choices, signs=signs, **prior)
+    function = _Function.of(row, frame, targets, choices, signs=signs, **prior)
     with pm.modelcontext(None) as model:
         return function.declare(model, names)
 
@@ -142,6 +145,7 @@ class _Function:
     """A row's latent function, checked, and not declared yet."""
 
     row: System
+    frame: Frame
     targets: "_Targets"
     bases: "_Bases"
     sign: Array | None
@@ -153,7 +157,7 @@ class _Function:
     def of(
         cls,
         row: System,
-        X: Array,
+        frame: Frame,
         targets: "_Targets",
         choices: tuple[AnyKernel, Any, Any, str],
         *,
@@ -164,18 +168,18 @@ class _Function:
     ) -> "_Function":
         _check_prior(row, hyperprior, precision)
         within = targets.known if row.signs is not None or targets.is_several else None
-        bases = _Bases.of(X, within, choices)
+        bases = _Bases.of(frame.values, within, choices)
         sign = _signs(row, targets, bases, signs)
-        return cls(row, targets, bases, sign, hyperprior, precision, bias)
+        return cls(row, frame, targets, bases, sign, hyperprior, precision, bias)
 
     def declare(self, model: pm.Model, names: Names) -> TensorVariable:
         """Declare the function and all that it is made of; return it."""
         targets = self.targets
         names.check_free(model)
-        names.add_rows(model, np.arange(len(self.bases.X)))
+        names.add_rows(model, self.frame.index)
         if targets.is_several:
             model.add_coords(names.coords(targets.coords))
-        Phi, typical = self.bases.declare(model, names)
+        Phi, typical = self.bases.declare(model, names, self.frame.columns)
         prior = _prior(self.row, self.hyperprior, typical, self.sign, targets)
         n_scores = len(targets.coords.get("class", ()))
         form = Form(self.sign is None, targets.scores, n_scores, names)
@@ -316,14 +320,15 @@ class _Bases:
             return cls(X, X[rows], rows, piece, width, features)
         return cls(X, as_features(basis, "basis", X.shape[1]), None, piece, width, features)
 
-    def declare(self, model: pm.Model, names: Names) -> tuple[TensorVariable, Array]:
-        """Declare Phi; return it and its numbers."""
+    def declare(
+        self, model: pm.Model, names: Names, columns: NDArray[Any]
+    ) -> tuple[TensorVariable, Array]:
+        """Declare Phi; return it and its numbers. `columns` is what the features are called."""
         if self.kernel is None:
             numbers = feature_matrix(self.X, self.features)
             model.add_coords(names.coords({"basis": np.arange(numbers.shape[1])}))
             return pm.Data(names("Phi"), numbers, dims=names.dims("obs", "basis")), numbers
-        n_basis, n_features = self.centres.shape
-        coords = {"basis": np.arange(n_basis), "feature": np.arange(n_features)}
+        coords = {"basis": np.arange(len(self.centres)), "feature": columns}
         model.add_coords(names.coords(coords))
         return basis_functions(model, self.kernel, self.X, self.centres, self.width, names=names)
 

@@ -6,8 +6,9 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
+from pcvm_pymc.core.pieces.frames import Frame
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_targets
+from pcvm_pymc.core.pieces.validation import as_labels, as_targets
 from pcvm_pymc.model.bases import AnyKernel, distances, kernel_data, recall_kernel
 from pcvm_pymc.model.names import Names
 from pcvm_pymc.model.read import targets_of
@@ -30,7 +31,9 @@ def new_data(
     ----------
     model : pm.Model
         From a builder, or transformed from one by `pm.do` or `pm.observe`.
-    X_new : array_like, shape (n_new, n_features)
+    X_new : array_like or table, shape (n_new, n_features)
+        The index of a pandas table becomes the coordinate of the rows. Columns of other names than the
+        training rows', or in another order, raise.
     y_new : array_like, shape (n_new,), optional
         Labels 0 and 1 (of several classes: their numbers, from 0), or targets; only
         placeholders (zeros) are needed to predict.
@@ -62,7 +65,8 @@ def new_data(
     names = Names(name, dim)
     _check_there(model, names)
     centres = kernel_data(model, names)["centres"]
-    X_new = as_features(X_new, "X_new", centres.shape[1])
+    frame = Frame.of(X_new, "X_new", model.coords[names("feature")], centres.shape[1])
+    X_new = frame.values
     values = _new_functions(model, names, X_new, centres, kernel)
     if "y" in model.named_vars:
         observed = np.zeros(len(X_new), dtype=model["y"].dtype)
@@ -73,7 +77,7 @@ def new_data(
         raise ValueError(
             "y_new was given, and the model has no data 'y'; set those of your own likelihood beside"
         )
-    return {"new_data": values, "coords": {dim: np.arange(len(X_new))}}
+    return {"new_data": values, "coords": {dim: frame.index}}
 
 
 def _check_there(model: pm.Model, names: Names) -> None:

@@ -52,6 +52,8 @@ class _Design:
         Their squared norms.
     beta : float
         Precision of a response: the bound of the likelihood's curvature.
+    each : ndarray, shape (n_obs, 1) or (1, 1)
+        How often the rows count.
     rounding : ndarray, shape (n_columns,)
         What S is at the least of a column that is not one of those in the model again.
     """
@@ -59,9 +61,9 @@ class _Design:
     def __init__(self, problem: Problem) -> None:
         Phi = problem.Phi
         self.columns = Phi if problem.bias == "none" else np.hstack([Phi, np.ones((len(Phi), 1))])
-        self.root = None if problem.row_weight is None else np.sqrt(problem.row_weight)[:, None]
-        if self.root is not None:
-            self.columns = self.root * self.columns
+        self.each = _each(problem)
+        if problem.row_weight is not None:
+            self.columns = np.sqrt(self.each) * self.columns
         self.square = np.einsum("ij,ij->j", self.columns, self.columns)
         self.beta = problem.likelihood.bound
         self.rounding = _ALIGNED * self.beta * self.square
@@ -75,9 +77,7 @@ class _Design:
 
     def projected(self, pull: Array) -> Array:
         """Return ``Phi'`` times what has shape (n_obs, n_scores), each row as often as it counts."""
-        if self.root is not None:
-            pull = self.root * pull
-        return (pull.T @ self.columns).T
+        return ((np.sqrt(self.each) * pull).T @ self.columns).T
 
 
 class Machine:
@@ -233,7 +233,6 @@ class _Search:
         self.weight, self.bias = np.zeros((n_basis, n_scores)), np.zeros(n_scores)
         self.latent = np.zeros((len(problem.label), n_scores))
         self.log_likelihood = problem.likelihood.terms(self.latent, problem.label).log_likelihood
-        self._each = None if problem.row_weight is None else problem.row_weight[:, None]
         self.pulled = self.design.projected(self.design.beta * response)
 
     def step(self) -> _Change:
@@ -301,8 +300,13 @@ class _Search:
         self.latent = problem.Phi[:, used] @ self.weight[used] + self.bias
         terms = problem.likelihood.terms(self.latent, problem.label)
         self.log_likelihood = terms.log_likelihood
-        slope = terms.slope if problem.row_weight is None else terms.slope / self._each
-        self.pulled = self.design.projected(self.design.beta * self.latent + slope)
+        response = self.design.beta * self.latent + terms.slope / self.design.each
+        self.pulled = self.design.projected(response)
+
+
+def _each(problem: Problem) -> Array:
+    """Return how often each row counts, shape (n_obs, 1); (1, 1) where each counts once."""
+    return np.ones((1, 1)) if problem.row_weight is None else problem.row_weight[:, None]
 
 
 def _start(problem: Problem, start: Array | None) -> Array:
@@ -312,8 +316,7 @@ def _start(problem: Problem, start: Array | None) -> Array:
         start = problem.likelihood.response(problem.label)
     if start is None:
         slope = problem.likelihood.terms(np.zeros(shape), problem.label).slope
-        slope = slope if problem.row_weight is None else slope / problem.row_weight[:, None]
-        return slope / problem.likelihood.bound
+        return slope / (_each(problem) * problem.likelihood.bound)
     if np.shape(start) != shape and (problem.n_scores > 1 or np.shape(start) != shape[:1]):
         raise ValueError(f"start has shape {np.shape(start)}; needed {shape}")
     return np.reshape(start, shape)

@@ -19,12 +19,12 @@ def weighted_target(target: NDArray[Any], weight: Array) -> Array:
 
 def plain_target(target: NDArray[Any]) -> NDArray[Any]:
     """Return targets without weights, shape (n_obs,)."""
-    return np.asarray(target)[:, 0] if np.ndim(target) == 2 else np.asarray(target)
+    return np.ascontiguousarray(target[:, 0]) if np.ndim(target) == 2 else np.asarray(target)
 
 
 def row_weight(target: NDArray[Any]) -> Array | None:
     """Return the rows' weights; None where each counts once."""
-    return np.asarray(target)[:, 1] if np.ndim(target) == 2 else None
+    return np.ascontiguousarray(target[:, 1]) if np.ndim(target) == 2 else None
 
 
 def against_rest(target: NDArray[Any], number: int) -> Array:
