@@ -46,6 +46,8 @@ _PUBLIC = {
     "RVMClassifier": "estimators.rvm",
     "RVMRegressor": "estimators.rvm",
     "SparseProbitClassifier": "estimators.sparse_probit",
+    "to_c": "estimators.export_c",
+    "to_onnx": "estimators.export_onnx",
     "select_width": "estimators.selection",
     "select": "estimators.select",
     "loo": "assessment.leave_one_out",
