@@ -17,6 +17,7 @@ from rich.table import Table
 from pcvm_pymc import __version__
 from pcvm_pymc.experiments.commands import add_commands
 from pcvm_pymc.experiments.errors import UsageError, first_line
+from pcvm_pymc.experiments.fitting import add_fitting
 from pcvm_pymc.experiments.labelled_csv import Rows, read_rows
 from pcvm_pymc.storage import StoreError, alone_in, is_scratch, write_atomically, writing
 
@@ -51,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"pcvm {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_fitting(commands)
     _add_compare(commands)
     add_commands(commands)
     return parser

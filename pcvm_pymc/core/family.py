@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pcvm_pymc.core.pieces.signs import SignRule, class_signs, own_label
+from pcvm_pymc.core.pieces.weighted import Weighted
 from pcvm_pymc.core.problem import Problem
 
 __all__ = ["FAMILY", "System", "check_mode", "check_solver", "systems_of"]
@@ -157,6 +158,11 @@ def check_solver(problem: Problem, solver: str) -> None:
     """
     if solver == "em":
         check_mode(problem)
+    if solver == "gibbs" and isinstance(problem.likelihood, Weighted):
+        raise ValueError(
+            "the rows have weights, which 'gibbs' does not take: its latent responses are those of "
+            "single rows; use 'em', 'evidence' or 'bottom-up'"
+        )
     rows = systems_of(problem)
     if any(solver in (*row.solvers, *row.samplers) for row in rows):
         return

@@ -1,6 +1,6 @@
 """What every solver is given: basis functions, targets, and the pieces of a system."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal, Protocol
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.priors import Prior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.weighted import Weighted, row_weight, weighted_target
 
 __all__ = ["Ended", "Problem", "Status", "WidthMoves"]
 
@@ -68,7 +69,8 @@ class Problem:
         Basis functions at the training inputs. EM also takes `pcvm_pymc.core.em.Chunks`, rows whose basis
         functions are never held whole.
     label : ndarray, shape (n_obs,)
-        Labels -1. and +1., numbers of classes, or targets, as the likelihood has them.
+        Labels -1. and +1., numbers of classes, or targets, as the likelihood has them. Of `weighted` rows
+        shape (n_obs, 2), their weights beside them.
     sign : ndarray, shape (n_basis,), or (n_basis, n_scores) for several scores, or None
         Sign of each weight, -1. or +1. None leaves the weights free.
     hyperprior : Hyperprior, Laplace or HalfHorseshoe
@@ -100,6 +102,21 @@ class Problem:
         shape = self.weight_shape
         if self.sign is not None and np.shape(self.sign) != shape:
             raise ValueError(f"sign has shape {np.shape(self.sign)}; needed {shape}")
+
+    def weighted(self, weight: Array | None) -> "Problem":
+        """Return the problem whose rows count by weights, shape (n_obs,); itself for None.
+
+        A weight of two is the row twice. Rows in chunks bring their own (`weighted_target`).
+        """
+        if weight is None:
+            return self
+        label = None if self.label is None else weighted_target(self.label, weight)
+        return replace(self, label=label, likelihood=Weighted(self.likelihood))
+
+    @property
+    def row_weight(self) -> Array | None:
+        """The rows' weights; None where each counts once, and for rows in chunks."""
+        return None if self.label is None else row_weight(self.label)
 
     @property
     def n_scores(self) -> int:

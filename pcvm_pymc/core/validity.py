@@ -18,6 +18,7 @@ from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.weighted import row_weight
 from pcvm_pymc.core.problem import Problem
 
 __all__ = [
@@ -167,7 +168,9 @@ def kernel_validity(
     vary have no part in it.
     """
     active = np.flatnonzero(weight)
-    spread = X.std(axis=0)
+    each = row_weight(target)
+    middle = np.average(X, axis=0, weights=each)
+    spread = np.sqrt(np.average((X - middle) ** 2, axis=0, weights=each))
     varies = np.ptp(X, axis=0) > 0
     a, b = centre_derivatives(
         X,

@@ -126,8 +126,13 @@ class AveragePredictions(ProjectedClassifier):
         ]
         return logsumexp(np.stack(parts), axis=0, b=self.component_weights_[:, None, None])
 
-    def _mean_log_density(self, X: Array, y: NDArray[Any]) -> float:
+    def _log_probability(self, X: Array) -> Array:
         if not hasattr(self, "components_"):
-            return super()._mean_log_density(X, y)
+            return super()._log_probability(X)
+        return self._log_averaged(X)
+
+    def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
+        if not hasattr(self, "components_"):
+            return super()._log_densities(X, y)
         number = np.searchsorted(self.classes_, y)
-        return float(self._log_averaged(X)[np.arange(len(y)), number].mean())
+        return self._log_averaged(X)[np.arange(len(y)), number]

@@ -19,7 +19,7 @@ from pcvm_pymc.core.pieces.validation import as_seed, present_labels
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.averages import AveragePredictions, Component, averaged_probability
 from pcvm_pymc.estimators.cells import Cells, CrossValidated, Task, grown_cells, refitted_cells
-from pcvm_pymc.estimators.em_classifier import Training
+from pcvm_pymc.estimators.em_classifier import Training, majority_of
 from pcvm_pymc.estimators.parameters import Conditional, has_width, named_hyperprior
 from pcvm_pymc.estimators.projection import project_reference
 from pcvm_pymc.estimators.reference import Reference
@@ -131,6 +131,14 @@ class AveragingClassifier(AveragePredictions):
             return False
         return self.estimation == "projection" or self.n_vectors is not None
 
+    def _check_weighted(self) -> None:
+        if self._projects:
+            raise ValueError(
+                f"sample_weight or class_weight was given with estimation={self.estimation!r}, n_vectors="
+                f"{self.n_vectors!r}: a projection's rows count once each; needed estimation='auto', 'em' or "
+                "'average' and n_vectors=None, or estimation='bottom-up' for few vectors"
+            )
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_whole("n_vectors", self.n_vectors, 1, also=("auto", None))
@@ -160,7 +168,8 @@ class AveragingClassifier(AveragePredictions):
             return super()._width(X, y, rng)
         middle: Any = median_distance(X) if width_moves else super()._width(X, y, rng)
         some = self._few(y, rng)
-        data = Training(X[some], y[some], self._some_centres(X[some], y[some]))
+        weight = None if self._weight is None else self._weight[some]
+        data = Training(X[some], y[some], self._some_centres(X[some], y[some]), weight)
         task = self._ranking_task(data, middle, (width_moves, scale_moves))
         found = grown_cells(task)
         self._cells_cover_ = len(some) == len(X) and not self._in_chunks and type(task) is Task
@@ -187,7 +196,7 @@ class AveragingClassifier(AveragePredictions):
     def _task(self, data: Training, middle: Any, moves: tuple[bool, bool]) -> Task:
         def problem(width: Any, at: float) -> Problem:
             Phi = as_kernel(self.kernel, width)(data.X, data.centres.points)
-            built = self._problem(Phi, data.label, data.centres, width)
+            built = self._problem(Phi, data.label, data.centres, width).weighted(data.weight)
             return replace(built, hyperprior=self._prior_at(at))
 
         return Task(problem, data.centres.rows, middle, self._given_scale, moves, self._options)
@@ -227,7 +236,7 @@ class AveragingClassifier(AveragePredictions):
     def _fit_rows(self, rows: Rows, data: Training, width: Any) -> list[EMResult]:
         if not self._averages:
             return super()._fit_rows(rows, data, width)
-        majority = 1.0 if data.label.sum() >= 0 else -1.0
+        majority = majority_of(data)
         kept, results = self.selection_.kept(self._most_refits(data)), []
         for cell in kept.cells:
             problem = self._chunked(rows, data.centres, cell.width, majority)
@@ -334,7 +343,7 @@ class AveragingClassifier(AveragePredictions):
                 f"cv={cv!r} with {len(X)} rows: nothing can be held out or chosen; needed two rows or more "
                 "of each class, and width='auto' or scale='auto'"
             )
-        data, moves = Training(X, label, self._centres(X, label)), self._moves
+        data, moves = Training(X, label, self._centres(X, label), self._weight), self._moves
         middle = median_distance(X) if moves[0] else super()._width(X, label, rng)
         task = self._task(data, middle, moves)
         folds = tuple(splitter.split(X, label))
@@ -354,6 +363,11 @@ class AveragingClassifier(AveragePredictions):
             raise ValueError(
                 f"the classifier is fitted {'by projection' if self._solver == 'em' else 'bottom-up'}; "
                 "needed posterior modes by EM, those of estimation='em' or 'average' without n_vectors"
+            )
+        if self._weight is not None:
+            raise ValueError(
+                "the classifier was fitted with weights of its rows; its held-out predictions are those of "
+                "held_out_, and a score of them is weighted by the caller"
             )
         X = self._inputs(X)
         if np.shape(y) != (len(X),):

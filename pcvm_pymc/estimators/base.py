@@ -151,21 +151,31 @@ class KernelMachine(BaseEstimator):
                     if isinstance(self.basis, Integral):  # a fold may have fewer rows
                         model.set_params(basis=min(self.basis, len(train)))
                     model = without_idle(model, self._conditional)
-                    model.fit(X[train], targets[train])
-                    density[i, j] = model._mean_log_density(X[test], targets[test])
+                    model.fit(X[train], targets[train], **self._weights_of(train))
+                    each = model._log_densities(X[test], targets[test])
+                    density[i, j] = np.average(
+                        each, weights=self._weights_of(test).get("sample_weight")
+                    )
         return density
 
     @property
     def _looser(self) -> dict[str, Any]:
-        """Arguments of a fit that only ranks a width."""
-        return {"memory_limit": None} if hasattr(self, "memory_limit") else {}
+        """Arguments of a fit that only ranks a width; weights of classes are in those of the rows."""
+        return {
+            name: None for name in ("memory_limit", "class_weight") if getattr(self, name, None)
+        }
 
     def _as_given(self, y: NDArray[Any]) -> NDArray[Any]:
         """Return targets as `fit` takes them."""
         return y
 
-    def _mean_log_density(self, X: Array, y: NDArray[Any]) -> float:
-        """Return the mean log predictive density of held-out targets."""
+    def _weights_of(self, rows: Any) -> dict[str, Array]:
+        """Return the argument by which a fit to some of the rows has their weights; none without."""
+        weight = vars(self).get("_row_weight_")
+        return {} if weight is None else {"sample_weight": weight[rows]}
+
+    def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
+        """Return the log predictive densities of held-out targets, shape (n_obs,)."""
         raise NotImplementedError
 
     # --- what a fit leaves ---------------------------------------------------------------------

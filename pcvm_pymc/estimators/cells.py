@@ -12,6 +12,8 @@ from pcvm_pymc.core.em import EMOptions, EMResult, Start, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights, leave_one_out
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.weighted import Weighted, plain_target
+from pcvm_pymc.core.pieces.weighted import against_rest as labels_against_rest
 from pcvm_pymc.core.problem import Problem
 
 __all__ = [
@@ -226,16 +228,19 @@ class CrossValidated(Task):
 
 def against_rest(problem: Problem, number: int) -> Problem:
     """Return one class against the rest, under the probit."""
-    label = np.where(np.asarray(problem.label) == number, 1.0, -1.0)
+    label = labels_against_rest(problem.label, number)
     sign = None if problem.sign is None else problem.sign[:, number]
-    return replace(problem, label=label, sign=sign, likelihood=Probit())
+    likelihood = Probit() if problem.row_weight is None else Weighted(Probit())
+    return replace(problem, label=label, sign=sign, likelihood=likelihood)
 
 
 def _own_class(problem: Problem, yes: list[Array]) -> LeaveOneOut:
     """Return the machines' held-out predictions, the probabilities of a row in proportion."""
     each = np.column_stack(yes)
     log_probability = each - logsumexp(each, axis=1, keepdims=True)
-    density = log_probability[np.arange(len(each)), np.asarray(problem.label)]
+    density = log_probability[np.arange(len(each)), plain_target(problem.label).astype(int)]
+    if problem.row_weight is not None:
+        density = problem.row_weight * density
     nothing = np.zeros(len(each), dtype=bool)
     return LeaveOneOut(log_probability, density, nothing, nothing)
 

@@ -14,6 +14,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, present_labels
 from pcvm_pymc.estimators.base import KernelMachine
+from pcvm_pymc.estimators.weights import counted_rows
 
 __all__ = ["KernelClassifier", "class_probability", "for_dask", "is_dask", "log_class_probability"]
 
@@ -71,7 +72,11 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 
     _takes_several: ClassVar[bool] = True
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    class_weight: Any
+    #: what takes more than two classes in place of an estimator that does not
+    _for_several: ClassVar[str] = ""
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the classifier.
 
         Parameters
@@ -79,14 +84,26 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         X : array_like, shape (n_obs, n_features)
         y : array_like, shape (n_obs,)
             Labels of any type: two classes, or more where the estimator takes them.
+        sample_weight : array_like, shape (n_obs,), optional
+            How often each row counts: two is the row twice, without a second basis function on it; rows of
+            weight zero are left out. What is chosen by leaving rows out leaves a row out as often as it
+            counts.
 
         Raises
         ------
         ValueError
             For input or parameters that cannot be used.
         """
-        self._begin(_is_lazy_=is_dask(X))
+        self._begin(_is_lazy_=is_dask(X), _given_weight_=sample_weight)
+        if self._is_lazy_ and not (sample_weight is None and self.class_weight is None):
+            raise ValueError(
+                "sample_weight or class_weight was given with Dask arrays, whose rows count once each; "
+                "needed arrays in memory (with a memory_limit they go in chunks)"
+            )
         self._fit(X, y)
+        rows = vars(self).pop("_counted_rows_", None)
+        if rows is not None and hasattr(self, "support_"):  # numbers among the rows that were given
+            self.support_ = np.where(self.support_ < 0, -1, rows[self.support_])
         return self
 
     def _fit(self, X: Any, y: Any) -> None:
@@ -99,11 +116,32 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         y = y if y is None else present_labels(y)
         X, y = validate_data(self, X, y, dtype=float)
         check_classification_targets(y)
+        X, y = self._counted(X, y)
         self.classes_, number = np.unique(y, return_inverse=True)
         if self._takes_several and len(self.classes_) > 2:
             return X, number
+        if len(self.classes_) > 2:
+            raise ValueError(
+                f"Only binary classification is supported by {type(self).__name__}. y has "
+                f"{len(self.classes_)} classes; needed two: for several use {self._for_several}"
+            )
         label, self.classes_ = as_labels(y, len(X))
         return X, (label > 0).astype(np.int64) if self._takes_several else label
+
+    def _counted(self, X: Array, y: NDArray[Any]) -> tuple[Array, NDArray[Any]]:
+        """Return the rows that count, and note how often."""
+        given = vars(self).pop("_given_weight_", None)
+        rows, weight = counted_rows(given, self.class_weight, X, y)
+        if weight is None:
+            return X, y
+        self._check_weighted()
+        self._row_weight_ = weight
+        if len(weight) < len(X):
+            self._counted_rows_ = rows
+        return X[rows], y[rows]
+
+    def _check_weighted(self) -> None:
+        """Raise where weights of the rows cannot be taken."""
 
     def _as_given(self, y: NDArray[Any]) -> NDArray[Any]:
         return self.classes_[y if self._takes_several else (y > 0).astype(int)]
@@ -114,14 +152,14 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             return None
         return StratifiedKFold(n_folds, shuffle=True, random_state=int(rng.integers(2**31)))
 
-    def _mean_log_density(self, X: Array, y: NDArray[Any]) -> float:
+    def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
         number, rows = np.searchsorted(self.classes_, y), np.arange(len(y))
         latent = self._values(X)
         if latent.ndim == 1:
-            return float(self._likelihood_.log_density(latent, 2.0 * number - 1.0).mean())
+            return self._likelihood_.log_density(latent, 2.0 * number - 1.0)
         if self._likelihood_.n_scores > 1:
-            return float(self._likelihood_.log_density(latent, number).mean())
-        return float(np.log(class_probability(self._likelihood_, latent)[rows, number]).mean())
+            return self._likelihood_.log_density(latent, number)
+        return np.log(class_probability(self._likelihood_, latent)[rows, number])
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the latent function, shape (n_new,): positive where ``classes_[1]`` is likelier.
@@ -142,6 +180,16 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         if is_dask(X):
             return for_dask(self.predict_proba, X, float, len(self.classes_))
         return class_probability(self._likelihood_, self._values(self._inputs(X)))
+
+    def predict_log_proba(self, X: ArrayLike) -> Array:
+        """Return logarithms of class probabilities, shape (n_new, n_classes), exact in the tails."""
+        check_is_fitted(self)
+        if is_dask(X):
+            return for_dask(self.predict_log_proba, X, float, len(self.classes_))
+        return self._log_probability(self._inputs(X))
+
+    def _log_probability(self, X: Array) -> Array:
+        return log_class_probability(self._likelihood_, self._values(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the likeliest class of each row, shape (n_new,)."""

@@ -17,11 +17,12 @@ from pcvm_pymc.core.pieces.kernels import as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed
+from pcvm_pymc.core.pieces.weighted import weighted_target
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.parameters import Conditional
 
-__all__ = ["IN_CHUNKS", "WIDTH_ROWS", "EMClassifier", "Training"]
+__all__ = ["IN_CHUNKS", "WIDTH_ROWS", "EMClassifier", "Training", "majority_of"]
 
 WIDTH_ROWS = 5000  # by which a width is chosen where the rows are too many to be held
 
@@ -41,6 +42,13 @@ class Training(NamedTuple):
     X: Array
     label: NDArray[Any]
     centres: Centres
+    weight: Array | None = None
+
+
+def majority_of(data: Training) -> float:
+    """Return -1. or +1., the larger of two classes; of several 1."""
+    weight = 1.0 if data.weight is None else data.weight
+    return 1.0 if float(np.sum(weight * data.label)) >= 0 else -1.0
 
 
 class EMClassifier(KernelClassifier):
@@ -63,6 +71,7 @@ class EMClassifier(KernelClassifier):
             results = self._fit_whole(data, width, rng)
         else:
             few = choose_share(data.label, WIDTH_ROWS, rng)
+            vars(self).update(_row_weight_=None if data.weight is None else data.weight[few])
             width = self._width(data.X[few], data.label[few], rng)
             results = self._fit_rows(rows, data, width)
         self._store(data.centres, results)
@@ -123,11 +132,18 @@ class EMClassifier(KernelClassifier):
         X, label = self._arrays(X, y)
         centres = self._centres(X, label)
         if not self._in_chunks:
-            return Training(X, label, centres), None
+            return Training(X, label, centres, self._weight), None
         n_jobs = effective_n_jobs(self.n_jobs)
         n_scores = self._likelihood(len(self.classes_)).n_scores
         chunk = chunk_rows(self.memory_limit, len(centres), X.shape[1], n_jobs, n_scores)
-        return Training(X, label, centres), ArrayRows(X, label, chunk, n_jobs)
+        data = Training(X, label, centres, self._weight)
+        known = label if data.weight is None else weighted_target(label, data.weight)
+        return data, ArrayRows(X, known, chunk, n_jobs)
+
+    @property
+    def _weight(self) -> Array | None:
+        """How often the rows at hand count; None for once each."""
+        return vars(self).get("_row_weight_")
 
     def _of_dask(self, X: Any, y: Any) -> tuple[Training, Rows]:
         """Return the same of Dask arrays, with some of the rows for inputs."""
@@ -154,13 +170,12 @@ class EMClassifier(KernelClassifier):
     def _fit_whole(self, data: Training, width: Any, rng: np.random.Generator) -> list[EMResult]:
         """Fit with the basis functions of all rows in memory."""
         Phi = as_kernel(self.kernel, width)(data.X, data.centres.points)
-        problem = self._problem(Phi, data.label, data.centres, width)
+        problem = self._problem(Phi, data.label, data.centres, width).weighted(data.weight)
         return [self._solved(problem, self._start(problem, rng))]
 
     def _fit_rows(self, rows: Rows, data: Training, width: Any) -> list[EMResult]:
         """Fit with rows in chunks."""
-        majority = 1.0 if data.label.sum() >= 0 else -1.0
-        return [self._solved(self._chunked(rows, data.centres, width, majority))]
+        return [self._solved(self._chunked(rows, data.centres, width, majority_of(data)))]
 
     def _chunked(self, rows: Rows, centres: Centres, width: Any, majority: float = 1.0) -> Problem:
         Phi = Chunks(
@@ -170,7 +185,7 @@ class EMClassifier(KernelClassifier):
             single=self.kernel_dtype == "float32",
             majority=majority,
         )
-        return self._problem(Phi, None, centres, width)
+        return self._problem(Phi, None, centres, width).weighted(self._weight)
 
     def _solved(self, problem: Problem, start: Start | None = None) -> EMResult:
         """Return the posterior mode, or where the search from the bottom up ends."""

@@ -112,6 +112,7 @@ class _MultinomialProbitMachine(EMClassifier):
             widths=widths,
             kernel=self.kernel,
             hyperprior=self._prior,
+            sample_weight=self._weight,
         )
 
 
@@ -173,7 +174,7 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
     memory_limit : float, optional
         Bytes for what the fit holds beside the data, ``"top-down"`` only: the rows go through EM in
         chunks. Dask arrays are taken too.
-    kernel_dtype, n_jobs, random_state
+    kernel_dtype, n_jobs, class_weight, random_state
         As for `PCVMClassifier`.
 
     Attributes
@@ -270,6 +271,7 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
         n_jobs: int | None = None,
         cv: int = 5,
         random_state: int | np.random.Generator | None = None,
+        class_weight: Any = None,
     ) -> None:
         self._keep(locals())
 
@@ -347,7 +349,7 @@ class MRVMClassifier(_MultinomialProbitMachine):
     max_iter : int
     tol : float, optional
         As for `MPCVMClassifier`.
-    memory_limit, kernel_dtype, n_jobs
+    memory_limit, kernel_dtype, n_jobs, class_weight
         As for `MPCVMClassifier`.
     random_state : int, numpy.random.Generator or None
         For folds and random starts.
@@ -392,5 +394,6 @@ class MRVMClassifier(_MultinomialProbitMachine):
         kernel_dtype: str = "float64",
         n_jobs: int | None = None,
         random_state: int | np.random.Generator | None = None,
+        class_weight: Any = None,
     ) -> None:
         self._keep(locals())

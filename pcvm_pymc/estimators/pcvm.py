@@ -100,6 +100,9 @@ class PCVMClassifier(AveragingClassifier):
         probabilities agree to about 1e-4. Needs rows in chunks.
     n_jobs : int, optional
         Threads for rows in chunks, and for predictions; None is one, -1 all processors.
+    class_weight : dict, "balanced" or None
+        How often rows of a class count, times `sample_weight` of `fit`: by class, or, ``"balanced"``, in
+        proportion to one over the class' number of rows.
     random_state : int, numpy.random.Generator or None
         For folds and random starts.
 
@@ -162,6 +165,7 @@ class PCVMClassifier(AveragingClassifier):
     """
 
     _takes_several = False
+    _for_several = "MPCVMClassifier (or sklearn.multiclass.OneVsRestClassifier)"
     _system = _ROW
     _methods = ("auto", "cv", "evidence", "validity", "em")
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -216,6 +220,7 @@ class PCVMClassifier(AveragingClassifier):
         memory_limit: float | None = None,
         kernel_dtype: str = "float64",
         n_jobs: int | None = None,
+        class_weight: Any = None,
     ) -> None:
         self._keep(locals())
 
@@ -280,6 +285,7 @@ class PCVMClassifier(AveragingClassifier):
             method="cv" if self.width == "auto" else self.width,
             options=self._options,
             random_state=rng,
+            sample_weight=self._weight,
         )
         return self._noted(found)
 
@@ -291,7 +297,7 @@ class PCVMClassifier(AveragingClassifier):
         """Fit with the basis functions of all rows in memory, from the best of the starts."""
         if not _by_em(self) or self._averages:
             return super()._fit_whole(data, width, rng)
-        X, label, centres = data
+        X, label, centres, weight = data
 
         def problem_of(rows: Index | None = None) -> Problem:
             return self._problem_of(data, width, rows)
@@ -308,15 +314,17 @@ class PCVMClassifier(AveragingClassifier):
             options=self._options,
             design=design,
             rng=rng,
+            row_weight=weight,
         )
         problem = problem_of()
         return [fit_em(problem, recipe(problem, rng), self._options)]
 
     def _problem_of(self, data: Training, width: Any, rows: Index | None) -> Problem:
         """Return the problem, or that of some rows and of the bases that remain with them."""
-        X, label, centres = data
+        X, label, centres, weight = data
         if rows is not None:
             X, label, kept = X[rows], label[rows], centres.columns_of(rows)
+            weight = None if weight is None else weight[rows]
             centres = Centres(centres.points[kept], centres.sign[kept], centres.rows[kept])
         return problem_at(
             X,
@@ -327,7 +335,7 @@ class PCVMClassifier(AveragingClassifier):
             kernel=self.kernel,
             likelihood=self._likelihood_,
             free_width=_is_named(self.width, "em"),
-        )
+        ).weighted(weight)
 
     @staticmethod
     def _projected_arguments(reference: Reference, size: int) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets
+from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import rvm_validity
 from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT, KernelMachine
@@ -68,7 +69,10 @@ class _RelevanceVectorMachine(KernelMachine):
 
     def _problem(self, X: Array, target: Array, centres: Centres, width: Any) -> EvidenceProblem:
         Phi = as_kernel(self.kernel, width)(X, centres.points)
-        return EvidenceProblem(Phi, target, self._likelihood_, noise=getattr(self, "noise", None))
+        likelihood, weight = self._likelihood_, vars(self).get("_row_weight_")
+        if weight is not None:
+            target, likelihood = weighted_target(target, weight), Weighted(likelihood)
+        return EvidenceProblem(Phi, target, likelihood, noise=getattr(self, "noise", None))
 
     def _scores(self, X: Array, y: NDArray[Any], widths: Array) -> Array:
         """Return the log evidence of fits to all rows, or the log validity of their kernels."""
@@ -148,6 +152,8 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
         Log evidence to be gained at which to stop.
     random_state : int, numpy.random.Generator or None
         For the folds.
+    class_weight : dict, "balanced" or None
+        As for `PCVMClassifier`.
 
     Attributes
     ----------
@@ -198,6 +204,7 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
         max_iter: int = 10_000,
         tol: float = 1e-4,
         random_state: int | np.random.Generator | None = None,
+        class_weight: Any = None,
     ) -> None:
         self._keep(locals())
 
@@ -214,7 +221,9 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
 
     def _fit_against_rest(self, X: Array, number: NDArray[Any]) -> None:
         """Fit a machine for each class against the rest, each of a width of its own."""
-        machines = [clone(self).fit(X, number == c) for c in range(len(self.classes_))]
+        single = clone(self).set_params(class_weight=None)  # in the weights of the rows
+        weights = self._weights_of(slice(None))
+        machines = [clone(single).fit(X, number == c, **weights) for c in range(len(self.classes_))]
         centres, active = self._bases(X), [each._result_.active for each in machines]
         kept = np.unique(np.concatenate(active))
         self.support_, self.relevance_vectors_ = centres.rows[kept], centres.points[kept]
@@ -448,8 +457,8 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
             self._augmentation_,
         )
 
-    def _mean_log_density(self, X: Array, y: NDArray[Any]) -> float:
+    def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
         mean, std = self.predict(X, return_std=True)
         if self._likelihood_.is_quadratic:
-            return float(norm.logpdf(y, mean, std).mean())
-        return float(self._noise_at_end.log_density(mean, y).mean())
+            return norm.logpdf(y, mean, std)
+        return self._noise_at_end.log_density(mean, y)

@@ -42,7 +42,8 @@ from pcvm_pymc.core.pieces.kernels import (
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_labels
+from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_row_weight
+from pcvm_pymc.core.pieces.weighted import Weighted, row_weight, weighted_target
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.parameters import is_rbf, named_likelihood
@@ -109,6 +110,7 @@ def select_width(
     method: str = "cv",
     options: EMOptions | None = None,
     random_state: int | np.random.Generator | None = None,
+    sample_weight: ArrayLike | None = None,
     progressbar: bool = False,
 ) -> WidthSelection:
     """Choose the kernel width of a PCVM.
@@ -146,6 +148,8 @@ def select_width(
     options : EMOptions, optional
     random_state : int or numpy.random.Generator, optional
         For the folds.
+    sample_weight : array_like, shape (n_obs,), optional
+        How often each row counts, positive. Default: once.
     progressbar : bool
 
     Returns
@@ -191,6 +195,7 @@ def select_width(
         candidates,
         options or EMOptions(),
         progressbar,
+        as_row_weight(sample_weight, len(X)),
     )
     if method == "em":
         problem = task.problem(median_distance(X), free_width=True)
@@ -255,6 +260,12 @@ class _Task:
     candidates: Array
     options: EMOptions
     progressbar: bool
+    weight: Array | None = None
+
+    @property
+    def target(self) -> Array:
+        """Labels, of weighted rows with their weights."""
+        return self.label if self.weight is None else weighted_target(self.label, self.weight)
 
     @property
     def ranking(self) -> EMOptions:
@@ -273,7 +284,7 @@ class _Task:
             kernel=self.kernel,
             likelihood=self.likelihood,
             free_width=free_width,
-        )
+        ).weighted(self.weight)
 
     def followed(self, description: str) -> Iterable[tuple[int, float]]:
         """Return the candidates with their numbers, under a progress bar."""
@@ -287,9 +298,9 @@ class _Task:
 
 def _log_evidence(task: _Task, width: float) -> float:
     """Return the log evidence of the RVM on the same bases."""
-    return _ranked_rvm(
-        task.X, task.label, task.centres.points, as_kernel(task.kernel, width), task.likelihood
-    )[1].log_evidence
+    likelihood = task.likelihood if task.weight is None else Weighted(task.likelihood)
+    kernel = as_kernel(task.kernel, width)
+    return _ranked_rvm(task.X, task.target, task.centres.points, kernel, likelihood)[1].log_evidence
 
 
 def _ranked_rvm(
@@ -322,6 +333,7 @@ def class_width_scores(
     widths: Array,
     kernel: Kernel = "rbf",
     hyperprior: Hyperprior | None = None,
+    sample_weight: Array | None = None,
 ) -> Array:
     """Return scores of widths for several classes: sums over the classes, each against the rest.
 
@@ -341,6 +353,8 @@ def class_width_scores(
         ``"validity"`` needs ``"rbf"``.
     hyperprior : Hyperprior, optional
         Of the validity's MAP, with signs only. Default: `Hyperprior.plug_in`.
+    sample_weight : ndarray, shape (n_obs,), optional
+        How often each row counts.
 
     Returns
     -------
@@ -358,7 +372,10 @@ def class_width_scores(
     for c in range(int(label.max()) + 1):
         one = np.where(label == c, 1.0, -1.0)
         if method == "validity" and sign is None:
-            total += [_log_rvm_validity(X, one, points, width) for width in widths]
+            known, likelihood = one, Probit()
+            if sample_weight is not None:
+                known, likelihood = weighted_target(one, sample_weight), Weighted(likelihood)
+            total += [_log_rvm_validity(X, known, points, width, likelihood) for width in widths]
             continue
         total += select_width(
             X,
@@ -368,13 +385,16 @@ def class_width_scores(
             widths=widths.tolist(),
             basis=(points, np.ones(len(points)) if sign is None else sign[:, c]),
             method=method,
+            sample_weight=sample_weight,
         ).scores
     return total
 
 
-def _log_rvm_validity(X: Array, label: Array, points: Array, width: float) -> float:
+def _log_rvm_validity(
+    X: Array, label: Array, points: Array, width: float, likelihood: Likelihood
+) -> float:
     """Return the log kernel validity of the probit RVM."""
-    problem, result = _ranked_rvm(X, label, points, RBF(width), Probit())
+    problem, result = _ranked_rvm(X, label, points, RBF(width), likelihood)
     return rvm_validity(X, problem, result, width=width, centres=points).log_validity
 
 
@@ -401,10 +421,10 @@ def _cross_validated(task: _Task, folds: Sequence[Fold]) -> Array:
                 task.centres.sign[columns],
                 task.hyperprior,
                 task.likelihood,
-            )
+            ).weighted(None if task.weight is None else task.weight[train])
             result = fit_em(problem, start, task.ranking)
             loss[i, j] = held_out_loss(
-                problem, result, Phi[np.ix_(test, columns)], task.label[test]
+                problem, result, Phi[np.ix_(test, columns)], task.target[test]
             )
             if task.hyperprior.is_proper:  # else what is pruned would stay so
                 starts[j] = Start(result.weight, result.bias)
@@ -453,9 +473,10 @@ def problem_at(
 
 
 def held_out_loss(problem: Problem, result: EMResult, Phi: Array, label: Array) -> float:
-    """Return the mean log loss of held-out rows."""
-    latent = Phi @ result.weight + result.bias
-    return -problem.likelihood.log_likelihood(latent, label) / len(label)
+    """Return the mean log loss of held-out rows, each as often as it counts."""
+    latent, weight = Phi @ result.weight + result.bias, row_weight(label)
+    total = len(label) if weight is None else float(weight.sum())
+    return -problem.likelihood.log_likelihood(latent, label) / total
 
 
 def stratified_folds(

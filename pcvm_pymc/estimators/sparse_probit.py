@@ -60,6 +60,8 @@ class SparseProbitClassifier(EMClassifier):
     memory_limit, kernel_dtype, n_jobs
         As for `PCVMClassifier`, for ``features="kernel"``; Dask arrays are taken too. A width that is
         not a number is then chosen on at most 5000 rows.
+    class_weight : dict, "balanced" or None
+        As for `PCVMClassifier`.
 
     Attributes
     ----------
@@ -151,6 +153,7 @@ class SparseProbitClassifier(EMClassifier):
         memory_limit: float | None = None,
         kernel_dtype: str = "float64",
         n_jobs: int | None = None,
+        class_weight: Any = None,
     ) -> None:
         self._keep(locals())
 
@@ -177,14 +180,14 @@ class SparseProbitClassifier(EMClassifier):
 
     def _fit_whole(self, data: Training, width: Any, rng: np.random.Generator) -> list[EMResult]:
         """Fit a machine for each class against the rest; for two classes one."""
-        X, label, centres = data
+        X, label, centres, weight = data
         Phi = feature_matrix(
             X, self.features, centres=centres.points, kernel=self.kernel, width=width
         )
         self.prior_ = named_prior(self.prior, Phi, gamma=self.gamma)
+        each = (np.where(label == c, 1.0, -1.0) for c in self._against_rest)
         return [
-            self._solved(self._problem(Phi, np.where(label == c, 1.0, -1.0), centres, width))
-            for c in self._against_rest
+            self._solved(self._problem(Phi, one, centres, width).weighted(weight)) for one in each
         ]
 
     def _fit_rows(self, rows: Rows, data: Training, width: Any) -> list[EMResult]:

@@ -8,6 +8,7 @@ from sklearn.svm import SVC
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, relevance_start
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.weighted import plain_target, weighted_target
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.selection import held_out_loss, stratified_folds
 
@@ -22,12 +23,13 @@ def support_vector_start(problem: Problem, rng: np.random.Generator) -> Start:
     On other bases than the rows they are the weights of a linear SVM on the basis functions.
     """
     n_obs, n_basis = problem.Phi.shape
+    label, each = plain_target(problem.label), problem.row_weight
     if n_obs == n_basis:
-        machine = SVC(kernel="precomputed").fit(problem.Phi, problem.label)
+        machine = SVC(kernel="precomputed").fit(problem.Phi, label, each)
         weight = np.zeros(n_basis)
         weight[machine.support_] = machine.dual_coef_[0]
     else:
-        machine = SVC(kernel="linear").fit(problem.Phi, problem.label)
+        machine = SVC(kernel="linear").fit(problem.Phi, label, each)
         weight = machine.coef_[0]
     return Start.from_solution(problem, weight, float(machine.intercept_[0]), rng)
 
@@ -57,6 +59,7 @@ def select_start(
     options: EMOptions,
     design: Callable[[NDArray[np.intp], NDArray[np.intp], float], Array],
     rng: np.random.Generator,
+    row_weight: Array | None = None,
 ) -> StartRecipe:
     """Return the start whose fits have the smallest cross-validated log loss.
 
@@ -73,6 +76,8 @@ def select_start(
     design : callable
         ``(test, train, width) -> Phi`` of these bases at other rows.
     rng : numpy.random.Generator
+    row_weight : ndarray, shape (n_obs,), optional
+        How often each row counts, held out or not.
     """
     recipes = start_recipes(n_init, options)
     folds = stratified_folds(X, label, cv, rng) if n_init > 1 else []
@@ -80,13 +85,14 @@ def select_start(
         return recipes[0]
     seeds = rng.integers(2**31, size=n_init)
     loss = np.zeros(n_init)
+    known = label if row_weight is None else weighted_target(label, row_weight)
     for train, test in folds:
         problem = make_problem(train)
         for k, recipe in enumerate(recipes):
             start = recipe(problem, np.random.default_rng(seeds[k]))
             result = fit_em(problem, start, options)
             loss[k] += held_out_loss(
-                problem, result, design(test, train, result.width), label[test]
+                problem, result, design(test, train, result.width), known[test]
             )
     best = int(loss.argmin())
     return lambda problem, _: recipes[best](problem, np.random.default_rng(seeds[best]))

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pcvm_pymc.experiments.errors import UsageError, first_line
+from pcvm_pymc.experiments.errors import UsageError
+from pcvm_pymc.experiments.tables import read_table
 
-__all__ = ["Rows", "read_rows"]
+__all__ = ["Rows", "check_labels", "read_rows", "target_of"]
 
 _MOST_CLASSES = 30  # more are numbers, not labels, as a rule
 
@@ -24,15 +25,22 @@ class Rows:
 
 
 def read_rows(path: Path, target: str | None) -> Rows:
-    """Read a CSV file: numbers, and one column of labels of any type."""
-    try:
-        frame = pd.read_csv(path)
-    except FileNotFoundError:
-        raise UsageError(f"{path} does not exist; needed a CSV file with a header row") from None
-    except IsADirectoryError:
-        raise UsageError(f"{path} is a folder; needed a CSV file with a header row") from None
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as CSV: {first_line(error)}") from None
+    """Read a table of text: numbers, and one column of labels of any type."""
+    frame = read_table(path).frame
+    target = target_of(path, frame, target)
+    labels, features = frame[target], frame.drop(columns=target)
+    _check_features(path, features, target)
+    check_labels(path, labels, target)
+    return Rows(
+        features.to_numpy(dtype=float),
+        labels.to_numpy(),
+        tuple(map(str, features.columns)),
+        path.name,
+    )
+
+
+def target_of(path: Path, frame: pd.DataFrame, target: str | None) -> str:
+    """Return the label column, by default the last; raise where there is none, or there are no rows."""
     if frame.shape[1] < 2:
         raise UsageError(
             f"{path} has {frame.shape[1]} column(s); needed features and a label column, "
@@ -46,15 +54,7 @@ def read_rows(path: Path, target: str | None) -> Rows:
         )
     if len(frame) == 0:
         raise UsageError(f"{path} has a header but no rows")
-    labels, features = frame[target], frame.drop(columns=target)
-    _check_features(path, features, target)
-    _check_labels(path, labels, target)
-    return Rows(
-        features.to_numpy(dtype=float),
-        labels.to_numpy(),
-        tuple(map(str, features.columns)),
-        path.name,
-    )
+    return target
 
 
 def _check_features(path: Path, features: pd.DataFrame, target: str) -> None:
@@ -75,7 +75,8 @@ def _check_features(path: Path, features: pd.DataFrame, target: str) -> None:
         )
 
 
-def _check_labels(path: Path, labels: pd.Series, target: str) -> None:
+def check_labels(path: Path, labels: pd.Series, target: str, least: int = 4) -> None:
+    """Raise where labels are missing, are no classes, or a class has fewer rows than `least`."""
     if labels.isna().any():
         first = int(np.flatnonzero(labels.isna())[0]) + 2
         raise UsageError(
@@ -89,8 +90,7 @@ def _check_labels(path: Path, labels: pd.Series, target: str) -> None:
             f"label column {target!r} of {path} has {len(counts)} classes ({some}); needed 2 to "
             f"{_MOST_CLASSES}. Name another column with --target"
         )
-    if counts.min() < 4:
+    if counts.min() < least:
         raise UsageError(
-            f"class {counts.idxmin()} of {path} has {counts.min()} row(s); "
-            "needed at least 4 to train and test"
+            f"class {counts.idxmin()} of {path} has {counts.min()} row(s); needed at least {least}"
         )

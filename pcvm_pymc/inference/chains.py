@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import xarray as xr
+from rich.progress import Progress
 from threadpoolctl import threadpool_limits
 
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
@@ -21,7 +22,7 @@ __all__ = ["GibbsDraws", "GibbsRun", "run_chains"]
 _BLOCKS = 20  # of a round, after each of which a chain is written down and may be stopped
 _PROGRESS = (
     "Gibbs, chain {task.fields[number]}",
-    "draw {task.completed}/{task.total}, 1 in {task.fields[thin]} sweeps",
+    "sweep {task.completed}/{task.total}, a draw in {task.fields[thin]}, round {task.fields[round]}",
 )
 
 
@@ -106,8 +107,44 @@ def _rounds(
         while chain.thin < max(each.thin for each in chains):
             chain.next_round()
     began = time.perf_counter()
+    with progress_bars(run.progressbar, *_PROGRESS) as progress:
+        bars = _Bars(progress, chains, run)
+        return _rounds(problem, chains, run, checkpoints, bars=bars, began=began)
+
+
+class _Bars:
+    """A bar for each chain over all its rounds; a further round makes it longer."""
+
+    def __init__(self, progress: Progress, chains: list[Chain], run: GibbsRun) -> None:
+        self._progress, self._run, self.round = progress, run, 1
+        self._tasks = [
+            progress.add_task("", total=None, number=c.number, thin=c.thin, round=1) for c in chains
+        ]
+
+    def follow(self, chain: Chain) -> None:
+        """Move a chain's bar to the sweep where it is, its end to that of the round."""
+        total = chain.sweeps + chain.thin * (self._run.draws - chain.n_kept)
+        self._progress.update(
+            self._tasks[chain.number],
+            completed=chain.sweeps,
+            total=total,
+            thin=chain.thin,
+            round=self.round,
+        )
+
+
+def _rounds(
+    problem: GibbsProblem,
+    chains: list[Chain],
+    run: GibbsRun,
+    checkpoints: Checkpoints,
+    *,
+    bars: _Bars,
+    began: float,
+) -> GibbsDraws:
+    """Run round after round until the chains agree."""
     while True:
-        _run_round(problem, chains, run, checkpoints)
+        _run_round(problem, chains, run, checkpoints, bars)
         size, bias, rate = map(np.stack, zip(*(chain.drawn for chain in chains), strict=True))
         latent = np.stack([problem.latent(*each) for each in zip(size, bias, strict=True)])
         thin, sweeps = chains[0].thin, chains[0].sweeps
@@ -117,26 +154,23 @@ def _rounds(
         for chain in chains:
             chain.next_round()
             checkpoints.write(chain)
+        bars.round += 1
 
 
 def _run_round(
-    problem: GibbsProblem, chains: list[Chain], run: GibbsRun, checkpoints: Checkpoints
+    problem: GibbsProblem,
+    chains: list[Chain],
+    run: GibbsRun,
+    checkpoints: Checkpoints,
+    bars: _Bars,
 ) -> None:
     """Run all chains to the end of their round, in threads: the compiled sweeps release the lock."""
     stop = threading.Event()
-    with (
-        progress_bars(run.progressbar, *_PROGRESS) as progress,
-        threadpool_limits(1),
-        ThreadPoolExecutor(run.cores) as pool,
-    ):
-        tasks = [
-            progress.add_task("", total=run.draws, completed=c.n_kept, number=c.number, thin=c.thin)
-            for c in chains
-        ]
+    with threadpool_limits(1), ThreadPoolExecutor(run.cores) as pool:
 
         def after_block(chain: Chain) -> None:
             checkpoints.write(chain)
-            progress.update(tasks[chain.number], completed=chain.n_kept)
+            bars.follow(chain)
 
         futures = [
             pool.submit(_finish_round, problem, chain, run, stop, after_block) for chain in chains

@@ -11,7 +11,7 @@ import xarray as xr
 from pcvm_pymc.core.em import EMOptions, EMResult, EMState, Start, fit_em
 from pcvm_pymc.core.pieces.arguments import check_flag, check_instance, check_seed
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.inference.progress import progress_bars
+from pcvm_pymc.inference.progress import Forecast, progress_bars
 from pcvm_pymc.inference.results import Values, point_to_datatree, timed
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import read
@@ -84,7 +84,7 @@ def find_map_em(
     options = EMOptions() if options is None else options
     problem = read(model, "em")
     chosen = _start(problem, start, np.random.default_rng(random_seed))
-    with _em_progress(options.max_iter, progressbar) as report:
+    with _em_progress(options, progressbar) as report:
         result, seconds = timed(lambda: fit_em(problem, chosen, options, report), "EM")
     return point_to_datatree(
         model,
@@ -129,16 +129,21 @@ def _expected_precisions(problem: Problem, result: EMResult) -> Values:
 
 
 @contextmanager
-def _em_progress(max_iter: int, show: bool) -> Iterator[Any]:
-    """Yield a callback that draws EM's progress."""
+def _em_progress(options: EMOptions, show: bool) -> Iterator[Any]:
+    """Yield a callback that draws EM's progress, towards the iteration at which it is expected to end."""
     texts = (
-        "iteration {task.completed}/{task.total}",
+        "iteration {task.completed}{task.fields[of]}",
         "log posterior {task.fields[value]:.4f}, {task.fields[active]} active",
     )
+    forecast = Forecast(options.tol, options.max_iter)
     with progress_bars(show, "EM", *texts) as bars:
-        task = bars.add_task("", total=max_iter, value=np.nan, active=0)
+        task = bars.add_task("", total=None, of="", value=np.nan, active=0)
 
         def report(n_iter: int, state: EMState) -> None:
-            bars.update(task, completed=n_iter, value=state.log_posterior, active=state.n_active)
+            values = state.weight if options.update == "clip" else state.latent
+            total = forecast(n_iter, values)
+            of = "" if total is None else f" of about {total}"
+            now = {"value": state.log_posterior, "active": state.n_active}
+            bars.update(task, completed=n_iter, total=total, of=of, **now)
 
         yield report if show else None

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.evidence import augmentation, predictive_moments, star_moments
 from pcvm_pymc.core.pieces.arguments import check_flag, check_seed, check_whole
+from pcvm_pymc.core.pieces.frames import Frame
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
@@ -18,6 +19,7 @@ from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.inference.evidence import evidence_fit_of
 from pcvm_pymc.inference.results import (
     check_result,
+    classes_of,
     kernel_of,
     likelihood_of,
     nuisance_of,
@@ -75,7 +77,7 @@ def latent_draws(
     check_result(result, "result")
     piece = kernel_of(result, kernel)
     centres = result["constant_data"]["centres"].values
-    X_new = as_features(X_new, "X_new", centres.shape[1])
+    X_new = _frame(result, X_new).values
     weight, bias = weights_of(result)
     if "width" not in result["posterior"]:
         Phi = piece(X_new, centres)
@@ -89,6 +91,13 @@ def latent_draws(
             )
         ]
     )
+
+
+def _frame(result: xr.DataTree, X_new: ArrayLike) -> Frame:
+    """Return new inputs with what their rows are called; raise where columns are others."""
+    centres = result["constant_data"].to_dataset()["centres"]
+    known = centres["feature"].values if "feature" in centres.coords else None
+    return Frame.of(X_new, "X_new", known, centres.sizes["feature"])
 
 
 def probability_draws(result: xr.DataTree, latent: Array) -> Array:
@@ -148,7 +157,9 @@ def predict(
     ----------
     result : DataTree
         From `find_map_em`, `fit_evidence` (one draw: the plug-in), `sample` or `pymc.sample`.
-    X_new : array_like, shape (n_new, n_features)
+    X_new : array_like or table, shape (n_new, n_features)
+        The index of a pandas table becomes the coordinate ``obs``. Columns of other names than the training
+        rows', or in another order, raise.
     kernel : str, callable or pm.gp.cov.Covariance, optional
         As for `latent_draws`.
     star : bool
@@ -162,7 +173,8 @@ def predict(
     DataTree
         Group ``predictions`` with ``latent`` and, for labels, ``probability`` (of the greater
         class), dims ``chain``, ``draw`` and ``obs``. The posterior predictive probability is the mean
-        of ``probability`` over chains and draws. For a regression ``latent`` is the mean of the
+        of ``probability`` over chains and draws; the coordinate ``class`` says of which class it is.
+        For a regression ``latent`` is the mean of the
         targets, and ``noise`` their standard deviation around it; by `fit_evidence` it comes with
         ``latent_sd``, the standard deviation of the mean itself. Of several classes both have the dim
         ``class`` in addition.
@@ -197,7 +209,11 @@ def predict(
         values["latent_sd"] = (dims, deviation.reshape(*shape, -1))
     names = ("chain", "draw", *dims[3:])
     coords = {name: posterior[name].values for name in names if name in posterior.coords}
-    predictions = xr.Dataset(values, {**coords, "obs": np.arange(latent.shape[1])})
+    if likelihood.n_scores > 1 and "class" not in coords:
+        coords["class"] = classes_of(result)
+    predictions = xr.Dataset(values, {**coords, "obs": _frame(result, X_new).index})
+    if "probability" in predictions and likelihood.n_scores == 1:  # of which class it is
+        predictions = predictions.assign_coords({"class": classes_of(result)[-1]})
     tree = xr.DataTree.from_dict({"predictions": predictions})
     tree.attrs.update(result.attrs)
     return tree

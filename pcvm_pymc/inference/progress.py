@@ -1,12 +1,16 @@
 """Progress on the terminal."""
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-__all__ = ["progress_bars"]
+__all__ = ["Forecast", "progress_bars"]
+
+_CHANGES = 6  # by which the rate is told
 
 
 @contextmanager
@@ -29,3 +33,41 @@ def progress_bars(show: bool, title: str, *texts: str) -> Iterator[Progress]:
     )
     with Progress(*columns, console=Console(stderr=True), disable=not show) as progress:
         yield progress
+
+
+class Forecast:
+    """When an iteration whose changes shrink in proportion will end.
+
+    Parameters
+    ----------
+    tol : float
+        The change at which it ends.
+    max_iter : int
+    """
+
+    def __init__(self, tol: float, max_iter: int) -> None:
+        self.tol, self.max_iter = tol, max_iter
+        self._last: np.ndarray | None = None
+        self._changes: deque[float] = deque(maxlen=_CHANGES)
+
+    def __call__(self, n_iter: int, values: np.ndarray) -> int | None:
+        """Return the iteration at which it will end, None where that cannot be told yet.
+
+        Parameters
+        ----------
+        n_iter : int
+        values : ndarray
+            What is compared from one iteration to the next.
+        """
+        if self._last is not None:
+            self._changes.append(float(np.abs(values - self._last).max(initial=0.0)))
+        self._last = np.array(values)
+        if self._changes and self._changes[-1] <= self.tol:
+            return n_iter
+        if len(self._changes) < 3:
+            return None
+        rate = (self._changes[-1] / self._changes[0]) ** (1.0 / (len(self._changes) - 1))
+        if not rate < 1:
+            return None
+        left = np.ceil(np.log(self.tol / self._changes[-1]) / np.log(rate)) if rate > 0 else 1.0
+        return int(min(n_iter + max(left, 1.0), self.max_iter))

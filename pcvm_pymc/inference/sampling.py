@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,7 @@ from pcvm_pymc.inference.results import (
 )
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.improper import IMPROPER_MESSAGE
+from pcvm_pymc.model.observed import counted_twice
 from pcvm_pymc.model.read import find_parts, read
 from pcvm_pymc.storage import as_path
 
@@ -218,6 +220,15 @@ def _check_options(model: pm.Model, method: str) -> None:
     if hyperprior is not None and not hyperprior.is_proper:
         raise ValueError(IMPROPER_MESSAGE)
     check_choice("method", method, ("auto", "gibbs", "nuts"))
+    twice = counted_twice(model)
+    if twice is not None:
+        warnings.warn(
+            f"{twice[0]!r} and {twice[1]!r} observe the same data given the same variables: the data count "
+            "twice. Where one of them is a builder's, build with pcvm_latent(X, y, ...), which has no "
+            "likelihood",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _available_cores() -> int:

@@ -24,6 +24,7 @@ from pcvm_pymc.core.pieces.kernels import (
 )
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.model.graphs import is_random, random_parts
+from pcvm_pymc.model.names import Names
 
 __all__ = [
     "AnyKernel",
@@ -43,6 +44,7 @@ type Width = ArrayLike | TensorVariable  # one, or one for each feature
 type AnyKernel = Kernel | pm.gp.cov.Covariance
 
 _MATRIX = ("obs", "basis")
+_RECALLED = ("centres", "width", "kernel_width", "kernel_check")
 _N_CHECKED = 3  # centres among which a kernel's values are kept, to know it again
 
 
@@ -111,7 +113,13 @@ def _has_width(piece: KernelPiece) -> bool:
 
 
 def basis_functions(
-    model: pm.Model, kernel: KernelPiece, X: Array, centres: Array, width: Any = None
+    model: pm.Model,
+    kernel: KernelPiece,
+    X: Array,
+    centres: Array,
+    width: Any = None,
+    *,
+    names: Names | None = None,
 ) -> tuple[TensorVariable, Array]:
     """Declare centres, kernel and Phi; return Phi, and its numbers.
 
@@ -125,34 +133,41 @@ def basis_functions(
     X, centres : ndarray
     width : TensorVariable, optional
         The width, where it is a random variable or a prior (which is then named ``width``).
+    names : Names, optional
     """
-    model.add_coords({"kernel": [kernel.name]})
-    pm.Data("centres", centres, dims=("basis", "feature"))
+    names = names or Names()
+    model.add_coords(names.coords({"kernel": [kernel.name]}))
+    points = pm.Data(names("centres"), centres, dims=names.dims("basis", "feature"))
     if isinstance(width, TensorVariable):
-        return _of_free_width(model, X, centres, width)
+        return _of_free_width(model, X, centres, width, names)
     if isinstance(kernel, Covariance) and kernel.is_random:
-        inputs = pm.Data("X", X, dims=("obs", "feature"))
+        inputs = pm.Data(names("X"), X, dims=names.dims("obs", "feature"))
         typical = rbf(squared_distances(X, centres), median_distance(X))
-        return kernel.covariance.full(inputs, model["centres"]), typical
-    numbers = kernel(X, centres)
+        return kernel.covariance.full(inputs, points), typical
     if _has_width(kernel):
-        pm.Data(_width_name(kernel.name), kernel.width)
+        pm.Data(names(_width_name(kernel.name)), kernel.width)
     if kernel.name != RBF.name:
-        points = centres[:_N_CHECKED]
-        check = np.column_stack([points, kernel(points, points)])
-        dims = {"check": np.arange(len(check)), "check_value": np.arange(check.shape[1])}
-        model.add_coords(dims)
-        pm.Data("kernel_check", check[None], dims=("kernel", *dims))
-    return pm.Data("Phi", numbers, dims=_MATRIX), numbers
+        _declare_check(model, kernel, centres[:_N_CHECKED], names)
+    numbers = kernel(X, centres)
+    return pm.Data(names("Phi"), numbers, dims=names.dims(*_MATRIX)), numbers
+
+
+def _declare_check(model: pm.Model, kernel: KernelPiece, points: Array, names: Names) -> None:
+    """Declare a kernel's values at some centres, by which it is known again."""
+    check = np.column_stack([points, kernel(points, points)])
+    dims = {"check": np.arange(len(check)), "check_value": np.arange(check.shape[1])}
+    model.add_coords(names.coords(dims))
+    pm.Data(names("kernel_check"), check[None], dims=names.dims("kernel", *dims))
 
 
 def _of_free_width(
-    model: pm.Model, X: Array, centres: Array, width: TensorVariable
+    model: pm.Model, X: Array, centres: Array, width: TensorVariable, names: Names
 ) -> tuple[TensorVariable, Array]:
     """Declare the RBF of a random width, or of one for each feature."""
-    width = own_variable(model, width, "width")
+    width = own_variable(model, width, names("width"))
     numbers = distances(X, centres, 2 + width.ndim)
-    squared = pm.Data("squared_distance", numbers, dims=("feature", *_MATRIX)[-numbers.ndim :])
+    dims = names.dims("feature", *_MATRIX)[-numbers.ndim :]
+    squared = pm.Data(names("squared_distance"), numbers, dims=dims)
     typical = rbf(squared_distances(X, centres), median_distance(X))
     if width.ndim:
         return pt.exp(-pt.tensordot(1.0 / pt.sqr(width), squared, 1)), typical
@@ -194,11 +209,14 @@ def known_width(model: pm.Model) -> Any:
     return next((v.get_value() for v in model.data_vars if v.name == "width"), np.nan) * 1.0
 
 
-def kernel_data(model: pm.Model) -> dict[str, Any]:
+def kernel_data(model: pm.Model, names: Names | None = None) -> dict[str, Any]:
     """Return what stands in a model's coords and data, as `recall_kernel` takes it."""
-    check_centres(model.named_vars)
+    names = names or Names()
     stored = {v.name: v.get_value() for v in model.data_vars}
-    return {**stored, "kernel": model.coords["kernel"]} if "kernel" in model.coords else stored
+    own = {name: stored[names(name)] for name in _RECALLED if names(name) in stored}
+    check_centres(own)
+    kernel = names("kernel")
+    return {**own, "kernel": model.coords[kernel]} if kernel in model.coords else own
 
 
 def recall_kernel(stored: Mapping[str, Any], kernel: AnyKernel | None = None) -> KernelPiece:

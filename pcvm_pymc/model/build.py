@@ -20,9 +20,16 @@ from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces.arguments import check_choice, is_real, shown
 from pcvm_pymc.core.pieces.centres import choose_rows
 from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
+from pcvm_pymc.core.pieces.frames import Frame
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
-from pcvm_pymc.core.pieces.priors import Hyperprior, Prior, SharedHyperprior, named_prior
+from pcvm_pymc.core.pieces.priors import (
+    LATENT_SIZE,
+    Hyperprior,
+    Prior,
+    SharedHyperprior,
+    named_prior,
+)
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import (
     as_classes,
@@ -33,12 +40,11 @@ from pcvm_pymc.core.pieces.validation import (
 )
 from pcvm_pymc.model.bases import AnyKernel, Width, as_piece, basis_functions, own_variable
 from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, Form, declare_prior
-from pcvm_pymc.model.distributions import (
-    ProbitBernoulli,
-)
+from pcvm_pymc.model.distributions import ProbitBernoulli
 from pcvm_pymc.model.multinomial import MultinomialProbit
+from pcvm_pymc.model.names import Names
 
-__all__ = ["DECLARED_LIKELIHOODS", "build"]
+__all__ = ["DECLARED_LIKELIHOODS", "add_latent", "build"]
 
 # the others are named in the data, where the results of pm.sample find them
 _TOLD_BY_SHAPES = ("probit", "normal", "multinomial probit")
@@ -84,30 +90,106 @@ def build(
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
-    X = as_features(X)
+    frame = Frame.of(X)
+    X = frame.values
     link, nuisance = _link(row, likelihood, nuisance)
-    _check_prior(row, hyperprior, precision)
     targets = _Targets.of(link, y, len(X), one_class=signs is not None)
-    within = targets.known if row.signs is not None or targets.is_several else None
-    bases = _Bases.of(X, within, (kernel, width, basis, features))
-    sign = _signs(row, targets, bases, signs)
+    choices = kernel, width, basis, features
+    prior = {"hyperprior": hyperprior, "precision": precision, "bias": bias}
+    function = _Function.of(row, frame, targets, choices, signs=signs, **prior)
     with pm.Model.get_context(error_if_none=False) or pm.Model() as model:
-        model.add_coords({"obs": np.arange(len(X)), **targets.coords})
-        Phi, typical = bases.declare(model)
-        prior = _prior(row, hyperprior, typical, sign, targets)
-        form = Form(sign is None, targets.scores, len(targets.coords.get("class", ())))
-        weight, intercept = declare_prior(prior, precision, form, bias)
-        if sign is not None:
-            data = pm.Data("signs", sign, dims=form.dims)
-            weight = pm.Deterministic("weight", data * weight, dims=form.dims)
-        latent = pt.dot(Phi, weight) if intercept is None else pt.dot(Phi, weight) + intercept
-        latent = pm.Deterministic("latent", latent, dims=("obs", *targets.scores))
+        latent = function.declare(model, Names())
+        model.add_coords(targets.coords)
         observed = pm.Data("y", targets.codes, dims="obs")
         DECLARED_LIKELIHOODS[link](latent, observed, **nuisance)
         if link not in _TOLD_BY_SHAPES:
             model.add_coords({"likelihood": [link]})
             pm.Data("likelihood_name", np.ones(1), dims="likelihood")
     return model
+
+
+def add_latent(
+    row: System,
+    X: ArrayLike,
+    y: ArrayLike | None,
+    names: Names,
+    *,
+    kernel: AnyKernel,
+    width: Width | None,
+    hyperprior: Prior | None,
+    precision: str,
+    signs: ArrayLike | None,
+    basis: ArrayLike | int | None,
+    bias: bool,
+    size: float = LATENT_SIZE,
+) -> TensorVariable:
+    """Add a row's latent function alone to the model of the block; see `pcvm_pymc.pcvm_latent`."""
+    frame = Frame.of(X)
+    X = frame.values
+    if y is None:
+        targets = _Targets(None, "labels", {}, size)
+    else:
+        targets = _Targets.of(row.likelihood, y, len(X), one_class=signs is not None)
+    choices = kernel, width, basis, "kernel"
+    prior = {
+        "hyperprior": hyperprior,
+        "precision": precision,
+        "bias": "prior" if bias else "none",
+    }
+    function = _Function.of(row, frame, targets, choices, signs=signs, **prior)
+    with pm.modelcontext(None) as model:
+        return function.declare(model, names)
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A row's latent function, checked, and not declared yet."""
+
+    row: System
+    frame: Frame
+    targets: "_Targets"
+    bases: "_Bases"
+    sign: Array | None
+    hyperprior: Prior | str | None
+    precision: str
+    bias: str
+
+    @classmethod
+    def of(
+        cls,
+        row: System,
+        frame: Frame,
+        targets: "_Targets",
+        choices: tuple[AnyKernel, Any, Any, str],
+        *,
+        hyperprior: Prior | str | None,
+        precision: str,
+        signs: ArrayLike | None,
+        bias: str,
+    ) -> "_Function":
+        _check_prior(row, hyperprior, precision)
+        within = targets.known if row.signs is not None or targets.is_several else None
+        bases = _Bases.of(frame.values, within, choices)
+        sign = _signs(row, targets, bases, signs)
+        return cls(row, frame, targets, bases, sign, hyperprior, precision, bias)
+
+    def declare(self, model: pm.Model, names: Names) -> TensorVariable:
+        """Declare the function and all that it is made of; return it."""
+        targets = self.targets
+        names.check_free(model)
+        names.add_rows(model, self.frame.index)
+        if targets.is_several:
+            model.add_coords(names.coords(targets.coords))
+        Phi, typical = self.bases.declare(model, names, self.frame.columns)
+        prior = _prior(self.row, self.hyperprior, typical, self.sign, targets)
+        n_scores = len(targets.coords.get("class", ()))
+        form = Form(self.sign is None, targets.scores, n_scores, names)
+        weight, intercept = declare_prior(prior, self.precision, form, self.bias)
+        if self.sign is not None:
+            data = pm.Data(names("signs"), self.sign, dims=form.dims)
+            weight = pm.Deterministic(names("weight"), data * weight, dims=form.dims)
+        latent = pt.dot(Phi, weight) if intercept is None else pt.dot(Phi, weight) + intercept
+        return pm.Deterministic(names.latent, latent, dims=names.dims("obs", *targets.scores))
 
 
 # --- what was given, checked --------------------------------------------------------------------
@@ -170,9 +252,10 @@ def _check_prior(row: System, hyperprior: Any, precision: str) -> None:
 class _Targets:
     """Labels -1. and +1., numbers of classes, or targets, as the likelihood has them."""
 
-    known: NDArray[Any]
+    known: NDArray[Any] | None  # a function without a likelihood may have none
     kind: str
     coords: dict[str, Any]
+    size: float = LATENT_SIZE  # of the latent function, where targets do not tell
 
     @classmethod
     def of(cls, link: str, y: ArrayLike, n_obs: int, *, one_class: bool) -> "_Targets":
@@ -239,15 +322,17 @@ class _Bases:
             return cls(X, X[rows], rows, piece, width, features)
         return cls(X, as_features(basis, "basis", X.shape[1]), None, piece, width, features)
 
-    def declare(self, model: pm.Model) -> tuple[TensorVariable, Array]:
-        """Declare Phi; return it and its numbers."""
+    def declare(
+        self, model: pm.Model, names: Names, columns: NDArray[Any]
+    ) -> tuple[TensorVariable, Array]:
+        """Declare Phi; return it and its numbers. `columns` is what the features are called."""
         if self.kernel is None:
             numbers = feature_matrix(self.X, self.features)
-            model.add_coords({"basis": np.arange(numbers.shape[1])})
-            return pm.Data("Phi", numbers, dims=("obs", "basis")), numbers
-        n_basis, n_features = self.centres.shape
-        model.add_coords({"basis": np.arange(n_basis), "feature": np.arange(n_features)})
-        return basis_functions(model, self.kernel, self.X, self.centres, self.width)
+            model.add_coords(names.coords({"basis": np.arange(numbers.shape[1])}))
+            return pm.Data(names("Phi"), numbers, dims=names.dims("obs", "basis")), numbers
+        coords = {"basis": np.arange(len(self.centres)), "feature": columns}
+        model.add_coords(names.coords(coords))
+        return basis_functions(model, self.kernel, self.X, self.centres, self.width, names=names)
 
 
 def _signs(row: System, targets: _Targets, bases: _Bases, signs: ArrayLike | None) -> Array | None:
@@ -260,6 +345,11 @@ def _signs(row: System, targets: _Targets, bases: _Bases, signs: ArrayLike | Non
         each = " and class" if targets.is_several else ""
         raise ValueError(
             f"basis was given without signs; needed one sign, -1 or +1, for each centre{each}"
+        )
+    if targets.known is None:
+        raise ValueError(
+            "neither y nor signs were given; needed labels y of two classes, which the weights take their "
+            "signs from, or signs (rvm_latent has weights of either sign)"
         )
     return row.signs(targets.known[bases.rows], *targets.shape)
 
@@ -282,7 +372,8 @@ def _default_prior(typical: Array, sign: Array | None, targets: _Targets) -> Hyp
         each = [Hyperprior.default(typical, column) for column in sign.T]
         return replace(each[0], d=float(np.mean([one.d for one in each])))
     if targets.kind != "numbers":
-        return Hyperprior.default(typical, sign)
+        out = Hyperprior.default(typical, sign, latent_size=targets.size)
+        return replace(out, f=out.f * (targets.size / LATENT_SIZE) ** 2)
     size = _typical_size(targets.known)
     out = Hyperprior.default(typical, sign, latent_size=size)
     return replace(out, f=out.f * (size**2 + float(np.mean(targets.known)) ** 2))

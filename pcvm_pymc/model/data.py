@@ -7,9 +7,11 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.pieces.arguments import shown
+from pcvm_pymc.core.pieces.frames import Frame
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_targets
-from pcvm_pymc.model.bases import AnyKernel, check_centres, distances, kernel_data, recall_kernel
+from pcvm_pymc.core.pieces.validation import as_labels, as_targets
+from pcvm_pymc.model.bases import AnyKernel, distances, kernel_data, recall_kernel
+from pcvm_pymc.model.names import Names
 from pcvm_pymc.model.read import targets_of
 
 __all__ = ["as_model", "new_data"]
@@ -34,6 +36,8 @@ def new_data(
     y_new: ArrayLike | None = None,
     *,
     kernel: AnyKernel | None = None,
+    name: str = "latent",
+    dim: str = "obs",
 ) -> dict[str, Any]:
     """Return the keyword arguments with which one `pm.set_data` gives a model new rows.
 
@@ -41,18 +45,23 @@ def new_data(
     ----------
     model : pm.Model
         From a builder, or transformed from one by `pm.do` or `pm.observe`.
-    X_new : array_like, shape (n_new, n_features)
+    X_new : array_like or table, shape (n_new, n_features)
+        The index of a pandas table becomes the coordinate of the rows. Columns of other names than the
+        training rows', or in another order, raise.
     y_new : array_like, shape (n_new,), optional
         Labels 0 and 1 (of several classes: their numbers, from 0), or targets; only
         placeholders (zeros) are needed to predict.
     kernel : callable, KernelPiece or pm.gp.cov.Covariance, optional
         The kernel that the model was built with. Needed where it was a function or a covariance; the
         model knows the others.
+    name, dim : str
+        Of the latent function and its rows, as `pcvm_latent` was given them.
 
     Returns
     -------
     dict
-        ``new_data`` and ``coords``.
+        ``new_data`` and ``coords``. Where a model has several latent functions, or own terms, the dicts of
+        all are joined for one `pm.set_data`.
 
     Raises
     ------
@@ -67,24 +76,47 @@ def new_data(
     >>> with pcvm_model(X, X[:, 0] > 0) as model:
     ...     pm.set_data(**new_data(model, X[:5] + 0.1))
     """
-    model = as_model(model)
-    check_centres(model.named_vars)
-    centres = model["centres"].get_value()
-    X_new = as_features(X_new, "X_new", centres.shape[1])
-    observed = np.zeros(len(X_new), dtype=model["y"].dtype)
-    if y_new is not None:
-        observed[:] = _observed(model, y_new, len(X_new))
-    values: dict[str, Any] = {"y": observed}
+    model, names = as_model(model), Names(name, dim)
+    _check_there(model, names)
+    centres = kernel_data(model, names)["centres"]
+    frame = Frame.of(X_new, "X_new", model.coords[names("feature")], centres.shape[1])
+    X_new = frame.values
+    values = _new_functions(model, names, X_new, centres, kernel)
+    if "y" in model.named_vars:
+        observed = np.zeros(len(X_new), dtype=model["y"].dtype)
+        if y_new is not None:
+            observed[:] = _observed(model, y_new, len(X_new))
+        values["y"] = observed
+    elif y_new is not None:
+        raise ValueError(
+            "y_new was given, and the model has no data 'y'; set those of your own likelihood beside"
+        )
+    return {"new_data": values, "coords": {dim: frame.index}}
+
+
+def _check_there(model: pm.Model, names: Names) -> None:
+    """Raise where a model has no latent function of a name, with those that it has."""
+    if names.latent in model.named_vars:
+        return
+    suffix = "_hyperprior"
+    found = [each.removesuffix(suffix) for each in model.named_vars if each.endswith(suffix)]
+    found += ["latent"] if "latent" in model.named_vars else []
+    raise ValueError(f"the model has no latent function {names.latent!r}; needed one of {found}")
+
+
+def _new_functions(
+    model: pm.Model, names: Names, X_new: Array, centres: Array, kernel: AnyKernel | None
+) -> dict[str, Any]:
+    """Return what the basis functions are computed from at new rows."""
     piece = None
-    if kernel is not None or "Phi" in model.named_vars:
-        piece = recall_kernel(kernel_data(model), kernel)
-    if "X" in model.named_vars:
-        values["X"] = X_new
-    elif "squared_distance" in model.named_vars:
-        values["squared_distance"] = distances(X_new, centres, model["squared_distance"].ndim)
-    else:
-        values["Phi"] = piece(X_new, centres)
-    return {"new_data": values, "coords": {"obs": np.arange(len(X_new))}}
+    if kernel is not None or names("Phi") in model.named_vars:
+        piece = recall_kernel(kernel_data(model, names), kernel)
+    if names("X") in model.named_vars:
+        return {names("X"): X_new}
+    squared = names("squared_distance")
+    if squared in model.named_vars:
+        return {squared: distances(X_new, centres, model[squared].ndim)}
+    return {names("Phi"): piece(X_new, centres)}
 
 
 def _observed(model: pm.Model, y_new: ArrayLike, n_new: int) -> Array:

@@ -1,7 +1,7 @@
 """Declaring priors: weights and bias as variables of a model, by the prior's piece."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from pcvm_pymc.model.improper import (
     ImproperSharedWeight,
     ImproperWeight,
 )
+from pcvm_pymc.model.names import Names
 
 __all__ = ["DECLARED_PRIORS", "Form", "declare_prior"]
 
@@ -35,16 +36,22 @@ class Form:
     free: bool
     scores: tuple[str, ...]
     n_scores: int
+    names: Names = field(default_factory=Names)
 
     @property
     def name(self) -> str:
         """Name of the variable."""
-        return "weight" if self.free else "magnitude"
+        return self.names("weight" if self.free else "magnitude")
 
     @property
     def dims(self) -> tuple[str, ...]:
         """Dimensions of the weights."""
-        return ("basis", *self.scores)
+        return self.names.dims("basis", *self.scores)
+
+    @property
+    def bias_dims(self) -> tuple[str, ...] | None:
+        """Dimensions of the bias."""
+        return self.names.dims(*self.scores) or None
 
 
 def declare_prior(
@@ -55,7 +62,7 @@ def declare_prior(
     value = _numbers(prior, form)
     weight = weights(prior, value, form)
     if bias == "free":
-        return weight, pm.Flat("bias", dims=form.scores or None)
+        return weight, pm.Flat(form.names("bias"), dims=form.bias_dims)
     return weight, None if bias == "none" else biases(prior, value, form)
 
 
@@ -67,12 +74,13 @@ def _numbers(prior: Any, form: Form) -> Values:
     numbers = {name: value for name, value in asdict(prior).items() if value is not None}
     if isinstance(prior, SharedHyperprior):
         numbers["n_scores"] = form.n_scores
-    pm.modelcontext(None).add_coords({"hyperparameter": list(numbers)})
-    data = pm.Data("hyperprior", np.array(list(numbers.values())), dims="hyperparameter")
+    names, values = form.names, np.array(list(numbers.values()))
+    pm.modelcontext(None).add_coords(names.coords({"hyperparameter": list(numbers)}))
+    data = pm.Data(names("hyperprior"), values, dims=names.dims("hyperparameter"))
     value = {name: data[i] for i, name in enumerate(numbers)}
     if prior.rate_shape is not None:
         shape = value["rate_shape"]
-        value["d"] = pm.Gamma("rate", alpha=shape, beta=shape / value["d"])
+        value["d"] = pm.Gamma(names("rate"), alpha=shape, beta=shape / value["d"])
     return value
 
 
@@ -87,17 +95,18 @@ def _student_weights(prior: Any, value: Values, form: Form) -> TensorVariable:
 
 def _student_bias(prior: Any, value: Values, form: Form) -> TensorVariable:
     """Declare a bias whose Gamma precision is integrated out (chen2009 eq. 22)."""
-    dims = form.scores or None
+    name, dims = form.names("bias"), form.bias_dims
     if prior.f > 0:
-        return MarginalBias("bias", value["e"], value["f"], dims=dims)
-    return (ImproperFreeWeight if form.free else ImproperBias)("bias", value["e"], dims=dims)
+        return MarginalBias(name, value["e"], value["f"], dims=dims)
+    return (ImproperFreeWeight if form.free else ImproperBias)(name, value["e"], dims=dims)
 
 
 def _normal_weights(prior: Any, value: Values, form: Form) -> TensorVariable:
     """Declare weights with their Gamma precisions (chen2009 eq. 4)."""
     shared = isinstance(prior, SharedHyperprior)
     dims = form.dims[:1] if shared else form.dims
-    sigma = 1 / pt.sqrt(pm.Gamma("precision", alpha=value["c"], beta=value["d"], dims=dims))
+    precision = pm.Gamma(form.names("precision"), alpha=value["c"], beta=value["d"], dims=dims)
+    sigma = 1 / pt.sqrt(precision)
     sigma = sigma[:, None] if shared else sigma
     if form.free:
         return pm.Normal(form.name, mu=0.0, sigma=sigma, dims=form.dims)
@@ -106,9 +115,9 @@ def _normal_weights(prior: Any, value: Values, form: Form) -> TensorVariable:
 
 def _normal_bias(prior: Any, value: Values, form: Form) -> TensorVariable:
     """Declare the bias with its Gamma precision."""
-    dims = form.scores or None
-    precision = pm.Gamma("bias_precision", alpha=value["e"], beta=value["f"], dims=dims)
-    return pm.Normal("bias", mu=0.0, sigma=1 / pt.sqrt(precision), dims=dims)
+    names, dims = form.names, form.bias_dims
+    precision = pm.Gamma(names("bias_precision"), alpha=value["e"], beta=value["f"], dims=dims)
+    return pm.Normal(names("bias"), mu=0.0, sigma=1 / pt.sqrt(precision), dims=dims)
 
 
 def _shared_weights(prior: Any, value: Values, form: Form) -> TensorVariable:
@@ -121,9 +130,10 @@ def _shared_weights(prior: Any, value: Values, form: Form) -> TensorVariable:
 
 def _horseshoe_weights(prior: Any, value: Values, form: Form) -> TensorVariable:
     """Declare sizes under the regularised half-horseshoe, non-centred (Piironen & Vehtari 2017)."""
-    shared = pm.HalfCauchy("global_scale", beta=value["global_scale"])
-    local = pm.HalfCauchy("local_scale", beta=1.0, dims=form.dims)
-    unit = pm.HalfNormal("unit_magnitude", sigma=1.0, dims=form.dims)
+    names = form.names
+    shared = pm.HalfCauchy(names("global_scale"), beta=value["global_scale"])
+    local = pm.HalfCauchy(names("local_scale"), beta=1.0, dims=form.dims)
+    unit = pm.HalfNormal(names("unit_magnitude"), sigma=1.0, dims=form.dims)
     wide = shared * local
     size = unit * wide / pt.sqrt(1.0 + pt.sqr(wide / value["slab"]))
     return pm.Deterministic(form.name, size, dims=form.dims)
@@ -139,7 +149,8 @@ def _laplace_weights(prior: Any, value: Values, form: Form) -> TensorVariable:
 
 def _laplace_bias(prior: Any, value: Values, form: Form) -> TensorVariable:
     """Declare the bias under the prior of a weight."""
-    return pm.Laplace("bias", mu=0.0, b=1.0 / pt.sqrt(value["gamma"]), dims=form.scores or None)
+    scale = 1.0 / pt.sqrt(value["gamma"])
+    return pm.Laplace(form.names("bias"), mu=0.0, b=scale, dims=form.bias_dims)
 
 
 #: by the name of the piece and whether precisions are integrated out: what declares weights, and bias

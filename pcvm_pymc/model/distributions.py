@@ -10,6 +10,11 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous, PositiveContinuous
 from pymc.distributions.discrete import Discrete
+from pymc.distributions.dist_math import (
+    check_icdf_parameters,
+    check_icdf_value,
+    check_parameters,
+)
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
 from pymc.distributions.transforms import _default_transform
@@ -94,7 +99,13 @@ class ProbitBernoulli(Discrete):
     Parameters
     ----------
     latent : tensor_like of float
-        The latent function.
+        The latent function; any number, infinite ones included.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> pm.logp(ProbitBernoulli.dist(latent=[-40.0, 0.0]), [1, 1]).eval().round(3)
+    array([-8.04608e+02, -6.93000e-01])
     """
 
     rv_type = ProbitBernoulliRV
@@ -115,6 +126,16 @@ class ProbitBernoulli(Discrete):
         known = pt.eq(value, 0) | pt.eq(value, 1)
         return pt.switch(known, log_ndtr(label * latent), _IMPOSSIBLE)
 
+    def logcdf(value: TensorVariable, latent: TensorVariable) -> TensorVariable:
+        """Return the log probability of no more than a value."""
+        least = pt.switch(value < 0, _IMPOSSIBLE, log_ndtr(-latent))
+        return pt.switch(value < 1, least, np.float64(0.0))
+
+    def icdf(value: TensorVariable, latent: TensorVariable) -> TensorVariable:
+        """Return the least label whose distribution function reaches a value."""
+        label = pt.cast(value > _HALF * pt.erfc(np.sqrt(0.5) * latent), "int64")
+        return check_icdf_value(label, value)
+
 
 def _log_student(
     square: TensorVariable, shape: TensorVariable, rate: TensorVariable, n: Any = _ONE
@@ -126,6 +147,56 @@ def _log_student(
     constant = pt.gammaln(shape + _HALF * n) - pt.gammaln(shape)
     constant = constant - _HALF * n * (_LOG_2PI + pt.log(rate))
     return constant - (shape + _HALF * n) * pt.log1p(square / (_TWO * rate))
+
+
+def _positive(values: TensorVariable, **parameters: TensorVariable) -> TensorVariable:
+    """Return values in a graph that raises PyMC's error where a parameter is not positive."""
+    told = ", ".join(f"{name} > 0" for name in parameters)
+    return check_parameters(values, *(each > 0 for each in parameters.values()), msg=told)
+
+
+def _positive_for_icdf(values: TensorVariable, **parameters: TensorVariable) -> TensorVariable:
+    told = ", ".join(f"{name} > 0" for name in parameters)
+    return check_icdf_parameters(values, *(each > 0 for each in parameters.values()), msg=told)
+
+
+def _beyond(value: TensorVariable, shape: TensorVariable, rate: TensorVariable) -> TensorVariable:
+    """Return the probability that the Student-t is larger in size than a value."""
+    return pt.betainc(shape, _HALF, _ONE / (_ONE + pt.sqr(value) / (_TWO * rate)))
+
+
+def _within(value: TensorVariable, shape: TensorVariable, rate: TensorVariable) -> TensorVariable:
+    """Return the probability that the Student-t is smaller in size, to full digits near zero."""
+    square = pt.sqr(value) / (_TWO * rate)
+    return pt.betainc(_HALF, shape, square / (_ONE + square))
+
+
+def _size_within(
+    within: TensorVariable, beyond: TensorVariable, shape: TensorVariable, rate: TensorVariable
+) -> TensorVariable:
+    """Return the size that the Student-t stays within, and beyond, with two probabilities of sum one."""
+    near, far = pt.betaincinv(_HALF, shape, within), pt.betaincinv(shape, _HALF, beyond)
+    odds = pt.switch(within < _HALF, near / (_ONE - near), (_ONE - far) / far)
+    return pt.sqrt(_TWO * rate * odds)
+
+
+def _log_student_cdf(
+    value: TensorVariable, shape: TensorVariable, rate: TensorVariable
+) -> TensorVariable:
+    """Return the log distribution function of the Student-t, to full digits in the left tail."""
+    half = _HALF * _beyond(value, shape, rate)
+    tail = pt.switch(value < 0, pt.log(half), pt.log1p(-half))
+    near = pt.log1p(pt.sign(value) * _within(value, shape, rate)) - _LOG_2
+    return pt.switch(pt.sqr(value) < _TWO * rate, near, tail)
+
+
+def _student_icdf(
+    value: TensorVariable, shape: TensorVariable, rate: TensorVariable
+) -> TensorVariable:
+    """Return the quantile of the Student-t."""
+    beyond = _TWO * pt.minimum(value, _ONE - value)
+    size = _size_within(pt.abs(_TWO * value - _ONE), beyond, shape, rate)
+    return check_icdf_value(pt.switch(value < _HALF, -size, size), value)
 
 
 def _student(rng: Any, size: Any, shape: TensorVariable, rate: TensorVariable) -> Draws:
@@ -166,6 +237,15 @@ class MarginalWeight(PositiveContinuous):
     ----------
     c, d : tensor_like of float
         Shape and rate of the precision's Gamma distribution, positive.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model():
+    ...     size = MarginalWeight("size", c=1.0, d=0.5, shape=3)
+    >>> below = pm.Truncated.dist(MarginalWeight.dist(c=1.0, d=0.5), upper=2.0)
+    >>> float(pm.logp(below, 1.0).eval().round(3))
+    -0.928
     """
 
     rv_type = MarginalWeightRV
@@ -184,7 +264,19 @@ class MarginalWeight(PositiveContinuous):
 
     def logp(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
         """Return the log density."""
-        return pt.switch(value >= 0, _LOG_2 + _log_student(value * value, c, d), _IMPOSSIBLE)
+        density = _LOG_2 + _log_student(value * value, c, d)
+        return _positive(pt.switch(value >= 0, density, _IMPOSSIBLE), c=c, d=d)
+
+    def logcdf(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
+        """Return the log distribution function."""
+        near, tail = pt.log(_within(value, c, d)), pt.log1p(-_beyond(value, c, d))
+        within = pt.switch(pt.sqr(value) < _TWO * d, near, tail)
+        return _positive(pt.switch(value > 0, within, _IMPOSSIBLE), c=c, d=d)
+
+    def icdf(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
+        """Return the quantile."""
+        size = check_icdf_value(_size_within(value, _ONE - value, c, d), value)
+        return _positive_for_icdf(size, c=c, d=d)
 
 
 class MarginalBias(Continuous):
@@ -212,7 +304,15 @@ class MarginalBias(Continuous):
 
     def logp(value: TensorVariable, e: TensorVariable, f: TensorVariable) -> TensorVariable:
         """Return the log density."""
-        return _log_student(value * value, e, f)
+        return _positive(_log_student(value * value, e, f), e=e, f=f)
+
+    def logcdf(value: TensorVariable, e: TensorVariable, f: TensorVariable) -> TensorVariable:
+        """Return the log distribution function."""
+        return _positive(_log_student_cdf(value, e, f), e=e, f=f)
+
+    def icdf(value: TensorVariable, e: TensorVariable, f: TensorVariable) -> TensorVariable:
+        """Return the quantile."""
+        return _positive_for_icdf(_student_icdf(value, e, f), e=e, f=f)
 
 
 class _AsinhTransform(Transform):
@@ -277,6 +377,10 @@ class FreeWeight(MarginalBias):
         """Return the unnamed random variable."""
         return super().dist(c, d, **kwargs)
 
+    def logp(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
+        """Return the log density."""
+        return _positive(_log_student(value * value, c, d), c=c, d=d)
+
 
 class SharedWeightRV(SymbolicRV):
     """The operation of `SharedWeight`."""
@@ -332,7 +436,7 @@ class SharedWeight(Continuous):
         value: TensorVariable, c: TensorVariable, d: TensorVariable, n_scores: TensorVariable
     ) -> TensorVariable:
         """Return the log density of each row."""
-        return _log_student(pt.sqr(value).sum(axis=-1), c, d, n_scores)
+        return _positive(_log_student(pt.sqr(value).sum(axis=-1), c, d, n_scores), c=c, d=d)
 
 
 transformed(FreeWeightRV, _AsinhTransform())

@@ -1,6 +1,6 @@
 """Reading PyTensor graphs: what an expression is made of, and its numbers where nothing in it is random."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ __all__ = [
     "called",
     "factors",
     "is_random",
+    "made_of",
     "number",
     "numbers",
     "peeled",
@@ -102,6 +103,15 @@ def random_parts(x: Variable) -> list[Variable]:
         elif each.owner is not None:
             waiting.extend(each.owner.inputs)
     return list(found)
+
+
+def made_of(expressions: Iterable[Variable]) -> str:
+    """Return the names of the random variables that each expression is or depends on directly.
+
+    Of an expression without any its own name.
+    """
+    each = (sorted(str(part.name) for part in random_parts(x) or [x]) for x in expressions)
+    return ", ".join(map(str, each))
 
 
 def numbers(x: Variable, given: Mapping[Variable, Any] | None = None) -> Array:

@@ -122,7 +122,8 @@ class MultinomialProbit(Discrete):
     The gradient of the log probability is the mean of the responses given the class, less the scores.
     Value and gradient come from one pass of the trapezoid rule of `core.pieces.multinomial`, in compiled
     code under PyTensor's numba backend too. A class outside 0 to C - 1 has log probability ``-inf``,
-    as have scores of an own class that others exceed by more than 1e6.
+    as have scores of an own class that others exceed by more than 1e6. Classes have no order: there is no
+    distribution function, hence no `Truncated` or `Censored`.
 
     References
     ----------
@@ -142,7 +143,13 @@ class MultinomialProbit(Discrete):
 
     @classmethod
     def dist(cls, latent: Any, **kwargs: Any) -> TensorVariable:
-        """Return the unnamed random variable."""
+        """Return the unnamed random variable; raise where there are no classes."""
+        latent = pt.as_tensor(latent)
+        n_classes = latent.type.shape[-1] if latent.ndim else 0
+        if n_classes is not None and n_classes < 2:
+            raise ValueError(
+                f"latent has shape {latent.type.shape}; needed (..., n_classes), two classes or more"
+            )
         return super().dist([latent], **kwargs)
 
     def support_point(rv: TensorVariable, size: Any, latent: TensorVariable) -> TensorVariable:

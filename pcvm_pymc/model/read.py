@@ -30,6 +30,7 @@ from pcvm_pymc.model.graphs import (
     called,
     factors,
     is_random,
+    made_of,
     number,
     numbers,
     peeled,
@@ -225,12 +226,16 @@ def _observed(model: pm.Model) -> _Observed:
     ours = [each for each in candidates if each and any(map(product, terms(each.latent)))]
     if len(ours) == 1:
         return ours[0]
-    found = [f"{rv.name!r} ({called(rv)})" for rv in model.observed_RVs]
+    found = ", ".join(f"{rv.name!r} ({called(rv)})" for rv in model.observed_RVs) or "none"
+    if ours:
+        raise ValueError(
+            f"the model has {len(ours)} likelihoods of latent functions: {found}; needed one. A row's "
+            f"builder has its own: for another likelihood take pcvm_latent(X, y, ...), {NUTS}"
+        )
     raise ValueError(
-        "the model lacks an observed variable, or has several, whose latent value is "
-        "dot(Phi, weight) + bias under ProbitBernoulli, pm.Bernoulli(logit_p=), pm.Normal or "
-        f"MultinomialProbit; found {', '.join(found) or 'none'}. Needed a model such as "
-        f"pcvm_model(X, y, ...) builds, {NUTS}"
+        "the model lacks an observed variable whose latent value is dot(Phi, weight) + bias under "
+        f"ProbitBernoulli, pm.Bernoulli(logit_p=), pm.Normal or MultinomialProbit; found {found}. Needed a "
+        f"model such as pcvm_model(X, y, ...) builds, {NUTS}"
     )
 
 
@@ -334,12 +339,13 @@ class _Weights(NamedTuple):
 
 def _weights(model: pm.Model, latent: Variable) -> _Weights:
     """Return the parts of the latent function."""
-    each = terms(latent)
-    (inner,) = [x for x in each if product(x)][:1]
+    each, free = terms(latent), set(model.free_RVs)
+    inner = next(x for x in each if product(x))
     others = [x for x in each if x is not inner]
-    if len(others) > 1:
+    if len(others) > 1 or any(product(x) for x in others):
         raise ValueError(
-            f"the latent function has {len(each)} terms; needed dot(Phi, weight) + bias, {NUTS}"
+            f"what the likelihood takes has {len(each)} terms, of {made_of(each)}; that is no row of FAMILY. "
+            f"Needed dot(Phi, weight) + bias alone, {NUTS}"
         )
     Phi, weight = product(inner)  # type: ignore[misc]
     if not random_parts(weight) and random_parts(Phi):  # dot(weight, Phi.T)
@@ -347,13 +353,11 @@ def _weights(model: pm.Model, latent: Variable) -> _Weights:
     sign, size = _signed(weight)
     parts = random_parts(size)
     bias = others[0] if others else None
-    free = set(model.free_RVs)
     unfree = [x for x in (*(parts or [size]), bias) if x is not None and x not in free]
     if unfree:
         raise ValueError(
-            "weights and bias are moved together; found not free "
-            f"{sorted(str(x.name) for x in unfree)}. Needed free variables, each a term or factor by itself "
-            f"in dot(Phi, sign * weight) + bias; {NUTS}"
+            f"weights and bias are moved together; found not free {made_of(unfree)}. Needed free "
+            f"variables, each a term or factor by itself in dot(Phi, sign * weight) + bias; {NUTS}"
         )
     shape = shape_of(size) if is_random(size) else np.shape(numbers(size, _ones(parts)))
     return _Weights(Phi, _free_width(Phi, free), size, shape, sign, bias)

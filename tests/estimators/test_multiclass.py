@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from problems import blobs
+from problems import blobs, expected_failures
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
@@ -42,7 +42,8 @@ ALL = [
         MPCVMClassifier(width=1.0, scale="auto"),
         MRVMClassifier(width=1.0),
         MRVMClassifier(algorithm="top-down", width=1.0, max_iter=300),
-    ]
+    ],
+    expected_failed_checks=expected_failures,
 )
 def test_scikit_learns_checks(estimator, check):
     with warnings.catch_warnings():

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from problems import blobs
+from problems import blobs, expected_failures
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
@@ -26,7 +26,8 @@ from pcvm_pymc.experiments.datasets import load
         SparseProbitClassifier(features="quadratic", prior="laplace", bias="free"),
         SparseProbitClassifier(features="kernel"),
         SparseProbitClassifier(features="kernel", prior="student"),
-    ]
+    ],
+    expected_failed_checks=expected_failures,
 )
 def test_scikit_learns_checks(estimator, check):
     with warnings.catch_warnings():

@@ -17,6 +17,7 @@ from pcvm_pymc.core.em.mstep import bias_precision
 from pcvm_pymc.core.em.nonnegative import Mask
 from pcvm_pymc.core.em.points import Point, WholeRows
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.weighted import plain_target, row_weight
 
 __all__ = ["CoupledNewton"]
 
@@ -40,7 +41,10 @@ class _Quadratic:
     def __init__(self, rows: WholeRows, point: Point) -> None:
         problem = rows.problem
         prior: Any = problem.hyperprior
-        self.Phi, self.label = rows.Phi, problem.label
+        self.Phi, self.label = (
+            rows.Phi,
+            problem.label,
+        )  # with the rows' weights, where they have any
         self.hessian = problem.likelihood.hessian(point.latent, problem.label)
         old = point.weight[rows.index]
         sign = problem.weight_sign[rows.index]
@@ -328,11 +332,13 @@ def _rank_one(hessian: Array, label: Array) -> Array:
     class: the curvature of ``e^2 / 2``. The own row of the second derivatives then gives the others. It
     is never above them, nor (2 to 20 classes) below two thirds of them, in any direction.
     """
-    rows = np.arange(len(label))
-    own = hessian[rows, label]
-    d = np.maximum(-own, 0.0) / (1.0 - own[rows, label])[:, None]
-    d[rows, label] = 1.0
-    return d
+    rows, number, weight = np.arange(len(label)), plain_target(label).astype(int), row_weight(label)
+    own = hessian[rows, number]
+    if weight is not None:
+        own = own / weight[:, None]
+    d = np.maximum(-own, 0.0) / (1.0 - own[rows, number])[:, None]
+    d[rows, number] = 1.0
+    return d if weight is None else weight[:, None] * d
 
 
 def _prior_part(model: _Quadratic, u: Array) -> Array:

@@ -71,7 +71,8 @@ def _ridge_step(
     if newton:
         row_weight = np.maximum(point.terms.curvature, _LEAST_CURVATURE)
     else:
-        row_weight = np.full(len(point.latent), problem.likelihood.bound)
+        own = np.ones(len(point.latent)) if problem.row_weight is None else problem.row_weight
+        row_weight = own * problem.likelihood.bound
     working = point.latent[:, 0] + point.terms.slope[:, 0] / row_weight
     some, bias = ridge_solve(
         rows.Phi,

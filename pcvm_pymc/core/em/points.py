@@ -12,6 +12,7 @@ from pcvm_pymc.core.em.rows import Request, Rows
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.weighted import plain_target, row_weight
 from pcvm_pymc.core.problem import Problem, WidthMoves
 
 __all__ = ["ChunkedRows", "Chunks", "Point", "WholeRows", "log_prior", "rows_of"]
@@ -183,10 +184,10 @@ class WholeRows:
         return point
 
     def unit_gram(self, point: Point) -> BorderedGram:
-        """Return the Gram matrix under unit row weights; it is kept."""
+        """Return the Gram matrix under the rows' own weights, by default ones; it is kept."""
         if self._unit is None:
             self._partial = None  # not both in memory
-            self._unit = BorderedGram.of(self.Phi)
+            self._unit = BorderedGram.of(self.Phi, self.problem.row_weight)
         return self._unit
 
     def curved_gram(self, point: Point) -> tuple[Gram, float]:
@@ -212,13 +213,19 @@ class WholeRows:
         The working response r is ``W f + g`` with the row weights W of a curved Gram matrix; in units
         of the bound, ``f + g / bound``, without one (for the probit the mean of the E-step, eq. 23).
         """
-        if response is None:
-            slope = point.terms.slope
-            if newton:
-                response = self._row_weight[:, None] * point.latent + slope
-            else:
-                response = point.latent + slope / self.problem.likelihood.bound
+        if response is not None:
+            response = self._counted(response)
+        elif newton:
+            response = self._row_weight[:, None] * point.latent + point.terms.slope
+        else:
+            slope = point.terms.slope / self.problem.likelihood.bound
+            response = self._counted(point.latent) + slope
         return _pulled(response, self.Phi), response.sum(axis=0)
+
+    def _counted(self, values: Array) -> Array:
+        """Return values of the rows, shape (n_obs, n_scores), as often as each row counts."""
+        own = self.problem.row_weight
+        return values if own is None else own[:, None] * values
 
     def gradient(self, point: Point) -> tuple[Array, Array]:
         """Return Phi' g and 1' g."""
@@ -252,11 +259,12 @@ class _FirstResponses:
     likelihood: Likelihood
 
     def __call__(self, latent: Array, target: NDArray[Any]) -> RowTerms:
-        response = self.likelihood.response(target)
+        response, own = self.likelihood.response(target), row_weight(target)
         if response is None:
-            response = np.asarray(target, dtype=float)[:, None]
+            response = np.asarray(plain_target(target), dtype=float)[:, None]
         value = self.likelihood.terms(latent, target).log_likelihood
-        return RowTerms(value, response, np.ones(len(target)))
+        each = np.ones(len(target)) if own is None else own
+        return RowTerms(value, each[:, None] * response, each)
 
 
 class ChunkedRows:

@@ -19,6 +19,7 @@ from pcvm_pymc.core.em.nonnegative import BorderedGram
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import RowTerms
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.weighted import against_rest, row_weight
 
 __all__ = [
     "ArrayRows",
@@ -222,7 +223,9 @@ class _Accumulator:
         self.total += terms.slope.sum(axis=0)
         self.pull += (terms.slope.T.astype(Phi.dtype) @ Phi).T
         if self.gram is not None:
-            self._add_gram(Phi, terms.curvature if request.gram == "curvature" else np.ones(len(X)))
+            own = row_weight(label)
+            unit = np.ones(len(X)) if own is None else own
+            self._add_gram(Phi, terms.curvature if request.gram == "curvature" else unit)
 
     def _add_gram(self, Phi: Any, row_weight: Array) -> None:
         """Add Phi' W Phi; `Phi` is overwritten."""
@@ -247,7 +250,7 @@ class ArrayRows:
     Attributes
     ----------
     X : ndarray, shape (n_obs, n_features)
-    label : ndarray, shape (n_obs,)
+    label : ndarray, shape (n_obs,), or (n_obs, 2) with weights of the rows
         What the likelihood knows them by: -1. and +1., or numbers of classes.
     chunk : int
         Rows whose basis functions are held at a time.
@@ -278,7 +281,7 @@ class ArrayRows:
 
     def against_rest(self, number: int) -> "ArrayRows":
         """Return the same rows, labelled by one class against the rest."""
-        return replace(self, label=np.where(self.label == number, 1.0, -1.0))
+        return replace(self, label=against_rest(self.label, number))
 
     def _part(self, request: Request, job: int) -> Sums:
         """Return sums over every n_jobs-th chunk."""

@@ -10,6 +10,7 @@ from pcvm_pymc.core.em.nonnegative import solve_nonnegative
 from pcvm_pymc.core.em.points import ChunkedRows, Chunks
 from pcvm_pymc.core.pieces.likelihoods import start_response
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.weighted import plain_target
 from pcvm_pymc.core.problem import Problem
 
 __all__ = ["Start"]
@@ -73,8 +74,16 @@ class Start:
             gram = rows.unit_gram(at)
             return cls(*solve_nonnegative(gram, scale, bias_scale, goal, every, constrained=False))
         precision = np.full(n_basis, ridge)
-        target = np.asarray(problem.label, dtype=float)
-        return cls(*ridge_solve(problem.Phi, target, precision, penalties[problem.bias]))
+        target = np.asarray(plain_target(problem.label), dtype=float)
+        return cls(
+            *ridge_solve(
+                problem.Phi,
+                target,
+                precision,
+                penalties[problem.bias],
+                row_weight=problem.row_weight,
+            )
+        )
 
     @classmethod
     def random(cls, problem: Problem, rng: np.random.Generator) -> "Start":
@@ -83,7 +92,7 @@ class Start:
         Several scores: precisions of one and random first responses, as the mRVM's authors have.
         """
         if problem.n_scores > 1:
-            response = start_response(problem.label, problem.n_scores, rng)
+            response = start_response(plain_target(problem.label), problem.n_scores, rng)
             return cls._of_size_one(problem, response)
         size = rng.uniform(0.2, 1.2, problem.Phi.shape[1])
         bias = float(rng.choice([-1.0, 1.0]) * rng.uniform(0.2, 1.2))
@@ -106,8 +115,8 @@ class Start:
         if problem.n_scores > 1:
             raise ValueError("start='chen2009' is for two classes; use 'default' or 'random'")
         start = cls.random(problem, rng)
-        n_obs = len(problem.label)
-        response = 10 * rng.uniform(size=n_obs) * problem.label + rng.uniform(size=n_obs)
+        label = plain_target(problem.label)
+        response = 10 * rng.uniform(size=len(label)) * label + rng.uniform(size=len(label))
         return replace(start, response=response)
 
     @classmethod
@@ -128,4 +137,5 @@ def _majority(problem: Problem) -> float:
     """Return -1. or +1., the larger class."""
     if isinstance(problem.Phi, Chunks):
         return problem.Phi.majority
-    return 1.0 if problem.label.sum() >= 0 else -1.0
+    label, weight = plain_target(problem.label), problem.row_weight
+    return 1.0 if (label.sum() if weight is None else weight @ label) >= 0 else -1.0

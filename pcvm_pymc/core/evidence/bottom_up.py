@@ -46,10 +46,13 @@ class _Design:
     Attributes
     ----------
     columns : ndarray, shape (n_obs, n_columns)
+        Of weighted rows times the weights' square roots, so that all products are weighted.
     square : ndarray, shape (n_columns,)
         Their squared norms.
     beta : float
         Precision of a response: the bound of the likelihood's curvature.
+    each : ndarray, shape (n_obs, 1) or (1, 1)
+        How often the rows count.
     rounding : ndarray, shape (n_columns,)
         What S is at the least of a column that is not one of those in the model again.
     """
@@ -57,6 +60,9 @@ class _Design:
     def __init__(self, problem: Problem) -> None:
         Phi = problem.Phi
         self.columns = Phi if problem.bias == "none" else np.hstack([Phi, np.ones((len(Phi), 1))])
+        self.each = _each(problem)
+        if problem.row_weight is not None:
+            self.columns = np.sqrt(self.each) * self.columns
         self.square = np.einsum("ij,ij->j", self.columns, self.columns)
         self.beta = problem.likelihood.bound
         self.rounding = _ALIGNED * self.beta * self.square
@@ -69,8 +75,8 @@ class _Design:
         return self._products[n]
 
     def projected(self, pull: Array) -> Array:
-        """Return ``Phi'`` times what has shape (n_obs, n_scores)."""
-        return (pull.T @ self.columns).T
+        """Return ``Phi'`` times what has shape (n_obs, n_scores), each row as often as it counts."""
+        return ((np.sqrt(self.each) * pull).T @ self.columns).T
 
 
 class Machine:
@@ -194,7 +200,7 @@ def _mode(machine: Machine, pulled: Array, sign: Array) -> tuple[Array, float]:
     basis = kept.index < n_basis
     index, place = kept.index[basis], np.flatnonzero(basis)
     if n_columns > n_basis:
-        border, corner = kept.cross[place, n_basis], float(len(design.columns))
+        border, corner = kept.cross[place, n_basis], float(design.square[n_basis])
     else:
         border, corner = np.zeros(len(index)), 0.0
     has_bias = not basis.all()
@@ -293,7 +299,13 @@ class _Search:
         self.latent = problem.Phi[:, used] @ self.weight[used] + self.bias
         terms = problem.likelihood.terms(self.latent, problem.label)
         self.log_likelihood = terms.log_likelihood
-        self.pulled = self.design.projected(self.design.beta * self.latent + terms.slope)
+        response = self.design.beta * self.latent + terms.slope / self.design.each
+        self.pulled = self.design.projected(response)
+
+
+def _each(problem: Problem) -> Array:
+    """Return how often each row counts, shape (n_obs, 1); (1, 1) where each counts once."""
+    return np.ones((1, 1)) if problem.row_weight is None else problem.row_weight[:, None]
 
 
 def _start(problem: Problem, start: Array | None) -> Array:
@@ -302,8 +314,8 @@ def _start(problem: Problem, start: Array | None) -> Array:
     if start is None:
         start = problem.likelihood.response(problem.label)
     if start is None:
-        terms = problem.likelihood.terms(np.zeros(shape), problem.label)
-        return terms.slope / problem.likelihood.bound
+        slope = problem.likelihood.terms(np.zeros(shape), problem.label).slope
+        return slope / (_each(problem) * problem.likelihood.bound)
     if np.shape(start) != shape and (problem.n_scores > 1 or np.shape(start) != shape[:1]):
         raise ValueError(f"start has shape {np.shape(start)}; needed {shape}")
     return np.reshape(start, shape)

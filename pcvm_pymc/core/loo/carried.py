@@ -120,7 +120,7 @@ class _Removals:
         for block, Phi, label in mode.blocks():
             latent = (Phi @ flat).reshape(len(Phi), n_scores, n_rows) + point.bias
             by_row = latent.transpose(0, 2, 1).reshape(-1, n_scores)
-            target = np.repeat(label, n_rows)
+            target = np.repeat(label, n_rows, axis=0)
             own_shape = mode.shaped(by_row)
             density = likelihood.log_density(own_shape, target).reshape(-1, n_rows)
             slope = likelihood.score(own_shape, target).reshape(len(Phi), n_rows, n_scores)

@@ -32,7 +32,7 @@ class LeaveOneOut:
     latent : ndarray, shape (n_obs,) or (n_obs, n_scores)
         Latent values of each row without it and without the bases that stand on it.
     log_density : ndarray, shape (n_obs,)
-        Log probability (or density) of each row's target there.
+        Log probability (or density) of each row's target there, as often as the row counts.
     improved : ndarray of bool, shape (n_obs,)
         Rows that moved too far for the quadratic model, and were carried on.
     unsettled : ndarray of bool, shape (n_obs,)
@@ -90,6 +90,8 @@ def leave_one_out(
 
     Notes
     -----
+    A row that counts by a weight is left out altogether, as often as it counts.
+
     Under a prior that holds zeros, weights that are zero stay so without a row as well: what its removal
     would do to the choice of bases is not seen.
     """

@@ -11,6 +11,7 @@ from pcvm_pymc.core.pieces.arguments import check_real
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
+    "LATENT_SIZE",
     "PRIORS",
     "PRUNING_PRECISION",
     "HalfHorseshoe",
@@ -28,6 +29,8 @@ PRUNING_PRECISION = 1e12
 # ... and 1 / nu is "the weight cutoff value": where the density of an improper prior, which has
 # no bound at zero, is held constant so that a pruned model has a finite log posterior
 WEIGHT_CUTOFF = 1.0 / PRUNING_PRECISION
+#: prior median size of a centred latent function where the data do not tell
+LATENT_SIZE = 2.0
 _LOG_2 = np.log(2.0)
 _LOG_2PI = np.log(2.0 * np.pi)
 
@@ -117,7 +120,7 @@ class Hyperprior:
         return cls(5.0, 5.0, 1.0, 1.0)
 
     @classmethod
-    def default(cls, Phi: Array, signs: Array | None, *, latent_size: float = 2.0) -> Self:
+    def default(cls, Phi: Array, signs: Array | None, *, latent_size: float = LATENT_SIZE) -> Self:
         """Return the proper hyperprior for sampling, scaled to the data.
 
         Weights with two degrees of freedom (c = 1), and d such that the prior median size of the latent
@@ -138,7 +141,7 @@ class Hyperprior:
         return cls(c, c * scale**2, 0.5, 0.5)
 
     @classmethod
-    def learned(cls, Phi: Array, signs: Array | None, *, latent_size: float = 2.0) -> Self:
+    def learned(cls, Phi: Array, signs: Array | None, *, latent_size: float = LATENT_SIZE) -> Self:
         """Return `default` with its scale left to the data: d has a wide Gamma hyperprior.
 
         Of those tried it predicts best, and depends least on the number of bases. Sampled by

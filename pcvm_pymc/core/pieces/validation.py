@@ -13,6 +13,7 @@ __all__ = [
     "as_features",
     "as_labels",
     "as_numbers",
+    "as_row_weight",
     "as_seed",
     "as_signs",
     "as_targets",
@@ -257,6 +258,28 @@ def as_seed(random_state: Any) -> Any:
     if isinstance(random_state, np.random.RandomState):
         return random_state.randint(2**31 - 1)
     return random_state
+
+
+def as_row_weight(weight: ArrayLike | None, n_obs: int) -> Array | None:
+    """Return how often rows count, shape (n_obs,); None where each counts once.
+
+    Raises
+    ------
+    ValueError
+        If the shape is wrong or a weight is not positive and finite.
+    """
+    if weight is None:
+        return None
+    out = np.asarray(weight, dtype=float)
+    if out.shape != (n_obs,):
+        raise ValueError(
+            f"sample_weight has shape {out.shape}; needed ({n_obs},), one for each row"
+        )
+    if not (np.isfinite(out) & (out > 0)).all():
+        raise ValueError(
+            "sample_weight has values that are not positive numbers; leave rows of weight zero out"
+        )
+    return out
 
 
 def as_signs(signs: ArrayLike, *shape: int) -> Array:

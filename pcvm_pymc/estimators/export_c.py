@@ -1,0 +1,181 @@
+"""A classifier of few vectors as a C function, which needs nothing but the C99 standard library."""
+
+import re
+from typing import Any
+
+import numpy as np
+
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.estimators.few_vectors import FewVectors
+
+__all__ = ["to_c"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_HEAD = """/* {name}: class probabilities of a {link} classifier of {n_vectors} vectors.
+   Classes, in the order of p: {classes}.
+   x: {n_features} features; p: {n_classes} probabilities, which are written. */
+#include <math.h>
+
+enum {{ N_VECTORS = {n_vectors}, N_FEATURES = {n_features}, N_SCORES = {n_scores}, N_CLASSES = {n_classes} }};
+
+"""
+
+_KERNEL = """
+static void basis(const double *x, double *phi)
+{
+    for (int j = 0; j < N_VECTORS; j++) {
+        double square = 0.0;
+        for (int k = 0; k < N_FEATURES; k++) {
+            double u = (x[k] - centre[j * N_FEATURES + k]) / width[j * N_FEATURES + k];
+            square += u * u;
+        }
+        phi[j] = exp(-square);
+    }
+    phi[N_VECTORS] = 1.0;
+}
+
+static double latent(const double *phi, int c)
+{
+    double sum = 0.0;
+    for (int j = 0; j <= N_VECTORS; j++) sum += weight[c * (N_VECTORS + 1) + j] * phi[j];
+    return sum;
+}
+"""
+
+_MODERATED = """
+static double moderated(const double *phi, double mean)
+{
+    double variance = 0.0;
+    for (int i = 0; i <= N_VECTORS; i++)
+        for (int j = 0; j <= N_VECTORS; j++)
+            variance += phi[i] * covariance[i * (N_VECTORS + 1) + j] * phi[j];
+    return mean / sqrt(1.0 + SPREAD * (variance > 0.0 ? variance : 0.0));
+}
+"""
+
+_LINKS = {
+    "probit": "0.5 * erfc(-f / 1.4142135623730951)",
+    "logit": "f > 0 ? 1.0 / (1.0 + exp(-f)) : exp(f) / (1.0 + exp(f))",
+    "label noise": "FLIP + (1.0 - 2.0 * FLIP) * 0.5 * erfc(-f / 1.4142135623730951)",
+}
+
+_TWO = """
+void {name}(const double *x, double *p)
+{{
+    double phi[N_VECTORS + 1], f;
+    basis(x, phi);
+    f = {value};
+    p[0] = link(-f);
+    p[1] = link(f);
+}}
+"""
+
+_AGAINST_REST = """
+void {name}(const double *x, double *p)
+{{
+    double phi[N_VECTORS + 1], total = 0.0;
+    basis(x, phi);
+    for (int c = 0; c < N_CLASSES; c++) total += p[c] = link(latent(phi, c));
+    for (int c = 0; c < N_CLASSES; c++) p[c] /= total;
+}}
+"""
+
+_SEVERAL = """
+/* the trapezoid rule over the own class' noise t, a standard normal */
+void {name}(const double *x, double *p)
+{{
+    double phi[N_VECTORS + 1], f[N_SCORES], total = 0.0;
+    basis(x, phi);
+    for (int c = 0; c < N_SCORES; c++) f[c] = latent(phi, c);
+    for (int c = 0; c < N_CLASSES; c++) {{
+        p[c] = 0.0;
+        for (int i = -72; i <= 72; i++) {{
+            double t = 0.125 * i, product = 0.125 * 0.3989422804014327 * exp(-0.5 * t * t);
+            for (int j = 0; j < N_CLASSES; j++)
+                if (j != c) product *= link(t + f[c] - f[j]);
+            p[c] += product;
+        }}
+        total += p[c];
+    }}
+    for (int c = 0; c < N_CLASSES; c++) p[c] /= total;
+}}
+"""
+
+
+def to_c(model: Any, name: str = "predict_proba") -> str:
+    """Return a fitted classifier of few vectors as C source.
+
+    Parameters
+    ----------
+    model : fitted classifier
+        Of the RBF, with vectors of its own: a projection, a posterior mode, or a relevance vector machine.
+    name : str
+        Of the function ``void name(const double *x, double *p)``, which writes the class probabilities of one
+        row in the order of ``classes_``.
+
+    Returns
+    -------
+    str
+        C99, with ``math.h`` alone.
+
+    Raises
+    ------
+    ValueError
+        If the classifier has no few vectors (an average), its kernel is not the RBF, or the name is none of
+        C's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import PCVMClassifier
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = PCVMClassifier(estimation="bottom-up", width=2.0).fit(X, X[:, 0] > 0)
+    >>> "void is_right(const double *x, double *p)" in to_c(model, "is_right")
+    True
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"name={name!r}; needed a name of C's, letters, digits and underscores")
+    few = FewVectors.of(model)
+    several = few.link == "multinomial probit"
+    link = _LINKS["probit" if several else few.link]
+    parts = [
+        _HEAD.format(
+            name=name,
+            link=few.link,
+            n_vectors=len(few.centres),
+            n_features=few.centres.shape[1],
+            n_scores=len(few.weight),
+            n_classes=len(few.classes),
+            classes=", ".join(str(each).replace("*/", "* /") for each in few.classes),
+        ),
+        _array("centre", few.centres),
+        _array("width", few.width),
+        _array("weight", np.column_stack([few.weight, few.bias])),
+        f"#define FLIP {few.flip!r}\n",
+        _KERNEL,
+        f"\nstatic double link(double f)\n{{\n    return {link};\n}}\n",
+    ]
+    value = "latent(phi, 0)"
+    if few.is_moderated:
+        parts += [
+            f"#define SPREAD {few.spread!r}\n",
+            _array("covariance", few.covariance),
+            _MODERATED,
+        ]
+        value = "moderated(phi, latent(phi, 0))"
+    if several:
+        parts.append(_SEVERAL.format(name=name))
+    elif len(few.weight) > 1:
+        parts.append(_AGAINST_REST.format(name=name))
+    else:
+        parts.append(_TWO.format(name=name, value=value))
+    return "".join(parts)
+
+
+def _array(name: str, values: Array | None) -> str:
+    """Return the declaration of numbers, to the last digit; of none a single zero, which is not read."""
+    numbers = np.ravel(values).tolist() or [0.0]
+    rows = [", ".join(map(repr, numbers[i : i + 4])) for i in range(0, len(numbers), 4)]
+    inner = ",\n    ".join(rows)
+    return f"static const double {name}[] = {{\n    {inner}\n}};\n"

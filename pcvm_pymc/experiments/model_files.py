@@ -1,0 +1,181 @@
+"""Classifiers for tables, kept in a file: scikit-learn's transformers, the classifier, what they need."""
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pandas as pd
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from pcvm_pymc import __version__
+from pcvm_pymc.experiments.errors import UsageError, first_line
+
+__all__ = ["Columns", "ModelFile", "transformer"]
+
+_FORMAT = "pcvm model 1"
+_MOST_CATEGORIES = 50
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the features: numbers, and text."""
+
+    numbers: list[str]
+    text: list[str]
+
+    @classmethod
+    def of(cls, path: Path, frame: pd.DataFrame, *, categorical: bool, impute: bool) -> "Columns":
+        """Return the columns of a table; raise where text or missing cells were not asked to be taken.
+
+        Raises
+        ------
+        UsageError
+            With the columns, and the option that takes them.
+        """
+        numeric = pd.api.types.is_numeric_dtype
+        numbers = [str(each) for each in frame if numeric(frame[each].dtype)]
+        text = [str(each) for each in frame if str(each) not in numbers]
+        if text and not categorical:
+            shown = ", ".join(f"{each} ({frame[each].dropna().iloc[0]!r})" for each in text[:5])
+            raise UsageError(
+                f"{path} has columns of text: {shown}; encode them with --categorical, or remove them"
+            )
+        for each in text:
+            if frame[each].nunique() > _MOST_CATEGORIES:
+                raise UsageError(
+                    f"column {each!r} of {path} has {frame[each].nunique()} different texts, more than "
+                    f"{_MOST_CATEGORIES}: no categories; remove it"
+                )
+        infinite = [each for each in numbers if np.isinf(frame[each].to_numpy(float)).any()]
+        if infinite:
+            raise UsageError(
+                f"{path} has infinite values in {', '.join(infinite[:5])}; remove them"
+            )
+        missing = frame.isna().sum()
+        empty = [str(each) for each in frame if missing[each] == len(frame)]
+        if empty:
+            raise UsageError(
+                f"{path} has columns without a value: {', '.join(empty[:5])}; remove them"
+            )
+        if missing.any() and not impute:
+            shown = ", ".join(f"{each} ({n})" for each, n in missing[missing > 0].iloc[:5].items())
+            raise UsageError(
+                f"{path} has missing cells in {shown}; fill them in with --impute, or remove those rows"
+            )
+        return cls(numbers, text)
+
+
+def transformer(columns: Columns, impute: str | None) -> ColumnTransformer:
+    """Return what makes standardised numbers of a table's columns.
+
+    Parameters
+    ----------
+    columns : Columns
+    impute : {"median", "mean", "most_frequent"}, optional
+        What missing numbers become; missing texts become the most frequent one. Default: none may be missing.
+    """
+    numbers: list[Any] = [StandardScaler()]
+    text: list[Any] = [OneHotEncoder(sparse_output=False, drop="if_binary", dtype=float)]
+    if impute is not None:
+        numbers.insert(0, SimpleImputer(strategy=impute))
+        text.insert(0, SimpleImputer(strategy="most_frequent"))
+    parts = []
+    if columns.numbers:
+        parts.append(("numbers", make_pipeline(*numbers), columns.numbers))
+    if columns.text:
+        parts.append(("text", make_pipeline(*text), columns.text))
+    return ColumnTransformer(parts)
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """What a file of `pcvm fit` holds.
+
+    Attributes
+    ----------
+    pipeline : Pipeline
+    columns : Columns
+    target : str
+    impute : str or None
+    """
+
+    pipeline: Pipeline
+    columns: Columns
+    target: str
+    impute: str | None
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the columns that are needed."""
+        return [*self.columns.numbers, *self.columns.text]
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+        joblib.dump({"format": _FORMAT, "version": __version__, "model": self}, path, compress=3)
+
+    @classmethod
+    def load(cls, path: Path) -> "ModelFile":
+        """Read a file; only of `pcvm fit`, and from those whom you trust: reading it runs its code.
+
+        Raises
+        ------
+        UsageError
+            If there is none, or it is something else.
+        """
+        needed = "needed a file that `pcvm fit --out` wrote"
+        try:
+            found = joblib.load(path)
+        except FileNotFoundError:
+            raise UsageError(f"{path} does not exist; {needed}") from None
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            IndexError,
+            EOFError,
+            pickle.UnpicklingError,
+        ) as error:
+            raise UsageError(f"{path} is no model ({first_line(error)}); {needed}") from None
+        if not isinstance(found, dict) or found.get("format") != _FORMAT:
+            raise UsageError(f"{path} holds something else; {needed}")
+        return found["model"]
+
+    def probabilities(self, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the likeliest class and the probability of each, for every row of a table.
+
+        Raises
+        ------
+        UsageError
+            If columns are missing, of another kind, or have cells or texts that were not seen.
+        """
+        missing = [each for each in self.features if each not in frame.columns]
+        if missing:
+            raise UsageError(
+                f"{path} lacks the columns {', '.join(missing[:8])}, which the model was fitted with"
+            )
+        table = frame[self.features]
+        numeric = pd.api.types.is_numeric_dtype
+        text = [each for each in self.columns.numbers if not numeric(table[each].dtype)]
+        if text:
+            raise UsageError(
+                f"{path} has text in {', '.join(text[:5])}, which were numbers when the model was fitted"
+            )
+        if table.isna().any(axis=None) and self.impute is None:
+            shown = ", ".join(map(str, table.columns[table.isna().any()][:5]))
+            raise UsageError(
+                f"{path} has missing cells in {shown}; remove those rows, or fit the model with --impute"
+            )
+        try:
+            probability = self.pipeline.predict_proba(table)
+        except ValueError as error:
+            raise UsageError(f"{path}: {first_line(error)}") from None
+        classes = self.pipeline.classes_
+        out = pd.DataFrame(probability, columns=[f"P({each})" for each in classes])
+        out.insert(0, self.target, classes[probability.argmax(axis=1)])
+        return out

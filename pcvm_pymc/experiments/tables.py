@@ -1,0 +1,185 @@
+"""A user's table of text: separator, encoding, decimal mark, header and index column are recognised."""
+
+import codecs
+import csv
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pcvm_pymc.experiments.errors import UsageError, first_line
+
+__all__ = ["HEADERS", "Table", "read_table"]
+
+HEADERS = ("auto", "yes", "no")
+_SEPARATORS = (";", "\t", "|", ",")  # a comma last: it may be the decimal mark
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_LINES = 30  # by which the separator is recognised
+_NAMES = {"\t": "tabs", r"\s+": "spaces", ";": "semicolons", "|": "bars", ",": "commas"}
+_WITH_COMMA = re.compile(r"\s*[+-]?\d*,\d+\s*")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, and what was recognised that a reader might not expect.
+
+    Attributes
+    ----------
+    frame : DataFrame
+    told : tuple of str
+    """
+
+    frame: pd.DataFrame
+    told: tuple[str, ...]
+
+
+def read_table(path: Path, header: str = "auto") -> Table:
+    """Read a table of text.
+
+    Parameters
+    ----------
+    path : Path
+    header : {"auto", "yes", "no"}
+        Whether the first line has the names of the columns; ``"auto"`` raises where it seems to hold numbers.
+
+    Raises
+    ------
+    UsageError
+        If there is no such file, or it cannot be read.
+    """
+    raw = _bytes(path)
+    encoding = _encoding(raw)
+    head = io.StringIO(raw[: 1 << 20].decode(encoding, errors="replace"))
+    lines = [line for line in (head.readline() for _ in range(_LINES)) if line.strip()]
+    separator = _separator(lines)
+    told = [] if encoding in ("utf-8", "utf-8-sig") else [f"read as {encoding}"]
+    if separator != ",":
+        told.append(f"separated by {_NAMES[separator]}")
+    rows = [_fields(line, separator) for line in lines]
+    if header == "auto" and rows:
+        _check_header(path, rows[0])
+    decimal = "." if separator == "," or not _has_decimal_commas(rows[1:]) else ","
+    if decimal == ",":
+        told.append("decimal commas")
+    try:
+        frame = pd.read_csv(
+            path,
+            sep=separator,
+            encoding=encoding,
+            decimal=decimal,
+            header=None if header == "no" else 0,
+            skipinitialspace=True,
+        )
+    except (OSError, UnicodeError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as CSV: {first_line(error)}") from None
+    if header == "no":
+        frame.columns = [f"column{i + 1}" for i in range(frame.shape[1])]
+    frame, left_out = _named(path, frame, rows[0] if rows and header != "no" else [])
+    return Table(frame, (*told, *left_out))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"{path} does not exist; needed a CSV file with a header row") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path} is a folder; needed a CSV file with a header row") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read as CSV: {first_line(error)}") from None
+
+
+def _encoding(raw: bytes) -> str:
+    """Return the encoding: by its mark, UTF-8 where the bytes are, else that of Windows."""
+    for mark, name in _BOMS:
+        if raw.startswith(mark):
+            return name
+    for name in ("utf-8", "cp1252"):
+        try:
+            raw.decode(name)
+        except UnicodeDecodeError:
+            continue
+        return name
+    return "latin-1"
+
+
+def _fields(line: str, separator: str) -> list[str]:
+    """Return the fields of a line, in which quoted separators do not count."""
+    if separator == r"\s+":
+        return line.split()
+    return next(csv.reader([line.rstrip("\r\n")], delimiter=separator), [])
+
+
+def _separator(lines: list[str]) -> str:
+    """Return the first separator that gives all lines equally many fields, two or more."""
+    for each in _SEPARATORS:
+        counts = {len(_fields(line, each)) for line in lines}
+        if len(counts) == 1 and counts.pop() > 1:
+            return each
+    if not any("," in line for line in lines):
+        counts = {len(line.split()) for line in lines}
+        if len(counts) == 1 and counts.pop() > 1:
+            return r"\s+"
+    return ","
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.replace(",", "."))
+    except ValueError:
+        return False
+    return True
+
+
+def _check_header(path: Path, names: list[str]) -> None:
+    """Raise where more than half of the names are numbers."""
+    found = [each for each in names if _is_number(each)]
+    if len(found) > len(names) / 2:
+        raise UsageError(
+            f"line 1 of {path} holds numbers ({', '.join(found[:4])}) where names of columns are needed: a "
+            "header is missing; add one, or say --header no (--header yes: they are names)"
+        )
+
+
+def _has_decimal_commas(rows: list[list[str]]) -> bool:
+    """Whether numbers of some column are all written with commas."""
+    columns = zip(*rows, strict=False)
+    return any(
+        all(_is_number(each) or not each.strip() for each in column)
+        and any(_WITH_COMMA.fullmatch(each) for each in column)
+        for column in columns
+    )
+
+
+def _named(path: Path, frame: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, list[str]]:
+    """Return the columns that have a name; one without that counts the rows is left out."""
+    told = []
+    for i, name in enumerate(names[: frame.shape[1]]):
+        if name.strip():
+            continue
+        column = frame.iloc[:, i]
+        if column.isna().all():
+            told.append(f"column {i + 1} has no name and is empty: left out")
+        elif _counts_rows(column):
+            told.append(f"column {i + 1} has no name and counts the rows: an index, left out")
+        else:
+            raise UsageError(
+                f"column {i + 1} of {path} has no name (its first value is {column.iloc[0]}); name it in "
+                "the header, or remove it"
+            )
+    kept = [i for i in range(frame.shape[1]) if i >= len(names) or names[i].strip()]
+    return (frame.iloc[:, kept] if told else frame), told
+
+
+def _counts_rows(column: pd.Series) -> bool:
+    if not pd.api.types.is_integer_dtype(column.dtype):
+        return False
+    values = column.to_numpy()
+    return len(values) > 0 and values[0] in (0, 1) and bool((np.diff(values) == 1).all())

@@ -1,0 +1,151 @@
+"""Rows that count by weights are repeated rows: the same objective, the same end."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from problems import blobs
+
+from pcvm_pymc.core.em import Chunks, EMOptions, fit_em
+from pcvm_pymc.core.em.rows import ArrayRows
+from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
+from pcvm_pymc.core.family import check_solver
+from pcvm_pymc.core.loo import leave_one_out
+from pcvm_pymc.core.pieces.kernels import RBF
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
+from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
+from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target
+from pcvm_pymc.core.problem import Problem
+
+X, LABEL = blobs(40, seed=4, gap=1.0)
+CLASS = np.digitize(X[:, 1], [-0.4, 0.5])
+TIMES = np.random.default_rng(0).integers(1, 4, size=40)
+COPIES = np.repeat(np.arange(40), TIMES)
+CENTRES = X[:12]
+PHI = RBF(1.5)(X, CENTRES)
+PROPER, JEFFREYS = Hyperprior.plug_in(), Hyperprior.jeffreys()
+SIGNS = np.where(CLASS[:12, None] == np.arange(3), 1.0, -1.0)
+
+CASES = {
+    "probit": Problem(PHI, LABEL, LABEL[:12], PROPER),
+    "probit, improper": Problem(PHI, LABEL, LABEL[:12], JEFFREYS),
+    "logit": Problem(PHI, LABEL, LABEL[:12], PROPER, Logit()),
+    "label noise": Problem(PHI, LABEL, LABEL[:12], PROPER, NoisyProbit(0.1)),
+    "free": Problem(PHI, LABEL, None, PROPER, bias="free"),
+    "Jeffreys from the ridge": Problem(PHI, LABEL, None, JEFFREYS),
+    "Laplace": Problem(PHI, LABEL, None, Laplace(2.0)),
+    "classes": Problem(PHI, CLASS, SIGNS, PROPER, MultinomialProbit(3)),
+    "classes, improper": Problem(PHI, CLASS, None, JEFFREYS, MultinomialProbit(3), bias="none"),
+}
+
+
+def repeated(problem):
+    return replace(problem, Phi=problem.Phi[COPIES], label=problem.label[COPIES])
+
+
+def same_end(weighted, copies, rtol=1e-7):
+    assert weighted.log_posterior == pytest.approx(copies.log_posterior, rel=1e-9)
+    np.testing.assert_allclose(weighted.weight, copies.weight, rtol=rtol, atol=1e-8)
+    np.testing.assert_allclose(weighted.bias, copies.bias, rtol=rtol, atol=1e-8)
+    np.testing.assert_allclose(weighted.latent[COPIES], copies.latent, rtol=rtol, atol=1e-8)
+
+
+@pytest.mark.parametrize("update", ["auto", "em"])
+@pytest.mark.parametrize("case", CASES)
+def test_em_ends_where_repeated_rows_do(case, update):
+    options = EMOptions(update=update, max_iter=60, tol=1e-9)
+    whole = CASES[case]
+    found = fit_em(whole.weighted(TIMES), None, options)
+    wanted = fit_em(repeated(whole), None, options)
+    same_end(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["probit", "Jeffreys from the ridge", "classes"])
+def test_rows_in_chunks_end_where_rows_in_memory_do(case):
+    whole = CASES[case].weighted(TIMES)
+    rows = ArrayRows(X, whole.label, 7)
+    options = EMOptions(tol=1e-9)
+    chunked = replace(whole, Phi=Chunks(rows, CENTRES, RBF(1.5)), label=None)
+    found, wanted = fit_em(chunked, None, options), fit_em(whole, None, options)
+    assert found.log_posterior == pytest.approx(wanted.log_posterior, rel=1e-8)
+    np.testing.assert_allclose(found.weight, wanted.weight, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["sequential", "batch"])
+@pytest.mark.parametrize("likelihood", [Logit(), Probit()])
+def test_evidence_is_that_of_repeated_rows(method, likelihood):
+    weighted = EvidenceProblem(PHI, weighted_target(LABEL, TIMES), Weighted(likelihood))
+    found = fit_rvm(weighted, method=method)
+    wanted = fit_rvm(EvidenceProblem(PHI[COPIES], LABEL[COPIES], likelihood), method=method)
+    assert found.log_evidence == pytest.approx(wanted.log_evidence, rel=1e-5)
+    np.testing.assert_allclose(found.weight, wanted.weight, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(PHI, LABEL, LABEL[:12], JEFFREYS),
+        Problem(PHI, CLASS, SIGNS, JEFFREYS, MultinomialProbit(3)),
+        Problem(PHI, CLASS, None, JEFFREYS, MultinomialProbit(3), bias="none", shared=True),
+    ],
+    ids=["pcvm", "mpcvm", "mrvm shared"],
+)
+def test_the_search_from_the_bottom_up_is_that_of_repeated_rows(problem):
+    found, wanted = fit_bottom_up(problem.weighted(TIMES)), fit_bottom_up(repeated(problem))
+    assert found.n_iter == wanted.n_iter
+    same_end(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["probit", "logit", "classes"])
+def test_leaving_a_row_out_leaves_all_its_copies_out(case):
+    problem = CASES[case].weighted(TIMES)
+    own = np.arange(12)
+    tight = EMOptions(tol=1e-10)
+    mode = fit_em(problem, None, tight)
+    found = leave_one_out(problem, mode.weight, mode.bias, own, refits=0)
+    copies, base = repeated(CASES[case]), CASES[case].likelihood
+    for row in (0, 5, 20, 33):
+        rest, columns = np.flatnonzero(row != COPIES), np.flatnonzero(own != row)
+        without = replace(
+            copies,
+            Phi=copies.Phi[np.ix_(rest, columns)],
+            label=copies.label[rest],
+            sign=copies.sign[columns],
+        )
+        refit = fit_em(without, None, tight)
+        latent = np.atleast_1d(PHI[row, columns] @ refit.weight + refit.bias)
+        np.testing.assert_allclose(found.latent[row], np.squeeze(latent), atol=0.1)
+    density = base.log_density(found.latent, CASES[case].label)
+    np.testing.assert_allclose(found.log_density, TIMES * density, rtol=1e-12)
+
+
+def test_leaving_out_is_exact_where_the_objective_is_quadratic():
+    noise, precision = 0.5, np.linspace(1.0, 4.0, 12)
+    target = X[:, 0] + 0.3 * LABEL
+    problem = Problem(PHI, target, None, PROPER, Normal(noise), bias="none").weighted(TIMES)
+
+    def ridge(rows):
+        Phi, times = PHI[rows], TIMES[rows]
+        matrix = (Phi.T * times) @ Phi / noise**2 + np.diag(precision)
+        return np.linalg.solve(matrix, Phi.T @ (times * target[rows]) / noise**2)
+
+    every = np.arange(40)
+    weight, own = ridge(every), np.full(12, -1)
+    found = leave_one_out(problem, weight, 0.0, own, precision=precision, improve=False)
+    held = np.array([PHI[i] @ ridge(np.delete(every, i)) for i in every])
+    np.testing.assert_allclose(found.latent, held, rtol=1e-9, atol=1e-10)
+    wanted = TIMES * Normal(noise).log_density(held, target)
+    np.testing.assert_allclose(found.log_density, wanted, rtol=1e-9)
+
+
+def test_whole_weights_of_one_change_nothing():
+    problem = CASES["probit"]
+    assert problem.weighted(None) is problem
+    ones, plain = fit_em(problem.weighted(np.ones(40))), fit_em(problem)
+    np.testing.assert_allclose(ones.weight, plain.weight, rtol=1e-10)
+
+
+def test_gibbs_refuses_weights_by_name():
+    check_solver(CASES["probit"], "gibbs")
+    with pytest.raises(ValueError, match="the rows have weights, which 'gibbs' does not take"):
+        check_solver(CASES["probit"].weighted(TIMES), "gibbs")

@@ -1,0 +1,188 @@
+"""Weights of rows and of classes in every classifier."""
+
+import dask.array as da
+import numpy as np
+import pytest
+import sklearn
+from problems import blobs
+from sklearn.base import clone
+from sklearn.model_selection import cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from pcvm_pymc import (
+    MPCVMClassifier,
+    MRVMClassifier,
+    PCVMClassifier,
+    RVMClassifier,
+    SparseProbitClassifier,
+    select_width,
+)
+from pcvm_pymc.core.loo import leave_one_out
+from pcvm_pymc.core.problem import Problem
+
+X, LABEL = blobs(48, seed=21, gap=1.2)
+Y = np.where(LABEL > 0, "yes", "no")
+CLASS = np.digitize(X[:, 1], [-0.5, 0.4])
+TIMES = np.random.default_rng(3).integers(1, 4, size=48)
+COPIES = np.repeat(np.arange(48), TIMES)
+NEW = np.random.default_rng(4).normal(size=(30, 2))
+CENTRES = X[:10]
+SIGNED = (CENTRES, LABEL[:10])
+
+TWO = [
+    PCVMClassifier(width=1.5, basis=SIGNED),
+    PCVMClassifier(width=1.5, basis=SIGNED, hyperprior="jeffreys", likelihood="logit"),
+    PCVMClassifier(width=1.5, basis=SIGNED, estimation="bottom-up"),
+    PCVMClassifier(width=1.5, basis=SIGNED, memory_limit=1e5, tol=1e-8),
+    PCVMClassifier(width="evidence", basis=SIGNED),
+    RVMClassifier(width=0.8, basis=CENTRES, tol=1e-7),
+    RVMClassifier(width="evidence", basis=CENTRES, link="probit", tol=1e-7),
+    SparseProbitClassifier(),
+    SparseProbitClassifier(prior="laplace", bias="free"),
+    SparseProbitClassifier(features="kernel", width=1.5, basis=CENTRES, memory_limit=1e5),
+]
+KINDS = (CENTRES, CLASS[:10])
+THREE = [
+    MPCVMClassifier(width=1.5, basis=KINDS, tol=1e-7),
+    MPCVMClassifier(width=1.5, basis=KINDS, algorithm="bottom-up"),
+    MRVMClassifier(width=1.5, basis=KINDS),
+    MRVMClassifier(width=1.5, basis=KINDS, algorithm="top-down"),
+    RVMClassifier(width=1.5, basis=CENTRES, tol=1e-7),
+    SparseProbitClassifier(prior="laplace", gamma=2.0),
+]
+ALL = [PCVMClassifier, MPCVMClassifier, MRVMClassifier, RVMClassifier, SparseProbitClassifier]
+
+
+@pytest.mark.parametrize(
+    ("model", "y"),
+    [*((each, Y) for each in TWO), *((each, CLASS) for each in THREE)],
+    ids=lambda each: str(each)[:40] if hasattr(each, "fit") else "",
+)
+def test_a_fit_with_weights_is_that_of_repeated_rows(model, y):
+    found = clone(model).fit(X, y, sample_weight=TIMES)
+    wanted = clone(model).fit(X[COPIES], y[COPIES])
+    np.testing.assert_allclose(found.predict_proba(NEW), wanted.predict_proba(NEW), atol=5e-4)
+    plain = clone(model).fit(X, y).predict_proba(NEW)
+    assert np.abs(plain - found.predict_proba(NEW)).max() > 5e-3  # they do count
+
+
+def test_an_average_weighs_its_cells_by_the_rows_weights():
+    model = PCVMClassifier(random_state=0).fit(X, Y, sample_weight=TIMES)
+    cell = model.selection_.cells[0]
+    Phi = np.exp(-((X[:, None] - X[None]) ** 2).sum(-1) / cell.width**2)
+    problem = Problem(Phi, LABEL, LABEL, model._prior_at(cell.scale)).weighted(TIMES)
+    at = leave_one_out(
+        problem,
+        cell.result.weight,
+        cell.result.bias,
+        np.arange(48),
+        improve=cell.loo.improved.any(),
+    )
+    np.testing.assert_allclose(cell.loo.log_density, at.log_density, rtol=1e-10)
+    assert model.component_weights_.sum() == pytest.approx(1.0)
+
+
+def test_rows_of_weight_zero_are_left_out_and_vectors_keep_their_numbers():
+    weight = np.where(np.arange(48) % 3 == 0, 0.0, 1.0)
+    kept = np.flatnonzero(weight)
+    model = PCVMClassifier(width=1.0, hyperprior="jeffreys")
+    found = clone(model).fit(X, Y, sample_weight=weight)
+    wanted = clone(model).fit(X[kept], Y[kept])
+    np.testing.assert_allclose(found.predict_proba(NEW), wanted.predict_proba(NEW), rtol=1e-9)
+    np.testing.assert_array_equal(X[found.support_], found.relevance_vectors_)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_weights_of_classes_are_weights_of_their_rows(kind):
+    y = np.where(np.arange(48) < 36, "often", "seldom")
+    each = {"often": 2 / 3, "seldom": 2.0}
+    options = {"width": 1.5, "basis": 8}
+    if kind is SparseProbitClassifier:
+        options = {"prior": "laplace"}
+    by_class = kind(class_weight=each, **options).fit(X, y)
+    balanced = kind(class_weight="balanced", **options).fit(X, y)
+    by_row = kind(**options).fit(X, y, sample_weight=np.vectorize(each.get)(y))
+    for model in (by_class, balanced):
+        np.testing.assert_allclose(model.predict_proba(NEW), by_row.predict_proba(NEW), rtol=1e-9)
+
+
+def test_refits_that_choose_a_width_have_the_weights_once():
+    model = RVMClassifier(cv=2, random_state=0, class_weight={"no": 1.0, "yes": 3.0}).fit(X, Y)
+    twice = RVMClassifier(cv=2, random_state=0).fit(
+        X, Y, sample_weight=np.where(Y == "yes", 3.0, 1.0)
+    )
+    np.testing.assert_array_equal(model.width_scores_, twice.width_scores_)
+
+
+@pytest.mark.parametrize("method", ["evidence", "validity", "em"])
+def test_widths_are_scored_as_on_repeated_rows(method):
+    options = {"method": method, "basis": SIGNED, "widths": [0.7, 2.0]}
+    found = select_width(X, Y, sample_weight=TIMES, **options)
+    wanted = select_width(X[COPIES], Y[COPIES], **options)
+    if method == "em":  # whose bounds are distances of the rows
+        assert found.width == pytest.approx(wanted.width, rel=1e-3)
+    else:
+        np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-4)
+
+
+def test_starts_are_chosen_by_weighted_scores():
+    model = PCVMClassifier(width=1.5, hyperprior="jeffreys", n_init=4, cv=3, random_state=0)
+    ones = clone(model).fit(X, Y, sample_weight=np.ones(48)).predict_proba(NEW)
+    np.testing.assert_allclose(ones, clone(model).fit(X, Y).predict_proba(NEW), rtol=1e-6)
+    assert np.isfinite(clone(model).fit(X, Y, sample_weight=TIMES).log_posterior_)
+
+
+def test_weights_travel_by_metadata_routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = RVMClassifier(width=1.5, basis=CENTRES).set_fit_request(sample_weight=True)
+        model = model.set_score_request(sample_weight=True)
+        pipe = make_pipeline(StandardScaler().set_fit_request(sample_weight=True), model)
+        found = cross_validate(
+            pipe, X, Y, params={"sample_weight": TIMES}, cv=2, return_estimator=True
+        )
+        plain = cross_validate(pipe, X, Y, cv=2, return_estimator=True)
+    for one, other in zip(found["estimator"], plain["estimator"], strict=True):
+        assert one[-1].log_evidence_ != other[-1].log_evidence_
+
+
+@pytest.mark.parametrize(
+    ("model", "y"), [(PCVMClassifier(random_state=0), Y), (THREE[0], CLASS), (THREE[4], CLASS)]
+)
+def test_log_probabilities_are_exact_where_probabilities_vanish(model, y):
+    model = clone(model).fit(X, y)
+    found = model.predict_log_proba(NEW)
+    np.testing.assert_allclose(np.exp(found), model.predict_proba(NEW), rtol=1e-6, atol=1e-12)
+    lazy = model.predict_log_proba(da.from_array(NEW, chunks=(10, 2)))
+    np.testing.assert_allclose(lazy.compute(), found, rtol=1e-12)
+    certain = SparseProbitClassifier(prior="laplace", gamma=1e-3).fit(X, Y)
+    far = certain.predict_log_proba(100 * NEW)
+    assert np.isfinite(far).all()
+    assert far.min() < -1000
+
+
+@pytest.mark.parametrize(
+    ("model", "weight", "words"),
+    [
+        (PCVMClassifier(), -TIMES, "Negative values"),
+        (PCVMClassifier(), np.zeros(48), "at least one non-zero"),
+        (PCVMClassifier(), np.ones(5), r"sample_weight.shape == \(5,\)"),
+        (PCVMClassifier(n_vectors=3), TIMES, "a projection's rows count once each"),
+        (PCVMClassifier(class_weight="balance"), None, "balance"),
+    ],
+)
+def test_weights_that_cannot_be_taken_are_refused(model, weight, words):
+    with pytest.raises(ValueError, match=words):
+        model.fit(X, Y, sample_weight=weight)
+
+
+def test_dask_arrays_with_weights_are_refused_by_name():
+    with pytest.raises(ValueError, match="given with Dask arrays"):
+        PCVMClassifier(basis=5).fit(da.from_array(X), da.from_array(LABEL), sample_weight=TIMES)
+
+
+def test_three_classes_are_sent_to_the_classifier_that_takes_them():
+    with pytest.raises(
+        ValueError, match="has 3 classes; needed two: for several use MPCVMClassifier"
+    ):
+        PCVMClassifier().fit(X, CLASS)

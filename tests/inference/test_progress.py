@@ -1,0 +1,46 @@
+"""Progress that forecasts."""
+
+import numpy as np
+from rich.progress import Progress
+
+from pcvm_pymc.inference.chains import GibbsRun, _Bars
+from pcvm_pymc.inference.checkpoints import Chain
+from pcvm_pymc.inference.progress import Forecast
+
+
+def test_changes_that_shrink_in_proportion_end_where_they_are_expected_to():
+    forecast, values, total = Forecast(1e-6, 10_000), np.zeros(3), []
+    for n_iter in range(1, 40):
+        values = values + np.array([0.0, 0.5**n_iter, -(0.5**n_iter)])
+        total.append(forecast(n_iter, values))
+        if total[-1] == n_iter:
+            break
+    assert total[:3] == [None, None, None]
+    assert total[3:] == [n_iter] * len(total[3:])  # 2^-20 is the first below the tolerance
+    assert n_iter == 20
+
+
+def test_no_forecast_where_changes_grow_and_never_beyond_the_limit():
+    forecast, values = Forecast(1e-6, 50), 0.0
+    for n_iter in range(1, 8):
+        values += 2.0**n_iter
+        assert forecast(n_iter, np.array([values])) is None
+    slow, values = Forecast(1e-6, 50), 0.0
+    for n_iter in range(1, 8):
+        values += 0.999**n_iter
+        last = slow(n_iter, np.array([values]))
+    assert last == 50
+
+
+def test_the_bar_of_a_chain_goes_on_over_its_rounds():
+    run = GibbsRun(draws=100, tune=50, chains=1, cores=1, thin=2, max_sweeps=10_000)
+    chain = Chain(0, None, np.random.default_rng(0), 2)
+    with Progress(disable=True) as progress:
+        bars = _Bars(progress, [chain], run)
+        chain.sweeps = 50
+        bars.follow(chain)
+        (task,) = progress.tasks
+        assert (task.completed, task.total) == (50, 250)
+        chain.sweeps, chain.thin, bars.round = 250, 4, 2  # the next round, nothing of it drawn
+        bars.follow(chain)
+        assert (task.completed, task.total, task.fields["round"]) == (250, 650, 2)

@@ -1,0 +1,195 @@
+"""Latent functions without a likelihood, in models of one's own."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from problems import blobs, value_point
+
+from pcvm_pymc import Hyperprior, find_map_em, new_data, pcvm_latent, pcvm_model, rvm_latent
+from pcvm_pymc.core.pieces.kernels import RBF
+from pcvm_pymc.inference.sampling import choose_method, sample
+from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
+from pcvm_pymc.model.observed import counted_twice
+from pcvm_pymc.model.read import read
+
+X, LABEL = blobs(16, seed=3)
+Y = (LABEL > 0).astype(int)
+GROUP = np.arange(16) % 3
+PRIOR = Hyperprior(1.5, 0.7, 2.0, 0.4)
+FAST = {"mode": "FAST_COMPILE"}
+
+
+def own_terms():
+    """Return a model with a latent function, a slope and intercepts of groups."""
+    with pm.Model(coords={"group": ["a", "b", "c"]}) as model:
+        f = pcvm_latent(X, Y, width=1.3, hyperprior=PRIOR)
+        slope = pm.Normal("slope", 0.0, 2.0)
+        intercept = pm.Normal("intercept", dims="group")
+        pm.Bernoulli("z", logit_p=f + slope * X[:, 1] + intercept[GROUP], observed=Y)
+    return model
+
+
+def by_hand():
+    with pm.Model(coords={"group": ["a", "b", "c"]}) as model:
+        size = MarginalWeight("magnitude", PRIOR.c, PRIOR.d, shape=16)
+        bias = MarginalBias("bias", PRIOR.e, PRIOR.f)
+        f = pt.dot(RBF(1.3)(X, X), LABEL * size) + bias
+        slope = pm.Normal("slope", 0.0, 2.0)
+        intercept = pm.Normal("intercept", dims="group")
+        pm.Bernoulli("z", logit_p=f + slope * X[:, 1] + intercept[GROUP], observed=Y)
+    return model
+
+
+def test_own_terms_have_the_density_of_the_model_by_hand():
+    rng = np.random.default_rng(0)
+    point = {
+        "magnitude_log__": rng.normal(size=16),
+        "bias": rng.normal(),
+        "slope": rng.normal(),
+        "intercept": rng.normal(size=3),
+    }
+    found, wanted = (
+        each.compile_logp(jacobian=False, mode=FAST["mode"])(point)
+        for each in (own_terms(), by_hand())
+    )
+    assert found == pytest.approx(wanted, rel=1e-12)
+
+
+def two_functions():
+    with pm.Model(coords={"patient": [f"p{i}" for i in range(16)]}) as model:
+        f = pcvm_latent(X[:, :1], Y, name="f", dim="patient", width=1.0)
+        g = pcvm_latent(
+            X, Y, name="g", dim="patient", width=pm.LogNormal.dist(0.0, 1.0), basis=4, bias=False
+        )
+        rate = pm.math.exp(f + g)
+        pm.Poisson("count", rate, observed=np.arange(16), dims="patient")
+    return model
+
+
+def test_two_functions_of_one_block_have_names_and_dims_of_their_own():
+    model = two_functions()
+    free = {each.name for each in model.free_RVs}
+    assert free == {"f_magnitude", "f_bias", "g_magnitude", "g_width"}
+    dims = model.named_vars_to_dims
+    assert dims["f"] == dims["g"] == ("patient",)
+    assert dims["f_weight"] == ("f_basis",)
+    assert dims["g_squared_distance"] == ("patient", "g_basis")
+    assert len(model.coords["g_basis"]) == 4
+    assert list(model.coords["patient"])[:2] == ["p0", "p1"]  # the model's own stay
+    both = [
+        new_data(model, rows, name=n, dim="patient") for n, rows in (("f", X[:3, :1]), ("g", X[:3]))
+    ]
+    with model:
+        pm.set_data(
+            {**both[0]["new_data"], **both[1]["new_data"]}, coords={"patient": ["q0", "q1", "q2"]}
+        )
+    assert np.allclose(model["f_Phi"].get_value(), RBF(1.0)(X[:3, :1], X[:, :1]))
+    with pytest.raises(
+        ValueError, match=r"no latent function 'latent'; needed one of \['f', 'g'\]"
+    ):
+        new_data(model, X)
+
+
+def test_a_second_function_without_a_name_is_refused_with_the_remedy():
+    with pm.Model():
+        pcvm_latent(X, Y)
+        with pytest.raises(ValueError, match=r"has 'latent' already.*name='second'"):
+            pcvm_model(X[:, :1], Y)
+    with (
+        pm.Model(coords={"obs": range(5)}),
+        pytest.raises(ValueError, match="needed as many, or a dim"),
+    ):
+        pcvm_latent(X, Y)
+
+
+def test_with_the_rows_own_likelihood_it_is_the_row():
+    with pm.Model() as model:
+        f = pcvm_latent(X, Y, name="f", width=1.3, hyperprior=PRIOR)
+        ProbitBernoulli("label", f, observed=Y)
+    mine, rows = read(model, "em"), read(pcvm_model(X, Y, width=1.3, hyperprior=PRIOR), "em")
+    assert mine.hyperprior == rows.hyperprior
+    assert np.array_equal(mine.Phi, rows.Phi)
+    assert np.array_equal(mine.sign, rows.sign)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "words"),
+    [
+        (lambda f: pm.Poisson("n", pt.exp(f), observed=Y), r"found 'n' \(P"),
+        (
+            lambda f: ProbitBernoulli("z", f + pm.Normal("slope") * X[:, 0], observed=Y),
+            r"3 terms, of \['magnitude'\], \['bias'\], \['slope'\]; that is no row of FAMILY",
+        ),
+        (
+            lambda f: ProbitBernoulli("z", f + rvm_latent(X, name="g", bias=False), observed=Y),
+            r"3 terms, of .*'g_weight'",
+        ),
+    ],
+    ids=["Poisson", "slope", "two functions"],
+)
+def test_what_is_no_row_any_more_is_refused_by_name(likelihood, words):
+    with pm.Model() as model:
+        likelihood(pcvm_latent(X, Y, width=1.3))
+    with pytest.raises(ValueError, match=words):
+        find_map_em(model)
+    with pytest.raises(ValueError, match=words):
+        sample(model, method="gibbs")
+    method, reason = choose_method(model)
+    assert method == "nuts"
+    assert "NUTS" in reason
+
+
+def test_a_second_likelihood_does_not_count_the_data_twice_without_a_word():
+    with pm.Model() as model:
+        pcvm_model(X, Y, width=1.3)
+        pm.Bernoulli("mine", logit_p=model["latent"], observed=Y)
+    assert counted_twice(model) == ("label", "mine")
+    with (
+        pytest.warns(UserWarning, match="the data count twice.*pcvm_latent"),
+        pytest.raises(ValueError, match="'both' is unknown"),
+    ):
+        sample(model, method="both")
+    with pytest.raises(ValueError, match="2 likelihoods of latent functions"):
+        find_map_em(model)
+    assert counted_twice(own_terms()) is None
+    assert counted_twice(two_functions()) is None
+
+
+def test_the_default_prior_of_free_weights_has_the_size_that_is_asked_for():
+    with pm.Model() as model:
+        rvm_latent(X, name="f", width=1.0, basis=6)
+        rvm_latent(X, name="g", width=1.0, basis=6, size=30.0)
+    small, large = (model[f"{name}_hyperprior"].get_value() for name in "fg")
+    default = Hyperprior.default(model["f_Phi"].get_value(), None)
+    assert small.tolist() == [default.c, default.d, default.e, default.f]
+    assert large == pytest.approx(small * [1.0, 225.0, 1.0, 225.0])
+
+
+def test_free_weights_with_their_precisions_have_a_density():
+    with pm.Model() as model:
+        g = rvm_latent(X, precision="joint", width=1.0)
+        pm.Normal("y", g, 1.0, observed=LABEL)
+    zero = {"precision": np.ones(16), "bias_precision": 1.0, "weight": np.zeros(16), "bias": 0.0}
+    assert np.isfinite(model.compile_logp(mode="FAST_COMPILE")(value_point(model, zero)))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: pcvm_latent(X), "neither y nor signs"),
+        (lambda: pcvm_latent(X, Y, name=""), "name=''"),
+        (lambda: rvm_latent(X, size=-1.0), "size=-1.0 must be positive"),
+        (lambda: rvm_latent(X, size=3.0, hyperprior=PRIOR), "has its own scale"),
+        (lambda: pcvm_latent(X, Y, basis=X[:3]), "basis was given without signs"),
+    ],
+)
+def test_bad_calls(call, words):
+    with pm.Model() as model, pytest.raises(ValueError, match=words):
+        call()
+    assert not model.named_vars
+
+
+def test_outside_of_a_block_it_says_so():
+    with pytest.raises(TypeError, match="context stack"):
+        pcvm_latent(X, Y)

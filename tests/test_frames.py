@@ -1,0 +1,76 @@
+"""Tables of pandas and polars: names of features and rows are coordinates."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from problems import blobs
+
+from pcvm_pymc import MPCVMClassifier, find_map_em, mpcvm_model, new_data, pcvm_model, predict
+
+X, LABEL = blobs(20, seed=8)
+TABLE = pd.DataFrame(X, columns=["height", "weight"], index=[f"p{i}" for i in range(20)])
+Y = pd.Series(np.where(LABEL > 0, "ill", "well"), index=TABLE.index)
+
+
+@pytest.fixture(scope="module")
+def result():
+    return find_map_em(pcvm_model(TABLE, Y, width=1.2), progressbar=False)
+
+
+def test_names_and_index_are_coordinates_of_model_and_result(result):
+    model = pcvm_model(TABLE, Y, width=1.2)
+    assert list(model.coords["feature"]) == ["height", "weight"]
+    assert list(model.coords["obs"]) == list(TABLE.index)
+    assert result["posterior"]["latent"].sel(obs="p3").size == 1
+    assert result["constant_data"]["centres"].sel(feature="weight").sizes["basis"] == 20
+    assert list(pcvm_model(X, LABEL).coords["feature"]) == [0, 1]
+
+
+def test_predictions_carry_index_and_class(result):
+    found = predict(result, TABLE.iloc[:4])["predictions"]
+    assert list(found["obs"].values) == ["p0", "p1", "p2", "p3"]
+    assert found["probability"].coords["class"].item() == "well"
+    by_array = predict(result, X[:4])["predictions"]
+    np.testing.assert_array_equal(by_array["probability"], found["probability"])
+    assert list(by_array["obs"].values) == [0, 1, 2, 3]
+
+
+def test_classes_are_a_coordinate_of_several():
+    kinds = np.array(["a", "b", "c"])[np.arange(20) % 3]
+    several = find_map_em(mpcvm_model(TABLE, kinds, width=1.2), progressbar=False)
+    found = predict(several, TABLE.iloc[:3])["predictions"]
+    assert list(found["class"].values) == ["a", "b", "c"]
+    assert found["probability"].sel({"class": "b"}).sizes["obs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (TABLE[["weight", "height"]], r"another order than the training rows.*X_new\[\['height'"),
+        (TABLE[["height"]], r"lacks the columns \['weight'\]"),
+        (TABLE.assign(age=1.0), r"has columns that the training rows lack, \['age'\]"),
+        (TABLE.rename(columns={"height": "h"}), r"lacks the columns \['height'\] and has columns"),
+    ],
+)
+def test_other_columns_raise(result, table, words):
+    with pytest.raises(ValueError, match=words):
+        predict(result, table)
+    with pytest.raises(ValueError, match=words):
+        new_data(pcvm_model(TABLE, Y, width=1.2), table)
+
+
+def test_new_rows_of_a_model_have_the_tables_index():
+    model = pcvm_model(TABLE, Y, width=1.2)
+    assert list(new_data(model, TABLE.iloc[3:6])["coords"]["obs"]) == ["p3", "p4", "p5"]
+
+
+def test_tables_of_polars():
+    polars = pytest.importorskip("polars")
+    table = polars.DataFrame({"height": X[:, 0], "weight": X[:, 1]})
+    model = pcvm_model(table, polars.Series(Y.to_list()), width=1.2)
+    assert list(model.coords["feature"]) == ["height", "weight"]
+    assert list(model.coords["obs"]) == list(range(20))
+    with pytest.raises(ValueError, match="another order"):
+        new_data(model, table.select(["weight", "height"]))
+    classifier = MPCVMClassifier(width=1.2, estimation="em").fit(table, Y.to_numpy())
+    assert classifier.feature_names_in_.tolist() == ["height", "weight"]
