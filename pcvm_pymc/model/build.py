@@ -22,6 +22,7 @@ from pcvm_pymc.core.pieces.centres import choose_rows
 from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
+from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.priors import Hyperprior, Prior, SharedHyperprior, named_prior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import (
@@ -90,6 +91,8 @@ def build(
     targets = _Targets.of(link, y, len(X), one_class=signs is not None)
     within = targets.known if row.signs is not None or targets.is_several else None
     bases = _Bases.of(X, within, (kernel, width, basis, features))
+    if features == "kernel":
+        check_room(len(X), len(bases.centres))
     sign = _signs(row, targets, bases, signs)
     with pm.Model.get_context(error_if_none=False) or pm.Model() as model:
         model.add_coords({"obs": np.arange(len(X)), **targets.coords})
