@@ -1,4 +1,4 @@
-"""Random problems of every kind that the solvers take: scales 1e-8 to 1e8, odd kernels, few and equal rows."""
+"""Random problems of every kind that solvers take: scales 1e-8 to 1e8, odd kernels, few and equal rows."""
 
 from dataclasses import dataclass, replace
 
@@ -169,7 +169,7 @@ def validity_randomly(seed):
 
 def project_randomly(seed):
     """Project a random PCVM's probabilities; return what is wrong."""
-    found, problem = problem_of(seed, PRIORS[0])
+    _, problem = problem_of(seed, PRIORS[0])
     result = fit_em(problem, None, EMOptions(max_iter=200))
     target = Target(
         problem.Phi,

@@ -15,6 +15,7 @@ from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up
 from pcvm_pymc.core.pieces.centres import Centres, choose_share
 from pcvm_pymc.core.pieces.kernels import as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.pieces.weighted import weighted_target
@@ -132,6 +133,7 @@ class EMClassifier(KernelClassifier):
         X, label = self._arrays(X, y)
         centres = self._centres(X, label)
         if not self._in_chunks:
+            check_room(len(X), len(centres))
             return Training(X, label, centres, self._weight), None
         n_jobs = effective_n_jobs(self.n_jobs)
         n_scores = self._likelihood(len(self.classes_)).n_scores

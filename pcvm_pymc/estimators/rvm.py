@@ -26,6 +26,7 @@ from pcvm_pymc.core.pieces.arguments import check_flag, check_real
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
+from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets
 from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target
@@ -95,6 +96,7 @@ class _RelevanceVectorMachine(KernelMachine):
     def _fit_evidence(self, X: Array, y: NDArray[Any]) -> EvidenceProblem:
         """Choose the width and fit; return the problem at the width chosen."""
         centres = self._bases(X)
+        check_room(len(X), len(centres))
         width = self._width(X, y, np.random.default_rng(as_seed(self.random_state)))
         problem = self._problem(X, self._target(y), centres, width)
         self._set_fit(problem, centres, width)

@@ -90,10 +90,10 @@ def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -
     settings = (run.draws, run.tune, run.chains, run.thin)
     checkpoints = Checkpoints.of(run.checkpoint, problem, settings, rng)
     with checkpoints.held():
-        return _rounds(problem, run, rng, checkpoints)
+        return _resumed(problem, run, rng, checkpoints)
 
 
-def _rounds(
+def _resumed(
     problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator, checkpoints: Checkpoints
 ) -> GibbsDraws:
     """Run the chains from where they stand to the end of their last round."""

@@ -23,6 +23,7 @@ from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.frames import Frame
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
+from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
     Hyperprior,
@@ -170,6 +171,8 @@ class _Function:
         _check_prior(row, hyperprior, precision)
         within = targets.known if row.signs is not None or targets.is_several else None
         bases = _Bases.of(frame.values, within, choices)
+        if choices[-1] == "kernel":
+            check_room(len(frame.values), len(bases.centres))
         sign = _signs(row, targets, bases, signs)
         return cls(row, frame, targets, bases, sign, hyperprior, precision, bias)
 

@@ -10,6 +10,7 @@ from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows
 __all__ = ["mended_zeros"]
 
 _NEGLIGIBLE = 1e-4  # largest share in the latent function of a weight that is tried at zero
+_NOTHING = 1e-20  # a share that is rounding
 _LEAST_SIZE = 1e-12
 
 
@@ -35,13 +36,19 @@ def mended_zeros(rows: WholeRows | ChunkedRows, point: Point) -> Point:
     allowed[:-1] = (sign * pull > 0) | (not problem.is_signed)
     changeable = value != 0
     changeable[-1] &= penalised
-    small = (np.abs(value) * size <= _NEGLIGIBLE) & (np.abs(gradient) <= penalty) & changeable
+    within = (np.abs(gradient) <= penalty) & changeable
+    nothing = (np.abs(value) * size <= _NOTHING) & within
+    small = (np.abs(value) * size <= _NEGLIGIBLE) & within
     away = (value == 0) & allowed & (np.abs(gradient) > penalty * (1 + 1e-9))
     release = np.sign(gradient) * _NEGLIGIBLE / np.maximum(size, _LEAST_SIZE)
-    for chosen, new_value in ((small, np.zeros_like(value)), (away, release)):
+    zero = np.zeros_like(value)
+    for wanted, new_value in ((nothing, zero), (small, zero), (away, release)):
+        chosen = wanted & (np.vstack([point.weight, point.bias]) != new_value)
         if chosen.any():
             tried = np.where(chosen, new_value, np.vstack([point.weight, point.bias]))
             new = rows.at(tried[:-1], tried[-1], point, curved=True)
-            if new.log_posterior > point.log_posterior:
+            # what is next to nothing changes nothing that can be told
+            gain = new.log_posterior - point.log_posterior
+            if gain > 0 or (gain == 0 and new_value is zero):
                 point = replace(new, change=point.change + new.change)  # a bound of both
     return point

@@ -78,7 +78,7 @@ def check_kind(values: Any, name: str) -> None:
 
 def _types(values: Any) -> list[np.dtype[Any]]:
     """Return the NumPy types of an array, or of each column of a frame."""
-    found = getattr(values, "dtypes", None)
+    found: Any = getattr(values, "dtypes", None)
     each = list(found) if hasattr(found, "__iter__") else [getattr(values, "dtype", None)]
     return [kind for kind in each if isinstance(kind, np.dtype)]
 
@@ -126,7 +126,8 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
         raise ValueError(
             f"{name} is no array of labels ({error}); needed one label a row"
         ) from None
-    if labels.dtype.kind in "US" and not all(isinstance(each, str | bytes) for each in y):
+    each: Any = y
+    if labels.dtype.kind in "US" and not all(isinstance(one, str | bytes) for one in each):
         labels = np.asarray(y, dtype=object)  # not what else stands beside text, as its text
     kind = labels.dtype.kind
     if kind == "c":

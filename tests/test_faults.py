@@ -1,0 +1,187 @@
+"""Faults that were seen once: odd input, full memory, and what was taken in silence."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from problems import blobs
+
+from pcvm_pymc import (
+    MPCVMClassifier,
+    PCVMClassifier,
+    compare,
+    find_map_em,
+    kfold,
+    pcvm_model,
+    sample,
+    select_width,
+)
+from pcvm_pymc.cli import main
+from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.pieces import memory
+from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.experiments.reporting.report import _markdown_table
+from pcvm_pymc.experiments.running import RunError, reproduce
+from pcvm_pymc.storage import alone_in
+
+GIBBS = {"method": "gibbs", "draws": 20, "tune": 20, "chains": 2, "thin": 1, "max_sweeps": 60}
+QUIET = {"progressbar": False, "quiet": True, "cores": 1, "random_seed": 3}
+
+
+@pytest.fixture(scope="module")
+def fits():
+    X, label = blobs(30, seed=5)
+    words = np.where(label > 0, "yes", "no")
+    model = pcvm_model(X, words, width=1.0)
+    return X, words, find_map_em(model, progressbar=False), sample(model, **GIBBS, **QUIET)
+
+
+@pytest.mark.parametrize("shift", [1e-7, 5.0])
+def test_kfold_refuses_other_rows(fits, shift):
+    X, words, _, posterior = fits
+    with pytest.raises(ValueError, match="X has other basis functions than the posterior"):
+        kfold(posterior, X + shift * np.arange(1, 31)[:, None], words, cv=3, **GIBBS, **QUIET)
+
+
+def test_kfold_leaves_out_bases_that_are_some_of_the_rows(monkeypatch):
+    X, label = blobs(30, seed=5)
+    model = pcvm_model(X, label, width=1.0, basis=X[:10], signs=label[:10])
+    posterior = sample(model, **GIBBS, **QUIET)
+    kept = []
+
+    def spy(model, **options):
+        kept.append((model["centres"].get_value(), len(model.coords["obs"])))
+        return sample(model, **options)
+
+    monkeypatch.setattr("pcvm_pymc.assessment.cross_validation.sample", spy)
+    found = kfold(posterior, X, label, cv=3, **GIBBS, **QUIET)
+    for k, (centres, n_rows) in enumerate(kept, 1):
+        assert n_rows == 20
+        held_out = X[found.fold == k]
+        assert not (centres[:, None] == held_out[None]).all(axis=2).any()
+
+
+def test_compare_takes_one_model_and_its_classes(fits):
+    X, words, found, posterior = fits
+    with pytest.raises(ValueError, match=r"y_test has labels \['maybe'\]"):
+        compare(found, posterior, X, np.where(words == "yes", "maybe", "no"))
+    plain = find_map_em(pcvm_model(X, words == "yes", width=1.0), progressbar=False)
+    with pytest.raises(ValueError, match=r"y_test has labels"):
+        compare(plain, posterior, X, words)
+    other = find_map_em(pcvm_model(X, words, width=2.0), progressbar=False)
+    with pytest.raises(ValueError, match="map_result has other width"):
+        compare(other, posterior, X, words)
+    jeffreys = pcvm_model(X, words, width=1.0, hyperprior=Hyperprior.jeffreys())
+    with pytest.raises(ValueError, match="map_result has other hyperprior"):
+        compare(find_map_em(jeffreys, progressbar=False), posterior, X, words)
+
+
+@pytest.mark.parametrize("cv", [1, -1, 0, 2.5, True])
+def test_folds_are_two_or_more(cv):
+    X, label = blobs(30)
+    with pytest.raises(ValueError, match=r"cv=.*; needed a whole number of at least 2"):
+        select_width(X, label, cv=cv)
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        np.array(["a", "b", np.nan] * 4, dtype=object),
+        np.array(["2020-01-01", "2020-01-02", "NaT"] * 4, dtype="datetime64[D]"),
+        np.array([1, 0, 1j] * 4),
+        pd.Series(["a", "b", None] * 4),
+        ["a", "b", float("nan")] * 4,
+        np.ma.masked_array([0, 1, 1] * 4, [0, 0, 1] * 4),
+    ],
+)
+def test_missing_labels_are_no_class(label):
+    X, _ = blobs(12)
+    for take in (pcvm_model, select_width, PCVMClassifier().fit):
+        with pytest.raises(ValueError, match=r"\by\b"):
+            take(X, label)
+
+
+def test_a_linear_kernel_of_large_features_ends():
+    rng = np.random.default_rng(0)
+    X, label = 1e5 * (rng.normal(size=(30, 2)) + np.arange(30)[:, None] % 3), np.arange(30) % 3
+
+    def linear(X, Z, width):
+        return X @ Z.T
+
+    model = MPCVMClassifier(
+        algorithm="top-down", kernel=linear, width=1.0, estimation="em", max_iter=20
+    )
+    with np.errstate(all="raise"), pytest.warns(UserWarning, match="EM: "):
+        model.fit(X, label)
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_a_kernel_of_enormous_values_is_refused():
+    X, label = blobs(20)
+    with pytest.raises(ValueError, match=r"kernel returned values of size .*standardise"):
+        PCVMClassifier(kernel=lambda X, Z, width: 1e160 * X @ Z.T, width=1.0).fit(X, label)
+
+
+def test_a_laplace_weight_that_is_next_to_nothing_is_zero():
+    X, label = blobs(40, n_features=8)
+    problem = Problem(X, label, None, Laplace(40.0))
+    weight = fit_em(problem, None, EMOptions(tol=1e-12)).weight
+    assert (weight == 0).any()
+    assert np.abs(weight[weight != 0]).min() > 1e-8
+
+
+def test_what_does_not_fit_is_said_at_once(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 8.0 * 2**30)
+    X = np.random.default_rng(0).normal(size=(30_000, 2))
+    for take in (PCVMClassifier().fit, pcvm_model):
+        with pytest.raises(MemoryError, match=r"30000 rows .*basis=.*memory_limit="):
+            take(X, X[:, 0] > 0)
+    assert memory.available_bytes() > 0
+
+
+def test_a_second_run_on_a_folder_is_told_of_the_first(tmp_path):
+    with alone_in(tmp_path / "run"), pytest.raises(RunError, match="is in use by another run"):
+        reproduce(
+            "lyu2020-table3", out=tmp_path / "run", sets=["iris"], classifiers=["MLR"], repeats=1
+        )
+
+
+def test_an_interrupt_ends_with_one_line(monkeypatch, capsys, tmp_path):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pcvm_pymc.cli._compare_into", stopped)
+    assert main(["compare", "--out", str(tmp_path / "out")]) == 130
+    assert capsys.readouterr().err.count("\n") == 1
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_file_that_is_in_use_or_cannot_be_written_is_one_line(capsys, tmp_path):
+    with alone_in(tmp_path):
+        assert main(["compare", "--out", str(tmp_path), "--force"]) == 2
+    said = capsys.readouterr().err
+    assert "pcvm: error: " in said
+    assert "in use by another run" in said
+    assert said.count("\n") == 1
+
+
+def test_labels_are_no_markup(capsys, tmp_path, monkeypatch):
+    X, label = blobs(30)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=np.where(label > 0, "[/]", "[bold]"))
+    frame.to_csv(tmp_path / "[red].csv", index=False)
+    monkeypatch.setattr(
+        "pcvm_pymc.cli._one_draw", lambda *_: (_ for _ in ()).throw(OSError("stop"))
+    )
+    assert main(["compare", str(tmp_path / "[red].csv"), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr()
+    assert "[/], [bold]" in said.out
+    assert "[red].csv" in said.out
+
+
+def test_a_report_in_markdown_has_no_tags_of_its_data():
+    table = pd.DataFrame({"<script>a": ["<img src=x>", "a|b", "p < 0.05"]})
+    text = "\n".join(_markdown_table(table))
+    assert "<script" not in text
+    assert "<img" not in text
+    assert r"a\|b" in text
+    assert "p < 0.05" in text
