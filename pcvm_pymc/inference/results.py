@@ -336,8 +336,13 @@ def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
 # --- storing -----------------------------------------------------------------------------------
 
 
+_NETCDF = (".nc", ".netcdf")
+
+
 def save(tree: xr.DataTree, path: str | Path) -> Path:
-    """Write a result as Zarr; a store of that name is replaced once the new one is complete.
+    """Write a result; a store of that name is replaced once the new one is complete.
+
+    As Zarr, or as netCDF where the path ends in ``.nc`` (which needs the extra ``pcvm-pymc[netcdf]``).
 
     Parameters
     ----------
@@ -350,6 +355,11 @@ def save(tree: xr.DataTree, path: str | Path) -> Path:
     """
     path = Path(path)
     partial = path.with_name(path.name + ".partial")
+    if path.suffix in _NETCDF:
+        if path.exists() and not _is_result(path):
+            raise FileExistsError(f"{path} exists and is no result; needed another name")
+        tree.to_netcdf(partial, engine="h5netcdf")
+        return partial.replace(path)
     shutil.rmtree(partial, ignore_errors=True)
     with _quiet_storage():
         tree.to_zarr(str(partial), mode="w")
@@ -359,8 +369,20 @@ def save(tree: xr.DataTree, path: str | Path) -> Path:
     return path
 
 
+def _is_result(path: Path) -> bool:
+    """Whether a netCDF file holds what `save` writes."""
+    try:
+        with xr.open_datatree(str(path), engine="h5netcdf") as tree:
+            return "posterior" in tree or "predictions" in tree
+    except (OSError, ValueError):
+        return False
+
+
 def load(path: str | Path) -> xr.DataTree:
-    """Read a result that `save` (or ArviZ) wrote as Zarr, into memory."""
+    """Read a result that `save` (or ArviZ) wrote as Zarr or netCDF, into memory."""
+    if Path(path).suffix in _NETCDF:
+        with xr.open_datatree(str(path), engine="h5netcdf") as tree:
+            return tree.load()
     with _quiet_storage():
         return xr.open_datatree(str(path), engine="zarr").load()
 
