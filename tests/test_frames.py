@@ -5,7 +5,16 @@ import pandas as pd
 import pytest
 from problems import blobs
 
-from pcvm_pymc import MPCVMClassifier, find_map_em, mpcvm_model, new_data, pcvm_model, predict
+from pcvm_pymc import (
+    MPCVMClassifier,
+    find_map_em,
+    load,
+    mpcvm_model,
+    new_data,
+    pcvm_model,
+    predict,
+    save,
+)
 
 X, LABEL = blobs(20, seed=8)
 TABLE = pd.DataFrame(X, columns=["height", "weight"], index=[f"p{i}" for i in range(20)])
@@ -62,6 +71,23 @@ def test_other_columns_raise(result, table, words):
 def test_new_rows_of_a_model_have_the_tables_index():
     model = pcvm_model(TABLE, Y, width=1.2)
     assert list(new_data(model, TABLE.iloc[3:6])["coords"]["obs"]) == ["p3", "p4", "p5"]
+
+
+def test_results_survive_netcdf(result, tmp_path):
+    pytest.importorskip("h5netcdf")
+    for name in ("a.nc", "a.nc", "a.zarr"):
+        back = load(save(result, tmp_path / name))
+        assert back.attrs == result.attrs
+        assert list(back["posterior"]["obs"].values) == list(TABLE.index)
+        found, wanted = (
+            predict(each, TABLE)["predictions"]["probability"] for each in (back, result)
+        )
+        np.testing.assert_array_equal(found, wanted)
+    assert not (tmp_path / "a.nc.partial").exists()
+    (tmp_path / "mine.nc").write_text("not a result")
+    with pytest.raises(FileExistsError, match="is no result"):
+        save(result, tmp_path / "mine.nc")
+    assert (tmp_path / "mine.nc").read_text() == "not a result"
 
 
 def test_tables_of_polars():
