@@ -64,7 +64,7 @@ def test_em_ends_where_repeated_rows_do(case, update):
 def test_rows_in_chunks_end_where_rows_in_memory_do(case):
     whole = CASES[case].weighted(TIMES)
     rows = ArrayRows(X, whole.label, 7)
-    options = EMOptions(tol=1e-9)
+    options = EMOptions(tol=1e-6)
     chunked = replace(whole, Phi=Chunks(rows, CENTRES, RBF(1.5)), label=None)
     found, wanted = fit_em(chunked, None, options), fit_em(whole, None, options)
     assert found.log_posterior == pytest.approx(wanted.log_posterior, rel=1e-8)

@@ -22,11 +22,12 @@ from pcvm_pymc import (
 
 X, LABEL = blobs(60, seed=31)
 CLASS = np.digitize(X[:, 1], [-0.5, 0.4])
+FEW = (X[:15], LABEL[:15])
 WORDS = np.array(["low", "middle", "high"])[CLASS]
 NEW = np.vstack([3 * np.random.default_rng(0).normal(size=(40, 2)), [[1e3, -1e3], [0, 0]]])
 
 MODELS = {
-    "projection of an average": (PCVMClassifier(n_vectors=4, random_state=0), LABEL),
+    "projection of an average": (PCVMClassifier(n_vectors=4, basis=FEW), LABEL),
     "bottom-up": (PCVMClassifier(estimation="bottom-up", width=1.5), LABEL > 0),
     "width per feature": (PCVMClassifier(width=[1.0, 3.0], hyperprior="jeffreys"), LABEL),
     "logit": (
@@ -95,7 +96,7 @@ def test_the_onnx_graph_has_the_classifiers_probabilities_and_labels(name, fitte
 @pytest.mark.parametrize(
     ("model", "y", "words"),
     [
-        (PCVMClassifier(random_state=0, scale=1.0), LABEL, "is an average of .* n_vectors"),
+        (PCVMClassifier(scale=1.0, basis=FEW), LABEL, "is an average of .* n_vectors"),
         (SparseProbitClassifier(prior="laplace"), LABEL, "needed features='kernel'"),
         (RVMClassifier(width=1.5, kernel="rbf"), CLASS, "MRVMClassifier has several"),
         (RVMClassifier(kernel="linear-spline"), LABEL, "'linear-spline' has no export"),
