@@ -228,8 +228,8 @@ def _fits(
 ) -> tuple[Any, Any]:
     """Return MAP and posterior of one model, each saved as soon as it is there."""
     from pcvm_pymc.inference.modes import find_map_em
-    from pcvm_pymc.inference.results import save
     from pcvm_pymc.inference.sampling import sample
+    from pcvm_pymc.inference.storing import save
     from pcvm_pymc.model.builders import mpcvm_model, pcvm_model
 
     build = pcvm_model if len(np.unique(y)) == 2 else mpcvm_model

@@ -83,11 +83,26 @@ def test_results_survive_netcdf(result, tmp_path):
             predict(each, TABLE)["predictions"]["probability"] for each in (back, result)
         )
         np.testing.assert_array_equal(found, wanted)
-    assert not (tmp_path / "a.nc.partial").exists()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.nc", "a.zarr"]
+    with pytest.raises(ValueError, match="overwrite=True"):
+        save(result, tmp_path / "a.nc", overwrite=False)
     (tmp_path / "mine.nc").write_text("not a result")
-    with pytest.raises(FileExistsError, match="is no result"):
+    with pytest.raises(ValueError, match="was not written here"):
         save(result, tmp_path / "mine.nc")
     assert (tmp_path / "mine.nc").read_text() == "not a result"
+
+
+def test_damaged_netcdf_is_named(result, tmp_path):
+    pytest.importorskip("h5py")
+    content = save(result, tmp_path / "a.nc").read_bytes()
+    place = content.index(result["constant_data"]["centres"].values[0].tobytes()[:8])
+    damaged = bytearray(content)
+    damaged[place] ^= 16
+    (tmp_path / "b.nc").write_bytes(damaged)
+    (tmp_path / "c.nc").write_bytes(content[: len(content) // 2])
+    for name in ("b.nc", "c.nc", "nothing.nc"):
+        with pytest.raises(ValueError, match=name):
+            load(tmp_path / name)
 
 
 def test_tables_of_polars():

@@ -3,12 +3,9 @@
 import json
 import logging
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +13,7 @@ import pymc as pm
 import xarray as xr
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.arguments import check_flag, check_instance
+from pcvm_pymc.core.pieces.arguments import check_instance
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import (
     LIKELIHOODS,
@@ -31,14 +28,6 @@ from pcvm_pymc.core.problem import Ended, Problem
 from pcvm_pymc.model.bases import AnyKernel, check_centres, recall_kernel
 from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.read import find_parts
-from pcvm_pymc.storage import (
-    MARKER,
-    StoreError,
-    as_path,
-    checked_folder,
-    replaced_folder,
-    write_atomically,
-)
 
 _log = logging.getLogger(__name__)
 
@@ -48,19 +37,15 @@ __all__ = [
     "draws_dataset",
     "kernel_of",
     "likelihood_of",
-    "load",
     "nuisance_of",
     "observed_and_constant_data",
     "point_to_datatree",
     "record_model",
-    "save",
     "timed",
     "weights_of",
     "with_classes",
 ]
 
-_KIND = "result"
-_REMEDY = "name a folder that save wrote, or a copy of it, or make the result again"
 
 type Dims = str | tuple[str, ...]
 type Values = Mapping[str, tuple[Dims, Any]]
@@ -367,129 +352,3 @@ def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
     if "bias" not in posterior:
         return weight, np.zeros((len(weight), *weight.shape[2:]))
     return weight, posterior["bias"].transpose("sample", ...).values
-
-
-# --- storing -----------------------------------------------------------------------------------
-
-
-_NETCDF = (".nc", ".netcdf")
-_WRITER = "written_by"  # attribute of a netCDF file's root
-_OURS = "pcvm_pymc.save"
-
-
-def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path:
-    """Write a result as Zarr, with a marker and the checksum of each file (``pcvm_pymc.json``).
-
-    Where the path ends in ``.nc`` as netCDF (which needs the extra ``pcvm-pymc[netcdf]``), with HDF5's own
-    checksums of the arrays.
-
-    Parameters
-    ----------
-    tree : DataTree
-    path : path
-        A folder, or netCDF file, that does not exist, is empty, or was written by this function.
-    overwrite : bool
-        Whether a result of that name is replaced, once the new one is complete.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    ValueError
-        If a folder or file lies there that this function did not write, or that has other files in it:
-        nothing is removed.
-    TypeError
-        If `tree` is no DataTree, or `path` no path.
-    OSError
-        If it cannot be written, in one line; what lay there is as it was.
-    """
-    if not isinstance(tree, xr.DataTree):
-        raise TypeError(f"tree is a {type(tree).__name__}; needed a DataTree, as from find_map_em")
-    place = as_path(path, "path")
-    check_flag("overwrite", overwrite)
-    if place.suffix in _NETCDF:
-        return _save_netcdf(tree, place, overwrite)
-    with replaced_folder(place, _KIND, overwrite=overwrite) as partial, _quiet_storage():
-        tree.to_zarr(str(partial), mode="w")
-    return place
-
-
-def _save_netcdf(tree: xr.DataTree, path: Path, overwrite: bool) -> Path:
-    remedy = "name another place, or remove it yourself"
-    if path.exists() and not _is_ours(path):
-        raise StoreError(f"{path} is a file that was not written here; {remedy}")
-    if path.exists() and not overwrite:
-        raise StoreError(f"{path} exists; use overwrite=True, or name another place")
-    marked = tree.copy()
-    marked.attrs[_WRITER] = _OURS
-    sums = {
-        group.path: {name: {"fletcher32": True} for name, each in group.ds.items() if each.ndim}
-        for group in marked.subtree
-    }
-    content = marked.to_netcdf(engine="h5netcdf", encoding=sums)
-    write_atomically(path, bytes(content))
-    return path
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether a netCDF file is one that `save` wrote."""
-    try:
-        with xr.open_datatree(str(path), engine="h5netcdf") as tree:
-            return bool(tree.attrs.get(_WRITER) == _OURS)
-    except Exception:  # what HDF5 and its wrappers raise for other files has no bounds
-        return False
-
-
-def load(path: str | Path) -> xr.DataTree:
-    """Read a result that `save` wrote, into memory; ArviZ's Zarr and netCDF as well.
-
-    Parameters
-    ----------
-    path : path
-
-    Raises
-    ------
-    ValueError
-        If it does not exist, a file is missing or not as it was written, or is neither Zarr nor netCDF.
-
-    Warns
-    -----
-    UserWarning
-        If the folder has no checksums, as one that ArviZ wrote: damage cannot be told.
-    """
-    place = as_path(path, "path")
-    if place.suffix in _NETCDF:
-        return _load_netcdf(place)
-    if not checked_folder(place, _KIND, _REMEDY):
-        warnings.warn(
-            f"{path} has no checksums ({MARKER}), as one that was not written by save: damage cannot be told",
-            UserWarning,
-            stacklevel=2,
-        )
-    try:
-        with _quiet_storage():
-            return xr.open_datatree(str(place), engine="zarr").load()
-    except Exception as error:  # Zarr and its codecs have errors of many kinds
-        raise StoreError(f"{path} cannot be read as Zarr ({error}); {_REMEDY}") from None
-
-
-def _load_netcdf(path: Path) -> xr.DataTree:
-    if not path.is_file():
-        raise StoreError(f"{path} does not exist; needed a netCDF file; {_REMEDY}")
-    try:
-        with xr.open_datatree(str(path), engine="h5netcdf") as stored:
-            tree = stored.load()
-    except Exception as error:  # HDF5 and its wrappers have errors of many kinds
-        raise StoreError(f"{path} cannot be read as netCDF ({error}); {_REMEDY}") from None
-    tree.attrs.pop(_WRITER, None)
-    return tree
-
-
-@contextmanager
-def _quiet_storage() -> Iterator[None]:
-    """Silence Zarr's note that version 3 has no specification of consolidated metadata yet."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Consolidated metadata", category=UserWarning)
-        yield

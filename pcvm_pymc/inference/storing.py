@@ -1,0 +1,183 @@
+"""Results on disk: Zarr or netCDF, as a whole or not at all, marked as ours, checked when they are read."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from pcvm_pymc.core.pieces.arguments import check_flag
+from pcvm_pymc.storage import (
+    MARKER,
+    StoreError,
+    as_path,
+    checked_folder,
+    checksum_of,
+    replaced_folder,
+    write_atomically,
+)
+
+__all__ = ["load", "save"]
+
+_KIND = "result"
+_REMEDY = "name a folder that save wrote, or a copy of it, or make the result again"
+_NETCDF = (".nc", ".netcdf")
+_WRITER = "written_by"  # attribute of a netCDF file's root
+_CHECKSUM = "checksum"
+_OURS = "pcvm_pymc.save"
+_NO_CHECKSUMS = (
+    "has no checksum of its content, as one that was not written by save: damage cannot be told"
+)
+
+
+def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path:
+    """Write a result as Zarr, with a marker and the checksum of each file (``pcvm_pymc.json``).
+
+    Where the path ends in ``.nc`` as netCDF (which needs the extra ``pcvm-pymc[netcdf]``), with a checksum of
+    what it holds.
+
+    Parameters
+    ----------
+    tree : DataTree
+    path : path
+        A folder, or netCDF file, that does not exist, is empty, or was written by this function.
+    overwrite : bool
+        Whether a result of that name is replaced, once the new one is complete.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    ValueError
+        If a folder or file lies there that this function did not write, or that has other files in it:
+        nothing is removed.
+    TypeError
+        If `tree` is no DataTree, or `path` no path.
+    OSError
+        If it cannot be written, in one line; what lay there is as it was.
+    """
+    if not isinstance(tree, xr.DataTree):
+        raise TypeError(f"tree is a {type(tree).__name__}; needed a DataTree, as from find_map_em")
+    place = as_path(path, "path")
+    check_flag("overwrite", overwrite)
+    if place.suffix in _NETCDF:
+        _check_netcdf(place)
+        return _save_netcdf(tree, place, overwrite)
+    with replaced_folder(place, _KIND, overwrite=overwrite) as partial, _quiet_storage():
+        tree.to_zarr(str(partial), mode="w")
+    return place
+
+
+def _check_netcdf(path: Path) -> None:
+    """Raise unless what reads and writes netCDF is installed."""
+    missing = [name for name in ("h5netcdf", "h5py") if find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"{path} is netCDF, for which {' and '.join(missing)} is missing; install pcvm-pymc[netcdf], or "
+            "name a folder for Zarr"
+        )
+
+
+def _save_netcdf(tree: xr.DataTree, path: Path, overwrite: bool) -> Path:
+    remedy = "name another place, or remove it yourself"
+    if path.exists() and not _is_ours(path):
+        raise StoreError(f"{path} is a file that was not written here; {remedy}")
+    if path.exists() and not overwrite:
+        raise StoreError(f"{path} exists; use overwrite=True, or name another place")
+    marked = tree.copy()
+    marked.attrs |= {_WRITER: _OURS, _CHECKSUM: _content_checksum(tree)}
+    write_atomically(path, bytes(marked.to_netcdf(engine="h5netcdf")))
+    return path
+
+
+def _content_checksum(tree: xr.DataTree) -> str:
+    """Return a digest of all variables and coordinates of a tree."""
+    values = {}
+    for group in tree.subtree:
+        for name, each in group.to_dataset(inherit=False).variables.items():
+            plain = np.asarray(each.values)
+            # text comes back as objects, and flags as numbers of one byte
+            values[f"{group.path}/{name}"] = (
+                plain.astype("U") if plain.dtype.kind in "OU" else plain
+            )
+    return checksum_of(_KIND, values)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a netCDF file is one that `save` wrote."""
+    try:
+        with _opened(path) as tree:
+            return bool(tree.attrs.get(_WRITER) == _OURS)
+    except Exception:  # what HDF5 and its wrappers raise for other files has no bounds
+        return False
+
+
+def load(path: str | Path) -> xr.DataTree:
+    """Read a result that `save` wrote, into memory; ArviZ's Zarr and netCDF as well.
+
+    Parameters
+    ----------
+    path : path
+
+    Raises
+    ------
+    ValueError
+        If it does not exist, a file is missing or not as it was written, or is neither Zarr nor netCDF.
+
+    Warns
+    -----
+    UserWarning
+        If there are no checksums, as where ArviZ wrote it: damage cannot be told.
+    """
+    place = as_path(path, "path")
+    if place.suffix in _NETCDF:
+        _check_netcdf(place)
+        return _load_netcdf(place)
+    if not checked_folder(place, _KIND, _REMEDY):
+        warnings.warn(
+            f"{path} has no checksums ({MARKER}), as one that was not written by save: damage cannot be told",
+            UserWarning,
+            stacklevel=2,
+        )
+    try:
+        with _quiet_storage():
+            return xr.open_datatree(str(place), engine="zarr").load()
+    except Exception as error:  # Zarr and its codecs have errors of many kinds
+        raise StoreError(f"{path} cannot be read as Zarr ({error}); {_REMEDY}") from None
+
+
+def _load_netcdf(path: Path) -> xr.DataTree:
+    if not path.is_file():
+        raise StoreError(f"{path} does not exist; needed a netCDF file; {_REMEDY}")
+    try:
+        with _opened(path) as stored:
+            tree = stored.load()
+    except Exception as error:  # HDF5 and its wrappers have errors of many kinds
+        raise StoreError(f"{path} cannot be read as netCDF ({error}); {_REMEDY}") from None
+    checksum = tree.attrs.pop(_CHECKSUM, None)
+    if tree.attrs.pop(_WRITER, None) != _OURS or checksum is None:
+        warnings.warn(f"{path} {_NO_CHECKSUMS}", UserWarning, stacklevel=3)
+    elif checksum != _content_checksum(tree):
+        raise StoreError(f"{path} is damaged (its checksum differs); {_REMEDY}")
+    return tree
+
+
+def _opened(path: Path) -> xr.DataTree:
+    """Open a netCDF file, once HDF5 itself has: its wrapper does not end cleanly on other files."""
+    import h5py
+
+    h5py.File(path).close()
+    return xr.open_datatree(str(path), engine="h5netcdf")
+
+
+@contextmanager
+def _quiet_storage() -> Iterator[None]:
+    """Silence Zarr's note that version 3 has no specification of consolidated metadata yet."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Consolidated metadata", category=UserWarning)
+        yield
