@@ -196,7 +196,7 @@ def test_log_probability_of_all_classes_is_that_of_each():
         np.testing.assert_array_equal(every[:, c], log_class_probability(latent, np.full(5, c)))
 
 
-@pytest.mark.parametrize("gap", [1e2, 1e4, 1e6, 1e8, 1e12])
+@pytest.mark.parametrize("gap", [1e2, 1e4, 1e6, 1e8, 1e11])
 def test_scores_far_apart_have_terms_all_the_same(gap):
     latent = np.array([[0.0, gap], [gap, 0.0], [0.0, -gap]])
     found = class_terms(latent, np.zeros(3, dtype=int))

@@ -124,7 +124,7 @@ def log_integrand(e: float, margin: Array, mills: Array) -> float:
 @_jit
 def is_far(mode: float, margin: Array) -> bool:
     """Whether a class lies so far below at the mode that heights of the integrand lose their digits."""
-    return mode + margin.min() < _FAR
+    return bool(mode + margin.min() < _FAR)
 
 
 @_jit
