@@ -196,7 +196,7 @@ def test_log_probability_of_all_classes_is_that_of_each():
         np.testing.assert_array_equal(every[:, c], log_class_probability(latent, np.full(5, c)))
 
 
-@pytest.mark.parametrize("gap", [1e2, 1e4, 1e6, 1e8, 1e12])
+@pytest.mark.parametrize("gap", [1e2, 1e4, 1e6, 1e8, 1e11])
 def test_scores_far_apart_have_terms_all_the_same(gap):
     latent = np.array([[0.0, gap], [gap, 0.0], [0.0, -gap]])
     found = class_terms(latent, np.zeros(3, dtype=int))
@@ -207,10 +207,10 @@ def test_scores_far_apart_have_terms_all_the_same(gap):
     np.testing.assert_allclose(found.score[:, 0], slope, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found.curvature, [0.5, 0.0, 0.0], atol=2.0 / gap)
     of_three = np.array([[0.0, gap, gap + 0.3]])
-    # two classes far above: -min (e^2 + (e - gap)^2 + (e - gap - 0.3)^2) / 2, up to logarithms
+    # the mode is known to rounding; two classes far above bend the log density by thirds, up to logarithms
     expected = np.array([[2 / 3, -1 / 3, -1 / 3], [-1 / 3, 2 / 3, -1 / 3], [-1 / 3, -1 / 3, 2 / 3]])
     hessian = class_hessian(of_three, np.zeros(1, dtype=int))[0]
-    np.testing.assert_allclose(hessian, expected, atol=max(2.0 / gap, 1e-6 * gap / 1e11))
+    np.testing.assert_allclose(hessian, expected, atol=max(2.0 / gap, 2e-16 * gap))
 
 
 def test_scores_too_far_apart_are_refused():

@@ -24,6 +24,7 @@ _LOG_SIZE_WIDTH = 2.0  # slice width for log sizes: the marginal prior's own spr
 _SCALE_WIDTH = 0.3
 _SINGLE_WIDTH = 1.0
 _MOST_STEPS = 30
+_MOST_SHRINKS = 1000  # then the point stays: a density that is all rounding has no slice around it
 
 
 @jit
@@ -39,7 +40,7 @@ def slice_coordinate(
         low -= _LOG_SIZE_WIDTH
     while coordinate_density(high, c, rate, linear, bend) > level:
         high += _LOG_SIZE_WIDTH
-    while True:
+    for _ in range(_MOST_SHRINKS):
         new = low + (high - low) * rng.random()
         if coordinate_density(new, c, rate, linear, bend) > level:
             return math.exp(new)
@@ -47,6 +48,7 @@ def slice_coordinate(
             low = new
         else:
             high = new
+    return size
 
 
 @jit
@@ -88,7 +90,7 @@ def slice_transfer(
             high += width
             right -= 1
         low = max(low, least)
-    while True:
+    for _ in range(_MOST_SHRINKS):
         t = low + (high - low) * rng.random()
         if transfer_density(t, first, second, direction, c, rate, linear, bend) > level:
             return t
@@ -96,6 +98,7 @@ def slice_transfer(
             low = t
         else:
             high = t
+    return 0.0
 
 
 @jit
@@ -128,7 +131,7 @@ def slice_scale(
     ):
         high += _SCALE_WIDTH
         right -= 1
-    while True:
+    for _ in range(_MOST_SHRINKS):
         t = low + (high - low) * rng.random()
         if scale_density(t, size, bias, latent, label, log_rate, prior, likelihood) > level:
             return t
@@ -136,6 +139,7 @@ def slice_scale(
             low = t
         else:
             high = t
+    return 0.0
 
 
 @jit
@@ -148,7 +152,7 @@ def slice_log_rate(x: float, size: Array, prior: Parameters, rng: np.random.Gene
         low -= _SCALE_WIDTH
     while log_rate_density(high, size, prior) > level:
         high += _SCALE_WIDTH
-    while True:
+    for _ in range(_MOST_SHRINKS):
         new = low + (high - low) * rng.random()
         if log_rate_density(new, size, prior) > level:
             return new
@@ -156,6 +160,7 @@ def slice_log_rate(x: float, size: Array, prior: Parameters, rng: np.random.Gene
             low = new
         else:
             high = new
+    return x
 
 
 @jit
@@ -183,7 +188,7 @@ def slice_single(
     while single_density(high, size, move, latent, label, c, rate, likelihood) > level:
         high += _SINGLE_WIDTH
     low = max(low, least)
-    while True:
+    for _ in range(_MOST_SHRINKS):
         t = low + (high - low) * rng.random()
         if single_density(t, size, move, latent, label, c, rate, likelihood) > level:
             return t
@@ -191,3 +196,4 @@ def slice_single(
             low = t
         else:
             high = t
+    return 0.0

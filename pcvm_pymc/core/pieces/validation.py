@@ -78,8 +78,8 @@ def check_kind(values: Any, name: str) -> None:
 
 def _types(values: Any) -> list[np.dtype[Any]]:
     """Return the NumPy types of an array, or of each column of a frame."""
-    found: Any = getattr(values, "dtypes", None)
-    each = list(found) if hasattr(found, "__iter__") else [getattr(values, "dtype", None)]
+    found = getattr(values, "dtypes", None)
+    each = [getattr(values, "dtype", None)] if found is None else list(np.atleast_1d(found))
     return [kind for kind in each if isinstance(kind, np.dtype)]
 
 
@@ -126,8 +126,7 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
         raise ValueError(
             f"{name} is no array of labels ({error}); needed one label a row"
         ) from None
-    each: Any = y
-    if labels.dtype.kind in "US" and not all(isinstance(one, str | bytes) for one in each):
+    if labels.dtype.kind in "US" and not _is_all_text(y):
         labels = np.asarray(y, dtype=object)  # not what else stands beside text, as its text
     kind = labels.dtype.kind
     if kind == "c":
@@ -153,6 +152,10 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
         except TypeError:
             raise ValueError(_mixed_types(labels, name)) from None
     return labels
+
+
+def _is_all_text(values: Any) -> bool:
+    return isinstance(values, str) or all(isinstance(each, str | bytes) for each in values)
 
 
 def _is_missing(label: Any) -> bool:
