@@ -458,6 +458,18 @@ def _inference(known):
                 "quiet": "flag",
             },
         ),
+        "approximate": Call(
+            pcvm_pymc.approximate,
+            {"model": model, "draws": 2},
+            {
+                "model": "model",
+                "method": "choice",
+                "draws": "whole",
+                "max_iter": "whole or None",
+                **dict.fromkeys(("tol", "damping"), "positive or None"),
+                "random_seed": "seed",
+            },
+        ),
         "predict": Call(
             pcvm_pymc.predict,
             {"result": found, "X_new": X},
