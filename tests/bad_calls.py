@@ -458,6 +458,11 @@ def _inference(known):
                 "quiet": "flag",
             },
         ),
+        "add_log_prior": Call(
+            pcvm_pymc.add_log_prior,
+            {"result": posterior, "model": model},
+            {"result": "tree", "model": "model"},
+        ),
         "approximate": Call(
             pcvm_pymc.approximate,
             {"model": model, "draws": 2},
