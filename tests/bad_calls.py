@@ -179,6 +179,8 @@ KINDS = {
     "signs": lambda: [3, "x", np.zeros(N), np.ones(3), np.full(N, np.nan), Odd(), np.ones((N, 2))],
     "basis": lambda: [0, -1, 10**6, 2.5, "all", True, np.ones((3, 7)), Odd(), {}, [[np.nan, 1.0]]],
     "widths": lambda: [[], 3, "x", [0.0], [-1.0], [np.nan], [np.inf], [[1.0]], Odd(), [1j], {}],
+    "name": lambda: [3, None, "", [], b"x", 1.5, Odd(), True],
+    "C name": lambda: [3, None, "", "1a", "a b", [], Odd(), True],
     "sizes": lambda: [[], 3, "x", [-1], [2.5], [10**6], ["a"], Odd(), {}, [np.nan], [True]],
 }
 
@@ -363,6 +365,43 @@ def _builders(two, three):
         "mrvm_model": Call(
             pcvm_pymc.mrvm_model, three, {**kinds, **prior, "shared": "flag", "basis": "basis"}
         ),
+    }
+
+
+def _in_a_model(function, **arguments):
+    with pm.Model():
+        return function(**arguments)
+
+
+def _components(two):
+    kinds = {
+        "X": "matrix",
+        **dict.fromkeys(("name", "dim"), "name"),
+        "kernel": "kernel",
+        "width": "width",
+        "hyperprior": "object",
+        "precision": "choice",
+        "bias": "flag",
+    }
+    return {
+        "pcvm_latent": Call(
+            partial(_in_a_model, pcvm_pymc.pcvm_latent),
+            two,
+            {**kinds, "y": "labels", "signs": "signs"},
+        ),
+        "rvm_latent": Call(
+            partial(_in_a_model, pcvm_pymc.rvm_latent),
+            {"X": two["X"]},
+            {**kinds, "X": "rows", "size": "positive", "basis": "basis"},
+        ),
+    }
+
+
+def _exports(known):
+    few = PCVMClassifier(width=1.0, estimation="em").fit(known["X"], known["y"])
+    return {
+        "to_onnx": Call(pcvm_pymc.to_onnx, {"model": few}, {"model": "tree"}),
+        "to_c": Call(pcvm_pymc.to_c, {"model": few}, {"model": "tree", "name": "C name"}),
     }
 
 
@@ -607,6 +646,8 @@ def calls():
     return {
         **_options(),
         **_builders(two, three),
+        **_components(two),
+        **_exports(known),
         **_estimators(two, three),
         **_inference(known),
         **_choosing(known),

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from pcvm_pymc.core.pieces.arguments import shown
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.few_vectors import FewVectors
 
@@ -134,8 +135,10 @@ def to_c(model: Any, name: str = "predict_proba") -> str:
     >>> "void is_right(const double *x, double *p)" in to_c(model, "is_right")
     True
     """
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"name={name!r}; needed a name of C's, letters, digits and underscores")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(
+            f"name={shown(name)}; needed a name of C's, letters, digits and underscores"
+        )
     few = FewVectors.of(model)
     several = few.link == "multinomial probit"
     link = _LINKS["probit" if several else few.link]

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from pcvm_pymc.core.pieces.arguments import check_instance
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece, PerCentre
 from pcvm_pymc.core.pieces.probit import Array
 
@@ -54,6 +56,7 @@ class FewVectors:
         ValueError
             For an average, a kernel that is not the RBF, or features that are no kernels.
         """
+        check_instance("model", model, BaseEstimator, "a fitted classifier of this package")
         check_is_fitted(model)
         name = type(model).__name__
         if not hasattr(model, "classes_"):

@@ -219,7 +219,6 @@ def _check_options(model: pm.Model, method: str) -> None:
     hyperprior = _hyperprior(model)
     if hyperprior is not None and not hyperprior.is_proper:
         raise ValueError(IMPROPER_MESSAGE)
-    check_choice("method", method, ("auto", "gibbs", "nuts"))
     twice = counted_twice(model)
     if twice is not None:
         warnings.warn(
@@ -229,6 +228,7 @@ def _check_options(model: pm.Model, method: str) -> None:
             UserWarning,
             stacklevel=3,
         )
+    check_choice("method", method, ("auto", "gibbs", "nuts"))
 
 
 def _available_cores() -> int:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces.arguments import check_choice, is_real, shown
+from pcvm_pymc.core.pieces.arguments import check_choice, check_flag, is_real, shown
 from pcvm_pymc.core.pieces.centres import choose_rows
 from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.frames import Frame
@@ -125,6 +125,7 @@ def add_latent(
     size: float = LATENT_SIZE,
 ) -> TensorVariable:
     """Add a row's latent function alone to the model of the block; see `pcvm_pymc.pcvm_latent`."""
+    check_flag("bias", bias)
     frame = Frame.of(X)
     X = frame.values
     if y is None:

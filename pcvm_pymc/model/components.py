@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-import numpy as np
 from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.arguments import check_real
 from pcvm_pymc.core.pieces.priors import LATENT_SIZE, HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.model.bases import AnyKernel, Width
 from pcvm_pymc.model.build import add_latent
@@ -162,10 +162,9 @@ def rvm_latent(
     >>> sorted(each.name for each in model.free_RVs)
     ['bias', 'weight']
     """
+    check_real("size", size)
     if size != LATENT_SIZE and hyperprior is not None:
         raise ValueError(f"size={size!r} was given beside a hyperprior, which has its own scale")
-    if not (np.isfinite(size) and size > 0):
-        raise ValueError(f"size={size!r} must be positive and finite")
     return add_latent(
         FAMILY["rvm_classification"],
         X,

@@ -229,7 +229,7 @@ def test_a_classifier_is_projected_without_pymc():
     [
         ({"size": 81}, "size=81; needed 'auto' or a whole number from 0 to 80"),
         ({"size": "few"}, "size='few'; needed 'auto' or a whole number"),
-        ({"sizes": [-1, 3]}, "needed whole numbers from 0 to 80"),
+        ({"sizes": [-1, 3]}, "needed one or more whole numbers from 0 to 80"),
         ({"X": None}, "a classifier does not hold its training data"),
         ({"y": np.arange(80) % 2}, "needed the classifier's"),
     ],

@@ -191,8 +191,8 @@ def test_em_moves_a_width_also_where_the_scale_is_chosen():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"scale": 0.0}, "scale=0.0; needed a positive number"),
-        ({"scale": np.inf}, "scale=inf; needed a positive number"),
+        ({"scale": 0.0}, "scale=0.0; needed a positive finite number"),
+        ({"scale": np.inf}, "scale=inf; needed a positive finite number"),
         ({"scale": "wide"}, "scale='wide'; needed"),
         (
             {"scale": 2.0, "hyperprior": "jeffreys"},

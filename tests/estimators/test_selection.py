@@ -127,8 +127,8 @@ def test_the_hyperprior_given_is_the_one_that_is_scored():
     ("change", "words"),
     [
         ({"method": "guess"}, "method='guess' is unknown"),
-        ({"widths": [1.0, -1.0]}, "needed one or more positive numbers"),
-        ({"widths": []}, "needed one or more positive numbers"),
+        ({"widths": [1.0, -1.0]}, "needed one or more positive finite numbers"),
+        ({"widths": []}, "needed one or more positive finite numbers"),
         ({"method": "em", "kernel": lambda A, B, w: A @ B.T}, "needs kernel='rbf'"),
         ({"method": "validity", "kernel": lambda A, B, w: A @ B.T}, "needs kernel='rbf'"),
     ],

@@ -16,7 +16,7 @@ _COPIES = 3.0  # basis functions, their Gram matrix, and a factor of it
 
 def available_bytes() -> float:
     """Return the bytes that this process may still take, infinite where the system does not say."""
-    return min(_unused(), _below_limit())
+    return min(_unused(), _below_limit(), _in_group())
 
 
 def _unused() -> float:
@@ -34,6 +34,18 @@ def _below_limit() -> float:
         return np.inf
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return np.inf if limit == resource.RLIM_INFINITY else float(limit)
+
+
+def _in_group() -> float:
+    """Return what a container's limit leaves (version 2 of Linux' control groups)."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        most = (group / "memory.max").read_text(encoding="ascii").strip()
+        lines = (group / "memory.stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return np.inf
+    held = [float(line.split()[1]) for line in lines if line.startswith("anon ")]
+    return float(most) - held[0] if most.isdigit() and held else np.inf
 
 
 def check_room(n_obs: int, n_basis: int) -> None:
