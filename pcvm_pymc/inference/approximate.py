@@ -74,8 +74,8 @@ def approximate(
         draws are of a truncated normal distribution, Laplace's or the one whose expectation propagation has
         the same fixed point as the posterior's; they come from a Markov chain that is exact for it, with
         little correlation. Attributes of ``posterior``: ``method``, ``converged`` (1 or 0), ``iterations``,
-        ``log_evidence`` (``"ep"``), ``prior_curvature`` (``"laplace"``), ``seconds`` of the fit without
-        the draws.
+        ``log_evidence`` and ``held_sites`` (``"ep"``), ``prior_curvature``
+        (``"laplace"``), ``seconds`` of the fit without the draws.
 
     Raises
     ------
@@ -116,7 +116,11 @@ def approximate(
     fit: Any
     if isinstance(fitted, PropagationOptions):
         fit = ended = propagate(rows, fitted)
-        attrs = {"sampler": "expectation propagation", "log_evidence": fit.log_evidence}
+        attrs = {
+            "sampler": "expectation propagation",
+            "log_evidence": fit.log_evidence,
+            "held_sites": fit.n_held,
+        }
     else:
         ended = fit_em(problem, Start.default(problem), fitted)
         fit = fit_laplace(rows, np.append(np.abs(ended.weight), ended.bias))

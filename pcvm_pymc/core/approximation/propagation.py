@@ -25,6 +25,7 @@ __all__ = ["PropagationFit", "PropagationOptions", "propagate"]
 
 _NO_CAVITY = 1e-10  # share of a marginal's precision below which the cavity's is rounding
 _SHORTEST = 0.02  # of the steps that damping grows shorter to
+_LEAST = 1e-2  # of the steps that are tried before negative precisions are held off
 _LOG_2PI = np.log(2.0 * np.pi)
 
 
@@ -111,6 +112,8 @@ class PropagationFit(Ended):
     bias_site : tuple of float
         The same of the bias' prior.
     hyperprior : Hyperprior
+    n_held : int
+        Factors that would have more variance than their cavity and were held to it; see `propagate`.
     status : Status
     n_iter : int
     change, step : ndarray, shape (n_iter,)
@@ -127,6 +130,7 @@ class PropagationFit(Ended):
     row_shift: Array
     bias_site: tuple[float, float]
     hyperprior: Hyperprior
+    n_held: int
     status: Status
     n_iter: int
     change: Array
@@ -142,26 +146,26 @@ class PropagationFit(Ended):
         that is log-concave: then its mean and 0.95 times that are matched.) Where the factors
         are no density together, those of negative precision get E[precision | w], and the tilted mean.
         """
-        p = len(self.mean)
-        mean, variance = (each[-p:-1] for each in self.tilted[1:])
-        place, spread = half_line_matching(mean, variance)
+        p, prior = len(self.mean), self.hyperprior
+        mean, variance = (each[-p:] for each in self.tilted[1:])
+        cavity_mean, cavity = self.cavity_mean[-p:], 1.0 / self.cavity_variance[-p:]
+        place, spread = half_line_matching(mean[:-1], variance[:-1])
+        total = np.append(1.0 / spread, cavity[-1] + self.bias_site[0])
+        linear = np.append(place / spread, cavity_mean[-1] * cavity[-1] + self.bias_site[1])
         try:
-            return self._product(place, spread)
+            return self._product(total - cavity, linear - cavity * cavity_mean)
         except LinAlgError:
-            cavity = 1.0 / self.cavity_variance[-p:-1]
-            prior = self.hyperprior
-            least = (2.0 * prior.c + 1.0) / (2.0 * prior.d + mean**2 + variance)
-            spread = np.where(1.0 / spread > cavity, spread, 1.0 / (cavity + least))
-            return self._product(half_line_location(mean, spread), spread)
+            size = mean**2 + variance
+            least = (2.0 * prior.c + 1.0) / (2.0 * prior.d + size)
+            least[-1] = (2.0 * prior.e + 1.0) / (2.0 * prior.f + size[-1])
+            total = np.where(total > cavity, total, cavity + least)
+            place = np.append(half_line_location(mean[:-1], 1.0 / total[:-1]), mean[-1])
+            return self._product(total - cavity, total * place - cavity * cavity_mean)
 
-    def _product(self, place: Array, spread: Array) -> tuple[Array, Array]:
-        """Return the rows' and the bias' sites times what makes the cavities of sizes given normals."""
-        p = len(self.mean)
-        cavity_mean, cavity_variance = self.cavity_mean[-p:-1], self.cavity_variance[-p:-1]
-        precision = np.append(1.0 / spread - 1.0 / cavity_variance, self.bias_site[0])
-        shift = np.append(place / spread - cavity_mean / cavity_variance, self.bias_site[1])
+    def _product(self, precision: Array, shift: Array) -> tuple[Array, Array]:
+        """Return the rows' sites times sites of the sizes and the bias: mean and covariance."""
         factor = cholesky(self.row_precision + np.diag(precision), lower=True)
-        covariance = cho_solve((factor, True), np.eye(p))
+        covariance = cho_solve((factor, True), np.eye(len(precision)))
         return covariance @ (self.row_shift + shift), 0.5 * (covariance + covariance.T)
 
     def draws(self, rng: np.random.Generator, draws: int) -> Array:
@@ -176,6 +180,11 @@ def propagate(rows: SignedRows, options: PropagationOptions | None = None) -> Pr
     Factors are the rows' probits (exact moments), each size's half-Student-t and the bias' Student-t,
     precisions integrated out (`student_tilted`): the constraint of a sign is part of its prior's factor.
 
+    A heavy tail may give more variance than its cavity has, a site of negative precision. Where such sites
+    leave no cavity a density whatever the step, all begins again with their precision held at zero: they
+    match means alone. It may still not converge where the data leave a heavy tail unbounded, as that of
+    the bias where a class has one row; then `converged` is false.
+
     Parameters
     ----------
     rows : SignedRows
@@ -188,13 +197,15 @@ def propagate(rows: SignedRows, options: PropagationOptions | None = None) -> Pr
     function selection", IEEE TNNLS 25(2), where the precisions are given and maximised over.
     """
     options = PropagationOptions() if options is None else options
-    now, step, best = _begin(rows), options.damping, np.inf
+    now, step, best, hold = _begin(rows), options.damping, np.inf, False
     changes: list[float] = []
     steps: list[float] = []
     status = Status.ITERATION_LIMIT
     for _ in range(options.max_iter):
         mean, variance, usable = _cavities(now)
         tilted = _tilt(rows, mean, variance)
+        if hold:
+            tilted = tilted._replace(variance=np.minimum(tilted.variance, variance))
         change = _distance(now, tilted, usable)
         changes.append(change)
         steps.append(step)
@@ -203,7 +214,10 @@ def propagate(rows: SignedRows, options: PropagationOptions | None = None) -> Pr
             break
         step = min(options.damping, 1.05 * step) if change < best else max(_SHORTEST, 0.8 * step)
         best = min(best, change) if np.isfinite(change) else best
-        now, step = _moved(rows, now, tilted, (mean, variance, usable), step)
+        moved = _moved(rows, now, tilted, (mean, variance, usable), step)
+        if moved is None and not hold:  # once more, from the beginning
+            moved, best, hold = (_begin(rows), options.damping), np.inf, True
+        now, step = (now, _SHORTEST) if moved is None else moved
     mean, variance, _ = _cavities(now)
     tilted, n = _tilt(rows, mean, variance), len(rows.design)
     return PropagationFit(
@@ -217,6 +231,7 @@ def propagate(rows: SignedRows, options: PropagationOptions | None = None) -> Pr
         rows.design.T @ now.shift[:n],
         (float(now.precision[-1]), float(now.shift[-1])),
         rows.hyperprior,
+        int(np.sum(tilted.variance > variance)) if hold else 0,
         status,
         len(changes),
         np.array(changes),
@@ -275,23 +290,35 @@ def _moved(
     tilted: Tilted,
     cavity: tuple[Array, Array, Mask],
     step: float,
-) -> tuple[_Normal, float]:
-    """Return the sites a step nearer to the tilted moments; the step is shortened to keep them a density."""
+) -> tuple[_Normal, float] | None:
+    """Return the sites a step nearer to the tilted moments, and the step, shortened to keep all densities.
+
+    None where no step does.
+    """
     mean, variance, usable = cavity
     precision = np.where(usable, 1.0 / tilted.variance - 1.0 / variance, now.precision)
     shift = np.where(usable, tilted.mean / tilted.variance - mean / variance, now.shift)
-    while step > 1e-8:
-        try:
-            moved = _Normal.of(
-                rows.design,
-                now.precision + step * (precision - now.precision),
-                now.shift + step * (shift - now.shift),
-            )
-        except LinAlgError:
-            step *= 0.5
-        else:
+    while step > _LEAST:
+        moved = _blend(rows, now, precision, shift, step=step)
+        if moved is not None:
             return moved, step
-    return now, _SHORTEST
+        step *= 0.5
+    return None
+
+
+def _blend(
+    rows: SignedRows, now: _Normal, precision: Array, shift: Array, *, step: float
+) -> _Normal | None:
+    """Return the sites a step nearer to others; None where they, or a cavity, would be no density."""
+    try:
+        moved = _Normal.of(
+            rows.design,
+            now.precision + step * (precision - now.precision),
+            now.shift + step * (shift - now.shift),
+        )
+    except LinAlgError:
+        return None
+    return moved if _cavities(moved)[2].all() else None
 
 
 def _log_evidence(now: _Normal, tilted: Tilted, mean: Array, variance: Array) -> float:

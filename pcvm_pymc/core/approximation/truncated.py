@@ -93,11 +93,17 @@ def _quarter_turn(
     left, last = 0.5 * math.pi, -1
     while True:
         time, wall = left, -1
+        cosine, sine = math.cos(time), math.sin(time)
         for j in range(n_signed):
+            # no arc cosine for most: up now, or still on the way down then, and not below zero then
+            if mean[j] + away[j] * cosine + speed[j] * sine >= 0.0 and (
+                speed[j] >= 0.0 or speed[j] * cosine <= away[j] * sine
+            ):
+                continue
             each = _time_to_wall(mean[j], away[j], speed[j], j == last)
             if each < time:
                 time, wall = each, j
-        cosine, sine = math.cos(time), math.sin(time)
+                cosine, sine = math.cos(time), math.sin(time)
         for k in range(len(mean)):
             place = away[k]
             away[k] = place * cosine + speed[k] * sine
