@@ -24,7 +24,7 @@ from pcvm_pymc.core.problem import Ended, Status
 __all__ = ["PropagationFit", "PropagationOptions", "propagate"]
 
 _NO_CAVITY = 1e-10  # share of a marginal's precision below which the cavity's is rounding
-_SHORTEST = 0.02  # of the steps that damping grows shorter to
+_SHORTEST = 0.25  # that damping grows by itself: shorter steps creep
 _LEAST = 1e-2  # of the steps that are tried before negative precisions are held off
 _LOG_2PI = np.log(2.0 * np.pi)
 
@@ -197,6 +197,7 @@ def propagate(rows: SignedRows, options: PropagationOptions | None = None) -> Pr
     function selection", IEEE TNNLS 25(2), where the precisions are given and maximised over.
     """
     options = PropagationOptions() if options is None else options
+    least = min(_SHORTEST, options.damping)
     now, step, best, hold = _begin(rows), options.damping, np.inf, False
     changes: list[float] = []
     steps: list[float] = []
@@ -212,12 +213,12 @@ def propagate(rows: SignedRows, options: PropagationOptions | None = None) -> Pr
         if change <= options.tol:
             status = Status.CONVERGED
             break
-        step = min(options.damping, 1.05 * step) if change < best else max(_SHORTEST, 0.8 * step)
+        step = min(options.damping, 1.05 * step) if change < best else max(least, 0.8 * step)
         best = min(best, change) if np.isfinite(change) else best
         moved = _moved(rows, now, tilted, (mean, variance, usable), step)
         if moved is None and not hold:  # once more, from the beginning
             moved, best, hold = (_begin(rows), options.damping), np.inf, True
-        now, step = (now, _SHORTEST) if moved is None else moved
+        now, step = (now, least) if moved is None else moved
     mean, variance, _ = _cavities(now)
     tilted, n = _tilt(rows, mean, variance), len(rows.design)
     return PropagationFit(
