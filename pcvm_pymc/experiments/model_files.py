@@ -74,7 +74,9 @@ class Columns:
         """Return these columns of a table, missing texts all of one kind, NaN."""
         table = frame[[*self.numbers, *self.text]].copy()
         for each in self.text:
-            table[each] = table[each].astype(object).where(table[each].notna(), np.nan)
+            values = table[each].to_numpy(dtype=object, copy=True)
+            values[table[each].isna()] = np.nan
+            table[each] = pd.Series(values, index=table.index, dtype=object)
         return table
 
 
