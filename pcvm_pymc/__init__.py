@@ -31,6 +31,8 @@ _PUBLIC = {
     "mrvm_model": "model.builders",
     "rvm_model": "model.builders",
     "sparse_probit_model": "model.builders",
+    "add_log_prior": "inference.log_prior",
+    "approximate": "inference.approximate",
     "find_map_em": "inference.modes",
     "fit_evidence": "inference.evidence",
     "latent_draws": "inference.prediction",

@@ -501,6 +501,23 @@ def _inference(known):
                 "quiet": "flag",
             },
         ),
+        "add_log_prior": Call(
+            pcvm_pymc.add_log_prior,
+            {"result": posterior, "model": model},
+            {"result": "tree", "model": "model"},
+        ),
+        "approximate": Call(
+            pcvm_pymc.approximate,
+            {"model": model, "draws": 2},
+            {
+                "model": "model",
+                "method": "choice",
+                "draws": "whole",
+                "max_iter": "whole or None",
+                **dict.fromkeys(("tol", "damping"), "positive or None"),
+                "random_seed": "seed",
+            },
+        ),
         "predict": Call(
             pcvm_pymc.predict,
             {"result": found, "X_new": X},

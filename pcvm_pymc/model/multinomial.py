@@ -6,9 +6,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.discrete import Discrete
+from pytensor.compile import optdb
 from pytensor.gradient import DisconnectedType, disconnected_type, grad_not_implemented
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.tensor.variable import TensorVariable
 
@@ -89,6 +91,16 @@ def _compiled_class_terms(op: _ClassTerms, node: Apply, **kwargs: Any) -> Any:
     return class_terms
 
 
+@node_rewriter([_ClassTerms])
+def _know_the_conversion(fgraph: Any, node: Apply) -> None:
+    """Import the conversion to JAX, which PyTensor asks for next; the graph stays as it is."""
+    import pcvm_pymc.model.multinomial_jax  # noqa: F401, PLC0415
+
+
+# JAX is an extra and slow to import: rewrites of this tag run only where PyTensor compiles to JAX
+optdb.register("jax_multinomial_probit", dfs_rewriter(_know_the_conversion), "jax", position=100)
+
+
 _class_terms = _ClassTerms()
 
 
@@ -121,7 +133,8 @@ class MultinomialProbit(Discrete):
     -----
     The gradient of the log probability is the mean of the responses given the class, less the scores.
     Value and gradient come from one pass of the trapezoid rule of `core.pieces.multinomial`, in compiled
-    code under PyTensor's numba backend too. A class outside 0 to C - 1 has log probability ``-inf``,
+    code under PyTensor's numba backend too, and under JAX in a form of its own (`model.multinomial_jax`),
+    with second derivatives. A class outside 0 to C - 1 has log probability ``-inf``,
     as have scores of an own class that others exceed by more than 1e6. Classes have no order: there is no
     distribution function, hence no `Truncated` or `Censored`.
 

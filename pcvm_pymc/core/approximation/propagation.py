@@ -1,0 +1,329 @@
+"""Expectation propagation for signed weights: normal sites for every row and every prior."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_solve, cholesky
+
+from pcvm_pymc.core.approximation.moments import (
+    Mask,
+    Tilted,
+    half_line_location,
+    half_line_matching,
+    probit_tilted,
+    student_tilted,
+)
+from pcvm_pymc.core.approximation.rows import SignedRows
+from pcvm_pymc.core.approximation.truncated import truncated_normal_draws
+from pcvm_pymc.core.pieces.arguments import check_real, check_whole
+from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Ended, Status
+
+__all__ = ["PropagationFit", "PropagationOptions", "propagate"]
+
+_NO_CAVITY = 1e-10  # share of a marginal's precision below which the cavity's is rounding
+_SHORTEST = 0.02  # of the steps that damping grows shorter to
+_LEAST = 1e-2  # of the steps that are tried before negative precisions are held off
+_LOG_2PI = np.log(2.0 * np.pi)
+
+
+@dataclass(frozen=True)
+class PropagationOptions:
+    """How expectation propagation runs.
+
+    Attributes
+    ----------
+    max_iter : int
+        Rounds, each of which updates all sites in parallel.
+    tol : float
+        It has converged once no tilted mean differs from its marginal's by more than this many standard
+        deviations, and no variance by more than this share.
+    damping : float
+        Share of the way to its new value that a site goes, at most; shorter where rounds do not help.
+    """
+
+    max_iter: int = 1000
+    tol: float = 1e-7
+    damping: float = 0.7
+
+    def __post_init__(self) -> None:
+        check_whole("max_iter", self.max_iter, 1)
+        check_real("tol", self.tol)
+        check_real("damping", self.damping, 0.0, 1.0, closed=True)
+        if self.damping == 0.0:
+            raise ValueError(
+                "damping=0.0; needed a number from 0 to 1, 0 excluded: sites have to move"
+            )
+
+
+@dataclass(frozen=True)
+class _Normal:
+    """Sites ``exp(-precision x^2 / 2 + shift x)`` of rows and values, and their product over theta."""
+
+    precision: Array
+    shift: Array
+    mean: Array
+    covariance: Array
+    marginal_mean: Array
+    marginal_variance: Array
+    log_mass: float
+
+    @classmethod
+    def of(cls, design: Array, precision: Array, shift: Array) -> "_Normal":
+        """Return the product; raise LinAlgError where it is no density."""
+        n = len(design)
+        matrix = (design * precision[:n, None]).T @ design
+        matrix[np.diag_indices_from(matrix)] += precision[n:]
+        factor = cholesky(matrix, lower=True)
+        linear = design.T @ shift[:n] + shift[n:]
+        covariance = cho_solve((factor, True), np.eye(len(matrix)))
+        mean = covariance @ linear
+        spread = np.einsum("ij,ij->i", design @ covariance, design)
+        log_mass = 0.5 * (len(mean) * _LOG_2PI + linear @ mean) - np.log(np.diag(factor)).sum()
+        return cls(
+            precision,
+            shift,
+            mean,
+            0.5 * (covariance + covariance.T),
+            np.concatenate([design @ mean, mean]),
+            np.concatenate([spread, np.diag(covariance)]),
+            float(log_mass),
+        )
+
+
+@dataclass(frozen=True)
+class PropagationFit(Ended):
+    """Where expectation propagation ends.
+
+    Attributes
+    ----------
+    mean, covariance : ndarray, shape (n_basis + 1,), (n_basis + 1, n_basis + 1)
+        Of sizes and bias.
+    log_evidence : float
+        Approximate log p(y), the density of weights and bias being normalised.
+    cavity_mean, cavity_variance : ndarray, shape (n_obs + n_basis + 1,)
+        Marginals without their own factor: of the rows' margins, then of sizes and bias.
+    tilted : Tilted
+        The same times the factor: their moments are the marginals' at a fixed point.
+    row_precision, row_shift : ndarray, shape (n_basis + 1, n_basis + 1), (n_basis + 1,)
+        What the rows' sites say of sizes and bias: precision, and precision times mean.
+    bias_site : tuple of float
+        The same of the bias' prior.
+    hyperprior : Hyperprior
+    n_held : int
+        Factors that would have more variance than their cavity and were held to it; see `propagate`.
+    status : Status
+    n_iter : int
+    change, step : ndarray, shape (n_iter,)
+        Distance from the fixed point, as `tol` measures it, and damping of each round.
+    """
+
+    mean: Array
+    covariance: Array
+    log_evidence: float
+    cavity_mean: Array
+    cavity_variance: Array
+    tilted: Tilted
+    row_precision: Array
+    row_shift: Array
+    bias_site: tuple[float, float]
+    hyperprior: Hyperprior
+    n_held: int
+    status: Status
+    n_iter: int
+    change: Array
+    step: Array
+
+    @cached_property
+    def truncated(self) -> tuple[Array, Array]:
+        """Mean and covariance, before it is truncated, of a normal on sizes >= 0.
+
+        Each size's prior is replaced by the half-normal factor (a normal one on the half-line) that gives its
+        cavity the tilted moments: the expectation propagation of this truncated normal has the same
+        fixed point as that of the posterior. (A tilted density may be more spread than any on a half-line
+        that is log-concave: then its mean and 0.95 times that are matched.) Where the factors
+        are no density together, those of negative precision get E[precision | w], and the tilted mean.
+        """
+        p, prior = len(self.mean), self.hyperprior
+        mean, variance = (each[-p:] for each in self.tilted[1:])
+        cavity_mean, cavity = self.cavity_mean[-p:], 1.0 / self.cavity_variance[-p:]
+        place, spread = half_line_matching(mean[:-1], variance[:-1])
+        total = np.append(1.0 / spread, cavity[-1] + self.bias_site[0])
+        linear = np.append(place / spread, cavity_mean[-1] * cavity[-1] + self.bias_site[1])
+        try:
+            return self._product(total - cavity, linear - cavity * cavity_mean)
+        except LinAlgError:
+            size = mean**2 + variance
+            least = (2.0 * prior.c + 1.0) / (2.0 * prior.d + size)
+            least[-1] = (2.0 * prior.e + 1.0) / (2.0 * prior.f + size[-1])
+            total = np.where(total > cavity, total, cavity + least)
+            place = np.append(half_line_location(mean[:-1], 1.0 / total[:-1]), mean[-1])
+            return self._product(total - cavity, total * place - cavity * cavity_mean)
+
+    def _product(self, precision: Array, shift: Array) -> tuple[Array, Array]:
+        """Return the rows' sites times sites of the sizes and the bias: mean and covariance."""
+        factor = cholesky(self.row_precision + np.diag(precision), lower=True)
+        covariance = cho_solve((factor, True), np.eye(len(precision)))
+        return covariance @ (self.row_shift + shift), 0.5 * (covariance + covariance.T)
+
+    def draws(self, rng: np.random.Generator, draws: int) -> Array:
+        """Return draws of sizes and bias from `truncated`, shape (draws, n_basis + 1)."""
+        mean, covariance = self.truncated
+        return truncated_normal_draws(mean, covariance, len(mean) - 1, self.mean, rng, draws=draws)
+
+
+def propagate(rows: SignedRows, options: PropagationOptions | None = None) -> PropagationFit:
+    """Approximate the posterior of sizes and bias by expectation propagation, all sites in parallel.
+
+    Factors are the rows' probits (exact moments), each size's half-Student-t and the bias' Student-t,
+    precisions integrated out (`student_tilted`): the constraint of a sign is part of its prior's factor.
+
+    A heavy tail may give more variance than its cavity has, a site of negative precision. Where such sites
+    leave no cavity a density whatever the step, all begins again with their precision held at zero: they
+    match means alone. It may still not converge where the data leave a heavy tail unbounded, as that of
+    the bias where a class has one row; then `converged` is false.
+
+    Parameters
+    ----------
+    rows : SignedRows
+    options : PropagationOptions, optional
+
+    References
+    ----------
+    T. Minka (2001), "Expectation propagation for approximate Bayesian inference", UAI. H. Chen, P. Tino and
+    X. Yao (2014), "Efficient probabilistic classification vector machine with incremental basis
+    function selection", IEEE TNNLS 25(2), where the precisions are given and maximised over.
+    """
+    options = PropagationOptions() if options is None else options
+    now, step, best, hold = _begin(rows), options.damping, np.inf, False
+    changes: list[float] = []
+    steps: list[float] = []
+    status = Status.ITERATION_LIMIT
+    for _ in range(options.max_iter):
+        mean, variance, usable = _cavities(now)
+        tilted = _tilt(rows, mean, variance)
+        if hold:
+            tilted = tilted._replace(variance=np.minimum(tilted.variance, variance))
+        change = _distance(now, tilted, usable)
+        changes.append(change)
+        steps.append(step)
+        if change <= options.tol:
+            status = Status.CONVERGED
+            break
+        step = min(options.damping, 1.05 * step) if change < best else max(_SHORTEST, 0.8 * step)
+        best = min(best, change) if np.isfinite(change) else best
+        moved = _moved(rows, now, tilted, (mean, variance, usable), step)
+        if moved is None and not hold:  # once more, from the beginning
+            moved, best, hold = (_begin(rows), options.damping), np.inf, True
+        now, step = (now, _SHORTEST) if moved is None else moved
+    mean, variance, _ = _cavities(now)
+    tilted, n = _tilt(rows, mean, variance), len(rows.design)
+    return PropagationFit(
+        now.mean,
+        now.covariance,
+        _log_evidence(now, tilted, mean, variance),
+        mean,
+        variance,
+        tilted,
+        (rows.design * now.precision[:n, None]).T @ rows.design,
+        rows.design.T @ now.shift[:n],
+        (float(now.precision[-1]), float(now.shift[-1])),
+        rows.hyperprior,
+        int(np.sum(tilted.variance > variance)) if hold else 0,
+        status,
+        len(changes),
+        np.array(changes),
+        np.array(steps),
+    )
+
+
+def _begin(rows: SignedRows) -> _Normal:
+    """Return first sites: the probits' curvature and slope at zero, and the priors' at half their scale."""
+    prior, (n, p) = rows.hyperprior, rows.design.shape
+    weight, bias = (prior.c + 0.5) / prior.d, (prior.e + 0.5) / prior.f
+    precision = np.concatenate([np.full(n, 2.0 / np.pi), np.full(p - 1, weight), [bias]])
+    shift = np.concatenate(
+        [np.full(n, np.sqrt(2.0 / np.pi)), np.full(p - 1, 0.5 * np.sqrt(weight)), [0.0]]
+    )
+    return _Normal.of(rows.design, precision, shift)
+
+
+def _cavities(now: _Normal) -> tuple[Array, Array, Mask]:
+    """Return means and variances of the cavities, and which of them are densities.
+
+    One that knows nothing, or less for rounding, counts as 1e5 times as wide as the marginal.
+    """
+    inverse = 1.0 / now.marginal_variance
+    precision = inverse - now.precision
+    linear = now.marginal_mean * inverse - now.shift
+    variance = 1.0 / np.maximum(precision, _NO_CAVITY * inverse)
+    is_flat = precision < _NO_CAVITY * inverse
+    mean = np.where(is_flat, now.marginal_mean, linear * variance)
+    return mean, variance, precision > -_NO_CAVITY * inverse
+
+
+def _tilt(rows: SignedRows, mean: Array, variance: Array) -> Tilted:
+    """Return the moments of every cavity times its factor."""
+    prior, n = rows.hyperprior, len(rows.design)
+    parts = (
+        probit_tilted(mean[:n], variance[:n]),
+        student_tilted(mean[n:-1], variance[n:-1], prior.c, prior.d, half=True),
+        student_tilted(mean[-1:], variance[-1:], prior.e, prior.f, half=False),
+    )
+    return Tilted(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+def _distance(now: _Normal, tilted: Tilted, usable: Mask) -> float:
+    """Return how far tilted moments are from the marginals'; infinite where a cavity is no density."""
+    if not usable.all():
+        return np.inf
+    of_mean = np.abs(tilted.mean - now.marginal_mean) / np.sqrt(now.marginal_variance)
+    of_variance = np.abs(tilted.variance / now.marginal_variance - 1.0)
+    return float(max(of_mean.max(), of_variance.max()))
+
+
+def _moved(
+    rows: SignedRows,
+    now: _Normal,
+    tilted: Tilted,
+    cavity: tuple[Array, Array, Mask],
+    step: float,
+) -> tuple[_Normal, float] | None:
+    """Return the sites a step nearer to the tilted moments, and the step, shortened to keep all densities.
+
+    None where no step does.
+    """
+    mean, variance, usable = cavity
+    precision = np.where(usable, 1.0 / tilted.variance - 1.0 / variance, now.precision)
+    shift = np.where(usable, tilted.mean / tilted.variance - mean / variance, now.shift)
+    while step > _LEAST:
+        moved = _blend(rows, now, precision, shift, step=step)
+        if moved is not None:
+            return moved, step
+        step *= 0.5
+    return None
+
+
+def _blend(
+    rows: SignedRows, now: _Normal, precision: Array, shift: Array, *, step: float
+) -> _Normal | None:
+    """Return the sites a step nearer to others; None where they, or a cavity, would be no density."""
+    try:
+        moved = _Normal.of(
+            rows.design,
+            now.precision + step * (precision - now.precision),
+            now.shift + step * (shift - now.shift),
+        )
+    except LinAlgError:
+        return None
+    return moved if _cavities(moved)[2].all() else None
+
+
+def _log_evidence(now: _Normal, tilted: Tilted, mean: Array, variance: Array) -> float:
+    """Return the log integral of all sites, each scaled to its factor's mass under its cavity."""
+    share = 1.0 + variance * now.precision
+    total = mean / variance + now.shift
+    ratio = 0.5 * (total * total * variance / share - mean * mean / variance - np.log(share))
+    return float(np.sum(tilted.log_mass - ratio) + now.log_mass)

@@ -1,0 +1,138 @@
+"""The multinomial probit in JAX, for numpyro and blackjax; imported where PyTensor compiles to JAX alone.
+
+The rule of `core.pieces.multinomial` with a fixed number of nodes, so that rows are computed together. All of
+it is differentiable, second derivatives included: where the nodes are does not depend on the scores.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import erfc, erfcx, logsumexp
+from pytensor.link.jax.dispatch import jax_funcify
+
+from pcvm_pymc.core.pieces.class_integrals import LOG_SQRT_2PI
+from pcvm_pymc.core.pieces.multinomial import rule_of
+from pcvm_pymc.model.multinomial import _ClassTerms
+
+__all__ = ["class_terms"]
+
+_SPACING, _DROP = rule_of(1e-10)
+_CERTAIN = 40.0  # Phi is one, and its derivative zero, to double precision
+_HOPELESS = 1e6  # as in the core: a diverging trajectory
+_TAIL = -100.0
+_SQRT_HALF = math.sqrt(0.5)
+_SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
+
+
+@jax.custom_jvp
+def _mills(x: Any) -> Any:
+    """Return phi(x) / Phi(x), whose derivative is -m (m + x)."""
+    return _SQRT_2_OVER_PI / erfcx(-_SQRT_HALF * x)
+
+
+def _gap(x: Any, mills: Any) -> Any:
+    """Return phi(x) / Phi(x) + x without cancellation far below zero."""
+    far = jnp.minimum(x, _TAIL)
+    tail = 1.0 / (-far + 2.0 / (-far + 3.0 / (-far - 4.0 / far)))
+    return jnp.where(x > _TAIL, mills + x, tail)
+
+
+@_mills.defjvp
+def _slope_of_mills(primals: Any, tangents: Any) -> Any:
+    (x,), (dx,) = primals, tangents
+    m = _mills(x)
+    return m, -m * _gap(x, m) * dx
+
+
+@jax.custom_jvp
+def _log_ndtr(x: Any) -> Any:
+    """Return log Phi(x), whose derivative is phi / Phi; JAX's own keeps eight digits below -20."""
+    left, right = jnp.minimum(x, 0.0), jnp.maximum(x, 0.0)
+    of_left = jnp.log(0.5 * erfcx(-_SQRT_HALF * left)) - 0.5 * left * left
+    return jnp.where(x < 0.0, of_left, jnp.log1p(-0.5 * erfc(_SQRT_HALF * right)))
+
+
+@_log_ndtr.defjvp
+def _slope_of_log_ndtr(primals: Any, tangents: Any) -> Any:
+    (x,), (dx,) = primals, tangents
+    return _log_ndtr(x), _mills(x) * dx
+
+
+def _mode(margin: Any) -> tuple[Any, Any]:
+    """Return modes of the integrands, and their curvature there, by Newton's method, shape (rows,)."""
+
+    def terms(e: Any) -> tuple[Any, Any]:
+        x = e[:, None] + margin
+        m = _mills(x)
+        return m.sum(axis=1) - e, 1.0 + (m * _gap(x, m)).sum(axis=1)
+
+    def goes_on(state: Any) -> Any:
+        _, step, bend, count = state
+        return jnp.any(jnp.abs(step) > 1e-3 / jnp.sqrt(bend)) & (count < 200)
+
+    def newton(state: Any) -> Any:
+        e = state[0] + state[1]
+        slope, bend = terms(e)
+        return e, slope / bend, bend, state[3] + 1
+
+    start = jnp.zeros(margin.shape[0], margin.dtype)
+    slope, bend = terms(start)
+    mode, _, bend, _ = jax.lax.while_loop(goes_on, newton, (start, slope / bend, bend, 0))
+    return mode, bend
+
+
+def class_terms(latent: Any, label: Any) -> tuple[Any, Any]:
+    """Return log probabilities of the rows' classes and their scores, in JAX.
+
+    As `pcvm_pymc.core.pieces.multinomial.multinomial_terms`: a class that does not exist has -inf, as has one
+    whose score others exceed by more than 1e6; scores that are not finite have NaN.
+
+    Parameters
+    ----------
+    latent : array, shape (n_obs, n_classes)
+    label : array of int, shape (n_obs,)
+
+    Returns
+    -------
+    log_probability : array, shape (n_obs,)
+    score : array, shape (n_obs, n_classes)
+
+    References
+    ----------
+    S. Lyu et al. (2020), eqs. 10, 22-23, with another quadrature.
+    """
+    n_classes = latent.shape[1]
+    is_own = label[:, None] == jnp.arange(n_classes)
+    own = jnp.sum(jnp.where(is_own, latent, 0.0), axis=1)
+    is_finite = jnp.isfinite(latent).all(axis=1)
+    is_possible = is_own.any(axis=1) & (latent.max(axis=1) - own <= _HOPELESS)
+    usable = (is_finite & is_possible)[:, None]
+    margin = jnp.where(usable & ~is_own, own[:, None] - latent, _CERTAIN)
+
+    mode, bend = _mode(jax.lax.stop_gradient(margin))
+    # the integrand falls at least as fast as exp(-e^2 / 2), and a step is at least _SPACING / sqrt(n_classes)
+    n_nodes = math.ceil(math.sqrt(2.0 * _DROP * n_classes) / _SPACING)
+    step = _SPACING / jnp.sqrt(bend)
+    e = mode[:, None] + step[:, None] * jnp.arange(-n_nodes, n_nodes + 1)
+    x = e[:, :, None] + margin[:, None, :]
+    height = _log_ndtr(x).sum(axis=2) - 0.5 * e * e
+    log_total = logsumexp(height, axis=1)
+    mean = jnp.einsum("nj,njc->nc", jnp.exp(height - log_total[:, None]), _mills(x))
+    away = jnp.where(is_own, 0.0, mean)
+    score = jnp.where(is_own, away.sum(axis=1, keepdims=True), -away)
+
+    value = log_total + jnp.log(step) - LOG_SQRT_2PI
+    value = jnp.where(is_possible, value, -jnp.inf)
+    return (
+        jnp.where(is_finite, value, jnp.nan),
+        jnp.where(is_finite[:, None], jnp.where(usable, score, 0.0), jnp.nan),
+    )
+
+
+@partial(jax_funcify.register, _ClassTerms)
+def _converted(op: _ClassTerms, **kwargs: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
+    return class_terms

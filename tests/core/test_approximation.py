@@ -1,0 +1,265 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from problems import blobs, problem
+from scipy import stats
+from scipy.special import ndtr
+
+from pcvm_pymc.core.approximation import (
+    PropagationOptions,
+    SignedRows,
+    fit_laplace,
+    half_line_tilted,
+    probit_tilted,
+    propagate,
+    student_tilted,
+    truncated_normal_draws,
+)
+from pcvm_pymc.core.approximation.moments import half_line_location, half_line_matching
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.pieces.likelihoods import Logit
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
+from pcvm_pymc.core.problem import Problem
+
+PLUG_IN = Hyperprior.plug_in()
+CAVITIES = [(0.0, 1.0), (3.0, 0.2), (-8.0, 1.0), (-2.0, 400.0), (30.0, 0.01), (0.5, 1e6)]
+
+
+def moments_by_quadrature(density, mean, variance, low=-np.inf):
+    """Return log mass, mean and variance of a density, by pieces around zero and around a cavity's mean."""
+    sd = np.sqrt(variance)
+    ends = [0.0, *(mean + sd * np.arange(-12.0, 12.5, 1.5))]
+    ends += [sign * 10.0**k for k in np.arange(-3, 5, 0.5) for sign in (-1, 1)]
+    ends = np.unique(np.clip(ends, max(low, mean - 12 * sd), max(mean, 0.0) + 12 * sd))
+    node, share = np.polynomial.legendre.leggauss(60)
+    half = 0.5 * np.diff(ends)
+    x = ends[:-1, None] + half[:, None] * (1.0 + node)
+    weight = half[:, None] * share * density(x)
+    mass, centre = weight.sum(), (weight * x).sum() / weight.sum()
+    return np.array([np.log(mass), centre, (weight * (x - centre) ** 2).sum() / mass])
+
+
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("prior", [(5.0, 5.0), (0.5, 0.3), (1.0, 20.0), (50.0, 50.0)])
+def test_moments_under_a_student_are_the_integrals(prior, half):
+    c, d = prior
+    for mean, variance in CAVITIES:
+        found = student_tilted(np.array([mean]), np.array([variance]), c, d, half=half)
+
+        def density(x, mean=mean, variance=variance):
+            height = stats.t.pdf(x, 2 * c, scale=np.sqrt(d / c)) * (2.0 if half else 1.0)
+            return height * stats.norm.pdf(x, mean, np.sqrt(variance))
+
+        wanted = moments_by_quadrature(density, mean, variance, 0.0 if half else -np.inf)
+        np.testing.assert_allclose(np.ravel(found), wanted, rtol=1e-9, atol=1e-10)
+
+
+def test_moments_under_a_probit_and_on_a_half_line_are_the_integrals():
+    for mean, variance in CAVITIES[:3]:
+        args, sd = (np.array([mean]), np.array([variance])), np.sqrt(variance)
+
+        def normal(x, mean=mean, sd=sd):
+            return stats.norm.pdf(x, mean, sd)
+
+        wanted = moments_by_quadrature(lambda x, f=normal: f(x) * ndtr(x), mean, variance)
+        np.testing.assert_allclose(np.ravel(probit_tilted(*args)), wanted, rtol=1e-7, atol=1e-9)
+        wanted = moments_by_quadrature(normal, mean, variance, low=0.0)
+        np.testing.assert_allclose(np.ravel(half_line_tilted(*args)), wanted, rtol=1e-7, atol=1e-9)
+
+
+def test_far_half_lines_join_the_near_ones():
+    at = half_line_tilted(np.array([-60.0 + 1e-9, -60.0 - 1e-9]), np.ones(2))
+    np.testing.assert_allclose(at.mean[0], at.mean[1], rtol=1e-8)
+    np.testing.assert_allclose(at.variance[0], at.variance[1], rtol=1e-7)
+    far = half_line_tilted(np.array([-1e6]), np.ones(1))  # nearly exponential
+    np.testing.assert_allclose([far.mean[0], far.variance[0]], [1e-6, 1e-12], rtol=1e-9)
+
+
+def test_matching_a_half_line_inverts_its_moments():
+    mean, variance = np.array([0.5, 2.0, 100.0, 1e-4]), np.array([0.2, 0.1, 4.0, 1e-9])
+    found = half_line_tilted(*half_line_matching(mean, variance))
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-9)
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-7)
+    place = half_line_location(mean, np.array([0.2, 3.0, 4.0, 1.0]))
+    found = half_line_tilted(place, np.array([0.2, 3.0, 4.0, 1.0]))
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-9)
+
+
+def test_a_spread_that_no_half_line_has_keeps_its_mean():
+    found = half_line_tilted(*half_line_matching(np.array([1.0]), np.array([4.0])))
+    np.testing.assert_allclose([found.mean[0], found.variance[0]], [1.0, 0.95**2], rtol=1e-7)
+
+
+def lonely(phi=0.8, prior=PLUG_IN, sign=1.0):
+    """Return one weight, one row."""
+    return SignedRows.of(
+        Problem(np.array([[phi]]), np.array([1.0]), np.array([sign]), prior, width=1.0)
+    )
+
+
+# what it misses of the log evidence and of the means: little where the priors are nearly normal
+NEARLY = {Hyperprior(50.0, 50.0, 50.0, 50.0): 0.01, Hyperprior(5.0, 5.0, 5.0, 5.0): 0.03}
+
+
+@pytest.mark.parametrize("prior", NEARLY, ids=str)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_one_weight_and_one_row_are_nearly_the_integrals(prior, sign):
+    fit = propagate(lonely(prior=prior, sign=sign))
+    size, bias = np.arange(0.005, 30.0, 0.01), np.arange(-60.0, 60.0, 0.05)
+    joint = np.exp(prior.log_weight_density(size))[:, None] * np.exp(prior.log_bias_density(bias))
+    joint *= ndtr(0.8 * sign * size[:, None] + bias)
+    mean = np.array([(joint.sum(1) * size).sum(), (joint.sum(0) * bias).sum()]) / joint.sum()
+    assert fit.converged
+    assert fit.log_evidence == pytest.approx(np.log(joint.sum() * 0.01 * 0.05), abs=NEARLY[prior])
+    np.testing.assert_allclose(fit.mean, mean, atol=NEARLY[prior])
+
+
+def test_one_factor_for_each_value_is_exact():
+    # the row does not see the weight; the bias' prior is normal but for 1e-6
+    fit = propagate(lonely(phi=0.0, prior=Hyperprior(5.0, 5.0, 1e6, 1e6)))
+    student = stats.t(10)
+    mean, square = 2 * student.expect(lambda x: x, lb=0), student.var()
+    assert fit.converged
+    assert fit.mean[0] == pytest.approx(mean, rel=1e-6)
+    assert fit.covariance[0, 0] == pytest.approx(square - mean**2, rel=1e-6)
+    assert fit.mean[1] == pytest.approx(1 / np.sqrt(np.pi), rel=1e-5)  # of N(b; 0, 1) Phi(b)
+    assert fit.log_evidence == pytest.approx(np.log(0.5), abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, label = blobs(24, seed=3)
+    found = problem(X, label, PLUG_IN)
+    return found, SignedRows.of(found), propagate(SignedRows.of(found))
+
+
+def test_at_the_fixed_point_tilted_moments_are_the_marginals(fitted):
+    _, rows, fit = fitted
+    assert fit.converged
+    assert fit.n_iter == len(fit.change) == len(fit.step)
+    assert fit.change[-1] <= 1e-7 < fit.change[0]
+    theta = slice(-len(fit.mean), None)
+    np.testing.assert_allclose(fit.tilted.mean[theta], fit.mean, atol=1e-6)
+    np.testing.assert_allclose(fit.tilted.variance[theta], np.diag(fit.covariance), rtol=1e-6)
+    n = len(rows.design)
+    np.testing.assert_allclose(fit.tilted.mean[:n], rows.design @ fit.mean, atol=1e-6)
+    spread = np.einsum("ij,jk,ik->i", rows.design, fit.covariance, rows.design)
+    np.testing.assert_allclose(fit.tilted.variance[:n], spread, rtol=1e-6)
+
+
+def test_damping_moves_the_way_and_not_the_end(fitted):
+    _, rows, fit = fitted
+    slow = propagate(rows, PropagationOptions(damping=0.3))
+    assert slow.n_iter > fit.n_iter
+    assert slow.step.max() <= 0.3
+    np.testing.assert_allclose(slow.mean, fit.mean, atol=1e-6)
+    assert slow.log_evidence == pytest.approx(fit.log_evidence, abs=1e-6)
+    short = propagate(rows, PropagationOptions(max_iter=3))
+    assert not short.converged
+    assert short.n_iter == 3
+
+
+def test_the_order_of_rows_and_weights_does_not_matter(fitted):
+    found, _, fit = fitted
+    order = np.random.default_rng(0).permutation(24)
+    other = Problem(found.Phi[np.ix_(order, order)], found.label[order], found.sign[order], PLUG_IN)
+    moved = propagate(SignedRows.of(other))
+    np.testing.assert_allclose(moved.mean, np.append(fit.mean[:-1][order], fit.mean[-1]), atol=1e-6)
+    assert moved.log_evidence == pytest.approx(fit.log_evidence, abs=1e-6)
+
+
+def test_the_truncated_normal_has_the_fits_moments(fitted):
+    # the same fixed point, hence the same moments up to what expectation propagation misses of either
+    _, _, fit = fitted
+    drawn = fit.draws(np.random.default_rng(1), 4000)
+    sd = np.sqrt(np.diag(fit.covariance))
+    assert drawn[:, :-1].min() >= 0.0
+    assert np.abs((drawn.mean(0) - fit.mean) / sd).max() < 0.15
+    np.testing.assert_allclose(drawn.std(0) / sd, 1.0, atol=0.15)
+
+
+@pytest.mark.parametrize("c", [1.0, 0.5])
+def test_heavy_tails_converge_and_are_drawn(c):
+    X, label = blobs(30, seed=4)
+    fit = propagate(SignedRows.of(problem(X, label, Hyperprior(c, 0.2, 0.5, 0.5))))
+    assert fit.converged
+    drawn = fit.draws(np.random.default_rng(1), 2000)
+    sd = np.sqrt(np.diag(fit.covariance))
+    assert np.abs((drawn.mean(0) - fit.mean) / sd).max() < 0.2
+
+
+def test_truncated_draws_have_the_integrals_moments():
+    mean, covariance = (
+        np.array([-0.5, 0.3, 0.2]),
+        np.array([[1, 0.6, 0.3], [0.6, 1, -0.2], [0.3, -0.2, 2]]),
+    )
+    drawn = truncated_normal_draws(
+        mean, covariance, 2, np.array([0.0, 0.0, 0.0]), np.random.default_rng(5), draws=20_000
+    )
+    # rejection from the normal itself: as exact as can be, other random numbers
+    plain = np.random.default_rng(6).multivariate_normal(mean, covariance, 400_000)
+    plain = plain[(plain[:, :2] >= 0).all(1)]
+    assert drawn[:, :2].min() >= 0.0
+    # six standard errors, of a chain with little correlation
+    error = 6 * plain.std(0) / np.sqrt(10_000)
+    assert (np.abs(drawn.mean(0) - plain.mean(0)) < error).all()
+    np.testing.assert_allclose(np.cov(drawn.T), np.cov(plain.T), atol=0.06)
+
+
+def test_laplace_expands_the_log_posterior_at_its_mode(fitted):
+    found, rows, _ = fitted
+    end = fit_em(found, Start.default(found), EMOptions(tol=1e-10))
+    mode = np.append(np.abs(end.weight), end.bias)
+    fit = fit_laplace(rows, mode)
+    assert fit.is_exact
+
+    def log_posterior(theta):
+        prior = PLUG_IN.log_weight_density(theta[:-1]).sum() + PLUG_IN.log_bias_density(theta[-1])
+        return prior + np.log(ndtr(rows.design @ theta)).sum()
+
+    step, p = 1e-4, len(mode)
+    inverse = np.linalg.inv(fit.covariance)
+    slope = inverse @ (fit.mean - mode)
+    for j in range(p):
+        up, down = mode + step * np.eye(p)[j], mode - step * np.eye(p)[j]
+        ends = log_posterior(up), log_posterior(mode), log_posterior(down)
+        assert (ends[0] - ends[2]) / (2 * step) == pytest.approx(slope[j], abs=1e-5)
+        bend = (ends[0] - 2 * ends[1] + ends[2]) / step**2
+        assert bend == pytest.approx(-inverse[j, j], rel=1e-4)
+    assert np.abs(slope[mode > 0]).max() < 1e-6
+    assert slope[mode == 0].max(initial=-1.0) < 0.0
+
+
+def test_laplace_takes_the_expected_precision_where_the_prior_is_too_convex():
+    # one large weight of a heavy-tailed prior, which the rows hardly hold
+    rows = lonely(phi=1e-3, prior=Hyperprior(0.5, 0.01, 1.0, 1.0))
+    fit = fit_laplace(rows, np.array([3.0, 0.1]))
+    assert not fit.is_exact
+    assert np.linalg.eigvalsh(fit.covariance).min() > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"likelihood": Logit()}, "'logit'; the approximations need the probit"),
+        ({"sign": None}, "the weights are free"),
+        ({"hyperprior": Hyperprior.jeffreys()}, "improper or of unknown scale"),
+        ({"hyperprior": replace(PLUG_IN, rate_shape=0.5)}, "improper or of unknown scale"),
+        ({"hyperprior": Laplace(1.0)}, r"'laplace'; the approximations need a Hyperprior"),
+        ({"hyperprior": HalfHorseshoe(0.1)}, "'half-horseshoe'; the approximations need"),
+        ({"bias": "free"}, "bias='free' and a known width"),
+    ],
+)
+def test_other_problems_are_refused_by_name(fitted, change, match):
+    with pytest.raises(ValueError, match=match):
+        SignedRows.of(replace(fitted[0], **change))
+    weighted = fitted[0].weighted(np.full(24, 2.0))
+    with pytest.raises(ValueError, match="rows without weights"):
+        SignedRows.of(weighted)
+
+
+def test_options_are_checked():
+    for name, value in (("damping", 0.0), ("damping", 1.5), ("max_iter", 0), ("tol", 0.0)):
+        with pytest.raises(ValueError, match=f"{name}={value}"):
+            PropagationOptions(**{name: value})

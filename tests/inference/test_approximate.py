@@ -1,0 +1,170 @@
+import numpy as np
+import pymc as pm
+import pytest
+from problems import blobs
+from scipy.special import log_ndtr, ndtr
+
+from pcvm_pymc import (
+    Hyperprior,
+    approximate,
+    find_map_em,
+    load,
+    mpcvm_model,
+    pcvm_model,
+    predict,
+    rvm_model,
+    sample,
+    save,
+)
+
+PLUG_IN = Hyperprior.plug_in()
+both = pytest.mark.parametrize("method", ["laplace", "ep"])
+
+
+def small(n=30, seed=7, **options):
+    X, label = blobs(n, seed=seed)
+    options = {"hyperprior": PLUG_IN, "width": 1.2} | options
+    return X, pcvm_model(X, np.where(label > 0, "yes", "no"), **options)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    X, model = small(n=24)
+    quiet = {"quiet": True, "progressbar": False, "cores": 1}
+    return X, model, sample(model, method="gibbs", draws=1000, random_seed=1, **quiet)
+
+
+@pytest.mark.parametrize(
+    ("method", "worst", "least_sd", "most_sd"),
+    [("ep", 0.02, 0.85, 1.2), ("laplace", 0.08, 0.7, 1.4)],
+)
+def test_probabilities_are_nearly_those_of_gibbs(exact, method, worst, least_sd, most_sd):
+    # Monte Carlo errors are below 0.007 for 2000 draws, and below 0.01 for Gibbs' own; the rest is
+    # what the approximation misses, Laplace much more, whose centre is the mode; spreads are least
+    # certain where probabilities are near one
+    _, model, drawn = exact
+    found = approximate(model, method=method, draws=2000, random_seed=2)
+    near, true = (
+        ndtr(tree["posterior"]["latent"].stack(s=("chain", "draw")).values)
+        for tree in (found, drawn)
+    )
+    assert np.abs(near.mean(1) - true.mean(1)).max() < worst
+    ratio = near.std(1) / true.std(1)
+    assert least_sd < ratio.min()
+    assert ratio.max() < most_sd
+
+
+@both
+def test_what_comes_back_is_a_result(method, tmp_path):
+    X, model = small()
+    found = approximate(model, method=method, draws=50, random_seed=3)
+    draws = found["posterior"].to_dataset()
+    assert dict(draws["latent"].sizes) == {"chain": 1, "draw": 50, "obs": 30}
+    signs = np.asarray(model["signs"].get_value())
+    np.testing.assert_array_equal(draws["weight"], draws["magnitude"] * signs)
+    assert float(draws["magnitude"].min()) >= 0.0
+    Phi = np.asarray(model["Phi"].get_value())
+    latent = draws["weight"].values @ Phi.T + draws["bias"].values[..., None]
+    np.testing.assert_allclose(draws["latent"], latent, atol=1e-10)
+    label = np.where(model["y"].get_value() > 0, 1.0, -1.0)
+    np.testing.assert_allclose(
+        found["log_likelihood"]["label"], log_ndtr(label * latent), atol=1e-9
+    )
+
+    probability = predict(found, X)["predictions"]
+    save(found, tmp_path / "result")
+    again = load(tmp_path / "result")
+    assert again["posterior"].attrs == found["posterior"].attrs
+    there = predict(again, X)["predictions"]
+    for name in probability.data_vars:
+        np.testing.assert_array_equal(probability[name], there[name])
+
+
+def test_attributes_say_how_it_went():
+    _, model = small()
+    ep = approximate(model, draws=5, random_seed=1)
+    attrs, trace = ep["posterior"].attrs, ep["approximation_trace"]
+    assert (attrs["method"], attrs["converged"]) == ("ep", 1)
+    assert trace.sizes["iteration"] == attrs["iterations"]
+    assert float(trace["change"][-1]) <= 1e-7
+    assert attrs["log_evidence"] < 0.0
+    slow = approximate(model, draws=5, damping=0.2, random_seed=1)
+    assert float(slow["approximation_trace"]["damping"].max()) <= 0.2
+    assert slow["posterior"].attrs["log_evidence"] == pytest.approx(attrs["log_evidence"], abs=1e-5)
+    laplace = approximate(model, method="laplace", draws=5, random_seed=1)["posterior"].attrs
+    assert (laplace["method"], laplace["converged"]) == ("laplace", 1)
+    assert laplace["prior_curvature"] == "exact"
+
+
+@both
+def test_where_it_stops_short_it_says_so(method, caplog):
+    _, model = small()
+    found = approximate(model, method=method, draws=5, max_iter=1, random_seed=1)
+    assert found["posterior"].attrs["converged"] == 0
+    assert found["posterior"].attrs["iterations"] == 1
+    assert "stopped: max_iter iterations were done" in caplog.text
+
+
+@both
+def test_the_mode_is_no_further_than_the_spread_allows(method):
+    _, model = small()
+    mode = find_map_em(model, progressbar=False)["posterior"]["latent"].values.ravel()
+    latent = approximate(model, method=method, draws=500, random_seed=1)["posterior"]["latent"]
+    gap = (latent.mean(("chain", "draw")).values - mode) / latent.std(("chain", "draw")).values
+    assert np.abs(gap).max() < 2.0
+
+
+@both
+def test_a_seed_gives_the_same_draws(method):
+    _, model = small(n=12)
+    first, second = (
+        approximate(model, method=method, draws=5, random_seed=4)["posterior"]["weight"]
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(first, second)
+
+
+@both
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"hyperprior": Hyperprior.jeffreys()}, "is improper or of unknown scale"),
+        ({"hyperprior": Hyperprior(1.0, 1.0, 1.0, 1.0, rate_shape=0.5)}, "of unknown scale"),
+        ({"likelihood": "logit"}, "likelihood=Logit"),
+        ({"likelihood": "label noise"}, "likelihood=NoisyProbit"),
+        ({"precision": "joint"}, "explicit precisions"),
+    ],
+)
+def test_other_models_are_refused_by_name(method, options, match):
+    _, model = small(n=12, **options)
+    with pytest.raises(ValueError, match=match):
+        approximate(model, method=method)
+
+
+def test_models_of_other_rows_are_refused():
+    X, label = blobs(12)
+    with pytest.raises(ValueError, match="multinomial probit"):
+        approximate(mpcvm_model(X, np.arange(12) % 3))
+    with pytest.raises(ValueError, match="likelihood=Normal"):
+        approximate(rvm_model(X, X[:, 0]))
+    with pm.Model() as unknown:
+        pcvm_model(X, label, hyperprior=PLUG_IN, width=pm.LogNormal("width"))
+    with pytest.raises(ValueError, match="an unknown width"):
+        approximate(unknown)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"method": "vb"}, "method='vb' is unknown; use one of"),
+        ({"draws": 0}, "draws=0; needed a whole number of at least 1"),
+        ({"method": "laplace", "damping": 0.5}, "damping=0.5 has no effect on 'laplace'"),
+        ({"damping": 2.0}, "damping=2.0; needed a number from 0 to 1"),
+        ({"max_iter": 0}, "max_iter=0"),
+        ({"tol": -1.0}, "tol=-1.0"),
+        ({"random_seed": -1}, "random_seed=-1"),
+    ],
+)
+def test_arguments_are_checked(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        approximate(small(n=12)[1], **arguments)
