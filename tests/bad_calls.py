@@ -112,6 +112,10 @@ def _labels():
     ]
 
 
+def _are_ones(values):
+    return isinstance(values, np.ndarray) and np.array_equal(values, np.ones(N))
+
+
 def _kernels():
     return [
         "nonsense",
@@ -141,9 +145,9 @@ KINDS = {
     "rows": lambda: _matrices()[:-1],
     "rows or None": lambda: _matrices()[1:-1],
     "labels": _labels,
-    "some labels": lambda: [each for each in _labels() if not np.array_equal(each, np.ones(N))],
+    "some labels": lambda: [each for each in _labels() if not _are_ones(each)],
     "some labels or None": lambda: KINDS["some labels"]()[1:],
-    "targets": lambda: [each for each in _labels() if not np.array_equal(each, np.ones(N))],
+    "targets": lambda: [each for each in _labels() if not _are_ones(each)],
     "kernel": _kernels,
     "whole": lambda: [*_WHOLE, None, 0],
     "whole, 0": lambda: [*_WHOLE, None],

@@ -35,6 +35,8 @@ def counted_rows(
         return slice(None), None
     weight = _check_sample_weight(sample_weight, X, dtype=float, ensure_non_negative=True)
     kept = np.flatnonzero(weight > 0)
+    if len(kept) == 0:  # as newer versions of scikit-learn say themselves
+        raise ValueError("sample_weight has zeros alone; needed at least one non-zero weight")
     weight = weight[kept]
     if class_weight is not None:
         weight = weight * compute_sample_weight(class_weight, y[kept])

@@ -98,7 +98,7 @@ def _fit(options: argparse.Namespace, console: Console) -> None:
     console.print(f"{len(features)} rows, {features.shape[1]} features; {target}: {counts}")
     with console.status(f"fitting {type(pipeline[-1]).__name__}"):
         try:
-            pipeline.fit(features[[*columns.numbers, *columns.text]], labels.to_numpy())
+            pipeline.fit(columns.taken(features), labels.to_numpy())
         except ValueError as error:
             raise UsageError(f"{options.file}: {first_line(error)}") from None
     ModelFile(pipeline, columns, target, options.impute).save(options.out)

@@ -70,6 +70,15 @@ class Columns:
             )
         return cls(numbers, text)
 
+    def taken(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return these columns of a table, missing texts all of one kind, NaN."""
+        table = frame[[*self.numbers, *self.text]].copy()
+        for each in self.text:
+            values = table[each].to_numpy(dtype=object, copy=True)
+            values[table[each].isna()] = np.nan
+            table[each] = pd.Series(values, index=table.index, dtype=object)
+        return table
+
 
 def transformer(columns: Columns, impute: str | None) -> ColumnTransformer:
     """Return what makes standardised numbers of a table's columns.
@@ -159,7 +168,7 @@ class ModelFile:
             raise UsageError(
                 f"{path} lacks the columns {', '.join(missing[:8])}, which the model was fitted with"
             )
-        table = frame[self.features]
+        table = self.columns.taken(frame)
         numeric = pd.api.types.is_numeric_dtype
         text = [each for each in self.columns.numbers if not numeric(table[each].dtype)]
         if text:

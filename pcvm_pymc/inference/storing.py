@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import xarray as xr
@@ -91,7 +92,11 @@ def _save_netcdf(tree: xr.DataTree, path: Path, overwrite: bool) -> Path:
         raise StoreError(f"{path} exists; use overwrite=True, or name another place")
     marked = tree.copy()
     marked.attrs |= {_WRITER: _OURS, _CHECKSUM: _content_checksum(tree)}
-    write_atomically(path, bytes(marked.to_netcdf(engine="h5netcdf")))
+    with TemporaryDirectory() as folder:
+        whole = Path(folder) / "result.nc"
+        marked.to_netcdf(whole, engine="h5netcdf")
+        content = whole.read_bytes()
+    write_atomically(path, content)
     return path
 
 

@@ -6,6 +6,7 @@ import pytest
 import sklearn
 from problems import blobs
 from sklearn.base import clone
+from sklearn.metrics import accuracy_score, make_scorer
 from sklearn.model_selection import cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -136,12 +137,11 @@ def test_starts_are_chosen_by_weighted_scores():
 def test_weights_travel_by_metadata_routing():
     with sklearn.config_context(enable_metadata_routing=True):
         model = RVMClassifier(width=1.5, basis=CENTRES).set_fit_request(sample_weight=True)
-        model = model.set_score_request(sample_weight=True)
         pipe = make_pipeline(StandardScaler().set_fit_request(sample_weight=True), model)
-        found = cross_validate(
-            pipe, X, Y, params={"sample_weight": TIMES}, cv=2, return_estimator=True
-        )
-        plain = cross_validate(pipe, X, Y, cv=2, return_estimator=True)
+        scoring = make_scorer(accuracy_score).set_score_request(sample_weight=True)
+        how = {"cv": 2, "return_estimator": True, "scoring": scoring}
+        found = cross_validate(pipe, X, Y, params={"sample_weight": TIMES}, **how)
+        plain = cross_validate(pipe, X, Y, params={"sample_weight": np.ones(len(Y))}, **how)
     for one, other in zip(found["estimator"], plain["estimator"], strict=True):
         assert one[-1].log_evidence_ != other[-1].log_evidence_
 
