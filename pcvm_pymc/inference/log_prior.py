@@ -1,5 +1,8 @@
 """The log prior of a result's draws, for sensitivity by power scaling."""
 
+import io
+from contextlib import redirect_stdout
+
 import numpy as np
 import pymc as pm
 import xarray as xr
@@ -54,9 +57,10 @@ def add_log_prior(result: xr.DataTree, model: pm.Model | None = None) -> xr.Data
     model = as_model(model)
     _check_same_model(result, model)
     tree = result.copy()
-    tree["log_prior"] = compute_log_prior(
-        tree, model=model, extend_inferencedata=False, progressbar=False
-    )
+    with redirect_stdout(io.StringIO()):  # PyMC 6.0's bar, off as it is, ends in an empty line
+        tree["log_prior"] = compute_log_prior(
+            tree, model=model, extend_inferencedata=False, progressbar=False
+        )
     return tree
 
 
