@@ -57,7 +57,7 @@ def add_log_prior(result: xr.DataTree, model: pm.Model | None = None) -> xr.Data
     model = as_model(model)
     _check_same_model(result, model)
     tree = result.copy()
-    with redirect_stdout(io.StringIO()):  # PyMC 6.0's bar, off as it is, ends in an empty line
+    with redirect_stdout(io.StringIO()):  # PyMC 6.3's bar, off as it is, ends in an empty line
         tree["log_prior"] = compute_log_prior(
             tree, model=model, extend_inferencedata=False, progressbar=False
         )
