@@ -93,8 +93,12 @@ def _compiled_class_terms(op: _ClassTerms, node: Apply, **kwargs: Any) -> Any:
 
 @node_rewriter([_ClassTerms])
 def _know_the_conversion(fgraph: Any, node: Apply) -> None:
-    """Import the conversion to JAX, which PyTensor asks for next; the graph stays as it is."""
-    import pcvm_pymc.model.multinomial_jax  # noqa: F401, PLC0415
+    """Register the conversion to JAX, which PyTensor asks for next; the graph stays as it is."""
+    from pytensor.link.jax.dispatch import jax_funcify  # noqa: PLC0415
+
+    from pcvm_pymc.model.multinomial_jax import class_terms  # noqa: PLC0415
+
+    jax_funcify.register(_ClassTerms, lambda op, **kwargs: class_terms)
 
 
 # JAX is an extra and slow to import: rewrites of this tag run only where PyTensor compiles to JAX

@@ -5,18 +5,14 @@ it is differentiable, second derivatives included: where the nodes are does not 
 """
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import erfc, erfcx, logsumexp
-from pytensor.link.jax.dispatch import jax_funcify
 
 from pcvm_pymc.core.pieces.class_integrals import LOG_SQRT_2PI
 from pcvm_pymc.core.pieces.multinomial import rule_of
-from pcvm_pymc.model.multinomial import _ClassTerms
 
 __all__ = ["class_terms"]
 
@@ -131,8 +127,3 @@ def class_terms(latent: Any, label: Any) -> tuple[Any, Any]:
         jnp.where(is_finite, value, jnp.nan),
         jnp.where(is_finite[:, None], jnp.where(usable, score, 0.0), jnp.nan),
     )
-
-
-@partial(jax_funcify.register, _ClassTerms)
-def _converted(op: _ClassTerms, **kwargs: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
-    return class_terms
