@@ -16,10 +16,11 @@ from pcvm_pymc.core.pieces.centres import Centres, choose_share
 from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed, present_labels
+from pcvm_pymc.core.pieces.weighted import majority_label
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.averages import AveragePredictions, Component, averaged_probability
 from pcvm_pymc.estimators.cells import Cells, CrossValidated, Task, grown_cells, refitted_cells
-from pcvm_pymc.estimators.em_classifier import Training, majority_of
+from pcvm_pymc.estimators.em_classifier import Training
 from pcvm_pymc.estimators.parameters import Conditional, has_width, named_hyperprior
 from pcvm_pymc.estimators.projection import project_reference
 from pcvm_pymc.estimators.reference import Reference
@@ -236,7 +237,7 @@ class AveragingClassifier(AveragePredictions):
     def _fit_rows(self, rows: Rows, data: Training, width: Any) -> list[EMResult]:
         if not self._averages:
             return super()._fit_rows(rows, data, width)
-        majority = majority_of(data)
+        majority = majority_label(data.label, data.weight)
         kept, results = self.selection_.kept(self._most_refits(data)), []
         for cell in kept.cells:
             problem = self._chunked(rows, data.centres, cell.width, majority)

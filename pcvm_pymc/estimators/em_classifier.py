@@ -18,12 +18,12 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed
-from pcvm_pymc.core.pieces.weighted import weighted_target
+from pcvm_pymc.core.pieces.weighted import majority_label, weighted_target
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.parameters import Conditional
 
-__all__ = ["IN_CHUNKS", "WIDTH_ROWS", "EMClassifier", "Training", "majority_of"]
+__all__ = ["IN_CHUNKS", "WIDTH_ROWS", "EMClassifier", "Training"]
 
 WIDTH_ROWS = 5000  # by which a width is chosen where the rows are too many to be held
 
@@ -44,12 +44,6 @@ class Training(NamedTuple):
     label: NDArray[Any]
     centres: Centres
     weight: Array | None = None
-
-
-def majority_of(data: Training) -> float:
-    """Return -1. or +1., the larger of two classes; of several 1."""
-    weight = 1.0 if data.weight is None else data.weight
-    return 1.0 if float(np.sum(weight * data.label)) >= 0 else -1.0
 
 
 class EMClassifier(KernelClassifier):
@@ -177,7 +171,11 @@ class EMClassifier(KernelClassifier):
 
     def _fit_rows(self, rows: Rows, data: Training, width: Any) -> list[EMResult]:
         """Fit with rows in chunks."""
-        return [self._solved(self._chunked(rows, data.centres, width, majority_of(data)))]
+        return [
+            self._solved(
+                self._chunked(rows, data.centres, width, majority_label(data.label, data.weight))
+            )
+        ]
 
     def _chunked(self, rows: Rows, centres: Centres, width: Any, majority: float = 1.0) -> Problem:
         Phi = Chunks(

@@ -13,6 +13,7 @@ from rich.console import Console
 from pcvm_pymc.experiments.errors import UsageError, first_line
 from pcvm_pymc.experiments.labelled_csv import check_labels, target_of
 from pcvm_pymc.experiments.tables import HEADERS, Table, read_table
+from pcvm_pymc.storage import write_atomically
 
 __all__ = ["add_fitting"]
 
@@ -191,7 +192,7 @@ def _predict(options: argparse.Namespace, console: Console) -> None:
     if options.out is None:
         found.to_csv(sys.stdout, index=False)
         return
-    found.to_csv(options.out, index=False)
+    write_atomically(options.out, found.to_csv(index=False).encode())
     console.print(f"{len(found)} rows written to {options.out}")
 
 

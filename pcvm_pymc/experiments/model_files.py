@@ -1,5 +1,6 @@
 """Classifiers for tables, kept in a file: scikit-learn's transformers, the classifier, what they need."""
 
+import io
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from pcvm_pymc import __version__
 from pcvm_pymc.experiments.errors import UsageError, first_line
+from pcvm_pymc.storage import write_atomically
 
 __all__ = ["Columns", "ModelFile", "transformer"]
 
@@ -126,7 +128,9 @@ class ModelFile:
 
     def save(self, path: Path) -> None:
         """Write the file."""
-        joblib.dump({"format": _FORMAT, "version": __version__, "model": self}, path, compress=3)
+        content = io.BytesIO()
+        joblib.dump({"format": _FORMAT, "version": __version__, "model": self}, content, compress=3)
+        write_atomically(path, content.getvalue())
 
     @classmethod
     def load(cls, path: Path) -> "ModelFile":

@@ -41,10 +41,7 @@ class _Quadratic:
     def __init__(self, rows: WholeRows, point: Point) -> None:
         problem = rows.problem
         prior: Any = problem.hyperprior
-        self.Phi, self.label = (
-            rows.Phi,
-            problem.label,
-        )  # with the rows' weights, where they have any
+        self.Phi, self.label = rows.Phi, problem.label  # beside their weights, where rows have any
         self.hessian = problem.likelihood.hessian(point.latent, problem.label)
         old = point.weight[rows.index]
         sign = problem.weight_sign[rows.index]

@@ -1,6 +1,6 @@
 """EM for the maximum a posteriori point, of one score or several, rows in memory or in chunks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -162,18 +162,23 @@ class _Machine:
         slack = _SLACK * max(1.0, abs(old.log_posterior))
         if new.log_posterior >= old.log_posterior - slack:
             return new
-        for halving in range(1, _MOST_HALVINGS):
-            share = 0.5**halving
-            tried = self.rows.at(
-                old.weight + share * (new.weight - old.weight),
-                old.bias + share * (new.bias - old.bias),
-                old,
-                curved=self._bends,
-            )
-            if tried.log_posterior >= old.log_posterior:
-                return tried
+        nearer = self._on_the_way(old, new.weight, new.bias, range(1, _MOST_HALVINGS))
+        if nearer is not None:
+            return nearer
         self.is_stuck = True
         return replace(old, change=0.0)
+
+    def _on_the_way(
+        self, old: Point, weight: Array, bias: Array, halvings: Iterable[int]
+    ) -> Point | None:
+        """Return the first point that is not below the old one, of steps halved so often; None if all are."""
+        for halving in halvings:
+            share = 0.5**halving
+            tried = old.weight + share * (weight - old.weight)
+            new = self.rows.at(tried, old.bias + share * (bias - old.bias), old, curved=self._bends)
+            if new.log_posterior >= old.log_posterior:
+                return new
+        return None
 
     def _newton(self, point: Point) -> Point | None:
         """Return the point after a Newton step, shortened where the whole would lower the log posterior."""
@@ -189,13 +194,7 @@ class _Machine:
             weight = prior.pruned(weight, shared=self.problem.shared)
         if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
             return None
-        for halving in range(1 if prior.holds_zeros else _HALVINGS):
-            share = 0.5**halving
-            tried = point.weight + share * (weight - point.weight)
-            new = rows.at(tried, point.bias + share * (bias - point.bias), point, curved=True)
-            if new.log_posterior >= point.log_posterior:
-                return new
-        return None
+        return self._on_the_way(point, weight, bias, range(1 if prior.holds_zeros else _HALVINGS))
 
     @staticmethod
     def _has_settled(old: Point, new: Point) -> bool:

@@ -10,7 +10,7 @@ from pcvm_pymc.core.em.nonnegative import solve_nonnegative
 from pcvm_pymc.core.em.points import ChunkedRows, Chunks
 from pcvm_pymc.core.pieces.likelihoods import start_response
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.weighted import plain_target
+from pcvm_pymc.core.pieces.weighted import majority_label, plain_target
 from pcvm_pymc.core.problem import Problem
 
 __all__ = ["Start"]
@@ -137,5 +137,4 @@ def _majority(problem: Problem) -> float:
     """Return -1. or +1., the larger class."""
     if isinstance(problem.Phi, Chunks):
         return problem.Phi.majority
-    label, weight = plain_target(problem.label), problem.row_weight
-    return 1.0 if (label.sum() if weight is None else weight @ label) >= 0 else -1.0
+    return majority_label(plain_target(problem.label), problem.row_weight)

@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.pieces.likelihood import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["Weighted", "against_rest", "plain_target", "row_weight", "weighted_target"]
+__all__ = [
+    "Weighted",
+    "against_rest",
+    "majority_label",
+    "plain_target",
+    "row_weight",
+    "weighted_target",
+]
 
 
 def weighted_target(target: NDArray[Any], weight: Array) -> Array:
@@ -25,6 +32,11 @@ def plain_target(target: NDArray[Any]) -> NDArray[Any]:
 def row_weight(target: NDArray[Any]) -> Array | None:
     """Return the rows' weights; None where each counts once."""
     return np.ascontiguousarray(target[:, 1]) if np.ndim(target) == 2 else None
+
+
+def majority_label(label: NDArray[Any], weight: Array | None) -> float:
+    """Return -1. or +1., the label that counts for more; that of numbers of classes is 1."""
+    return 1.0 if (label.sum() if weight is None else weight @ label) >= 0 else -1.0
 
 
 def against_rest(target: NDArray[Any], number: int) -> Array:
