@@ -19,6 +19,7 @@ from pcvm_pymc.inference.progress import progress_bars
 
 __all__ = ["GibbsDraws", "GibbsRun", "run_chains"]
 
+_JUDGED = 2000  # states of all chains: r-hat of fewer, even independent ones, is seldom below 1.01
 _BLOCKS = 20  # of a round, after each of which a chain is written down and may be stopped
 _PROGRESS = (
     "Gibbs, chain {task.fields[number]}",
@@ -39,6 +40,16 @@ class GibbsRun:
     checkpoint: Path | None = None
     progressbar: bool = False
 
+    @property
+    def wanted(self) -> int:
+        """States for each draw with which those of all chains are enough to judge convergence by."""
+        return -(-_JUDGED // (self.chains * self.draws))
+
+    def first_judged(self) -> int:
+        """Return the states to keep for each draw of the first round, a divisor of `thin`."""
+        least = min(self.wanted, self.thin)
+        return next(each for each in range(least, self.thin + 1) if self.thin % each == 0)
+
 
 @dataclass(frozen=True)
 class GibbsDraws:
@@ -46,11 +57,13 @@ class GibbsDraws:
 
     Attributes
     ----------
-    size, bias, rate : ndarray, shape (n_chains, n_draws, ...)
+    size, bias, rate : ndarray, shape (n_chains, n_states, ...)
         As from `pcvm_pymc.core.gibbs.advance`.
-    latent : ndarray, shape (n_chains, n_draws, n_obs) or (..., n_scores)
+    latent : ndarray, shape (n_chains, n_states, n_obs) or (..., n_scores)
+    judged : int
+        States for each draw that is asked for, the last of which is the draw.
     thin : int
-        Sweeps for each draw.
+        Sweeps for each state.
     sweeps : int
         Sweeps of each chain, with its warm-up.
     seconds : float
@@ -60,19 +73,26 @@ class GibbsDraws:
     bias: Array
     rate: Array
     latent: Array
+    judged: int
     thin: int
     sweeps: int
     seconds: float
 
     @property
     def sweep(self) -> Array:
-        """The sweep of each draw, counted from the chain's start, shape (n_chains, n_draws)."""
+        """The sweep of each state, counted from the chain's start, shape (n_chains, n_draws)."""
         back = self.thin * np.arange(self.latent.shape[1] - 1, -1, -1)
         return np.tile(self.sweeps - back, (len(self.latent), 1))
 
+    def thinned(self) -> "GibbsDraws":
+        """Return the draws that were asked for, without the states between them."""
+        last = slice(self.judged - 1, None, self.judged)
+        kept = [each[:, last] for each in (self.size, self.bias, self.rate, self.latent)]
+        return GibbsDraws(*kept, 1, self.thin * self.judged, self.sweeps, self.seconds)
+
 
 def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> GibbsDraws:
-    """Run chains, in rounds of ever fewer draws a sweep, until they agree or reach ``max_sweeps``.
+    """Run chains, in rounds of ever more sweeps a draw, until they agree or reach ``max_sweeps``.
 
     Parameters
     ----------
@@ -98,14 +118,14 @@ def _resumed(
 ) -> GibbsDraws:
     """Run the chains from where they stand to the end of their last round."""
     chains = [
-        Chain(i, problem.start(each), each, run.thin)
+        Chain(i, problem.start(each), each, run.thin, run.first_judged())
         for i, each in enumerate(rng.spawn(run.chains))
     ]
     for chain in chains:
         checkpoints.resume(chain)
     for chain in chains:  # killed between the rounds of two chains: all go on from the later one
         while chain.thin < max(each.thin for each in chains):
-            chain.next_round()
+            _next_round(chain, run)
     began = time.perf_counter()
     with progress_bars(run.progressbar, *_PROGRESS) as progress:
         bars = _Bars(progress, chains, run)
@@ -147,14 +167,22 @@ def _rounds(
         _run_round(problem, chains, run, checkpoints, bars)
         size, bias, rate = map(np.stack, zip(*(chain.drawn for chain in chains), strict=True))
         latent = np.stack([problem.latent(*each) for each in zip(size, bias, strict=True)])
-        thin, sweeps = chains[0].thin, chains[0].sweeps
-        if _is_enough(latent) or sweeps + 2 * thin * run.draws > run.max_sweeps:
+        one = chains[0]
+        more = one.thin * run.draws * (2 if one.thin == run.thin else 1)
+        if _is_enough(latent) or one.sweeps + more > run.max_sweeps:
             seconds = time.perf_counter() - began
-            return GibbsDraws(size, bias, rate, latent, thin, sweeps, seconds)
+            return GibbsDraws(
+                size, bias, rate, latent, one.judged, one.thin // one.judged, one.sweeps, seconds
+            )
         for chain in chains:
-            chain.next_round()
+            _next_round(chain, run)
             checkpoints.write(chain)
         bars.round += 1
+
+
+def _next_round(chain: Chain, run: GibbsRun) -> None:
+    """Let a chain begin another round: its first one is warm-up, what later ones drew stays, thinned."""
+    chain.next_round(finer=chain.judged < run.wanted, keep=chain.thin > run.thin)
 
 
 def _run_round(
@@ -206,7 +234,7 @@ def _is_enough(latent: Array) -> bool:
         return True
     dims = ("chain", "draw", "obs", "class")[: latent.ndim]
     data = xr.Dataset({"latent": (dims, latent)})
-    enough = min(400, n_chains * n_draws // 2)
+    enough = min(400, n_chains * n_draws // 2)  # what so many draws can have
     import arviz as az
 
     return bool(az.rhat(data)["latent"].max() <= 1.01 and az.ess(data)["latent"].min() >= enough)

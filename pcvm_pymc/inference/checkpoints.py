@@ -33,6 +33,9 @@ class Chain:
     rng : numpy.random.Generator
     thin : int
         Sweeps for each draw of the round.
+    judged : int
+        States kept for each draw, a divisor of `thin`: where few draws are wanted, convergence is judged
+        on more.
     sweeps : int
         Sweeps behind it.
     blocks : list of tuples of ndarray
@@ -43,17 +46,18 @@ class Chain:
     state: GibbsState
     rng: np.random.Generator
     thin: int
+    judged: int = 1
     sweeps: int = 0
     blocks: list[tuple[Array, ...]] = field(default_factory=list)
 
     @property
     def n_kept(self) -> int:
         """Draws of the round so far."""
-        return sum(len(block[0]) for block in self.blocks)
+        return sum(len(block[0]) for block in self.blocks) // self.judged
 
     @property
     def drawn(self) -> tuple[Array, ...]:
-        """Sizes, biases and d of the round; empty before its first draw."""
+        """Sizes, biases and d of the round's states; empty before its first draw."""
         return tuple(np.concatenate(each) for each in zip(*self.blocks, strict=True))
 
     def tune(self, problem: GibbsProblem, sweeps: int) -> None:
@@ -63,13 +67,19 @@ class Chain:
 
     def extend(self, problem: GibbsProblem, draws: int) -> None:
         """Keep so many more draws."""
-        self.blocks.append(advance(problem, self.state, self.rng, draws=draws, thin=self.thin))
+        number, thin = draws * self.judged, self.thin // self.judged
+        self.blocks.append(advance(problem, self.state, self.rng, draws=number, thin=thin))
         self.sweeps += draws * self.thin
 
-    def next_round(self) -> None:
-        """Turn what was drawn into warm-up, and thin twice as much from here."""
-        self.thin *= 2
-        self.blocks = []
+    def next_round(self, *, finer: bool, keep: bool) -> None:
+        """Thin twice as much from here; what was drawn is thinned too, or becomes warm-up.
+
+        `finer` keeps twice the states for each draw instead of fewer states.
+        """
+        step = 1 if finer else 2
+        self.thin, self.judged = 2 * self.thin, 2 * self.judged // step
+        last = slice(len(self.drawn[0][::step]) % self.judged, None)
+        self.blocks = [tuple(each[::-1][::step][::-1][last] for each in self.drawn)] if keep else []
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,7 @@ class Checkpoints:
                 "state_bias": chain.state.bias,
                 "state_log_rate": chain.state.log_rate,
                 "rng": json.dumps(chain.rng.bit_generator.state),
-                "counts": np.array([chain.thin, chain.sweeps]),
+                "counts": np.array([chain.thin, chain.judged, chain.sweeps]),
                 **dict(zip(_DRAWN, chain.drawn, strict=False)),
             }
             write_arrays(path, _KIND, arrays)
@@ -140,7 +150,7 @@ class Checkpoints:
                 stored["state_size"], stored["state_bias"][()], float(stored["state_log_rate"])
             )
             chain.rng.bit_generator.state = json.loads(str(stored["rng"]))
-            chain.thin, chain.sweeps = map(int, stored["counts"])
+            chain.thin, chain.judged, chain.sweeps = map(int, stored["counts"])
             has_draws = all(name in stored for name in _DRAWN)
             chain.blocks = [tuple(stored[name] for name in _DRAWN)] if has_draws else []
 

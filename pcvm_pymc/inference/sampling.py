@@ -22,7 +22,7 @@ from pcvm_pymc.core.pieces.arguments import (
 )
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Prior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.inference.chains import GibbsRun, run_chains
+from pcvm_pymc.inference.chains import GibbsDraws, GibbsRun, run_chains
 from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.inference.results import (
     check_result,
@@ -92,8 +92,9 @@ def sample(
         Gibbs: sweeps for each draw, to begin with.
     max_sweeps : int
         Gibbs: while r-hat of the latent function is above 1.01 or its effective sample size below
-        400 (half of the draws, where these are fewer than 800), everything drawn so far becomes
-        warm-up and `thin` doubles, until a chain would exceed this many sweeps.
+        400, `thin` doubles and chains go on, until one would exceed this many sweeps. What was drawn
+        first becomes warm-up then, what was drawn later stays, thinned. Where few draws are asked for,
+        convergence is judged on the states between them as well.
     checkpoint : path, optional
         Gibbs: a folder in which chains are written down as they run. The same call with the same
         folder goes on where a killed run stopped.
@@ -170,7 +171,6 @@ def sample(
             quiet=quiet,
             **kwargs,
         )
-    log_warnings(run_convergence_checks(tree, model))
     return record_model(tree, model)
 
 
@@ -183,10 +183,11 @@ def _announced(model: pm.Model, quiet: bool) -> Method:
 
 
 def _sample_nuts(model: pm.Model, nuts_sampler: str, **kwargs: Any) -> xr.DataTree:
-    """Return the draws of NUTS with their log likelihood; convergence is checked by the caller."""
+    """Return the draws of NUTS with their log likelihood."""
     with model:
         tree = pm.sample(nuts_sampler=nuts_sampler, compute_convergence_checks=False, **kwargs)
         pm.compute_log_likelihood(tree, progressbar=False)
+    log_warnings(run_convergence_checks(tree, model))
     tree["posterior"].attrs["sampler"] = f"NUTS ({nuts_sampler})"
     return tree
 
@@ -288,9 +289,16 @@ def _hyperprior(model: pm.Model) -> Prior | None:
 
 
 def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> xr.DataTree:
-    """Return the draws of the Gibbs sampler in the groups of `pymc.sample`."""
+    """Return the draws of the Gibbs sampler; convergence is that of all states kept."""
     problem = _gibbs_problem(model)
     drawn = run_chains(problem, run, rng)
+    tree = _gibbs_tree(model, problem, drawn)
+    log_warnings(run_convergence_checks(tree, model))
+    return tree if drawn.judged == 1 else _gibbs_tree(model, problem, drawn.thinned())
+
+
+def _gibbs_tree(model: pm.Model, problem: GibbsProblem, drawn: GibbsDraws) -> xr.DataTree:
+    """Return states of the Gibbs sampler in the groups of `pymc.sample`."""
     scores = ("class",)[: problem.sign.ndim - 1]
     values: dict[str, tuple[tuple[str, ...], Array]] = {
         "magnitude": (("basis", *scores), drawn.size),

@@ -42,6 +42,9 @@ class Basis(NamedTuple):
         Phi' 1.
     norm : ndarray, shape (n_basis,)
         Squared norms of Phi's columns.
+    Phi : ndarray, shape (n_obs, n_basis)
+    peak : ndarray, shape (n_basis,)
+        Largest values of Phi's columns, without their signs.
     """
 
     left: Array
@@ -50,6 +53,8 @@ class Basis(NamedTuple):
     ones: Array
     border: Array
     norm: Array
+    Phi: Array
+    peak: Array
 
 
 class Regression(NamedTuple):
@@ -76,7 +81,7 @@ class Regression(NamedTuple):
 @jit
 def update_sizes(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
     """Draw each size in turn."""
-    _, right, _, ones, border, norm = basis
+    right, ones, border, norm = basis.right, basis.ones, basis.border, basis.norm
     sign, size, slope, spread, c, rate = score
     for j in range(len(size)):
         bend = norm[j] - border[j] * border[j] / spread
@@ -130,7 +135,7 @@ def _transfer(
 @jit
 def transfer_between_neighbours(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
     """Exchange size with a neighbour, drawn without regard to the state."""
-    _, right, neighbours, ones, border, _ = basis
+    right, neighbours, ones, border = basis.right, basis.neighbours, basis.ones, basis.border
     sign, size, slope, spread, c, rate = score
     k = neighbours.shape[1]
     if k == 0:
@@ -147,7 +152,7 @@ def transfer_between_largest(basis: Basis, score: Regression, rng: np.random.Gen
     Which are the largest depends on the state: each move is restricted to states in which they stay so
     (a size that would fall below the next largest is refused), hence leaves the posterior invariant.
     """
-    _, right, _, ones, border, _ = basis
+    right, ones, border = basis.right, basis.ones, basis.border
     sign, size, slope, spread, c, rate = score
     n_largest = min(_N_LARGEST, len(size) - 1)
     if n_largest < 2:

@@ -221,7 +221,8 @@ def make_basis(Phi: Array) -> Basis:
     left, right = factorise(Phi)
     ones = left.sum(axis=0)
     norm = np.einsum("jk,jk->j", right, right)
-    return Basis(left, right, _nearest_columns(right, norm), ones, right @ ones, norm)
+    whole, peak = np.ascontiguousarray(Phi), np.abs(Phi).max(axis=0)
+    return Basis(left, right, _nearest_columns(right, norm), ones, right @ ones, norm, whole, peak)
 
 
 def factorise(Phi: Array, tolerance: float = _RANK_TOLERANCE) -> tuple[Array, Array]:

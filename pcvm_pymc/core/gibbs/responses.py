@@ -17,20 +17,28 @@ from pcvm_pymc.core.pieces.class_integrals import (
     is_far,
     log_fall,
     log_integrand,
+    log_ndtr_and_mills,
     mode_of_integrand,
 )
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.multinomial import multinomial_terms, rule_of
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["AUGMENTED", "Augmented", "augmented", "draw_responses", "log_label", "log_likelihood"]
+__all__ = [
+    "AUGMENTED",
+    "Augmented",
+    "augmented",
+    "draw_responses",
+    "log_label",
+    "log_likelihood",
+    "slope_of_label",
+]
 
 type Integers = NDArray[np.int64]
 
 jit = njit(nogil=True, cache=True, error_model="numpy")
 
 _SQRT_HALF = math.sqrt(0.5)
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 _PROBIT = 0
 _MULTINOMIAL_PROBIT = 1
@@ -95,7 +103,17 @@ def log_label(likelihood: Augmented, x: float) -> float:
     """Return the log probability of a label, -1 or 1, at x = label times latent value."""
     if likelihood.kind == _LABEL_NOISE and likelihood.nuisance > 0.0:
         return math.log(likelihood.nuisance + (1.0 - 2.0 * likelihood.nuisance) * ndtr(x))
-    return log_ndtr(x)
+    return log_ndtr_and_mills(x)[0]
+
+
+@jit
+def slope_of_label(likelihood: Augmented, x: float) -> float:
+    """Return the derivative of `log_label` in x."""
+    log_phi, mills = log_ndtr_and_mills(x)
+    if likelihood.kind == _LABEL_NOISE and likelihood.nuisance > 0.0:
+        share = (1.0 - 2.0 * likelihood.nuisance) * math.exp(log_phi)
+        return mills * share / (likelihood.nuisance + share)
+    return mills
 
 
 @jit
@@ -117,18 +135,6 @@ def log_likelihood(likelihood: Augmented, factor: float, latent: Array, label: I
 def ndtr(x: float) -> float:
     """Return Phi(x)."""
     return 0.5 * math.erfc(-_SQRT_HALF * x)
-
-
-@jit
-def log_ndtr(x: float) -> float:
-    """Return log Phi(x): erfc keeps its digits in the tail until it underflows, then its series."""
-    if x > 0.0:
-        return math.log1p(-0.5 * math.erfc(_SQRT_HALF * x))
-    if x > -30.0:
-        return math.log(ndtr(x))
-    s = 1.0 / (x * x)
-    series = -s * (1.0 - 3.0 * s * (1.0 - 5.0 * s * (1.0 - 7.0 * s)))
-    return -0.5 * x * x - math.log(-x) - _HALF_LOG_2PI + math.log1p(series)
 
 
 @jit

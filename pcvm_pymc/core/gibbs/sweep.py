@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from pcvm_pymc.core.gibbs.block import move_visible_ones
 from pcvm_pymc.core.gibbs.densities import Parameters
 from pcvm_pymc.core.gibbs.moves import Basis, shift_biases, update_a_large_one, update_score
 from pcvm_pymc.core.gibbs.responses import Augmented, Integers, draw_responses, jit
@@ -53,6 +54,9 @@ def run(
         if n_scores == 1:
             update_a_large_one(
                 basis, sign[0], label, size[0], latent[0], prior.c, rate, likelihood, rng
+            )
+            bias[0] = move_visible_ones(
+                basis, sign[0], label, size[0], bias[0], latent[0], prior, rate, likelihood, rng
             )
         if n_scores == 1 or rng.random() * _SCALE_PERIOD < 1.0:
             t = slice_scale(size, bias, latent, label, log_rate, prior, likelihood, rng)

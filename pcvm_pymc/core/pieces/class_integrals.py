@@ -58,7 +58,7 @@ def _mills_of_tail(x: float) -> float:
 
 
 @_jit
-def _log_ndtr_and_mills(x: float) -> tuple[float, float]:
+def log_ndtr_and_mills(x: float) -> tuple[float, float]:
     """Return log Phi(x) and its derivative phi(x) / Phi(x)."""
     if x >= _CERTAIN:
         return 0.0, 0.0
@@ -100,7 +100,7 @@ def mode_of_integrand(margin: Array) -> tuple[float, float, float]:
         value, slope, bend = -0.5 * e * e, -e, 1.0
         for each in margin:
             x = e + each
-            log_phi, mills = _log_ndtr_and_mills(x)
+            log_phi, mills = log_ndtr_and_mills(x)
             value += log_phi
             slope += mills
             bend += mills * gap_of(x, mills)
@@ -116,7 +116,7 @@ def log_integrand(e: float, margin: Array, mills: Array) -> float:
     """Return the log integrand at e, and phi / Phi of each class in `mills`."""
     value = -0.5 * e * e
     for k in range(len(margin)):
-        log_phi, mills[k] = _log_ndtr_and_mills(e + margin[k])
+        log_phi, mills[k] = log_ndtr_and_mills(e + margin[k])
         value += log_phi
     return value
 
@@ -137,11 +137,11 @@ def log_fall(mode: float, offset: float, margin: Array, mills: Array) -> float:
     slope, bend, rest = -mode, 1.0, 0.0
     for k in range(len(margin)):
         at = mode + margin[k]
-        log_phi, mills[k] = _log_ndtr_and_mills(at + offset)
+        log_phi, mills[k] = log_ndtr_and_mills(at + offset)
         if at < _FAR:
             slope -= at
             bend += 1.0
             rest -= math.log(mills[k] / _mills_of_tail(at))
         else:
-            rest += log_phi - _log_ndtr_and_mills(at)[0]
+            rest += log_phi - log_ndtr_and_mills(at)[0]
     return offset * (slope - 0.5 * bend * offset) + rest

@@ -1,0 +1,201 @@
+"""A joint move of the weights that can be seen, the responses integrated out; compiled.
+
+Given responses, which are pinned to the latent function within their unit noise, large weights of opposite
+sign that balance each other move little at a time. Here those weights that move some row's latent value by
+more than one, and the bias, follow Hamilton's equations under the likelihood itself (Neal 2011, section
+5.5.1.5: a wall is a mirror). Which weights these are does not change on the way, so that the move leaves the
+posterior as it is; the other moves let weights in and out.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pcvm_pymc.core.gibbs.densities import Parameters, log_size_density
+from pcvm_pymc.core.gibbs.moves import Basis
+from pcvm_pymc.core.gibbs.responses import Augmented, Integers, jit, log_label, slope_of_label
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = ["move_visible_ones"]
+
+_MOST = (
+    30  # weights: beyond, the likelihood is seldom what holds them, and the move would cost a sweep
+)
+_MOST_BOUNCES = 100  # of one step, then the move is given up: both ways alike
+_CURVATURE = 0.1  # a row's, that of a probit being between 0 and 1 and, of most rows, small
+_SOFTNESS = 0.04  # of the prior: a visible weight may be some five of its units from the others
+_BIAS_SOFTNESS = 0.1
+_STEP, _JITTER = 0.2, 0.4  # in units of the mass; up to 20 steps reach about a standard deviation
+_MOST_STEPS = 20
+
+
+class _Block(NamedTuple):
+    """What moves together, in units in which a weight of one moves some row's latent value by one.
+
+    Attributes
+    ----------
+    columns : ndarray, shape (n_obs, k + 1)
+        Signed basis functions of the k weights, then ones for the bias.
+    unit : ndarray, shape (k,)
+    offset : ndarray, shape (n_obs,)
+        The latent function without them.
+    factor, inverse : ndarray, shape (k + 1, k + 1)
+        Cholesky factor and inverse of the mass, which knows the set of weights but not their sizes.
+    """
+
+    columns: Array
+    unit: Array
+    offset: Array
+    factor: Array
+    inverse: Array
+
+
+@jit
+def _block(
+    Phi: Array, sign: Array, unit: Array, which: Integers, place: Array, latent: Array
+) -> _Block:
+    k = len(which)
+    columns = np.ones((len(latent), k + 1))
+    for a in range(k):
+        j = which[a]
+        columns[:, a] = (sign[j] * unit[a]) * Phi[:, j]
+    mass = _CURVATURE * np.dot(columns.T, columns)
+    for a in range(k):
+        mass[a, a] += _SOFTNESS
+    mass[k, k] += _BIAS_SOFTNESS
+    offset = latent - np.dot(columns, place)
+    return _Block(columns, unit, offset, np.linalg.cholesky(mass), np.linalg.inv(mass))
+
+
+@jit
+def _potential(
+    block: _Block,
+    place: Array,
+    latent: Array,
+    label: Integers,
+    prior: Parameters,
+    rate: float,
+    likelihood: Augmented,
+) -> float:
+    """Return minus the log density of the block, z integrated out."""
+    k = len(block.unit)
+    bias = place[k]
+    total = (prior.e + 0.5) * math.log1p(bias * bias / (2.0 * prior.f))
+    for a in range(k):
+        total -= log_size_density(place[a] * block.unit[a], prior.c, rate)
+    for i in range(len(label)):
+        total -= log_label(likelihood, label[i] * latent[i])
+    return total
+
+
+@jit
+def _slope(
+    block: _Block,
+    place: Array,
+    latent: Array,
+    label: Integers,
+    prior: Parameters,
+    rate: float,
+    likelihood: Augmented,
+) -> Array:
+    """Return the gradient of `_potential`."""
+    k, pull = len(block.unit), np.empty(len(label))
+    for i in range(len(label)):
+        pull[i] = -label[i] * slope_of_label(likelihood, label[i] * latent[i])
+    out = np.dot(pull, block.columns)
+    for a in range(k):
+        size = place[a] * block.unit[a]
+        out[a] += (2.0 * prior.c + 1.0) * size * block.unit[a] / (size * size + 2.0 * rate)
+    bias = place[k]
+    out[k] += (2.0 * prior.e + 1.0) * bias / (bias * bias + 2.0 * prior.f)
+    return out
+
+
+@jit
+def _drift(place: Array, momentum: Array, inverse: Array, time: float) -> bool:
+    """Move on, reflected where a weight would fall to one unit; return whether that came to an end."""
+    k = len(place) - 1
+    for _ in range(_MOST_BOUNCES):
+        velocity = np.dot(inverse, momentum)
+        wall, when = -1, time
+        for a in range(k):
+            if velocity[a] < 0.0:
+                until = max((1.0 - place[a]) / velocity[a], 0.0)
+                if until < when:
+                    wall, when = a, until
+        place += when * velocity
+        if wall < 0:
+            return True
+        time -= when
+        place[wall] = 1.0
+        momentum[wall] -= 2.0 * velocity[wall] / inverse[wall, wall]
+    return False
+
+
+@jit
+def _visible(size: Array, peak: Array) -> Integers:
+    """Return the weights that move some row's latent value by more than one."""
+    which = np.empty(len(size), np.int64)
+    k = 0
+    for j in range(len(size)):
+        if size[j] * peak[j] > 1.0:
+            which[k] = j
+            k += 1
+    return which[:k]
+
+
+@jit
+def move_visible_ones(
+    basis: Basis,
+    sign: Array,
+    label: Integers,
+    size: Array,
+    bias: float,
+    latent: Array,
+    prior: Parameters,
+    rate: float,
+    likelihood: Augmented,
+    rng: np.random.Generator,
+) -> float:
+    """Move the visible weights of one score (`size` and `latent` in place); return the bias.
+
+    References
+    ----------
+    R. M. Neal (2011), "MCMC using Hamiltonian dynamics", Handbook of Markov Chain Monte Carlo.
+    """
+    peak = basis.peak
+    which = _visible(size, peak)
+    k = len(which)
+    if k == 0 or k > _MOST:
+        return bias
+    unit, place = np.empty(k), np.empty(k + 1)
+    for a in range(k):
+        unit[a] = 1.0 / peak[which[a]]
+        place[a] = size[which[a]] * peak[which[a]]
+    place[k] = bias
+    block = _block(basis.Phi, sign, unit, which, place, latent)
+    impulse = np.empty(k + 1)
+    for a in range(k + 1):
+        impulse[a] = rng.standard_normal()
+    momentum = np.dot(block.factor, impulse)
+    step = _STEP * (1.0 + _JITTER * (2.0 * rng.random() - 1.0))
+    n_steps = 1 + int(rng.random() * _MOST_STEPS)
+    moved = latent.copy()
+    before = _potential(block, place, moved, label, prior, rate, likelihood)
+    before += 0.5 * np.dot(impulse, impulse)
+    momentum -= 0.5 * step * _slope(block, place, moved, label, prior, rate, likelihood)
+    for n in range(n_steps):
+        if not _drift(place, momentum, block.inverse, step):
+            return bias
+        moved = block.offset + np.dot(block.columns, place)
+        share = 1.0 if n + 1 < n_steps else 0.5
+        momentum -= share * step * _slope(block, place, moved, label, prior, rate, likelihood)
+    after = _potential(block, place, moved, label, prior, rate, likelihood)
+    after += 0.5 * np.dot(momentum, np.dot(block.inverse, momentum))
+    if not rng.standard_exponential() > after - before:  # nor where it is not a number
+        return bias
+    latent[:] = moved
+    for a in range(k):
+        size[which[a]] = place[a] * unit[a]
+    return place[k]

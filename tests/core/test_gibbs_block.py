@@ -1,0 +1,130 @@
+"""The joint move of the visible weights: its forces, its way back, the law it keeps."""
+
+import numpy as np
+import pytest
+from problems import blobs
+from scipy.optimize import approx_fprime
+
+from pcvm_pymc.core.gibbs import GibbsProblem, block
+from pcvm_pymc.core.gibbs.responses import augmented
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import NoisyProbit, Probit
+from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.problem import Problem
+
+LIKELIHOODS = [Probit(), NoisyProbit(0.1)]
+RATE = 0.3
+
+
+def problem(likelihood, n=14, n_basis=14, scale=1.0):
+    X, label = blobs(n, seed=1)
+    Phi = scale * rbf(squared_distances(X, X[:n_basis]), 1.2)
+    prior = Hyperprior(1.0, RATE, 0.5, 1.0)
+    return GibbsProblem.of(Problem(Phi, label, label[:n_basis].copy(), prior, likelihood))
+
+
+def state(p, seed=0):
+    """Return a block of all visible weights, where they are, and the latent function."""
+    rng = np.random.default_rng(seed)
+    peak, sign = p.basis.peak, p.sign.astype(float)
+    size, bias = rng.exponential(1.5, len(peak)) / peak, 0.4
+    latent = p.Phi @ (sign * size) + bias
+    which = np.flatnonzero(size * peak > 1.0)
+    assert 1 < len(which) < len(peak)
+    np.testing.assert_array_equal(block._visible(size, peak), which)
+    place = np.append(size[which] * peak[which], bias)
+    return block._block(p.basis.Phi, sign, 1.0 / peak[which], which, place, latent), place, latent
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
+def test_the_force_is_the_potentials_slope(likelihood):
+    p = problem(likelihood)
+    parts, place, _ = state(p)
+    rest = (p.label, p.parameters, RATE, augmented(likelihood))
+
+    def potential(at):
+        return block._potential(parts, at, parts.offset + parts.columns @ at, *rest)
+
+    latent = parts.offset + parts.columns @ place
+    found = block._slope(parts, place, latent, *rest)
+    np.testing.assert_allclose(found, approx_fprime(place, potential, 1e-7), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
+def test_the_potential_is_minus_the_log_posterior(likelihood):
+    p = problem(likelihood)
+    rest = (p.label, p.parameters, RATE, augmented(likelihood))
+    found, wanted = [], []
+    parts, place, _ = state(p)
+    for factor in (1.0, 1.3, 2.0):
+        at = factor * place
+        latent = parts.offset + parts.columns @ at
+        found.append(block._potential(parts, at, latent, *rest))
+        weight, bias = at[:-1] * parts.unit, at[-1]
+        log_prior = p.hyperprior.log_weight_density(weight).sum() + p.hyperprior.log_bias_density(
+            bias
+        )
+        wanted.append(-log_prior - likelihood.log_density(latent, p.label).sum())
+    np.testing.assert_allclose(np.diff(found), np.diff(wanted), rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_way_back_is_the_way_there(seed):
+    parts, place, _ = state(problem(Probit()))
+    momentum = 8.0 * parts.factor @ np.random.default_rng(seed).normal(size=len(place))
+    energy = momentum @ parts.inverse @ momentum
+    began, met = place.copy(), place + 3.0 * parts.inverse @ momentum
+    assert block._drift(place, momentum, parts.inverse, 3.0)
+    assert (place[:-1] >= 1.0).all()
+    assert np.allclose(place, met) != (met[:-1] < 1.0).any()  # a wall was met or it was not
+    assert momentum @ parts.inverse @ momentum == pytest.approx(energy)
+    momentum *= -1.0
+    assert block._drift(place, momentum, parts.inverse, 3.0)
+    np.testing.assert_allclose(place, began, atol=1e-9)
+
+
+def moved(p, n, size, bias, rng):
+    """Return sizes and biases of so many moves one after another."""
+    sign, likelihood = p.sign.astype(float), augmented(p.likelihood)
+    latent, out = p.Phi @ (sign * size) + bias, np.empty((n, len(size) + 1))
+    for k in range(n):
+        bias = block.move_visible_ones(
+            p.basis, sign, p.label, size, bias, latent, p.parameters, RATE, likelihood, rng
+        )
+        out[k] = *size, bias
+    np.testing.assert_allclose(latent, p.Phi @ (sign * size) + bias, atol=1e-8)
+    return out
+
+
+@pytest.mark.parametrize(("likelihood", "scale"), [(LIKELIHOODS[0], 1.0), (LIKELIHOODS[1], 30.0)])
+def test_moves_keep_the_posterior_above_the_wall(likelihood, scale):
+    p = problem(likelihood, n_basis=2, scale=scale)
+    draws = moved(p, 40_000, 1.5 / p.basis.peak, 0.0, np.random.default_rng(0))
+    wall = 1.0 / p.basis.peak
+    side = [wall[j] * (1.0 + np.geomspace(1e-3, 61.0, 140) - 1e-3) for j in range(2)]
+    grid = np.meshgrid(*side, np.linspace(-14.0, 14.0, 121), indexing="ij")
+    one, two, bias = (each.ravel() for each in grid)
+    latent = np.column_stack([one, two]) * p.sign @ p.Phi.T + bias[:, None]
+    label = np.broadcast_to(p.label, latent.shape)
+    log_p = likelihood.log_density(latent.ravel(), label.ravel()).reshape(latent.shape).sum(axis=1)
+    prior = p.hyperprior
+    log_p += sum(prior.log_weight_density(each) for each in (one, two))
+    log_p += prior.log_bias_density(bias)
+    cell = np.multiply.outer(np.gradient(side[0]), np.gradient(side[1]))
+    density = np.exp(log_p - log_p.max()) * np.repeat(cell.ravel(), 121)
+    density /= density.sum()
+    for k, each in enumerate((one, two, bias)):
+        for value in (lambda x: np.log1p(np.abs(x)), lambda x: x > 2.0 / scale):
+            wanted = density @ value(each)
+            batch = value(draws[:, k]).reshape(40, -1).mean(axis=1)
+            error = batch.std(ddof=1) / np.sqrt(40)
+            assert abs(batch.mean() - wanted) < 4.5 * error + 2e-3
+    assert len(np.unique(draws[:, 0])) > 0.3 * len(draws)  # or this would tell little
+
+
+def test_more_than_thirty_stay():
+    p = problem(Probit(), n=40, n_basis=40)
+    many, few = 2.0 / p.basis.peak, np.where(np.arange(40) < 20, 2.0, 0.1) / p.basis.peak
+    for size, stays in ((many, True), (few, False)):
+        last = moved(p, 5, size.copy(), 0.3, np.random.default_rng(0))[-1, :-1]
+        assert np.array_equal(last, size) == stays
