@@ -124,7 +124,7 @@ def test_moves_keep_the_posterior_above_the_wall(likelihood, scale):
 
 def test_more_than_thirty_stay():
     p = problem(Probit(), n=40, n_basis=40)
-    many, few = 2.0 / p.basis.peak, np.where(np.arange(40) < 20, 2.0, 0.1) / p.basis.peak
+    many, few = 2.0 / p.basis.peak, np.where(np.arange(40) < 8, 2.0, 0.1) / p.basis.peak
     for size, stays in ((many, True), (few, False)):
-        last = moved(p, 5, size.copy(), 0.3, np.random.default_rng(0))[-1, :-1]
+        last = moved(p, 20, size.copy(), 0.3, np.random.default_rng(0))[-1, :-1]
         assert np.array_equal(last, size) == stays
