@@ -47,6 +47,8 @@ from pcvm_pymc.model.names import Names
 
 __all__ = ["DECLARED_LIKELIHOODS", "add_latent", "build"]
 
+# proper ones; an improper one, of which nothing can be sampled, is asked for in full
+_NAMES = ("default", "learned", "plug_in")
 # the others are named in the data, where the results of pm.sample find them
 _TOLD_BY_SHAPES = ("probit", "normal", "multinomial probit")
 
@@ -79,7 +81,8 @@ def build(
     kernel, width, precision, signs, basis
         As for `pcvm_pymc.pcvm_model`.
     hyperprior : Hyperprior, Laplace, HalfHorseshoe or str, optional
-        One of the row's; by name (`named_prior`) where a Laplace is among these.
+        One of the row's, or its name: of `named_prior` where a Laplace comes first among these, else that of
+        a method of `Hyperprior`.
     bias : {"prior", "free", "none"}
         Whether the bias has the hyperprior's density, a flat one, or is not there.
     features : {"kernel", "linear", "quadratic"}
@@ -169,6 +172,7 @@ class _Function:
         signs: ArrayLike | None,
         bias: str,
     ) -> "_Function":
+        hyperprior = _named(row, hyperprior)
         _check_prior(row, hyperprior, precision)
         within = targets.known if row.signs is not None or targets.is_several else None
         bases = _Bases.of(frame.values, within, choices)
@@ -225,15 +229,28 @@ def _link(
     return name, given
 
 
+def _named(row: System, given: Prior | str | None) -> Prior | str | None:
+    """Return the hyperprior of a name; None for the default one, a name where the data are needed for it."""
+    if row.priors[0] == "laplace" or not isinstance(given, str) or given not in _NAMES:
+        return given
+    return {"default": None, "plug_in": Hyperprior.plug_in()}.get(given, given)
+
+
 def _check_prior(row: System, hyperprior: Any, precision: str) -> None:
     check_choice("precision", precision, ("marginal", "joint"))
-    if hyperprior is None or (row.priors[0] == "laplace" and isinstance(hyperprior, str)):
+    of_laplace = row.priors[0] == "laplace"
+    if (
+        hyperprior is None
+        or hyperprior == "learned"
+        or (of_laplace and isinstance(hyperprior, str))
+    ):
         return
-    found = f"{'prior' if row.priors[0] == 'laplace' else 'hyperprior'}={shown(hyperprior)}"
+    found = f"{'prior' if of_laplace else 'hyperprior'}={shown(hyperprior)}"
     if getattr(hyperprior, "name", None) not in row.priors:
         raise ValueError(
             f"{found} is not a Hyperprior; needed Hyperprior(c, d, e, f), Hyperprior.jeffreys() or another "
-            f"of its class methods, or None for the default (priors of this model: {row.priors})"
+            f"of its class methods, a name of {_NAMES}, or None for the default (priors of this model: "
+            f"{row.priors})"
         )
     if "em" not in row.solvers and not hyperprior.is_proper:
         raise ValueError(
@@ -362,9 +379,12 @@ def _prior(
     row: System, given: Prior | str | None, typical: Array, sign: Array | None, targets: _Targets
 ) -> Prior:
     """Return the hyperprior, by default a proper one that is scaled to the data."""
-    if isinstance(given, str) or (given is None and row.priors[0] == "laplace"):
+    if row.priors[0] == "laplace" and (given is None or isinstance(given, str)):
         return named_prior(given or "laplace", typical)
-    prior = _default_prior(typical, sign, targets) if given is None else given
+    if isinstance(given, str):
+        prior: Prior = _learned_prior(typical, sign, targets)
+    else:
+        prior = _default_prior(typical, sign, targets) if given is None else given
     if row.shared and isinstance(prior, Hyperprior):
         return SharedHyperprior(**asdict(prior))
     return prior
@@ -381,6 +401,14 @@ def _default_prior(typical: Array, sign: Array | None, targets: _Targets) -> Hyp
     size = _typical_size(targets.known)
     out = Hyperprior.default(typical, sign, latent_size=size)
     return replace(out, f=out.f * (size**2 + float(np.mean(targets.known)) ** 2))
+
+
+def _learned_prior(typical: Array, sign: Array | None, targets: _Targets) -> Hyperprior:
+    """Return `Hyperprior.learned`; of several classes and of numbers the default with its scale unknown."""
+    default = _default_prior(typical, sign, targets)
+    if sign is None or targets.is_several:
+        return replace(default, rate_shape=0.5)
+    return replace(Hyperprior.learned(typical, sign, latent_size=targets.size), f=default.f)
 
 
 def _typical_size(target: Array) -> float:

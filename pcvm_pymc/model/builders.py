@@ -10,7 +10,7 @@ from pytensor.tensor.variable import TensorVariable
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.arguments import check_choice, check_flag
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
-from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
+from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, Prior
 from pcvm_pymc.model.bases import AnyKernel, Width
 from pcvm_pymc.model.build import build
 
@@ -39,7 +39,7 @@ def pcvm_model(
     likelihood: str | Likelihood = "probit",
     kernel: AnyKernel = "rbf",
     width: Width | None = None,
-    hyperprior: Hyperprior | HalfHorseshoe | None = None,
+    hyperprior: str | Prior | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
     signs: ArrayLike | None = None,
     basis: ArrayLike | int | None = None,
@@ -67,11 +67,12 @@ def pcvm_model(
     width : float, array_like of shape (n_features,), or TensorVariable of either shape, optional
         Width of the RBF, or one for each feature; default: 1, or the piece's own. A random variable of the
         model or an unnamed prior (``pm.LogNormal.dist(...)``, then named ``width``) makes it unknown.
-    hyperprior : Hyperprior, Laplace or HalfHorseshoe, optional
+    hyperprior : str, Hyperprior, Laplace or HalfHorseshoe, optional
         Gamma hyperpriors of the precisions, or exponential ones of the variances (chen2009's appendix A:
-        sizes are then exponential). Default: ``Hyperprior.default``, proper and scaled to the data. An
-        improper one can be handed to `find_map_em` only, one with an unknown scale
-        (``Hyperprior.learned``) or a `HalfHorseshoe` to samplers only.
+        sizes are then exponential). By name a method of `Hyperprior`: ``"plug_in"`` is the best of them for
+        `find_map_em`, ``"learned"``, whose unknown scale leaves no mode, for `sample`; ``"default"``, a fixed
+        one scaled to the data, does for both and is the best for neither. The papers' are improper and for
+        `find_map_em` only (``Hyperprior.jeffreys()``), a `HalfHorseshoe` is for samplers only.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (half-Student-t weights: half as many variables,
         better geometry); ``"joint"`` keeps them as ``precision`` and ``bias_precision``.
@@ -217,7 +218,7 @@ def rvm_model(
     likelihood: str | Likelihood = "normal",
     kernel: AnyKernel = "rbf",
     width: Width | None = None,
-    hyperprior: Hyperprior | None = None,
+    hyperprior: str | Hyperprior | None = None,
     noise: float | TensorVariable | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
     basis: ArrayLike | int | None = None,
@@ -245,8 +246,9 @@ def rvm_model(
     width : float, array_like of shape (n_features,), or TensorVariable of either shape, optional
         Width of the RBF, or one for each feature; a random variable or an unnamed prior makes it unknown (for
         samplers only).
-    hyperprior : Hyperprior, optional
-        Gamma hyperpriors of the precisions, in the unit of y; default: proper, scaled to the data.
+    hyperprior : str or Hyperprior, optional
+        Gamma hyperpriors of the precisions, by name as for `pcvm_model`, in the unit of y; default: proper,
+        scaled to the data.
         Only samplers use it: `fit_evidence` has flat ones on log alpha, as Tipping has.
     noise : float or TensorVariable, optional
         Standard deviation of the targets (scale under ``"student-t"``), or its (unnamed) prior. Default:
@@ -302,7 +304,7 @@ def mpcvm_model(
     *,
     kernel: AnyKernel = "rbf",
     width: Width | None = None,
-    hyperprior: Hyperprior | None = None,
+    hyperprior: str | Hyperprior | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
     signs: ArrayLike | None = None,
     basis: ArrayLike | int | None = None,
@@ -322,9 +324,9 @@ def mpcvm_model(
         Labels of any type, two classes or more.
     kernel, width
         As for `pcvm_model`.
-    hyperprior : Hyperprior, optional
-        Gamma hyperpriors of the precisions. Default: ``Hyperprior.default``, proper and scaled to
-        the data. An improper one can be handed to `find_map_em` only.
+    hyperprior : str or Hyperprior, optional
+        Gamma hyperpriors of the precisions, by name as for `pcvm_model`. Default: ``Hyperprior.default``,
+        proper and scaled to the data. An improper one can be handed to `find_map_em` only.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out; ``"joint"`` keeps them.
     signs : array_like of -1 and +1, shape (n_basis, n_classes), optional
@@ -384,7 +386,7 @@ def mrvm_model(
     shared: bool = False,
     kernel: AnyKernel = "rbf",
     width: Width | None = None,
-    hyperprior: Hyperprior | None = None,
+    hyperprior: str | Hyperprior | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
     basis: ArrayLike | int | None = None,
 ) -> pm.Model:

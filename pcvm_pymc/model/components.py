@@ -7,7 +7,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.arguments import check_real
-from pcvm_pymc.core.pieces.priors import LATENT_SIZE, HalfHorseshoe, Hyperprior, Laplace
+from pcvm_pymc.core.pieces.priors import LATENT_SIZE, Hyperprior, Prior
 from pcvm_pymc.model.bases import AnyKernel, Width
 from pcvm_pymc.model.build import add_latent
 from pcvm_pymc.model.names import Names
@@ -23,7 +23,7 @@ def pcvm_latent(
     dim: str = "obs",
     kernel: AnyKernel = "rbf",
     width: Width | None = None,
-    hyperprior: Hyperprior | HalfHorseshoe | Laplace | None = None,
+    hyperprior: str | Prior | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
     signs: ArrayLike | None = None,
     basis: ArrayLike | int | None = None,
@@ -114,7 +114,7 @@ def rvm_latent(
     kernel: AnyKernel = "rbf",
     width: Width | None = None,
     size: float = LATENT_SIZE,
-    hyperprior: Hyperprior | None = None,
+    hyperprior: str | Hyperprior | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
     basis: ArrayLike | int | None = None,
     bias: bool = True,
@@ -130,8 +130,9 @@ def rvm_latent(
     size : float
         Prior median size of the function, in the unit of what it is added to: the default hyperprior's scale.
         Not beside a hyperprior.
-    hyperprior : Hyperprior, optional
-        Gamma hyperpriors of the precisions, proper. Default: scaled to the basis functions.
+    hyperprior : str or Hyperprior, optional
+        Gamma hyperpriors of the precisions, by name as for `pcvm_model`, proper. Default: scaled to the
+        basis functions.
     basis : array_like, shape (n_basis, n_features), or int, optional
         Centres of the basis functions. A number takes so many rows of `X`, by k-means++. Default: the rows
         of `X`.

@@ -79,6 +79,15 @@ def test_default_scales_the_prior_of_the_latent_function(n, n_features, width, l
     assert prior.is_proper
 
 
+def test_learned_has_more_mass_near_zero_where_weights_have_one_sign():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    signs = np.where(X[:, 0] > 0, 1.0, -1.0)
+    Phi = rbf(squared_distances(X, X), 0.7)
+    assert Hyperprior.learned(Phi, signs).c == 0.5
+    assert Hyperprior.learned(Phi, None).c == 1.0
+    assert not Hyperprior.learned(Phi, signs).has_mode
+
+
 def test_default_takes_a_basis_that_is_constant():
     prior = Hyperprior.default(np.ones((6, 6)), np.array([1.0, -1, 1, -1, 1, -1]))
     assert prior.is_proper

@@ -4,12 +4,21 @@ import pytest
 from problems import blobs
 from scipy.special import ndtr
 
-from pcvm_pymc import Hyperprior, find_map_em, latent_draws, new_data, pcvm_model
+from pcvm_pymc import (
+    Hyperprior,
+    find_map_em,
+    latent_draws,
+    mpcvm_model,
+    mrvm_model,
+    new_data,
+    pcvm_model,
+    rvm_model,
+)
 from pcvm_pymc.core.em import log_joint, log_posterior
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance
 from pcvm_pymc.model.bases import as_piece
 from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
-from pcvm_pymc.model.read import read
+from pcvm_pymc.model.read import find_parts, read
 
 QUICK = {
     "draws": 20,
@@ -382,3 +391,33 @@ def test_default_hyperprior_is_recorded(data):
     found = Hyperprior(*map(float, model["hyperprior"].get_value()))
     assert found.is_proper
     assert found == Hyperprior.default(model["Phi"].get_value(), model["signs"].get_value())
+
+
+@pytest.mark.parametrize("name", ["default", "learned", "plug_in"])
+def test_a_hyperprior_by_its_name(data, name):
+    X, y = data
+    model = pcvm_model(X, y, width=1.3, hyperprior=name)
+    Phi, signs = (model[each].get_value() for each in ("Phi", "signs"))
+    scaled = (Phi, signs) if name in ("default", "learned") else ()
+    assert find_parts(model).hyperprior == getattr(Hyperprior, name)(*scaled)
+    assert ("rate" in model.named_vars) == (name == "learned")
+
+
+def test_learned_scales_of_other_models(data):
+    X, _ = data
+    classes = np.arange(len(X)) % 3
+    for build, target in ((mpcvm_model, classes), (mrvm_model, classes), (rvm_model, X[:, 0])):
+        known, unknown = (
+            find_parts(build(X, target, width=1.3, hyperprior=name)).hyperprior
+            for name in ("default", "learned")
+        )
+        assert (unknown.c, unknown.f) == (known.c, known.f)
+        assert unknown.d == pytest.approx(known.d)
+        assert unknown.rate_shape is not None
+
+
+@pytest.mark.parametrize("build", [pcvm_model, mpcvm_model, rvm_model])
+def test_names_of_hyperpriors_that_there_are_not(data, build):
+    X, _ = data
+    with pytest.raises(ValueError, match=r"hyperprior='wide' is not a Hyper.*a name of \('defa"):
+        build(X, np.arange(len(X)) % 2, width=1.3, hyperprior="wide")

@@ -136,25 +136,32 @@ class Hyperprior:
         latent_size : float
             Prior median size of the centred latent function.
         """
-        c = 1.0
-        scale = latent_size / prior_latent_size(Phi, signs, c)
-        return cls(c, c * scale**2, 0.5, 0.5)
+        return cls._scaled(1.0, Phi, signs, latent_size)
 
     @classmethod
     def learned(cls, Phi: Array, signs: Array | None, *, latent_size: float = LATENT_SIZE) -> Self:
-        """Return `default` with its scale left to the data: d has a wide Gamma hyperprior.
+        """Return the hyperprior for sampling whose scale is left to the data: d has a wide Gamma hyperprior.
 
-        Of those tried it predicts best, and depends least on the number of bases. Sampled by
-        Gibbs or NUTS; EM needs a fixed d.
+        Of those tried it predicts best (``benchmarks/README.md``), and depends least on the number of bases.
+        Where all weights of a class have one sign, c = 1/2: many weights near zero, few large. More mass
+        far from zero would tilt the latent function towards a density estimate of each class
+        before any label is seen. Else c = 1, as `default`. Sampled by Gibbs or NUTS; EM needs a fixed d.
 
         Parameters
         ----------
         Phi : ndarray, shape (n_obs, n_basis)
-        signs : ndarray, shape (n_basis,)
+        signs : ndarray, shape (n_basis,), or None
         latent_size : float
             Prior median size of the centred latent function where d is at its mean.
         """
-        return replace(cls.default(Phi, signs, latent_size=latent_size), rate_shape=0.5)
+        fixed = cls._scaled(1.0 if signs is None else 0.5, Phi, signs, latent_size)
+        return replace(fixed, rate_shape=0.5)
+
+    @classmethod
+    def _scaled(cls, c: float, Phi: Array, signs: Array | None, latent_size: float) -> Self:
+        """Return a proper hyperprior of shape c whose latent function has a prior median size."""
+        scale = latent_size / prior_latent_size(Phi, signs, c)
+        return cls(c, c * scale**2, 0.5, 0.5)
 
     name: ClassVar[str] = "gamma"
     penalty: ClassVar[float] = 0.0
