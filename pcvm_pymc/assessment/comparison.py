@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.assessment import plots
-from pcvm_pymc.core.measures import classification_measures
+from pcvm_pymc.core.measures import Rival, classification_measures
 from pcvm_pymc.core.pieces.arguments import check_instance
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, present_labels
@@ -70,25 +70,6 @@ class Convergence:
             f"{verdict} ({self.divergences} {noun} in {self.n_draws} draws; latent function: "
             f"worst r-hat {self.rhat:.4f}, smallest ESS {self.ess:.0f})"
         )
-
-
-@dataclass(frozen=True)
-class Rival:
-    """Another classifier on the same test set.
-
-    Attributes
-    ----------
-    probability : ndarray, shape (n_test,), or (n_test, n_classes) of several classes
-        Of the greater class, or of each.
-    vectors : float
-        Support or relevance vectors; NaN where the notion does not apply.
-    seconds : float
-        Of fitting, tuning included.
-    """
-
-    probability: Array
-    vectors: float = np.nan
-    seconds: float = np.nan
 
 
 @dataclass(frozen=True)

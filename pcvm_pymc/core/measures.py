@@ -1,5 +1,6 @@
 """Measures of predictions on rows that were held out."""
 
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -7,7 +8,10 @@ from numpy.typing import ArrayLike
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import log_loss, roc_auc_score
 
+from pcvm_pymc.core.pieces.probit import Array
+
 __all__ = [
+    "Rival",
     "classification_measures",
     "expected_calibration_error",
     "hand_till_auc",
@@ -15,6 +19,25 @@ __all__ = [
 ]
 
 _N_BINS = 10
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another classifier on the same test set.
+
+    Attributes
+    ----------
+    probability : ndarray, shape (n_test,), or (n_test, n_classes) of several classes
+        Of the greater class, or of each.
+    vectors : float
+        Support or relevance vectors; NaN where the notion does not apply.
+    seconds : float
+        Of fitting, tuning included.
+    """
+
+    probability: Array
+    vectors: float = np.nan
+    seconds: float = np.nan
 
 
 def expected_calibration_error(correct: ArrayLike, confidence: ArrayLike) -> float:

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 
-from pcvm_pymc.assessment.comparison import Rival
+from pcvm_pymc.core.measures import Rival
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.experiments.baselines import TunedSVC
