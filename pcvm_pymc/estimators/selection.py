@@ -167,7 +167,7 @@ def select_width(
     References
     ----------
     H. Chen, P. Tino and X. Yao (2009); M. E. Tipping (2001), "Sparse Bayesian learning and the
-    relevance vector machine", JMLR 1, 211-244; D. A. Kropotov, N. O. Ptashko and D. P. Vetrov
+    relevance vector machine", JMLR 1, 211-244; D. A. Kropotov, D. P. Vetrov and N. O. Ptashko
     (2006), corrected, see `pcvm_pymc.core.validity`.
     """
     X = as_features(X)
