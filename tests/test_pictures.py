@@ -1,4 +1,4 @@
-"""Every picture is drawn to its end, in the one style, with named axes, no label over another or over points."""
+"""Every picture is drawn in the one style, with named axes, no label over another label or over points."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -52,6 +52,10 @@ def plot_em_trace(map_result: xr.DataTree) -> Figure:
     map_result : DataTree
         From `find_map_em`.
 
+    Returns
+    -------
+    matplotlib.figure.Figure
+
     Raises
     ------
     ValueError
@@ -85,6 +89,10 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
         From `find_map_em`.
     posterior : DataTree
         From `sample` or `pymc.sample`, of the same model.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Raises
     ------
@@ -128,6 +136,10 @@ def plot_reliability(label: ArrayLike, probability: Mapping[str, Array]) -> Figu
     label : array_like of 0 and 1, shape (n,)
     probability : mapping of str to ndarray, shape (n,)
 
+    Returns
+    -------
+    matplotlib.figure.Figure
+
     Raises
     ------
     ValueError
@@ -166,6 +178,10 @@ def plot_calibration(
     probability : mapping of str to ndarray, shape (n,)
     random_seed : int
         For the band.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Raises
     ------
@@ -235,6 +251,10 @@ def plot_prior_predictive(
     draws : int
     random_seed : int
 
+    Returns
+    -------
+    matplotlib.figure.Figure
+
     Raises
     ------
     ValueError
@@ -277,6 +297,10 @@ def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
         From `sample` or `pymc.sample`.
     n_latent : int
         Number of rows, evenly spaced.
+
+    Returns
+    -------
+    arviz_plots.PlotCollection
     """
     obs = posterior["posterior"]["obs"].values
     chosen = obs[np.unique(np.linspace(0, len(obs) - 1, n_latent).astype(int))]
@@ -315,6 +339,10 @@ def plot_decision_surface(
     feature_names : tuple of str
     resolution : int
         Grid points along each axis.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Raises
     ------

@@ -94,6 +94,10 @@ def plot_projection_path(projection: Any) -> "Figure":
     ----------
     projection : Projection
         From `project`. Without cross-validated scores only the divergence is drawn.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     import matplotlib.pyplot as plt
 
@@ -146,6 +150,10 @@ def plot_cells(selection: Any) -> "Figure":
     ----------
     selection : Selection
         From `select`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     import matplotlib.pyplot as plt
 
@@ -197,6 +205,10 @@ def plot_width_criteria(
         none, is marked in all panels.
     error : mapping of str to array_like, shape (n_widths,), optional
         Error rates to draw above, for example of training and test set.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Raises
     ------

@@ -294,6 +294,11 @@ class HalfHorseshoe:
     ----------
     J. Piironen and A. Vehtari (2017), "Sparsity information and regularization in the horseshoe
     and other shrinkage priors", Electronic Journal of Statistics 11(2).
+
+    Examples
+    --------
+    >>> HalfHorseshoe.default(100, 100).slab
+    2.0
     """
 
     global_scale: float
@@ -343,6 +348,11 @@ class Laplace:
     References
     ----------
     M. Figueiredo and A. Jain (2001), "Bayesian learning of sparse classifiers", CVPR, eqs. 9-12.
+
+    Examples
+    --------
+    >>> Laplace(4.0).penalty
+    2.0
     """
 
     gamma: float
