@@ -10,6 +10,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from docutils import nodes  # noqa: E402
 from docutils.parsers.rst import Directive, directives  # noqa: E402
+from docutils.utils.math.latex2mathml import tex2mathml  # noqa: E402
 from generate import write_pages  # noqa: E402
 
 import pcvm_pymc  # noqa: E402
@@ -42,7 +43,7 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
-html_sidebars = {"index": []}
+html_sidebars = {page: [] for page in ("index", "models")}
 
 nb_execution_mode = (
     "off"  # what is shown is what was committed; CI runs the notebooks by themselves
@@ -55,12 +56,14 @@ myst_heading_anchors = 3
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings say the types, with shapes
 autodoc_member_order = "bysource"
-napoleon_use_ivar = True
+# types are words and shapes, of which no single one is a reference
+napoleon_use_param = False
 napoleon_use_rtype = False
+napoleon_custom_sections = [("Attributes", "params_style"), ("Warns", "params_style")]
+html_math_renderer = "mathml"  # drawn by the browser itself: no script from elsewhere
 default_role = "py:obj"
-suppress_warnings = [
-    "ref.python"
-]  # a short name that several modules have: any of them says what it is
+# a short name that several modules have: any of them says what it is
+suppress_warnings = ["ref.python"]
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
@@ -76,6 +79,26 @@ class Post(Directive):
     def run(self) -> list[nodes.Node]:
         text = " · ".join([*self.arguments, self.options.get("tags", "")]).strip(" ·")
         return [nodes.paragraph(text, text, classes=["post"])]
+
+
+# what docutils' translation does not know, and what says the same
+TEX = (
+    (r"\\[bB]igg?[lrm]?(?![a-zA-Z])", ""),
+    (r"\\(begin|end)\{array\}(\{[lcr]*\})?", r"\\\1{matrix}"),
+)
+
+
+def write_math(self: Any, node: Any) -> None:
+    """Write a formula as MathML."""
+    source = node.astext().strip("$")
+    for old, new in TEX:
+        source = re.sub(old, new, source)
+    if r"\\" in source and r"\begin" not in source:
+        source = rf"\begin{{aligned}}{source}\end{{aligned}}"
+    is_block = isinstance(node, nodes.math_block)
+    text = tex2mathml(source, as_block=is_block)
+    self.body.append(f'<div class="math">{text}</div>' if is_block else text)
+    raise nodes.SkipNode
 
 
 def skip_foreign(
@@ -98,5 +121,6 @@ def skip_foreign(
 def setup(app: Any) -> None:
     """Write the pages that are made from the package."""
     app.add_directive("post", Post)
+    app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
     app.connect("autodoc-skip-member", skip_foreign)
     write_pages(HERE)
