@@ -190,13 +190,22 @@ _CRITERIA = {
 }
 
 
+def _fold_errors(selection: Any) -> Any:
+    """Return standard errors of scores that are means over folds; None for others."""
+    loss = selection.log_loss
+    if selection.method != "cv" or loss is None or loss.ndim < 2 or loss.shape[1] < 2:
+        return None
+    return loss.std(axis=1, ddof=1) / np.sqrt(loss.shape[1])
+
+
 @styled
 def plot_width_criteria(
     selections: Iterable[Any], *, error: Mapping[str, ArrayLike] | None = None
 ) -> "Figure":
     """Draw what widths were chosen by, one criterion below the other, with each one's choice.
 
-    The picture of Kropotov et al. (2006), Fig. 6; more is better in every panel but the errors'.
+    The picture of Kropotov et al. (2006), Fig. 6; more is better in every panel but the errors'. Bars of what
+    was cross-validated are standard errors over the folds.
 
     Parameters
     ----------
@@ -243,7 +252,9 @@ def plot_width_criteria(
         panels[0].set(ylabel="error")
         panels[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(error))
     for axes, each in zip(panels[bool(error) :], scored, strict=True):
-        axes.plot(each.widths, each.scores, ".-", color=NEGATIVE)
+        axes.errorbar(
+            each.widths, each.scores, _fold_errors(each), fmt=".-", color=NEGATIVE, elinewidth=1
+        )
         axes.axvline(each.width, color=POSITIVE, lw=1.5, label=f"chosen: {each.width:.3g}")
         for other in selections:
             if other.method == "em":
