@@ -99,10 +99,10 @@ def latent_draws(
     Examples
     --------
     >>> import numpy as np
-    >>> from pcvm_pymc import find_map_em, pcvm_model
-    >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> mode = find_map_em(pcvm_model(X, X[:, 0] > 0, width=1.0), progressbar=False)
-    >>> latent_draws(mode, X[:5]).shape
+    >>> from pcvm_pymc import fit_evidence, rvm_model
+    >>> x = np.linspace(-3, 3, 30)[:, None]
+    >>> result = fit_evidence(rvm_model(x, np.sin(x[:, 0]), width=1.5))
+    >>> latent_draws(result, x[:5]).shape
     (1, 5)
     """
     check_result(result, "result")
