@@ -73,12 +73,14 @@ def plain_log_ticks(axis: Any) -> None:
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     low, high = sorted(axis.get_view_interval())
-    decades = np.log10(high / low)
-    if decades < 0.9:
-        axis.set_major_locator(MaxNLocator(5))
-        axis.set_minor_locator(NullLocator())
-    else:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,)))
+    powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    axis.set_major_locator(MaxNLocator(4))  # where no set has three labels: far less than a decade
+    axis.set_minor_locator(NullLocator())
+    for subs in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
+        ticks = np.outer(powers, subs)
+        if ((ticks >= low) & (ticks <= high)).sum() >= 3:
+            axis.set_major_locator(LogLocator(subs=subs))
+            break
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
 

@@ -156,7 +156,7 @@ def _legend_below(figure: Figure, axes: list[Any]) -> None:
             named.setdefault(name, handle)
     longest = max(map(len, named))
     columns = max(1, min(6, int(figure.get_figwidth() / (0.6 + 0.075 * longest))))
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns)
+    figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=columns)
 
 
 @styled
