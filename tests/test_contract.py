@@ -4,11 +4,14 @@ The cases are read off the table, so that a new likelihood, prior or row is test
 likelihood with nuisance parameters of its own names values for them in NUISANCE.
 """
 
+import warnings
 from dataclasses import fields, replace
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from problems import blobs
 from scipy.optimize import approx_fprime
 
@@ -275,6 +278,34 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
     again = predict(load(save(result, tmp_path / "result.zarr")), X_new)["predictions"]
     for name in found:
         np.testing.assert_array_equal(again[name].values, found[name].values)
+
+
+@every_case
+def test_arviz_takes_draws_and_their_log_likelihood(key, likelihood, prior):
+    """PyMC's log likelihood of draws is the piece's, row by row, and ArviZ takes both."""
+    model = model_of(key, likelihood, prior)
+    fast = {"mode": "FAST_COMPILE"}
+    with model:
+        drawn = pm.sample_prior_predictive(40, random_seed=6, compile_kwargs=fast)
+        posterior = drawn["prior"].to_dataset()
+        result = xr.DataTree.from_dict({"posterior": posterior})
+        found = pm.compute_log_likelihood(
+            result, extend_inferencedata=False, progressbar=False, compile_kwargs=fast
+        )
+    problem = read(model)
+    wanted = [
+        problem.likelihood.log_density(latent, problem.label)
+        for latent in posterior["latent"].values[0]
+    ]
+    (name,) = found.data_vars
+    np.testing.assert_allclose(found[name].values[0], wanted, rtol=1e-9, atol=1e-9)
+    result["log_likelihood"] = xr.DataTree(found)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # draws of a prior have poor k-hats
+        score = az.loo(result)
+    assert score.n_data_points == len(X)
+    summary = az.summary(result, var_names=["bias"], kind="stats", round_to="none")
+    np.testing.assert_allclose(summary["mean"], posterior["bias"].mean(("chain", "draw")))
 
 
 ESTIMATORS = {

@@ -86,6 +86,14 @@ class Comparison:
     label : ndarray of int, shape (n_test,)
         Numbers of the classes: 0 and 1, of several from 0.
     map_result, posterior : DataTree
+
+    Examples
+    --------
+    See `compare`, which makes it; its pictures are those of `plot`:
+
+    >>> from pcvm_pymc import Comparison
+    >>> Comparison.plot.__name__
+    'plot'
     """
 
     table: pd.DataFrame
@@ -211,6 +219,19 @@ def compare(
     ------
     ValueError
         If a test label is not a class of the training set, a result is of other classes, or of a regression.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import find_map_em, pcvm_model, sample
+    >>> X = np.random.default_rng(0).normal(size=(12, 2))
+    >>> y = np.arange(12) % 2
+    >>> model = pcvm_model(X, y, width=1.0)
+    >>> fast = {"draws": 20, "max_sweeps": 40, "cores": 1, "progressbar": False}
+    >>> posterior = sample(model, random_seed=1, **fast)
+    >>> mode = find_map_em(model, progressbar=False)
+    >>> compare(mode, posterior, X, y).table.index.tolist()
+    ['MAP plug-in', 'posterior mean']
     """
     for name, value in (("map_result", map_result), ("posterior", posterior)):
         check_result(value, name)

@@ -42,7 +42,7 @@ type Seed = int | np.random.Generator | None
 
 
 def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
-    """Return ArviZ's PSIS-LOO, with a warning of what it means where a sign rule reads the labels.
+    """Return ArviZ's PSIS-LOO, and log a warning of what it means where a sign rule reads the labels.
 
     Parameters
     ----------
@@ -54,6 +54,26 @@ def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
     Returns
     -------
     ELPDData
+
+    Raises
+    ------
+    ValueError
+        If `posterior` has no ``log_likelihood``.
+
+    References
+    ----------
+    A. Vehtari, A. Gelman and J. Gabry (2017), "Practical Bayesian model evaluation using leave-one-out
+    cross-validation and WAIC", Statistics and Computing 27.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import approximate, pcvm_model
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(40, 2))
+    >>> model = pcvm_model(X, X[:, 0] + rng.normal(size=40) > 0, width=2.0)
+    >>> int(psis_loo(approximate(model, draws=1000, random_seed=1)).n_data_points)
+    40
     """
     check_result(posterior, "posterior", "log_likelihood")
     if "signs" in posterior["constant_data"]:
@@ -137,6 +157,25 @@ def kfold(
     ValueError
         If the posterior is not of a PCVM of two classes and fixed width, the inputs are not its own, or a
         class has fewer rows than there are folds.
+
+    References
+    ----------
+    A. Vehtari, A. Gelman and J. Gabry (2017), "Practical Bayesian model evaluation using leave-one-out
+    cross-validation and WAIC", Statistics and Computing 27, section 2.3. That bases go with their rows
+    is ours.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import pcvm_model, sample
+    >>> X = np.random.default_rng(0).normal(size=(12, 2))
+    >>> y = np.arange(12) % 2
+    >>> model = pcvm_model(X, y, width=1.0)
+    >>> fast = {"draws": 20, "max_sweeps": 40, "cores": 1, "progressbar": False}
+    >>> posterior = sample(model, random_seed=1, **fast)
+    >>> found = kfold(posterior, X, y, cv=2, random_seed=1, **fast)
+    >>> found.table.index.tolist()
+    ['MAP plug-in', 'posterior mean']
     """
     check_result(posterior, "posterior")
     _check_is_pcvm(posterior)

@@ -74,6 +74,11 @@ def loo(
     ValueError
         For a posterior of several draws (see `kfold`), or input that cannot be used.
 
+    References
+    ----------
+    The formula is derived in `pcvm_pymc.core.loo`; its parent is the leave-one-out of regularised least
+    squares (G. Wahba 1990, "Spline models for observational data", chapter 4).
+
     Examples
     --------
     >>> import numpy as np

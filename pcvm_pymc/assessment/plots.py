@@ -1,6 +1,7 @@
 """Pictures of results. Each function returns a matplotlib figure (or ArviZ's plot collection)."""
 
 from collections.abc import Mapping
+from itertools import cycle
 from typing import Any
 
 import arviz as az
@@ -17,8 +18,10 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.figures import (
     NEGATIVE,
     POSITIVE,
+    plain_log_ticks,
     plot_projection_path,
     plot_width_criteria,
+    styled,
 )
 from pcvm_pymc.inference.prediction import predict, prior_latent
 from pcvm_pymc.inference.results import classes_of, likelihood_of, weights_of
@@ -40,6 +43,7 @@ __all__ = [
 _INTERVAL = (5.5, 94.5)  # ArviZ's 89 % equal-tailed interval
 
 
+@styled
 def plot_em_trace(map_result: xr.DataTree) -> Figure:
     """Draw log posterior and number of active weights over EM's iterations.
 
@@ -47,6 +51,10 @@ def plot_em_trace(map_result: xr.DataTree) -> Figure:
     ----------
     map_result : DataTree
         From `find_map_em`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Raises
     ------
@@ -62,6 +70,7 @@ def plot_em_trace(map_result: xr.DataTree) -> Figure:
     gap = trace["log_posterior"].values.max() - trace["log_posterior"].values
     top.semilogy(trace["iteration"], np.maximum(gap, 1e-12), marker=".", color=NEGATIVE)
     top.set_ylabel("log posterior\nbelow its end value")
+    plain_log_ticks(top.yaxis)
     bottom.plot(trace["iteration"], trace["n_active"], marker=".", color=POSITIVE)
     bottom.set(xlabel="EM iteration", ylabel="weights not zero")
     bottom.xaxis.get_major_locator().set_params(integer=True)
@@ -70,6 +79,7 @@ def plot_em_trace(map_result: xr.DataTree) -> Figure:
     return figure
 
 
+@styled
 def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
     """Draw the MAP's weights over the posterior's 89 % intervals, in the order of their medians.
 
@@ -79,6 +89,10 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
         From `find_map_em`.
     posterior : DataTree
         From `sample` or `pymc.sample`, of the same model.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Raises
     ------
@@ -109,10 +123,11 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
     )
     axes.axhline(0, color="black", lw=0.8)
     axes.set(xlabel="basis, by posterior median of its weight", ylabel="weight")
-    axes.legend(loc="upper left")
+    figure.legend(loc="outside lower center", ncols=3)  # within, it would cover weights
     return figure
 
 
+@styled
 def plot_reliability(label: ArrayLike, probability: Mapping[str, Array]) -> Figure:
     """Draw frequency of class 1 against its predicted probability, for each classifier.
 
@@ -120,6 +135,10 @@ def plot_reliability(label: ArrayLike, probability: Mapping[str, Array]) -> Figu
     ----------
     label : array_like of 0 and 1, shape (n,)
     probability : mapping of str to ndarray, shape (n,)
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Raises
     ------
@@ -130,15 +149,21 @@ def plot_reliability(label: ArrayLike, probability: Mapping[str, Array]) -> Figu
     figure, (top, bottom) = plt.subplots(
         2, 1, sharex=True, figsize=(6, 7), height_ratios=[3, 1], layout="constrained"
     )
-    for name, each in probability.items():
-        CalibrationDisplay.from_predictions(label, each, n_bins=10, name=name, ax=top, marker="o")
-        bottom.hist(each, bins=np.linspace(0, 1, 21), histtype="step", lw=1.5, label=name)
+    for (name, each), marker in zip(probability.items(), cycle("os^Dv"), strict=False):
+        CalibrationDisplay.from_predictions(
+            label, each, n_bins=10, name=name, ax=top, marker=marker, ms=4
+        )
+        bottom.hist(each, bins=np.linspace(0, 1, 21), histtype="step", lw=1.5)
     top.set(xlabel="", ylabel="frequency in the test set", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    top.legend(loc="lower right")
+    top.get_legend().remove()
+    figure.legend(*top.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     bottom.set(xlabel="predicted probability", ylabel="rows", yscale="log")
+    bottom.set_ylim(bottom=0.7)  # one row is a bar too
+    plain_log_ticks(bottom.yaxis)
     return figure
 
 
+@styled
 def plot_calibration(
     label: ArrayLike, probability: Mapping[str, Array], *, random_seed: int = 0
 ) -> Figure:
@@ -153,6 +178,10 @@ def plot_calibration(
     probability : mapping of str to ndarray, shape (n,)
     random_seed : int
         For the band.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Raises
     ------
@@ -207,6 +236,7 @@ def _isotonic(probability: Array, label: Array, grid: Array) -> Array:
     return fit.predict(grid)
 
 
+@styled
 def plot_prior_predictive(
     models: Mapping[str, Any], *, draws: int = 2000, random_seed: int = 0
 ) -> Figure:
@@ -220,6 +250,10 @@ def plot_prior_predictive(
         Of two classes, with a proper prior each.
     draws : int
     random_seed : int
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Raises
     ------
@@ -253,6 +287,7 @@ def plot_prior_predictive(
     return figure
 
 
+@styled
 def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
     """Draw ArviZ's rank plot of the bias and of the latent function at some training rows.
 
@@ -262,6 +297,10 @@ def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
         From `sample` or `pymc.sample`.
     n_latent : int
         Number of rows, evenly spaced.
+
+    Returns
+    -------
+    arviz_plots.PlotCollection
     """
     obs = posterior["posterior"]["obs"].values
     chosen = obs[np.unique(np.linspace(0, len(obs) - 1, n_latent).astype(int))]
@@ -274,6 +313,7 @@ def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
     )
 
 
+@styled
 def plot_decision_surface(
     map_result: xr.DataTree,
     posterior: xr.DataTree,
@@ -299,6 +339,10 @@ def plot_decision_surface(
     feature_names : tuple of str
     resolution : int
         Grid points along each axis.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
 
     Raises
     ------

@@ -60,6 +60,9 @@ class System:
         )
 
 
+#: The systems by name: `System` of each row.
+#:
+#: :meta hide-value:
 FAMILY = {
     "pcvm": System(
         name="PCVM",

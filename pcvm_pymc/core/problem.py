@@ -16,7 +16,16 @@ __all__ = ["Ended", "Problem", "Status", "WidthMoves"]
 
 
 class Status(Enum):
-    """How a fit ended."""
+    """How a fit ended.
+
+    Its value says it in words; results have the name (``optimizer_result``), estimators the
+    member (``status_``).
+
+    Examples
+    --------
+    >>> Status["CONVERGED"].value
+    'changes fell below tol'
+    """
 
     CONVERGED = "changes fell below tol"
     ITERATION_LIMIT = "max_iter iterations were done before convergence"

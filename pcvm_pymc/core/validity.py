@@ -211,7 +211,7 @@ def rvm_validity(
 
     References
     ----------
-    D. A. Kropotov, N. O. Ptashko and D. P. Vetrov (2006), "A compromise between accuracy and
+    D. A. Kropotov, D. P. Vetrov and N. O. Ptashko (2006), "A compromise between accuracy and
     stability for RBF kernel selection in relevance vector machines for classification", eqs. 12-15,
     corrected: see `log_stability`, `determined_share` and `kernel_validity`.
     """

@@ -19,6 +19,7 @@ from pcvm_pymc.estimators.classifier import (
     is_dask,
     log_class_probability,
 )
+from pcvm_pymc.estimators.documented import of_rows
 from pcvm_pymc.estimators.projected import ProjectedClassifier
 
 __all__ = ["AveragePredictions", "Component", "averaged_probability"]
@@ -67,6 +68,7 @@ class AveragePredictions(ProjectedClassifier):
     components_: list[Component]
     component_weights_: Array
 
+    @of_rows("ndarray, shape (n_new, n_classes)")
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return class probabilities, shape (n_new, n_classes), in the order of ``classes_``."""
         check_is_fitted(self)
@@ -76,6 +78,7 @@ class AveragePredictions(ProjectedClassifier):
             return for_dask(self.predict_proba, X, float, len(self.classes_))
         return self._averaged(self._inputs(X))
 
+    @of_rows("ndarray, shape (n_new,), or (n_new, n_classes) for several classes")
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the latent function, shape (n_new,): positive where ``classes_[1]`` is likelier.
 
@@ -93,6 +96,7 @@ class AveragePredictions(ProjectedClassifier):
             return log_probability[:, 1] - log_probability[:, 0]
         return log_probability
 
+    @of_rows("ndarray, shape (n_new,)")
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the likeliest class of each row, shape (n_new,)."""
         check_is_fitted(self)

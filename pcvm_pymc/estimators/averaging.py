@@ -328,6 +328,10 @@ class AveragingClassifier(AveragePredictions):
         cv : int
             Folds.
 
+        Returns
+        -------
+        Cells
+
         Raises
         ------
         ValueError

@@ -14,6 +14,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, present_labels
 from pcvm_pymc.estimators.base import KernelMachine
+from pcvm_pymc.estimators.documented import of_rows
 from pcvm_pymc.estimators.weights import counted_rows
 
 __all__ = ["KernelClassifier", "class_probability", "for_dask", "is_dask", "log_class_probability"]
@@ -89,6 +90,10 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             weight zero are left out. What is chosen by leaving rows out leaves a row out as often as it
             counts.
 
+        Returns
+        -------
+        self
+
         Raises
         ------
         ValueError
@@ -161,6 +166,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             return self._likelihood_.log_density(latent, number)
         return np.log(class_probability(self._likelihood_, latent)[rows, number])
 
+    @of_rows("ndarray, shape (n_new,), or (n_new, n_classes) for several classes")
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the latent function, shape (n_new,): positive where ``classes_[1]`` is likelier.
 
@@ -174,6 +180,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         latent = self._values(self._inputs(X))
         return latent[:, 1] - latent[:, 0] if latent.ndim == 2 and n_classes == 2 else latent
 
+    @of_rows("ndarray, shape (n_new, n_classes)")
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return class probabilities, shape (n_new, n_classes), in the order of ``classes_``."""
         check_is_fitted(self)
@@ -181,6 +188,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             return for_dask(self.predict_proba, X, float, len(self.classes_))
         return class_probability(self._likelihood_, self._values(self._inputs(X)))
 
+    @of_rows("ndarray, shape (n_new, n_classes)")
     def predict_log_proba(self, X: ArrayLike) -> Array:
         """Return logarithms of class probabilities, shape (n_new, n_classes), exact in the tails."""
         check_is_fitted(self)
@@ -191,6 +199,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
     def _log_probability(self, X: Array) -> Array:
         return log_class_probability(self._likelihood_, self._values(X))
 
+    @of_rows("ndarray, shape (n_new,)")
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the likeliest class of each row, shape (n_new,)."""
         check_is_fitted(self)

@@ -55,6 +55,15 @@ def to_onnx(model: Any) -> Any:
         Without ``onnx`` (the extra ``pcvm-pymc[onnx]``).
     ValueError
         If the classifier has no few vectors (an average) or its kernel is not the RBF.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import PCVMClassifier
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> few = PCVMClassifier(width=1.0, n_vectors=2).fit(X, X[:, 0] > 0)
+    >>> [each.name for each in to_onnx(few).graph.output]
+    ['label', 'probabilities']
     """
     few = FewVectors.of(model)
     graph = _Graph()

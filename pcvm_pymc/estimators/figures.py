@@ -1,6 +1,10 @@
-"""Pictures of chosen widths and scales, and of a projection; matplotlib is imported once one is drawn."""
+"""Pictures of chosen widths and scales, and of a projection; and the style of all pictures.
 
-from collections.abc import Iterable, Mapping
+matplotlib is imported once one is drawn.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,11 +13,79 @@ from numpy.typing import ArrayLike
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["NEGATIVE", "POSITIVE", "plot_cells", "plot_projection_path", "plot_width_criteria"]
+__all__ = [
+    "NEGATIVE",
+    "PALETTE",
+    "POSITIVE",
+    "STYLE",
+    "plain_log_ticks",
+    "plot_cells",
+    "plot_projection_path",
+    "plot_width_criteria",
+    "styled",
+]
 
-NEGATIVE, POSITIVE = "#3b6fb6", "#d1603d"
+# told apart by the colour-blind too (Okabe & Ito 2008), and by their lightness
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5c4a9c", "#000000")
+NEGATIVE, POSITIVE = PALETTE[:2]
+STYLE = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "axes.titlesize": "medium",
+    "axes.titleweight": "normal",
+    "axes.labelsize": "medium",
+    "figure.facecolor": "white",
+    "font.size": 10.0,
+    "legend.frameon": False,
+    "legend.fontsize": "small",
+    "lines.linewidth": 1.5,
+    "xtick.labelsize": "small",
+    "ytick.labelsize": "small",
+}
 
 
+def styled[**P, R](draw: Callable[P, R]) -> Callable[P, R]:
+    """Return the function with its picture drawn in the style of the package, whatever is in force."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
+        import matplotlib.pyplot as plt
+        from cycler import cycler
+
+        with plt.rc_context({**STYLE, "axes.prop_cycle": cycler(color=PALETTE)}):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+def plain_log_ticks(axis: Any) -> None:
+    """Label a logarithmic axis by plain numbers, as many as there is room for.
+
+    matplotlib's own would be powers of ten, and on less than a decade labels of its minor ticks that run
+    into each other.
+
+    Parameters
+    ----------
+    axis : matplotlib.axis.Axis
+        With its limits as they are to stay.
+    """
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    low, high = sorted(axis.get_view_interval())
+    powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    axis.set_major_locator(MaxNLocator(4))  # where no set has three labels: far less than a decade
+    axis.set_minor_locator(NullLocator())
+    for subs in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
+        ticks = np.outer(powers, subs)
+        if ((ticks >= low) & (ticks <= high)).sum() >= 3:
+            axis.set_major_locator(LogLocator(subs=subs))
+            break
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+@styled
 def plot_projection_path(projection: Any) -> "Figure":
     """Draw elpd per row and divergence from the reference against the number of vectors.
 
@@ -24,6 +96,10 @@ def plot_projection_path(projection: Any) -> "Figure":
     ----------
     projection : Projection
         From `project`. Without cross-validated scores only the divergence is drawn.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     import matplotlib.pyplot as plt
 
@@ -49,20 +125,23 @@ def plot_projection_path(projection: Any) -> "Figure":
         # the first sizes lie far below: they would flatten what the choice is made among
         near = elpd > elpd.max() - max(10 * error[projection.index], 0.1)
         low, high = (elpd - error)[near].min(), max((elpd + error)[near].max(), dense)
-        left.set_ylim(low - 0.1 * (high - low) - 1e-3, high + 0.35 * (high - low) + 1e-3)
+        left.set_ylim(low - 0.1 * (high - low) - 1e-3, high + 0.1 * (high - low) + 1e-3)
     right = all_axes[0, -1]
     positive = path.kl > 0
     right.semilogy(sizes[positive], path.kl[positive], ".-", color=NEGATIVE, label="divergence")
     right.set(ylabel="divergence (nats per row)")
+    plain_log_ticks(right.yaxis)
     for axes in all_axes[0]:
         axes.axvline(
             projection.size, color=POSITIVE, lw=1.5, label=f"chosen: {projection.size} vectors"
         )
         axes.set(xlabel="number of vectors")
-        axes.legend(loc="upper right", fontsize="small")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1))
     return figure
 
 
+@styled
 def plot_cells(selection: Any) -> "Figure":
     """Draw the leave-one-out log loss of each cell of width and scale.
 
@@ -73,9 +152,12 @@ def plot_cells(selection: Any) -> "Figure":
     ----------
     selection : Selection
         From `select`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import LogLocator, NullFormatter
 
     figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
     least = float(selection.log_loss.min())
@@ -96,11 +178,9 @@ def plot_cells(selection: Any) -> "Figure":
         selection.width, selection.scale, s=420, marker="s", fc="none", ec=POSITIVE, lw=2, zorder=4
     )
     axes.set(xscale="log", yscale="log", xlabel="width", ylabel="scale of the weights' prior")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter(NullFormatter())
     axes.margins(0.12)
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_log_ticks(axis)
     figure.colorbar(drawn, label="log loss left out (nats per row)", extend="max")
     return figure
 
@@ -112,12 +192,22 @@ _CRITERIA = {
 }
 
 
+def _fold_errors(selection: Any) -> Any:
+    """Return standard errors of scores that are means over folds; None for others."""
+    loss = selection.log_loss
+    if selection.method != "cv" or loss is None or loss.ndim < 2 or loss.shape[1] < 2:
+        return None
+    return loss.std(axis=1, ddof=1) / np.sqrt(loss.shape[1])
+
+
+@styled
 def plot_width_criteria(
     selections: Iterable[Any], *, error: Mapping[str, ArrayLike] | None = None
 ) -> "Figure":
     """Draw what widths were chosen by, one criterion below the other, with each one's choice.
 
-    The picture of Kropotov et al. (2006), Fig. 6; more is better in every panel but the errors'.
+    The picture of Kropotov et al. (2006), Fig. 6; more is better in every panel but the errors'. Bars of what
+    was cross-validated are standard errors over the folds.
 
     Parameters
     ----------
@@ -127,13 +217,16 @@ def plot_width_criteria(
     error : mapping of str to array_like, shape (n_widths,), optional
         Error rates to draw above, for example of training and test set.
 
+    Returns
+    -------
+    matplotlib.figure.Figure
+
     Raises
     ------
     ValueError
         If no selection has scores, or an error rate is not given for each candidate.
     """
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import LogLocator, NullFormatter
 
     selections = list(selections)
     scored = [each for each in selections if np.isfinite(each.scores).any()]
@@ -151,7 +244,7 @@ def plot_width_criteria(
         1,
         sharex=True,
         squeeze=False,
-        figsize=(7.5, 0.8 + 2.0 * n_panels),
+        figsize=(7.5, 0.8 + 2.2 * n_panels),
         layout="constrained",
     )
     panels = list(all_axes[:, 0])
@@ -159,17 +252,18 @@ def plot_width_criteria(
         for (name, values), marker in zip(error.items(), "osD^v", strict=False):
             panels[0].plot(widths, values, marker=marker, ms=4, label=name)
         panels[0].set(ylabel="error")
-        panels[0].legend(loc="best")
+        panels[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(error))
     for axes, each in zip(panels[bool(error) :], scored, strict=True):
-        axes.plot(each.widths, each.scores, ".-", color=NEGATIVE)
+        axes.errorbar(
+            each.widths, each.scores, _fold_errors(each), fmt=".-", color=NEGATIVE, elinewidth=1
+        )
         axes.axvline(each.width, color=POSITIVE, lw=1.5, label=f"chosen: {each.width:.3g}")
         for other in selections:
             if other.method == "em":
                 axes.axvline(other.width, color="0.4", ls=":", label=f"by EM: {other.width:.3g}")
         axes.set(ylabel=_CRITERIA[each.method])
-        axes.legend(loc="best", fontsize="small")
+        # above the panel: within, it would cover the curve or the line
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
     panels[-1].set(xscale="log", xlabel="width")
-    panels[-1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    panels[-1].xaxis.set_major_formatter("{x:g}")
-    panels[-1].xaxis.set_minor_formatter(NullFormatter())
+    plain_log_ticks(panels[-1].xaxis)
     return figure

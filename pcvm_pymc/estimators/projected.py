@@ -41,6 +41,15 @@ class ProjectedClassifier(EMClassifier):
         """Return a projection's chosen submodel as a fitted classifier.
 
         `n_iter_` is 0, since no EM was run here, and `status_` is ``CONVERGED``.
+
+        Parameters
+        ----------
+        projection : Projection
+            From `project`.
+
+        Returns
+        -------
+        fitted classifier
         """
         reference = projection.reference
         model = cls(

@@ -64,6 +64,16 @@ class Projection:
     loss_se : ndarray, shape (n_sizes,), optional
         For an average: standard error of the loss beside it, summed over the rows, over the labels that it
         expects.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import PCVMClassifier, project
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> y = X[:, 0] > 0
+    >>> found = project(PCVMClassifier(width=1.0).fit(X, y), X, y, size=2, random_state=0)
+    >>> found.size, len(found.classifier.relevance_vectors_)
+    (2, 2)
     """
 
     path: ProjectionPath

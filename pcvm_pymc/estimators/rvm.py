@@ -34,6 +34,7 @@ from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import rvm_validity
 from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT, KernelMachine
 from pcvm_pymc.estimators.classifier import KernelClassifier
+from pcvm_pymc.estimators.documented import of_rows
 from pcvm_pymc.estimators.em_classifier import WIDTH_ROWS
 from pcvm_pymc.estimators.parameters import Conditional, has_width, named_likelihood
 
@@ -247,6 +248,7 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
             return np.column_stack([each._values(X) for each in self.machines_])
         return self._likelihood_.moderated(*self._moments(X))
 
+    @of_rows("mean, variance : ndarray, shape (n_new,), or (n_new, n_classes) for several classes")
     def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:
         """Return posterior mean and variance of the latent function, shape (n_new,) each.
 
@@ -364,6 +366,10 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         X : array_like, shape (n_obs, n_features)
         y : array_like, shape (n_obs,)
 
+        Returns
+        -------
+        self
+
         Raises
         ------
         ValueError
@@ -436,6 +442,13 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         mean : ndarray, shape (n_new,)
         std : ndarray, shape (n_new,)
             With ``return_std`` only.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ValueError
+            If the rows cannot be used.
         """
         check_flag("return_std", return_std)
         X = self._inputs(X)

@@ -167,8 +167,14 @@ def select_width(
     References
     ----------
     H. Chen, P. Tino and X. Yao (2009); M. E. Tipping (2001), "Sparse Bayesian learning and the
-    relevance vector machine", JMLR 1, 211-244; D. A. Kropotov, N. O. Ptashko and D. P. Vetrov
+    relevance vector machine", JMLR 1, 211-244; D. A. Kropotov, D. P. Vetrov and N. O. Ptashko
     (2006), corrected, see `pcvm_pymc.core.validity`.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> select_width(X, X[:, 0] > 0, widths=[0.5, 2.0], random_state=0).width
+    2.0
     """
     X = as_features(X)
     label, _ = as_labels(y, len(X))

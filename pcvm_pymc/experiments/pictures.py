@@ -10,6 +10,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from sklearn.model_selection import cross_val_score
 
+from pcvm_pymc.estimators.figures import PALETTE, plain_log_ticks, styled
 from pcvm_pymc.estimators.rvm import RVMClassifier
 from pcvm_pymc.experiments.classifiers import (
     KROPOTOV_WIDTHS,
@@ -33,7 +34,8 @@ type Extra = dict[str, Any]
 type Extras = Mapping[tuple[str, str], Extra]
 
 _RESOLUTION = 90
-_COLOURS = plt.get_cmap("tab10")
+_MARKERS = "o^sDvP*X<>"
+_STYLES = ("-", "--", "-.", ":")
 
 
 # --- what is recorded ------------------------------------------------------------------------
@@ -123,19 +125,48 @@ def _panels(n: int, width: float = 3.6, height: float = 3.3) -> tuple[Figure, li
     return figure, flat[:n]
 
 
+def _colours(n: int) -> list[Any]:
+    """Return a colour for each of n classes or classifiers: the palette's, or as many steps of lightness."""
+    if n <= len(PALETTE):
+        return list(PALETTE[:n])
+    return list(plt.get_cmap("viridis")(np.linspace(0, 1, n)))
+
+
 def _scatter(axis: Any, extra: Extra) -> None:
+    """Draw the training rows, each class in its colour and with its marker, for a legend."""
     X, y = np.array(extra["X"]), np.array(extra["y"])
-    for c in np.unique(y):
-        axis.scatter(*X[y == c].T, s=9, color=_COLOURS(int(c) % 10), edgecolor="white", lw=0.3)
+    axis.set(xlabel="x1", ylabel="x2")
+    for c, colour in enumerate(_colours(int(y.max()) + 1)):
+        axis.scatter(
+            *X[y == c].T,
+            s=12,
+            color=colour,
+            marker=_MARKERS[c % len(_MARKERS)],
+            edgecolor="white",
+            lw=0.3,
+            label=f"class {c + 1}",
+        )
 
 
+def _legend_below(figure: Figure, axes: list[Any]) -> None:
+    """Write what the panels show below them, each name once, in as many columns as there is room for."""
+    named = {}
+    for axis in axes:
+        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
+            named.setdefault(name, handle)
+    longest = max(map(len, named))
+    columns = max(1, min(6, int(figure.get_figwidth() / (0.6 + 0.075 * longest))))
+    figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=columns)
+
+
+@styled
 def draw_regions(extras: Extras) -> Figure:
     """Draw the regions of the classes, the training rows, and circles around the vectors."""
     figure, axes = _panels(len(extras))
     for axis, ((name, classifier), extra) in zip(axes, extras.items(), strict=True):
         region = np.array(extra["region"]).reshape(len(extra["x2"]), len(extra["x1"]))
         n_classes = int(max(*extra["region"], *extra["y"])) + 1
-        colours = ListedColormap([_COLOURS(c % 10) for c in range(n_classes)])
+        colours = ListedColormap(_colours(n_classes))
         axis.pcolormesh(
             extra["x1"],
             extra["x2"],
@@ -148,22 +179,25 @@ def draw_regions(extras: Extras) -> Figure:
         _scatter(axis, extra)
         vectors = np.array(extra["X"])[extra["support"]]
         if len(vectors):
-            axis.scatter(*vectors.T, s=55, facecolor="none", edgecolor="black", lw=1.0)
+            axis.scatter(
+                *vectors.T, s=55, facecolor="none", edgecolor="black", lw=1.0, label="vectors"
+            )
         n_weights = sum(extra["weights of support"])
         axis.set_title(
             f"{classifier} on {name}\n{len(vectors)} vectors, {n_weights} weights", fontsize=9
         )
+    _legend_below(figure, axes)
     return figure
 
 
-_STYLES = ("-", "--", "-.", ":")
-
-
+@styled
 def draw_boundaries(extras: Extras) -> Figure:
     """Draw the boundary of every classifier, one panel for each set."""
     sets = list(dict.fromkeys(name for name, _ in extras))
     classifiers = list(dict.fromkeys(name for _, name in extras))
     figure, axes = _panels(len(sets))
+    # black and the later colours: the first are the classes'
+    colours = [PALETTE[-1 - i % (len(PALETTE) - 2)] for i in range(len(classifiers))]
     for axis, name in zip(axes, sets, strict=True):
         for i, classifier in enumerate(classifiers):
             extra = extras.get((name, classifier))
@@ -177,37 +211,40 @@ def draw_boundaries(extras: Extras) -> Figure:
                 extra["x2"],
                 level,
                 levels=[0.5],
-                colors=[_COLOURS(2 + i)],
+                colors=[colours[i]],
                 linestyles=_STYLES[i % 4],
                 linewidths=1.6,
             )
         axis.set_title(name, fontsize=10)
-    handles = [
-        plt.Line2D([], [], color=_COLOURS(2 + i), ls=_STYLES[i % 4], label=each)
-        for i, each in enumerate(classifiers)
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
+    for i, each in enumerate(classifiers):
+        axes[0].plot([], [], color=colours[i], ls=_STYLES[i % 4], label=f"boundary of {each}")
+    _legend_below(figure, axes)
     return figure
 
 
+@styled
 def draw_curves(extras: Extras) -> Figure:
     """Draw predictive mean and two standard deviations, and circles around the vectors."""
     figure, axes = _panels(len(extras), width=4.6)
     for axis, ((name, classifier), extra) in zip(axes, extras.items(), strict=True):
         x, mean, std = (np.array(extra[key]) for key in ("x", "mean", "std"))
         X, y = np.array(extra["X"]), np.array(extra["y"])
-        axis.fill_between(x, mean - 2 * std, mean + 2 * std, alpha=0.2, lw=0)
-        axis.plot(x, mean, lw=1.5)
-        axis.plot(X, y, ".", color="black", ms=3)
+        low, high = mean - 2 * std, mean + 2 * std
+        axis.fill_between(x, low, high, alpha=0.2, lw=0, label="two standard deviations")
+        axis.plot(x, mean, lw=1.5, label="predicted mean")
+        axis.plot(X, y, ".", color="black", ms=3, label="training rows")
         kept = extra["support"]
-        axis.plot(X[kept], y[kept], "o", mfc="none", mec=_COLOURS(3), ms=7)
+        axis.plot(X[kept], y[kept], "o", mfc="none", mec=PALETTE[1], ms=7, label="vectors")
+        axis.set(xlabel="x", ylabel="target")
         noise = f", noise {extra['noise']:.3g}" if np.isfinite(extra["noise"]) else ""
         axis.set_title(f"{classifier} on {name}: {len(kept)} vectors{noise}", fontsize=9)
         spread = np.ptp(y)
         axis.set_ylim(y.min() - 0.8 * spread, y.max() + 0.8 * spread)
+    _legend_below(figure, axes)
     return figure
 
 
+@styled
 def draw_widths(extras: Extras) -> Figure:
     """Draw the errors and the validity against the width (Kropotov et al. 2006, Fig. 6)."""
     extra = next(iter(extras.values()))
@@ -217,16 +254,18 @@ def draw_widths(extras: Extras) -> Figure:
     )
     for key, style in (("train error", "x-"), ("test error", "s-"), ("CV error", "o--")):
         upper.plot(table["width"], 100 * table[key], style, label=key, ms=5)
-    upper.set_ylabel("%")
-    upper.legend(frameon=False)
+    upper.set_ylabel("error, %")
+    upper.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
     finite = table[np.isfinite(table["log validity"])]
     lower.plot(finite["width"], finite["log validity"], "o-", color="grey", ms=5)
     lower.set_ylabel("log validity")
     lower.set_xlabel("width (the paper's $\\sigma$ times $\\sqrt{2}$)")
     lower.set_xscale("log")
+    plain_log_ticks(lower.xaxis)
     return figure
 
 
+@styled
 def draw_lines(mean: pd.DataFrame, std: pd.DataFrame, unit: str, xlabel: str) -> Figure:
     """Draw a measure against what the sets grow in.
 
@@ -237,23 +276,25 @@ def draw_lines(mean: pd.DataFrame, std: pd.DataFrame, unit: str, xlabel: str) ->
     unit, xlabel : str
     """
     figure, axis = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    colours = _colours(mean.shape[1])
     for i, name in enumerate(mean):
         axis.errorbar(
             mean.index,
             mean[name],
             std[name].fillna(0.0),
-            fmt="o-",
+            fmt=f"{_MARKERS[i % len(_MARKERS)]}{_STYLES[i % 4]}",
             ms=4,
             capsize=2,
-            color=_COLOURS(i % 10),
+            color=colours[i],
             label=name,
         )
     axis.set_xlabel(xlabel)
     axis.set_ylabel(unit)
-    axis.legend(frameon=False, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=4)
     return figure
 
 
+@styled
 def draw_ranks(result: BonferroniDunn, title: str) -> Figure:
     """Draw mean ranks on a line, and how far from the control no difference is significant."""
     ranks = result.ranks.sort_values()
@@ -270,7 +311,7 @@ def draw_ranks(result: BonferroniDunn, title: str) -> Figure:
         0,
         max(low, centre - result.critical_difference),
         min(high, centre + result.critical_difference),
-        color=_COLOURS(3),
+        color=PALETTE[1],
         lw=5,
         alpha=0.4,
     )

@@ -44,6 +44,23 @@ def prior_latent(model: pm.Model, *, draws: int = 2000, random_seed: Seed = None
         From a builder, with a proper prior. Of several classes the shape is (draws, n_obs, n_classes).
     draws : int
     random_seed : int or numpy.random.Generator, optional
+
+    Returns
+    -------
+    ndarray, shape (draws, n_obs), or (draws, n_obs, n_classes) of several classes
+
+    Raises
+    ------
+    ValueError
+        If `model` is no model, or its prior is improper and has no draws.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> prior_latent(pcvm_model(X, X[:, 0] > 0, width=1.0), draws=20, random_seed=1).shape
+    (20, 30)
     """
     model = as_model(model)
     check_whole("draws", draws, 1)
@@ -69,10 +86,24 @@ def latent_draws(
         The kernel that the model was built with. Needed where it was a function or a covariance: the
         built-in ones are known to the result.
 
+    Returns
+    -------
+    ndarray, shape (n_draws, n_new), or (n_draws, n_new, n_classes) of several classes
+        Chains one after the other.
+
     Raises
     ------
     ValueError
         If the inputs cannot be used, or the kernel is missing or not the model's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import fit_evidence, rvm_model
+    >>> x = np.linspace(-3, 3, 30)[:, None]
+    >>> result = fit_evidence(rvm_model(x, np.sin(x[:, 0]), width=1.5))
+    >>> latent_draws(result, x[:5]).shape
+    (1, 5)
     """
     check_result(result, "result")
     piece = kernel_of(result, kernel)
@@ -184,6 +215,21 @@ def predict(
     ValueError
         If the inputs cannot be used, the kernel is missing or not the model's, or RVM* is asked of another
         result than a regression by `fit_evidence`.
+
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2009), eq. 3; RVM*: C. E. Rasmussen and J. Quinonero-Candela (2005),
+    "Healing the relevance vector machine through augmentation", ICML.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import find_map_em, pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> mode = find_map_em(pcvm_model(X, X[:, 0] > 0, width=1.0), progressbar=False)
+    >>> found = predict(mode, [[2.0, 0.0], [-2.0, 0.0]])["predictions"]["probability"]
+    >>> (found.values[0, 0] > 0.5).tolist()
+    [True, False]
     """
     check_result(result, "result")
     check_flag("star", star)

@@ -118,6 +118,11 @@ def sample(
         If the hyperprior is improper, an argument is out of range, the Gibbs sampler cannot take the
         model, or a checkpoint is of another run.
 
+    References
+    ----------
+    J. H. Albert and S. Chib (1993), "Bayesian analysis of binary and polychotomous response data", JASA
+    88 (Gibbs); M. D. Hoffman and A. Gelman (2014), "The No-U-Turn sampler", JMLR 15 (NUTS).
+
     Examples
     --------
     >>> import numpy as np
@@ -349,6 +354,16 @@ def draw_precisions(posterior: xr.DataTree, *, random_seed: Seed = None) -> xr.D
     ------
     ValueError
         If the model has no Gamma precisions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import find_map_em, pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> result = find_map_em(pcvm_model(X, X[:, 0] > 0, width=1.0), progressbar=False)
+    >>> drawn = draw_precisions(result, random_seed=1)["posterior"]
+    >>> drawn["precision"].dims
+    ('chain', 'draw', 'basis')
     """
     check_result(posterior, "posterior")
     check_seed("random_seed", random_seed)

@@ -61,6 +61,17 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
         If `tree` is no DataTree, or `path` no path.
     OSError
         If it cannot be written, in one line; what lay there is as it was.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from pcvm_pymc import find_map_em, pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> mode = find_map_em(pcvm_model(X, X[:, 0] > 0, width=1.0), progressbar=False)
+    >>> path = save(mode, f"{tempfile.mkdtemp()}/mode.zarr")
+    >>> sorted(each.name for each in path.iterdir())[-2:]
+    ['posterior', 'zarr.json']
     """
     if not isinstance(tree, xr.DataTree):
         raise TypeError(f"tree is a {type(tree).__name__}; needed a DataTree, as from find_map_em")
@@ -129,6 +140,11 @@ def load(path: str | Path) -> xr.DataTree:
     ----------
     path : path
 
+    Returns
+    -------
+    DataTree
+        With all that `predict` needs; a kernel that is a function is handed to it again.
+
     Raises
     ------
     ValueError
@@ -138,6 +154,17 @@ def load(path: str | Path) -> xr.DataTree:
     -----
     UserWarning
         If there are no checksums, as where ArviZ wrote it: damage cannot be told.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from pcvm_pymc import find_map_em, pcvm_model, save
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> mode = find_map_em(pcvm_model(X, X[:, 0] > 0, width=1.0), progressbar=False)
+    >>> again = load(save(mode, f"{tempfile.mkdtemp()}/mode.zarr"))
+    >>> again["posterior"].identical(mode["posterior"])
+    True
     """
     place = as_path(path, "path")
     if place.suffix in _NETCDF:

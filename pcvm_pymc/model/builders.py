@@ -425,6 +425,14 @@ def mrvm_model(
     relevance vectors", ICMLA.
     I. Psorakis, T. Damoulas and M. Girolami (2010), "Multiclass relevance vector machines: sparsity and
     accuracy", IEEE Transactions on Neural Networks 21(10).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> model = mrvm_model(X, X.argmax(axis=1) + (X[:, 0] > 1), width=1.0)
+    >>> [each.name for each in model.free_RVs], len(model.coords["class"])
+    (['weight', 'bias'], 3)
     """
     check_flag("shared", shared)
     return build(

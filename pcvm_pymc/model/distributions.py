@@ -101,6 +101,11 @@ class ProbitBernoulli(Discrete):
     latent : tensor_like of float
         The latent function; any number, infinite ones included.
 
+    Raises
+    ------
+    ParameterValueError
+        Where it is evaluated, if `latent` is NaN.
+
     Examples
     --------
     >>> import pymc as pm
@@ -238,6 +243,11 @@ class MarginalWeight(PositiveContinuous):
     c, d : tensor_like of float
         Shape and rate of the precision's Gamma distribution, positive.
 
+    Raises
+    ------
+    ParameterValueError
+        Where it is evaluated, if `c` or `d` is not positive.
+
     Examples
     --------
     >>> import pymc as pm
@@ -286,6 +296,17 @@ class MarginalBias(Continuous):
     ----------
     e, f : tensor_like of float
         Shape and rate of the precision's Gamma distribution, positive.
+
+    Raises
+    ------
+    ParameterValueError
+        Where it is evaluated, if `e` or `f` is not positive.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> round(float(pm.logp(MarginalBias.dist(e=1.0, f=0.5), 0.0).eval()), 3)
+    -0.693
     """
 
     rv_type = MarginalBiasRV

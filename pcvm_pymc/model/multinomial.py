@@ -133,6 +133,11 @@ class MultinomialProbit(Discrete):
     latent : tensor_like of float, shape (..., n_classes)
         Scores of the classes.
 
+    Raises
+    ------
+    ParameterValueError
+        Where it is evaluated, if a score is NaN.
+
     Notes
     -----
     The gradient of the log probability is the mean of the responses given the class, less the scores.

@@ -201,6 +201,21 @@ class PCVMGibbs(BlockedStep):
     ------
     ValueError
         If the model has terms that this sampler would not see, or `vars` are not all of its variables.
+
+    References
+    ----------
+    J. H. Albert and S. Chib (1993), "Bayesian analysis of binary and polychotomous response data",
+    JASA 88; the sweep is that of `pcvm_pymc.core.gibbs`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> model = pcvm_model(X, X[:, 0] > 0, width=1.0)
+    >>> point, stats = PCVMGibbs(model=model, rng=1).step(model.initial_point())
+    >>> sorted(point)
+    ['bias', 'magnitude_log__']
     """
 
     name = "pcvm_gibbs"

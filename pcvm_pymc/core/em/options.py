@@ -14,7 +14,7 @@ SETTLED = 0.05  # on the probit's scale: no probability moves by more than 0.02
 class EMOptions:
     """How EM runs.
 
-    Attributes
+    Parameters
     ----------
     update : {"auto", "newton", "em", "clip"}
         ``"em"`` is the papers' EM with the exact non-negative M-step. ``"newton"`` takes only the
@@ -33,6 +33,21 @@ class EMOptions:
         weight, the authors' rule).
     drop : float
         ``"clip"`` only: weights at most this large are dropped.
+
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2009), eqs. 11 and 12 (``bias="alternating"``); their
+    program (``"clip"``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import find_map_em, pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> model = pcvm_model(X, X[:, 0] > 0, width=1.0)
+    >>> result = find_map_em(model, options=EMOptions(update="em", tol=1e-4), progressbar=False)
+    >>> result["optimizer_result"]["status"].item()
+    'CONVERGED'
     """
 
     update: Literal["auto", "newton", "em", "clip"] = "auto"

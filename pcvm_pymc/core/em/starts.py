@@ -22,13 +22,28 @@ _RIDGE = 1e-6  # Step 2 of Figueiredo & Jain's algorithm
 class Start:
     """Where a fit begins.
 
-    Attributes
+    Parameters
     ----------
     weight : ndarray, shape (n_basis,), or (n_basis, n_scores) for several scores
     bias : float, or ndarray, shape (n_scores,)
     response : ndarray, shape (n_obs,) or (n_obs, n_scores), optional
         Latent responses to be used in place of the first E-step (as the authors' programs do); of weights
         and biases only the precisions then matter, by their sizes.
+
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2009) say nothing of a start; `Start.chen2009` is their program's.
+    `Start.ridge` is that of M. Figueiredo and A. Jain (2001), section 3, step 2, corrected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import find_map_em, pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> start = Start(weight=np.where(X[:, 0] > 0, 0.1, -0.1), bias=0.0)
+    >>> result = find_map_em(pcvm_model(X, X[:, 0] > 0, width=1.0), start=start, progressbar=False)
+    >>> result["optimizer_result"]["status"].item()
+    'CONVERGED'
     """
 
     weight: Array

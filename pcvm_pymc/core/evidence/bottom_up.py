@@ -24,12 +24,26 @@ _ALIGNED = 1e-9  # of phi' phi: what is left of such a column is rounding
 class BottomUpOptions:
     """How long the search runs.
 
-    Attributes
+    Parameters
     ----------
     max_iter : int
         Epochs; in each, every class makes one change and the responses are computed anew.
     tol : float
         The search stops when no basis is to be added or deleted and no log precision moves by more.
+
+    References
+    ----------
+    S. Lyu et al. (2020), Algorithm 2, whose limit of epochs is not said.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import fit_evidence, pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> model = pcvm_model(X, X[:, 0] > 0.5 * X[:, 1] ** 2, width=1.0)
+    >>> result = fit_evidence(model, options=BottomUpOptions(max_iter=200, tol=1e-3))
+    >>> int((result["posterior"]["weight"] != 0).sum()) < 15
+    True
     """
 
     max_iter: int = 1000

@@ -284,7 +284,7 @@ def rotated_problem(
 class EvidenceOptions:
     """How the evidence is maximised.
 
-    Attributes
+    Parameters
     ----------
     max_iter : int
         Most changes of single precisions (sequential) or sweeps over all of them (batch).
@@ -303,6 +303,20 @@ class EvidenceOptions:
         which only rounding can make cycle, after four times as many.)
     refresh_period : int
         Rank-one steps after which all is computed anew.
+
+    References
+    ----------
+    M. E. Tipping and A. C. Faul (2003), which does not say when the noise is estimated.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import RVMRegressor, fit_evidence, rvm_model
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> model = rvm_model(X, np.sin(X[:, 0]), width=1.5)
+    >>> result = fit_evidence(model, options=EvidenceOptions(noise_starts=(0.1, 0.3, 0.7)))
+    >>> bool(result["posterior"]["noise"] < 0.3)
+    True
     """
 
     max_iter: int = 10_000

@@ -160,6 +160,20 @@ def choose_basis(
     ------
     ValueError
         For input that cannot be used, more bases than rows, or fewer than classes.
+
+    References
+    ----------
+    D. Arthur and S. Vassilvitskii (2007), "k-means++: the advantages of careful seeding", SODA;
+    T. F. Gonzalez (1985), "Clustering to minimize the maximum intercluster distance", Theoretical
+    Computer Science 38.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> centres, signs = choose_basis(X, X[:, 0] > 0, 4, random_state=0)
+    >>> centres.shape, sorted(signs.tolist())
+    ((4, 2), [-1.0, -1.0, 1.0, 1.0])
     """
     X = as_features(X)
     label, _ = as_labels(y, len(X))

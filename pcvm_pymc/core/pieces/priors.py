@@ -96,12 +96,12 @@ class Hyperprior:
 
     @classmethod
     def jeffreys(cls) -> Self:
-        """Return the paper's choice, all zero: density 1/|w|. Improper, for the EM only."""
+        """Return the paper's choice, all zero: density 1/abs(w). Improper, for the EM only."""
         return cls(0.0, 0.0, 0.0, 0.0)
 
     @classmethod
     def chen2009(cls) -> Self:
-        """Return what the authors ran: density |w|^(-1/2). Improper, for the EM only.
+        """Return what the authors ran: density abs(w)^(-1/2). Improper, for the EM only.
 
         The expected precision ``1 / (2 w^2)`` of the paper's appendix C (and of its authors' program)
         is that of this prior, formally c = -1/4 and d = 0, not of c = d = 0.
@@ -301,6 +301,11 @@ class HalfHorseshoe:
     ----------
     J. Piironen and A. Vehtari (2017), "Sparsity information and regularization in the horseshoe
     and other shrinkage priors", Electronic Journal of Statistics 11(2).
+
+    Examples
+    --------
+    >>> HalfHorseshoe.default(100, 100).slab
+    2.0
     """
 
     global_scale: float
@@ -350,6 +355,11 @@ class Laplace:
     References
     ----------
     M. Figueiredo and A. Jain (2001), "Bayesian learning of sparse classifiers", CVPR, eqs. 9-12.
+
+    Examples
+    --------
+    >>> Laplace(4.0).penalty
+    2.0
     """
 
     gamma: float
@@ -373,7 +383,7 @@ class Laplace:
         return float(np.sqrt(self.gamma))
 
     def weight_precision(self, weight: Array) -> Array:
-        """Return E[1 / tau | w] = sqrt(gamma) / |w| (Figueiredo & Jain 2001 eq. 12, corrected).
+        """Return E[1 / tau | w] = sqrt(gamma) / abs(w) (Figueiredo & Jain 2001 eq. 12, corrected).
 
         The printed form has gamma in place of its square root.
         """
@@ -452,7 +462,7 @@ _N_PRIOR_DRAWS = 200
 
 
 def prior_latent_size(Phi: Array, signs: Array | None, c: float) -> float:
-    """Return the prior median of |Phi w - its mean over rows| for weights of unit scale (d = c).
+    """Return the prior median of abs(Phi w - its mean over rows) for weights of unit scale (d = c).
 
     From draws of the half-Student-t (the Student-t without signs) by a generator of fixed seed: the
     same data give the same hyperprior. Basis functions that do not vary give one.

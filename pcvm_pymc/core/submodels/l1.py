@@ -18,10 +18,10 @@ def l1_supports(
 ) -> dict[int, Columns]:
     """Return a support of each size 1 to `largest` along an L1 path.
 
-    The path minimises divergence + lambda sum_j c_j |w_j| (c_j the column's standard deviation under the
+    The path minimises divergence + lambda sum_j c_j abs(w_j) (c_j the column's standard deviation under the
     curvature at the null model) for lambda falling by `ratio`, by Newton steps on a working set
     that takes in every column which violates the optimality conditions. A size
-    that the path jumps over is made of the largest c_j |w_j| of the next support.
+    that the path jumps over is made of the largest c_j abs(w_j) of the next support.
 
     Parameters
     ----------

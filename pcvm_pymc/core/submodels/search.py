@@ -23,7 +23,7 @@ _MAX_ROUNDS = 6  # additions at one size, where each drives another weight to ze
 class SearchOptions:
     """How hard the search for each size tries.
 
-    Attributes
+    Parameters
     ----------
     candidates : int
         Additions with the largest score statistics that are refitted; the best one is taken.
@@ -42,6 +42,16 @@ class SearchOptions:
     Notes
     -----
     Several classes: exchanges, the L1 path and backward elimination are of one score alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import PCVMClassifier, project
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> dense = PCVMClassifier(width=1.0).fit(X, X[:, 0] > 0)
+    >>> quick = project(dense, X, X[:, 0] > 0, size=2, options=SearchOptions.greedy(), random_state=0)
+    >>> quick.path.sizes.tolist()
+    [2]
     """
 
     candidates: int = 5

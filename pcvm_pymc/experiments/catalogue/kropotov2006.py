@@ -1,11 +1,14 @@
-"""Kropotov, Ptashko & Vetrov (2006): kernel validity."""
+"""Kropotov, Vetrov & Ptashko (2006): kernel validity."""
 
 from pcvm_pymc.experiments.catalogue.experiment import Experiment
 from pcvm_pymc.experiments.protocols import Protocol
 
 __all__ = ["EXPERIMENTS"]
 
-_KV = "Kropotov, Ptashko & Vetrov (2006), Relevant regressors selection by kernel validity"
+_KV = (
+    "Kropotov, Vetrov & Ptashko (2006), A compromise between accuracy and stability for RBF kernel selection "
+    "in relevance vector machines for classification"
+)
 EXPERIMENTS = (
     Experiment(
         "kropotov2006-fig6",

@@ -1,4 +1,4 @@
-"""Lyu, Tian, Li & Chen (2020): multiclass PCVM."""
+"""Lyu, Tian, Li, Jiang & Chen (2020): multiclass PCVM."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from pcvm_pymc.experiments.protocols import Protocol
 
 __all__ = ["EXPERIMENTS", "LYU"]
 
-_LYU = "Lyu, Tian, Li & Chen (2020), Multiclass probabilistic classification vector machine"
+_LYU = "Lyu, Tian, Li, Jiang & Chen (2020), Multiclass probabilistic classification vector machine"
 _LYU_SETS = (
     "wisconsin_original",
     "glass",

@@ -92,7 +92,7 @@ def bumpy(n: int, *, random_state: Seed) -> tuple[Floats, Floats]:
     """Draw *Bumpy* (Chen et al. 2009, Fig. 4c): equal Gaussians, one turned by 90 degrees.
 
     The paper gives no constants; these are ours: means zero, standard deviations 2 and 0.5 along the
-    axes, exchanged for class +1, so that the Bayes boundary is the quadratic |x1| = |x2|.
+    axes, exchanged for class +1, so that the Bayes boundary is the quadratic abs(x1) = abs(x2).
 
     Returns
     -------

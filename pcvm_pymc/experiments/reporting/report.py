@@ -32,6 +32,8 @@ class Section:
     figure : Figure, optional
     name : str
         Of the figure's file.
+    beside : bool
+        Whether it stands beside the section before it where the page is wide enough.
     """
 
     title: str
@@ -39,6 +41,7 @@ class Section:
     table: pd.DataFrame | None = None
     figure: Figure | None = None
     name: str = ""
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,28 +134,40 @@ class Report:
         parts += [f"<h1>{html.escape(self.experiment.name)}</h1>"]
         parts += [f"<p>{html.escape(self.experiment.title)}</p>"]
         for section in self.sections:
-            parts.append(f"<h2>{html.escape(section.title)}</h2>")
-            parts += [f"<p>{html.escape(paragraph)}</p>" for paragraph in section.text]
-            if section.table is not None:
-                parts.append(f"<div class='wide'>{section.table.to_html(na_rep='')}</div>")
-            if section.figure is not None:
-                image = images.get(section.name) or _png(section.figure)
-                code = base64.b64encode(image).decode()
-                title = html.escape(section.title)
-                parts.append(f"<img alt='{title}' src='data:image/png;base64,{code}'>")
+            text = _section_html(section, images.get(section.name))
+            if section.beside and parts[-1].endswith(_ROW_END):
+                parts[-1] = parts[-1].removesuffix(_ROW_END) + text + _ROW_END
+            else:
+                parts.append(f"<div class='row'>{text}{_ROW_END}")
         return "\n".join([*parts, "</body></html>"])
 
     def _repr_html_(self) -> str:
         return self.to_html()
 
 
+def _section_html(section: Section, image: bytes | None) -> str:
+    """Return a section of the page, with its picture within."""
+    parts = [f"<section><h2>{html.escape(section.title)}</h2>"]
+    parts += [f"<p>{html.escape(paragraph)}</p>" for paragraph in section.text]
+    if section.table is not None:
+        parts.append(f"<div class='wide'>{section.table.to_html(na_rep='')}</div>")
+    if section.figure is not None:
+        code = base64.b64encode(image or _png(section.figure)).decode()
+        title = html.escape(section.title)
+        parts.append(f"<img alt='{title}' src='data:image/png;base64,{code}'>")
+    return "\n".join([*parts, "</section>"])
+
+
+_ROW_END = "</div><!-- row -->"
 _HEAD = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width"><title>{title}</title><style>
 body {{ font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em }}
 table {{ border-collapse: collapse; margin: 1em 0 }}
 td, th {{ padding: .25em .6em; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }}
 th {{ font-weight: 600 }} tbody th {{ text-align: left }} img {{ max-width: 100% }}
 .wide {{ overflow-x: auto }}
+.row {{ display: flex; flex-wrap: wrap; gap: 0 2.5em }} .row > section {{ min-width: 0; max-width: 100% }}
 </style></head><body>"""
 
 

@@ -32,8 +32,9 @@ def measured(report: Report) -> Iterable[Section]:
         if part["paper mean"].notna().any():
             yield Section(
                 f"The paper: {unit}",
-                (),
+                ("Mean ± standard deviation, as printed.",),
                 _texts(report, measure, "paper "),
+                beside=True,
             )
             yield from _agreement(part, unit)
 

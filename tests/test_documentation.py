@@ -1,0 +1,127 @@
+"""The site, README and docstrings: what they show is run, and what is public is documented."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import pcvm_pymc
+from pcvm_pymc import plots
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+TUTORIALS = sorted(path.stem for path in (DOCS / "tutorials").glob("[!i]*.md"))
+PAGES = [ROOT / "README.md", DOCS / "index.md", DOCS / "models.md", *DOCS.glob("guides/*.md")]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks_of(path, language):
+    return [text for kind, text in BLOCK.findall(path.read_text()) if kind == language]
+
+
+@pytest.mark.parametrize("page", TUTORIALS)
+def test_a_tutorial_shows_what_happens(page):
+    text = "\n".join(blocks_of(DOCS / "tutorials" / f"{page}.md", "pycon"))
+    examples = doctest.DocTestParser().get_doctest(text, {}, page, f"{page}.md", 0)
+    assert examples.examples
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    said = []
+    runner.run(examples, out=said.append)
+    assert runner.failures == 0, "".join(said)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_snippets_are_python_and_their_imports_are_there(path):
+    for block in blocks_of(path, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("pcvm_pymc"):
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, alias.name) for alias in node.names)
+
+
+def has(text, section):
+    return re.search(rf"^{section}\n-{{{len(section)}}}$", text, re.MULTILINE) is not None
+
+
+# a table, a number and a module: `help` of these is their own kind's
+NO_DEFINITION = {"FAMILY", "__version__", "plots"}
+# made by the package, not by a user
+RESULTS = {"Comparison", "Projection", "Status"}
+NO_PAPER = {
+    *("Comparison", "Projection", "Status", "SearchOptions", "compare", "save", "load", "new_data"),
+    *("latent_draws", "prior_latent", "select", "to_c", "to_onnx"),
+}
+NAMES = sorted(set(pcvm_pymc.__all__) - NO_DEFINITION)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_is_documented(name):
+    found = getattr(pcvm_pymc, name)
+    text = inspect.getdoc(found)
+    needed = {"Examples"}
+    if name not in RESULTS:
+        needed.add("Parameters")
+    if not inspect.isclass(found):
+        needed |= {"Returns", "Raises"}
+    assert needed == {section for section in needed if has(text, section)}
+    assert doctest.DocTestParser().get_examples(text)
+    if name not in NO_PAPER:
+        assert re.search(r"\b(19|20)\d\d\b", text), "no source"
+
+
+ESTIMATORS = [name for name in NAMES if name.endswith(("Classifier", "Regressor"))]
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_the_methods_of_an_estimator_are_documented(name):
+    kind = getattr(pcvm_pymc, name)
+    for method, function in inspect.getmembers(kind, inspect.isroutine):
+        if method.startswith("_") or not function.__module__.startswith("pcvm_pymc"):
+            continue
+        text = inspect.getdoc(function)
+        for section in ("Parameters", "Returns", "Raises"):
+            named = has(text, section) or (method, section) == ("from_projection", "Raises")
+            assert named, (method, section)
+
+
+def test_the_reference_has_every_public_name():
+    page = (DOCS / "api" / "index.md").read_text()
+    listed = re.findall(r"^   (\w+)$", page.split("## Modules")[0], re.MULTILINE)
+    assert sorted(listed) == sorted(set(pcvm_pymc.__all__) - {"FAMILY", "__version__"})
+    assert "`FAMILY`" in page
+    for module in re.findall(r"^   ([a-z_]+\.[a-z_.]+|storage)$", page, re.MULTILINE):
+        assert importlib.import_module(f"pcvm_pymc.{module}").__all__
+
+
+@pytest.mark.parametrize("name", sorted(plots.__all__))
+def test_a_picture_is_documented(name):
+    text = inspect.getdoc(getattr(plots, name))
+    assert has(text, "Parameters")
+    assert has(text, "Returns")
+
+
+def test_readme_is_a_page():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 120
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (ROOT / link).exists(), link
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+def test_the_pages_links_are_there(path):
+    """Links of a page written by hand; what the site makes of the repository is made when it is built."""
+    made = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+    made["benchmarks.md"] = "benchmarks/README.md"
+    if path.is_relative_to(DOCS / "generated") or path.is_relative_to(DOCS / "api" / "generated"):
+        return
+    for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+        target = (path.parent / link).resolve()
+        if target.parent == DOCS / "generated":
+            target = ROOT / made[target.name]
+        if target.parent == DOCS / "notebooks":
+            target = ROOT / "notebooks" / target.name
+        assert target.exists(), link
