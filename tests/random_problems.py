@@ -127,15 +127,19 @@ def fit_sparse_probit_randomly(seed):
     return found
 
 
-def fit_classes_randomly(seed):
-    """Fit several classes by EM; return what is wrong."""
-    rng = np.random.default_rng([seed, 3])
+def classes_of(seed, rng):
+    """Return a random problem of two to four classes."""
     n_classes = int(rng.integers(2, 5))
     found = case(seed, n_classes)
     prior = PRIORS[rng.integers(3)]
     sign = np.where(found.label[:, None] == np.arange(n_classes), 1.0, -1.0)
     bias = ("prior", "none")[rng.integers(2)]
-    problem = Problem(found.Phi, found.label, sign, prior, MultinomialProbit(n_classes), bias)
+    return Problem(found.Phi, found.label, sign, prior, MultinomialProbit(n_classes), bias)
+
+
+def fit_classes_randomly(seed):
+    """Fit several classes by EM; return what is wrong."""
+    problem = classes_of(seed, np.random.default_rng([seed, 3]))
     return faults_of_em(problem, fit_em(problem, None, EMOptions(max_iter=60)))
 
 
@@ -195,15 +199,14 @@ def leave_one_out_randomly(seed):
 
 
 def gibbs_randomly(seed):
-    """Draw some sweeps of a random problem; return what is wrong.
-
-    Basis functions of a size above 1e4 are brought down to it: beyond, a sweep may not end.
-    """
+    """Draw some sweeps of a random problem of two or more classes; return what is wrong."""
     rng = np.random.default_rng([seed, 5])
-    _, problem = problem_of(seed, PRIORS[seed % 2])
-    problem = replace(problem, Phi=problem.Phi / max(1.0, 1e-4 * np.abs(problem.Phi).max()))
-    if seed % 3 == 0:
-        problem = replace(problem, likelihood=LIKELIHOODS["label noise"]())
+    if seed % 4 == 0:
+        problem = replace(classes_of(seed, rng), bias="prior")
+    else:
+        likelihood = "label noise" if seed % 4 == 1 else "probit"
+        _, problem = problem_of(seed, likelihood=likelihood)
+    problem = replace(problem, hyperprior=PRIORS[seed % 2])
     given = GibbsProblem.of(problem)
     size, bias, rate = advance(given, given.start(rng), rng, draws=5, thin=2)
     if not all(np.isfinite(each).all() for each in (size, bias, rate)):
