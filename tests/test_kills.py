@@ -183,7 +183,7 @@ def test_fits_on_a_cluster_survive_20_deaths_of_a_worker(monkeypatch):
     from pcvm_pymc.estimators.cluster import DaskRows
 
     X, label = blobs(400, seed=3)
-    options = {"width": 1.5, "basis": X[:30], "tol": 1e-8, "random_state": 0}
+    options = {"width": 1.5, "basis": (X[:30], label[:30]), "tol": 1e-8, "random_state": 0}
     wanted = PCVMClassifier(**options).fit(X, label)
     rng, plain = generator(23), DaskRows.sums
     with (
