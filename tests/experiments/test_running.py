@@ -353,6 +353,8 @@ def small(name, **changes):
 
 def test_raetschs_protocol_takes_the_median(tmp_path, monkeypatch):
     monkeypatch.setitem(catalogue.EXPERIMENTS, "small", small("chen2009-table1", run="small"))
+    fewer = replace(SOURCES["relevance"], rows=150, n_train=50)
+    monkeypatch.setitem(SOURCES, "relevance", fewer)
     out = tmp_path / "run"
     reproduce("small", classifiers=["SVM_PCVM", "kNN"], repeats=3, out=out, **QUIET)
     store = Store(out)
