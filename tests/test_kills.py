@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pandas as pd
@@ -16,157 +15,165 @@ from pcvm_pymc.storage import is_scratch
 
 KILLS = 20
 
-# rows in memory, in chunks, and a chain with its checkpoints: what they end with, as bytes
+# `work` is begun in a process of its own, forked once all is loaded: kills fall into the work
+DRIVER = """
+import os, signal, sys, time, traceback
+import numpy as np
+n_kills = int(sys.argv[1])
+
+SETUP
+
+def begun(folder):
+    os.makedirs(folder, exist_ok=True)
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.setpgrp()
+        os.chdir(folder)
+        try:
+            end = work() or b""
+            with open(f"../end-{folder}", "wb") as file:
+                file.write(end)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    try:
+        os.setpgid(pid, pid)
+    except OSError:
+        pass
+    return pid
+
+def ended(folder):
+    _, status = os.waitpid(begun(folder), 0)
+    assert status == 0, status
+
+ended("warm")
+began = time.perf_counter()
+ended("calm")
+seconds = time.perf_counter() - began
+rng, n_alive = np.random.default_rng(n_kills), 0
+for _ in range(n_kills):
+    pid = begun("killed")
+    time.sleep(rng.uniform(0.0, seconds))
+    n_alive += os.waitpid(pid, os.WNOHANG)[0] == 0
+    try:
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass
+assert n_alive > 0
+print("left", sorted(os.listdir("killed")))
+ended("killed")
+"""
 FIT = """
-import sys
 from problems import blobs
 from pcvm_pymc import PCVMClassifier
 X, label = blobs(400, seed=3)
-model = PCVMClassifier(width=1.5, basis=60, random_state=0, **OPTIONS).fit(X, label)
-sys.stdout.buffer.write(model.weight_.tobytes())
+
+def work():
+    model = PCVMClassifier(width=1.5, basis=60, random_state=0, tol=1e-9, **OPTIONS)
+    return model.fit(X, label).weight_.tobytes()
 """
 SAMPLE = """
-import sys
 from problems import blobs
 from pcvm_pymc import pcvm_model, sample
 X, label = blobs(30, seed=3)
-found = sample(
-    pcvm_model(X, label, width=1.0), method="gibbs", draws=500, thin=20, max_sweeps=30000, chains=2,
-    random_seed=3, cores=1, progressbar=False, quiet=True, checkpoint="checkpoint",
-)
-sys.stdout.buffer.write(found["posterior"]["latent"].values.tobytes())
+model = pcvm_model(X, label, width=1.0)
+
+def work():
+    found = sample(
+        model, method="gibbs", draws=250, thin=1, max_sweeps=6000, chains=2, random_seed=3, cores=1,
+        progressbar=False, quiet=True, checkpoint="checkpoint",
+    )
+    return found["posterior"]["latent"].values.tobytes()
+"""
+COMMAND = """
+import pcvm_pymc.assessment.comparison, pcvm_pymc.inference.sampling, pcvm_pymc.model.builders
+import pcvm_pymc.experiments.head_to_head
+from pcvm_pymc.cli import main
+
+def work():
+    for arguments in ARGUMENTS:
+        assert main(arguments) == 0
 """
 
 
-def started(command, folder):
+def killed_and_ended(setup, folder):
+    """Kill some work so often, then let it end; return what the last kill had left."""
     path = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, *command],
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DRIVER.replace("SETUP", setup), str(KILLS)],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-
-
-def undisturbed(command, folder):
-    """Return what a command writes, and the seconds it takes."""
-    folder.mkdir(exist_ok=True)
-    began = time.perf_counter()
-    process = started(command, folder)
-    written, _ = process.communicate()
-    assert process.returncode == 0
-    return written, time.perf_counter() - began
-
-
-def kill_at_random(command, folder, seconds, n_kills, rng):
-    """Begin a command and kill it, processes of its own included, so often; return how often it was alive."""
-    folder.mkdir(exist_ok=True)
-    n_alive = 0
-    for _ in range(n_kills):
-        process = started(command, folder)
-        time.sleep(rng.uniform(0.0, seconds))
-        n_alive += process.poll() is None
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    return n_alive
+    assert done.returncode == 0, done.stderr
+    assert (folder / "end-killed").read_bytes() == (folder / "end-calm").read_bytes()
+    return next(line for line in done.stdout.splitlines() if line.startswith("left"))
 
 
 def table(folder):
-    """Write a table of two classes."""
-    X, label = blobs(120, seed=90)
+    """Write a table of two classes; return its place."""
+    X, label = blobs(100, seed=90)
     frame = pd.DataFrame(X, columns=["height", "weight"])
     frame["sort"] = np.where(label > 0, "cat", "dog")
-    folder.mkdir(exist_ok=True)
     frame.to_csv(folder / "animals.csv", index=False)
+    return str(folder / "animals.csv")
 
 
-def check_code(code, tmp_path, n_kills):
-    """Kill Python code, and compare its end with an undisturbed one's."""
-    wanted, seconds = undisturbed(["-c", code], tmp_path / "calm")
-    assert len(wanted) > 0
-    rng = generator(len(code), n_kills)
-    assert kill_at_random(["-c", code], tmp_path / "killed", seconds, n_kills, rng) > 0
-    assert undisturbed(["-c", code], tmp_path / "killed")[0] == wanted
-
-
-def contents(folder):
-    return {each.relative_to(folder): each for each in folder.rglob("*") if each.is_file()}
-
-
-# --- fits without a checkpoint ---------------------------------------------------------------
+def both(folder, path):
+    return [(folder / name / path).read_bytes() for name in ("calm", "killed")]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ["{}", '{"memory_limit": 3e5, "n_jobs": 2}'])
 def test_killed_fits_leave_nothing_and_end_the_same(options, tmp_path):
-    check_code(FIT.replace("OPTIONS", options), tmp_path, KILLS)
-    assert list((tmp_path / "killed").iterdir()) == []
-
-
-@pytest.mark.slow
-def test_killed_fits_of_the_command_end_the_same(tmp_path):
-    command = [
-        "-m",
-        "pcvm_pymc",
-        "fit",
-        "animals.csv",
-        "--out",
-        "model",
-        "--basis",
-        "60",
-        "--force",
-    ]
-    for name in ("calm", "killed"):
-        table(tmp_path / name)
-    _, seconds = undisturbed(command, tmp_path / "calm")
-    kill_at_random(command, tmp_path / "killed", seconds, KILLS, generator(19))
-    ends = ["-m", "pcvm_pymc", "predict", "model", "animals.csv", "--out", "predicted.csv"]
-    for name in ("calm", "killed"):
-        undisturbed(command, tmp_path / name)
-        undisturbed(ends, tmp_path / name)
-        assert not [each for each in (tmp_path / name).iterdir() if is_scratch(each)]
-    predicted = [(tmp_path / name / "predicted.csv").read_bytes() for name in ("calm", "killed")]
-    assert predicted[0] == predicted[1]
-
-
-# --- with a folder of their own --------------------------------------------------------------
+    assert killed_and_ended(FIT.replace("OPTIONS", options), tmp_path) == "left []"
+    assert len((tmp_path / "end-calm").read_bytes()) > 0
 
 
 @pytest.mark.slow
 def test_a_killed_sampler_ends_the_same(tmp_path):
-    check_code(SAMPLE, tmp_path, KILLS)
+    killed_and_ended(SAMPLE, tmp_path)
+    assert len((tmp_path / "end-calm").read_bytes()) > 0
+
+
+@pytest.mark.slow
+def test_killed_fits_of_the_command_end_the_same(tmp_path):
+    fit = ["fit", table(tmp_path), "--out", "model", "--basis", "60", "--force"]
+    predict = ["predict", "model", table(tmp_path), "--out", "predicted.csv", "--force"]
+    killed_and_ended(COMMAND.replace("ARGUMENTS", repr([fit, predict])), tmp_path)
+    one, two = both(tmp_path, "predicted.csv")
+    assert one == two
+    assert not [each for each in (tmp_path / "killed").iterdir() if is_scratch(each)]
 
 
 @pytest.mark.slow
 def test_a_killed_comparison_ends_the_same(tmp_path):
     options = ["--width", "1.0", "--draws", "40", "--chains", "2", "--seconds", "0", "--force"]
-    command = ["-m", "pcvm_pymc", "compare", "animals.csv", "--out", "out", *options]
-    for name in ("calm", "killed"):
-        table(tmp_path / name)
-    _, seconds = undisturbed(command, tmp_path / "calm")
-    assert kill_at_random(command, tmp_path / "killed", seconds, KILLS, generator(21)) > 0
-    undisturbed(command, tmp_path / "killed")
-    calm, killed = (contents(tmp_path / name / "out") for name in ("calm", "killed"))
-    assert set(calm) == set(killed)
+    command = ["compare", table(tmp_path), "--out", "out", *options]
+    killed_and_ended(COMMAND.replace("ARGUMENTS", repr([command])), tmp_path)
     one, two = (
         pd.read_csv(tmp_path / name / "out" / "table.csv", index_col=0).drop(columns="seconds")
         for name in ("calm", "killed")
     )
     pd.testing.assert_frame_equal(one, two)
+    names = [
+        {each.name for each in (tmp_path / name / "out").iterdir()} for name in ("calm", "killed")
+    ]
+    assert names[0] == names[1]
 
 
 @pytest.mark.slow
 def test_a_run_killed_20_times_ends_the_same(tmp_path):
-    options = ["--jobs", "2", "--repeats", "2", "--classifiers", "PCVM", "SVM", "RVM"]
-    command = ["-m", "pcvm_pymc", "reproduce", "chen2009-fig4", *options, "--out", "run"]
-    _, seconds = undisturbed(command, tmp_path / "calm")
-    kill_at_random(command, tmp_path / "killed", 0.6 * seconds, KILLS, generator(22))
-    undisturbed(command, tmp_path / "killed")
-    ends = [(tmp_path / name / "run/report/table.csv").read_bytes() for name in ("calm", "killed")]
-    assert ends[0] == ends[1]
+    options = ["--repeats", "2", "--classifiers", "PCVM_plug_in", "SVM", "--sets", "overlap"]
+    command = ["reproduce", "chen2009-fig4", *options, "--out", "run"]
+    killed_and_ended(COMMAND.replace("ARGUMENTS", repr([command])), tmp_path)
+    one, two = both(tmp_path, "run/report/table.csv")
+    assert one == two
 
 
 # --- on a cluster ----------------------------------------------------------------------------
