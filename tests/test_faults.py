@@ -1,8 +1,12 @@
 """Faults that were seen once: odd input, full memory, and what was taken in silence."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
+from faults import generator
 from problems import blobs
 
 from pcvm_pymc import (
@@ -15,6 +19,7 @@ from pcvm_pymc import (
     sample,
     select_width,
 )
+from pcvm_pymc.__main__ import main as entry_point
 from pcvm_pymc.cli import main
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces import memory
@@ -157,9 +162,46 @@ def test_an_interrupt_ends_with_one_line(monkeypatch, capsys, tmp_path):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pcvm_pymc.cli._compare_into", stopped)
-    assert main(["compare", "--out", str(tmp_path / "out")]) == 130
+    monkeypatch.setattr("sys.argv", ["pcvm", "compare", "--out", str(tmp_path / "out")])
+    assert entry_point() == 130
     assert capsys.readouterr().err.count("\n") == 1
     assert list((tmp_path / "out").iterdir()) == []
+
+
+# a process group of its own, as a terminal interrupts it; the delay counts from the entry point on
+INTERRUPTED = """
+import os, signal, sys, threading
+from pcvm_pymc.__main__ import main
+os.setpgrp()
+delay, *sys.argv[1:] = sys.argv[1:]
+timer = threading.Timer(float(delay), os.killpg, (0, signal.SIGINT))
+timer.daemon = True
+timer.start()
+sys.exit(main())
+"""
+
+
+def interrupted(delay, tmp_path):
+    out = tmp_path / f"out{delay:.3f}"
+    command = [sys.executable, "-c", INTERRUPTED, str(delay), "compare", "--out", str(out)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_an_interrupt_while_modules_are_loaded_is_one_line(tmp_path):
+    ended = interrupted(0.1, tmp_path)
+    assert (ended.returncode, ended.stderr.count("\n")) == (130, 1), ended.stderr
+    assert "pcvm: stopped" in ended.stderr
+
+
+@pytest.mark.slow
+def test_20_interrupts_at_random(tmp_path):
+    rng = generator(18)
+    for delay in np.append(rng.uniform(0.05, 5, size=12), rng.uniform(5, 20, size=8)):
+        ended = interrupted(delay, tmp_path)
+        lines = ended.stderr.splitlines()
+        assert ended.returncode == 130, (delay, ended.stderr)
+        assert "pcvm: stopped" in lines[-1], (delay, ended.stderr)
+        assert not [each for each in lines if "Traceback" in each], (delay, ended.stderr)
 
 
 def test_a_file_that_is_in_use_or_cannot_be_written_is_one_line(capsys, tmp_path):

@@ -147,7 +147,8 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
     link : {"logit", "probit"} or Likelihood
         The likelihood.
     method : {"sequential", "batch"}
-        One basis at a time, or all downwards; the former is faster and sparser.
+        One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
+        maximum of the evidence, in which no single change gains, and neither always at the higher one.
     cv : int
         Folds of the inner cross-validation, for ``width="auto"``.
     max_iter : int

@@ -45,7 +45,8 @@ def fit_evidence(
         the papers.
     method : {"sequential", "batch"}
         For an RVM: one basis at a time, by the largest gain (Tipping & Faul 2003), or all at once,
-        downwards (Tipping 2001).
+        downwards (Tipping 2001), with single changes at the end. Both end at a local maximum, neither
+        always at the higher one.
     options : EvidenceOptions, or BottomUpOptions for a search from the bottom up, optional
 
     Returns

@@ -20,7 +20,7 @@ from pcvm_pymc.core.em import (
 )
 from pcvm_pymc.core.em.points import WholeRows
 from pcvm_pymc.core.pieces.kernels import rbf
-from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, Hyperprior
+from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, Hyperprior, Laplace
 from pcvm_pymc.core.pieces.probit import log_likelihood, score
 from pcvm_pymc.core.problem import Problem, Status
 
@@ -321,3 +321,17 @@ def test_callback_sees_each_iteration():
     )
     assert [n for n, _ in seen] == list(range(1, result.n_iter + 1))
     np.testing.assert_array_equal([value for _, value in seen], result.trace.log_posterior[1:])
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e2, 1e4])
+def test_zeros_under_a_laplace_prior_are_released_whatever_the_scale(scale):
+    """Released together and by too much, no zero raised the log posterior, and all stayed."""
+    X, label = blobs(30, seed=3)
+    plain = problem(X, label, Laplace(1.0))
+    prob = replace(plain, Phi=scale * plain.Phi)
+    result = fit_em(prob, None, EMOptions(tol=1e-9))
+    in_weight, _ = slopes(prob, result.weight, result.bias)
+    active = result.weight != 0
+    assert 1 < active.sum() < 30
+    np.testing.assert_allclose(in_weight[active], 0, atol=1e-5 * scale)
+    assert (in_weight[~active] <= 1.0 + 1e-5 * scale).all()

@@ -78,6 +78,12 @@ def test_tail_draws_have_the_truncated_normals_moments(a):
     assert draws.std() == pytest.approx(wanted.std(), rel=0.03)
 
 
+@pytest.mark.parametrize("a", [1e9, 1e160, 1e300, np.inf])
+def test_tails_far_out_are_drawn(a):
+    rng = np.random.default_rng(1)
+    assert {responses.upper_tail(a, rng) for _ in range(20)} <= {a, np.nextafter(a, np.inf)}
+
+
 @pytest.mark.parametrize("flip", [0.0, 0.02, 0.3])
 def test_labels_with_noise_have_the_pieces_log_probability(flip):
     x = np.linspace(-50, 40, 401)
@@ -334,6 +340,19 @@ def test_the_smallest_problems_run(n):
     assert np.isfinite(size).all()
     assert np.isfinite(bias).all()
     assert (size > 0).all()
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e6, 1e8])
+def test_large_basis_functions_from_a_start_far_off(scale):
+    """The first slices reach down to the smallest size; soon the labels are explained as ever."""
+    p = problem()
+    p = GibbsProblem.of(Problem(scale * p.Phi, p.label, p.sign, p.hyperprior))
+    rng = np.random.default_rng(0)
+    state = p.start(rng)
+    start = p.log_likelihood(p.latent(state.size[None], np.zeros(1)))
+    size, bias, _ = advance(p, state, rng, draws=50)
+    assert start.sum() < -1e6
+    assert p.log_likelihood(p.latent(size, bias))[-1].sum() > -30.0
 
 
 @settings(max_examples=25)

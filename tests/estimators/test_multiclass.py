@@ -200,7 +200,7 @@ def test_errors_near_the_papers(load, limits):
         errors = []
         for train, test in StratifiedShuffleSplit(5, test_size=0.2, random_state=0).split(X, y):
             model = make_pipeline(
-                StandardScaler(), MPCVMClassifier(**paper, width=width, max_iter=5000)
+                StandardScaler(), MPCVMClassifier(**paper, width=width, max_iter=1000)
             )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)

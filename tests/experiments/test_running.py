@@ -183,6 +183,16 @@ def test_other_inputs_are_run_again(finished, tmp_path):
     assert table_bytes(out) == table_bytes(finished)
 
 
+def test_a_run_that_has_lost_its_manifest_goes_on(finished, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    (out / "experiment.json").unlink()
+    with pytest.raises(RunError, match=r"holds no run \(experiment.json is missing\)"):
+        report_of(out)
+    go_on(out)
+    assert table_bytes(out) == table_bytes(finished)
+
+
 def test_folders_of_something_else_are_left_alone(finished, tmp_path):
     with pytest.raises(RunError, match=r"holds run 'lyu2020-table3', asked for"):
         reproduce(LINES, out=finished, repeats=1, **QUIET)
@@ -343,6 +353,8 @@ def small(name, **changes):
 
 def test_raetschs_protocol_takes_the_median(tmp_path, monkeypatch):
     monkeypatch.setitem(catalogue.EXPERIMENTS, "small", small("chen2009-table1", run="small"))
+    fewer = replace(SOURCES["relevance"], rows=150, n_train=50)
+    monkeypatch.setitem(SOURCES, "relevance", fewer)
     out = tmp_path / "run"
     reproduce("small", classifiers=["SVM_PCVM", "kNN"], repeats=3, out=out, **QUIET)
     store = Store(out)

@@ -143,7 +143,10 @@ class CoupledNewton:
             if not inner > 0:
                 break
             bent = model.product(p)
-            alpha = inner / float(np.vdot(p, bent))
+            bend = float(np.vdot(p, bent))
+            if not bend > 0:  # rounding, or too small to have a square
+                break
+            alpha = inner / bend
             change = change + alpha * p
             residual = residual - alpha * bent
             r = np.where(free, residual, 0.0)

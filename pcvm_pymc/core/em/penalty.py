@@ -5,13 +5,17 @@ from typing import Any
 
 import numpy as np
 
+from pcvm_pymc.core.em.nonnegative import Mask
 from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows
+from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["mended_zeros"]
 
 _NEGLIGIBLE = 1e-4  # largest share in the latent function of a weight that is tried at zero
 _NOTHING = 1e-20  # a share that is rounding
 _LEAST_SIZE = 1e-12
+_SHORTER = 1e-3  # of a release that goes too far, as many together or of large basis functions do
+_MOST_SHORTENINGS = 4
 
 
 def mended_zeros(rows: WholeRows | ChunkedRows, point: Point) -> Point:
@@ -42,13 +46,26 @@ def mended_zeros(rows: WholeRows | ChunkedRows, point: Point) -> Point:
     away = (value == 0) & allowed & (np.abs(gradient) > penalty * (1 + 1e-9))
     release = np.sign(gradient) * _NEGLIGIBLE / np.maximum(size, _LEAST_SIZE)
     zero = np.zeros_like(value)
-    for wanted, new_value in ((nothing, zero), (small, zero), (away, release)):
-        chosen = wanted & (np.vstack([point.weight, point.bias]) != new_value)
+    shorter = [_SHORTER**k * release for k in range(_MOST_SHORTENINGS)]
+    for wanted, new_values in ((nothing, [zero]), (small, [zero]), (away, shorter)):
+        chosen = wanted & (np.vstack([point.weight, point.bias]) != new_values[0])
         if chosen.any():
-            tried = np.where(chosen, new_value, np.vstack([point.weight, point.bias]))
-            new = rows.at(tried[:-1], tried[-1], point, curved=True)
-            # what is next to nothing changes nothing that can be told
-            gain = new.log_posterior - point.log_posterior
-            if gain > 0 or (gain == 0 and new_value is zero):
-                point = replace(new, change=point.change + new.change)  # a bound of both
+            point = _first_better(rows, point, chosen, new_values)
+    return point
+
+
+def _first_better(
+    rows: WholeRows | ChunkedRows, point: Point, chosen: Mask, new_values: list[Array]
+) -> Point:
+    """Return the first point, of new values of the chosen weights and biases, that is not worse.
+
+    A change that cannot be told from none is made where the new values are zero.
+    """
+    value = np.vstack([point.weight, point.bias])
+    for new_value in new_values:
+        tried = np.where(chosen, new_value, value)
+        new = rows.at(tried[:-1], tried[-1], point, curved=True)
+        gain = new.log_posterior - point.log_posterior
+        if gain > 0 or (gain == 0 and not new_value.any()):
+            return replace(new, change=point.change + new.change)  # a bound of both
     return point

@@ -13,7 +13,8 @@ from pcvm_pymc.core.evidence.problem import (
     start_noise,
     unit_design,
 )
-from pcvm_pymc.core.evidence.result import EvidenceResult, Index, Reached, pack
+from pcvm_pymc.core.evidence.result import EvidenceResult, Index, Reached, result_at
+from pcvm_pymc.core.evidence.sequential import improved
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Status
 
@@ -32,6 +33,10 @@ def fit_batch(
 ) -> EvidenceResult:
     """Maximise the evidence from all bases downwards, by MacKay's updates of all precisions at once.
 
+    The sweeps can take no dropped basis back; where they rest, single changes that gain follow, as in
+    `fit_sequential`. Both ways end at a local maximum, in which no single change gains more than the
+    options' ``tol``, and neither at the higher one of the two always.
+
     Parameters
     ----------
     problem, options, noise_start
@@ -47,6 +52,7 @@ def fit_batch(
     211-244; A. Chmielewski-Anders et al. (2019), "The relevance vector machine and sparsity of
     Bayesian learning", eqs. 6-12. Corrected: eq. 12, see `posterior`. Bases are pruned at a relative
     threshold, alpha / beta > 1e6 for a basis of unit norm, and the stop is on the change of evidence.
+    The single changes at the end: M. E. Tipping and A. C. Faul (2003).
     """
     options = options or EvidenceOptions()
     design = unit_design(problem)
@@ -61,7 +67,9 @@ def fit_batch(
         if len(rows) > options.max_iter:
             break
     reached = Reached(sweep.index, sweep.alpha, end.mean, sweep.noise, status, rows)
-    return pack(problem, design, sweep.index, end, reached)
+    if status is Status.CONVERGED:
+        reached = improved(problem, design, reached, options)
+    return result_at(problem, design, reached)
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,17 @@ from pcvm_pymc.core.evidence.active_set import (
 )
 from pcvm_pymc.core.evidence.posterior import inverse_triangle
 from pcvm_pymc.core.evidence.problem import (
+    Design,
     EvidenceOptions,
     EvidenceProblem,
     start_noise,
     unit_design,
 )
-from pcvm_pymc.core.evidence.result import EvidenceResult, Reached, result_at
+from pcvm_pymc.core.evidence.result import EvidenceResult, Index, Reached, result_at
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Status
 
-__all__ = ["fit_sequential"]
+__all__ = ["fit_sequential", "improved"]
 
 _SPOILT = 0.05
 
@@ -69,8 +70,23 @@ def fit_sequential(
     options = options or EvidenceOptions()
     design = unit_design(problem)
     noise = start_noise(problem, options, noise_start)
-    search = _RankOneSearch if problem.likelihood.is_quadratic else _Search
-    return result_at(problem, design, search(problem, design.columns, options, noise).run())
+    return result_at(problem, design, _search(problem, design, options, noise).run())
+
+
+def improved(
+    problem: EvidenceProblem, design: Design, reached: Reached, options: EvidenceOptions
+) -> Reached:
+    """Return where the search goes on to from where another one ended; there, where nothing gains."""
+    search = _search(problem, design, options, reached.noise)
+    search.begin_at(reached)
+    return search.run()
+
+
+def _search(
+    problem: EvidenceProblem, design: Design, options: EvidenceOptions, noise: float
+) -> "_Search":
+    kind = _RankOneSearch if problem.likelihood.is_quadratic else _Search
+    return kind(problem, design.columns, options, noise)
 
 
 class _Search:
@@ -87,6 +103,16 @@ class _Search:
         self.state = empty_set(columns, problem.target, self.likelihood)
         self.rows = [self._row()]
         self.best, self.since = (self.state, noise), 0
+
+    def begin_at(self, reached: Reached) -> None:
+        """Begin where another search ended."""
+        index, alpha, mean = reached.index, reached.alpha, reached.mean
+        self.state = replace(
+            self.state, index=index, alpha=alpha, mean=mean, cross=self._cross(index)
+        )
+        self.refresh()
+        self.rows, self.noise_moves = reached.rows, self.problem.noise_is_estimated
+        self.best = (self.state, self.noise)
 
     def run(self) -> Reached:
         """Search until nothing gains, or nothing has for a while."""
@@ -141,6 +167,10 @@ class _Search:
     def _has_lost_digits(self, column: int) -> bool:
         return False
 
+    def _cross(self, index: Index) -> Array:
+        """Return the inner products of columns with all that the steps use: none."""
+        return np.empty((0, self.columns.shape[1]))
+
     def _kept(self) -> tuple[ActiveSet, float]:
         """Return the state to end with, and its noise: the best, since steps may lose evidence."""
         if self.state.log_evidence < self.best[0].log_evidence:
@@ -189,6 +219,9 @@ class _RankOneSearch(_Search):
     def _change(self, column: int, alpha: float, gain: float) -> None:
         state = updated(self.columns, self.state, column, alpha, self.likelihood.bound)
         self.state = replace(state, log_evidence=state.log_evidence + gain)
+
+    def _cross(self, index: Index) -> Array:
+        return self.columns[:, index].T @ self.columns
 
     def _kept(self) -> tuple[ActiveSet, float]:
         return self.state, self.noise

@@ -7,7 +7,12 @@ import numpy as np
 
 from pcvm_pymc.core.gibbs.densities import Parameters
 from pcvm_pymc.core.gibbs.responses import Augmented, Integers, jit
-from pcvm_pymc.core.gibbs.slices import slice_coordinate, slice_single, slice_transfer
+from pcvm_pymc.core.gibbs.slices import (
+    SMALLEST_SIZE,
+    slice_coordinate,
+    slice_single,
+    slice_transfer,
+)
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
@@ -22,7 +27,6 @@ __all__ = [
 ]
 
 _N_LARGEST = 6
-_SMALLEST_SIZE = 1e-300
 
 
 class Basis(NamedTuple):
@@ -86,7 +90,7 @@ def update_sizes(basis: Basis, score: Regression, rng: np.random.Generator) -> N
     for j in range(len(size)):
         bend = norm[j] - border[j] * border[j] / spread
         linear = sign[j] * np.dot(right[j], slope) + bend * size[j]
-        new = max(slice_coordinate(size[j], c, rate, linear, bend, rng), _SMALLEST_SIZE)
+        new = max(slice_coordinate(size[j], c, rate, linear, bend, rng), SMALLEST_SIZE)
         delta = sign[j] * (new - size[j])
         size[j] = new
         shared = delta * border[j] / spread
@@ -125,8 +129,8 @@ def _transfer(
     s = sign[first]
     direction = -s * sign[second]
     t = slice_transfer(size[first], size[second], direction, floor, c, rate, s * inner, bend, rng)
-    size[first] = max(size[first] + t, _SMALLEST_SIZE)
-    size[second] = max(size[second] + direction * t, _SMALLEST_SIZE)
+    size[first] = max(size[first] + t, SMALLEST_SIZE)
+    size[second] = max(size[second] + direction * t, SMALLEST_SIZE)
     shared = s * t * edge / spread
     for k in range(rank):
         slope[k] -= s * t * (right[first, k] - right[second, k]) - shared * ones[k]

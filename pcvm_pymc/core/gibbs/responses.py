@@ -145,10 +145,10 @@ def upper_tail(a: float, rng: np.random.Generator) -> float:
             t = rng.standard_normal()
             if t > a:
                 return t
-    slope = 0.5 * (a + math.sqrt(a * a + 4.0))
+    slope = 0.5 * (a + math.hypot(a, 2.0))  # also where a^2 overflows
     while True:
         t = a + rng.standard_exponential() / slope
-        if rng.standard_exponential() > 0.5 * (t - slope) ** 2:
+        if not rng.standard_exponential() <= 0.5 * (t - slope) ** 2:  # not a number ends too
             return t
 
 

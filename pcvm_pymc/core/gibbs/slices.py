@@ -18,12 +18,21 @@ from pcvm_pymc.core.gibbs.densities import (
 from pcvm_pymc.core.gibbs.responses import Augmented, Integers, jit
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["slice_coordinate", "slice_log_rate", "slice_scale", "slice_single", "slice_transfer"]
+__all__ = [
+    "SMALLEST_SIZE",
+    "slice_coordinate",
+    "slice_log_rate",
+    "slice_scale",
+    "slice_single",
+    "slice_transfer",
+]
 
 _LOG_SIZE_WIDTH = 2.0  # slice width for log sizes: the marginal prior's own spread is of order one
 _SCALE_WIDTH = 0.3
 _SINGLE_WIDTH = 1.0
 _MOST_STEPS = 30
+SMALLEST_SIZE = 1e-300
+_LEAST_LOG_SIZE = math.log(SMALLEST_SIZE)
 _MOST_SHRINKS = 1000  # then the point stays: a density that is all rounding has no slice around it
 
 
@@ -31,15 +40,20 @@ _MOST_SHRINKS = 1000  # then the point stays: a density that is all rounding has
 def slice_coordinate(
     size: float, c: float, rate: float, linear: float, bend: float, rng: np.random.Generator
 ) -> float:
-    """Draw a size given all else by a slice in its logarithm, stepping out."""
+    """Draw a size given all else by a slice in its logarithm, stepping out.
+
+    Sizes are kept above 1e-300: far from the mode, as where basis functions are large and a chain begins,
+    the slice reaches down to where the logarithm itself is the level, 1e17 and more below.
+    """
     x = math.log(size)
     level = coordinate_density(x, c, rate, linear, bend) - rng.standard_exponential()
     low = x - _LOG_SIZE_WIDTH * rng.random()
     high = low + _LOG_SIZE_WIDTH
-    while coordinate_density(low, c, rate, linear, bend) > level:
+    while low > _LEAST_LOG_SIZE and coordinate_density(low, c, rate, linear, bend) > level:
         low -= _LOG_SIZE_WIDTH
     while coordinate_density(high, c, rate, linear, bend) > level:
         high += _LOG_SIZE_WIDTH
+    low = max(low, _LEAST_LOG_SIZE)
     for _ in range(_MOST_SHRINKS):
         new = low + (high - low) * rng.random()
         if coordinate_density(new, c, rate, linear, bend) > level:
@@ -178,7 +192,7 @@ def slice_single(
     """Draw the logarithm of a factor of one size, which is kept above `floor`."""
     level = single_density(0.0, size, move, latent, label, c, rate, likelihood)
     level -= rng.standard_exponential()
-    least = math.log(floor / size)
+    least = math.log(max(floor, SMALLEST_SIZE) / size)
     low = -_SINGLE_WIDTH * rng.random()
     high = low + _SINGLE_WIDTH
     while (

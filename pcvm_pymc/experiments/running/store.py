@@ -21,6 +21,7 @@ from pcvm_pymc.storage import (
 __all__ = ["Store"]
 
 _MANIFEST = "experiment.json"
+_OF_A_RUN = {"cells", "splits", "report"}
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,16 @@ class Store:
                         f"{self.folder} holds {key} {found[key]!r}, asked for {manifest[key]!r}; "
                         "use another --out"
                     )
-        elif not all(map(is_scratch, self.folder.iterdir())):
+        elif not self._has_lost_its_manifest():  # or is empty
             raise RunError(f"{self.folder} is not empty and holds no run; use another --out")
         self._write(path, manifest)
+
+    def _has_lost_its_manifest(self) -> bool:
+        """Whether the folder is empty, or holds a run's things alone, with cells that say what they are."""
+        names = {each.name for each in self.folder.iterdir() if not is_scratch(each)}
+        return not names or (
+            names <= _OF_A_RUN and any(map(_is_sealed, self.folder.glob("cells/*/*/*.json")))
+        )
 
     @staticmethod
     def _write(path: Path, record: Record) -> None:
@@ -134,3 +142,12 @@ class Store:
             write_arrays(path, "set of splits", arrays, compressed=True)
         except OSError as error:
             raise RunError(str(error)) from None
+
+
+def _is_sealed(path: Path) -> bool:
+    """Whether a file is a record of ours, undamaged."""
+    try:
+        unsealed(path)
+    except StoreError:
+        return False
+    return True
