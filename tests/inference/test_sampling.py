@@ -66,6 +66,7 @@ def test_gibbs_and_nuts_agree_on_the_latent_function(make):
     assert_same_means(gibbs, nuts, names=("latent", "bias"))
 
 
+@pytest.mark.slow  # a learned scale is tested against quadrature in tests/core/test_gibbs.py
 def test_gibbs_and_nuts_agree_on_a_learned_scale():
     X, label = blobs(15, seed=50)
     prior = Hyperprior(2.0, 0.5, 1.0, 1.0, rate_shape=2.0)
