@@ -157,7 +157,11 @@ def kfold(
     classes = classes_of(posterior)
     label = coded(y, classes, "y")
     observed = posterior["observed_data"]["label"].values
-    if not len(X) == len(label) == len(observed) or not np.array_equal(observed, label):
+    if len(X) != len(observed):
+        raise ValueError(
+            f"X has {len(X)} rows; needed the {len(observed)} training rows of the posterior, in their order"
+        )
+    if not np.array_equal(observed, label):
         raise ValueError(
             f"y is not the {len(observed)} labels that the posterior was sampled with; needed the training "
             "data of the same model, in the same order"

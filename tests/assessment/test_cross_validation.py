@@ -86,6 +86,8 @@ def test_kfold_needs_the_training_data(fit):
     posterior, X, words = fit
     with pytest.raises(ValueError, match="needed the training data"):
         kfold(posterior, X, words[::-1])
+    with pytest.raises(ValueError, match="X has 39 rows; needed the 40 training rows"):
+        kfold(posterior, X[1:], words)
     with pytest.raises(ValueError, match="cv=30; needed a whole number, 2 to 20"):
         kfold(posterior, X, words, cv=30)
 
