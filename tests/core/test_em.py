@@ -321,3 +321,15 @@ def test_callback_sees_each_iteration():
     )
     assert [n for n, _ in seen] == list(range(1, result.n_iter + 1))
     np.testing.assert_array_equal([value for _, value in seen], result.trace.log_posterior[1:])
+
+
+@pytest.mark.parametrize("bias", ["joint", "alternating"])
+def test_a_bias_next_to_zero_is_held_there_where_the_prior_has_a_pole(bias):
+    X, label = blobs(30, seed=9)
+    options = EMOptions(update="em", bias=bias, max_iter=1)
+    found = {}
+    for name, prior in (("jeffreys", Hyperprior.jeffreys()), ("proper", Hyperprior.plug_in())):
+        given_ = problem(X, label, prior)
+        found[name] = fit_em(given_, Start(0.5 * label, 1e-7), options).bias
+    assert found["jeffreys"] == 0.0
+    assert abs(found["proper"]) > 1e-3
