@@ -34,11 +34,14 @@ def main():
             began = time.process_time()
             posterior = sample(model, method="gibbs", random_seed=1, quiet=True)["posterior"]
             seconds = time.process_time() - began
-            latent = posterior[["latent"]].to_dataset()
-            rhat, ess = (float(f(latent)["latent"].max()) for f in (az.rhat, lambda x: -az.ess(x)))
+            latent = posterior.to_dataset()[["latent"]]
+            rhat, ess = (
+                float(az.rhat(latent)["latent"].max()),
+                float(az.ess(latent)["latent"].min()),
+            )
             print(
                 f"| {name} | {n} | {width:.2f} | {posterior.attrs['sweeps']} | {seconds:.0f} | {rhat:.3f} | "
-                f"{-ess:.0f} |",
+                f"{ess:.0f} |",
                 flush=True,
             )
 

@@ -4,6 +4,7 @@ The cases are read off the table, so that a new likelihood, prior or row is test
 likelihood with nuisance parameters of its own names values for them in NUISANCE.
 """
 
+import json
 import warnings
 from dataclasses import fields, replace
 
@@ -32,11 +33,13 @@ from pcvm_pymc import (
     load,
     new_data,
     predict,
+    sample,
     save,
 )
 from pcvm_pymc.core.em import Chunks, fit_em, log_posterior
 from pcvm_pymc.core.em.rows import ArrayRows
 from pcvm_pymc.core.family import check_solver, systems_of
+from pcvm_pymc.core.gibbs.responses import AUGMENTED
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.problem import Status
@@ -329,6 +332,54 @@ ESTIMATORS = {
 }
 # mRVM2 drops a basis for all classes or for none, and has Jeffreys' prior: no model says so
 WITHOUT_A_MODEL = {"mrvm_top_down"}
+
+
+def draws_of(key, likelihood, prior, **options):
+    """Return a short run, checked: its latent function and log likelihood are those of its weights."""
+    model = model_of(key, likelihood, prior)
+    tree = sample(
+        model,
+        draws=6,
+        tune=6,
+        chains=1,
+        cores=1,
+        random_seed=1,
+        quiet=True,
+        max_sweeps=60,
+        **options,
+    )
+    posterior, rows = tree["posterior"].to_dataset().isel(chain=0), range(6)
+    weight = posterior["weight"].transpose("draw", "basis", ...).values
+    bias = posterior["bias"].transpose("draw", ...).values
+    latent = np.stack([RBF(WIDTH)(X, X) @ weight[i] + bias[i] for i in rows])
+    np.testing.assert_allclose(posterior["latent"].transpose("draw", "obs", ...), latent, atol=1e-8)
+    piece, target = piece_of(likelihood), read(model, "nuts").label
+    (found,) = tree["log_likelihood"].to_dataset().isel(chain=0).data_vars.values()
+    wanted = np.stack([piece.log_density(each, target) for each in latent])
+    np.testing.assert_allclose(found.transpose("draw", "obs"), wanted, rtol=1e-5, atol=1e-7)
+    assert key in json.loads(tree.attrs["pieces"])["rows"]
+    return tree
+
+
+@every_case
+def test_gibbs_samples_or_is_refused_by_name(key, likelihood, prior):
+    """Where the row has Gibbs and the responses can be drawn; else the refusal names row or piece."""
+    row = FAMILY[key]
+    if "gibbs" in row.samplers and prior == "gamma" and likelihood in AUGMENTED:
+        tree = draws_of(key, likelihood, prior, method="gibbs")
+        assert tree["posterior"].attrs["sampler"].startswith("Gibbs")
+        return
+    names = row.name if "gibbs" not in row.samplers else f"a {likelihood}|a {prior} prior"
+    with pytest.raises(ValueError, match=names):
+        sample(model_of(key, likelihood, prior), method="gibbs", quiet=True)
+
+
+@pytest.mark.slow
+@every_case
+def test_every_row_samples_by_nuts(key, likelihood, prior):
+    options = {"compile_kwargs": {"mode": "FAST_COMPILE"}, "nuts_sampler": "pymc"}
+    tree = draws_of(key, likelihood, prior, method="nuts", **options)
+    assert tree["posterior"].attrs["sampler"] == "NUTS (pymc)"
 
 
 def test_every_row_has_an_estimator():

@@ -8,7 +8,7 @@ import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.core.measures import Rival, classification_measures
@@ -24,12 +24,13 @@ __all__ = [
     "Convergence",
     "Rival",
     "active_count",
+    "coded",
     "compare",
     "convergence",
+    "of_the_greater",
     "scores",
+    "vector_count",
 ]
-
-_OF_TWO_CLASSES = ("reliability", "calibration", "weights")
 
 
 @dataclass(frozen=True)
@@ -115,20 +116,16 @@ class Comparison:
         Parameters
         ----------
         kind : {"reliability", "calibration", "weights", "em_trace", "rank"}
-            Of several classes ``"em_trace"`` and ``"rank"`` only.
 
         Raises
         ------
         ValueError
-            If the kind is unknown, or for two classes only.
+            If the kind is unknown.
         """
-        if kind in _OF_TWO_CLASSES and any(np.ndim(p) > 1 for p in self.probability.values()):
-            raise ValueError(
-                f"kind={kind!r} is a picture of two classes; of several use 'em_trace' or 'rank'"
-            )
+        names = {"classes": classes_of(self.map_result)}
         draw = {
-            "reliability": lambda: plots.plot_reliability(self.label, self.probability),
-            "calibration": lambda: plots.plot_calibration(self.label, self.probability),
+            "reliability": lambda: plots.plot_reliability(self.label, self.probability, **names),
+            "calibration": lambda: plots.plot_calibration(self.label, self.probability, **names),
             "weights": lambda: plots.plot_weights(self.map_result, self.posterior),
             "em_trace": lambda: plots.plot_em_trace(self.map_result),
             "rank": lambda: plots.plot_rank(self.posterior),
@@ -165,6 +162,22 @@ def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
     size = np.sort(size.reshape(*size.shape[:2], -1).sum(axis=-1), axis=1)[:, ::-1]
     cumulative = np.cumsum(size, axis=1)
     return np.sum(cumulative < share * cumulative[:, -1:], axis=1) + 1.0 * (cumulative[:, -1] > 0)
+
+
+def vector_count(result: xr.DataTree) -> float:
+    """Return how many bases a result has: of a point those not zero, of draws `active_count` on average."""
+    weight = weights_of(result)[0]
+    if "optimizer_result" not in result:
+        return float(active_count(weight).mean())
+    return float(np.count_nonzero(weight[0].reshape(weight.shape[1], -1).any(axis=1)))
+
+
+def of_the_greater(probability: Array) -> Array:
+    """Return probabilities of the greater of two classes, shape (n,); of several as they are.
+
+    Two classes under the multinomial probit have a column each.
+    """
+    return probability[:, 1] if probability.ndim == 2 and probability.shape[1] == 2 else probability
 
 
 def scores(label: ArrayLike, probability: ArrayLike) -> dict[str, float]:
@@ -238,7 +251,7 @@ def compare(
     _check_same_model(map_result, posterior)
     results = {"MAP plug-in": map_result, "posterior mean": posterior, **_rivals(rivals)}
     n_classes = _n_classes("MAP plug-in", map_result)
-    label = _coded(y_test, classes_of(map_result))
+    label = coded(y_test, classes_of(map_result), "y_test")
     X_test = as_features(X_test, "X_test")
     if len(label) != len(X_test):
         raise ValueError(
@@ -329,29 +342,34 @@ def _check(name: str, each: Rival | xr.DataTree, n_test: int, n_classes: int) ->
 def _entry(result: xr.DataTree, X_test: ArrayLike, kernel: AnyKernel | None) -> Rival:
     """Return a result's predictions, number of bases and time."""
     probability = predict(result, X_test, kernel=kernel)["predictions"]["probability"]
-    mean = probability.mean(("chain", "draw")).values
-    if mean.ndim == 2 and mean.shape[1] == 2:  # two classes under the multinomial probit
-        mean = mean[:, 1]
-    weight = weights_of(result)[0]
+    mean = of_the_greater(probability.mean(("chain", "draw")).values)
+    vectors = vector_count(result)
     if "optimizer_result" in result:
-        vectors = np.count_nonzero(weight[0].reshape(weight.shape[1], -1).any(axis=1))
-        return Rival(mean, float(vectors), float(result["optimizer_result"]["seconds"]))
-    seconds = float(result["posterior"].attrs.get("sampling_time", np.nan))
-    return Rival(mean, float(active_count(weight).mean()), seconds)
+        return Rival(mean, vectors, float(result["optimizer_result"]["seconds"]))
+    return Rival(mean, vectors, float(result["posterior"].attrs.get("sampling_time", np.nan)))
 
 
-def _coded(y_test: ArrayLike, classes: Array) -> Array:
-    """Return test labels as numbers of the training classes; 0/1 and -1/+1 pass too."""
-    y_test = present_labels(y_test, "y_test")
-    if y_test.ndim != 1 or len(y_test) == 0:
-        raise ValueError(f"y_test has shape {y_test.shape}; needed (n_test,), a label for each row")
-    if np.isin(y_test, classes).all():
-        return np.searchsorted(classes, y_test)
-    if (
-        classes.tolist() == [0, 1]
-        and y_test.dtype.kind in "biuf"
-        and np.isin(y_test, (-1, 1)).all()
-    ):
-        return (y_test > 0).astype(int)  # a plain PyMC result, which does not hold the classes
-    unknown = sorted(set(y_test.tolist()) - set(classes.tolist()), key=str)
-    raise ValueError(f"y_test has labels {unknown[:5]}; needed the classes {classes.tolist()}")
+def coded(y: ArrayLike, classes: Array, name: str) -> NDArray[np.int64]:
+    """Return labels as numbers of the training classes; of 0 and 1 also -1 and +1.
+
+    Parameters
+    ----------
+    y : array_like, shape (n,)
+    classes : ndarray, shape (n_classes,)
+    name : str
+        Of the argument.
+
+    Raises
+    ------
+    ValueError
+        If a label is none of the classes.
+    """
+    y = present_labels(y, name)
+    if y.ndim != 1 or len(y) == 0:
+        raise ValueError(f"{name} has shape {y.shape}; needed one label for each row")
+    if np.isin(y, classes).all():
+        return np.searchsorted(classes, y)
+    if classes.tolist() == [0, 1] and y.dtype.kind in "biuf" and np.isin(y, (-1, 1)).all():
+        return (y > 0).astype(np.int64)  # a plain PyMC result, which does not hold the classes
+    unknown = sorted(set(y.tolist()) - set(classes.tolist()), key=str)
+    raise ValueError(f"{name} has labels {unknown[:5]}; needed the classes {classes.tolist()}")

@@ -10,23 +10,31 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from arviz_stats.loo import SamplingWrapper
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from sklearn.model_selection import StratifiedKFold
 
 from pcvm_pymc.assessment import plots
-from pcvm_pymc.assessment.comparison import active_count, scores
+from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
+from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces.arguments import check_seed, shown
 from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.priors import hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_labels
+from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.inference.prediction import latent_draws, log_density_draws, probability_draws
-from pcvm_pymc.inference.results import check_result, kernel_of, likelihood_of, weights_of
+from pcvm_pymc.inference.results import (
+    check_result,
+    classes_of,
+    kernel_of,
+    likelihood_of,
+    nuisance_of,
+    rows_of,
+)
 from pcvm_pymc.inference.sampling import sample
 from pcvm_pymc.model.bases import AnyKernel
-from pcvm_pymc.model.builders import pcvm_model
+from pcvm_pymc.model.build import build
 
 __all__ = ["KFold", "kfold", "psis_loo"]
 
@@ -92,11 +100,13 @@ class KFold:
     table : pandas.DataFrame
         MAP plug-in and posterior mean on the held-out rows: elpd and its standard error, error, AUC,
         1-RMSE, log loss, expected calibration error, vectors (mean over folds).
-    probability : dict of str to ndarray, shape (n_obs,)
-        Out-of-fold probability of the greater class.
-    label : ndarray of 0 and 1, shape (n_obs,)
+    probability : dict of str to ndarray, shape (n_obs,), or (n_obs, n_classes) of several classes
+        Out-of-fold probability of the greater class, or of each.
+    label : ndarray of int, shape (n_obs,)
+        Numbers of the classes: 0 and 1, of several from 0.
     fold : ndarray of int, shape (n_obs,)
         The fold, from 1, in which a row was held out.
+    classes : ndarray, shape (n_classes,)
     """
 
     elpd: Any
@@ -104,6 +114,7 @@ class KFold:
     probability: dict[str, Array] = field(repr=False)
     label: Array = field(repr=False)
     fold: Array = field(repr=False)
+    classes: Array = field(repr=False)
 
     def __str__(self) -> str:
         return self.table.to_string(float_format="{:.4g}".format)
@@ -113,7 +124,7 @@ class KFold:
 
     def plot(self) -> Any:
         """Draw the calibration of the out-of-fold predictions and return the figure."""
-        return plots.plot_calibration(self.label, self.probability)
+        return plots.plot_calibration(self.label, self.probability, classes=self.classes)
 
 
 def kfold(
@@ -128,13 +139,13 @@ def kfold(
 ) -> KFold:
     """Cross-validate a posterior and its MAP, each fold refitted without its rows and their bases.
 
-    The signs of the bases are labels: a score that keeps the bases of the rows it scores has seen their
-    labels. Width and hyperprior are those of `posterior`.
+    Where signs of the bases are labels, a score that keeps the bases of the rows it scores has seen
+    their labels. Width and hyperprior are those of `posterior`.
 
     Parameters
     ----------
     posterior : DataTree
-        From `sample`, of a model with a fixed width.
+        From `sample`, of a model of two classes or several with a fixed width.
     X : array_like, shape (n_obs, n_features)
         The training inputs. Bases that stand on other points than these stay in every fold.
     y : array_like, shape (n_obs,)
@@ -151,12 +162,13 @@ def kfold(
     Returns
     -------
     KFold
+        Without a row for the MAP where EM finds none: of a hyperprior without mode, or an RVM.
 
     Raises
     ------
     ValueError
-        If the posterior is not of a PCVM of two classes and fixed width, the inputs are not its own, or a
-        class has fewer rows than there are folds.
+        If the posterior is of a regression, its width or a parameter of its likelihood was drawn, inputs or
+        labels are not its own, or a class has fewer rows than there are folds.
 
     References
     ----------
@@ -178,20 +190,25 @@ def kfold(
     ['MAP plug-in', 'posterior mean']
     """
     check_result(posterior, "posterior")
-    _check_is_pcvm(posterior)
+    _check_can_refit(posterior)
     check_seed("random_seed", random_seed)
     X = as_features(X)
-    label, _ = as_labels(y, len(X))
+    classes = classes_of(posterior)
+    label = coded(y, classes, "y")
     observed = posterior["observed_data"]["label"].values
-    if not np.array_equal(observed, (label > 0).astype(observed.dtype)):
+    if len(X) != len(observed):
+        raise ValueError(
+            f"X has {len(X)} rows; needed the {len(observed)} training rows of the posterior, in their order"
+        )
+    if not np.array_equal(observed, label):
         raise ValueError(
             f"y is not the {len(observed)} labels that the posterior was sampled with; needed the training "
             "data of the same model, in the same order"
         )
-    fewest = int(min(np.sum(label > 0), np.sum(label < 0)))
+    fewest = int(np.bincount(label).min())
     if not isinstance(cv, Integral) or not 2 <= cv <= fewest:
         raise ValueError(
-            f"cv={shown(cv)}; needed a whole number, 2 to {fewest}, the rows of the smaller class"
+            f"cv={shown(cv)}; needed a whole number, 2 to {fewest}, the rows of the smallest class"
         )
     rng = np.random.default_rng(random_seed)
     wrapper = _Refits(posterior, X, label, kernel, random_seed=rng, **options)
@@ -200,31 +217,32 @@ def kfold(
     for k, (_, test) in enumerate(splitter.split(X, label), 1):
         fold[test] = k
     elpd = az.loo_kfold(posterior, wrapper, folds=fold, pointwise=True)
-    coded = (label > 0).astype(int)
+    probability = {name: of_the_greater(each) for name, each in wrapper.probability.items()}
     rows = {
         name: {
             "elpd": pointwise.sum(),
             "se": np.sqrt(len(X) * pointwise.var()),
-            **scores(coded, wrapper.probability[name]),
+            **scores(label, probability[name]),
             "vectors": float(np.mean(wrapper.vectors[name])),
         }
         for name, pointwise in wrapper.log_score.items()
     }
-    return KFold(elpd, pd.DataFrame(rows).T, wrapper.probability, coded, fold)
+    return KFold(elpd, pd.DataFrame(rows).T, probability, label, fold, classes)
 
 
-def _check_is_pcvm(posterior: xr.DataTree) -> None:
+def _check_can_refit(posterior: xr.DataTree) -> None:
+    """Raise unless a posterior's model can be built anew for some of its rows."""
     likelihood = likelihood_of(posterior)
-    if "signs" not in posterior["constant_data"] or likelihood.n_scores > 1:
+    if likelihood.targets == "numbers":
         raise ValueError(
-            f"the posterior is not of a PCVM of two classes, but has a {likelihood.name} likelihood of "
-            f"{likelihood.n_scores} score(s); needed one of a model from pcvm_model. The estimators of the "
-            "other machines work with sklearn.model_selection.cross_validate"
+            f"the posterior is of a regression under the {likelihood.name!r} likelihood; needed one of "
+            "classes. RVMRegressor works with sklearn.model_selection.cross_validate"
         )
-    if "width" in posterior["posterior"]:
+    drawn = ["width"] if "width" in posterior["posterior"] else list(nuisance_of(posterior))
+    if drawn:
         raise ValueError(
-            "the posterior has a width that was drawn; kfold refits at a fixed one: needed a model with a "
-            "number as width"
+            f"the posterior has a {drawn[0]} that was drawn; kfold refits at a fixed one: needed a model "
+            f"with a number as {drawn[0]}"
         )
 
 
@@ -245,26 +263,30 @@ class _Refits(SamplingWrapper):
         self,
         posterior: xr.DataTree,
         X: Array,
-        label: Array,
+        label: NDArray[np.int64],
         kernel: AnyKernel | None,
         **options: Any,
     ) -> None:
         super().__init__(model=None, idata_orig=posterior)
         self.X, self.label = X, label
-        self.kernel = kernel_of(posterior, kernel)
+        self.kernel, self.likelihood = kernel_of(posterior, kernel), likelihood_of(posterior)
         self.options = {"quiet": True, **options}
+        self.bias, rows = rows_of(posterior)
+        self.row: System = rows[0]
         constants = posterior["constant_data"].to_dataset()
         self.hyperprior = hyperprior_from(
             constants["hyperparameter"].values, constants["hyperprior"].values
         )
-        self.centres, self.signs = constants["centres"].values, constants["signs"].values
+        self.centres = constants["centres"].values
+        self.signs = constants["signs"].values if "signs" in constants else None
         self.own = rows_under(self.centres, X)
         _check_inputs(constants, self.kernel(X, self.centres))
         names = ("MAP plug-in", "posterior mean")
-        if not self.hyperprior.has_mode:
+        if not (self.hyperprior.has_mode and any("em" in row.solvers for row in rows)):
             names = names[1:]
+        shape = (len(X), *(self.likelihood.n_scores,) * (self.likelihood.n_scores > 1))
         self.log_score = {name: np.zeros(len(X)) for name in names}
-        self.probability = {name: np.zeros(len(X)) for name in names}
+        self.probability = {name: np.zeros(shape) for name in names}
         self.vectors: dict[str, list[float]] = {name: [] for name in names}
 
     def sel_observations(self, idx: Array) -> tuple[Array, Array]:
@@ -275,14 +297,16 @@ class _Refits(SamplingWrapper):
         """Refit on some rows; their own bases alone stay."""
         train = modified_observed_data
         bases = np.flatnonzero((self.own < 0) | np.isin(self.own, train))
-        model = pcvm_model(
+        model = build(
+            self.row,
             self.X[train],
-            (self.label[train] > 0).astype(int),
-            likelihood=likelihood_of(self.idata_orig),
+            self.label[train],
+            likelihood=self.likelihood,
             kernel=self.kernel,
             hyperprior=self.hyperprior,
+            bias=self.bias,
             basis=self.centres[bases],
-            signs=self.signs[bases],
+            signs=None if self.signs is None else self.signs[bases],
         )
         fits = {"posterior mean": sample(model, **self.options)}
         if "MAP plug-in" in self.log_score:
@@ -296,15 +320,15 @@ class _Refits(SamplingWrapper):
 
     def log_likelihood__i(self, excluded_obs: Array, idata__i: xr.DataTree) -> xr.DataArray:
         """Return the held-out rows' log likelihood of each draw; keep the scores."""
-        test = excluded_obs
+        test, target = excluded_obs, self.label[excluded_obs]
+        if self.likelihood.targets == "labels":
+            target = np.where(target > 0, 1.0, -1.0)
         for name, fit in self._fits.items():
             latent = latent_draws(fit, self.X[test], kernel=self.kernel)
             self.probability[name][test] = probability_draws(fit, latent).mean(axis=0)
-            log_density = log_density_draws(fit, latent, self.label[test])
+            log_density = log_density_draws(fit, latent, target)
             self.log_score[name][test] = logsumexp(log_density, axis=0) - np.log(len(log_density))
-            weight = weights_of(fit)[0]
-            counts = np.count_nonzero(weight) if len(weight) == 1 else active_count(weight).mean()
-            self.vectors[name].append(float(counts))
+            self.vectors[name].append(vector_count(fit))
             if name == "posterior mean":
                 draws = log_density
         sizes = idata__i["posterior"].sizes

@@ -154,6 +154,11 @@ def _of_tree(
         piece = piece.with_width(point["width"].values)
     sign = data["signs"].values.astype(float) if "signs" in data else None
     by_evidence, kind = "evidence_trace" in tree, pieces["bias"]
+    if by_evidence and "precision" not in point:
+        raise ValueError(
+            "result is from the bottom up, which keeps no precisions; needed a point estimate from "
+            "find_map_em, or from fit_evidence of rvm_model"
+        )
     if by_evidence and kind == "prior":  # its log precision is flat, or it was pruned
         kind = "free" if np.isfinite(point["bias_precision"]) else "none"
     problem = Problem(

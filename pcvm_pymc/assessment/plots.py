@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import arviz as az
 import matplotlib.pyplot as plt
@@ -10,10 +10,11 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.calibration import CalibrationDisplay
 from sklearn.isotonic import IsotonicRegression
 
+from pcvm_pymc.assessment.surfaces import INTERVAL, plot_decision_surface
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.figures import (
     NEGATIVE,
@@ -23,9 +24,8 @@ from pcvm_pymc.estimators.figures import (
     plot_width_criteria,
     styled,
 )
-from pcvm_pymc.inference.prediction import predict, prior_latent
-from pcvm_pymc.inference.results import classes_of, likelihood_of, weights_of
-from pcvm_pymc.model.bases import AnyKernel
+from pcvm_pymc.inference.prediction import prior_latent
+from pcvm_pymc.inference.results import classes_of, weights_of
 from pcvm_pymc.model.read import find_parts
 
 __all__ = [
@@ -39,8 +39,6 @@ __all__ = [
     "plot_weights",
     "plot_width_criteria",
 ]
-
-_INTERVAL = (5.5, 94.5)  # ArviZ's 89 % equal-tailed interval
 
 
 @styled
@@ -88,28 +86,41 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
     map_result : DataTree
         From `find_map_em`.
     posterior : DataTree
-        From `sample` or `pymc.sample`, of the same model.
+        From `sample` or `pymc.sample`, of the same model. Of several classes each has a panel.
 
     Returns
     -------
     matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If there are several classes.
     """
-    point = weights_of(map_result)[0][0]
-    draws = weights_of(posterior)[0]
+    names: Array | list[None] = [None]
+    point, draws = weights_of(map_result)[0][0], weights_of(posterior)[0]
     if point.ndim > 1:
-        raise ValueError(
-            f"the weights are those of {point.shape[1]} classes; needed results of two classes or of a "
-            "regression, which have one weight for each basis"
-        )
-    low, middle, high = np.percentile(draws, [_INTERVAL[0], 50, _INTERVAL[1]], axis=0)
+        names = classes_of(map_result)
+    point, draws = (each.reshape(*each.shape[:i], -1) for i, each in ((1, point), (2, draws)))
+    n = len(names)
+    figure, all_axes = plt.subplots(
+        n,
+        1,
+        figsize=(9, 4 if n == 1 else 2.6 * n),
+        sharex=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for c, (axes, name) in enumerate(zip(all_axes[:, 0], names, strict=True)):
+        _draw_weights(axes, point[:, c], draws[..., c])
+        axes.set(ylabel="weight" if name is None else f"weight, class {name}")
+        axes.set_title(f"MAP: {np.count_nonzero(point[:, c])} not zero", fontsize="medium")
+    all_axes[-1, 0].set_xlabel("basis, by posterior median of its weight")
+    handles = all_axes[0, 0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=3)  # within, it would cover weights
+    return figure
+
+
+def _draw_weights(axes: Axes, point: Array, draws: Array) -> None:
+    """Draw weights of one score, shapes (n_basis,) and (n_draws, n_basis)."""
+    low, middle, high = np.percentile(draws, [INTERVAL[0], 50, INTERVAL[1]], axis=0)
     order = np.argsort(middle)
     x = np.arange(len(order))
-    figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
     axes.vlines(x, low[order], high[order], color="0.75", lw=2, label="posterior, 89 % interval")
     axes.plot(x, middle[order], ".", ms=3, color="0.4", label="posterior median")
     kept = point[order] != 0
@@ -119,22 +130,27 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
         "o",
         ms=4,
         color=POSITIVE,
-        label=f"MAP ({kept.sum()} not zero)",
+        label="MAP",
     )
     axes.axhline(0, color="black", lw=0.8)
-    axes.set(xlabel="basis, by posterior median of its weight", ylabel="weight")
-    figure.legend(loc="outside lower center", ncols=3)  # within, it would cover weights
-    return figure
 
 
 @styled
-def plot_reliability(label: ArrayLike, probability: Mapping[str, Array]) -> Figure:
-    """Draw frequency of class 1 against its predicted probability, for each classifier.
+def plot_reliability(
+    label: ArrayLike, probability: Mapping[str, Array], *, classes: ArrayLike | None = None
+) -> Figure:
+    """Draw frequency of a class against its predicted probability, for each classifier.
+
+    Of several classes each has a column, itself against the rest.
 
     Parameters
     ----------
-    label : array_like of 0 and 1, shape (n,)
-    probability : mapping of str to ndarray, shape (n,)
+    label : array_like of int, shape (n,)
+        0 and 1, or numbers of several classes.
+    probability : mapping of str to ndarray, shape (n,) or (n, n_classes)
+        Of label 1, or of each class.
+    classes : array_like, shape (n_classes,), optional
+        Their names; default: their numbers.
 
     Returns
     -------
@@ -143,39 +159,55 @@ def plot_reliability(label: ArrayLike, probability: Mapping[str, Array]) -> Figu
     Raises
     ------
     ValueError
-        If there are probabilities of several classes.
+        If classifiers, labels or names are not of the same classes.
     """
-    _check_two_classes(probability)
-    figure, (top, bottom) = plt.subplots(
-        2, 1, sharex=True, figsize=(6, 7), height_ratios=[3, 1], layout="constrained"
+    parts = _against_the_rest(label, probability, classes)
+    n = len(parts)
+    figure, all_axes = plt.subplots(
+        2,
+        n,
+        sharex=True,
+        sharey="row",
+        figsize=(6 if n == 1 else 4.2 * n, 7),
+        height_ratios=[3, 1],
+        squeeze=False,
+        layout="constrained",
     )
-    for (name, each), marker in zip(probability.items(), cycle("os^Dv"), strict=False):
-        CalibrationDisplay.from_predictions(
-            label, each, n_bins=10, name=name, ax=top, marker=marker, ms=4
-        )
-        bottom.hist(each, bins=np.linspace(0, 1, 21), histtype="step", lw=1.5)
-    top.set(xlabel="", ylabel="frequency in the test set", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    top.get_legend().remove()
-    figure.legend(*top.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    bottom.set(xlabel="predicted probability", ylabel="rows", yscale="log")
-    bottom.set_ylim(bottom=0.7)  # one row is a bar too
-    plain_log_ticks(bottom.yaxis)
+    for (top, bottom), part in zip(all_axes.T, parts, strict=True):
+        for (name, each), marker in zip(part.probability.items(), cycle("os^Dv"), strict=False):
+            CalibrationDisplay.from_predictions(
+                part.member, each, n_bins=10, name=name, ax=top, marker=marker, ms=4, pos_label=True
+            )
+            bottom.hist(each, bins=np.linspace(0, 1, 21), histtype="step", lw=1.5)
+        top.set(xlabel="", ylabel="", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), title=part.name)
+        top.get_legend().remove()
+        bottom.set(xlabel="predicted probability", yscale="log")
+        bottom.set_ylim(bottom=0.7)  # one row is a bar too
+        plain_log_ticks(bottom.yaxis)
+    figure.legend(*all_axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    all_axes[0, 0].set_ylabel("frequency in the test set")
+    all_axes[1, 0].set_ylabel("rows")
     return figure
 
 
 @styled
 def plot_calibration(
-    label: ArrayLike, probability: Mapping[str, Array], *, random_seed: int = 0
+    label: ArrayLike,
+    probability: Mapping[str, Array],
+    *,
+    classes: ArrayLike | None = None,
+    random_seed: int = 0,
 ) -> Figure:
     """Draw the PAVA calibration curve of each classifier over what calibrated predictions would give.
 
     Frequency as an isotonic function of predicted probability (pool-adjacent-violators). The band holds
-    90 % of such curves where labels are drawn from the predictions themselves.
+    90 % of such curves where labels are drawn from the predictions themselves. Of several classes each has
+    a row, itself against the rest.
 
     Parameters
     ----------
-    label : array_like of 0 and 1, shape (n,)
-    probability : mapping of str to ndarray, shape (n,)
+    label, probability, classes
+        As for `plot_reliability`.
     random_seed : int
         For the band.
 
@@ -186,48 +218,84 @@ def plot_calibration(
     Raises
     ------
     ValueError
-        If there are probabilities of several classes.
+        If classifiers, labels or names are not of the same classes.
 
     References
     ----------
     T. Dimitriadis, T. Gneiting and A. I. Jordan (2021), "Stable reliability diagrams for
     probabilistic classifiers", PNAS 118(8).
     """
-    _check_two_classes(probability)
-    label = np.asarray(label)
+    parts = _against_the_rest(label, probability, classes)
     figure, all_axes = plt.subplots(
-        1,
+        len(parts),
         len(probability),
-        figsize=(4.2 * len(probability), 4.4),
+        figsize=(4.2 * len(probability), 0.4 + 4 * len(parts)),
         sharex=True,
         sharey=True,
         squeeze=False,
         layout="constrained",
     )
     rng = np.random.default_rng(random_seed)
-    for axes, (name, each) in zip(all_axes[0], probability.items(), strict=True):
-        p = np.asarray(each, dtype=float)
-        grid = np.linspace(p.min(), p.max(), 101)
-        curves = [_isotonic(p, rng.uniform(size=len(p)) < p, grid) for _ in range(200)]
-        low, high = np.percentile(curves, [5, 95], axis=0)
-        axes.fill_between(grid, low, high, color="0.85", label="90 % if calibrated")
-        axes.plot([0, 1], [0, 1], color="0.5", lw=0.8)
-        axes.plot(grid, _isotonic(p, label, grid), color=POSITIVE, lw=2, label="PAVA")
-        axes.plot(p, np.where(label == 1, 1.03, -0.03), "|", color="0.4", ms=5, alpha=0.4)
-        axes.set(title=name, xlabel="predicted probability", xlim=(-0.02, 1.02), ylim=(-0.06, 1.06))
-    all_axes[0, 0].set_ylabel("frequency")
+    for row, part in zip(all_axes, parts, strict=True):
+        for axes, (name, each) in zip(row, part.probability.items(), strict=True):
+            _draw_calibration(axes, part.member, each, rng)
+            axes.set(title=f"{name}: {part.name}" if part.name else name)
+        row[0].set_ylabel("frequency")
+    for axes in all_axes[-1]:
+        axes.set_xlabel("predicted probability")
     handles, names = all_axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=len(names))
     return figure
 
 
-def _check_two_classes(probability: Mapping[str, Array]) -> None:
-    for name, each in probability.items():
-        if np.ndim(each) != 1:
+def _draw_calibration(axes: Axes, member: Array, p: Array, rng: np.random.Generator) -> None:
+    """Draw the calibration curve of one class' probabilities, and its band."""
+    grid = np.linspace(p.min(), p.max(), 101)
+    curves = [_isotonic(p, rng.uniform(size=len(p)) < p, grid) for _ in range(200)]
+    low, high = np.percentile(curves, [5, 95], axis=0)
+    axes.fill_between(grid, low, high, color="0.85", label="90 % if calibrated")
+    axes.plot([0, 1], [0, 1], color="0.5", lw=0.8)
+    axes.plot(grid, _isotonic(p, member, grid), color=POSITIVE, lw=2, label="PAVA")
+    axes.plot(p, np.where(member, 1.03, -0.03), "|", color="0.4", ms=5, alpha=0.4)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.06, 1.06))
+
+
+class _Part(NamedTuple):
+    """One class against the rest; of two classes the greater one, without a name."""
+
+    name: str
+    member: NDArray[np.bool_]
+    probability: dict[str, Array]
+
+
+def _against_the_rest(
+    label: ArrayLike, probability: Mapping[str, Array], classes: ArrayLike | None
+) -> list[_Part]:
+    """Return labels and probabilities of each class against the rest; raise for other classes."""
+    number = np.asarray(label)
+    each = {name: np.asarray(p, dtype=float) for name, p in probability.items()}
+    if not each:
+        raise ValueError("probability is empty; needed predictions of one classifier or more")
+    shape = next(iter(each.values())).shape
+    for name, p in each.items():
+        if p.shape != shape or p.ndim > 2 or len(p) != len(number):
             raise ValueError(
-                f"probability[{name!r}] has shape {np.shape(each)}; needed (n,), of the greater of two "
-                "classes: of several give one class' column, and whether a row is of that class as label"
+                f"probability[{name!r}] has shape {p.shape}; needed ({len(number)},) of two classes, or "
+                f"({len(number)}, n_classes), the same of all classifiers"
             )
+    n_classes = shape[1] if len(shape) == 2 else 2
+    names = np.arange(n_classes) if classes is None else np.asarray(classes)
+    if len(names) != n_classes:
+        raise ValueError(f"classes are {names.tolist()}; needed {n_classes}, as probability has")
+    unknown = np.setdiff1d(number, np.arange(n_classes)).tolist()
+    if unknown:
+        raise ValueError(f"label has {unknown[:5]}; needed numbers from 0 to {n_classes - 1}")
+    if len(shape) == 1:
+        return [_Part("", number == 1, each)]
+    return [
+        _Part(f"class {names[c]}", number == c, {name: p[:, c] for name, p in each.items()})
+        for c in range(n_classes)
+    ]
 
 
 def _isotonic(probability: Array, label: Array, grid: Array) -> Array:
@@ -247,7 +315,7 @@ def plot_prior_predictive(
     Parameters
     ----------
     models : mapping of str to pm.Model
-        Of two classes, with a proper prior each.
+        Of two classes or several, with a proper prior each.
     draws : int
     random_seed : int
 
@@ -258,13 +326,13 @@ def plot_prior_predictive(
     Raises
     ------
     ValueError
-        If a model is not of two classes.
+        If a model is a regression.
     """
     links = {name: find_parts(model).likelihood for name, model in models.items()}
     for name, link in links.items():
-        if link.targets != "labels":
+        if link.targets == "numbers":
             raise ValueError(
-                f"models[{name!r}] has the likelihood {link}; needed a model of two classes"
+                f"models[{name!r}] has the likelihood {link}; needed a model of classes"
             )
     figure, all_axes = plt.subplots(
         2,
@@ -275,15 +343,25 @@ def plot_prior_predictive(
         layout="constrained",
     )
     for (top, bottom), (name, model) in zip(all_axes.T, models.items(), strict=True):
-        latent = prior_latent(model, draws=draws, random_seed=random_seed).ravel()
-        top.hist(np.clip(latent, -12, 12), bins=60, density=True, color=NEGATIVE)
+        latent = prior_latent(model, draws=draws, random_seed=random_seed)
+        top.hist(np.clip(latent.ravel(), -12, 12), bins=60, density=True, color=NEGATIVE)
         top.set(
             title=f"{name}\nmedian size {np.median(np.abs(latent)):.2f}", xlabel="latent function"
         )
-        bottom.hist(links[name].probability(latent), bins=40, density=True, color=POSITIVE)
-        bottom.set(xlabel="P(y = 1)", xlim=(0, 1), xticks=[0, 0.5, 1])
+        probability = links[name].probability(latent)
+        if links[name].n_scores == 1:
+            bottom.hist(probability.ravel(), bins=40, density=True, color=POSITIVE)
+        else:
+            for c, each in enumerate(model.coords["class"]):
+                values = probability[..., c].ravel()
+                bottom.hist(values, bins=40, density=True, histtype="step", label=str(each))
+        what = "P(y = 1)" if links[name].n_scores == 1 else "P(y = class)"
+        bottom.set(xlabel=what, xlim=(0, 1), xticks=[0, 0.5, 1])
     all_axes[0, 0].set_ylabel("prior density")
     all_axes[1, 0].set_ylabel("prior density")
+    classes = all_axes[1, 0].get_legend_handles_labels()
+    if classes[0]:
+        figure.legend(*classes, title="class", loc="outside lower center", ncols=len(classes[1]))
     return figure
 
 
@@ -311,125 +389,3 @@ def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
         backend="matplotlib",
         figure_kwargs={"figsize": (11, 6), "layout": "constrained"},
     )
-
-
-@styled
-def plot_decision_surface(
-    map_result: xr.DataTree,
-    posterior: xr.DataTree,
-    X: ArrayLike,
-    y: ArrayLike,
-    *,
-    kernel: AnyKernel | None = None,
-    feature_names: tuple[str, str] = ("x1", "x2"),
-    resolution: int = 80,
-) -> Figure:
-    """Draw class probabilities of MAP and posterior, and the posterior's uncertainty, in a plane.
-
-    Parameters
-    ----------
-    map_result, posterior : DataTree
-        Of the same model, with two features and two classes.
-    X : array_like, shape (n_obs, 2)
-        Training inputs.
-    y : array_like, shape (n_obs,)
-        Training labels.
-    kernel : str, callable or pm.gp.cov.Covariance, optional
-        The kernel that the model was built with; needed where it was a function or a covariance.
-    feature_names : tuple of str
-    resolution : int
-        Grid points along each axis.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If there are not two features and two classes.
-    """
-    X, y = np.asarray(X, dtype=float), np.asarray(y)
-    if X.ndim != 2 or X.shape[1] != 2:
-        raise ValueError(f"X has shape {X.shape}; a decision surface needs (n_obs, 2)")
-    likelihood = likelihood_of(map_result)
-    if likelihood.targets != "labels":
-        raise ValueError(
-            f"the results have a {likelihood.name} likelihood of {likelihood.n_scores} score(s); a decision "
-            "surface needs two classes"
-        )
-    grid, axes_values = _grid(X, resolution)
-    point, mean, width = _surfaces(map_result, _thinned(posterior), grid, kernel)
-    figure, all_axes = plt.subplots(
-        1, 3, figsize=(14, 4.6), sharex=True, sharey=True, layout="constrained"
-    )
-    panels = (
-        ("MAP plug-in", point, "RdBu_r", 1.0),
-        ("posterior mean", mean, "RdBu_r", 1.0),
-        ("width of the 89 % interval", width, "viridis", max(width.max(), 1e-3)),
-    )
-    for axes, (title, values, colours, most) in zip(all_axes, panels, strict=True):
-        surface = values.reshape(resolution, resolution)
-        image = axes.pcolormesh(*axes_values, surface, cmap=colours, vmin=0, vmax=most, alpha=0.8)
-        if values is not width:
-            axes.contour(*axes_values, surface, levels=[0.5], colors="black", linewidths=1.5)
-        _scatter_classes(axes, X, y, classes_of(map_result))
-        axes.set(title=title, xlabel=feature_names[0])
-        figure.colorbar(image, ax=axes, shrink=0.85)
-    _circle_relevance_vectors(all_axes[0], map_result)
-    all_axes[0].set_ylabel(feature_names[1])
-    handles, labels = all_axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    return figure
-
-
-def _surfaces(
-    map_result: xr.DataTree, posterior: xr.DataTree, grid: Array, kernel: AnyKernel | None
-) -> tuple[Array, Array, Array]:
-    """Return the MAP's probabilities, the posterior's mean and the width of its interval, at a grid."""
-    point, draws = (
-        predict(each, grid, kernel=kernel)["predictions"]["probability"].values
-        for each in (map_result, posterior)
-    )
-    width = np.diff(np.percentile(draws, _INTERVAL, axis=(0, 1)), axis=0)[0]
-    return point[0, 0], draws.mean(axis=(0, 1)), width
-
-
-def _circle_relevance_vectors(axes: Axes, map_result: xr.DataTree) -> None:
-    """Circle the centres of weights that are not zero, unless that is nearly everything."""
-    centres = map_result["constant_data"]["centres"].values
-    kept = weights_of(map_result)[0][0] != 0
-    if kept.sum() < len(kept) / 2:  # more circles would hide the points
-        axes.scatter(
-            *centres[kept].T, s=90, facecolors="none", edgecolors="black", label="relevance vectors"
-        )
-
-
-def _thinned(posterior: xr.DataTree, most: int = 1000) -> xr.DataTree:
-    """Return evenly spaced draws, enough for a picture, with what a prediction needs."""
-    draws = posterior["posterior"].to_dataset()
-    step = -(-draws.sizes["chain"] * draws.sizes["draw"] // most)
-    thinned = posterior.copy()
-    thinned["posterior"] = draws.isel(draw=slice(None, None, step))
-    return thinned
-
-
-def _grid(X: Array, resolution: int) -> tuple[Array, tuple[Array, Array]]:
-    """Return grid points, shape (resolution^2, 2), around the data, and the values along the axes."""
-    margin = 0.08 * np.ptp(X, axis=0) + 1e-9
-    low, high = X.min(axis=0) - margin, X.max(axis=0) + margin
-    first = np.linspace(low[0], high[0], resolution)
-    second = np.linspace(low[1], high[1], resolution)
-    mesh = np.meshgrid(first, second)
-    return np.column_stack([mesh[0].ravel(), mesh[1].ravel()]), (first, second)
-
-
-def _scatter_classes(axes: Axes, X: Array, y: Array, classes: Array) -> None:
-    upper = y == classes[1]
-    for rows, colour, marker, name in (
-        (~upper, NEGATIVE, "o", classes[0]),
-        (upper, POSITIVE, "^", classes[1]),
-    ):
-        axes.scatter(
-            *X[rows].T, s=18, c=colour, marker=marker, edgecolors="white", lw=0.4, label=str(name)
-        )

@@ -16,7 +16,7 @@ from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_classes, as_features, as_labels
 from pcvm_pymc.core.submodels import SearchOptions
-from pcvm_pymc.estimators.multiclass import MPCVMClassifier
+from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.estimators.projected import ProjectedClassifier
 from pcvm_pymc.estimators.projection import Projection, project_reference
@@ -40,15 +40,15 @@ def project(
 ) -> Projection:
     """Project a posterior or a dense classifier onto few vectors.
 
-    For each number of vectors, the sign-constrained submodel is sought that loses least in
-    Kullback-Leibler divergence from the reference's class probabilities at the training rows; of several
-    classes each vector has a weight in each, under the same sign rule. The number
+    For each number of vectors, the submodel is sought that loses least in Kullback-Leibler divergence from
+    the reference's class probabilities at the training rows, under the sign rule of its machine; of several
+    classes each vector has a weight in each. The number
     is the smallest whose cross-validated expected log predictive density (elpd) lies within one standard
     error, of the difference, of the best.
 
     Parameters
     ----------
-    reference : DataTree, PCVMClassifier or MPCVMClassifier
+    reference : DataTree, PCVMClassifier, MPCVMClassifier or MRVMClassifier
         From `sample` or `find_map_em` (then its posterior mean probabilities are projected), or a
         fitted classifier.
     X : array_like, shape (n_obs, n_features), optional
@@ -123,8 +123,8 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
     """Return a fitted classifier as a reference."""
     if not isinstance(model, ProjectedClassifier):
         raise ValueError(
-            f"reference is a {type(model).__name__}; needed a PCVMClassifier or MPCVMClassifier, whose "
-            "weights have the signs of the labels"
+            f"reference is a {type(model).__name__}; needed a PCVMClassifier, MPCVMClassifier or "
+            "MRVMClassifier"
         )
     if X is None or y is None:
         raise ValueError(
@@ -172,7 +172,7 @@ def _from_datatree(
     """Return a posterior as a reference: the mean of its draws' probabilities."""
     from pcvm_pymc.inference.results import classes_of, kernel_of
 
-    _check_tree(tree)
+    maker = _maker(tree)
     if hasattr(kernel, "full"):
         raise ValueError(
             f"kernel={kernel!r}; needed a kernel's name or a function (X, Z, width), such as "
@@ -200,27 +200,36 @@ def _from_datatree(
         X=inputs,
         label=label,
         classes=classes,
-        centres=Centres.among(inputs, centres, data["signs"].values.astype(float)),
+        centres=Centres.among(
+            inputs, centres, data["signs"].values.astype(float) if "signs" in data else None
+        ),
         probability=probability,
         kernel=piece.name if kernel is None else kernel,
         width=float(width) if width.ndim == 0 else width,
         hyperprior=Hyperprior.plug_in(),
         likelihood=likelihood,
-        make_classifier=(MPCVMClassifier if several else PCVMClassifier).from_projection,
+        make_classifier=maker.from_projection,
     )
 
 
-def _check_tree(tree: Any) -> None:
-    """Raise unless a result is that of a model whose weights have the signs of the labels."""
+def _maker(tree: Any) -> type[ProjectedClassifier]:
+    """Return the classifier that a result's submodels become; raise where there is none."""
+    from pcvm_pymc.inference.results import likelihood_of
+
     if not (hasattr(tree, "children") and "posterior" in tree and "constant_data" in tree):
         raise ValueError(
             f"reference is a {type(tree).__name__}; needed a DataTree from sample or find_map_em "
             "with the groups posterior and constant_data, or a fitted PCVMClassifier"
         )
-    if "signs" not in tree["constant_data"]:
-        raise ValueError(
-            "reference has no signs of its weights; needed a result of pcvm_model or mpcvm_model"
-        )
+    several = likelihood_of(tree).n_scores > 1
+    if "signs" in tree["constant_data"]:
+        return MPCVMClassifier if several else PCVMClassifier
+    if several:
+        return MRVMClassifier
+    raise ValueError(
+        "reference has no signs of its weights and one score; needed a result of pcvm_model, mpcvm_model or "
+        "mrvm_model"
+    )
 
 
 def _mean_probability(tree: xr.DataTree) -> tuple[Likelihood, Array]:

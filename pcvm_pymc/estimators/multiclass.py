@@ -22,6 +22,8 @@ from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT
 from pcvm_pymc.estimators.cells import OneVsRest, Task
 from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier, Training
 from pcvm_pymc.estimators.parameters import Conditional
+from pcvm_pymc.estimators.projected import ProjectedClassifier
+from pcvm_pymc.estimators.projection import Projection
 from pcvm_pymc.estimators.reference import Reference
 from pcvm_pymc.estimators.selection import class_width_scores
 
@@ -315,7 +317,11 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
 
     @staticmethod
     def _projected_arguments(reference: Reference, size: int) -> dict[str, Any]:
-        return {"estimation": "projection", "n_vectors": max(size, 1)}
+        return {
+            "hyperprior": reference.hyperprior,
+            "estimation": "projection",
+            "n_vectors": max(size, 1),
+        }
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -324,10 +330,10 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
         check_flag("bias", self.bias, also=(None,))
 
 
-class MRVMClassifier(_MultinomialProbitMachine):
+class MRVMClassifier(ProjectedClassifier, _MultinomialProbitMachine):
     """Multi-class relevance vector machine with the multinomial probit: mRVM1 and mRVM2.
 
-    As `MPCVMClassifier`, without a sign rule and without biases.
+    As `MPCVMClassifier`, without a sign rule and without biases. What `project` returns has biases, too.
 
     Parameters
     ----------
@@ -358,6 +364,8 @@ class MRVMClassifier(_MultinomialProbitMachine):
     ----------
     classes_, relevance_vectors_, support_, weight_, bias_, width_, log_posterior_, n_iter_, status_
         As for `MPCVMClassifier`; the biases are zero.
+    projection_
+        Of a submodel that `project` chose.
     widths_, width_scores_ : ndarray, shape (n_widths,)
 
     References
@@ -397,3 +405,11 @@ class MRVMClassifier(_MultinomialProbitMachine):
         class_weight: Any = None,
     ) -> None:
         self._keep(locals())
+
+    @staticmethod
+    def _projected_arguments(reference: Reference, size: int) -> dict[str, Any]:
+        return {"algorithm": "top-down"}  # that of the dense machine
+
+    def _take(self, projection: Projection) -> None:
+        self._has_bias = True
+        super()._take(projection)

@@ -340,6 +340,7 @@ class PCVMClassifier(AveragingClassifier):
     @staticmethod
     def _projected_arguments(reference: Reference, size: int) -> dict[str, Any]:
         return {
+            "hyperprior": reference.hyperprior,
             "likelihood": reference.likelihood,
             "estimation": "projection",
             "n_vectors": max(size, 1),

@@ -56,12 +56,13 @@ class ProjectedClassifier(EMClassifier):
             kernel=reference.kernel,
             width=reference.width,
             basis=reference.basis,
-            hyperprior=reference.hyperprior,
             **cls._projected_arguments(reference, projection.size),
         )
         model.classes_ = reference.classes
         model.n_features_in_ = reference.X.shape[1]
-        model.hyperprior_, model._likelihood_ = reference.hyperprior, reference.likelihood
+        model._likelihood_ = reference.likelihood
+        if "hyperprior" in model.get_params():
+            model.hyperprior_ = reference.hyperprior
         model._take(projection)
         model.n_iter_, model.status_ = 0, Status.CONVERGED
         return model

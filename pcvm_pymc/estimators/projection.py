@@ -158,10 +158,11 @@ class Projection:
         of_features = ("feature",) if np.ndim(reference.width) else ()
         data = {
             "centres": (("basis", "feature"), reference.centres.points),
-            "signs": (("basis", *each), reference.centres.sign),
             "probability": (("obs", *each), reference.probability),
             name: (of_features, reference.width),
         }
+        if reference.centres.sign is not None:
+            data["signs"] = (("basis", *each), reference.centres.sign)
         if reference.basis_width is not None:
             data["basis_width"] = (("basis", *of_features), reference.basis_width)
         if reference.held_out is not None:
@@ -310,7 +311,7 @@ def _cross_validate(
     for train, test in folds:
         columns = reference.centres.columns_of(train)
         basis, held_out = Phi[np.ix_(train, columns)], Phi[np.ix_(test, columns)]
-        sign = reference.centres.sign[columns]
+        sign = reference.centres.signs_of(columns)
         problem = Problem(
             basis, reference.label[train], sign, reference.hyperprior, reference.likelihood
         )

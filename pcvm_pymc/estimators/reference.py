@@ -103,7 +103,7 @@ class Reference:
         if has_width(kernel):
             centres = Centres(
                 np.concatenate([centres.points] * len(factors)),
-                np.concatenate([centres.sign] * len(factors)),
+                None if centres.sign is None else np.concatenate([centres.sign] * len(factors)),
                 np.concatenate([centres.rows] * len(factors)),
             )
             basis_width = np.concatenate([np.stack([np.asarray(width) * f] * n) for f in factors])
@@ -143,7 +143,7 @@ class Reference:
     ) -> Target:
         """Return what is to be approximated, by some of the bases."""
         p = self.probability if probability is None else probability
-        return Target(Phi, self.centres.sign[columns], p, likelihood=self.labels)
+        return Target(Phi, self.centres.signs_of(columns), p, likelihood=self.labels)
 
     @property
     def basis(self) -> Basis:
@@ -151,9 +151,11 @@ class Reference:
         centres = self.centres
         if self.basis_width is not None:  # the same places once for each width
             n = len(centres) // len(np.unique(self.basis_width, axis=0))
-            centres = Centres(centres.points[:n], centres.sign[:n], centres.rows[:n])
+            centres = Centres(centres.points[:n], centres.signs_of(slice(n)), centres.rows[:n])
         if np.array_equal(centres.points, self.X):
             return None
+        if centres.sign is None:  # of no account there, but asked for
+            return centres.points, np.repeat(self.classes[:1], len(centres))
         if self.likelihood.n_scores > 1:
             return centres.points, self.classes[centres.sign.argmax(axis=1)]
         return centres.points, centres.sign

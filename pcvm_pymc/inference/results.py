@@ -12,7 +12,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.family import FAMILY, System, check_solver, systems_of
 from pcvm_pymc.core.pieces.arguments import check_instance
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import (
@@ -22,7 +22,7 @@ from pcvm_pymc.core.pieces.likelihoods import (
     Normal,
     Probit,
 )
-from pcvm_pymc.core.pieces.priors import SharedHyperprior
+from pcvm_pymc.core.pieces.priors import SharedHyperprior, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Ended, Problem
 from pcvm_pymc.model.bases import AnyKernel, check_centres, recall_kernel
@@ -41,6 +41,7 @@ __all__ = [
     "observed_and_constant_data",
     "point_to_datatree",
     "record_model",
+    "rows_of",
     "timed",
     "weights_of",
     "with_classes",
@@ -309,6 +310,39 @@ def likelihood_of(tree: xr.DataTree) -> Likelihood:
         likelihood = LIKELIHOODS[constants["likelihood"].item()]
     known = [field.name for field in fields(likelihood) if field.name in constants]
     return likelihood(**{name: float(constants[name]) for name in known})
+
+
+def rows_of(tree: xr.DataTree) -> tuple[str, tuple[System, ...]]:
+    """Return the kind of a result's bias (as `Problem` has it), and the rows that its model is one of.
+
+    Where weights share a precision, or have one each, rows of the other kind are left out.
+
+    Raises
+    ------
+    ValueError
+        If it is of no row.
+    """
+    data = tree["constant_data"].to_dataset()
+    pieces = json.loads(tree.attrs.get("pieces", "{}"))
+    lacking = [name for name in ("hyperprior", "hyperparameter") if name not in data.variables]
+    if lacking:
+        raise ValueError(
+            f"the result lacks {', '.join(lacking)}; needed one of a model from a builder"
+        )
+    prior = hyperprior_from(data["hyperparameter"].values, data["hyperprior"].values)
+    problem = Problem(
+        np.empty((0, data.sizes["basis"])),
+        np.empty(0),
+        data["signs"].values if "signs" in data else None,
+        prior,
+        likelihood_of(tree),
+        pieces.get("bias", "prior"),
+        isinstance(prior, SharedHyperprior),
+    )
+    rows = tuple(row for row in systems_of(problem) if row.shared == problem.shared)
+    if not rows:
+        check_solver(problem, "nuts")  # it names the pieces
+    return problem.bias, rows
 
 
 def nuisance_of(tree: xr.DataTree) -> dict[str, Array]:

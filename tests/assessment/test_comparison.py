@@ -1,6 +1,9 @@
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from problems import blobs
 from sklearn.metrics import log_loss
@@ -121,25 +124,82 @@ def test_several_classes_are_compared():
     weight = result["posterior"]["weight"].values[0, 0]
     assert row["vectors"] == np.sum((weight != 0).any(axis=1))
     assert isinstance(found.plot("em_trace"), Figure)
-    for kind in ("reliability", "calibration", "weights"):
-        with pytest.raises(ValueError, match="is a picture of two classes"):
-            found.plot(kind)
+    titles = [axes.get_title() for axes in found.plot("reliability").axes if axes.get_title()]
+    assert titles == ["class a", "class b", "class c"]
+    first = found.plot("calibration").axes[:3]
+    wanted = [f"{name}: class a" for name in ("MAP plug-in", "posterior mean", "even")]
+    assert [axes.get_title() for axes in first] == wanted
+    of_weights = [axes.get_ylabel() for axes in found.plot("weights").axes]
+    assert of_weights == [f"weight, class {name}" for name in "abc"]
+    with pytest.raises(
+        ValueError, match=r"y_test has labels \['z'\]; needed the classes \['a', 'b', 'c'\]"
+    ):
+        compare(result, posterior, X, np.where(words == "a", "z", words))
     with pytest.raises(ValueError, match=r"'coin' has probabilities of shape \(24,\); needed"):
         compare(result, posterior, X, words, rivals={"coin": Rival(np.full(24, 0.5))})
 
 
-def test_pictures_of_two_classes_refuse_several(fits):
+def test_two_classes_by_both_routes_are_drawn_alike():
+    """Columns of both classes have the picture of the greater one, beside its mirror image."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(size=60)
+    label = (rng.uniform(size=60) < p).astype(int)
+    one = plots.plot_calibration(label, {"p": p}).axes
+    both = plots.plot_calibration(label, {"p": np.column_stack([1 - p, p])}).axes
+    assert [axes.get_title() for axes in both] == ["p: class 0", "p: class 1"]
+    curves = [axes.get_lines()[1].get_ydata() for axes in (*one, *both)]
+    np.testing.assert_allclose(curves[2], curves[0])
+    grids = [axes.get_lines()[1].get_xdata() for axes in both]
+    np.testing.assert_allclose(grids[0][::-1], 1 - grids[1], atol=1e-12)
+    single = plots.plot_reliability(label, {"p": p}).axes[0]
+    greater = plots.plot_reliability(label, {"p": np.column_stack([1 - p, p])}).axes[1]
+    np.testing.assert_array_equal(
+        single.get_lines()[1].get_xydata(), greater.get_lines()[1].get_xydata()
+    )
+
+
+def test_the_surface_of_several_classes_shows_the_most_probable():
     X, label = of_three_classes()
-    model = mpcvm_model(X, label, width=1.2)
-    result = find_map_em(model, progressbar=False)
-    with pytest.raises(ValueError, match="weights are those of 3 classes"):
-        plots.plot_weights(result, result)
-    with pytest.raises(ValueError, match="a decision surface needs two classes"):
+    words = np.array(["a", "b", "c"])[label]
+    result = find_map_em(mpcvm_model(X, words, width=1.2), progressbar=False)
+    figure = plots.plot_decision_surface(result, result, X, words, resolution=8)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "c"]
+    (mesh,) = (each for each in figure.axes[0].collections if isinstance(each, QuadMesh))
+    colours = np.asarray(mesh.get_array()).reshape(64, -1)[:, :3]
+    low, high = X.min(axis=0) - 0.08 * np.ptp(X, axis=0), X.max(axis=0) + 0.08 * np.ptp(X, axis=0)
+    first, second = (np.linspace(low[j], high[j], 8) for j in range(2))
+    grid = np.array([[one, other] for other in second for one in first])
+    probability = predict(result, grid)["predictions"]["probability"].values[0, 0]
+    palette = [to_rgb(plt.get_cmap("tab10")(c)) for c in range(3)]
+    most = probability.argmax(axis=1)
+    pale = (1 - probability.max(axis=1)) * 1.5
+    wanted = np.array(palette)[most] * (1 - pale[:, None]) + pale[:, None]
+    np.testing.assert_allclose(colours, wanted, atol=1e-6)
+    with pytest.raises(
+        ValueError, match=r"y has labels \[0, 1, 2\]; needed the classes \['a', 'b', 'c'\]"
+    ):
         plots.plot_decision_surface(result, result, X, label)
-    with pytest.raises(ValueError, match="needed a model of two classes"):
-        plots.plot_prior_predictive({"three": model})
-    with pytest.raises(ValueError, match="of the greater of two classes"):
-        plots.plot_calibration(label, {"three": np.full((24, 3), 1 / 3)})
+
+
+def test_the_prior_predictive_of_several_classes_has_each():
+    X, label = of_three_classes()
+    figure = plots.plot_prior_predictive({"three": mpcvm_model(X, label, width=1.2)}, draws=20)
+    drawn = [text.get_text() for text in figure.axes[1].get_legend().get_texts()]
+    assert drawn == ["0", "1", "2"]
+
+
+def test_pictures_refuse_what_is_of_other_classes(fits):
+    X, label = of_three_classes()
+    result = find_map_em(mpcvm_model(X, label, width=1.2), progressbar=False)
+    three = np.full((24, 3), 1 / 3)
+    with pytest.raises(ValueError, match=r"label has \[3\]; needed numbers from 0 to 2"):
+        plots.plot_calibration(label + 1, {"three": three})
+    with pytest.raises(ValueError, match=r"probability\['one'\] has shape \(24,\); needed"):
+        plots.plot_reliability(label, {"three": three, "one": three[:, 0]})
+    with pytest.raises(ValueError, match=r"classes are \['a', 'b'\]; needed 3"):
+        plots.plot_reliability(label, {"three": three}, classes=["a", "b"])
+    with pytest.raises(ValueError, match="probability is empty"):
+        plots.plot_reliability(label, {})
     map_result, posterior, _, _ = fits
     with pytest.raises(ValueError, match="'three' has 3 classes; needed 2"):
         compare(map_result, posterior, X, np.full(24, "yes"), rivals={"three": result})
@@ -148,6 +208,10 @@ def test_pictures_of_two_classes_refuse_several(fits):
         plots.plot_em_trace(regression)
     with pytest.raises(ValueError, match="is a regression under the 'normal' likelihood"):
         compare(regression, regression, X, X[:, 0])
+    with pytest.raises(ValueError, match="a decision surface needs classes"):
+        plots.plot_decision_surface(regression, regression, X, X[:, 0])
+    with pytest.raises(ValueError, match="needed a model of classes"):
+        plots.plot_prior_predictive({"numbers": rvm_model(X, X[:, 0])})
 
 
 def test_calibration_error_by_hand():

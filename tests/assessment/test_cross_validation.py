@@ -1,5 +1,6 @@
 import arviz as az
 import numpy as np
+import pymc as pm
 import pytest
 from matplotlib.figure import Figure
 from problems import blobs
@@ -8,15 +9,21 @@ from scipy.special import expit
 from pcvm_pymc import (
     HalfHorseshoe,
     Hyperprior,
+    Laplace,
     find_map_em,
+    fit_evidence,
     kfold,
     latent_draws,
     mpcvm_model,
+    mrvm_model,
     pcvm_model,
+    predict,
     psis_loo,
     rvm_model,
     sample,
+    sparse_probit_model,
 )
+from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
 from pcvm_pymc.core.pieces.probit import log_ndtr
 from pcvm_pymc.inference.sampling import choose_method
 
@@ -79,31 +86,151 @@ def test_kfold_needs_the_training_data(fit):
     posterior, X, words = fit
     with pytest.raises(ValueError, match="needed the training data"):
         kfold(posterior, X, words[::-1])
+    with pytest.raises(ValueError, match="X has 39 rows; needed the 40 training rows"):
+        kfold(posterior, X[1:], words)
     with pytest.raises(ValueError, match="cv=30; needed a whole number, 2 to 20"):
         kfold(posterior, X, words, cv=30)
 
 
-def test_other_machines_are_refused_and_go_to_nuts():
+def drawn_around(point, model, n_draws=6, seed=0):
+    """Return draws around a point estimate, without a sampler's time."""
+    tree, rng = point.copy(), np.random.default_rng(seed)
+    for group in set(tree.children) - {"posterior", "constant_data", "observed_data"}:
+        del tree[group]
+    draws = point["posterior"].to_dataset().isel(chain=[0, 0], draw=[0] * n_draws)
+    draws = draws.assign_coords(chain=[0, 1], draw=range(n_draws))
+    noise = {k: 0.1 * rng.normal(size=draws[k].shape) for k in ("weight", "bias")}
+    tree["posterior"] = draws.assign(
+        weight=draws["weight"] * np.exp(noise["weight"]), bias=draws["bias"] + noise["bias"]
+    )
+    with model:
+        pm.compute_log_likelihood(tree, progressbar=False)
+    return tree
+
+
+@pytest.fixture
+def no_sampler(monkeypatch):
+    monkeypatch.setattr(
+        "pcvm_pymc.assessment.cross_validation.sample", lambda model, **_: around_the_map(model)
+    )
+
+
+def around_the_map(model):
+    return drawn_around(find_map_em(model, progressbar=False), model)
+
+
+def three_classes(n=24):
+    label = np.arange(n) % 3
+    shift = 2.0 * np.array([[0, 0], [1, 0], [0, 1]])[label]
+    return np.random.default_rng(5).normal(size=(n, 2)) + shift, np.array(["a", "b", "c"])[label]
+
+
+CLASSIFIERS = {
+    "mPCVM": lambda X, y: mpcvm_model(X, y, width=1.2),
+    "mRVM": lambda X, y: mrvm_model(X, y, width=1.2),
+    "mRVM, shared": lambda X, y: mrvm_model(X, y, width=1.2, shared=True),
+}
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_kfold_of_several_classes_by_hand(kind, no_sampler):
+    """Each held-out row's log probability is that of a model built on the other rows alone."""
+    X, words = three_classes()
+    build = CLASSIFIERS[kind]
+    posterior = around_the_map(build(X, words))
+    found = kfold(posterior, X, words, cv=3, random_seed=2)
+    number = np.searchsorted(["a", "b", "c"], words)
+    hyper = dict(
+        zip(
+            posterior["constant_data"]["hyperparameter"].values.tolist(),
+            posterior["constant_data"]["hyperprior"].values.tolist(),
+            strict=True,
+        )
+    )
+    hyper.pop("n_scores", None)
+    wanted = {name: np.zeros(24) for name in found.probability}
+    for k in range(1, 4):
+        train, test = np.flatnonzero(found.fold != k), np.flatnonzero(found.fold == k)
+        family = {"mPCVM": mpcvm_model, "mRVM": mrvm_model, "mRVM, shared": mrvm_model}[kind]
+        shared = {"shared": True} if "shared" in kind else {}
+        one = family(X[train], words[train], width=1.2, hyperprior=Hyperprior(**hyper), **shared)
+        results = find_map_em(one, progressbar=False), around_the_map(one)
+        for name, result in zip(("MAP plug-in", "posterior mean"), results, strict=True):
+            p = predict(result, X[test])["predictions"]["probability"].mean(("chain", "draw"))
+            wanted[name][test] = np.log(p.values[np.arange(len(test)), number[test]])
+            np.testing.assert_allclose(found.probability[name][test], p, rtol=1e-6)
+    for name, each in wanted.items():
+        assert found.table.loc[name, "elpd"] == pytest.approx(each.sum(), rel=1e-6)
+        assert found.table.loc[name, "log loss"] == pytest.approx(-each.mean(), rel=1e-6)
+    assert found.elpd.elpd == pytest.approx(wanted["posterior mean"].sum(), rel=1e-6)
+    np.testing.assert_array_equal(found.label, number)
+    titles = [axes.get_title() for axes in found.plot().axes]
+    assert titles[0] == "MAP plug-in: class a"
+
+
+def test_two_classes_under_the_multinomial_probit_are_scored_as_two(no_sampler):
+    X, label = blobs(20, seed=83)
+    found = kfold(around_the_map(mpcvm_model(X, label, width=1.2)), X, label, cv=2, random_seed=0)
+    assert found.probability["MAP plug-in"].shape == (20,)
+    p = found.probability["MAP plug-in"]
+    wanted = np.log(np.where(label > 0, p, 1 - p)).sum()
+    assert found.table.loc["MAP plug-in", "elpd"] == pytest.approx(wanted)
+
+
+def test_kfold_of_free_weights_by_hand(no_sampler):
     X, label = blobs(20, seed=82)
-    model = rvm_model(X, label, likelihood="probit", width=1.2)
+    given = {"features": "kernel", "width": 1.2, "bias": "free", "prior": Laplace(2.0)}
+    posterior = around_the_map(sparse_probit_model(X, label, **given))
+    found = kfold(posterior, X, label, cv=2, random_seed=1)
+    one = found.fold == 1
+    half = find_map_em(sparse_probit_model(X[~one], label[~one], **given), progressbar=False)
+    wanted = log_ndtr(label[one] * latent_draws(half, X[one])[0])
+    p = found.probability["MAP plug-in"][one]
+    np.testing.assert_allclose(np.log(np.where(label[one] > 0, p, 1 - p)), wanted, rtol=1e-5)
+    assert found.table.index.tolist() == ["MAP plug-in", "posterior mean"]
+
+
+def test_an_rvm_has_no_mode_and_is_scored_without(monkeypatch):
+    X, label = blobs(20, seed=82)
+
+    def around(model, **_):
+        return drawn_around(fit_evidence(model), model)
+
+    monkeypatch.setattr("pcvm_pymc.assessment.cross_validation.sample", around)
+    model = rvm_model(X, label, likelihood="logit", width=1.2)
     assert choose_method(model)[0] == "nuts"
     assert "free weights" in choose_method(model)[1]
-    posterior = sample(model, draws=30, tune=30, chains=2, random_seed=1, **QUIET)
-    with pytest.raises(ValueError, match="not of a PCVM"):
-        kfold(posterior, X, label)
+    found = kfold(around(model), X, label, cv=2, random_seed=1)
+    p = found.probability["posterior mean"]
+    assert found.table.index.tolist() == ["posterior mean"]
+    assert found.elpd.elpd == pytest.approx(np.log(np.where(label > 0, p, 1 - p)).sum())
 
 
-def test_kfold_refuses_several_classes_and_a_width_that_was_drawn(fit):
-    X, _ = blobs(20, seed=83)
-    several = find_map_em(mpcvm_model(X, np.arange(20) % 3, width=1.2), progressbar=False)
-    with pytest.raises(ValueError, match=r"multinomial probit likelihood of 3 score"):
-        kfold(several, X, np.arange(20) % 3)
+def test_kfold_refuses_regressions_other_classes_and_what_was_drawn(fit):
+    X, words = three_classes()
+    several = find_map_em(mpcvm_model(X, words, width=1.2), progressbar=False)
+    with pytest.raises(
+        ValueError, match=r"y has labels \['z'\]; needed the classes \['a', 'b', 'c'\]"
+    ):
+        kfold(several, X, np.where(words == "a", "z", words))
+    regression = fit_evidence(rvm_model(X, X[:, 0], width=1.2))
+    with pytest.raises(ValueError, match="of a regression under the 'normal' likelihood"):
+        kfold(regression, X, X[:, 0])
     posterior, X, words = fit
     drawn = posterior.copy()
     width = posterior["posterior"]["bias"] ** 2
     drawn["posterior"] = posterior["posterior"].to_dataset().assign(width=width)
-    with pytest.raises(ValueError, match="needed a model with a number as width"):
+    with pytest.raises(ValueError, match="with a number as width"):
         kfold(drawn, X, words)
+    model = pcvm_model(X, words, width=1.2, likelihood=NoisyProbit(0.1))
+    noisy = find_map_em(model, progressbar=False)
+    noisy["posterior"] = noisy["posterior"].to_dataset().assign(flip=(("chain", "draw"), [[0.1]]))
+    with pytest.raises(ValueError, match="has a flip that was drawn"):
+        kfold(noisy, X, words)
+    hidden = posterior.copy()
+    del hidden["constant_data"]["hyperprior"]
+    with pytest.raises(ValueError, match="the result lacks hyperprior"):
+        kfold(hidden, X, words)
 
 
 def test_kfold_keeps_the_likelihood():

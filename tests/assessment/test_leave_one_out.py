@@ -142,6 +142,9 @@ def test_what_cannot_be_scored(rows, result):
         loo(result, X, label)
     with pytest.raises(ValueError, match="the result has 50 rows and X 40"):
         loo(result, X[:40])
+    bottom_up = fit_evidence(pcvm_model(X, label > 0, width=0.8))
+    with pytest.raises(ValueError, match="from the bottom up, which keeps no precisions"):
+        loo(bottom_up)
     with pytest.raises(ValueError, match="result is a dict; needed a DataTree"):
         loo({})
     with pytest.raises(ValueError, match="needed its training data"):

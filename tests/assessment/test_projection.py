@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
+from matplotlib.figure import Figure
 from problems import blobs
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
@@ -14,12 +15,16 @@ from pcvm_pymc import (
     MPCVMClassifier,
     MRVMClassifier,
     PCVMClassifier,
+    RVMClassifier,
     find_map_em,
+    fit_evidence,
     load,
     mpcvm_model,
+    mrvm_model,
     pcvm_model,
     predict,
     project,
+    rvm_model,
     sample,
     save,
 )
@@ -392,10 +397,53 @@ def test_drawn_label_noise_enters_by_its_draws():
     assert found.classifier.likelihood.flip == pytest.approx(flip)
 
 
-def test_machines_without_a_sign_rule_are_refused():
+@pytest.mark.parametrize("shared", [False, True])
+def test_free_weights_of_several_classes_by_folds_and_as_a_posterior(shared, tmp_path):
+    X, label = blobs(40, seed=77)
+    number = np.where((label > 0) & (X[:, 1] > 0), 2, label > 0)
+    words = np.array(["b", "a", "c"])[number]
+    model = mrvm_model(X, words, width=1.5, hyperprior=Hyperprior.plug_in(), shared=shared)
+    found = project(find_map_em(model, progressbar=False), sizes=(0, 2, 5), cv=2, random_state=0)
+    few = found.classifier_of(5)
+    assert isinstance(few, MRVMClassifier)
+    assert few.weight_.shape == (3, 5)
+    p = found.reference.probability
+    q = few.predict_proba(X)
+    assert found.path.kl[2] == pytest.approx((p * np.log(p / q)).sum(axis=1).mean(), abs=1e-7)
+    np.testing.assert_allclose(few.weight_.sum(axis=0), 0, atol=1e-7)
+    coded = few.classes_.searchsorted(words)
+    train, test = stratified_folds(X, coded, 2, 0)[1]
+    fold = mrvm_model(X[train], words[train], width=1.5, hyperprior=Hyperprior.plug_in())
+    result = predict(find_map_em(fold, progressbar=False), X[test])["predictions"]["probability"]
+    held_out = np.log(result.values[0, 0][np.arange(len(test)), coded[test]])
+    np.testing.assert_allclose(found.reference_log_density[test], held_out, atol=1e-3)
+    save(found.to_datatree(), tmp_path / "projection")
+    assert "signs" not in load(tmp_path / "projection")["constant_data"]
+    assert isinstance(found.plot(), Figure)
+
+
+def test_a_fitted_machine_without_sign_rule():
+    X, label = blobs(40, seed=79)
+    words = np.array(["b", "a", "c"])[np.where((label > 0) & (X[:, 1] > 0), 2, label > 0)]
+    dense = MRVMClassifier(width=1.2, algorithm="top-down").fit(X, words)
+    found = project(dense, X, words, size=4)
+    np.testing.assert_allclose(found.reference.probability, dense.predict_proba(X))
+    p, q = dense.predict_proba(X), found.classifier.predict_proba(X)
+    assert found.path.kl[0] == pytest.approx((p * np.log(p / q)).sum(axis=1).mean(), abs=1e-7)
+    assert found.path.kl[0] < 0.5 * found.reference.target(found.reference.design()).divergence(
+        np.zeros((40, 3))
+    )
+    with pytest.raises(ValueError, match="y has the classes"):
+        project(dense, X, np.where(words == "a", "z", words))
+
+
+def test_free_weights_of_one_score_are_refused():
     X, label = blobs(30, seed=79)
-    with pytest.raises(ValueError, match="reference is a MRVMClassifier; needed a PCVMClassifier"):
-        project(MRVMClassifier(width=1.2).fit(X, label), X, label)
+    result = fit_evidence(rvm_model(X, label, likelihood="logit", width=1.2))
+    with pytest.raises(ValueError, match="reference has no signs of its weights and one score"):
+        project(result)
+    with pytest.raises(ValueError, match="reference is a RVMClassifier; needed a PCVMClassifier"):
+        project(RVMClassifier(width=1.2).fit(X, label), X, label)
 
 
 def test_few_vectors_keep_what_the_dense_mode_has_learnt():

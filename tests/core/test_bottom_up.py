@@ -6,13 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import blobs
 from scipy import stats
+from scipy.optimize import minimize_scalar
 from test_mpcvm import classes
 
 from pcvm_pymc.core.em import fit_em
+from pcvm_pymc.core.evidence.active_set import best_change
 from pcvm_pymc.core.evidence.bottom_up import (
     BottomUpOptions,
     Machine,
     _Design,
+    _improve,
+    _reestimate,
     _Search,
     _start,
     fit_bottom_up,
@@ -20,6 +24,7 @@ from pcvm_pymc.core.evidence.bottom_up import (
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
+from pcvm_pymc.core.pieces.multinomial import log_class_probability
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.datasets import ripley_mixture
@@ -153,12 +158,107 @@ def test_duplicate_and_empty_columns():
     assert not result.weight[35:].any()
 
 
+def log_marginal(columns, alpha, responses, beta=1.0):
+    """Return log p(z | alpha) of responses, shape (n_obs, n_responses), that share the precisions."""
+    C = np.eye(len(columns)) / beta + (columns / alpha) @ columns.T
+    inverse = np.linalg.solve(C, responses)
+    n_responses = responses.shape[1]
+    return -0.5 * np.vdot(responses, inverse) - 0.5 * n_responses * np.linalg.slogdet(C)[1]
+
+
+def best_by_search(columns, alpha, place, responses):
+    """Return the best precision of a member by search, and what it gains over the column being out."""
+
+    def value(log_alpha):
+        changed = alpha.copy()
+        changed[place] = np.exp(log_alpha)
+        return log_marginal(columns, changed, responses)
+
+    found = minimize_scalar(lambda x: -value(x), bounds=(-12.0, 12.0), options={"xatol": 1e-9})
+    others = np.arange(len(alpha)) != place
+    return np.exp(found.x), value(found.x) - log_marginal(
+        columns[:, others], alpha[others], responses
+    )
+
+
+def members_and_responses(n_responses, seed=3):
+    """Return a machine of two members and responses that depend on some columns."""
+    given_ = problem(30, n_responses, seed=seed, width=1.0, signs=False, shared=True)
+    rng = np.random.default_rng(seed)
+    responses = given_.Phi[:, [4, 11]] @ rng.normal(0.0, 2.0, (2, n_responses))
+    responses += rng.normal(size=responses.shape)
+    return given_, machine_with(given_, [4, 20], [0.8, 1.7]), responses
+
+
+@pytest.mark.parametrize("n_responses", [1, 2, 5])
+def test_what_is_added_has_the_precision_and_gain_of_the_joint_evidence_of_all_classes(n_responses):
+    given_, machine, responses = members_and_responses(n_responses)
+    pulled = given_.Phi.T @ responses
+    s, q = machine.leave_one_out(pulled)
+    alpha, gain = best_change(s, np.einsum("ij,ij->i", q, q), n_responses)
+    outside = np.setdiff1d(np.arange(30), machine.kept.index)
+    searched = {}
+    for j in outside:
+        columns = given_.Phi[:, [*machine.kept.index, j]]
+        best = best_by_search(columns, np.append(machine.kept.alpha, 1.0), 2, responses)
+        if best[1] > 1e-6:
+            assert alpha[j] == pytest.approx(best[0], rel=1e-4)
+            assert gain[j] == pytest.approx(best[1], rel=1e-6, abs=1e-8)
+            searched[j] = best
+        else:
+            assert gain[j] <= 1e-6
+    assert len(searched) > 2
+    _improve(machine, pulled, None)
+    chosen = max(searched, key=lambda j: searched[j][1])
+    assert machine.kept.index[-1] == chosen
+    assert machine.kept.alpha[-1] == pytest.approx(searched[chosen][0], rel=1e-4)
+
+
+@pytest.mark.parametrize("n_responses", [1, 2, 5])
+def test_a_precision_is_estimated_from_all_classes(n_responses):
+    given_, machine, responses = members_and_responses(n_responses)
+    _reestimate(machine, given_.Phi.T @ responses)
+    columns, alpha = given_.Phi[:, [4, 20]], np.array([0.8, 1.7])
+    alpha[0], gain = best_by_search(columns, alpha, 0, responses)
+    assert gain > 0.5
+    assert machine.kept.alpha[0] == pytest.approx(alpha[0], rel=1e-4)
+    best, gain = best_by_search(columns, alpha, 1, responses)
+    if gain > 1e-6:
+        assert machine.kept.alpha[1] == pytest.approx(best, rel=1e-4)
+
+
 def machine_of(given_, result):
     """Return the machine with which a fit ended: its search once more."""
+    return search_of(given_, result).machines[0]
+
+
+def search_of(given_, result):
     search = _Search(given_, _start(given_, None))
     for _ in range(result.n_iter):
         search.step()
-    return search.machines[0]
+    return search
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("signs", [True, False])
+def test_the_log_posterior_of_several_classes_by_hand(signs, has_bias):
+    """Half-normals of the signed weights (each twice a normal's density), normals of all others."""
+    given_ = problem(45, seed=4, signs=signs, shared=not signs, has_bias=has_bias)
+    result = fit_bottom_up(given_)
+    search = search_of(given_, result)
+    wanted = log_class_probability(result.latent, given_.label).sum()
+    for c in range(3):
+        kept = search.machines[0 if given_.shared else c].kept
+        value = np.append(result.weight[:, c], result.bias[c])[kept.index]
+        density = stats.norm.logpdf(value, scale=kept.alpha**-0.5)
+        if signs:
+            of_weights = kept.index < 45
+            density[of_weights] = stats.halfnorm.logpdf(
+                np.abs(value[of_weights]), scale=kept.alpha[of_weights] ** -0.5
+            )
+        wanted += density.sum()
+    assert len(result.support) > 1
+    assert result.log_posterior == pytest.approx(wanted, abs=1e-7)
 
 
 @pytest.mark.parametrize("bias", ["prior", "none"])

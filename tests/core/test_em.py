@@ -335,3 +335,37 @@ def test_zeros_under_a_laplace_prior_are_released_whatever_the_scale(scale):
     assert 1 < active.sum() < 30
     np.testing.assert_allclose(in_weight[active], 0, atol=1e-5 * scale)
     assert (in_weight[~active] <= 1.0 + 1e-5 * scale).all()
+
+
+@pytest.mark.parametrize("bias", ["joint", "alternating"])
+def test_a_bias_next_to_zero_is_held_there_where_the_prior_has_a_pole(bias):
+    X, label = blobs(30, seed=9)
+    options = EMOptions(update="em", bias=bias, max_iter=1)
+    found = {}
+    for name, prior in (("jeffreys", Hyperprior.jeffreys()), ("proper", Hyperprior.plug_in())):
+        given_ = problem(X, label, prior)
+        found[name] = fit_em(given_, Start(0.5 * label, 1e-7), options).bias
+    assert found["jeffreys"] == 0.0
+    assert abs(found["proper"]) > 1e-3
+
+
+def test_free_weights_and_bias_in_turn_from_given_responses_by_hand():
+    """Weights at the old bias, then the bias: not the joint solution."""
+    X, label = blobs(20, seed=9)
+    prior = Hyperprior.plug_in()
+    given_ = replace(problem(X, label, prior), sign=None)
+    weight, bias, z = 0.5 * label, 0.8, 3.0 * label + 0.4
+    start = Start(weight, bias, z)
+    found = {}
+    for name in ("alternating", "joint"):
+        found[name] = fit_em(given_, start, EMOptions(update="em", bias=name, max_iter=1))
+    penalty, bias_penalty = prior.weight_precision(weight), prior.bias_precision(bias)
+    gram = given_.Phi.T @ given_.Phi + np.diag(penalty)
+    in_turn = np.linalg.solve(gram, given_.Phi.T @ (z - bias))
+    np.testing.assert_allclose(found["alternating"].weight, in_turn, rtol=1e-8)
+    left = (z - given_.Phi @ in_turn).sum()
+    assert found["alternating"].bias == pytest.approx(left / (20 + bias_penalty))
+    A = np.column_stack([given_.Phi, np.ones(20)])
+    both = np.linalg.solve(A.T @ A + np.diag(np.append(penalty, bias_penalty)), A.T @ z)
+    np.testing.assert_allclose(found["joint"].weight, both[:-1], rtol=1e-8)
+    assert found["joint"].bias == pytest.approx(both[-1])

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from problems import blobs
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, log_posterior
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
-from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms
+from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms, response_mean
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.signs import class_signs
 from pcvm_pymc.core.problem import Problem, Status
@@ -150,6 +152,35 @@ def test_the_papers_clipping_is_a_variant_that_ends_elsewhere():
     assert (clipped.weight * given_.sign >= 0).all()
     exact = fit_em(given_)
     assert exact.log_posterior > clipped.log_posterior + 0.1
+
+
+@pytest.mark.parametrize("hyperprior", ["jeffreys", "heavy"])
+def test_the_papers_step_by_hand(hyperprior):
+    """Lyu et al. (2020) eqs. 28-29: weights at the old bias, wrong ones dropped, then the bias.
+
+    With s^2 the reciprocal of the bias' expected precision it is ``s^2 1'(z - Phi w) / (1 + N s^2)``.
+    """
+    prior = PRIORS[hyperprior]
+    given_ = problem(24, 3, prior, seed=6, width=1.0)
+    rng = np.random.default_rng(0)
+    weight = given_.sign * rng.uniform(0.3, 1.2, given_.sign.shape)
+    bias = np.array([0.7, -1.4, 0.2])
+    latent = given_.Phi @ weight + bias
+    options = EMOptions.chen2009()
+    found = fit_em(given_, Start(weight, bias), replace(options, max_iter=1))
+    z = response_mean(latent, given_.label)
+    for c in range(3):
+        precision = prior.weight_precision(weight[:, c])
+        matrix = given_.Phi.T @ given_.Phi + np.diag(precision)
+        wanted = np.linalg.solve(matrix, given_.Phi.T @ (z[:, c] - bias[c]))
+        wanted[(wanted * given_.sign[:, c] < 0) | (np.abs(wanted) <= options.drop)] = 0.0
+        np.testing.assert_allclose(found.weight[:, c], wanted, atol=1e-9)
+        assert (wanted != 0).any()
+        square = 1.0 / prior.bias_precision(float(bias[c]))
+        left = (z[:, c] - given_.Phi @ wanted).sum()
+        assert found.bias[c] == pytest.approx(square * left / (1 + 24 * square), rel=1e-9)
+    if hyperprior == "jeffreys":
+        assert prior.bias_precision(0.7) == pytest.approx(0.7**-2)
 
 
 def test_random_starts_and_bad_ones():

@@ -181,6 +181,65 @@ def test_two_classes_with_a_score_each_are_the_probit(seed):
         np.testing.assert_allclose(gains[0], gains[1], rtol=1e-2, atol=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_free_weights_agree_with_scipy_and_do_at_least_as_well(seed):
+    signed = target(seed, ridge=1e-9)
+    free, columns = replace(signed, sign=None), np.arange(3)
+
+    def value(v):
+        weight, bias = v[:9].reshape(3, 3), v[9:]
+        return free.divergence(free.Phi[:, columns] @ weight + bias)
+
+    found = fit_submodel(free, columns)
+    assert found.objective == pytest.approx(minimize(value, np.zeros(12)).fun, abs=1e-5)
+    assert found.objective <= fit_submodel(signed, columns).objective + 1e-9
+    assert (found.weight[:, 0] == 0).all()
+
+
+@given(SEEDS)
+@settings(max_examples=10)
+def test_free_weights_of_two_classes_are_the_probit_s(seed):
+    several = replace(target(seed, n_classes=2), sign=None)
+    one = Target(several.Phi, None, several.probability[:, 1], ridge=2e-8)
+    for columns in ([], [1, 4], [0, 2, 3, 5, 8]):
+        models = [fit_submodel(each, columns) for each in (several, one)]
+        assert models[0].objective == pytest.approx(models[1].objective, abs=1e-8)
+        gains = [
+            addition_gains(each, scan(each, model))
+            for each, model in zip((several, one), models, strict=True)
+        ]
+        np.testing.assert_allclose(gains[0], gains[1], rtol=1e-2, atol=1e-6)
+    paths = [project_path(each, [0, 2, 4]) for each in (several, one)]
+    np.testing.assert_allclose(paths[0].kl, paths[1].kl, atol=1e-6)
+
+
+@given(SEEDS)
+@settings(max_examples=10)
+def test_free_weights_of_a_path_are_balanced_and_nothing_bars_them(seed):
+    problem = replace(target(seed), sign=None)
+    path = project_path(problem, range(11))
+    assert (np.diff(path.objective) <= 0).all()
+    for i, (columns, weight) in enumerate(zip(path.columns, path.weights, strict=True)):
+        np.testing.assert_allclose(
+            weight.sum(axis=1), 0, atol=1e-9 * (1 + np.abs(weight).max(initial=0))
+        )
+        model = fit_submodel(problem, columns)
+        in_weight, in_bias = free_slopes(problem, model)
+        np.testing.assert_allclose(in_weight[columns], 0, atol=1e-6)
+        np.testing.assert_allclose(in_bias, 0, atol=1e-6)
+        assert model.objective == pytest.approx(path.objective[i], abs=1e-9)
+
+
+def free_slopes(problem, model):
+    """Return the derivative of the objective in what moves: the first class is held at zero."""
+    residual = problem.mass[:, None] * problem.terms(model.latent).score
+    weight = np.zeros((problem.Phi.shape[1], problem.n_scores))
+    weight[model.columns] = model.weight
+    return (problem.penalty[:, None] * weight - problem.Phi.T @ residual)[:, 1:], -residual.sum(
+        axis=0
+    )
+
+
 @given(SEEDS, st.integers(1, 3))
 @settings(max_examples=10)
 def test_divergence_falls_along_the_path(seed, candidates):
@@ -317,6 +376,13 @@ def test_a_vector_counts_once_whatever_number_of_its_weights_is_not_zero():
 def test_a_target_that_cannot_be_used(change, words):
     with pytest.raises(ValueError, match=words):
         replace(target(), **change)
+
+
+def test_the_l1_path_needs_signs():
+    one = target(0, n_classes=2)
+    free = Target(one.Phi, None, one.probability[:, 1])
+    with pytest.raises(ValueError, match=r"for free weights needed SearchOptions\(l1=False\)"):
+        project_path(free, [1], SearchOptions())
 
 
 def test_a_search_that_several_classes_do_not_have():

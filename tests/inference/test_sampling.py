@@ -21,6 +21,7 @@ from pcvm_pymc import (
 from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.experiments.datasets import ripley_mixture
 from pcvm_pymc.inference.checkpoints import Checkpoints
+from pcvm_pymc.inference.results import observed_and_constant_data
 from pcvm_pymc.inference.sampling import choose_method
 
 QUIET = {"quiet": True, "progressbar": False, "cores": 1}
@@ -53,7 +54,7 @@ def assert_same_means(first, second, names=("latent",), worst=5.0):
         assert gap.max() < worst, name
 
 
-@pytest.mark.parametrize("make", [ripley, moons])
+@pytest.mark.parametrize("make", [pytest.param(ripley, marks=pytest.mark.slow), moons])
 def test_gibbs_and_nuts_agree_on_the_latent_function(make):
     X, label = make()
     model = pcvm_model(X, label, width=0.64)
@@ -65,6 +66,7 @@ def test_gibbs_and_nuts_agree_on_the_latent_function(make):
     assert_same_means(gibbs, nuts, names=("latent", "bias"))
 
 
+@pytest.mark.slow  # a learned scale is tested against quadrature in tests/core/test_gibbs.py
 def test_gibbs_and_nuts_agree_on_a_learned_scale():
     X, label = blobs(15, seed=50)
     prior = Hyperprior(2.0, 0.5, 1.0, 1.0, rate_shape=2.0)
@@ -164,12 +166,20 @@ class KilledError(Exception):
     pass
 
 
-@pytest.mark.parametrize("survived", [0, 3, 31, 55])
-def test_a_killed_run_goes_on_where_it_stopped(tmp_path, monkeypatch, survived):
-    model = small(n=30)
-    options = {"method": "gibbs", "draws": 250, "thin": 1, "max_sweeps": 6000, "chains": 2, **QUIET}
-    whole = sample(model, random_seed=3, **options)
+LONG = {"method": "gibbs", "draws": 250, "thin": 1, "max_sweeps": 6000, "chains": 2, **QUIET}
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    model = small(n=20)
+    whole = sample(model, random_seed=3, **LONG)
     assert whole["posterior"].attrs["thin"] > 1  # more than one round, or this tests little
+    return model, whole
+
+
+@pytest.mark.parametrize("survived", [0, 3, 31, 55])
+def test_a_killed_run_goes_on_where_it_stopped(undisturbed, tmp_path, monkeypatch, survived):
+    model, whole = undisturbed
     write, count = Checkpoints.write, [0]
 
     def fragile(checkpoints, chain):
@@ -180,15 +190,15 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path, monkeypatch, survived):
 
     monkeypatch.setattr(Checkpoints, "write", fragile)
     with pytest.raises(KilledError):
-        sample(model, random_seed=3, checkpoint=tmp_path / "run", **options)
+        sample(model, random_seed=3, checkpoint=tmp_path / "run", **LONG)
     monkeypatch.setattr(Checkpoints, "write", write)
-    resumed = sample(model, random_seed=3, checkpoint=tmp_path / "run", **options)
+    resumed = sample(model, random_seed=3, checkpoint=tmp_path / "run", **LONG)
     np.testing.assert_array_equal(whole["posterior"]["latent"], resumed["posterior"]["latent"])
     assert whole["posterior"].attrs["sweeps"] == resumed["posterior"].attrs["sweeps"]
-    again = sample(model, random_seed=3, checkpoint=tmp_path / "run", **options)
+    again = sample(model, random_seed=3, checkpoint=tmp_path / "run", **LONG)
     np.testing.assert_array_equal(whole["posterior"]["latent"], again["posterior"]["latent"])
     with pytest.raises(ValueError, match="is of another run"):
-        sample(model, random_seed=4, checkpoint=tmp_path / "run", **options)
+        sample(model, random_seed=4, checkpoint=tmp_path / "run", **LONG)
 
 
 def test_rounds_end_at_convergence_or_at_the_limit():
@@ -244,8 +254,8 @@ def test_precisions_drawn_afterwards():
     wanted = [prior.bias_precision(b) for b in draws["bias"].values.ravel()]
     ratio = draws["bias_precision"].values.ravel() / wanted
     assert abs(ratio.mean() - 1) < 5 * ratio.std() / np.sqrt(ratio.size)
-    horseshoe = small(hyperprior=HalfHorseshoe(0.1))
-    tree = sample(horseshoe, draws=20, tune=20, chains=2, random_seed=1, **QUIET)
+    horseshoe = observed_and_constant_data(small(hyperprior=HalfHorseshoe(0.1)))
+    tree["constant_data"] = horseshoe["constant_data"]
     with pytest.raises(ValueError, match="without precisions"):
         draw_precisions(tree)
 

@@ -218,6 +218,7 @@ def test_a_short_run_of_nuts_has_what_arviz_needs():
 GIBBS = {"method": "gibbs", "cores": 1, "quiet": True}
 
 
+@pytest.mark.slow  # the sweep's law is tested by its conditionals, and with labels in turn
 def test_gibbs_and_nuts_agree_on_the_probabilities():
     X, y = three_clouds(18)
     model = mpcvm_model(X, y, width=1.5, basis=9)

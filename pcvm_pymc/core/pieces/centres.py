@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,21 +36,25 @@ class Centres:
     Attributes
     ----------
     points : ndarray, shape (n_basis, n_features)
-    sign : ndarray, shape (n_basis,)
-        Sign of each weight, -1. or +1.; of no meaning to models without a sign rule.
+    sign : ndarray, shape (n_basis,), or (n_basis, n_classes), or None
+        Sign of each weight, -1. or +1.; of no meaning to models without a sign rule, some of which have none.
     rows : ndarray of int, shape (n_basis,)
         Training rows that the centres are; -1 where they are none.
     """
 
     points: Array
-    sign: Array
+    sign: Any
     rows: Index
 
     def __len__(self) -> int:
         return len(self.points)
 
+    def signs_of(self, columns: Index | slice) -> Any:
+        """Return the signs of some of the bases; None where there are none."""
+        return None if self.sign is None else self.sign[columns]
+
     @classmethod
-    def among(cls, X: Array, points: Array, sign: Array) -> "Centres":
+    def among(cls, X: Array, points: Array, sign: Any) -> "Centres":
         """Return given centres, recognised where they are rows of `X`."""
         return cls(points, sign, _positions(X, points))
 

@@ -26,17 +26,17 @@ def l1_supports(
     Parameters
     ----------
     target : Target
-        Of one score.
+        Of one score, with signs.
     largest : int
     ratio : float
         Of successive penalties.
     tol : float
         The path ends once the divergence falls below this, in nats per row.
     """
-    null = null_model(target)
+    sign, null = np.asarray(target.sign), null_model(target)
     start = scan(target, null)
     spread = np.sqrt(np.where(np.isfinite(start.schur), start.schur, np.inf))
-    upward = np.maximum(start.score * target.sign, 0.0) / spread
+    upward = np.maximum(start.score * sign, 0.0) / spread
     penalty = float(upward.max(initial=0.0))
     least, working, weight, bias = 1e-4 * penalty, null.columns, null.weight, null.bias
     latent = null.latent
@@ -48,7 +48,7 @@ def l1_supports(
                 target.mass
                 * probability_derivatives(latent, target.probability, target.likelihood)[0]
             )
-            excess = (residual @ target.Phi) * target.sign / spread
+            excess = (residual @ target.Phi) * sign / spread
             excess[working] = 0.0
             entering = np.flatnonzero(excess > penalty * (1 + 1e-3))
             if supports and len(entering) == 0:
@@ -56,7 +56,7 @@ def l1_supports(
             entering = entering[np.argsort(-excess[entering])][:_ENTERING]
             weight = np.append(weight, np.zeros(len(entering)))
             working = np.append(working, entering)
-            tilt = penalty * spread[working] * target.sign[working]
+            tilt = penalty * spread[working] * sign[working]
             weight, bias, latent, _ = minimise(target, working, weight, bias, tilt=tilt, tol=1e-8)
             working, weight = working[weight != 0], weight[weight != 0]
             if len(entering) == 0:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import lapack, lstsq
 
 from pcvm_pymc.core.em.nonnegative import BorderedGram, solve_nonnegative
 from pcvm_pymc.core.pieces.multinomial import FractionalTerms
@@ -27,7 +27,8 @@ class Submodel:
     columns : ndarray of int, shape (n_vectors,)
         Ascending; those whose weights the sign constraint holds at zero are left out.
     weight : ndarray, shape (n_vectors,), or (n_vectors, n_classes) for several classes
-        There those of a vector's own class are zero, and the others are not positive.
+        There those of a vector's own class are zero, and the others are not positive; free ones are zero
+        in the first class.
     bias : float, or ndarray, shape (n_classes,)
     latent : ndarray, shape (n_obs,) or (n_obs, n_classes)
     objective : float
@@ -71,7 +72,7 @@ class Moving:
         self.biases = slice(0, None) if target.n_scores == 1 else slice(1, None)
         self.own_penalty = target.penalty[columns]
         self.penalty = np.broadcast_to(self.own_penalty, self.free.shape)[self.free]
-        self.sign = self.packed(target.sign[columns])
+        self.sign = None if target.sign is None else self.packed(target.sign[columns])
 
     def packed(self, weight: Array) -> Array:
         """Return weights, shape (n_vectors,) or (n_vectors, n_scores), as a vector."""
@@ -131,12 +132,16 @@ class Moving:
             info == 0
         ):  # where the sign rule does not bind, the plain solution is the constrained one
             solution = lapack.dpotrs(factor, goal[:, None], lower=1)[0][:, 0]
-            if np.isfinite(solution).all() and (solution[:n] * self.sign > 0).all():
+            right = self.sign is None or (solution[:n] * self.sign > 0).all()
+            if np.isfinite(solution).all() and right:
                 return self.unpacked(solution)
+        if self.sign is None:
+            return self.unpacked(lstsq(H, goal)[0])
         H[own] -= self.penalty
-        return self.unpacked(self._constrained(H, goal, self.packed(at.weight) * self.sign > 0))
+        passive = self.packed(at.weight) * self.sign > 0
+        return self.unpacked(self._constrained(H, goal, self.sign, passive))
 
-    def _constrained(self, H: Array, goal: Array, passive: Mask) -> Array:
+    def _constrained(self, H: Array, goal: Array, sign: Array, passive: Mask) -> Array:
         """Return the constrained minimiser: the biases, which are free, follow the weights.
 
         `passive` are the weights that are expected not to be zero.
@@ -147,7 +152,7 @@ class Moving:
             np.asfortranarray(H[:n, :n] - H[:n, n:] @ follow[:, :n]), np.zeros(n), 1.0
         )
         pull = goal[:n] - H[:n, n:] @ follow[:, n]
-        scale = self.sign / np.sqrt(self.penalty)
+        scale = sign / np.sqrt(self.penalty)
         weight, _ = solve_nonnegative(gram, scale, 1.0, (pull, 0.0), passive)
         return np.append(weight, follow[:, n] - follow[:, :n] @ weight)
 

@@ -83,7 +83,7 @@ def addition_gains(target: Target, found: Scan) -> Array:
     For several classes that of a column's weights together, those that would go the wrong way being left
     at zero, or of its best weight alone: what is gained at least.
     """
-    right = found.score * target.sign > 0
+    right = target.allows(found.score)
     if found.score.ndim == 1:
         return np.where(right, 0.5 * found.score**2 / found.schur, 0.0)
     own = np.einsum("jcc->jc", found.schur)
@@ -94,7 +94,7 @@ def addition_gains(target: Target, found: Scan) -> Array:
         both = moves[:, :, None] & moves[:, None, :]
         pull = np.where(moves, found.score, 0.0)
         step = np.linalg.solve(np.where(both, found.schur, eye), pull[..., None])[..., 0]
-        wrong = moves & (step * target.sign < 0)
+        wrong = moves & (step != 0) & ~target.allows(step)
         if not wrong.any():
             break
         moves &= ~wrong
@@ -115,7 +115,7 @@ def exchange_gains(target: Target, submodel: Submodel, found: Scan) -> Array:
     gain = 0.5 * (found.score * step - left**2 / variance)
     gain[:, np.isinf(found.schur)] = -np.inf
     new = step + found.response / found.schur * left / variance
-    gain[new * target.sign <= 0] = -np.inf
+    gain[~target.allows(new)] = -np.inf
     return gain
 
 

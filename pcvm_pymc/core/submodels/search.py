@@ -283,7 +283,8 @@ def project_path(
     sizes : sequence of int, optional
         Numbers of vectors, 0 being the bias alone. Default: `default_sizes` up to 30.
     options : SearchOptions, optional
-        Default: all that there is; for several classes forward selection, `SearchOptions.greedy`.
+        Default: all that there is; for several classes or free weights forward selection,
+        `SearchOptions.greedy`.
     until : callable, optional
         ``(submodel) -> bool``, asked at each of the sizes as forward selection grows: the path ends with the
         first that is enough.
@@ -304,12 +305,9 @@ def project_path(
     prediction and feature selection", Electronic Journal of Statistics 14(1).
     """
     if options is None:
-        options = SearchOptions() if target.n_scores == 1 else SearchOptions.greedy()
-    if target.n_scores > 1 and not options.is_forward:
-        raise ValueError(
-            f"{options}: exchanges, the L1 path and backward elimination are of one score; for several "
-            "classes needed SearchOptions(max_exchanges=0, l1=False, backward=False)"
-        )
+        plain = target.n_scores > 1 or target.sign is None
+        options = SearchOptions.greedy() if plain else SearchOptions()
+    _check_search(target, options)
     n_basis = target.Phi.shape[1]
     if sizes is None:
         sizes = default_sizes(min(30, n_basis)).tolist()
@@ -336,6 +334,18 @@ def project_path(
     )
 
 
+def _check_search(target: Target, options: SearchOptions) -> None:
+    if target.n_scores > 1 and not options.is_forward:
+        raise ValueError(
+            f"{options}: exchanges, the L1 path and backward elimination are of one score; for several "
+            "classes needed SearchOptions(max_exchanges=0, l1=False, backward=False)"
+        )
+    if target.sign is None and options.l1:
+        raise ValueError(
+            f"{options}: the L1 path goes by signs; for free weights needed SearchOptions(l1=False)"
+        )
+
+
 def _balanced(target: Target, model: Submodel) -> Array:
     """Return weights, moved by a constant for each vector of several classes to the least squares.
 
@@ -343,6 +353,8 @@ def _balanced(target: Target, model: Submodel) -> Array:
     """
     if target.n_scores == 1:
         return model.weight
+    if target.sign is None:
+        return model.weight - model.weight.mean(axis=1, keepdims=True)
     own = ~target.free[model.columns]
     below = np.where(own, -np.inf, model.weight).max(axis=1)
     return model.weight + np.minimum(-model.weight.mean(axis=1), -below)[:, None]

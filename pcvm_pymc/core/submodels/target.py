@@ -29,8 +29,9 @@ class Target:
     ----------
     Phi : ndarray, shape (n_obs, n_basis)
         Basis functions to choose from, at the rows where the divergence is measured.
-    sign : ndarray, shape (n_basis,), or (n_basis, n_classes) for several classes
-        Sign of each weight, -1. or +1.; for several classes +1. for the own class of each basis alone.
+    sign : ndarray, shape (n_basis,), or (n_basis, n_classes) for several classes, or None
+        Sign of each weight, -1. or +1.; for several classes +1. for the own class of each basis alone. None
+        leaves the weights free.
     probability : ndarray, shape (n_obs,), or (n_obs, n_classes)
         The reference's probability of label +1, or of each class.
     row_weight : ndarray, shape (n_obs,), optional
@@ -46,11 +47,11 @@ class Target:
     -----
     Several classes: a constant added to all scores changes nothing. So the weight of each basis in its own
     class is held at zero and those in the others fall below it, which loses no submodel of the sign rule;
-    the first bias is held at zero too.
+    the first bias is held at zero too. Free weights are held at zero in the first class.
     """
 
     Phi: Array
-    sign: Array
+    sign: Array | None
     probability: Array
     row_weight: Array | None = None
     ridge: float = 1e-8
@@ -94,7 +95,7 @@ class Target:
             raise ValueError(
                 f"probability of class {int(mean.argmin())} is 0 in every row; leave the class out"
             )
-        if not ((self.sign > 0).sum(axis=1) == 1).all():
+        if self.sign is not None and not ((self.sign > 0).sum(axis=1) == 1).all():
             raise ValueError(
                 "sign has rows without a single +1; needed +1 for a basis' own class and -1 for the others"
             )
@@ -107,9 +108,15 @@ class Target:
     @cached_property
     def free(self) -> Mask:
         """Which weights are not held at zero, shape (n_basis, n_scores)."""
-        if self.n_scores == 1:
-            return np.ones((len(self.sign), 1), dtype=bool)
-        return self.sign < 0
+        if self.n_scores > 1 and self.sign is not None:
+            return self.sign < 0
+        free = np.ones((self.Phi.shape[1], self.n_scores), dtype=bool)
+        free[:, 0] = self.n_scores == 1
+        return free
+
+    def allows(self, step: Array, columns: Columns | slice = slice(None)) -> Mask:
+        """Return whether weights of some columns may go from zero by steps, which have their shape."""
+        return step != 0 if self.sign is None else step * self.sign[columns] > 0
 
     @cached_property
     def mass(self) -> Array:

@@ -1,0 +1,185 @@
+"""Class probabilities over a plane of two features, of a point and of a posterior."""
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.estimators.figures import NEGATIVE, POSITIVE, styled
+from pcvm_pymc.inference.prediction import predict
+from pcvm_pymc.inference.results import classes_of, likelihood_of, weights_of
+from pcvm_pymc.model.bases import AnyKernel
+
+__all__ = ["INTERVAL", "plot_decision_surface"]
+
+_MARKERS = "o^sDvPX<>*"
+#: ArviZ's 89 % equal-tailed interval
+INTERVAL = (5.5, 94.5)
+
+
+@styled
+def plot_decision_surface(
+    map_result: xr.DataTree,
+    posterior: xr.DataTree,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    kernel: AnyKernel | None = None,
+    feature_names: tuple[str, str] = ("x1", "x2"),
+    resolution: int = 80,
+) -> Figure:
+    """Draw class probabilities of MAP and posterior, and the posterior's uncertainty, in a plane.
+
+    Parameters
+    ----------
+    map_result, posterior : DataTree
+        Of the same model, with two features. Of several classes the colour is that of the most probable one,
+        the paler the less probable it is, and the interval is of its probability.
+    X : array_like, shape (n_obs, 2)
+        Training inputs.
+    y : array_like, shape (n_obs,)
+        Training labels.
+    kernel : str, callable or pm.gp.cov.Covariance, optional
+        The kernel that the model was built with; needed where it was a function or a covariance.
+    feature_names : tuple of str
+    resolution : int
+        Grid points along each axis.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        If there are not two features, the results are of a regression, or a label is none of their classes.
+    """
+    X, y, classes = np.asarray(X, dtype=float), np.asarray(y), classes_of(map_result)
+    if X.ndim != 2 or X.shape[1] != 2:
+        raise ValueError(f"X has shape {X.shape}; a decision surface needs (n_obs, 2)")
+    likelihood = likelihood_of(map_result)
+    if likelihood.targets == "numbers":
+        raise ValueError(
+            f"the results have a {likelihood.name} likelihood; a decision surface needs classes"
+        )
+    if not np.isin(y, classes).all():
+        unknown = np.setdiff1d(y, classes).tolist()
+        raise ValueError(f"y has labels {unknown[:5]}; needed the classes {classes.tolist()}")
+    grid, lines = _grid(X, resolution)
+    point, mean, width = _surfaces(map_result, _thinned(posterior), grid, kernel)
+    figure, all_axes = plt.subplots(
+        1, 3, figsize=(14, 4.6), sharex=True, sharey=True, layout="constrained"
+    )
+    colours = _colours(len(classes))
+    panels = (("MAP plug-in", point), ("posterior mean", mean))
+    for axes, (title, surface) in zip(all_axes[:2], panels, strict=True):
+        _draw_surface(axes, lines, surface, colours)
+        axes.set(title=title)
+    interval = width.reshape(resolution, resolution)
+    most = max(width.max(), 1e-3)
+    image = all_axes[2].pcolormesh(*lines, interval, cmap="viridis", vmin=0, vmax=most, alpha=0.8)
+    figure.colorbar(image, ax=all_axes[2], shrink=0.85)
+    all_axes[2].set(title="width of the 89 % interval")
+    for axes in all_axes:
+        _scatter_classes(axes, X, y, classes, colours)
+        axes.set(xlabel=feature_names[0])
+    _circle_relevance_vectors(all_axes[0], map_result)
+    all_axes[0].set_ylabel(feature_names[1])
+    handles, labels = all_axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return figure
+
+
+def _surfaces(
+    map_result: xr.DataTree, posterior: xr.DataTree, grid: Array, kernel: AnyKernel | None
+) -> tuple[Array, Array, Array]:
+    """Return the MAP's probabilities, the posterior's mean and the width of its interval, at a grid.
+
+    The first two have shape (n_grid,), or (n_grid, n_classes) of several classes.
+    """
+    point, draws = (
+        predict(each, grid, kernel=kernel)["predictions"]["probability"].values
+        for each in (map_result, posterior)
+    )
+    mean = draws.mean(axis=(0, 1))
+    if mean.ndim > 1:
+        draws = np.take_along_axis(draws, mean.argmax(axis=1)[None, None, :, None], axis=3)[..., 0]
+    width = np.diff(np.percentile(draws, INTERVAL, axis=(0, 1)), axis=0)[0]
+    return point[0, 0], mean, width
+
+
+def _colours(n_classes: int) -> list[Any]:
+    """Return a colour for each class."""
+    if n_classes == 2:
+        return [NEGATIVE, POSITIVE]
+    return [plt.get_cmap("tab10" if n_classes <= 10 else "tab20")(c % 20) for c in range(n_classes)]
+
+
+def _draw_surface(
+    axes: Axes, lines: tuple[Array, Array], probability: Array, colours: list[Any]
+) -> None:
+    """Draw class probabilities over a plane, and where the most probable class changes."""
+    shape = len(lines[1]), len(lines[0])
+    if probability.ndim == 1:
+        surface = probability.reshape(shape)
+        image = axes.pcolormesh(*lines, surface, cmap="RdBu_r", vmin=0, vmax=1, alpha=0.8)
+        axes.contour(*lines, surface, levels=[0.5], colors="black", linewidths=1.5)
+        axes.figure.colorbar(image, ax=axes, shrink=0.85)
+        return
+    first, top = probability.argmax(axis=1), probability.max(axis=1)
+    pale = (1.0 - top) / (1.0 - 1.0 / probability.shape[1])  # one where all are as probable
+    own = np.array([to_rgb(colour) for colour in colours])[first]
+    axes.pcolormesh(*lines, (own + (1.0 - own) * pale[:, None]).reshape(*shape, 3), alpha=0.8)
+    for c in range(probability.shape[1]):
+        inside = (first == c).astype(float).reshape(shape)
+        if 0.0 < inside.mean() < 1.0:
+            axes.contour(*lines, inside, levels=[0.5], colors="black", linewidths=1.0)
+
+
+def _circle_relevance_vectors(axes: Axes, map_result: xr.DataTree) -> None:
+    """Circle the centres of weights that are not zero, unless that is nearly everything."""
+    centres = map_result["constant_data"]["centres"].values
+    weight = weights_of(map_result)[0][0]
+    kept = weight.reshape(len(weight), -1).any(axis=1)
+    if kept.sum() < len(kept) / 2:  # more circles would hide the points
+        axes.scatter(
+            *centres[kept].T, s=90, facecolors="none", edgecolors="black", label="relevance vectors"
+        )
+
+
+def _thinned(posterior: xr.DataTree, most: int = 1000) -> xr.DataTree:
+    """Return evenly spaced draws, enough for a picture, with what a prediction needs."""
+    draws = posterior["posterior"].to_dataset()
+    step = -(-draws.sizes["chain"] * draws.sizes["draw"] // most)
+    thinned = posterior.copy()
+    thinned["posterior"] = draws.isel(draw=slice(None, None, step))
+    return thinned
+
+
+def _grid(X: Array, resolution: int) -> tuple[Array, tuple[Array, Array]]:
+    """Return grid points, shape (resolution^2, 2), around the data, and the values along the axes."""
+    margin = 0.08 * np.ptp(X, axis=0) + 1e-9
+    low, high = X.min(axis=0) - margin, X.max(axis=0) + margin
+    first = np.linspace(low[0], high[0], resolution)
+    second = np.linspace(low[1], high[1], resolution)
+    mesh = np.meshgrid(first, second)
+    return np.column_stack([mesh[0].ravel(), mesh[1].ravel()]), (first, second)
+
+
+def _scatter_classes(axes: Axes, X: Array, y: Array, classes: Array, colours: list[Any]) -> None:
+    for c, (name, colour) in enumerate(zip(classes, colours, strict=True)):
+        axes.scatter(
+            *X[y == name].T,
+            s=18,
+            color=colour,
+            marker=_MARKERS[c % len(_MARKERS)],
+            edgecolors="white",
+            lw=0.4,
+            label=str(name),
+        )
