@@ -138,7 +138,8 @@ class Comparison:
 def convergence(posterior: xr.DataTree) -> Convergence:
     """Return the convergence of the latent function (single weights are not identified)."""
     latent = posterior["posterior"].to_dataset()[["latent"]]
-    sizes, stats = latent.sizes, posterior["sample_stats"]
+    sizes = latent.sizes
+    stats = posterior.get("sample_stats", {})  # an approximation's draws are independent
     return Convergence(
         divergences=int(stats["diverging"].sum()) if "diverging" in stats else 0,
         rhat=float(az.rhat(latent)["latent"].max()),
@@ -346,7 +347,8 @@ def _entry(result: xr.DataTree, X_test: ArrayLike, kernel: AnyKernel | None) -> 
     vectors = vector_count(result)
     if "optimizer_result" in result:
         return Rival(mean, vectors, float(result["optimizer_result"]["seconds"]))
-    return Rival(mean, vectors, float(result["posterior"].attrs.get("sampling_time", np.nan)))
+    attrs = result["posterior"].attrs
+    return Rival(mean, vectors, float(attrs.get("sampling_time", attrs.get("seconds", np.nan))))
 
 
 def coded(y: ArrayLike, classes: Array, name: str) -> NDArray[np.int64]:

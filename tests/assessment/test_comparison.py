@@ -9,6 +9,7 @@ from problems import blobs
 from sklearn.metrics import log_loss
 
 from pcvm_pymc import (
+    approximate,
     compare,
     find_map_em,
     fit_evidence,
@@ -37,6 +38,17 @@ def fits():
         model, draws=50, tune=100, chains=2, cores=1, progressbar=False, random_seed=1, quiet=True
     )
     return find_map_em(model, progressbar=False), tree, X, words
+
+
+@pytest.mark.parametrize("method", ["laplace", "ep"])
+def test_an_approximation_stands_in_the_posteriors_place(method):
+    X, label = blobs(30, seed=3)
+    model = pcvm_model(X, label, width=1.0, hyperprior="plug_in")
+    mode = find_map_em(model, progressbar=False)
+    found = compare(mode, approximate(model, method=method, draws=200, random_seed=1), X, label)
+    assert (found.table["seconds"] > 0).all()
+    assert found.convergence.divergences == 0
+    assert found.convergence.rhat < 1.05
 
 
 def test_table_rows_are_the_scores_of_the_predictions(fits):
