@@ -48,7 +48,7 @@ def test_an_approximation_stands_in_the_posteriors_place(method):
     found = compare(mode, approximate(model, method=method, draws=200, random_seed=1), X, label)
     assert (found.table["seconds"] > 0).all()
     assert found.convergence.divergences == 0
-    assert found.convergence.rhat < 1.05
+    assert np.isnan(found.convergence.rhat)  # of one chain it cannot be told
 
 
 def test_table_rows_are_the_scores_of_the_predictions(fits):
