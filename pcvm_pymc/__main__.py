@@ -6,13 +6,13 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Run the command line; return the exit code. An interrupt is one line, also while modules are loaded."""
+    """Run the command line; return the exit code. An interrupt while modules are loaded is one line."""
     try:
         from pcvm_pymc.cli import main as run
 
         return run()
     except KeyboardInterrupt:
-        print("pcvm: stopped; what was finished stays in the output folder", file=sys.stderr)  # noqa: T201
+        print("pcvm: stopped before it began", file=sys.stderr)  # noqa: T201
         return 130
 
 

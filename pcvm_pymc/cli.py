@@ -32,7 +32,7 @@ _SECONDS = 45.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code. What interrupts it is told of in `__main__`."""
+    """Run the command line; return the exit code."""
     options = _parser().parse_args(arguments)
     console = Console()
     try:
@@ -40,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UsageError, StoreError, OSError, MemoryError) as error:
         print(f"pcvm: error: {first_line(error)}", file=sys.stderr)  # noqa: T201
         return 2
+    except KeyboardInterrupt:
+        print("pcvm: stopped; what was finished stays in the output folder", file=sys.stderr)  # noqa: T201
+        return 130
     return 0
 
 
