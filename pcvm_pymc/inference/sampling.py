@@ -68,7 +68,7 @@ def sample(
     quiet: bool = False,
     **kwargs: Any,
 ) -> xr.DataTree:
-    """Sample the posterior of a PCVM, and always run PyMC's convergence checks.
+    """Sample the posterior of a model of the family, and always run PyMC's convergence checks.
 
     Parameters
     ----------
@@ -76,7 +76,8 @@ def sample(
         From a builder; default: the model on the context stack.
     method : {"auto", "gibbs", "nuts"}
         ``"gibbs"`` is this package's own sampler, for a fixed width and a Gamma hyperprior;
-        ``"nuts"`` takes any model. ``"auto"`` takes Gibbs where it can, and says why (`choose_method`).
+        ``"nuts"`` takes any model. ``"auto"`` takes Gibbs where it can, and says why (`choose_method`);
+        where a `nuts_sampler` is named, NUTS.
     draws, tune, chains : int
         Draws kept of each chain, steps before the first, and chains.
     cores : int, optional
@@ -151,8 +152,12 @@ def sample(
     folder = None if checkpoint is None else as_path(checkpoint, "checkpoint")
     if not (isinstance(support, str) and support == "all"):
         model = _restricted(model, support)
+    if method == "gibbs" and nuts_sampler != "pymc":
+        raise ValueError(
+            f"nuts_sampler={nuts_sampler!r} has no effect on method='gibbs'; use 'nuts', or leave it out"
+        )
     if method == "auto":
-        method = _announced(model, quiet)
+        method = "nuts" if nuts_sampler != "pymc" else _announced(model, quiet)
     cores = cores or min(chains, _available_cores())
     if method == "gibbs":
         if kwargs:

@@ -239,11 +239,9 @@ def _named(row: System, given: Prior | str | None) -> Prior | str | None:
 def _check_prior(row: System, hyperprior: Any, precision: str) -> None:
     check_choice("precision", precision, ("marginal", "joint"))
     of_laplace = row.priors[0] == "laplace"
-    if (
-        hyperprior is None
-        or hyperprior == "learned"
-        or (of_laplace and isinstance(hyperprior, str))
-    ):
+    if hyperprior is None:
+        return
+    if isinstance(hyperprior, str) and (of_laplace or hyperprior == "learned"):
         return
     found = f"{'prior' if of_laplace else 'hyperprior'}={shown(hyperprior)}"
     if getattr(hyperprior, "name", None) not in row.priors:

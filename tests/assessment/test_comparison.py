@@ -196,7 +196,7 @@ def test_the_surface_of_several_classes_shows_the_most_probable():
 def test_the_prior_predictive_of_several_classes_has_each():
     X, label = of_three_classes()
     figure = plots.plot_prior_predictive({"three": mpcvm_model(X, label, width=1.2)}, draws=20)
-    drawn = [text.get_text() for text in figure.axes[1].get_legend().get_texts()]
+    drawn = [text.get_text() for text in figure.legends[0].get_texts()]
     assert drawn == ["0", "1", "2"]
 
 

@@ -76,6 +76,7 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
             random_seed=1,
             quiet=True,
         )
+    assert sampler in tree["posterior"].attrs["sampler"]
     assert tree["posterior"]["latent"].shape == (2, 25, 20)
     assert (tree["posterior"]["weight"] * (label) >= 0).all()
     # far too few draws: PyMC's checks have to say so, whatever sampler ran
@@ -92,6 +93,12 @@ def test_the_posterior_of_a_random_width(caplog):
     np.testing.assert_allclose(latent_draws(tree, X), latent, rtol=1e-7, atol=1e-8)
 
 
+def test_the_sampler_of_nuts_has_no_effect_on_gibbs():
+    X, label = blobs(20, seed=40)
+    with pytest.raises(ValueError, match="nuts_sampler='nutpie' has no effect on method='gibbs'"):
+        sample(pcvm_model(X, label), method="gibbs", nuts_sampler="nutpie")
+
+
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("make", [ripley_mixture, twonorm, waveform])
 def test_prior_median_size_of_the_latent_function(make, learned):
@@ -104,7 +111,8 @@ def test_prior_median_size_of_the_latent_function(make, learned):
     centred = latent - latent.mean(axis=1, keepdims=True)
     assert 1 < np.median(np.abs(centred)) < 3
     if abs(label.mean()) < 0.1:  # else one class outweighs the other, which the bias absorbs
-        assert 1 < np.median(np.abs(latent)) < 3
+        # few large weights of the two classes do not cancel as many small ones do
+        assert 1 < np.median(np.abs(latent)) < (4 if learned else 3)
 
 
 def test_sampling_refuses_an_improper_hyperprior():
