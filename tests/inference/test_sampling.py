@@ -4,6 +4,8 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from problems import blobs
 from sklearn.datasets import make_moons
 
@@ -19,10 +21,13 @@ from pcvm_pymc import (
     save,
 )
 from pcvm_pymc.assessment.comparison import convergence
+from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.experiments.datasets import ripley_mixture
-from pcvm_pymc.inference.checkpoints import Checkpoints
+from pcvm_pymc.inference.chains import GibbsRun
+from pcvm_pymc.inference.checkpoints import Chain, Checkpoints
 from pcvm_pymc.inference.results import observed_and_constant_data
 from pcvm_pymc.inference.sampling import choose_method
+from pcvm_pymc.model.read import read
 
 QUIET = {"quiet": True, "progressbar": False, "cores": 1}
 
@@ -160,6 +165,39 @@ def test_a_random_width_that_do_has_fixed_is_sampled_by_gibbs():
     wanted = sample(small(hyperprior=Hyperprior(1, 1, 1, 1)), **options)["posterior"]
     found, wanted = (each["latent"].isel(draw=slice(5)) for each in (drawn, wanted))
     np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_few_draws_do_not_make_convergence_harder():
+    X, label = blobs(42, seed=3)
+    model = pcvm_model(X, label, width=1.2, hyperprior="learned")
+    few, many = (
+        sample(model, method="gibbs", draws=draws, chains=2, random_seed=1, **QUIET)["posterior"]
+        for draws in (100, 1000)
+    )
+    assert few.sizes["draw"] == 100
+    assert few.attrs["sweeps"] <= many.attrs["sweeps"] < 20_000
+    assert few.attrs["thin"] >= 10  # the states between the draws are not handed out
+
+
+@given(draws=st.integers(1, 40), thin=st.integers(1, 12), chains=st.integers(1, 4))
+@settings(max_examples=30)
+def test_later_rounds_keep_evenly_spaced_states(draws, thin, chains):
+    problem = GibbsProblem.of(read(small(n=6)))
+    run = GibbsRun(draws, 1, chains, 1, thin, 10_000)
+    rng, again = (np.random.default_rng(0) for _ in range(2))
+    chain = Chain(0, problem.start(rng), rng, thin, run.first_judged())
+    state, every = problem.start(again), np.empty(0)
+    for number in range(4):
+        chain.extend(problem, draws - chain.n_kept)
+        sweeps = chain.sweeps - len(every)
+        every = np.append(every, advance(problem, state, again, draws=sweeps)[1])
+        spacing, remainder = divmod(chain.thin, chain.judged)
+        assert remainder == 0
+        assert len(chain.drawn[1]) == draws * chain.judged
+        np.testing.assert_array_equal(
+            chain.drawn[1], every[::-1][::spacing][: draws * chain.judged][::-1]
+        )
+        chain.next_round(finer=chain.judged < run.wanted, keep=number > 0)
 
 
 class KilledError(Exception):
