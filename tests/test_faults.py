@@ -1,7 +1,10 @@
 """Faults that were seen once: odd input, full memory, and what was taken in silence."""
 
+import contextlib
+import signal
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pandas as pd
@@ -233,3 +236,18 @@ def test_a_report_in_markdown_has_no_tags_of_its_data():
     assert "<img" not in text
     assert r"a\|b" in text
     assert "p < 0.05" in text
+
+
+def test_an_interrupt_that_an_import_swallows_still_stops(monkeypatch, capsys):
+    class Swallowing(types.ModuleType):
+        @property
+        def main(self):
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            return lambda: 0
+
+    monkeypatch.setitem(sys.modules, "pcvm_pymc.cli", Swallowing("pcvm_pymc.cli"))
+    before = signal.getsignal(signal.SIGINT)
+    assert entry_point() == 130
+    assert capsys.readouterr().err == "pcvm: stopped before it began\n"
+    assert signal.getsignal(signal.SIGINT) is before
