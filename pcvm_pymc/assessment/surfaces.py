@@ -11,14 +11,13 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.figures import NEGATIVE, POSITIVE, styled
+from pcvm_pymc.estimators.figures import class_colours, scatter_classes, styled
 from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import classes_of, likelihood_of, weights_of
 from pcvm_pymc.model.bases import AnyKernel
 
 __all__ = ["INTERVAL", "plot_decision_surface"]
 
-_MARKERS = "o^sDvPX<>*"
 #: ArviZ's 89 % equal-tailed interval
 INTERVAL = (5.5, 94.5)
 
@@ -76,7 +75,7 @@ def plot_decision_surface(
     figure, all_axes = plt.subplots(
         1, 3, figsize=(14, 4.6), sharex=True, sharey=True, layout="constrained"
     )
-    colours = _colours(len(classes))
+    colours = class_colours(len(classes))
     panels = (("MAP plug-in", point), ("posterior mean", mean))
     for axes, (title, surface) in zip(all_axes[:2], panels, strict=True):
         _draw_surface(axes, lines, surface, colours)
@@ -87,7 +86,7 @@ def plot_decision_surface(
     figure.colorbar(image, ax=all_axes[2], shrink=0.85)
     all_axes[2].set(title="width of the 89 % interval")
     for axes in all_axes:
-        _scatter_classes(axes, X, y, classes, colours)
+        scatter_classes(axes, X, y, {each: str(each) for each in classes.tolist()}, size=18)
         axes.set(xlabel=feature_names[0])
     _circle_relevance_vectors(all_axes[0], map_result)
     all_axes[0].set_ylabel(feature_names[1])
@@ -112,13 +111,6 @@ def _surfaces(
         draws = np.take_along_axis(draws, mean.argmax(axis=1)[None, None, :, None], axis=3)[..., 0]
     width = np.diff(np.percentile(draws, INTERVAL, axis=(0, 1)), axis=0)[0]
     return point[0, 0], mean, width
-
-
-def _colours(n_classes: int) -> list[Any]:
-    """Return a colour for each class."""
-    if n_classes == 2:
-        return [NEGATIVE, POSITIVE]
-    return [plt.get_cmap("tab10" if n_classes <= 10 else "tab20")(c % 20) for c in range(n_classes)]
 
 
 def _draw_surface(
@@ -170,16 +162,3 @@ def _grid(X: Array, resolution: int) -> tuple[Array, tuple[Array, Array]]:
     second = np.linspace(low[1], high[1], resolution)
     mesh = np.meshgrid(first, second)
     return np.column_stack([mesh[0].ravel(), mesh[1].ravel()]), (first, second)
-
-
-def _scatter_classes(axes: Axes, X: Array, y: Array, classes: Array, colours: list[Any]) -> None:
-    for c, (name, colour) in enumerate(zip(classes, colours, strict=True)):
-        axes.scatter(
-            *X[y == name].T,
-            s=18,
-            color=colour,
-            marker=_MARKERS[c % len(_MARKERS)],
-            edgecolors="white",
-            lw=0.4,
-            label=str(name),
-        )

@@ -14,20 +14,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "MARKERS",
     "NEGATIVE",
     "PALETTE",
     "POSITIVE",
     "STYLE",
+    "class_colours",
     "plain_log_ticks",
     "plot_cells",
     "plot_projection_path",
     "plot_width_criteria",
+    "scatter_classes",
     "styled",
 ]
 
 # told apart by the colour-blind too (Okabe & Ito 2008), and by their lightness
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5c4a9c", "#000000")
 NEGATIVE, POSITIVE = PALETTE[:2]
+MARKERS = "o^sDvP*X<>"
 STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -57,6 +61,29 @@ def styled[**P, R](draw: Callable[P, R]) -> Callable[P, R]:
             return draw(*args, **kwargs)
 
     return drawn
+
+
+def class_colours(n: int) -> list[Any]:
+    """Return a colour for each of n classes or classifiers: the palette's, or as many steps of lightness."""
+    if n <= len(PALETTE):
+        return list(PALETTE[:n])
+    from matplotlib import colormaps
+
+    return list(colormaps["viridis"](np.linspace(0, 1, n)))
+
+
+def scatter_classes(axes: Any, X: Any, y: Any, names: Mapping[Any, str], *, size: float) -> None:
+    """Draw rows in a plane, each class of `names` in its colour and with its marker, for a legend."""
+    for c, (kind, colour) in enumerate(zip(names, class_colours(len(names)), strict=True)):
+        axes.scatter(
+            *X[y == kind].T,
+            s=size,
+            color=colour,
+            marker=MARKERS[c % len(MARKERS)],
+            edgecolors="white",
+            lw=0.4,
+            label=names[kind],
+        )
 
 
 def plain_log_ticks(axis: Any) -> None:

@@ -10,7 +10,14 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from sklearn.model_selection import cross_val_score
 
-from pcvm_pymc.estimators.figures import PALETTE, plain_log_ticks, styled
+from pcvm_pymc.estimators.figures import (
+    MARKERS,
+    PALETTE,
+    class_colours,
+    plain_log_ticks,
+    scatter_classes,
+    styled,
+)
 from pcvm_pymc.estimators.rvm import RVMClassifier
 from pcvm_pymc.experiments.classifiers import (
     KROPOTOV_WIDTHS,
@@ -34,7 +41,6 @@ type Extra = dict[str, Any]
 type Extras = Mapping[tuple[str, str], Extra]
 
 _RESOLUTION = 90
-_MARKERS = "o^sDvP*X<>"
 _STYLES = ("-", "--", "-.", ":")
 
 
@@ -125,27 +131,11 @@ def _panels(n: int, width: float = 3.6, height: float = 3.3) -> tuple[Figure, li
     return figure, flat[:n]
 
 
-def _colours(n: int) -> list[Any]:
-    """Return a colour for each of n classes or classifiers: the palette's, or as many steps of lightness."""
-    if n <= len(PALETTE):
-        return list(PALETTE[:n])
-    return list(plt.get_cmap("viridis")(np.linspace(0, 1, n)))
-
-
 def _scatter(axis: Any, extra: Extra) -> None:
-    """Draw the training rows, each class in its colour and with its marker, for a legend."""
+    """Draw the training rows."""
     X, y = np.array(extra["X"]), np.array(extra["y"])
     axis.set(xlabel="x1", ylabel="x2")
-    for c, colour in enumerate(_colours(int(y.max()) + 1)):
-        axis.scatter(
-            *X[y == c].T,
-            s=12,
-            color=colour,
-            marker=_MARKERS[c % len(_MARKERS)],
-            edgecolor="white",
-            lw=0.3,
-            label=f"class {c + 1}",
-        )
+    scatter_classes(axis, X, y, {c: f"class {c + 1}" for c in range(int(y.max()) + 1)}, size=12)
 
 
 def _legend_below(figure: Figure, axes: list[Any]) -> None:
@@ -166,7 +156,7 @@ def draw_regions(extras: Extras) -> Figure:
     for axis, ((name, classifier), extra) in zip(axes, extras.items(), strict=True):
         region = np.array(extra["region"]).reshape(len(extra["x2"]), len(extra["x1"]))
         n_classes = int(max(*extra["region"], *extra["y"])) + 1
-        colours = ListedColormap(_colours(n_classes))
+        colours = ListedColormap(class_colours(n_classes))
         axis.pcolormesh(
             extra["x1"],
             extra["x2"],
@@ -276,13 +266,13 @@ def draw_lines(mean: pd.DataFrame, std: pd.DataFrame, unit: str, xlabel: str) ->
     unit, xlabel : str
     """
     figure, axis = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
-    colours = _colours(mean.shape[1])
+    colours = class_colours(mean.shape[1])
     for i, name in enumerate(mean):
         axis.errorbar(
             mean.index,
             mean[name],
             std[name].fillna(0.0),
-            fmt=f"{_MARKERS[i % len(_MARKERS)]}{_STYLES[i % 4]}",
+            fmt=f"{MARKERS[i % len(MARKERS)]}{_STYLES[i % 4]}",
             ms=4,
             capsize=2,
             color=colours[i],

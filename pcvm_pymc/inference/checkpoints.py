@@ -78,8 +78,8 @@ class Chain:
         """
         step = 1 if finer else 2
         self.thin, self.judged = 2 * self.thin, 2 * self.judged // step
-        last = slice(len(self.drawn[0][::step]) % self.judged, None)
-        self.blocks = [tuple(each[::-1][::step][::-1][last] for each in self.drawn)] if keep else []
+        kept = [each[::-1][::step][::-1] for each in self.drawn] if keep else []
+        self.blocks = [tuple(each[len(each) % self.judged :] for each in kept)] if keep else []
 
 
 @dataclass(frozen=True)

@@ -147,15 +147,15 @@ def sample(
     check_seed("random_seed", random_seed)
     check_real("target_accept", target_accept, below=1.0)
     check_choice("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
+    if method == "gibbs" and nuts_sampler != "pymc":
+        raise ValueError(
+            f"nuts_sampler={nuts_sampler!r} has no effect on method='gibbs'; use 'nuts', or leave it out"
+        )
     for name, value in (("progressbar", progressbar), ("quiet", quiet)):
         check_flag(name, value)
     folder = None if checkpoint is None else as_path(checkpoint, "checkpoint")
     if not (isinstance(support, str) and support == "all"):
         model = _restricted(model, support)
-    if method == "gibbs" and nuts_sampler != "pymc":
-        raise ValueError(
-            f"nuts_sampler={nuts_sampler!r} has no effect on method='gibbs'; use 'nuts', or leave it out"
-        )
     if method == "auto":
         method = "nuts" if nuts_sampler != "pymc" else _announced(model, quiet)
     cores = cores or min(chains, _available_cores())

@@ -26,6 +26,7 @@ from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
+    RATE_SHAPE,
     Hyperprior,
     Prior,
     SharedHyperprior,
@@ -379,34 +380,26 @@ def _prior(
     """Return the hyperprior, by default a proper one that is scaled to the data."""
     if row.priors[0] == "laplace" and (given is None or isinstance(given, str)):
         return named_prior(given or "laplace", typical)
-    if isinstance(given, str):
-        prior: Prior = _learned_prior(typical, sign, targets)
-    else:
-        prior = _default_prior(typical, sign, targets) if given is None else given
+    of_data = given is None or isinstance(given, str)
+    prior: Any = _scaled_prior(given or "default", typical, sign, targets) if of_data else given
     if row.shared and isinstance(prior, Hyperprior):
         return SharedHyperprior(**asdict(prior))
     return prior
 
 
-def _default_prior(typical: Array, sign: Array | None, targets: _Targets) -> Hyperprior:
-    """Return `Hyperprior.default`: over several classes its mean scale, for numbers in their unit."""
+def _scaled_prior(name: Any, typical: Array, sign: Array | None, targets: _Targets) -> Hyperprior:
+    """Return the named hyperprior: of several classes at their mean scale, of numbers in their unit."""
+    scaled = Hyperprior.learned if name == "learned" else Hyperprior.default
     if sign is not None and targets.is_several:  # each class has its own signs
         each = [Hyperprior.default(typical, column) for column in sign.T]
-        return replace(each[0], d=float(np.mean([one.d for one in each])))
+        shape = RATE_SHAPE if name == "learned" else None
+        return replace(each[0], d=float(np.mean([one.d for one in each])), rate_shape=shape)
     if targets.kind != "numbers":
-        out = Hyperprior.default(typical, sign, latent_size=targets.size)
+        out = scaled(typical, sign, latent_size=targets.size)
         return replace(out, f=out.f * (targets.size / LATENT_SIZE) ** 2)
     size = _typical_size(targets.known)
-    out = Hyperprior.default(typical, sign, latent_size=size)
+    out = scaled(typical, sign, latent_size=size)
     return replace(out, f=out.f * (size**2 + float(np.mean(targets.known)) ** 2))
-
-
-def _learned_prior(typical: Array, sign: Array | None, targets: _Targets) -> Hyperprior:
-    """Return `Hyperprior.learned`; of several classes and of numbers the default with its scale unknown."""
-    default = _default_prior(typical, sign, targets)
-    if sign is None or targets.is_several:
-        return replace(default, rate_shape=0.5)
-    return replace(Hyperprior.learned(typical, sign, latent_size=targets.size), f=default.f)
 
 
 def _typical_size(target: Array) -> float:

@@ -1,4 +1,3 @@
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
@@ -27,6 +26,7 @@ from pcvm_pymc.assessment.comparison import (
     scores,
 )
 from pcvm_pymc.core.measures import expected_calibration_error
+from pcvm_pymc.estimators.figures import PALETTE
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +182,7 @@ def test_the_surface_of_several_classes_shows_the_most_probable():
     first, second = (np.linspace(low[j], high[j], 8) for j in range(2))
     grid = np.array([[one, other] for other in second for one in first])
     probability = predict(result, grid)["predictions"]["probability"].values[0, 0]
-    palette = [to_rgb(plt.get_cmap("tab10")(c)) for c in range(3)]
+    palette = [to_rgb(colour) for colour in PALETTE[:3]]
     most = probability.argmax(axis=1)
     pale = (1 - probability.max(axis=1)) * 1.5
     wanted = np.array(palette)[most] * (1 - pale[:, None]) + pale[:, None]

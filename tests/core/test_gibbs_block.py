@@ -40,26 +40,26 @@ def state(p, seed=0):
 def test_the_force_is_the_potentials_slope(likelihood):
     p = problem(likelihood)
     parts, place, _ = state(p)
-    rest = (p.label, p.parameters, RATE, augmented(likelihood))
+    given = block._Given(p.label, p.parameters, RATE, augmented(likelihood))
 
     def potential(at):
-        return block._potential(parts, at, parts.offset + parts.columns @ at, *rest)
+        return block._potential(parts, at, parts.offset + parts.columns @ at, given)
 
     latent = parts.offset + parts.columns @ place
-    found = block._slope(parts, place, latent, *rest)
+    found = block._slope(parts, place, latent, given)
     np.testing.assert_allclose(found, approx_fprime(place, potential, 1e-7), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
 def test_the_potential_is_minus_the_log_posterior(likelihood):
     p = problem(likelihood)
-    rest = (p.label, p.parameters, RATE, augmented(likelihood))
+    given = block._Given(p.label, p.parameters, RATE, augmented(likelihood))
     found, wanted = [], []
     parts, place, _ = state(p)
     for factor in (1.0, 1.3, 2.0):
         at = factor * place
         latent = parts.offset + parts.columns @ at
-        found.append(block._potential(parts, at, latent, *rest))
+        found.append(block._potential(parts, at, latent, given))
         weight, bias = at[:-1] * parts.unit, at[-1]
         log_prior = p.hyperprior.log_weight_density(weight).sum() + p.hyperprior.log_bias_density(
             bias

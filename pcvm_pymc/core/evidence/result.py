@@ -10,7 +10,7 @@ from pcvm_pymc.core.evidence.problem import Design, EvidenceProblem
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Ended, Status
 
-__all__ = ["EvidenceResult", "EvidenceTrace", "Index", "Reached", "pack", "result_at"]
+__all__ = ["EvidenceResult", "EvidenceTrace", "Index", "Reached", "result_at"]
 
 type Index = NDArray[np.int64]
 
@@ -86,10 +86,10 @@ def result_at(problem: EvidenceProblem, design: Design, reached: Reached) -> Evi
     end = posterior(
         design.columns[:, index], alpha, problem.target, likelihood, reached.mean[order]
     )
-    return pack(problem, design, index, end, reached)
+    return _packed(problem, design, index, end, reached)
 
 
-def pack(
+def _packed(
     problem: EvidenceProblem, design: Design, index: Index, end: Posterior, reached: Reached
 ) -> EvidenceResult:
     """Return a posterior over columns of unit norm as a result in the bases' own units."""

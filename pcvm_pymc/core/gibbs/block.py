@@ -19,9 +19,7 @@ from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["move_visible_ones"]
 
-_MOST = (
-    30  # weights: beyond, the likelihood is seldom what holds them, and the move would cost a sweep
-)
+_MOST = 30  # weights: beyond, the likelihood seldom holds them, and the move would cost a sweep
 _MOST_BOUNCES = 100  # of one step, then the move is given up: both ways alike
 _CURVATURE = 0.1  # a row's, that of a probit being between 0 and 1 and, of most rows, small
 _SOFTNESS = 0.04  # of the prior: a visible weight may be some five of its units from the others
@@ -51,6 +49,15 @@ class _Block(NamedTuple):
     inverse: Array
 
 
+class _Given(NamedTuple):
+    """What the block moves under: labels, the hyperprior with d = `rate`, and the likelihood."""
+
+    label: Integers
+    prior: Parameters
+    rate: float
+    likelihood: Augmented
+
+
 @jit
 def _block(
     Phi: Array, sign: Array, unit: Array, which: Integers, place: Array, latent: Array
@@ -69,16 +76,9 @@ def _block(
 
 
 @jit
-def _potential(
-    block: _Block,
-    place: Array,
-    latent: Array,
-    label: Integers,
-    prior: Parameters,
-    rate: float,
-    likelihood: Augmented,
-) -> float:
+def _potential(block: _Block, place: Array, latent: Array, given: _Given) -> float:
     """Return minus the log density of the block, z integrated out."""
+    label, prior, rate, likelihood = given
     k = len(block.unit)
     bias = place[k]
     total = (prior.e + 0.5) * math.log1p(bias * bias / (2.0 * prior.f))
@@ -90,16 +90,9 @@ def _potential(
 
 
 @jit
-def _slope(
-    block: _Block,
-    place: Array,
-    latent: Array,
-    label: Integers,
-    prior: Parameters,
-    rate: float,
-    likelihood: Augmented,
-) -> Array:
+def _slope(block: _Block, place: Array, latent: Array, given: _Given) -> Array:
     """Return the gradient of `_potential`."""
+    label, prior, rate, likelihood = given
     k, pull = len(block.unit), np.empty(len(label))
     for i in range(len(label)):
         pull[i] = -label[i] * slope_of_label(likelihood, label[i] * latent[i])
@@ -136,13 +129,7 @@ def _drift(place: Array, momentum: Array, inverse: Array, time: float) -> bool:
 @jit
 def _visible(size: Array, peak: Array) -> Integers:
     """Return the weights that move some row's latent value by more than one."""
-    which = np.empty(len(size), np.int64)
-    k = 0
-    for j in range(len(size)):
-        if size[j] * peak[j] > 1.0:
-            which[k] = j
-            k += 1
-    return which[:k]
+    return np.flatnonzero(size * peak > 1.0)
 
 
 @jit
@@ -169,29 +156,24 @@ def move_visible_ones(
     k = len(which)
     if k == 0 or k > _MOST:
         return bias
-    unit, place = np.empty(k), np.empty(k + 1)
-    for a in range(k):
-        unit[a] = 1.0 / peak[which[a]]
-        place[a] = size[which[a]] * peak[which[a]]
-    place[k] = bias
+    unit, place = 1.0 / peak[which], np.append(size[which] * peak[which], bias)
     block = _block(basis.Phi, sign, unit, which, place, latent)
-    impulse = np.empty(k + 1)
-    for a in range(k + 1):
-        impulse[a] = rng.standard_normal()
+    given = _Given(label, prior, rate, likelihood)
+    impulse = rng.standard_normal(k + 1)
     momentum = np.dot(block.factor, impulse)
     step = _STEP * (1.0 + _JITTER * (2.0 * rng.random() - 1.0))
     n_steps = 1 + int(rng.random() * _MOST_STEPS)
     moved = latent.copy()
-    before = _potential(block, place, moved, label, prior, rate, likelihood)
+    before = _potential(block, place, moved, given)
     before += 0.5 * np.dot(impulse, impulse)
-    momentum -= 0.5 * step * _slope(block, place, moved, label, prior, rate, likelihood)
+    momentum -= 0.5 * step * _slope(block, place, moved, given)
     for n in range(n_steps):
         if not _drift(place, momentum, block.inverse, step):
             return bias
         moved = block.offset + np.dot(block.columns, place)
         share = 1.0 if n + 1 < n_steps else 0.5
-        momentum -= share * step * _slope(block, place, moved, label, prior, rate, likelihood)
-    after = _potential(block, place, moved, label, prior, rate, likelihood)
+        momentum -= share * step * _slope(block, place, moved, given)
+    after = _potential(block, place, moved, given)
     after += 0.5 * np.dot(momentum, np.dot(block.inverse, momentum))
     if not rng.standard_exponential() > after - before:  # nor where it is not a number
         return bias

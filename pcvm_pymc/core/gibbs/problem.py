@@ -68,9 +68,8 @@ class GibbsProblem:
 
     Attributes
     ----------
-    Phi : ndarray, shape (n_obs, n_basis)
     basis : Basis
-        Its factors, with what else the sweeps need of it.
+        The basis functions, with what else the sweeps need of them.
     sign : ndarray, shape (n_basis,), or (n_basis, n_scores) for several scores
     label : ndarray of int, shape (n_obs,)
         -1 and 1, or numbers of classes.
@@ -80,7 +79,6 @@ class GibbsProblem:
         One of `AUGMENTED`.
     """
 
-    Phi: Array
     basis: Basis
     sign: Array
     label: Integers
@@ -97,15 +95,18 @@ class GibbsProblem:
             As `check_gibbs`.
         """
         check_gibbs(problem)
-        Phi, prior = np.asarray(problem.Phi, dtype=float), cast(Hyperprior, problem.hyperprior)
         return cls(
-            Phi,
-            make_basis(Phi),
+            make_basis(np.asarray(problem.Phi, dtype=float)),
             problem.weight_sign,
             np.asarray(problem.label).astype(np.int64),
-            prior,
+            cast(Hyperprior, problem.hyperprior),
             problem.likelihood,
         )
+
+    @property
+    def Phi(self) -> Array:
+        """Basis functions, shape (n_obs, n_basis)."""
+        return self.basis.Phi
 
     @property
     def n_scores(self) -> int:

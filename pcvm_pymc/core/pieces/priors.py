@@ -14,6 +14,7 @@ __all__ = [
     "LATENT_SIZE",
     "PRIORS",
     "PRUNING_PRECISION",
+    "RATE_SHAPE",
     "HalfHorseshoe",
     "Hyperprior",
     "Laplace",
@@ -31,6 +32,8 @@ PRUNING_PRECISION = 1e12
 WEIGHT_CUTOFF = 1.0 / PRUNING_PRECISION
 #: prior median size of a centred latent function where the data do not tell
 LATENT_SIZE = 2.0
+#: shape of the hyperprior of d, where that is learned
+RATE_SHAPE = 0.5
 _LOG_2 = np.log(2.0)
 _LOG_2PI = np.log(2.0 * np.pi)
 
@@ -155,7 +158,7 @@ class Hyperprior:
             Prior median size of the centred latent function where d is at its mean.
         """
         fixed = cls._scaled(1.0 if signs is None else 0.5, Phi, signs, latent_size)
-        return replace(fixed, rate_shape=0.5)
+        return replace(fixed, rate_shape=RATE_SHAPE)
 
     @classmethod
     def _scaled(cls, c: float, Phi: Array, signs: Array | None, latent_size: float) -> Self:
