@@ -17,7 +17,14 @@ from sklearn.datasets import make_moons
 from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 
-from pcvm_pymc import Hyperprior, PCVMClassifier, select_width
+from pcvm_pymc import (
+    Hyperprior,
+    PCVMClassifier,
+    find_map_em,
+    pcvm_model,
+    predict,
+    select_width,
+)
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.pieces.kernels import design_matrix
 from pcvm_pymc.core.pieces.likelihoods import Probit
@@ -115,6 +122,9 @@ def on(X, y, X_test, y_test):
         "averaged MAP, `PCVMClassifier()`": PCVMClassifier(random_state=1),
     }
     probability = {name: m.fit(X, y).predict_proba(X_test)[:, 1] for name, m in modes.items()}
+    point = find_map_em(pcvm_model(X, y, width=width), progressbar=False)
+    found = predict(point, X_test)["predictions"]["probability"]
+    probability["MAP, `pcvm_model(X, y)`"] = found.values.ravel()
     rhat = {}
     for prior in PRIORS:
         name = name_of(*prior)

@@ -226,21 +226,20 @@ def _one_draw(
 def _fits(
     X: Any, y: Any, width: float, *, seed: int, options: argparse.Namespace, out: Path | None
 ) -> tuple[Any, Any]:
-    """Return MAP and posterior, each under the prior that suits it, saved as soon as it is there."""
+    """Return MAP and posterior of one model, saved as soon as it is there."""
     from pcvm_pymc.inference.modes import find_map_em
     from pcvm_pymc.inference.sampling import sample
     from pcvm_pymc.inference.storing import save
     from pcvm_pymc.model.builders import mpcvm_model, pcvm_model
 
     build = pcvm_model if len(np.unique(y)) == 2 else mpcvm_model
-    map_result = find_map_em(
-        build(X, y, width=width, hyperprior="plug_in"), progressbar=out is not None
-    )
+    model = build(X, y, width=width)
+    map_result = find_map_em(model, progressbar=out is not None)
     if out is not None:
         save(map_result, out / "map.zarr")
     draws = options.draws if out is not None else max(100, options.draws // 4)
     posterior = sample(
-        build(X, y, width=width, hyperprior="learned"),
+        model,
         draws=draws,
         tune=draws,
         chains=options.chains,

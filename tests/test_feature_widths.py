@@ -93,7 +93,7 @@ def test_a_model_of_known_widths_remembers_them():
     result = find_map_em(model, progressbar=False)
     found = predict(result, X[:4])["predictions"]["latent"].values[0, 0]
     np.testing.assert_allclose(found, result["posterior"]["latent"].values[0, 0, :4], atol=1e-10)
-    estimator = PCVMClassifier(width=[1.0, 3.0, 2.0], hyperprior=read(model).hyperprior)
+    estimator = PCVMClassifier(width=[1.0, 3.0, 2.0], hyperprior=read(model, "em").hyperprior)
     again = clone(estimator).fit(X, LABEL)
     np.testing.assert_allclose(again.decision_function(X[:4]), found, atol=1e-5)
     np.testing.assert_array_equal(again.width_, WIDTHS)

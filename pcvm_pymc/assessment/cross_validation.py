@@ -19,7 +19,7 @@ from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vecto
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces.arguments import check_seed, shown
 from pcvm_pymc.core.pieces.centres import rows_under
-from pcvm_pymc.core.pieces.priors import hyperprior_from
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.inference.modes import find_map_em
@@ -282,7 +282,9 @@ class _Refits(SamplingWrapper):
         self.own = rows_under(self.centres, X)
         _check_inputs(constants, self.kernel(X, self.centres))
         names = ("MAP plug-in", "posterior mean")
-        if not (self.hyperprior.has_mode and any("em" in row.solvers for row in rows)):
+        if isinstance(self.hyperprior, HalfHorseshoe) or all(
+            "em" not in row.solvers for row in rows
+        ):
             names = names[1:]
         shape = (len(X), *(self.likelihood.n_scores,) * (self.likelihood.n_scores > 1))
         self.log_score = {name: np.zeros(len(X)) for name in names}

@@ -161,11 +161,14 @@ def _of_tree(
         )
     if by_evidence and kind == "prior":  # its log precision is flat, or it was pruned
         kind = "free" if np.isfinite(point["bias_precision"]) else "none"
+    prior: Any = hyperprior_from(data["hyperparameter"].values, data["hyperprior"].values)
+    if "rate" in point:
+        prior = replace(prior, d=float(point["rate"]), rate_shape=None)
     problem = Problem(
         piece(inputs, centres),
         target,
         sign,
-        hyperprior_from(data["hyperparameter"].values, data["hyperprior"].values),
+        prior,
         likelihood,
         bias=kind,
         shared=pieces["shared"],

@@ -35,6 +35,8 @@ class System:
     source : str
     shared : bool
         Whether the scores share what drops a basis.
+    hyperprior : {"default", "learned", "laplace"}
+        What a builder takes where nothing is said: the one whose posterior predicts best.
     """
 
     name: str
@@ -45,6 +47,7 @@ class System:
     samplers: tuple[str, ...]
     source: str
     shared: bool = False
+    hyperprior: str = "default"
 
     @property
     def likelihood(self) -> str:
@@ -72,6 +75,7 @@ FAMILY = {
         solvers=("em", "bottom-up"),
         samplers=("nuts", "gibbs"),
         source="Chen, Tino & Yao (2009)",
+        hyperprior="learned",
     ),
     "rvm_classification": System(
         name="RVM classification",
@@ -99,6 +103,7 @@ FAMILY = {
         solvers=("em",),
         samplers=("nuts",),
         source="Figueiredo & Jain (2001)",
+        hyperprior="laplace",
     ),
     "mpcvm_top_down": System(
         name="mPCVM1",
@@ -108,6 +113,7 @@ FAMILY = {
         solvers=("em",),
         samplers=("nuts", "gibbs"),
         source="Lyu et al. (2020), Algorithm 1",
+        hyperprior="learned",
     ),
     "mpcvm_bottom_up": System(
         name="mPCVM2",
@@ -117,6 +123,7 @@ FAMILY = {
         solvers=("bottom-up",),
         samplers=("nuts", "gibbs"),
         source="Lyu et al. (2020), Algorithm 2",
+        hyperprior="learned",
     ),
     "mrvm_bottom_up": System(
         name="mRVM1",

@@ -48,8 +48,8 @@ def approximate(
     Parameters
     ----------
     model : pm.Model, optional
-        From `pcvm_model`, with the probit, a known width and a proper `Hyperprior` of fixed scale; default:
-        the model on the context stack.
+        From `pcvm_model`, with the probit, a known width and a proper `Hyperprior` of fixed scale
+        (``hyperprior="default"``); default: the model on the context stack.
     method : {"laplace", "ep"}
         ``"laplace"`` expands the log posterior at its mode under the signs to second order
         (`pcvm_pymc.core.approximation.fit_laplace`). ``"ep"`` is expectation propagation
@@ -92,9 +92,9 @@ def approximate(
     Examples
     --------
     >>> import numpy as np
-    >>> from pcvm_pymc import Hyperprior, pcvm_model
+    >>> from pcvm_pymc import pcvm_model
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> model = pcvm_model(X, X[:, 0] > 0, hyperprior=Hyperprior.plug_in())
+    >>> model = pcvm_model(X, X[:, 0] > 0, hyperprior="default")
     >>> result = approximate(model, draws=200, random_seed=1)
     >>> bool((result["posterior"]["magnitude"] >= 0).all()), result["posterior"].attrs["converged"]
     (True, 1)

@@ -12,9 +12,9 @@ from pcvm_pymc.core.em import EMOptions, EMResult, EMState, Start, fit_em
 from pcvm_pymc.core.pieces.arguments import check_flag, check_instance, check_seed
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.inference.progress import Forecast, progress_bars
-from pcvm_pymc.inference.results import Values, point_to_datatree, timed
+from pcvm_pymc.inference.results import point_to_datatree, timed
 from pcvm_pymc.model.data import as_model
-from pcvm_pymc.model.read import read
+from pcvm_pymc.model.read import find_parts, read
 
 __all__ = ["find_map_em"]
 
@@ -38,7 +38,9 @@ def find_map_em(
     model : pm.Model, optional
         Of a row of `FAMILY` that EM takes: from `pcvm_model`, `sparse_probit_model`, `mpcvm_model` or
         `mrvm_model`; default: the model on the context stack. A width with a prior (called ``width``) of two
-        classes is optimised within EM by the corrected eq. 10.
+        classes is optimised within EM by the corrected eq. 10. An unknown scale of the weights
+        (``hyperprior="learned"``) has no mode beside them: the point is the weights' mode at unit scale,
+        ``rate = c``.
     options : EMOptions, optional
         Default: ``EMOptions()``. ``EMOptions.chen2009()`` is the authors' recipe.
     start : Start or {"default", "random", "chen2009"}
@@ -86,11 +88,15 @@ def find_map_em(
     chosen = _start(problem, start, np.random.default_rng(random_seed))
     with _em_progress(options, progressbar) as report:
         result, seconds = timed(lambda: fit_em(problem, chosen, options, report), "EM")
+    values = _expected_precisions(problem, result)
+    rate = find_parts(model).rate
+    if rate is not None:
+        values[str(rate.name)] = ((), problem.hyperprior.d)
     return point_to_datatree(
         model,
         problem,
         result,
-        _expected_precisions(problem, result),
+        values,
         objective="log_posterior",
         method=f"EM ({options.update})",
         seconds=seconds,
@@ -112,7 +118,7 @@ def _start(problem: Problem, start: Start | str, rng: np.random.Generator) -> St
     return getattr(Start, start)(problem, rng)
 
 
-def _expected_precisions(problem: Problem, result: EMResult) -> Values:
+def _expected_precisions(problem: Problem, result: EMResult) -> dict[str, Any]:
     """Return the precisions' means given the point, and the width where it is free."""
     prior: Any = problem.hyperprior
     scores = ("class",) if problem.n_scores > 1 else ()

@@ -156,7 +156,7 @@ class _Function:
     targets: "_Targets"
     bases: "_Bases"
     sign: Array | None
-    hyperprior: Prior | str | None
+    hyperprior: Prior | str
     precision: str
     bias: str
 
@@ -230,19 +230,17 @@ def _link(
     return name, given
 
 
-def _named(row: System, given: Prior | str | None) -> Prior | str | None:
-    """Return the hyperprior of a name; None for the default one, a name where the data are needed for it."""
-    if row.priors[0] == "laplace" or not isinstance(given, str) or given not in _NAMES:
-        return given
-    return {"default": None, "plug_in": Hyperprior.plug_in()}.get(given, given)
+def _named(row: System, given: Prior | str | None) -> Prior | str:
+    """Return the hyperprior, a name where the data are needed for it."""
+    if given is None:
+        return row.hyperprior
+    return Hyperprior.plug_in() if given == "plug_in" and row.hyperprior != "laplace" else given
 
 
 def _check_prior(row: System, hyperprior: Any, precision: str) -> None:
     check_choice("precision", precision, ("marginal", "joint"))
-    of_laplace = row.priors[0] == "laplace"
-    if hyperprior is None:
-        return
-    if isinstance(hyperprior, str) and (of_laplace or hyperprior == "learned"):
+    of_laplace = row.hyperprior == "laplace"
+    if isinstance(hyperprior, str) and (of_laplace or hyperprior in _NAMES):
         return
     found = f"{'prior' if of_laplace else 'hyperprior'}={shown(hyperprior)}"
     if getattr(hyperprior, "name", None) not in row.priors:
@@ -375,19 +373,20 @@ def _signs(row: System, targets: _Targets, bases: _Bases, signs: ArrayLike | Non
 
 
 def _prior(
-    row: System, given: Prior | str | None, typical: Array, sign: Array | None, targets: _Targets
+    row: System, given: Prior | str, typical: Array, sign: Array | None, targets: _Targets
 ) -> Prior:
-    """Return the hyperprior, by default a proper one that is scaled to the data."""
-    if row.priors[0] == "laplace" and (given is None or isinstance(given, str)):
-        return named_prior(given or "laplace", typical)
-    of_data = given is None or isinstance(given, str)
-    prior: Any = _scaled_prior(given or "default", typical, sign, targets) if of_data else given
+    """Return the hyperprior, that of a name scaled to the data."""
+    prior: Any = given
+    if isinstance(given, str):
+        if row.hyperprior == "laplace":
+            return named_prior(given, typical)
+        prior = _scaled_prior(given, typical, sign, targets)
     if row.shared and isinstance(prior, Hyperprior):
         return SharedHyperprior(**asdict(prior))
     return prior
 
 
-def _scaled_prior(name: Any, typical: Array, sign: Array | None, targets: _Targets) -> Hyperprior:
+def _scaled_prior(name: str, typical: Array, sign: Array | None, targets: _Targets) -> Hyperprior:
     """Return the named hyperprior: of several classes at their mean scale, of numbers in their unit."""
     scaled = Hyperprior.learned if name == "learned" else Hyperprior.default
     if sign is not None and targets.is_several:  # each class has its own signs

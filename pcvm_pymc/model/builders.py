@@ -69,10 +69,11 @@ def pcvm_model(
         model or an unnamed prior (``pm.LogNormal.dist(...)``, then named ``width``) makes it unknown.
     hyperprior : str, Hyperprior, Laplace or HalfHorseshoe, optional
         Gamma hyperpriors of the precisions, or exponential ones of the variances (chen2009's appendix A:
-        sizes are then exponential). By name a method of `Hyperprior`: ``"plug_in"`` is the best of them for
-        `find_map_em`, ``"learned"``, whose unknown scale leaves no mode, for `sample`; ``"default"``, a fixed
-        one scaled to the data, does for both and is the best for neither. The papers' are improper and for
-        `find_map_em` only (``Hyperprior.jeffreys()``), a `HalfHorseshoe` is for samplers only.
+        sizes are then exponential). By name a method of `Hyperprior`. Default: ``"learned"``, whose scale is
+        the variable ``rate``: it predicts best of those tried, its posterior as well as the point of
+        `find_map_em`, which takes it at unit scale. ``"default"`` has a fixed scale (`approximate` needs
+        one), ``"plug_in"`` is what the estimators take. The papers' are improper and for `find_map_em` only
+        (``Hyperprior.jeffreys()``), a `HalfHorseshoe` is for samplers only.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (half-Student-t weights: half as many variables,
         better geometry); ``"joint"`` keeps them as ``precision`` and ``bias_precision``.
@@ -87,9 +88,9 @@ def pcvm_model(
     -------
     pm.Model
         Coords ``obs``, ``basis``, ``class``, ``kernel`` (its name); variables ``magnitude`` (sizes of the
-        weights), ``bias``, the deterministics ``weight`` (signed) and ``latent``, and the observed
-        ``label``. Data: ``Phi`` and ``width`` (or ``squared_distance`` where the width is random),
-        ``centres``, ``signs``, ``hyperprior`` and the labels ``y``.
+        weights), ``bias`` and, of an unknown scale, ``rate``, the deterministics ``weight`` (signed) and
+        ``latent``, and the observed ``label``. Data: ``Phi`` and ``width`` (or ``squared_distance`` where
+        the width is random), ``centres``, ``signs``, ``hyperprior`` and the labels ``y``.
 
     Raises
     ------
@@ -112,7 +113,7 @@ def pcvm_model(
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> model = pcvm_model(X, X[:, 0] > 0, width=1.5)
     >>> sorted(v.name for v in model.free_RVs)
-    ['bias', 'magnitude']
+    ['bias', 'magnitude', 'rate']
     """
     return build(
         FAMILY["pcvm"],
@@ -325,8 +326,8 @@ def mpcvm_model(
     kernel, width
         As for `pcvm_model`.
     hyperprior : str or Hyperprior, optional
-        Gamma hyperpriors of the precisions, by name as for `pcvm_model`. Default: ``Hyperprior.default``,
-        proper and scaled to the data. An improper one can be handed to `find_map_em` only.
+        Gamma hyperpriors of the precisions, by name and default (``"learned"``, here with c = 1) as for
+        `pcvm_model`. An improper one can be handed to `find_map_em` only.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out; ``"joint"`` keeps them.
     signs : array_like of -1 and +1, shape (n_basis, n_classes), optional

@@ -54,8 +54,9 @@ def read(model: pm.Model, solver: str | None = None) -> Problem:
         From a builder, transformed from one by `pm.do` or `pm.observe`, or made by hand of the same
         operations: what its variables are called does not matter.
     solver : {"em", "evidence", "bottom-up", "gibbs"}, optional
-        For what it is read. EM may move the width of an RBF; the evidence is maximised over precisions,
-        whether the model holds them or not.
+        For what it is read. EM may move the width of an RBF, and an unknown scale is put where
+        `Problem.for_mode` has it; the evidence is maximised over precisions, whether the model holds them
+        or not.
 
     Returns
     -------
@@ -91,6 +92,8 @@ def read(model: pm.Model, solver: str | None = None) -> Problem:
             f"move; needed a number, {NUTS}"
         )
     problem = _problem(model, parts)
+    if solver == "em":
+        problem = problem.for_mode()
     if solver is not None:
         check_solver(problem, solver)
     return problem

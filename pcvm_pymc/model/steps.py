@@ -88,7 +88,13 @@ def point_of(model: pm.Model, state: Any) -> PointType:
     state : EMState or EMResult
         What has ``weight``, ``bias`` and ``width``.
     """
-    return PointMap(model).point(weight=state.weight, bias=state.bias, width=state.width)
+    return _em_point(PointMap(model), state, state.width)
+
+
+def _em_point(at: PointMap, state: Any, width: Any) -> PointType:
+    """Return an EM state as a point, an unknown d where `Problem.for_mode` puts it."""
+    rate = getattr(at.parts.hyperprior, "c", None)
+    return at.point(weight=state.weight, bias=state.bias, width=width, rate=rate)
 
 
 class EMStep:
@@ -122,7 +128,7 @@ class EMStep:
     >>> step = EMStep(pcvm_model(X, X[:, 0] > 0))
     >>> point, stats = step.step(step.initial_point())
     >>> sorted(point), sorted(stats)
-    (['bias', 'magnitude_log__'], ['change', 'log_posterior', 'n_active', 'width'])
+    (['bias', 'magnitude_log__', 'rate_log__'], ['change', 'log_posterior', 'n_active', 'width'])
     """
 
     name = "em"
@@ -137,7 +143,7 @@ class EMStep:
     def initial_point(self, start: Start | None = None) -> PointType:
         """Return a start (default: `Start.default`) as a point of the model."""
         start = start or Start.default(self.problem)
-        return self._map.point(weight=start.weight, bias=start.bias, width=self.problem.width)
+        return _em_point(self._map, start, self.problem.width)
 
     def step(self, point: PointType) -> tuple[PointType, dict[str, Any]]:
         """Return the point after one E and one M step, and statistics of the step.
@@ -165,7 +171,7 @@ class EMStep:
             "change": float(np.abs(new.latent - old.latent).max()),
             "width": new.width,
         }
-        return self._map.point(weight=new.weight, bias=new.bias, width=new.width), stats
+        return _em_point(self._map, new, new.width), stats
 
     def _problem_at(self, width: NDArray[Any] | None) -> Problem:
         """Return the problem at the point's width, where that is unknown."""

@@ -18,7 +18,7 @@ from pcvm_pymc import (
     sample,
 )
 from pcvm_pymc.assessment.comparison import convergence
-from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
+from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.experiments.datasets import ripley_mixture, twonorm, waveform
 
 
@@ -105,8 +105,7 @@ def test_prior_median_size_of_the_latent_function(make, learned):
     X, label = make(150, random_state=4)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     width = median_distance(X)
-    hyperprior = Hyperprior.learned(design_matrix("rbf", X, X, width), label) if learned else None
-    model = pcvm_model(X, label, width=width, hyperprior=hyperprior)
+    model = pcvm_model(X, label, width=width, hyperprior="learned" if learned else "default")
     latent = prior_latent(model, draws=2000, random_seed=5)
     centred = latent - latent.mean(axis=1, keepdims=True)
     assert 1 < np.median(np.abs(centred)) < 3

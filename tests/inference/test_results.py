@@ -1,10 +1,21 @@
 import numpy as np
 import pytest
 import xarray as xr
-from problems import blobs
+from problems import blobs, value_point
 
-from pcvm_pymc import find_map_em, latent_draws, load, pcvm_model, predict, save
+from pcvm_pymc import (
+    find_map_em,
+    latent_draws,
+    load,
+    loo,
+    mpcvm_model,
+    pcvm_model,
+    predict,
+    save,
+)
+from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.inference.results import classes_of, weights_of
+from pcvm_pymc.model.read import read
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +71,26 @@ def test_predict_checks_its_input(result):
     tree, X = result
     with pytest.raises(ValueError, match="X_new has 1 features; needed 2"):
         predict(tree, X[:, :1])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_mode_under_an_unknown_scale_is_that_at_unit_scale(n_classes):
+    if n_classes == 2:
+        (X, label), build = blobs(30, seed=30), pcvm_model
+    else:
+        (X, label), build = (blobs(24, seed=30)[0], np.arange(24) % 3), mpcvm_model
+    model = build(X, label, width=1.2)
+    prior = read(model).hyperprior
+    assert prior.rate_shape is not None
+    known = build(X, label, width=1.2, hyperprior=Hyperprior(prior.c, prior.c, prior.e, prior.f))
+    found, wanted = (find_map_em(each, progressbar=False) for each in (model, known))
+    point = found["posterior"].to_dataset().isel(chain=0, draw=0)
+    assert float(point["rate"]) == prior.c
+    for name in ("weight", "bias", "latent", "precision", "bias_precision"):
+        np.testing.assert_array_equal(point[name], wanted["posterior"][name].values[0, 0])
+    natural = {name: point[name].values for name in ("magnitude", "bias", "rate")}
+    with np.errstate(divide="ignore"):
+        density = model.compile_logp(jacobian=False)(value_point(model, natural))
+    assert found["optimizer_result"]["log_posterior"].item() == pytest.approx(density, abs=1e-8)
+    assert found["em_trace"]["log_posterior"].values[-1] == pytest.approx(density, abs=1e-6)
+    np.testing.assert_array_equal(loo(found).elpd_i, loo(wanted).elpd_i)

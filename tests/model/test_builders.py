@@ -48,7 +48,7 @@ def model(data):
 @pytest.mark.parametrize(
     "hyperprior",
     [
-        None,
+        "default",
         Hyperprior.plug_in(),
         Hyperprior.jeffreys(),
         Hyperprior.chen2009(),
@@ -93,7 +93,7 @@ def test_core_log_joint_is_pymcs(data):
 
 
 def test_names_coordinates_and_signs(model, data):
-    assert {rv.name for rv in model.free_RVs} == {"magnitude", "bias"}
+    assert {rv.name for rv in model.free_RVs} == {"magnitude", "bias", "rate"}
     assert [rv.name for rv in model.observed_RVs] == ["label"]
     assert {"obs", "basis", "class"} <= set(model.coords)
     assert model.coords["class"] == (0, 1)
@@ -259,14 +259,14 @@ def test_random_covariance_samples(data):
         tree = pm.sample(**QUICK, **FAST, max_treedepth=5)
     assert np.isfinite(tree["posterior"]["latent"]).all()
     assert tree["posterior"]["ell"].std() > 0
-    assert {rv.name for rv in model.free_RVs} == {"ell", "magnitude", "bias"}
+    assert {rv.name for rv in model.free_RVs} == {"ell", "magnitude", "bias", "rate"}
 
 
 def test_do_and_observe(model):
     fixed = pm.do(model, {"bias": 0.25})
-    assert {rv.name for rv in fixed.free_RVs} == {"magnitude"}
+    assert {rv.name for rv in fixed.free_RVs} == {"magnitude", "rate"}
     size = np.full(30, 0.1)
-    observed = pm.observe(fixed, {"magnitude": size})
+    observed = pm.observe(fixed, {"magnitude": size, "rate": 0.2})
     assert not observed.free_RVs
     with fixed:
         tree = pm.sample(**QUICK, **FAST)
@@ -390,7 +390,7 @@ def test_default_hyperprior_is_recorded(data):
     model = pcvm_model(X, y, width=median_distance(X))
     found = Hyperprior(*map(float, model["hyperprior"].get_value()))
     assert found.is_proper
-    assert found == Hyperprior.default(model["Phi"].get_value(), model["signs"].get_value())
+    assert found == Hyperprior.learned(model["Phi"].get_value(), model["signs"].get_value())
 
 
 @pytest.mark.parametrize("name", ["default", "learned", "plug_in"])

@@ -70,7 +70,7 @@ def two_functions():
 def test_two_functions_of_one_block_have_names_and_dims_of_their_own():
     model = two_functions()
     free = {each.name for each in model.free_RVs}
-    assert free == {"f_magnitude", "f_bias", "g_magnitude", "g_width"}
+    assert free == {"f_magnitude", "f_bias", "f_rate", "g_magnitude", "g_width", "g_rate"}
     dims = model.named_vars_to_dims
     assert dims["f"] == dims["g"] == ("patient",)
     assert dims["f_weight"] == ("f_basis",)

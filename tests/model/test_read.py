@@ -46,11 +46,13 @@ def _signed_laplace():
 
 
 MODELS = {
-    "pcvm": lambda: pcvm_model(X, LABEL, width=1.2),
+    "pcvm": lambda: pcvm_model(X, LABEL, width=1.2, hyperprior="default"),
     "pcvm jeffreys": lambda: pcvm_model(X, LABEL, width=1.2, hyperprior=JEFFREYS),
     "pcvm improper bias": lambda: pcvm_model(X, LABEL, width=1.2, hyperprior=HALF),
-    "pcvm free width": lambda: pcvm_model(X, LABEL, width=pm.LogNormal.dist(0.0, 0.6)),
-    "pcvm few bases": lambda: pcvm_model(X, LABEL, basis=6),
+    "pcvm free width": lambda: pcvm_model(
+        X, LABEL, width=pm.LogNormal.dist(0.0, 0.6), hyperprior="default"
+    ),
+    "pcvm few bases": lambda: pcvm_model(X, LABEL, basis=6, hyperprior="default"),
     "sparse laplace": lambda: sparse_probit_model(X, LABEL),
     "sparse flat bias": lambda: sparse_probit_model(X, LABEL, prior=PROPER, bias="free"),
     "sparse jeffreys": lambda: sparse_probit_model(
@@ -62,7 +64,7 @@ MODELS = {
     "rvm probit": lambda: rvm_model(X, LABEL, likelihood="probit", hyperprior=PROPER),
     "rvm logit": lambda: rvm_model(X, LABEL, likelihood="logit", width=1.2),
     "rvm normal": lambda: rvm_model(X, TARGET, noise=0.3, kernel="linear-spline"),
-    "mpcvm": lambda: mpcvm_model(X, CLASS, width=1.2),
+    "mpcvm": lambda: mpcvm_model(X, CLASS, width=1.2, hyperprior="default"),
     "mpcvm jeffreys": lambda: mpcvm_model(X, CLASS, width=1.2, hyperprior=JEFFREYS),
     "mrvm": lambda: mrvm_model(X, CLASS, basis=9, hyperprior=PROPER),
     "mrvm shared": lambda: mrvm_model(X, CLASS, shared=True, hyperprior=PROPER),

@@ -1,7 +1,7 @@
 import numpy as np
 import pymc as pm
 import pytest
-from problems import blobs
+from problems import blobs, value_point
 
 from pcvm_pymc import (
     EMOptions,
@@ -25,6 +25,9 @@ def point_at(model, result):
     posterior = result["posterior"]
     width = posterior["width"].item() if "width" in posterior else np.nan
     weight, bias = posterior["weight"].values[0, 0], posterior["bias"].item()
+    if "rate" in posterior:
+        natural = {"magnitude": np.abs(weight), "bias": bias, "rate": posterior["rate"].values[0, 0]}
+        return value_point(model, natural)
     return point_of(model, EMState(weight, bias, np.empty(0), width, np.nan))
 
 

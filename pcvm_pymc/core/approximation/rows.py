@@ -82,6 +82,6 @@ def _gamma_prior(problem: Problem) -> Hyperprior:
     if not prior.is_proper or prior.rate_shape is not None:
         raise ValueError(
             f"hyperprior={prior} is improper or of unknown scale; needed c, d, e and f positive and "
-            "rate_shape=None, for instance Hyperprior.plug_in()"
+            "rate_shape=None, as of pcvm_model(X, y, hyperprior='default')"
         )
     return prior

@@ -89,9 +89,9 @@ class Point:
 
 
 def log_prior(problem: Problem, weight: Array, bias: Any) -> float:
-    """Return log p(w) + log p(b), precisions integrated out; a bias that is free or absent adds 0."""
+    """Return log p(w) + log p(b) (+ log p(d)), precisions integrated out; a bias free or absent adds 0."""
     prior: Any = problem.hyperprior
-    value = prior.log_weights_density(weight, free=not problem.is_signed)
+    value = prior.log_weights_density(weight, free=not problem.is_signed) + problem.log_rate_density
     if problem.bias == "prior":
         value += sum(map(prior.log_bias_density, np.atleast_1d(bias).tolist()))
     return float(value)

@@ -21,6 +21,7 @@ __all__ = [
     "Prior",
     "SharedHyperprior",
     "hyperprior_from",
+    "log_gamma_density",
     "named_prior",
     "prior_latent_size",
 ]
@@ -55,7 +56,7 @@ class Hyperprior:
         The same for the bias.
     rate_shape : float, optional
         Makes d itself unknown, with a Gamma hyperprior of this shape and of mean `d`, so that
-        the data set the scale of the weights. For samplers: jointly with the weights it has no mode.
+        the data set the scale of the weights. Jointly with these it has no mode: see `Problem.for_mode`.
 
     Raises
     ------
@@ -115,10 +116,8 @@ class Hyperprior:
     def plug_in(cls) -> Self:
         """Return the proper hyperprior (5, 5) for weights and (1, 1) for the bias, for the MAP.
 
-        Of the candidates in ``notebooks/hyperprior_comparison.ipynb`` it has the best mean rank by
-        cross-validated log loss when the posterior mode is plugged in, with most weights non-zero.
-        The mode shrinks far below this unit scale; the whole posterior does not, and
-        predicts too boldly under it: sample with `default`.
+        Of those in ``notebooks/hyperprior_comparison.ipynb`` it has the mode of best mean rank by log loss,
+        most weights non-zero. The whole posterior predicts too boldly under it: sample with `learned`.
         """
         return cls(5.0, 5.0, 1.0, 1.0)
 
@@ -148,7 +147,7 @@ class Hyperprior:
         Of those tried it predicts best (``benchmarks/README.md``), and depends least on the number of bases.
         Where all weights of a class have one sign, c = 1/2: many weights near zero, few large. More mass
         far from zero would tilt the latent function towards a density estimate of each class
-        before any label is seen. Else c = 1, as `default`. Sampled by Gibbs or NUTS; EM needs a fixed d.
+        before any label is seen. Else c = 1, as `default`. Sampled by Gibbs or NUTS; EM puts d at c.
 
         Parameters
         ----------
@@ -233,13 +232,13 @@ class Hyperprior:
     def log_joint_weight_density(self, weight: Array, precision: Array) -> Array:
         """Return log p(w | alpha) + log p(alpha) (Chen et al. 2009 eq. 4 and appendix A)."""
         return (
-            _LOG_2 + _log_normal(weight, precision) + _log_gamma_density(precision, self.c, self.d)
+            _LOG_2 + _log_normal(weight, precision) + log_gamma_density(precision, self.c, self.d)
         )
 
     def log_joint_bias_density(self, bias: float, precision: float) -> float:
         """Return log p(b | beta) + log p(beta)."""
         beta = np.float64(precision)
-        return float(_log_normal(np.float64(bias), beta) + _log_gamma_density(beta, self.e, self.f))
+        return float(_log_normal(np.float64(bias), beta) + log_gamma_density(beta, self.e, self.f))
 
 
 @dataclass(frozen=True)
@@ -496,5 +495,6 @@ def _log_normal[T: (Array, np.float64)](value: T, precision: T) -> T:
     return 0.5 * (np.log(precision) - _LOG_2PI - precision * value * value)
 
 
-def _log_gamma_density[T: (Array, np.float64)](value: T, shape: float, rate: float) -> T:
+def log_gamma_density[T: (Array, np.float64, float)](value: T, shape: float, rate: float) -> T:
+    """Return the log density of Gamma(shape, rate)."""
     return shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(value) - rate * value
