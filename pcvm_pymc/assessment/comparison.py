@@ -285,14 +285,11 @@ def compare(
 
 
 def _check_same_model(map_result: xr.DataTree, posterior: xr.DataTree) -> None:
-    """Raise unless two results have one model's labels, prior and width, and the posterior no other bases.
-
-    A prior of unknown scale has no mode: beside its posterior stands that of another prior.
-    """
+    """Raise unless two results have one model's labels, prior and width, and the posterior no other bases."""
     found, given = map_result["constant_data"], posterior["constant_data"]
     same = map_result["observed_data"].to_dataset().equals(posterior["observed_data"].to_dataset())
     differs = [] if same else ["labels"]
-    for name in ("width",) if "rate" in posterior["posterior"] else ("width", "hyperprior"):
+    for name in ("width", "hyperprior"):
         one, other = (each[name].values if name in each else None for each in (found, given))
         if not np.array_equal(one, other):
             differs.append(name)
