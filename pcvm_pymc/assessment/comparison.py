@@ -1,6 +1,6 @@
 """The MAP beside the posterior: one table, the convergence verdict, pictures."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,7 +100,7 @@ class Comparison:
     table: pd.DataFrame
     convergence: Convergence
     probability: dict[str, Array] = field(repr=False)
-    label: Array = field(repr=False)
+    label: NDArray[Any] = field(repr=False)
     map_result: xr.DataTree = field(repr=False)
     posterior: xr.DataTree = field(repr=False)
 
@@ -122,8 +122,8 @@ class Comparison:
         ValueError
             If the kind is unknown.
         """
-        names = {"classes": classes_of(self.map_result)}
-        draw = {
+        names: dict[str, Any] = {"classes": classes_of(self.map_result)}
+        draw: dict[str, Callable[[], Any]] = {
             "reliability": lambda: plots.plot_reliability(self.label, self.probability, **names),
             "calibration": lambda: plots.plot_calibration(self.label, self.probability, **names),
             "weights": lambda: plots.plot_weights(self.map_result, self.posterior),
@@ -139,7 +139,7 @@ def convergence(posterior: xr.DataTree) -> Convergence:
     """Return the convergence of the latent function (single weights are not identified)."""
     latent = posterior["posterior"].to_dataset()[["latent"]]
     sizes = latent.sizes
-    stats = posterior.get("sample_stats", {})  # an approximation's draws are independent
+    stats: Any = posterior.get("sample_stats", {})  # an approximation's draws are independent
     return Convergence(
         divergences=int(stats["diverging"].sum()) if "diverging" in stats else 0,
         rhat=float(az.rhat(latent)["latent"].max()),
@@ -293,7 +293,7 @@ def _check_same_model(map_result: xr.DataTree, posterior: xr.DataTree) -> None:
     same = map_result["observed_data"].to_dataset().equals(posterior["observed_data"].to_dataset())
     differs = [] if same else ["labels"]
     for name in ("width",) if "rate" in posterior["posterior"] else ("width", "hyperprior"):
-        one, other = (each[name].values if name in each else None for each in (found, given))
+        one, other = (each[name].values if name in each else () for each in (found, given))
         if not np.array_equal(one, other):
             differs.append(name)
     if "centres" in found and "centres" in given:

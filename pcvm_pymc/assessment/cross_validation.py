@@ -281,7 +281,7 @@ class _Refits(SamplingWrapper):
         self.signs = constants["signs"].values if "signs" in constants else None
         self.own = rows_under(self.centres, X)
         _check_inputs(constants, self.kernel(X, self.centres))
-        names = ("MAP plug-in", "posterior mean")
+        names: tuple[str, ...] = ("MAP plug-in", "posterior mean")
         if not (self.hyperprior.has_mode and any("em" in row.solvers for row in rows)):
             names = names[1:]
         shape = (len(X), *(self.likelihood.n_scores,) * (self.likelihood.n_scores > 1))

@@ -289,7 +289,7 @@ class AveragingClassifier(AveragePredictions):
         reference = self._reference(data, results[0])
         cv = self.cv if reference.held_out is None else None
         for name in ("components_", "component_weights_", "held_out_"):
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         self._take(
             project_reference(
                 reference, size=size, cv=cv, em_options=self._options, random_state=rng

@@ -106,7 +106,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
                 "needed arrays in memory (with a memory_limit they go in chunks)"
             )
         self._fit(X, y)
-        rows = vars(self).pop("_counted_rows_", None)
+        rows = self.__dict__.pop("_counted_rows_", None)
         if rows is not None and hasattr(self, "support_"):  # numbers among the rows that were given
             self.support_ = np.where(self.support_ < 0, -1, rows[self.support_])
         return self
@@ -119,23 +119,23 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         """Return inputs and what rows are known by, and note the classes."""
         as_numbers(X, "X")
         y = y if y is None else present_labels(y)
-        X, y = validate_data(self, X, y, dtype=float)
-        check_classification_targets(y)
-        X, y = self._counted(X, y)
-        self.classes_, number = np.unique(y, return_inverse=True)
+        rows, known = validate_data(self, X, y, dtype=float)
+        check_classification_targets(known)
+        rows, known = self._counted(rows, known)
+        self.classes_, number = np.unique(known, return_inverse=True)
         if self._takes_several and len(self.classes_) > 2:
-            return X, number
+            return rows, number
         if len(self.classes_) > 2:
             raise ValueError(
                 f"Only binary classification is supported by {type(self).__name__}. y has "
                 f"{len(self.classes_)} classes; needed two: for several use {self._for_several}"
             )
-        label, self.classes_ = as_labels(y, len(X))
-        return X, (label > 0).astype(np.int64) if self._takes_several else label
+        label, self.classes_ = as_labels(known, len(rows))
+        return rows, (label > 0).astype(np.int64) if self._takes_several else label
 
     def _counted(self, X: Array, y: NDArray[Any]) -> tuple[Array, NDArray[Any]]:
         """Return the rows that count, and note how often."""
-        given = vars(self).pop("_given_weight_", None)
+        given = self.__dict__.pop("_given_weight_", None)
         rows, weight = counted_rows(given, self.class_weight, X, y)
         if weight is None:
             return X, y

@@ -49,13 +49,16 @@ class Training(NamedTuple):
 class EMClassifier(KernelClassifier):
     """Base of the classifiers that are fitted to a posterior mode."""
 
-    _solver: str = "em"
     #: default tolerances of the solvers
     _tolerance: ClassVar[dict[str, float]] = {"em": 1e-5, "bottom-up": 1e-2}
     #: what rows in chunks need of other arguments, and the same in words
     _chunk_rules: ClassVar[dict[str, Callable[[Any], bool]]] = {}
     _chunk_words: ClassVar[str] = ""
     _is_lazy_: bool = False
+
+    @property
+    def _solver(self) -> str:
+        return "em"
 
     def _fit(self, X: Any, y: Any) -> None:
         rng = np.random.default_rng(as_seed(getattr(self, "random_state", 0)))
@@ -66,7 +69,7 @@ class EMClassifier(KernelClassifier):
             results = self._fit_whole(data, width, rng)
         else:
             few = choose_share(data.label, WIDTH_ROWS, rng)
-            vars(self).update(_row_weight_=None if data.weight is None else data.weight[few])
+            self.__dict__.update(_row_weight_=None if data.weight is None else data.weight[few])
             width = self._width(data.X[few], data.label[few], rng)
             results = self._fit_rows(rows, data, width)
         self._store(data.centres, results)
@@ -113,7 +116,7 @@ class EMClassifier(KernelClassifier):
     @property
     def _options(self) -> EMOptions:
         """How EM runs; under ``"clip"`` as the authors' program."""
-        update = getattr(self, "update", "auto")
+        update: Any = getattr(self, "update", "auto")
         if update == "clip":
             recipe = replace(EMOptions.chen2009(), max_iter=self.max_iter)
             return recipe if self.tol is None else replace(recipe, tol=self.tol)

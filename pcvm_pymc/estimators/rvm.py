@@ -49,7 +49,7 @@ class _RelevanceVectorMachine(KernelMachine):
 
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {"method": tuple(METHODS)}
     _least: ClassVar[dict[str, int]] = {"cv": 2}
-    _conditional = (WIDTH_EFFECT, CV_EFFECT)
+    _conditional: ClassVar[tuple[Conditional, ...]] = (WIDTH_EFFECT, CV_EFFECT)
     _scores_all_rows = True
     _argument = "likelihood"  # what the likelihood goes by
 
@@ -328,6 +328,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     """
 
     _system = FAMILY["rvm_regression"]
+    _likelihood_: Any
     _conditional = (
         WIDTH_EFFECT,
         CV_EFFECT,
@@ -380,14 +381,14 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         as_numbers(X, "X")
         if y is not None:
             as_numbers(y, "y")
-        X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
-        y = as_targets(y, len(X))
+        rows, target = validate_data(self, X, y, dtype=float, y_numeric=True)
+        target = as_targets(target, len(rows))
         if self.memory_limit is not None:
-            self._fit_in_chunks(X, y)
+            self._fit_in_chunks(rows, target)
         else:
-            problem = self._fit_evidence(X, y)
+            problem = self._fit_evidence(rows, target)
             if self.star:
-                self._augmentation_, self._rows_ = augmentation(problem, self._result_), X
+                self._augmentation_, self._rows_ = augmentation(problem, self._result_), rows
         self.noise_ = self._result_.noise
         return self
 
@@ -419,7 +420,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         # the factor, a chunk below it, and what LAPACK makes of both
         chunk = chunk_rows(self.memory_limit / 3, len(centres) + 2, X.shape[1])
         rng = np.random.default_rng(as_seed(self.random_state))
-        some = slice(None)
+        some: Any = slice(None)
         if isinstance(self.width, str) and has_width(self.kernel):
             some = np.sort(rng.choice(len(X), min(len(X), WIDTH_ROWS), replace=False))
         width = self._width(X[some], y[some], rng)
@@ -452,8 +453,8 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
             If the rows cannot be used.
         """
         check_flag("return_std", return_std)
-        X = self._inputs(X)
-        moments = [self._some_moments(X[rows]) for rows in gen_batches(len(X), _ROWS)]
+        new = self._inputs(X)
+        moments = [self._some_moments(new[rows]) for rows in gen_batches(len(new), _ROWS)]
         mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
         return (mean, np.sqrt(variance + self._noise_at_end.variance)) if return_std else mean
 
@@ -476,5 +477,5 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
         mean, std = self.predict(X, return_std=True)
         if self._likelihood_.is_quadratic:
-            return norm.logpdf(y, mean, std)
+            return np.asarray(norm.logpdf(y, mean, std))
         return self._noise_at_end.log_density(mean, y)

@@ -219,7 +219,7 @@ class PCVMGibbs(BlockedStep):
     """
 
     name = "pcvm_gibbs"
-    stats_dtypes_shapes = {"sweeps": (np.int64, [])}  # noqa: RUF012 (PyMC's own attribute)
+    stats_dtypes_shapes: dict[str, Any] = {"sweeps": (np.int64, [])}  # noqa: RUF012 (PyMC's own attribute)
     _state_class = _GibbsStepState
     default_tune_steps = 500
 
