@@ -90,11 +90,18 @@ class Comparison:
 
     Examples
     --------
-    See `compare`, which makes it; its pictures are those of `plot`:
-
-    >>> from pcvm_pymc import Comparison
-    >>> Comparison.plot.__name__
-    'plot'
+    >>> import numpy as np
+    >>> from pcvm_pymc import approximate, compare, find_map_em, pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = pcvm_model(X[:20], X[:20, 0] > 0, width=1.0)
+    >>> mode = find_map_em(model, progressbar=False)
+    >>> found = compare(mode, approximate(model, random_seed=1), X[20:], X[20:, 0] > 0)
+    >>> found.table.columns[:3].tolist()
+    ['error %', 'AUC', '1-RMSE']
+    >>> found.probability["posterior mean"].shape
+    (20,)
+    >>> found.plot("weights").axes[0].get_xlabel()
+    'basis'
     """
 
     table: pd.DataFrame
@@ -116,6 +123,12 @@ class Comparison:
         Parameters
         ----------
         kind : {"reliability", "calibration", "weights", "em_trace", "rank"}
+            Observed against predicted frequencies, in bins or by isotonic regression; weights of mode and
+            posterior; EM's log posterior; ranks of the draws, chain by chain.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
 
         Raises
         ------
@@ -215,7 +228,8 @@ def compare(
     map_result : DataTree
         From `find_map_em`.
     posterior : DataTree
-        From `sample` or `pymc.sample`, of the same model.
+        From `sample`, `approximate` or `pymc.sample`, of the same model; where its scale of the weights is
+        unknown (``hyperprior="learned"``), of the same labels and width.
     X_test : array_like, shape (n_test, n_features)
     y_test : array_like, shape (n_test,)
         Labels in the code of the training labels.

@@ -1,6 +1,7 @@
 """Classifiers whose width and scale are chosen by leaving one out, and averaged over."""
 
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -20,7 +21,7 @@ from pcvm_pymc.core.pieces.weighted import majority_label
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.averages import AveragePredictions, Component, averaged_probability
 from pcvm_pymc.estimators.cells import Cells, CrossValidated, Task, grown_cells, refitted_cells
-from pcvm_pymc.estimators.em_classifier import Training
+from pcvm_pymc.estimators.em_classifier import Mode, Training
 from pcvm_pymc.estimators.parameters import Conditional, has_width, named_hyperprior
 from pcvm_pymc.estimators.projection import project_reference
 from pcvm_pymc.estimators.reference import Reference
@@ -288,7 +289,7 @@ class AveragingClassifier(AveragePredictions):
         )
         reference = self._reference(data, results[0])
         cv = self.cv if reference.held_out is None else None
-        for name in ("components_", "component_weights_", "held_out_"):
+        for name in ("components_", "component_weights_", "held_out_", "_training_"):
             self.__dict__.pop(name, None)
         self._take(
             project_reference(
@@ -413,6 +414,20 @@ class AveragingClassifier(AveragePredictions):
             out.append((float(share), problem, weight, each.bias, centres.rows))
         return out
 
+    def _modes(self) -> list[Mode]:
+        if not hasattr(self, "components_"):
+            return super()._modes()
+        return [
+            Mode(
+                share,
+                partial(_basis_functions, each),
+                each.weight,
+                each.bias,
+                self._prior_at(each.scale),
+            )
+            for share, each in zip(self.component_weights_, self.components_, strict=True)
+        ]
+
     def _as_component(self) -> Component:
         return Component(
             self._kernel_,
@@ -424,6 +439,10 @@ class AveragingClassifier(AveragePredictions):
             np.nan,
             self._bases_,
         )
+
+
+def _basis_functions(component: Component, X: Array) -> Array:
+    return component.kernel(X, component.relevance_vectors)
 
 
 def _is_named(value: Any, name: str) -> bool:

@@ -1,5 +1,6 @@
 """scikit-learn estimators of the relevance vector machine."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -36,6 +37,7 @@ from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT, KernelMachine
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.documented import of_rows
 from pcvm_pymc.estimators.em_classifier import WIDTH_ROWS
+from pcvm_pymc.estimators.intervals import LatentNormal, of_machines
 from pcvm_pymc.estimators.parameters import Conditional, has_width, named_likelihood
 
 __all__ = ["RVMClassifier", "RVMRegressor"]
@@ -248,6 +250,9 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
         if len(self.classes_) > 2:
             return np.column_stack([each._values(X) for each in self.machines_])
         return self._likelihood_.moderated(*self._moments(X))
+
+    def _posterior(self) -> Callable[[Array], list[LatentNormal]]:
+        return lambda X: [of_machines([each._moments(X) for each in self.machines_])]
 
     @of_rows("mean, variance : ndarray, shape (n_new,), or (n_new, n_classes) for several classes")
     def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:

@@ -71,8 +71,9 @@ def pcvm_model(
         Gamma hyperpriors of the precisions, or exponential ones of the variances (chen2009's appendix A:
         sizes are then exponential). By name a method of `Hyperprior`: ``"plug_in"`` is the best of them for
         `find_map_em`, ``"learned"``, whose unknown scale leaves no mode, for `sample`; ``"default"``, a fixed
-        one scaled to the data, does for both and is the best for neither. The papers' are improper and for
-        `find_map_em` only (``Hyperprior.jeffreys()``), a `HalfHorseshoe` is for samplers only.
+        one scaled to the data, is what None means: it does for both and is the best for neither. The papers'
+        are improper and for `find_map_em` only (``Hyperprior.jeffreys()``), a `HalfHorseshoe` is for
+        samplers only.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (half-Student-t weights: half as many variables,
         better geometry); ``"joint"`` keeps them as ``precision`` and ``bias_precision``.

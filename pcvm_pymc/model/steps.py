@@ -135,7 +135,18 @@ class EMStep:
         self._map = PointMap(self.model)
 
     def initial_point(self, start: Start | None = None) -> PointType:
-        """Return a start (default: `Start.default`) as a point of the model."""
+        """Return a start as a point of the model.
+
+        Parameters
+        ----------
+        start : Start, optional
+            Default: `Start.default`.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Values of the model's variables, as its samplers have them.
+        """
         start = start or Start.default(self.problem)
         return self._map.point(weight=start.weight, bias=start.bias, width=self.problem.width)
 

@@ -439,7 +439,9 @@ def test_a_fitted_machine_without_sign_rule():
     few = found.classifier
     anew = clone(few).fit(X, words)
     assert np.any(few.bias_)
-    np.testing.assert_array_equal(few.fit(X, words).bias_, anew.bias_)  # the projection is forgotten
+    np.testing.assert_array_equal(
+        few.fit(X, words).bias_, anew.bias_
+    )  # the projection is forgotten
 
 
 def test_free_weights_of_one_score_are_refused():
