@@ -95,13 +95,13 @@ class Comparison:
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> model = pcvm_model(X[:20], X[:20, 0] > 0, width=1.0)
     >>> mode = find_map_em(model, progressbar=False)
-    >>> found = compare(mode, approximate(model, random_seed=1), X[20:], X[20:, 0] > 0)
+    >>> draws = approximate(model, method="laplace", random_seed=1)
+    >>> found = compare(mode, draws, X[20:], X[20:, 0] > 0)
     >>> found.table.columns[:3].tolist()
-    ['error %', 'AUC', '1-RMSE']
+    ['error', 'AUC', '1-RMSE']
     >>> found.probability["posterior mean"].shape
     (20,)
-    >>> found.plot("weights").axes[0].get_xlabel()
-    'basis'
+    >>> figure = found.plot("reliability")
     """
 
     table: pd.DataFrame

@@ -14,7 +14,7 @@ from pcvm_pymc.core.em.rows import Rows
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces.arguments import check_real, check_whole
 from pcvm_pymc.core.pieces.centres import Centres, choose_share
-from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
+from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed, present_labels
 from pcvm_pymc.core.pieces.weighted import majority_label
@@ -22,7 +22,7 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.averages import AveragePredictions, Component, averaged_probability
 from pcvm_pymc.estimators.cells import Cells, CrossValidated, Task, grown_cells, refitted_cells
 from pcvm_pymc.estimators.em_classifier import Mode, Training
-from pcvm_pymc.estimators.parameters import Conditional, has_width, named_hyperprior
+from pcvm_pymc.estimators.parameters import Conditional, has_width, is_rbf, named_hyperprior
 from pcvm_pymc.estimators.projection import project_reference
 from pcvm_pymc.estimators.reference import Reference
 
@@ -196,8 +196,14 @@ class AveragingClassifier(AveragePredictions):
         return choose_share(y, _CELL_ROWS, rng)
 
     def _task(self, data: Training, middle: Any, moves: tuple[bool, bool]) -> Task:
+        X, points = data.X, data.centres.points
+        # the same at all widths; of many features they would be most of the work
+        squared = squared_distances(X, points) if moves[0] and is_rbf(self.kernel) else None
+
         def problem(width: Any, at: float) -> Problem:
-            Phi = as_kernel(self.kernel, width)(data.X, data.centres.points)
+            Phi = (
+                as_kernel(self.kernel, width)(X, points) if squared is None else rbf(squared, width)
+            )
             built = self._problem(Phi, data.label, data.centres, width).weighted(data.weight)
             return replace(built, hyperprior=self._prior_at(at))
 
