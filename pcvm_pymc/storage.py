@@ -251,7 +251,7 @@ def write_arrays(
     path: Path, kind: str, arrays: Mapping[str, Any], *, compressed: bool = False
 ) -> None:
     """Write named arrays as npz, with a checksum as one more; see `write_atomically`."""
-    values = {name: np.asarray(value) for name, value in arrays.items()}
+    values: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
     values[_SEAL] = np.array(checksum_of(kind, values))
     buffer = io.BytesIO()
     (np.savez_compressed if compressed else np.savez)(buffer, **values)

@@ -1,6 +1,6 @@
 """The MAP beside the posterior: one table, the convergence verdict, pictures."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,17 +90,24 @@ class Comparison:
 
     Examples
     --------
-    See `compare`, which makes it; its pictures are those of `plot`:
-
-    >>> from pcvm_pymc import Comparison
-    >>> Comparison.plot.__name__
-    'plot'
+    >>> import numpy as np
+    >>> from pcvm_pymc import approximate, compare, find_map_em, pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = pcvm_model(X[:20], X[:20, 0] > 0, width=1.0)
+    >>> mode = find_map_em(model, progressbar=False)
+    >>> draws = approximate(model, method="laplace", random_seed=1)
+    >>> found = compare(mode, draws, X[20:], X[20:, 0] > 0)
+    >>> found.table.columns[:3].tolist()
+    ['error', 'AUC', '1-RMSE']
+    >>> found.probability["posterior mean"].shape
+    (20,)
+    >>> figure = found.plot("reliability")
     """
 
     table: pd.DataFrame
     convergence: Convergence
     probability: dict[str, Array] = field(repr=False)
-    label: Array = field(repr=False)
+    label: NDArray[Any] = field(repr=False)
     map_result: xr.DataTree = field(repr=False)
     posterior: xr.DataTree = field(repr=False)
 
@@ -116,14 +123,20 @@ class Comparison:
         Parameters
         ----------
         kind : {"reliability", "calibration", "weights", "em_trace", "rank"}
+            Observed against predicted frequencies, in bins or by isotonic regression; weights of mode and
+            posterior; EM's log posterior; ranks of the draws, chain by chain.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
 
         Raises
         ------
         ValueError
             If the kind is unknown.
         """
-        names = {"classes": classes_of(self.map_result)}
-        draw = {
+        names: dict[str, Any] = {"classes": classes_of(self.map_result)}
+        draw: dict[str, Callable[[], Any]] = {
             "reliability": lambda: plots.plot_reliability(self.label, self.probability, **names),
             "calibration": lambda: plots.plot_calibration(self.label, self.probability, **names),
             "weights": lambda: plots.plot_weights(self.map_result, self.posterior),
@@ -139,7 +152,7 @@ def convergence(posterior: xr.DataTree) -> Convergence:
     """Return the convergence of the latent function (single weights are not identified)."""
     latent = posterior["posterior"].to_dataset()[["latent"]]
     sizes = latent.sizes
-    stats = posterior.get("sample_stats", {})  # an approximation's draws are independent
+    stats: Any = posterior.get("sample_stats", {})  # an approximation's draws are independent
     return Convergence(
         divergences=int(stats["diverging"].sum()) if "diverging" in stats else 0,
         rhat=float(az.rhat(latent)["latent"].max()),
@@ -215,7 +228,8 @@ def compare(
     map_result : DataTree
         From `find_map_em`.
     posterior : DataTree
-        From `sample` or `pymc.sample`, of the same model.
+        From `sample`, `approximate` or `pymc.sample`, of the same model; where its scale of the weights is
+        unknown (``hyperprior="learned"``), of the same labels and width.
     X_test : array_like, shape (n_test, n_features)
     y_test : array_like, shape (n_test,)
         Labels in the code of the training labels.
@@ -290,7 +304,7 @@ def _check_same_model(map_result: xr.DataTree, posterior: xr.DataTree) -> None:
     same = map_result["observed_data"].to_dataset().equals(posterior["observed_data"].to_dataset())
     differs = [] if same else ["labels"]
     for name in ("width", "hyperprior"):
-        one, other = (each[name].values if name in each else None for each in (found, given))
+        one, other = (each[name].values if name in each else () for each in (found, given))
         if not np.array_equal(one, other):
             differs.append(name)
     if "centres" in found and "centres" in given:

@@ -281,7 +281,7 @@ class _Refits(SamplingWrapper):
         self.signs = constants["signs"].values if "signs" in constants else None
         self.own = rows_under(self.centres, X)
         _check_inputs(constants, self.kernel(X, self.centres))
-        names = ("MAP plug-in", "posterior mean")
+        names: tuple[str, ...] = ("MAP plug-in", "posterior mean")
         if isinstance(self.hyperprior, HalfHorseshoe) or all(
             "em" not in row.solvers for row in rows
         ):

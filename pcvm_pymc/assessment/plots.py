@@ -248,7 +248,7 @@ def plot_calibration(
     return figure
 
 
-def _draw_calibration(axes: Axes, member: Array, p: Array, rng: np.random.Generator) -> None:
+def _draw_calibration(axes: Axes, member: NDArray[Any], p: Array, rng: np.random.Generator) -> None:
     """Draw the calibration curve of one class' probabilities, and its band."""
     grid = np.linspace(p.min(), p.max(), 101)
     curves = [_isotonic(p, rng.uniform(size=len(p)) < p, grid) for _ in range(200)]
@@ -298,7 +298,7 @@ def _against_the_rest(
     ]
 
 
-def _isotonic(probability: Array, label: Array, grid: Array) -> Array:
+def _isotonic(probability: Array, label: NDArray[Any], grid: Array) -> Array:
     """Return the isotonic fit of labels on probabilities, at the grid."""
     fit = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(probability, label)
     return fit.predict(grid)

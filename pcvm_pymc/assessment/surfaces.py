@@ -140,9 +140,8 @@ def _circle_relevance_vectors(axes: Axes, map_result: xr.DataTree) -> None:
     weight = weights_of(map_result)[0][0]
     kept = weight.reshape(len(weight), -1).any(axis=1)
     if kept.sum() < len(kept) / 2:  # more circles would hide the points
-        axes.scatter(
-            *centres[kept].T, s=90, facecolors="none", edgecolors="black", label="relevance vectors"
-        )
+        x, y = centres[kept].T
+        axes.scatter(x, y, s=90, facecolors="none", edgecolors="black", label="relevance vectors")
 
 
 def _thinned(posterior: xr.DataTree, most: int = 1000) -> xr.DataTree:

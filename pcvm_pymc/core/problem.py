@@ -49,7 +49,10 @@ class Ended:
 class WidthMoves(Protocol):
     """Basis functions whose width EM may move; see `pcvm_pymc.core.em.widths`."""
 
-    bounds: tuple[Any, Any]
+    @property
+    def bounds(self) -> tuple[Any, Any]:
+        """Between which EM moves the width."""
+        ...
 
     def basis(self, width: Any) -> Array:
         """Return Phi at a width, shape (n_obs, n_basis)."""

@@ -1,6 +1,7 @@
 """Classifiers whose width and scale are chosen by leaving one out, and averaged over."""
 
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -13,15 +14,15 @@ from pcvm_pymc.core.em.rows import Rows
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces.arguments import check_real, check_whole
 from pcvm_pymc.core.pieces.centres import Centres, choose_share
-from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
+from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed, present_labels
 from pcvm_pymc.core.pieces.weighted import majority_label
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.averages import AveragePredictions, Component, averaged_probability
 from pcvm_pymc.estimators.cells import Cells, CrossValidated, Task, grown_cells, refitted_cells
-from pcvm_pymc.estimators.em_classifier import Training
-from pcvm_pymc.estimators.parameters import Conditional, has_width, named_hyperprior
+from pcvm_pymc.estimators.em_classifier import Mode, Training
+from pcvm_pymc.estimators.parameters import Conditional, has_width, is_rbf, named_hyperprior
 from pcvm_pymc.estimators.projection import project_reference
 from pcvm_pymc.estimators.reference import Reference
 
@@ -195,8 +196,14 @@ class AveragingClassifier(AveragePredictions):
         return choose_share(y, _CELL_ROWS, rng)
 
     def _task(self, data: Training, middle: Any, moves: tuple[bool, bool]) -> Task:
+        X, points = data.X, data.centres.points
+        # the same at all widths; of many features they would be most of the work
+        squared = squared_distances(X, points) if moves[0] and is_rbf(self.kernel) else None
+
         def problem(width: Any, at: float) -> Problem:
-            Phi = as_kernel(self.kernel, width)(data.X, data.centres.points)
+            Phi = (
+                as_kernel(self.kernel, width)(X, points) if squared is None else rbf(squared, width)
+            )
             built = self._problem(Phi, data.label, data.centres, width).weighted(data.weight)
             return replace(built, hyperprior=self._prior_at(at))
 
@@ -288,8 +295,8 @@ class AveragingClassifier(AveragePredictions):
         )
         reference = self._reference(data, results[0])
         cv = self.cv if reference.held_out is None else None
-        for name in ("components_", "component_weights_", "held_out_"):
-            vars(self).pop(name, None)
+        for name in ("components_", "component_weights_", "held_out_", "_training_"):
+            self.__dict__.pop(name, None)
         self._take(
             project_reference(
                 reference, size=size, cv=cv, em_options=self._options, random_state=rng
@@ -413,6 +420,20 @@ class AveragingClassifier(AveragePredictions):
             out.append((float(share), problem, weight, each.bias, centres.rows))
         return out
 
+    def _modes(self) -> list[Mode]:
+        if not hasattr(self, "components_"):
+            return super()._modes()
+        return [
+            Mode(
+                share,
+                partial(_basis_functions, each),
+                each.weight,
+                each.bias,
+                self._prior_at(each.scale),
+            )
+            for share, each in zip(self.component_weights_, self.components_, strict=True)
+        ]
+
     def _as_component(self) -> Component:
         return Component(
             self._kernel_,
@@ -424,6 +445,10 @@ class AveragingClassifier(AveragePredictions):
             np.nan,
             self._bases_,
         )
+
+
+def _basis_functions(component: Component, X: Array) -> Array:
+    return component.kernel(X, component.relevance_vectors)
 
 
 def _is_named(value: Any, name: str) -> bool:

@@ -13,7 +13,6 @@ from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.em.rows import latent_in_blocks
-from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import as_kernel, width_grid
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
@@ -53,8 +52,8 @@ class KernelMachine(BaseEstimator):
     forgetting all of it.
     """
 
-    _system: System  # the row of the family table
     _likelihood_: Likelihood
+    status_: Status | list[Status]
     _methods: ClassVar[tuple[str, ...]] = ("auto", "evidence", "validity")  # to choose a width
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {}
     _least: ClassVar[dict[str, int]] = {"cv": 2, "max_iter": 1}
@@ -69,7 +68,7 @@ class KernelMachine(BaseEstimator):
         """Forget an earlier fit, keep what is known of this one, and check the arguments."""
         for name in [each for each in vars(self) if each.endswith("_")]:
             delattr(self, name)
-        vars(self).update(state)
+        self.__dict__.update(state)
         as_kernel(self.kernel)
         check_parameters(self, self._choices, self._least)
         given_width(self.width, self._methods)

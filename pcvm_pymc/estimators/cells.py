@@ -151,7 +151,8 @@ class Task:
 
     def start(self, near: Cell | None, problem: Problem) -> Start | None:
         """Return a neighbour's solution: weights in proportion to what the wider bases add up to."""
-        if near is None or problem.hyperprior.holds_zeros:  # else what is zero would stay so
+        prior: Any = problem.hyperprior
+        if near is None or prior.holds_zeros:  # else what is zero would stay so
             return None
         ratio = 1.0
         if np.any(near.width != problem.width):
@@ -336,7 +337,8 @@ def refitted_cells(
         Where the bases of the cells stand among the task's: what is fitted anew starts from the cells.
         Default: from each other.
     """
-    kept, out = cells.kept(most), []
+    kept = cells.kept(most)
+    out: list[Cell] = []
     for cell in kept.cells:
         near = out[-1] if out else None
         if columns is not None:
@@ -345,9 +347,8 @@ def refitted_cells(
             out.append(task.fitted(cell.place, near, final=True))
             continue
         problem = task.problem(cell.width, cell.scale)
-        start = Start(cell.result.weight, cell.result.bias)
-        if again:
-            start = task.start(near, problem)
+        own = Start(cell.result.weight, cell.result.bias)
+        start = task.start(near, problem) if again else own
         result, loo = fit_em(problem, start, task.options), cell.loo
         if again and held_out:  # those at hand are other rows', or other machines'
             loo = leave_one_out(problem, result.weight, result.bias, task.own, improve=False)

@@ -1,5 +1,7 @@
 """Predictions of classifiers, of one score or several; classes told one from the rest."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -7,17 +9,22 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import StratifiedKFold
+from sklearn.utils import gen_batches
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pcvm_pymc.core.pieces.arguments import check_real
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, present_labels
 from pcvm_pymc.estimators.base import KernelMachine
 from pcvm_pymc.estimators.documented import of_rows
+from pcvm_pymc.estimators.intervals import LatentNormal, probability_interval
 from pcvm_pymc.estimators.weights import counted_rows
 
 __all__ = ["KernelClassifier", "class_probability", "for_dask", "is_dask", "log_class_probability"]
+
+_INTERVAL_ROWS = 200  # whose draws are held at a time
 
 
 def is_dask(X: Any) -> bool:
@@ -106,7 +113,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
                 "needed arrays in memory (with a memory_limit they go in chunks)"
             )
         self._fit(X, y)
-        rows = vars(self).pop("_counted_rows_", None)
+        rows = self.__dict__.pop("_counted_rows_", None)
         if rows is not None and hasattr(self, "support_"):  # numbers among the rows that were given
             self.support_ = np.where(self.support_ < 0, -1, rows[self.support_])
         return self
@@ -119,23 +126,23 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         """Return inputs and what rows are known by, and note the classes."""
         as_numbers(X, "X")
         y = y if y is None else present_labels(y)
-        X, y = validate_data(self, X, y, dtype=float)
-        check_classification_targets(y)
-        X, y = self._counted(X, y)
-        self.classes_, number = np.unique(y, return_inverse=True)
+        rows, known = validate_data(self, X, y, dtype=float)
+        check_classification_targets(known)
+        rows, known = self._counted(rows, known)
+        self.classes_, number = np.unique(known, return_inverse=True)
         if self._takes_several and len(self.classes_) > 2:
-            return X, number
+            return rows, number
         if len(self.classes_) > 2:
             raise ValueError(
                 f"Only binary classification is supported by {type(self).__name__}. y has "
                 f"{len(self.classes_)} classes; needed two: for several use {self._for_several}"
             )
-        label, self.classes_ = as_labels(y, len(X))
-        return X, (label > 0).astype(np.int64) if self._takes_several else label
+        label, self.classes_ = as_labels(known, len(rows))
+        return rows, (label > 0).astype(np.int64) if self._takes_several else label
 
     def _counted(self, X: Array, y: NDArray[Any]) -> tuple[Array, NDArray[Any]]:
         """Return the rows that count, and note how often."""
-        given = vars(self).pop("_given_weight_", None)
+        given = self.__dict__.pop("_given_weight_", None)
         rows, weight = counted_rows(given, self.class_weight, X, y)
         if weight is None:
             return X, y
@@ -198,6 +205,66 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 
     def _log_probability(self, X: Array) -> Array:
         return log_class_probability(self._likelihood_, self._values(X))
+
+    def predict_interval(self, X: ArrayLike, *, probability: float = 0.89) -> Array:
+        """Return equal-tailed posterior intervals of the class probabilities.
+
+        The posterior is the normal one around the fitted mode, of the weights that are not zero, given the
+        precisions expected there (of an RVM those of the highest evidence), the width and the scale;
+        for an average over width and scale, the mixture over its modes. Precisions, signs and a
+        width that is no average's are not uncertain in it; `sample` has them all. Of several scores the ends
+        are quantiles of 1000 draws, always the same.
+
+        Parameters
+        ----------
+        X : array_like, shape (n_new, n_features)
+            With the columns of the training rows, in their order.
+        probability : float
+            That an interval holds, above 0 and below 1.
+
+        Returns
+        -------
+        ndarray, shape (n_new, n_classes, 2)
+            Lower and upper end for each class of ``classes_``.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ValueError
+            If the rows or the probability cannot be used, or the fit has no such posterior: a search from
+            the bottom up, a projection onto few vectors, rows in chunks or Dask arrays.
+
+        References
+        ----------
+        M. E. Tipping (2001), "Sparse Bayesian learning and the relevance vector machine", JMLR 1, eqs. 25-27.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pcvm_pymc import PCVMClassifier
+        >>> X = np.random.default_rng(0).normal(size=(60, 2))
+        >>> model = PCVMClassifier(width=1.5).fit(X, X[:, 0] > 0)
+        >>> low, high = model.predict_interval([[0.1, 0.0]])[0, 1]
+        >>> bool(low < model.predict_proba([[0.1, 0.0]])[0, 1] < high)
+        True
+        """
+        check_real("probability", probability, 0.0, 1.0)
+        check_is_fitted(self)
+        if is_dask(X):
+            raise ValueError("X is a Dask array; predict_interval needs rows in memory")
+        new, at = self._inputs(X), self._posterior()
+        to_class = partial(class_probability, self._likelihood_)
+        return np.concatenate(
+            [
+                probability_interval(to_class, at(new[rows]), probability)
+                for rows in gen_batches(len(new), _INTERVAL_ROWS)
+            ]
+        )
+
+    def _posterior(self) -> Callable[[Array], list[LatentNormal]]:
+        """Return what gives the latent function's posterior at new rows, as a mixture."""
+        raise NotImplementedError
 
     @of_rows("ndarray, shape (n_new,)")
     def predict(self, X: ArrayLike) -> NDArray[Any]:

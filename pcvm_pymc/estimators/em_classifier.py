@@ -9,6 +9,7 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 
+from pcvm_pymc.core.approximation import NormalPosterior, normal_posterior
 from pcvm_pymc.core.em import Chunks, EMOptions, EMResult, Start, fit_em
 from pcvm_pymc.core.em.rows import ArrayRows, Rows, chunk_rows
 from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up
@@ -18,9 +19,10 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed
-from pcvm_pymc.core.pieces.weighted import majority_label, weighted_target
+from pcvm_pymc.core.pieces.weighted import Weighted, majority_label, weighted_target
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.classifier import KernelClassifier
+from pcvm_pymc.estimators.intervals import LatentNormal, of_machines
 from pcvm_pymc.estimators.parameters import Conditional
 
 __all__ = ["IN_CHUNKS", "WIDTH_ROWS", "EMClassifier", "Training"]
@@ -46,16 +48,44 @@ class Training(NamedTuple):
     weight: Array | None = None
 
 
+class Mode(NamedTuple):
+    """A mode, its share of an average, and what its posterior is made of.
+
+    Attributes
+    ----------
+    share : float
+    basis : callable
+        From rows to basis functions, shape (n, n_relevance).
+    weight : ndarray, shape (n_relevance,) or (n_relevance, n_scores)
+    bias : float or ndarray, shape (n_scores,)
+    prior : Hyperprior, SharedHyperprior or Laplace
+    """
+
+    share: float
+    basis: Callable[[Array], Array]
+    weight: Array
+    bias: Any
+    prior: Any
+
+
+def with_ones(Phi: Array) -> Array:
+    """Return basis functions and a constant."""
+    return np.column_stack([Phi, np.ones(len(Phi))])
+
+
 class EMClassifier(KernelClassifier):
     """Base of the classifiers that are fitted to a posterior mode."""
 
-    _solver: str = "em"
     #: default tolerances of the solvers
     _tolerance: ClassVar[dict[str, float]] = {"em": 1e-5, "bottom-up": 1e-2}
     #: what rows in chunks need of other arguments, and the same in words
     _chunk_rules: ClassVar[dict[str, Callable[[Any], bool]]] = {}
     _chunk_words: ClassVar[str] = ""
     _is_lazy_: bool = False
+
+    @property
+    def _solver(self) -> str:
+        return "em"
 
     def _fit(self, X: Any, y: Any) -> None:
         rng = np.random.default_rng(as_seed(getattr(self, "random_state", 0)))
@@ -66,10 +96,12 @@ class EMClassifier(KernelClassifier):
             results = self._fit_whole(data, width, rng)
         else:
             few = choose_share(data.label, WIDTH_ROWS, rng)
-            vars(self).update(_row_weight_=None if data.weight is None else data.weight[few])
+            self.__dict__.update(_row_weight_=None if data.weight is None else data.weight[few])
             width = self._width(data.X[few], data.label[few], rng)
             results = self._fit_rows(rows, data, width)
         self._store(data.centres, results)
+        if rows is None:
+            self._training_ = data.X, data.label, data.weight
         self._finish(data, results, rng)
         self._warn(
             "EM" if self._solver == "em" else self._solver, *(each.status for each in results)
@@ -96,6 +128,65 @@ class EMClassifier(KernelClassifier):
     def _finish(self, data: Training, results: list[EMResult], rng: np.random.Generator) -> None:
         """Do what follows upon the fit."""
 
+    # --- the posterior around the mode ----------------------------------------------------------
+
+    def _modes(self) -> list[Mode]:
+        """Return the modes of the fit."""
+        return [Mode(1.0, self._basis_functions, self.weight_.T, self.bias_, self._prior)]
+
+    def _basis_functions(self, X: Array) -> Array:
+        return self._kernel_(X, self.relevance_vectors_)
+
+    def _bias_precision(self, mode: Mode) -> Any:
+        return mode.prior.bias_precision(mode.bias)
+
+    def _machines(self, label: NDArray[Any]) -> list[tuple[slice, NDArray[Any]]]:
+        """Return the scores that belong to one likelihood, and its targets."""
+        return [(slice(None), label)]
+
+    def _posterior(self) -> Callable[[Array], list[LatentNormal]]:
+        if self._solver != "em" or "_training_" not in vars(self):
+            raise ValueError(
+                "the fit has no posterior around a mode: it was found from the bottom up, projected onto few "
+                "vectors, or its rows went in chunks; needed a mode or an average, by EM from rows in memory"
+            )
+        parts = [(mode, self._normals(mode)) for mode in self._modes()]
+
+        def at(X: Array) -> list[LatentNormal]:
+            out = []
+            for mode, normals in parts:
+                design = with_ones(mode.basis(X))
+                each = [normal.latent(design) for normal in normals]
+                if len(each) == 1:
+                    out.append(LatentNormal(mode.share, *each[0]))
+                else:
+                    out.append(of_machines([(mean[:, 0], cov[:, 0, 0]) for mean, cov in each]))
+            return out
+
+        return at
+
+    def _normals(self, mode: Mode) -> list[NormalPosterior]:
+        """Return the normal posterior around a mode, of each machine."""
+        X, label, weight = self._training_
+        value = mode.weight.reshape(len(mode.weight), -1)
+        theta = np.vstack([value, np.atleast_1d(mode.bias)])
+        with np.errstate(divide="ignore"):
+            precision = np.vstack([mode.prior.weight_precision(value), self._bias_precision(mode)])
+        precision = np.where(theta == 0, np.inf, precision)
+        likelihood, design = self._likelihood_, with_ones(mode.basis(X))
+        if weight is not None:
+            likelihood = Weighted(likelihood)
+        return [
+            normal_posterior(
+                design,
+                target if weight is None else weighted_target(target, weight),
+                likelihood,
+                theta[:, own],
+                precision[:, own],
+            )
+            for own, target in self._machines(label)
+        ]
+
     # --- arguments -----------------------------------------------------------------------------
 
     @property
@@ -113,7 +204,7 @@ class EMClassifier(KernelClassifier):
     @property
     def _options(self) -> EMOptions:
         """How EM runs; under ``"clip"`` as the authors' program."""
-        update = getattr(self, "update", "auto")
+        update: Any = getattr(self, "update", "auto")
         if update == "clip":
             recipe = replace(EMOptions.chen2009(), max_iter=self.max_iter)
             return recipe if self.tol is None else replace(recipe, tol=self.tol)

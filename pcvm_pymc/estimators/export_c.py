@@ -178,7 +178,7 @@ def to_c(model: Any, name: str = "predict_proba") -> str:
 
 def _array(name: str, values: Array | None) -> str:
     """Return the declaration of numbers, to the last digit; of none a single zero, which is not read."""
-    numbers = np.ravel(values).tolist() or [0.0]
+    numbers = [0.0] if values is None or not values.size else values.ravel().tolist()
     rows = [", ".join(map(repr, numbers[i : i + 4])) for i in range(0, len(numbers), 4)]
     inner = ",\n    ".join(rows)
     return f"static const double {name}[] = {{\n    {inner}\n}};\n"

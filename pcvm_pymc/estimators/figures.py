@@ -57,7 +57,8 @@ def styled[**P, R](draw: Callable[P, R]) -> Callable[P, R]:
         import matplotlib.pyplot as plt
         from cycler import cycler
 
-        with plt.rc_context({**STYLE, "axes.prop_cycle": cycler(color=PALETTE)}):
+        style: dict[Any, Any] = {**STYLE, "axes.prop_cycle": cycler(color=PALETTE)}
+        with plt.rc_context(style):
             return draw(*args, **kwargs)
 
     return drawn

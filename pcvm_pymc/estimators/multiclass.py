@@ -23,7 +23,6 @@ from pcvm_pymc.estimators.cells import OneVsRest, Task
 from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier, Training
 from pcvm_pymc.estimators.parameters import Conditional
 from pcvm_pymc.estimators.projected import ProjectedClassifier
-from pcvm_pymc.estimators.projection import Projection
 from pcvm_pymc.estimators.reference import Reference
 from pcvm_pymc.estimators.selection import class_width_scores
 
@@ -40,13 +39,16 @@ class _MultinomialProbitMachine(EMClassifier):
         "start": ("default", "random"),
         "kernel_dtype": ("float64", "float32"),
     }
-    _conditional = (WIDTH_EFFECT, CV_EFFECT, IN_CHUNKS)
+    _conditional: ClassVar[tuple[Conditional, ...]] = (WIDTH_EFFECT, CV_EFFECT, IN_CHUNKS)
     _chunk_rules: ClassVar[dict[str, Any]] = {
         "algorithm": lambda value: value == "top-down",
         "start": lambda value: value == "default",
     }
     _chunk_words = "algorithm='top-down' and start='default'"
-    _has_bias: bool = False
+
+    @property
+    def _has_bias(self) -> bool:
+        return "projection_" in vars(self)  # a projection has one
 
     @property
     def _system(self) -> System:
@@ -67,7 +69,7 @@ class _MultinomialProbitMachine(EMClassifier):
     def _centres(self, X: Array, label: Labels) -> Centres:
         """Return centres of the bases, and the sign of each one's weight in each class."""
         if self.basis is None or isinstance(self.basis, Integral):
-            n_basis = len(X) if self.basis is None else self.basis
+            n_basis = len(X) if self.basis is None else int(self.basis)
             rows = choose_rows(X, label, n_basis, random_state=0, name="basis")
             return Centres(X[rows], self._signs(label[rows]), rows)
         if not isinstance(self.basis, tuple) or len(self.basis) != 2:
@@ -409,7 +411,3 @@ class MRVMClassifier(ProjectedClassifier, _MultinomialProbitMachine):
     @staticmethod
     def _projected_arguments(reference: Reference, size: int) -> dict[str, Any]:
         return {"algorithm": "top-down"}  # that of the dense machine
-
-    def _take(self, projection: Projection) -> None:
-        self._has_bias = True
-        super()._take(projection)

@@ -13,6 +13,7 @@ from pcvm_pymc.core.pieces.arguments import (
     check_real,
     check_seed,
     check_whole,
+    is_real,
     shown,
 )
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
@@ -193,9 +194,7 @@ def check_parameters(
 
 
 def _check_memory_limit(name: str, value: Any) -> None:
-    if value is not None and not (
-        isinstance(value, Real) and not isinstance(value, bool) and value > 0
-    ):
+    if value is not None and not (is_real(value) and value > 0):
         raise ValueError(f"{name}={shown(value)}; needed a positive number of bytes, or None")
 
 

@@ -23,6 +23,7 @@ class ProjectedClassifier(EMClassifier):
 
     def _take(self, projection: Projection) -> None:
         """Take over weights and bias of a projection's chosen submodel."""
+        self.projection_ = projection
         reference, i = projection.reference, projection.index
         centres, bias = reference.centres, projection.path.bias[i]
         weight = projection.path.dense_weight(i, len(centres))
@@ -34,7 +35,6 @@ class ProjectedClassifier(EMClassifier):
         Phi = reference.design()
         problem = self._problem(Phi, reference.label, centres, reference.width)
         self.log_posterior_ = log_posterior(problem, weight, self.bias_, Phi @ weight + self.bias_)
-        self.projection_ = projection
 
     @classmethod
     def from_projection(cls, projection: Projection) -> Self:

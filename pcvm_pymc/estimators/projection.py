@@ -122,6 +122,15 @@ class Projection:
     def classifier_of(self, size: int) -> Any:
         """Return the submodel of another size of the path as a fitted classifier.
 
+        Parameters
+        ----------
+        size : int
+            Vectors; one of ``path.sizes``.
+
+        Returns
+        -------
+        PCVMClassifier, MPCVMClassifier or MRVMClassifier
+
         Raises
         ------
         ValueError
@@ -132,11 +141,22 @@ class Projection:
         return self.reference.make_classifier(replace(self, size=int(size)))
 
     def plot(self) -> "Figure":
-        """Draw elpd and divergence against the number of vectors."""
+        """Draw elpd and divergence against the number of vectors.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
         return plot_projection_path(self)
 
     def to_datatree(self) -> "xr.DataTree":
-        """Return the result as groups ``projection`` and ``constant_data``, for `save`."""
+        """Return the result for `save`.
+
+        Returns
+        -------
+        DataTree
+            Groups ``projection`` (weights, biases, scores, by ``size``) and ``constant_data``.
+        """
         import xarray as xr  # slow, and seldom needed
 
         path, reference, n_basis = self.path, self.reference, len(self.reference.centres)

@@ -1,5 +1,6 @@
 """scikit-learn estimators of the relevance vector machine."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -36,6 +37,7 @@ from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT, KernelMachine
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.documented import of_rows
 from pcvm_pymc.estimators.em_classifier import WIDTH_ROWS
+from pcvm_pymc.estimators.intervals import LatentNormal, of_machines
 from pcvm_pymc.estimators.parameters import Conditional, has_width, named_likelihood
 
 __all__ = ["RVMClassifier", "RVMRegressor"]
@@ -49,7 +51,7 @@ class _RelevanceVectorMachine(KernelMachine):
 
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {"method": tuple(METHODS)}
     _least: ClassVar[dict[str, int]] = {"cv": 2}
-    _conditional = (WIDTH_EFFECT, CV_EFFECT)
+    _conditional: ClassVar[tuple[Conditional, ...]] = (WIDTH_EFFECT, CV_EFFECT)
     _scores_all_rows = True
     _argument = "likelihood"  # what the likelihood goes by
 
@@ -249,6 +251,9 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
             return np.column_stack([each._values(X) for each in self.machines_])
         return self._likelihood_.moderated(*self._moments(X))
 
+    def _posterior(self) -> Callable[[Array], list[LatentNormal]]:
+        return lambda X: [of_machines([each._moments(X) for each in self.machines_])]
+
     @of_rows("mean, variance : ndarray, shape (n_new,), or (n_new, n_classes) for several classes")
     def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:
         """Return posterior mean and variance of the latent function, shape (n_new,) each.
@@ -328,6 +333,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     """
 
     _system = FAMILY["rvm_regression"]
+    _likelihood_: Any
     _conditional = (
         WIDTH_EFFECT,
         CV_EFFECT,
@@ -380,14 +386,14 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         as_numbers(X, "X")
         if y is not None:
             as_numbers(y, "y")
-        X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
-        y = as_targets(y, len(X))
+        rows, target = validate_data(self, X, y, dtype=float, y_numeric=True)
+        target = as_targets(target, len(rows))
         if self.memory_limit is not None:
-            self._fit_in_chunks(X, y)
+            self._fit_in_chunks(rows, target)
         else:
-            problem = self._fit_evidence(X, y)
+            problem = self._fit_evidence(rows, target)
             if self.star:
-                self._augmentation_, self._rows_ = augmentation(problem, self._result_), X
+                self._augmentation_, self._rows_ = augmentation(problem, self._result_), rows
         self.noise_ = self._result_.noise
         return self
 
@@ -419,7 +425,7 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         # the factor, a chunk below it, and what LAPACK makes of both
         chunk = chunk_rows(self.memory_limit / 3, len(centres) + 2, X.shape[1])
         rng = np.random.default_rng(as_seed(self.random_state))
-        some = slice(None)
+        some: Any = slice(None)
         if isinstance(self.width, str) and has_width(self.kernel):
             some = np.sort(rng.choice(len(X), min(len(X), WIDTH_ROWS), replace=False))
         width = self._width(X[some], y[some], rng)
@@ -452,8 +458,8 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
             If the rows cannot be used.
         """
         check_flag("return_std", return_std)
-        X = self._inputs(X)
-        moments = [self._some_moments(X[rows]) for rows in gen_batches(len(X), _ROWS)]
+        new = self._inputs(X)
+        moments = [self._some_moments(new[rows]) for rows in gen_batches(len(new), _ROWS)]
         mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
         return (mean, np.sqrt(variance + self._noise_at_end.variance)) if return_std else mean
 
@@ -476,5 +482,5 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
         mean, std = self.predict(X, return_std=True)
         if self._likelihood_.is_quadratic:
-            return norm.logpdf(y, mean, std)
+            return np.asarray(norm.logpdf(y, mean, std))
         return self._noise_at_end.log_density(mean, y)

@@ -378,7 +378,8 @@ def class_width_scores(
     for c in range(int(label.max()) + 1):
         one = np.where(label == c, 1.0, -1.0)
         if method == "validity" and sign is None:
-            known, likelihood = one, Probit()
+            likelihood: Likelihood = Probit()
+            known = one
             if sample_weight is not None:
                 known, likelihood = weighted_target(one, sample_weight), Weighted(likelihood)
             total += [_log_rvm_validity(X, known, points, width, likelihood) for width in widths]

@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier, Training
+from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier, Mode, Training
 from pcvm_pymc.estimators.parameters import Conditional, has_width
 
 __all__ = ["SparseProbitClassifier"]
@@ -203,6 +203,23 @@ class SparseProbitClassifier(EMClassifier):
         n_classes = len(self.classes_)
         return range(1, 2) if n_classes == 2 else range(n_classes)
 
+    def _modes(self) -> list[Mode]:
+        return [Mode(1.0, self._basis_functions, self.weight_.T, self.bias_, self.prior_)]
+
+    def _basis_functions(self, X: Array) -> Array:
+        if self._features_ == "kernel":
+            return super()._basis_functions(X)
+        return feature_matrix(X, self._features_)[:, self.selected_]
+
+    def _bias_precision(self, mode: Mode) -> Any:
+        return 0.0 * mode.bias if self.bias == "free" else super()._bias_precision(mode)
+
+    def _machines(self, label: NDArray[Any]) -> list[tuple[slice, NDArray[Any]]]:
+        return [
+            (slice(i, i + 1), np.where(label == c, 1.0, -1.0))
+            for i, c in enumerate(self._against_rest)
+        ]
+
     def _store(self, centres: Centres, results: list[EMResult]) -> None:
         self._features_ = self.features
         one = len(results) == 1
@@ -222,5 +239,4 @@ class SparseProbitClassifier(EMClassifier):
     def _values(self, X: Array) -> Array:
         if self._features_ == "kernel":
             return super()._values(X)
-        Phi = feature_matrix(X, self._features_)[:, self.selected_]
-        return Phi @ self.weight_.T + self.bias_
+        return self._basis_functions(X) @ self.weight_.T + self.bias_

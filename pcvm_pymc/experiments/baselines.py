@@ -40,7 +40,7 @@ class CalibratedSVC(ClassifierMixin, BaseEstimator):
         self.width = width
         self.max_iter = max_iter
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:
         """Fit the machine, and the sigmoid to its cross-validated decisions."""
         X, y = validate_data(self, X, y, dtype=float)
         check_classification_targets(y)
@@ -88,7 +88,7 @@ class TunedSVC(ClassifierMixin, BaseEstimator):
     def __init__(self, *, random_state: int = 0) -> None:
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:
         """Tune and fit the machine, and the sigmoid to its cross-validated decisions."""
         X, y = validate_data(self, X, y, dtype=float)
         check_classification_targets(y)
@@ -142,7 +142,7 @@ class DLSRClassifier(ClassifierMixin, BaseEstimator):
         self.max_iter = max_iter
         self.tol = tol
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:
         """Alternate between weights and targets until the weights rest."""
         X, y = validate_data(self, X, y, dtype=float)
         check_classification_targets(y)

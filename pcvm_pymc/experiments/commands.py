@@ -201,7 +201,7 @@ def _list(options: argparse.Namespace, console: Console) -> None:
 def _experiment_rows() -> list[tuple[str, ...]]:
     from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 
-    rows = [("experiment", "what", "sets", "repeats")]
+    rows: list[tuple[str, ...]] = [("experiment", "what", "sets", "repeats")]
     rows += [
         (each.name, each.title, str(len(each.sets)), str(each.repeats))
         for each in EXPERIMENTS.values()
@@ -212,7 +212,7 @@ def _experiment_rows() -> list[tuple[str, ...]]:
 def _classifier_rows() -> list[tuple[str, ...]]:
     from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 
-    rows = [("classifier", "what", "parameters chosen")]
+    rows: list[tuple[str, ...]] = [("classifier", "what", "parameters chosen")]
     return rows + [
         (each.name, each.title, "yes" if each.has_parameters else "no")
         for each in CLASSIFIERS.values()
@@ -223,7 +223,7 @@ def _set_rows() -> list[tuple[str, ...]]:
     from pcvm_pymc.experiments.datasets import SOURCES, available
 
     here = set(available())
-    rows = [("set", "size", "here", "used in, or how to obtain")]
+    rows: list[tuple[str, ...]] = [("set", "size", "here", "used in, or how to obtain")]
     for name, each in SOURCES.items():
         kind = f"{each.classes} classes" if each.classes else "regression"
         used = "; ".join(each.used)

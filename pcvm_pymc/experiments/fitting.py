@@ -102,6 +102,7 @@ def _fit(options: argparse.Namespace, console: Console) -> None:
             pipeline.fit(columns.taken(features), labels.to_numpy())
         except ValueError as error:
             raise UsageError(f"{options.file}: {first_line(error)}") from None
+    pipeline[-1].__dict__.pop("_training_", None)  # of intervals, which the command does not give
     ModelFile(pipeline, columns, target, options.impute).save(options.out)
     console.print(
         f"{_described(pipeline[-1])}; {time.perf_counter() - began:.1f} s. Written to {options.out}"
@@ -171,7 +172,8 @@ def _width(text: str) -> Any:
 def _described(model: Any) -> str:
     """Return what was fitted, in a few words."""
     if hasattr(model, "components_"):
-        return f"{type(model).__name__}, an average of {len(model.components_)} modes"
+        modes = "mode" if len(model.components_) == 1 else "modes"
+        return f"{type(model).__name__}, an average of {len(model.components_)} {modes}"
     return f"{type(model).__name__} with {len(model.relevance_vectors_)} vectors"
 
 

@@ -140,7 +140,7 @@ def _scatter(axis: Any, extra: Extra) -> None:
 
 def _legend_below(figure: Figure, axes: list[Any]) -> None:
     """Write what the panels show below them, each name once, in as many columns as there is room for."""
-    named = {}
+    named: dict[str, Any] = {}
     for axis in axes:
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
             named.setdefault(name, handle)

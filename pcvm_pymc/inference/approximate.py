@@ -18,7 +18,12 @@ from pcvm_pymc.core.approximation import (
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.pieces.arguments import check_choice, check_real, check_seed, check_whole
 from pcvm_pymc.core.pieces.probit import Array, log_ndtr
-from pcvm_pymc.inference.results import draws_dataset, observed_and_constant_data, record_model
+from pcvm_pymc.inference.results import (
+    Values,
+    draws_dataset,
+    observed_and_constant_data,
+    record_model,
+)
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import read
 
@@ -106,7 +111,7 @@ def approximate(
     check_real("tol", tol, also=(None,))
     check_seed("random_seed", random_seed)
     given = {"max_iter": max_iter, "tol": tol, "damping": damping}
-    options = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if method == "laplace" and damping is not None:
         raise ValueError(f"damping={damping} has no effect on 'laplace'; leave it out, or use 'ep'")
     fitted = PropagationOptions(**options) if method == "ep" else _em_options(options)
@@ -114,6 +119,7 @@ def approximate(
     rows, rng = SignedRows.of(problem), np.random.default_rng(random_seed)
     began = time.perf_counter()
     fit: Any
+    ended: Any
     if isinstance(fitted, PropagationOptions):
         fit = ended = propagate(rows, fitted)
         attrs = {
@@ -151,13 +157,13 @@ def _trace(fit: PropagationFit) -> xr.Dataset:
 def _packed(model: pm.Model, rows: SignedRows, theta: Array, attrs: dict[str, Any]) -> xr.DataTree:
     """Return draws of sizes and bias, shape (draws, n_basis + 1), in the groups of `sample`."""
     size, latent = theta[None, :, :-1], rows.latent(theta)[None]
-    values = {
+    values: Values = {
         "magnitude": ("basis", size),
         "weight": ("basis", size * rows.sign),
         "bias": ((), theta[None, :, -1]),
         "latent": ("obs", latent),
     }
-    log_likelihood = {"label": ("obs", log_ndtr(rows.label * latent))}
+    log_likelihood: Values = {"label": ("obs", log_ndtr(rows.label * latent))}
     coords = {name: np.asarray(model.coords[name]) for name in ("obs", "basis")}
     return xr.DataTree.from_dict(
         {

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -87,8 +87,8 @@ class GibbsDraws:
     def thinned(self) -> "GibbsDraws":
         """Return the draws that were asked for, without the states between them."""
         last = slice(self.judged - 1, None, self.judged)
-        kept = [each[:, last] for each in (self.size, self.bias, self.rate, self.latent)]
-        return GibbsDraws(*kept, 1, self.thin * self.judged, self.sweeps, self.seconds)
+        states = {name: getattr(self, name)[:, last] for name in ("size", "bias", "rate", "latent")}
+        return replace(self, **states, judged=1, thin=self.thin * self.judged)
 
 
 def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> GibbsDraws:

@@ -83,12 +83,13 @@ def fit_evidence(
     solver = _solver(find_parts(model))
     problem = read(model, solver)
     _check_shared(problem, solver)
-    _check_options(solver, method, options)
+    chosen: Any = options
+    _check_options(solver, method, chosen)
     values: Values = {}
     groups: dict[str, xr.Dataset] = {}
     if solver == "evidence":
         given = EvidenceProblem.of(problem)
-        solve: Callable[[], Any] = partial(fit_rvm, given, method=method, options=options)
+        solve: Callable[[], Any] = partial(fit_rvm, given, method=method, options=chosen)
         result, seconds = timed(solve, "evidence")
         values = _estimates(result)
         basis = model.coords.get("basis") or np.arange(
@@ -97,7 +98,7 @@ def fit_evidence(
         groups = {"fit": _normal_posterior(result, np.asarray(basis))}
         objective, label = "log_evidence", f"evidence ({method})"
     else:
-        result, seconds = timed(partial(fit_bottom_up, problem, options=options), "evidence")
+        result, seconds = timed(partial(fit_bottom_up, problem, options=chosen), "evidence")
         objective, label = "log_posterior", "bottom-up"
     return point_to_datatree(
         model,

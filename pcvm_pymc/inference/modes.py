@@ -149,7 +149,7 @@ def _em_progress(options: EMOptions, show: bool) -> Iterator[Any]:
             values = state.weight if options.update == "clip" else state.latent
             total = forecast(n_iter, values)
             of = "" if total is None else f" of about {total}"
-            now = {"value": state.log_posterior, "active": state.n_active}
+            now: dict[str, Any] = {"value": state.log_posterior, "active": state.n_active}
             bars.update(task, completed=n_iter, total=total, of=of, **now)
 
         yield report if show else None

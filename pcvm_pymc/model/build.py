@@ -100,7 +100,7 @@ def build(
     link, nuisance = _link(row, likelihood, nuisance)
     targets = _Targets.of(link, y, len(X), one_class=signs is not None)
     choices = kernel, width, basis, features
-    prior = {"hyperprior": hyperprior, "precision": precision, "bias": bias}
+    prior: dict[str, Any] = {"hyperprior": hyperprior, "precision": precision, "bias": bias}
     function = _Function.of(row, frame, targets, choices, signs=signs, **prior)
     with pm.Model.get_context(error_if_none=False) or pm.Model() as model:
         latent = function.declare(model, Names())
@@ -121,7 +121,7 @@ def add_latent(
     *,
     kernel: AnyKernel,
     width: Width | None,
-    hyperprior: Prior | None,
+    hyperprior: Prior | str | None,
     precision: str,
     signs: ArrayLike | None,
     basis: ArrayLike | int | None,
@@ -137,7 +137,7 @@ def add_latent(
     else:
         targets = _Targets.of(row.likelihood, y, len(X), one_class=signs is not None)
     choices = kernel, width, basis, "kernel"
-    prior = {
+    prior: dict[str, Any] = {
         "hyperprior": hyperprior,
         "precision": precision,
         "bias": "prior" if bias else "none",
@@ -270,7 +270,7 @@ def _check_prior(row: System, hyperprior: Any, precision: str) -> None:
 class _Targets:
     """Labels -1. and +1., numbers of classes, or targets, as the likelihood has them."""
 
-    known: NDArray[Any] | None  # a function without a likelihood may have none
+    known: Any  # as an array; a function without a likelihood may have none
     kind: str
     coords: dict[str, Any]
     size: float = LATENT_SIZE  # of the latent function, where targets do not tell

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.pieces.arguments import shown
 from pcvm_pymc.core.pieces.frames import Frame
@@ -108,7 +108,7 @@ def _new_functions(
     model: pm.Model, names: Names, X_new: Array, centres: Array, kernel: AnyKernel | None
 ) -> dict[str, Any]:
     """Return what the basis functions are computed from at new rows."""
-    piece = None
+    piece: Any = None
     if kernel is not None or names("Phi") in model.named_vars:
         piece = recall_kernel(kernel_data(model, names), kernel)
     if names("X") in model.named_vars:
@@ -119,7 +119,7 @@ def _new_functions(
     return {names("Phi"): piece(X_new, centres)}
 
 
-def _observed(model: pm.Model, y_new: ArrayLike, n_new: int) -> Array:
+def _observed(model: pm.Model, y_new: ArrayLike, n_new: int) -> NDArray[Any]:
     """Return new targets in the code of a model's data."""
     kind = targets_of(model)
     if kind == "numbers":

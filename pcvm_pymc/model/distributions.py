@@ -394,7 +394,9 @@ class FreeWeight(MarginalBias):
     rv_op = FreeWeightRV.rv_op
 
     @classmethod
-    def dist(cls, c: Any, d: Any, **kwargs: Any) -> TensorVariable:
+    def dist(  # type: ignore[override]  # parameters of other names
+        cls, c: Any, d: Any, **kwargs: Any
+    ) -> TensorVariable:
         """Return the unnamed random variable."""
         return super().dist(c, d, **kwargs)
 

@@ -20,7 +20,7 @@ from pytensor.tensor.random.basic import BernoulliRV, NormalRV, StudentTRV
 
 from pcvm_pymc.core.em.widths import FeatureRBFMoves, ScalarRBFMoves
 from pcvm_pymc.core.family import check_solver
-from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
+from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood, NoisyProbit
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array, ndtr
 from pcvm_pymc.core.problem import Problem
@@ -265,8 +265,8 @@ def _read_label_noise(rv: Variable) -> _Observed | None:
     if found is None:
         return None
     latent, flip, unknown = found
-    make = partial(LIKELIHOODS["label noise"], np.nan if unknown else flip)
-    return _Observed(rv, "label noise", make, latent, unknown)
+    make = partial(NoisyProbit, np.nan if unknown else flip)
+    return _Observed(rv, NoisyProbit.name, make, latent, unknown)
 
 
 def _flipped_probit(p: Variable) -> tuple[Variable, float, tuple[Variable, ...]] | None:

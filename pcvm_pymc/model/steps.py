@@ -141,7 +141,18 @@ class EMStep:
         self._map = PointMap(self.model)
 
     def initial_point(self, start: Start | None = None) -> PointType:
-        """Return a start (default: `Start.default`) as a point of the model."""
+        """Return a start as a point of the model.
+
+        Parameters
+        ----------
+        start : Start, optional
+            Default: `Start.default`.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Values of the model's variables, as its samplers have them.
+        """
         start = start or Start.default(self.problem)
         return _em_point(self._map, start, self.problem.width)
 
@@ -225,7 +236,7 @@ class PCVMGibbs(BlockedStep):
     """
 
     name = "pcvm_gibbs"
-    stats_dtypes_shapes = {"sweeps": (np.int64, [])}  # noqa: RUF012 (PyMC's own attribute)
+    stats_dtypes_shapes: dict[str, Any] = {"sweeps": (np.int64, [])}  # noqa: RUF012 (PyMC's own attribute)
     _state_class = _GibbsStepState
     default_tune_steps = 500
 

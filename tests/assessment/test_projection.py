@@ -8,6 +8,7 @@ import pymc as pm
 import pytest
 from matplotlib.figure import Figure
 from problems import blobs
+from sklearn.base import clone
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from pcvm_pymc import (
@@ -435,6 +436,12 @@ def test_a_fitted_machine_without_sign_rule():
     )
     with pytest.raises(ValueError, match="y has the classes"):
         project(dense, X, np.where(words == "a", "z", words))
+    few = found.classifier
+    anew = clone(few).fit(X, words)
+    assert np.any(few.bias_)
+    np.testing.assert_array_equal(
+        few.fit(X, words).bias_, anew.bias_
+    )  # the projection is forgotten
 
 
 def test_free_weights_of_one_score_are_refused():

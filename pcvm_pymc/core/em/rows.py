@@ -109,7 +109,10 @@ class Sums:
 class Rows(Protocol):
     """Where rows and labels lie; all that a fit asks of them is sums."""
 
-    n_obs: int
+    @property
+    def n_obs(self) -> int:
+        """Number of rows."""
+        ...
 
     def sums(self, request: Request) -> Sums:
         """Return sums over all rows."""

@@ -57,6 +57,14 @@ class Start:
         One score under a sign rule: zero, or one in size where a prior holds zeros fast (under d = 0
         a weight that is zero stays zero). One score of free weights: the ridge fit, see `ridge`. Several
         scores: precisions of one and the likelihood's first responses.
+
+        Parameters
+        ----------
+        problem : Problem
+
+        Returns
+        -------
+        Start
         """
         if problem.n_scores > 1:
             responses = None
@@ -77,6 +85,16 @@ class Start:
 
         The printed ``(eps I + H'H)^-1 H y`` lacks a prime. Under Jeffreys' prior the start decides the end:
         labels 0 and 1 with ``ridge >= 0.1`` end at no weights at all.
+
+        Parameters
+        ----------
+        problem : Problem
+        ridge : float
+            The penalty, eps.
+
+        Returns
+        -------
+        Start
         """
         penalties = {"prior": ridge, "free": 0.0, "none": np.inf}
         n_basis = problem.Phi.shape[1]
@@ -105,6 +123,15 @@ class Start:
         """Return sizes uniform on [0.2, 1.2], as in the authors' program, for weights and bias.
 
         Several scores: precisions of one and random first responses, as the mRVM's authors have.
+
+        Parameters
+        ----------
+        problem : Problem
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        Start
         """
         if problem.n_scores > 1:
             response = start_response(plain_target(problem.label), problem.n_scores, rng)
@@ -121,6 +148,15 @@ class Start:
     @classmethod
     def chen2009(cls, problem: Problem, rng: np.random.Generator) -> "Start":
         """Return the authors' start: random sizes and latent responses ``10 u y + u'``.
+
+        Parameters
+        ----------
+        problem : Problem
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        Start
 
         Raises
         ------
@@ -142,6 +178,17 @@ class Start:
 
         Zero and wrong-signed weights are replaced by small random values so that
         the first iteration does not prune them.
+
+        Parameters
+        ----------
+        problem : Problem
+        weight : ndarray, shape (n_basis,)
+        bias : float
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        Start
         """
         small = problem.weight_sign * rng.uniform(0.01, 0.1, len(weight))
         right = weight * problem.weight_sign > 0

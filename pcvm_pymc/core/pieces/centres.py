@@ -94,7 +94,7 @@ def rows_under(points: Array, X: Array) -> Index:
 def as_centres(
     basis: Basis,
     X: Array,
-    label: Array | None,
+    label: NDArray[Any] | None,
     *,
     random_state: int | np.random.Generator | None = 0,
 ) -> Centres:
@@ -189,7 +189,7 @@ def choose_basis(
 
 def choose_rows(
     X: Array,
-    label: Array | None,
+    label: NDArray[Any] | None,
     n_basis: int,
     *,
     method: str = "kmeans++",
@@ -220,7 +220,7 @@ def choose_rows(
     return np.sort(np.concatenate(chosen))
 
 
-def choose_share(label: Array, most: int, rng: np.random.Generator) -> Index:
+def choose_share(label: NDArray[Any], most: int, rng: np.random.Generator) -> Index:
     """Return rows drawn at random, `most` of them at most, each class with its share, ascending."""
     if len(label) <= most:
         return np.arange(len(label))
@@ -232,7 +232,7 @@ def choose_share(label: Array, most: int, rng: np.random.Generator) -> Index:
     return np.sort(np.concatenate(drawn))
 
 
-def _groups(label: Array | None, n_obs: int) -> list[Index]:
+def _groups(label: NDArray[Any] | None, n_obs: int) -> list[Index]:
     if label is None:
         return [np.arange(n_obs)]
     return [np.flatnonzero(label == each) for each in np.unique(label)]

@@ -29,6 +29,7 @@ class RowTerms(NamedTuple):
     curvature: Array
 
 
+@dataclass(frozen=True)
 class Likelihood:
     """How targets depend on the latent function: what every likelihood knows.
 

@@ -378,7 +378,7 @@ def start_response(
 ALIASES = {"gaussian": "normal"}
 
 #: by name: a string stands for a piece
-LIKELIHOODS: dict[str, type[Likelihood]] = {
+LIKELIHOODS: dict[str, type[Any]] = {
     each.name: each
     for each in (Probit, NoisyProbit, NormalProbability, Logit, Normal, StudentT, MultinomialProbit)
 }

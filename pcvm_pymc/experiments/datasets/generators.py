@@ -31,7 +31,7 @@ def _start(n: int, random_state: Seed) -> tuple[np.random.Generator, Floats]:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 2:
         raise ValueError(f"n={n!r}; needed a whole number of at least 2")
     rng = np.random.default_rng(_given_seed(random_state))
-    label = rng.choice([-1.0, 1.0], size=n)
+    label = rng.choice(np.array([-1.0, 1.0]), size=n)
     label[rng.permutation(n)[:2]] = [-1.0, 1.0]
     return rng, label
 

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn import datasets as sklearn_datasets
 
 from pcvm_pymc.experiments.datasets.files import data_folder, read_set
@@ -63,10 +65,11 @@ def load(
     source = source_of(name)
     place = Path(folder) if folder is not None else data_folder()
     if source.generate is not None:
-        return _drawn(name, source, random_state)
+        X, y = source.generate(source.rows, random_state=random_state)
+        return _drawn(name, source, X, y)
     if source.shipped:
         return _shipped(name, source)
-    if source.base:
+    if source.derive is not None:
         base = load(source.base, folder=place, download=download)
         return replace(source.derive(replace(base, folder=place)), name=name)
     if download and source.openml and name not in available(place):
@@ -74,9 +77,8 @@ def load(
     return read_set(name, source, place)
 
 
-def _drawn(name: str, source: Source, random_state: Seed) -> Dataset:
+def _drawn(name: str, source: Source, X: NDArray[Any], y: NDArray[Any]) -> Dataset:
     """Return one realisation of a generated set, its first rows to train on."""
-    X, y = source.generate(source.rows, random_state=random_state)
     rows = np.arange(len(X))
     names = tuple(f"x{j + 1}" for j in range(X.shape[1]))
     train, test = ((rows[: source.n_train],), (rows[source.n_train :],))

@@ -112,7 +112,7 @@ class Run:
         if kind == "choices":
             choices = records[0]["choices"]
             errors = [record["errors"] for record in records if record.get("choices") == choices]
-            return dict(choices[middle_of_best(np.mean(errors, axis=0))])
+            return dict(choices[middle_of_best(np.mean(errors, axis=0).tolist())])
         # the lower median: a mean of two may be a width that none has chosen, and a bad one
         chosen = [record["chosen"] for record in records]
         return {
@@ -122,7 +122,8 @@ class Run:
 
     def scoring_tasks(self) -> tuple[list[CellTask], list[CellTask]]:
         """Return the tasks that can be scored, and those that have no parameters."""
-        ready, stuck = [], []
+        ready: list[CellTask] = []
+        stuck: list[CellTask] = []
         for set_name in self.problems:
             for name in self.suited(set_name, self.classifiers):
                 given = self.chosen(set_name, name)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pcvm_pymc.experiments.protocols import Problem
 from pcvm_pymc.experiments.running.records import Cell, Record, RunError, is_manifest, is_record
@@ -134,7 +135,7 @@ class Store:
 
     def write_splits(self, problem: Problem) -> None:
         """Write down the row numbers of a set's realisations."""
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for k, (train, test) in enumerate(problem.splits):
             arrays |= {f"train_{k}": train, f"test_{k}": test}
         path = self.folder / "splits" / f"{problem.name}.npz"

@@ -1,6 +1,7 @@
 """The cells of a run in the order in which they need each other, with a bar for who waits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -24,11 +25,12 @@ __all__ = ["run_waves"]
 def run_waves(run: Run, execute: Execute, *, console: Console | None, retry: bool) -> None:
     """Tune the classifiers, then those that follow another's parameters, then score them all."""
     first, followers = run.tuning_waves()
-    for title, tasks in (
-        ("choosing parameters", lambda: run.tuning_tasks(first)),
-        ("choosing parameters that follow", lambda: run.tuning_tasks(followers)),
-        ("scoring", lambda: _with_failures(run)),
-    ):
+    waves: dict[str, Callable[[], Sequence[CellTask]]] = {
+        "choosing parameters": lambda: run.tuning_tasks(first),
+        "choosing parameters that follow": lambda: run.tuning_tasks(followers),
+        "scoring": lambda: _with_failures(run),
+    }
+    for title, tasks in waves.items():
         _run_wave(run, title, tasks(), execute, console=console, retry=retry)
 
 
@@ -47,7 +49,7 @@ def _run_wave(
     if not missing:
         return
     total = sum(task.work for task in tasks)
-    done = total - sum(task.work for task in missing)
+    done: Any = total - sum(task.work for task in missing)
     work = {task.cell: task.work for task in missing}
     count = len(tasks) - len(missing)
     with Progress(*_columns(), console=console, disable=console is None) as progress:
@@ -65,8 +67,9 @@ def _run_wave(
 def _is_missing(store: Store, task: CellTask, retry: bool) -> bool:
     """Whether a cell has no record, a stale one, or one of a failure that is to be tried again."""
     record = store.read(task.cell)
-    fresh = record is not None and record["inputs"] == task.inputs
-    return not fresh or (retry and record["status"] == "failed")
+    if record is None or record["inputs"] != task.inputs:
+        return True
+    return bool(retry and record["status"] == "failed")
 
 
 def _columns() -> tuple[ProgressColumn, ...]:

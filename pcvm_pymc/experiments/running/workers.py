@@ -66,5 +66,5 @@ def _on_a_cluster(tasks: Sequence[CellTask], address: str) -> Iterator[Record]:
     with client:
         futures = {client.submit(run_cell, task, pure=False, retries=1): task for task in tasks}
         for future in as_completed(futures):
-            error = future.exception()
-            yield failure(futures[future], str(error)) if error else future.result()
+            raised = future.exception()
+            yield failure(futures[future], str(raised)) if raised else future.result()

@@ -1,0 +1,205 @@
+"""Intervals of class probabilities: their posterior, their ends, and what has none."""
+
+import numpy as np
+import pytest
+from problems import blobs
+from scipy.special import expit, ndtr, ndtri
+from scipy.stats import norm
+from sklearn.exceptions import NotFittedError
+
+from pcvm_pymc import (
+    Hyperprior,
+    MPCVMClassifier,
+    MRVMClassifier,
+    PCVMClassifier,
+    RVMClassifier,
+    SparseProbitClassifier,
+    approximate,
+    pcvm_model,
+)
+from pcvm_pymc.core.approximation import normal_posterior
+from pcvm_pymc.core.pieces.kernels import RBF
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
+
+X, LABEL = blobs(60, seed=5)
+CLASS = np.where((LABEL > 0) & (X[:, 1] > 0), 2, LABEL > 0)
+NEW = np.vstack([X[:8] + 0.1, [[0.2, 0.1], [30.0, 30.0]]])
+
+BY_EM = [
+    (PCVMClassifier(), LABEL),
+    (PCVMClassifier(width=1.0, likelihood="logit"), LABEL),
+    (PCVMClassifier(width=1.0, hyperprior="jeffreys"), LABEL),
+    (SparseProbitClassifier(), LABEL),
+    (SparseProbitClassifier(features="kernel", bias="free"), LABEL),
+    (RVMClassifier(width=1.0), LABEL),
+    (SparseProbitClassifier(features="quadratic"), CLASS),
+    (MPCVMClassifier(width=1.0), LABEL),
+    (MPCVMClassifier(width=1.0, scale="auto"), CLASS),
+    (MRVMClassifier(algorithm="top-down", width=1.0), LABEL),
+]
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "n_scores"), [(Probit(), 1), (Logit(), 1), (MultinomialProbit(3), 3)]
+)
+def test_the_precision_matrix_is_minus_the_second_derivative(likelihood, n_scores):
+    rng = np.random.default_rng(3)
+    design = np.column_stack([rng.normal(size=(20, 2)), np.ones(20)])
+    target = rng.integers(3, size=20) if n_scores > 1 else rng.choice([-1.0, 1.0], size=20)
+    theta, precision = rng.normal(size=(3, n_scores)), rng.gamma(2.0, size=(3, n_scores))
+    precision[1, 0] = np.inf  # left out
+
+    def log_density(free):
+        at = theta.T.copy()
+        at[kept] = free
+        latent = design @ at.T
+        return likelihood.log_likelihood(
+            latent[:, 0] if n_scores == 1 else latent, target
+        ) - 0.5 * (precision.T[kept] @ free**2)
+
+    kept = np.isfinite(precision.T)
+    at, step = theta.T[kept], 1e-3
+    moves = step * np.eye(len(at))
+    hessian = np.array(
+        [
+            [
+                sum(s * t * log_density(at + s * a + t * b) for s in (-1, 1) for t in (-1, 1))
+                for a in moves
+            ]
+            for b in moves
+        ]
+    ) / (4 * step**2)
+    found = normal_posterior(design, target, likelihood, theta, precision)
+    np.testing.assert_allclose(found.root @ found.root.T, -hessian, atol=2e-4)
+    new = np.column_stack([rng.normal(size=(4, 2)), np.ones(4)])
+    mean, covariance = found.latent(new)
+    np.testing.assert_allclose(mean, new @ theta)
+    full = np.zeros((3 * n_scores, 3 * n_scores))  # one score's columns after the other's
+    full[np.ix_(kept.ravel(), kept.ravel())] = np.linalg.inv(found.root @ found.root.T)
+    rows = np.kron(np.eye(n_scores), new[0])
+    np.testing.assert_allclose(covariance[0], rows @ full @ rows.T)
+
+
+def test_of_a_relevance_vector_machine():
+    model = RVMClassifier(width=1.0, link="probit").fit(X, LABEL)
+    mean, variance = model.latent_moments(NEW)
+    ends = ndtr(mean + np.array([[-1], [1]]) * norm.ppf(0.95) * np.sqrt(variance))
+    found = model.predict_interval(NEW, probability=0.9)
+    np.testing.assert_allclose(found[:, 1].T, ends, atol=1e-12)
+    np.testing.assert_allclose(found[:, 0], 1 - found[:, 1, ::-1], atol=1e-12)
+
+
+def test_of_machines_that_are_told_from_the_rest():
+    model = RVMClassifier(width=1.0).fit(X, CLASS)
+    mean, variance = model.latent_moments(NEW)
+    normal = np.random.default_rng(7).standard_normal((20_000, 1, 3))
+    draws = expit(mean + np.sqrt(variance) * normal)
+    draws /= draws.sum(axis=-1, keepdims=True)
+    wanted = np.moveaxis(np.quantile(draws, [0.25, 0.75], axis=0), 0, -1)
+    np.testing.assert_allclose(model.predict_interval(NEW, probability=0.5), wanted, atol=0.04)
+
+
+@pytest.mark.parametrize(("model", "y"), BY_EM)
+def test_holds_the_prediction_and_nests(model, y):
+    model.fit(X, y)
+    p = model.predict_proba(NEW)
+    wide, narrow = (model.predict_interval(NEW, probability=each) for each in (0.95, 0.5))
+    assert wide.shape == (len(NEW), len(model.classes_), 2)
+    assert (wide[..., 0] <= p + 1e-12).all()
+    assert (p <= wide[..., 1] + 1e-12).all()
+    assert (wide[..., 0] <= narrow[..., 0] + 1e-12).all()
+    assert (narrow[..., 1] <= wide[..., 1] + 1e-12).all()
+    np.testing.assert_allclose(
+        wide[:3], model.predict_interval(NEW[:3], probability=0.95), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("model", [PCVMClassifier(width=1.0), MPCVMClassifier(width=1.0)])
+def test_is_wider_away_from_the_rows_and_narrower_with_more(model):
+    rows, label = blobs(240, seed=5)
+    if isinstance(model, MPCVMClassifier):
+        label = np.where((label > 0) & (rows[:, 1] > 0), 2, label > 0)
+    few, many = (
+        np.ptp(model.fit(rows[:n], label[:n]).predict_interval(NEW), axis=-1).max(axis=1)
+        for n in (60, 240)
+    )
+    assert many[-1] > 1.2 * np.median(many[:8])
+    assert np.median(many[:8]) < 0.8 * np.median(few[:8])
+
+
+def test_ends_of_an_average_are_quantiles_of_its_mixture():
+    model = PCVMClassifier().fit(X, LABEL)
+    assert len(model.components_) > 1
+    at = ndtri(model.predict_interval(NEW, probability=0.8)[:, 1])
+    parts = model._posterior()(NEW)
+    below = sum(
+        each.share * ndtr((at - each.mean) / np.sqrt(each.covariance[:, 0])) for each in parts
+    )
+    np.testing.assert_allclose(below, np.tile([0.1, 0.9], (len(NEW), 1)), atol=1e-6)
+
+
+def test_is_the_approximation_of_the_model_where_signs_and_precisions_are_certain():
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(1500, 1))
+    y = np.where(rng.uniform(size=1500) < ndtr(1.5 * np.sin(2 * rows[:, 0])), 1, 0)
+    basis = np.array([[-0.8], [0.8]]), np.array([-1, 1])
+    prior = Hyperprior(5.0, 5.0, 5.0, 5.0)
+    model = PCVMClassifier(width=1.0, basis=basis, hyperprior=prior).fit(rows, y)
+    built = pcvm_model(rows, y, width=1.0, basis=basis[0], signs=basis[1], hyperprior=prior)
+    draws = approximate(built, method="laplace", draws=4000, random_seed=1)["posterior"]
+    new = np.linspace(-2, 2, 9)[:, None]
+    latent = (
+        draws["weight"].values[0] @ RBF(1.0)(new, basis[0]).T + draws["bias"].values[0][:, None]
+    )
+    found = model.predict_interval(new)[:, 1]
+    np.testing.assert_allclose(
+        found, np.quantile(ndtr(latent), [0.055, 0.945], axis=0).T, atol=0.01
+    )
+
+
+def test_holds_true_probabilities_as_often_as_it_says():
+    held = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        rows, new = 1.3 * rng.normal(size=(2, 100, 2))
+        truth = [ndtr(1.5 * np.sin(1.5 * each[:, 0]) + each[:, 1]) for each in (rows, new)]
+        model = PCVMClassifier().fit(rows, rng.uniform(size=100) < truth[0])
+        low, high = model.predict_interval(new)[:, 1].T
+        held.append(np.mean((low <= truth[1]) & (truth[1] <= high)))
+    assert 0.8 < np.mean(held) < 0.97
+
+
+def test_a_weight_of_two_is_the_row_twice():
+    basis = X[:20], np.sign(LABEL[:20])
+    model = PCVMClassifier(width=1.0, basis=basis, tol=1e-10)
+    twice = model.fit(np.vstack([X, X]), np.tile(LABEL, 2)).predict_interval(NEW)
+    found = model.fit(X, LABEL, sample_weight=np.full(60, 2)).predict_interval(NEW)
+    np.testing.assert_allclose(found, twice, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        PCVMClassifier(estimation="bottom-up", width=1.0),
+        PCVMClassifier(n_vectors=3, width=1.0),
+        PCVMClassifier(basis=10, width=1.0, memory_limit=1e6),
+        MRVMClassifier(width=1.0),
+    ],
+)
+def test_what_has_no_posterior_is_named(model):
+    model.fit(X, LABEL)
+    with pytest.raises(
+        ValueError, match=r"no posterior around a mode: .* needed a mode or an average"
+    ):
+        model.predict_interval(NEW)
+
+
+def test_bad_arguments():
+    with pytest.raises(NotFittedError):
+        PCVMClassifier().predict_interval(NEW)
+    model = RVMClassifier(width=1.0).fit(X, LABEL)
+    for probability in (0.0, 1.0, 89, None, True):
+        with pytest.raises(ValueError, match="probability="):
+            model.predict_interval(NEW, probability=probability)
+    with pytest.raises(ValueError, match="features"):
+        model.predict_interval(NEW[:, :1])
