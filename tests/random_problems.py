@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
+from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm, unit_design
+from pcvm_pymc.core.evidence.active_set import empty_set, gains, refreshed
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.loo import leave_one_out
 from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
@@ -210,7 +211,34 @@ def fit_evidence_randomly(seed):
     numbers = (result.weight, result.bias, result.log_evidence, result.covariance)
     if not all(np.isfinite(each).all() for each in numbers):
         return "not finite"
-    return ""
+    values = result.trace.log_evidence
+    fall = float(np.max(values[:-1] - values[1:], initial=0.0))
+    # Laplace's approximation, whose own maximum is not where each change gains
+    slack = 1e-9 * max(1.0, float(np.abs(values).max())) if kind == "normal" else 0.1
+    if fall > slack:
+        return f"falls by {fall:.3g}"
+    if not result.converged:
+        return ""
+    end = state_at(problem, result)
+    if abs(end.log_evidence - result.log_evidence) > 1e-6 * max(1.0, abs(end.log_evidence)):
+        return f"log evidence {end.log_evidence:.9g}, said to be {result.log_evidence:.9g}"
+    left = float(gains(end)[0].max())
+    return f"a change of one precision gains {left:.3g}" if left > 0.01 else ""
+
+
+def state_at(problem, result):
+    """Return the state of a sequential search where a search of the evidence has ended."""
+    design = unit_design(problem)
+    precision = np.append(result.bias_alpha, result.alpha)
+    index = np.flatnonzero(np.isfinite(precision))
+    likelihood = problem.likelihood_at(result.noise)
+    start = replace(
+        empty_set(design.columns, problem.target, likelihood),
+        index=index,
+        alpha=precision[index] / design.norm[index] ** 2,
+        mean=np.append(result.bias, result.weight)[index] * design.norm[index],
+    )
+    return refreshed(design.columns, problem.target, likelihood, start)
 
 
 def validity_randomly(seed):
