@@ -7,6 +7,14 @@ import pytest
 import pcvm_pymc
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_written(monkeypatch, tmp_path):
+    """Let calls stand in an empty folder, which they leave empty."""
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert list(tmp_path.iterdir()) == []
+
+
 def check(number, seed):
     wrong = [
         f"{name}({argument}=<{at} of its kind>): {said}"

@@ -210,4 +210,4 @@ def test_fits_on_a_cluster_survive_20_deaths_of_a_worker(monkeypatch):
             found = PCVMClassifier(**options).fit(da.from_array(X, chunks=(50, 2)), label)
             assert len(passes) >= fatal
             np.testing.assert_allclose(found.weight_, wanted.weight_, atol=1e-6)
-            client.wait_for_workers(2)
+            client.wait_for_workers(2, timeout=120)  # Dask may fail to start it again

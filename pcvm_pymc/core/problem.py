@@ -31,6 +31,7 @@ class Status(Enum):
     ITERATION_LIMIT = "max_iter iterations were done before convergence"
     EMPTY_MODEL = "every weight was pruned: the model is its bias alone"
     ROUNDING = "no step raises the log posterior, for rounding: rescale the features or the kernel"
+    SHORT_STEPS = "the bound's steps fell below tol short of the maximum: use update='auto'"
     BEST_OF_CYCLE = "steps went on without a better evidence: the best state was kept"
 
 
@@ -43,7 +44,7 @@ class Ended:
     @property
     def converged(self) -> bool:
         """Whether the iteration came to rest (an empty model included)."""
-        return self.status is not Status.ITERATION_LIMIT
+        return self.status not in (Status.ITERATION_LIMIT, Status.SHORT_STEPS)
 
 
 class WidthMoves(Protocol):

@@ -242,6 +242,19 @@ def test_states_of_the_end():
     assert np.isfinite(empty.log_posterior)
 
 
+@pytest.mark.parametrize("prior", [Hyperprior.jeffreys(), Hyperprior(1.0, 0.01, 0.5, 1.0)])
+def test_steps_that_creep_where_the_likelihood_is_flat_are_no_convergence(prior):
+    label = np.array([1.0, -1.0, 1.0, -1.0])
+    prob = Problem(1e6 * np.eye(4), label, label.copy(), prior)
+    start = Start(0.3 * label, 0.1)
+    short = fit_em(prob, start, EMOptions(update="em"))
+    assert short.status is Status.SHORT_STEPS
+    assert not short.converged
+    whole = fit_em(prob, start)
+    assert whole.converged
+    assert whole.log_posterior > short.log_posterior + 5
+
+
 def test_authors_recipe_clips_and_drops():
     X, label = blobs(80, seed=10)
     prob = problem(X, label, Hyperprior.chen2009())

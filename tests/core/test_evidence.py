@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import awkward_data, blobs
+from random_problems import state_at
 from scipy.optimize import approx_fprime, minimize
 
 from pcvm_pymc import Status
@@ -20,7 +21,7 @@ from pcvm_pymc.core.evidence import (
     rotated_problem,
     unit_design,
 )
-from pcvm_pymc.core.evidence.active_set import empty_set, gains, refreshed
+from pcvm_pymc.core.evidence.active_set import gains
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
@@ -463,13 +464,7 @@ def test_the_batch_search_ends_where_no_single_change_gains(seed):
     """Bases that the sweeps have dropped come back where they gain: 0.135 without that."""
     x, target = sinc(noise=0.1, seed=seed)
     problem = EvidenceProblem(design_matrix("rbf", x, x, 2.5), target)
-    fit, design = fit_batch(problem), unit_design(problem)
-    precision = np.append(fit.bias_alpha, fit.alpha)
-    index = np.flatnonzero(np.isfinite(precision))
-    alpha = precision[index] / design.norm[index] ** 2
-    likelihood = problem.likelihood_at(fit.noise)
-    nothing = empty_set(design.columns, target, likelihood)
-    state = replace(nothing, index=index, alpha=alpha, mean=np.zeros(len(index)))
-    state = refreshed(design.columns, target, likelihood, state)
+    fit = fit_batch(problem)
+    state = state_at(problem, fit)
     assert state.log_evidence == pytest.approx(fit.log_evidence, abs=1e-6)
     assert gains(state)[0].max() < EvidenceOptions().tol

@@ -241,6 +241,9 @@ def test_missing_sets_are_named_and_the_rest_runs(tmp_path, monkeypatch):
     assert "UCI" in report.missing["set winequality_red"]
     with pytest.raises(RunError, match="none of the sets is there: glass:"):
         go_on(tmp_path / "none", sets=["glass"], classifiers=["MLR"])
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(TypeError, match=r"out=b'x'; needed a path"):
+        go_on(b"x", sets=["iris"], classifiers=["MLR"])
 
 
 # --- classifiers of one's own, and failing ones ----------------------------------------------

@@ -25,6 +25,7 @@ __all__ = ["fit_em", "initial_state", "iterate", "log_joint", "log_posterior", "
 _SLACK = 1e-10  # of the log posterior, which rounding may take
 _MOST_HALVINGS = 30  # of a step that rounding has spoilt
 _HALVINGS = 4  # of a Newton step, before the bound's is taken
+_LEAST_GAIN = 0.01  # nats of log posterior that a Newton step may still promise at the end
 
 
 def log_posterior(
@@ -122,6 +123,7 @@ class _Machine:
         prior: Any = problem.hyperprior
         self.careful = options.update == "auto" and prior.holds_zeros and prior.penalty == 0
         self.is_stuck = False  # whether rounding leaves no step that raises the log posterior
+        self.is_bound = False  # whether the last step was the bound's
         self.is_plain = problem.moves is None and prior.penalty == 0  # no plug-in moves a point
         self.coupled = None
         # under a prior that holds zeros the longer steps end in poorer local maxima
@@ -129,7 +131,7 @@ class _Machine:
             self.coupled = CoupledNewton(self.rows)
 
     @property
-    def _bends(self) -> bool:
+    def bends(self) -> bool:
         """Whether the next step takes the likelihood's own curvature."""
         return self.options.update in ("auto", "newton") and not self.careful
 
@@ -141,15 +143,16 @@ class _Machine:
         )
         if is_first and response is None:
             response = np.empty(0)  # the sums of the first pass are the responses'
-        new = None if is_first or not self._bends else self._newton(point)
+        new = None if is_first or not self.bends else self._newton(point)
+        self.is_bound = new is None and self.options.update != "clip"
         if new is None:
             step = maximised(rows, point, self.options, response=response)
-            new = rows.at(*step, point, curved=self._bends)
+            new = rows.at(*step, point, curved=self.bends)
             if not is_first and self.options.update != "clip":
                 new = self._not_below(point, new)
         if self.careful and self._has_settled(point, new):
             self.careful = False
-            if isinstance(rows, ChunkedRows) and self._bends:  # its Gram matrix is still to come
+            if isinstance(rows, ChunkedRows) and self.bends:  # its Gram matrix is still to come
                 new = replace(rows.at(new.weight, new.bias, None, curved=True), change=new.change)
         new = rows.shrink(new)
         if self.is_plain:
@@ -175,7 +178,7 @@ class _Machine:
         for halving in halvings:
             share = 0.5**halving
             tried = old.weight + share * (weight - old.weight)
-            new = self.rows.at(tried, old.bias + share * (bias - old.bias), old, curved=self._bends)
+            new = self.rows.at(tried, old.bias + share * (bias - old.bias), old, curved=self.bends)
             if new.log_posterior >= old.log_posterior:
                 return new
         return None
@@ -195,6 +198,16 @@ class _Machine:
         if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
             return None
         return self._on_the_way(point, weight, bias, range(1 if prior.holds_zeros else _HALVINGS))
+
+    def stops_short(self, point: Point) -> bool:
+        """Whether a Newton step would still gain: the bound's steps creep where the likelihood is flat."""
+        if self.is_stuck or not self.is_bound:
+            return False
+        self.careful = False
+        if isinstance(self.rows, ChunkedRows):  # the Gram matrix of the curvature
+            point = self.rows.at(point.weight, point.bias, None, curved=True)
+        new = self._newton(point)
+        return new is not None and new.log_posterior > point.log_posterior + _LEAST_GAIN
 
     @staticmethod
     def _has_settled(old: Point, new: Point) -> bool:
@@ -304,8 +317,11 @@ def fit_em(
         if callback is not None:
             callback(n_iter, _state(problem, point))
         if change <= options.tol:
-            status = Status.ROUNDING if machine.is_stuck else Status.CONVERGED
-            break
+            short = machine.stops_short(point)
+            if not (short and machine.bends):  # else a Newton step is next
+                at_rest = Status.ROUNDING if machine.is_stuck else Status.CONVERGED
+                status = Status.SHORT_STEPS if short else at_rest
+                break
         if n_iter == options.max_iter:
             break
     if point.n_active == 0:

@@ -30,7 +30,8 @@ class EMOptions:
     max_iter : int
     tol : float
         EM stops once no latent value changes by more than this in one iteration (for ``"clip"``: no
-        weight, the authors' rule).
+        weight, the authors' rule). Where a Newton step would still gain 0.01 nats of log posterior,
+        ``"auto"`` and ``"newton"`` go on by it, and ``"em"`` ends with the status ``SHORT_STEPS``.
     drop : float
         ``"clip"`` only: weights at most this large are dropped.
 

@@ -22,6 +22,7 @@ from pcvm_pymc.experiments.running.run import Run
 from pcvm_pymc.experiments.running.store import Store
 from pcvm_pymc.experiments.running.waves import run_waves
 from pcvm_pymc.experiments.running.workers import executor
+from pcvm_pymc.storage import as_path
 
 __all__ = ["reproduce", "versions"]
 
@@ -85,8 +86,10 @@ def reproduce(
         If the folder holds something else, or no set is there.
     ValueError
         If a name is unknown or a number cannot be used.
+    TypeError
+        If `out` is no path.
     """
-    experiment = experiment_of(name)
+    experiment, store = experiment_of(name), Store(as_path(out, "out"))
     own = _own(classifiers)
     names = tuple(classifiers) if classifiers is not None else experiment.classifiers
     wanted = tuple(sets) if sets is not None else experiment.sets
@@ -96,15 +99,14 @@ def reproduce(
     problems, missing = _realised(
         wanted, experiment.protocol, n_all, seed=seed, folder=folder, download=download
     )
-    run = Run(experiment, Store(Path(out)), problems, names, repeats, seed, own)
+    if not problems:  # before a folder is made
+        reasons = "; ".join(f"{k}: {v}" for k, v in missing.items())
+        raise RunError(f"none of the sets is there: {reasons}")
+    run = Run(experiment, store, problems, names, repeats, seed, own)
     console = Console(stderr=True) if progressbar else None
     with run.store.held():
         run.store.begin(_manifest(name, run, wanted, missing))
         _say_missing(missing, console)
-        if not problems:
-            raise RunError(
-                "none of the sets is there: " + "; ".join(f"{k}: {v}" for k, v in missing.items())
-            )
         for problem in problems.values():
             run.store.write_splits(problem)
         run_waves(run, executor(jobs, dask), console=console, retry=retry)
