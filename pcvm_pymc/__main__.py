@@ -1,32 +1,39 @@
 """The `pcvm` command, also as ``python -m pcvm_pymc``."""
 
+import os
 import signal
 import sys
-from typing import Any
+from types import FrameType
 
 __all__ = ["main"]
 
 
 def main() -> int:
     """Run the command line; return the exit code. An interrupt while modules are loaded is one line."""
-    noted: list[int] = []
-
-    def note(number: int, frame: Any) -> None:
-        noted.append(number)
-        signal.default_int_handler(number, frame)
-
+    before = signal.signal(signal.SIGINT, _interrupt)
     try:
-        before = signal.signal(signal.SIGINT, note)
-        try:
-            from pcvm_pymc.cli import main as run
-        finally:
-            signal.signal(signal.SIGINT, before)
-        if noted:  # what is imported may have swallowed it
-            raise KeyboardInterrupt
+        from pcvm_pymc.cli import main as run
+
         return run()
     except KeyboardInterrupt:
-        print("pcvm: stopped before it began", file=sys.stderr)  # noqa: T201
-        return 130
+        return _stopped()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise, or end at once where a module is loaded: some swallow what is raised; nothing is lost there."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            sys.stdout.flush()
+            os._exit(_stopped())
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _stopped() -> int:
+    print("pcvm: stopped", file=sys.stderr, flush=True)  # noqa: T201
+    return 130
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Faults that were seen once: odd input, full memory, and what was taken in silence."""
 
-import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -234,16 +234,39 @@ def test_a_report_in_markdown_has_no_tags_of_its_data():
     assert "p < 0.05" in text
 
 
-def test_an_interrupt_that_an_import_swallows_still_stops(monkeypatch, capsys):
-    class Swallowing(types.ModuleType):
-        @property
-        def main(self):
-            with contextlib.suppress(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-            return lambda: 0
+_SWALLOWS = """
+import signal
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    pass
+"""
+_LOADS_LATE = """
+import sys, types
+cli = types.ModuleType("pcvm_pymc.cli")
+def main():
+    import swallows
+    return 0
+cli.main = main
+sys.modules["pcvm_pymc.cli"] = cli
+from pcvm_pymc.__main__ import main
+sys.exit(main())
+"""
 
-    monkeypatch.setitem(sys.modules, "pcvm_pymc.cli", Swallowing("pcvm_pymc.cli"))
+
+def test_an_interrupt_that_an_import_swallows_still_stops(tmp_path):
+    (tmp_path / "swallows.py").write_text(_SWALLOWS)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-c", _LOADS_LATE]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (130, "", "pcvm: stopped\n")
+
+
+def test_an_interrupt_stops_and_leaves_what_handled_it_before(monkeypatch, capsys):
+    cli = types.ModuleType("pcvm_pymc.cli")
+    cli.main = lambda: signal.raise_signal(signal.SIGINT)
+    monkeypatch.setitem(sys.modules, "pcvm_pymc.cli", cli)
     before = signal.getsignal(signal.SIGINT)
     assert entry_point() == 130
-    assert capsys.readouterr().err == "pcvm: stopped before it began\n"
+    assert capsys.readouterr().err == "pcvm: stopped\n"
     assert signal.getsignal(signal.SIGINT) is before

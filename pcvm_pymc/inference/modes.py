@@ -91,7 +91,8 @@ def find_map_em(
     values = _expected_precisions(problem, result)
     rate = find_parts(model).rate
     if rate is not None:
-        values[str(rate.name)] = ((), problem.hyperprior.d)
+        prior: Any = problem.hyperprior
+        values[str(rate.name)] = ((), prior.d)
     return point_to_datatree(
         model,
         problem,

@@ -279,7 +279,7 @@ def test_posterior_on_the_maps_support():
 
 
 def test_precisions_drawn_afterwards():
-    model = small()
+    model = small(hyperprior="default")
     tree = sample(model, method="gibbs", draws=500, random_seed=1, **QUIET)
     with_precisions = draw_precisions(tree, random_seed=2)
     draws = with_precisions["posterior"]

@@ -26,7 +26,11 @@ def point_at(model, result):
     width = posterior["width"].item() if "width" in posterior else np.nan
     weight, bias = posterior["weight"].values[0, 0], posterior["bias"].item()
     if "rate" in posterior:
-        natural = {"magnitude": np.abs(weight), "bias": bias, "rate": posterior["rate"].values[0, 0]}
+        natural = {
+            "magnitude": np.abs(weight),
+            "bias": bias,
+            "rate": posterior["rate"].values[0, 0],
+        }
         return value_point(model, natural)
     return point_of(model, EMState(weight, bias, np.empty(0), width, np.nan))
 
