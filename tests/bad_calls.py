@@ -215,7 +215,7 @@ def _three():
 def results():
     """Return small results, by their functions."""
     X, y = blobs(N)
-    model = pcvm_pymc.pcvm_model(X, y)
+    model = pcvm_pymc.pcvm_model(X, y, hyperprior="default")
     quiet = {"progressbar": False, "quiet": True, "cores": 1, "random_seed": 1}
     return {
         "X": X,

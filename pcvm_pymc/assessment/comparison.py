@@ -93,7 +93,7 @@ class Comparison:
     >>> import numpy as np
     >>> from pcvm_pymc import approximate, compare, find_map_em, pcvm_model
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
-    >>> model = pcvm_model(X[:20], X[:20, 0] > 0, width=1.0)
+    >>> model = pcvm_model(X[:20], X[:20, 0] > 0, width=1.0, hyperprior="default")
     >>> mode = find_map_em(model, progressbar=False)
     >>> draws = approximate(model, method="laplace", random_seed=1)
     >>> found = compare(mode, draws, X[20:], X[20:, 0] > 0)

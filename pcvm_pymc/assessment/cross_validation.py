@@ -79,7 +79,8 @@ def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
     >>> from pcvm_pymc import approximate, pcvm_model
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(40, 2))
-    >>> model = pcvm_model(X, X[:, 0] + rng.normal(size=40) > 0, width=2.0)
+    >>> y = X[:, 0] + rng.normal(size=40) > 0
+    >>> model = pcvm_model(X, y, width=2.0, hyperprior="default")
     >>> int(psis_loo(approximate(model, draws=1000, random_seed=1)).n_data_points)
     40
     """

@@ -40,7 +40,8 @@ def find_map_em(
         `mrvm_model`; default: the model on the context stack. A width with a prior (called ``width``) of two
         classes is optimised within EM by the corrected eq. 10. An unknown scale of the weights
         (``hyperprior="learned"``) has no mode beside them: the point is the weights' mode at unit scale,
-        ``rate = c``.
+        ``rate = c``, where modes predict best. The hyperprior of ``rate`` may have little density there,
+        which the log posterior counts.
     options : EMOptions, optional
         Default: ``EMOptions()``. ``EMOptions.chen2009()`` is the authors' recipe.
     start : Start or {"default", "random", "chen2009"}

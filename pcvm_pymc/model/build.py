@@ -234,7 +234,9 @@ def _named(row: System, given: Prior | str | None) -> Prior | str:
     """Return the hyperprior, a name where the data are needed for it."""
     if given is None:
         return row.hyperprior
-    return Hyperprior.plug_in() if given == "plug_in" and row.hyperprior != "laplace" else given
+    if row.hyperprior == "laplace" or not isinstance(given, str) or given != "plug_in":
+        return given
+    return Hyperprior.plug_in()
 
 
 def _check_prior(row: System, hyperprior: Any, precision: str) -> None:

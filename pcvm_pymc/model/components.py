@@ -89,7 +89,7 @@ def pcvm_latent(
     ...     intercept = pm.Normal("intercept", dims="group")
     ...     label = pm.Bernoulli("label", logit_p=f + slope * X[:, 1] + intercept[group], observed=y)
     >>> sorted(each.name for each in model.free_RVs)
-    ['intercept', 'magnitude', 'slope']
+    ['intercept', 'magnitude', 'rate', 'slope']
     """
     return add_latent(
         FAMILY["pcvm"],

@@ -232,7 +232,7 @@ class PCVMGibbs(BlockedStep):
     >>> model = pcvm_model(X, X[:, 0] > 0, width=1.0)
     >>> point, stats = PCVMGibbs(model=model, rng=1).step(model.initial_point())
     >>> sorted(point)
-    ['bias', 'magnitude_log__']
+    ['bias', 'magnitude_log__', 'rate_log__']
     """
 
     name = "pcvm_gibbs"
