@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 
 from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
 from pcvm_pymc.core.pieces.centres import rows_under
-from pcvm_pymc.core.pieces.priors import hyperprior_from
+from pcvm_pymc.core.pieces.priors import Prior, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.core.problem import Problem
@@ -161,14 +161,11 @@ def _of_tree(
         )
     if by_evidence and kind == "prior":  # its log precision is flat, or it was pruned
         kind = "free" if np.isfinite(point["bias_precision"]) else "none"
-    prior: Any = hyperprior_from(data["hyperparameter"].values, data["hyperprior"].values)
-    if "rate" in point:
-        prior = replace(prior, d=float(point["rate"]), rate_shape=None)
     problem = Problem(
         piece(inputs, centres),
         target,
         sign,
-        prior,
+        _prior_at(point, data),
         likelihood,
         bias=kind,
         shared=pieces["shared"],
@@ -177,6 +174,14 @@ def _of_tree(
     own = rows_under(centres, inputs)
     bias = point["bias"].values if "bias" in point else 0.0
     return problem, point["weight"].values, bias, own, precision
+
+
+def _prior_at(point: xr.Dataset, data: xr.Dataset) -> Prior:
+    """Return the hyperprior of a point, its d where that was unknown."""
+    prior: Any = hyperprior_from(data["hyperparameter"].values, data["hyperprior"].values)
+    if "rate" in point:
+        return replace(prior, d=float(point["rate"]), rate_shape=None)
+    return prior
 
 
 def _targets(observed: NDArray[Any], kind: str) -> NDArray[Any]:
