@@ -228,8 +228,7 @@ def compare(
     map_result : DataTree
         From `find_map_em`.
     posterior : DataTree
-        From `sample`, `approximate` or `pymc.sample`, of the same model; where its scale of the weights is
-        unknown (``hyperprior="learned"``), of the same labels and width.
+        From `sample`, `approximate` or `pymc.sample`, of the same model.
     X_test : array_like, shape (n_test, n_features)
     y_test : array_like, shape (n_test,)
         Labels in the code of the training labels.

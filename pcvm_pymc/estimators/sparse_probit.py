@@ -203,8 +203,9 @@ class SparseProbitClassifier(EMClassifier):
         n_classes = len(self.classes_)
         return range(1, 2) if n_classes == 2 else range(n_classes)
 
-    def _modes(self) -> list[Mode]:
-        return [Mode(1.0, self._basis_functions, self.weight_.T, self.bias_, self.prior_)]
+    @property
+    def _prior(self) -> Laplace | Hyperprior:
+        return self.prior_
 
     def _basis_functions(self, X: Array) -> Array:
         if self._features_ == "kernel":
