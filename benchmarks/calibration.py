@@ -1,4 +1,4 @@
-"""Calibration of samplers at length: a row of the table for each case of ``tests/inference/test_calibration.py``.
+"""Calibration of samplers at length: a row of the table for each case of the calibration tests.
 
 ``OMP_NUM_THREADS=1 uv run python benchmarks/calibration.py [CASE ...] [--replications 5000]``; without cases,
 all of Gibbs and of NUTS, in turn. The CPU seconds leave out the compilation of a model.

@@ -400,3 +400,18 @@ def test_a_likelihood_without_responses_is_refused(monkeypatch):
     monkeypatch.setitem(FAMILY, "pcvm", row)
     with pytest.raises(ValueError, match="a logit likelihood has no responses"):
         GibbsProblem.of(refused(likelihood=Logit()))
+
+
+@pytest.mark.parametrize("number", [1, 3, 6])
+def test_the_largest_sizes_and_the_next(number):
+    size = np.random.default_rng(number).gamma(0.3, size=12)
+    order = np.argsort(-size)
+    which, floor = moves._largest(size, number)
+    np.testing.assert_array_equal(which, np.sort(order[:number]))
+    assert floor == size[order[number]]
+
+
+def test_sizes_equal_to_the_next_largest_are_not_among_the_largest():
+    which, floor = moves._largest(np.array([1.0, 3.0, 2.0, 2.0, 0.5]), 2)
+    np.testing.assert_array_equal(which, [1])
+    assert floor == 2.0

@@ -14,7 +14,14 @@ import numpy as np
 
 from pcvm_pymc.core.gibbs.densities import Parameters, log_size_density
 from pcvm_pymc.core.gibbs.moves import Basis
-from pcvm_pymc.core.gibbs.responses import Augmented, Integers, jit, log_label, slope_of_label
+from pcvm_pymc.core.gibbs.responses import (
+    Augmented,
+    Integers,
+    copy_into,
+    jit,
+    log_label,
+    slope_of_label,
+)
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["move_visible_ones"]
@@ -66,7 +73,9 @@ def _block(
     columns = np.ones((len(latent), k + 1))
     for a in range(k):
         j = which[a]
-        columns[:, a] = (sign[j] * unit[a]) * Phi[:, j]
+        scale = sign[j] * unit[a]
+        for i in range(len(latent)):
+            columns[i, a] = scale * Phi[i, j]
     mass = _CURVATURE * np.dot(columns.T, columns)
     for a in range(k):
         mass[a, a] += _SOFTNESS
@@ -156,7 +165,10 @@ def move_visible_ones(
     k = len(which)
     if k == 0 or k > _MOST:
         return bias
-    unit, place = 1.0 / peak[which], np.append(size[which] * peak[which], bias)
+    unit, place = np.empty(k), np.full(k + 1, bias)
+    for a in range(k):
+        unit[a] = 1.0 / peak[which[a]]
+        place[a] = size[which[a]] * peak[which[a]]
     block = _block(basis.Phi, sign, unit, which, place, latent)
     given = _Given(label, prior, rate, likelihood)
     impulse = rng.standard_normal(k + 1)
@@ -177,7 +189,7 @@ def move_visible_ones(
     after += 0.5 * np.dot(momentum, np.dot(block.inverse, momentum))
     if not rng.standard_exponential() > after - before:  # nor where it is not a number
         return bias
-    latent[:] = moved
+    copy_into(latent, moved)
     for a in range(k):
         size[which[a]] = place[a] * unit[a]
     return place[k]

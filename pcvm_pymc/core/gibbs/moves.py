@@ -150,6 +150,28 @@ def transfer_between_neighbours(basis: Basis, score: Regression, rng: np.random.
 
 
 @jit
+def _largest(size: Array, number: int) -> tuple[Integers, float]:
+    """Return where the `number` largest sizes are, in ascending places, and the next largest size.
+
+    Fewer than `number` where some equal the next largest.
+    """
+    top = np.zeros(number + 1)  # descending
+    for each in size:
+        i = number
+        if each > top[i]:
+            while i > 0 and top[i - 1] < each:
+                top[i] = top[i - 1]
+                i -= 1
+            top[i] = each
+    which, n = np.empty(number, np.int64), 0
+    for j in range(len(size)):
+        if size[j] > top[number]:
+            which[n] = j
+            n += 1
+    return which[:n], top[number]
+
+
+@jit
 def transfer_between_largest(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
     """Exchange size among the largest weights, along ridges that single updates climb slowly.
 
@@ -161,10 +183,9 @@ def transfer_between_largest(basis: Basis, score: Regression, rng: np.random.Gen
     n_largest = min(_N_LARGEST, len(size) - 1)
     if n_largest < 2:
         return
-    order = np.argsort(-size)
-    floor = size[order[n_largest]]
-    largest = np.sort(order[:n_largest])  # the moves' order must not depend on the sizes either
-    for i in range(n_largest):
+    # in ascending places: the moves' order must not depend on the sizes either
+    largest, floor = _largest(size, n_largest)
+    for i in range(len(largest)):
         for j in range(i):
             one, two = largest[i], largest[j]
             _transfer(one, two, floor, right, ones, border, sign, size, slope, spread, c, rate, rng)
@@ -220,11 +241,12 @@ def update_a_large_one(
     n_largest = min(_N_LARGEST, len(size) - 1)
     if n_largest < 1:
         return
-    order = np.argsort(-size)
-    j = order[int(rng.random() * n_largest)]
+    largest, floor = _largest(size, n_largest)
+    if len(largest) == 0:
+        return
+    j = largest[int(rng.random() * len(largest))]
     column = np.dot(basis.left, basis.right[j])
     move = sign[j] * size[j] * column
-    floor = size[order[n_largest]]
     t = slice_single(size[j], floor, move, latent, label, c, rate, likelihood, rng)
     latent += (math.exp(t) - 1.0) * move
     size[j] *= math.exp(t)

@@ -28,6 +28,7 @@ __all__ = [
     "AUGMENTED",
     "Augmented",
     "augmented",
+    "copy_into",
     "draw_responses",
     "log_label",
     "log_likelihood",
@@ -78,6 +79,13 @@ def augmented(likelihood: Likelihood, accuracy: float = 1e-8) -> Augmented:
     return Augmented(AUGMENTED[likelihood.name], nuisance, *rule_of(accuracy))
 
 
+@jit
+def copy_into(target: Array, values: Array) -> None:
+    """Copy a vector: an assigned slice makes numba compile the texts of its errors, for seconds."""
+    for i in range(len(values)):
+        target[i] = values[i]
+
+
 # --- the table: what each likelihood does --------------------------------------------------------
 
 
@@ -120,7 +128,10 @@ def slope_of_label(likelihood: Augmented, x: float) -> float:
 def log_likelihood(likelihood: Augmented, factor: float, latent: Array, label: Integers) -> float:
     """Return the log likelihood at `factor` times the latent values, shape (n_scores, n_obs)."""
     if likelihood.kind == _MULTINOMIAL_PROBIT:
-        rows = factor * np.ascontiguousarray(latent.T)
+        rows = np.empty((len(label), len(latent)))
+        for i in range(len(label)):
+            for k in range(len(latent)):
+                rows[i, k] = factor * latent[k, i]
         return multinomial_terms(rows, label, likelihood.spacing, likelihood.drop)[0].sum()
     total = 0.0
     for i in range(len(label)):

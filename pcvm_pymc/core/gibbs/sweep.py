@@ -7,7 +7,7 @@ import numpy as np
 from pcvm_pymc.core.gibbs.block import move_visible_ones
 from pcvm_pymc.core.gibbs.densities import Parameters
 from pcvm_pymc.core.gibbs.moves import Basis, shift_biases, update_a_large_one, update_score
-from pcvm_pymc.core.gibbs.responses import Augmented, Integers, draw_responses, jit
+from pcvm_pymc.core.gibbs.responses import Augmented, Integers, copy_into, draw_responses, jit
 from pcvm_pymc.core.gibbs.slices import slice_log_rate, slice_scale
 from pcvm_pymc.core.pieces.probit import Array
 
@@ -42,14 +42,15 @@ def run(
     for sweep in range(draws * thin):
         # anew each time: what is kept of a chain is its sizes, biases and d
         for k in range(n_scores):
-            inside[k] = np.dot(sign[k] * size[k], basis.right)
-            latent[k] = np.dot(basis.left, inside[k]) + bias[k]
+            copy_into(inside[k], np.dot(sign[k] * size[k], basis.right))
+            copy_into(latent[k], np.dot(basis.left, inside[k]) + bias[k])
         draw_responses(likelihood, latent, label, response, rng)
         rate = math.exp(log_rate)
         for k in range(n_scores):
-            bias[k], latent[k] = update_score(
+            bias[k], values = update_score(
                 basis, prior, rate, sign[k], inside[k], response[k], size[k], bias[k], rng
             )
+            copy_into(latent[k], values)
         # from here on the responses are integrated out; the next sweep draws them anew
         if n_scores == 1:
             update_a_large_one(
@@ -70,7 +71,8 @@ def run(
             shift_biases(bias, prior, rng)
         if (sweep + 1) % thin == 0:
             kept = sweep // thin
-            kept_size[kept] = size
-            kept_bias[kept] = bias
+            for k in range(n_scores):
+                copy_into(kept_size[kept, k], size[k])
+            copy_into(kept_bias[kept], bias)
             kept_rate[kept] = math.exp(log_rate)
     return kept_size, kept_bias, kept_rate, log_rate

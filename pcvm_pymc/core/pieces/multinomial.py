@@ -60,7 +60,8 @@ def _integrate(
     mode, top, bend = mode_of_integrand(margin)
     step, far = spacing / math.sqrt(bend), is_far(mode, margin)
     total, first, second = 0.0, 0.0, 0.0
-    mean[:] = 0.0
+    for k in range(len(margin)):
+        mean[k] = 0.0
     for side in (-1, 1):
         j = 0 if side == 1 else -1
         while True:
@@ -144,10 +145,15 @@ def multinomial_terms(
     curvature = np.empty(1)
     for n in range(len(latent)):
         row, own = latent[n], label[n]
-        if not np.all(np.isfinite(row)):
+        finite, top = True, -np.inf
+        for each in row:
+            finite = finite and math.isfinite(each)
+            top = max(top, each)
+        if not finite:
             log_probability[n] = np.nan
-            score[n] = np.nan
-        elif own < 0 or own >= n_classes or np.max(row) - row[own] > _HOPELESS:
+            for c in range(n_classes):
+                score[n, c] = np.nan
+        elif own < 0 or own >= n_classes or top - row[own] > _HOPELESS:
             log_probability[n] = -np.inf
         else:
             one = slice(n, n + 1)
