@@ -35,6 +35,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "pcvm_pymc"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_show_sourcelink = False
 html_theme_options = {
     "header_links_before_dropdown": 6,
@@ -56,6 +57,7 @@ myst_heading_anchors = 3
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings say the types, with shapes
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"  # long names are cut off beside a page
 # types are words and shapes, of which no single one is a reference
 napoleon_use_param = False
 napoleon_use_rtype = False

@@ -1,6 +1,7 @@
 """Pages that the site makes from the package and its tests: nothing in them is written by hand."""
 
 import base64
+import io
 import json
 import shutil
 import sys
@@ -12,7 +13,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
+import numpy as np  # noqa: E402
 import test_contract as contract  # noqa: E402
+from matplotlib.image import imread, imsave  # noqa: E402
 
 from pcvm_pymc import FAMILY  # noqa: E402
 
@@ -172,7 +175,7 @@ def gallery(docs: Path) -> str:
     for name, (text, picture) in NOTEBOOKS.items():
         notebook = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())
         write(folder / f"{name}.ipynb", json.dumps(notebook).replace(*NOTEBOOK_LINK))
-        (thumbnails / f"{name}.png").write_bytes(pictures_of(notebook)[picture])
+        write_thumbnail(thumbnails / f"{name}.png", pictures_of(notebook)[picture])
         lines += [
             f":::{{grid-item-card}} {title_of(notebook)}",
             f":link: /notebooks/{name}",
@@ -192,6 +195,19 @@ def pictures_of(notebook: dict[str, Any]) -> list[bytes]:
     outputs = chain.from_iterable(cell.get("outputs", ()) for cell in notebook["cells"])
     found = (output.get("data", {}).get("image/png") for output in outputs)
     return [base64.b64decode("".join(each)) for each in found if each]
+
+
+def write_thumbnail(path: Path, picture: bytes) -> None:
+    """Write a picture, of a row of panels the first ones: up to the widest gap near a card's width."""
+    image = imread(io.BytesIO(picture))
+    height, width = image.shape[:2]
+    ends = range(round(0.9 * height), min(round(1.75 * height), width))
+    if width > 1.75 * height:
+        blank = (image == image[0, 0]).all(axis=(0, 2))
+        gaps = np.split(np.array(ends), np.flatnonzero(np.diff(blank[ends.start : ends.stop])) + 1)
+        widest = max((gap for gap in gaps if blank[gap[0]]), key=len, default=[width])
+        image = image[:, : widest[len(widest) // 2]]
+    imsave(path, image)
 
 
 def title_of(notebook: dict[str, Any]) -> str:
