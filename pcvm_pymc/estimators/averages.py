@@ -22,7 +22,23 @@ from pcvm_pymc.estimators.classifier import (
 from pcvm_pymc.estimators.documented import of_rows
 from pcvm_pymc.estimators.projected import ProjectedClassifier
 
-__all__ = ["AveragePredictions", "Component", "averaged_probability"]
+__all__ = ["AveragePredictions", "Component", "SharedRows", "averaged_probability"]
+
+
+@dataclass(frozen=True)
+class SharedRows:
+    """Rows that the modes of an average stand on, one object for all of them, so that they are kept once.
+
+    Attributes
+    ----------
+    points : ndarray, shape (n_rows, n_features)
+    """
+
+    points: Array
+
+    def taken(self, own: NDArray[np.intp]) -> Array:
+        """Return some of the rows, by their numbers in order; all of them as they are."""
+        return self.points if len(own) == len(self.points) else self.points[own]
 
 
 @dataclass(frozen=True)
@@ -36,7 +52,10 @@ class Component:
     width : float or ndarray, shape (n_features,)
     scale : float
         Of the weights' prior, sqrt(d / c).
-    relevance_vectors : ndarray, shape (n_relevance, n_features)
+    shared : SharedRows
+        Where the vectors of all modes of the average stand.
+    own : ndarray of int, shape (n_relevance,)
+        Which of them are this mode's.
     weight : ndarray, shape (n_relevance,) or (n_relevance, n_classes)
     bias : float or ndarray, shape (n_classes,)
     log_loss : float
@@ -49,11 +68,17 @@ class Component:
     kernel: KernelPiece = field(repr=False)
     width: Any
     scale: float
-    relevance_vectors: Array = field(repr=False)
+    shared: SharedRows = field(repr=False)
+    own: NDArray[np.intp] = field(repr=False)
     weight: Array = field(repr=False)
     bias: Any = field(repr=False)
     log_loss: float
     basis: NDArray[np.intp] = field(repr=False)
+
+    @property
+    def relevance_vectors(self) -> Array:
+        """Centres whose weight is not zero, shape (n_relevance, n_features)."""
+        return self.shared.taken(self.own)
 
 
 def averaged_probability(likelihood: Likelihood, cells: Cells, latents: list[Array]) -> Array:

@@ -19,7 +19,12 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed, present_labels
 from pcvm_pymc.core.pieces.weighted import majority_label
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.averages import AveragePredictions, Component, averaged_probability
+from pcvm_pymc.estimators.averages import (
+    AveragePredictions,
+    Component,
+    SharedRows,
+    averaged_probability,
+)
 from pcvm_pymc.estimators.cells import Cells, CrossValidated, Task, grown_cells, refitted_cells
 from pcvm_pymc.estimators.em_classifier import Mode, Training
 from pcvm_pymc.estimators.parameters import Conditional, has_width, is_rbf, named_hyperprior
@@ -265,24 +270,30 @@ class AveragingClassifier(AveragePredictions):
         self, centres: Centres, kept: Cells, results: list[EMResult]
     ) -> list[EMResult]:
         """Keep the modes of an average; return the one that counts most, for what belongs to one."""
-        self.components_ = []
-        for cell, result in zip(kept.cells, results, strict=True):
-            some = result.support
-            points, weight = centres.points[some], result.weight[some]
-            self.components_.append(
-                Component(
-                    as_kernel(self.kernel, cell.width),
-                    cell.width,
-                    cell.scale,
-                    points,
-                    weight,
-                    result.bias,
-                    cell.loo.log_loss,
-                    some,
-                )
+        every = np.unique(np.concatenate([each.support for each in results]))
+        shared = SharedRows(centres.points[every])
+        self.components_ = [
+            Component(
+                as_kernel(self.kernel, cell.width),
+                cell.width,
+                cell.scale,
+                shared,
+                np.searchsorted(every, result.support),
+                result.weight[result.support],
+                result.bias,
+                cell.loo.log_loss,
+                result.support,
             )
+            for cell, result in zip(kept.cells, results, strict=True)
+        ]
         self.component_weights_ = kept.weights
         return [results[kept.best]]
+
+    def _store(self, centres: Centres, results: list[EMResult]) -> None:
+        super()._store(centres, results)
+        if self._averages:  # rows that are there already
+            best = self.components_[int(self.component_weights_.argmax())]
+            self.relevance_vectors_ = best.relevance_vectors
 
     # --- few vectors ---------------------------------------------------------------------------
 
@@ -439,7 +450,8 @@ class AveragingClassifier(AveragePredictions):
             self._kernel_,
             self.width_,
             self.scale_,
-            self.relevance_vectors_,
+            SharedRows(self.relevance_vectors_),
+            np.arange(len(self.relevance_vectors_)),
             self.weight_.T,
             self.bias_,
             np.nan,

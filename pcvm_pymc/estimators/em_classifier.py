@@ -101,11 +101,18 @@ class EMClassifier(KernelClassifier):
             results = self._fit_rows(rows, data, width)
         self._store(data.centres, results)
         if rows is None:
-            self._training_ = data.X, data.label, data.weight
+            self._training_ = self._own_rows(data), data.label, data.weight
         self._finish(data, results, rng)
         self._warn(
             "EM" if self._solver == "em" else self._solver, *(each.status for each in results)
         )
+
+    def _own_rows(self, data: Training) -> Array:
+        """Return rows that are not the caller's array: the vectors, if they are the rows, or a copy."""
+        vectors: Array | None = vars(self).get("relevance_vectors_")
+        if vectors is not None and data.centres.points is data.X and len(vectors) == len(data.X):
+            return vectors
+        return np.array(data.X)
 
     # --- what a class says ---------------------------------------------------------------------
 

@@ -1,12 +1,11 @@
 """Classifiers for tables, kept in a file: scikit-learn's transformers, the classifier, what they need."""
 
-import io
 import pickle
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import pandas as pd
 from sklearn.compose import ColumnTransformer
@@ -20,7 +19,7 @@ from pcvm_pymc.storage import write_atomically
 
 __all__ = ["Columns", "ModelFile", "transformer"]
 
-_FORMAT = "pcvm model 1"
+_KIND, _FORMAT = b"pcvm model ", b"pcvm model 2\n"  # what a file begins with
 _MOST_CATEGORIES = 50
 
 
@@ -128,9 +127,9 @@ class ModelFile:
 
     def save(self, path: Path) -> None:
         """Write the file."""
-        content = io.BytesIO()
-        joblib.dump({"format": _FORMAT, "version": __version__, "model": self}, content, compress=3)
-        write_atomically(path, content.getvalue())
+        # of arrays that several modes share joblib would write one copy for each
+        content = pickle.dumps({"version": __version__, "model": self}, protocol=5)
+        write_atomically(path, _FORMAT + zlib.compress(content, level=3))
 
     @classmethod
     def load(cls, path: Path) -> "ModelFile":
@@ -139,25 +138,30 @@ class ModelFile:
         Raises
         ------
         UsageError
-            If there is none, or it is something else.
+            If there is none, or it is something else, damaged, or of another version.
         """
         needed = "needed a file that `pcvm fit --out` wrote"
         try:
-            found = joblib.load(path)
+            content = path.read_bytes()
         except FileNotFoundError:
             raise UsageError(f"{path} does not exist; {needed}") from None
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            IndexError,
-            EOFError,
-            pickle.UnpicklingError,
-        ) as error:
-            raise UsageError(f"{path} is no model ({first_line(error)}); {needed}") from None
-        if not isinstance(found, dict) or found.get("format") != _FORMAT:
-            raise UsageError(f"{path} holds something else; {needed}")
-        return found["model"]
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read ({first_line(error)}); {needed}") from None
+        if not content.startswith(_KIND):
+            raise UsageError(f"{path} is no model; {needed}")
+        try:
+            if not content.startswith(_FORMAT):
+                raise ValueError("its format is another")
+            packed = zlib.decompress(content[len(_FORMAT) :])  # which has a checksum
+            found: ModelFile = pickle.loads(packed)["model"]
+        except zlib.error as error:
+            raise UsageError(f"{path} is damaged ({first_line(error)}); {needed}") from None
+        except (ValueError, LookupError, AttributeError, ImportError, TypeError) as error:
+            raise UsageError(
+                f"{path} was written by another version ({first_line(error)}); fit the model again by "
+                f"{__version__}"
+            ) from None
+        return found
 
     def probabilities(self, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the likeliest class and the probability of each, for every row of a table.

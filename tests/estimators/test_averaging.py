@@ -131,6 +131,28 @@ def test_an_average_is_pickled(average, several):
         np.testing.assert_array_equal(again.predict_proba(new), model.predict_proba(new))
 
 
+def test_the_rows_are_kept_once_and_are_the_fit_s_own():
+    rows = np.random.default_rng(0).normal(size=(40, 3000))
+    given, y = rows.copy(), rows[:, 0] > 0
+    model = PCVMClassifier(random_state=0).fit(given, y)
+    assert len(model.components_) > 1
+    assert len(pickle.dumps(model)) < 1.5 * rows.nbytes
+    before = model.predict_proba(rows[:3]), model.predict_interval(rows[:3])
+    given[:] = 0.0  # the caller's array is the caller's
+    np.testing.assert_array_equal(model.predict_proba(rows[:3]), before[0])
+    np.testing.assert_array_equal(model.predict_interval(rows[:3]), before[1])
+
+
+def test_modes_that_stand_on_different_rows_share_them(average):
+    shared = average.components_[0].shared
+    own = [each.own for each in average.components_]
+    assert any(len(each) < len(shared.points) for each in own)
+    np.testing.assert_array_equal(np.unique(np.concatenate(own)), np.arange(len(shared.points)))
+    for each in average.components_:
+        assert each.shared is shared
+        np.testing.assert_array_equal(each.relevance_vectors, X[each.basis])
+
+
 # --- what combinations mean ------------------------------------------------------------------------
 
 CASES = [

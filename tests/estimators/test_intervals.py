@@ -1,5 +1,6 @@
 """Intervals of class probabilities: their posterior, their ends, and what has none."""
 
+import dask.array as da
 import numpy as np
 import pytest
 from problems import blobs
@@ -192,6 +193,21 @@ def test_what_has_no_posterior_is_named(model):
         ValueError, match=r"no posterior around a mode: .* needed a mode or an average"
     ):
         model.predict_interval(NEW)
+
+
+@pytest.mark.parametrize("kind", [PCVMClassifier, MPCVMClassifier])
+def test_dask_arrays_have_none(kind):
+    rows, y = da.from_array(X, chunks=(20, 2)), da.from_array(LABEL, chunks=20)
+    model = kind(basis=10, width=1.0).fit(rows, y)
+    with pytest.raises(
+        ValueError, match="X is a Dask array; predict_interval needs rows in memory"
+    ):
+        model.predict_interval(rows)
+    with pytest.raises(ValueError, match=r"its rows went in chunks; needed a mode or an average"):
+        model.predict_interval(NEW)
+    whole = kind(width=1.0).fit(X, LABEL)
+    with pytest.raises(ValueError, match="X is a Dask array"):
+        whole.predict_interval(rows)
 
 
 def test_bad_arguments():

@@ -1,5 +1,8 @@
 """`pcvm fit` and `pcvm predict`, and the tables that they read."""
 
+import pickle
+import zlib
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -137,7 +140,9 @@ def test_a_wide_table_and_a_long_one(tmp_path, capsys):
     rng = np.random.default_rng(0)
     wide = pd.DataFrame(rng.normal(size=(30, 2000))).add_prefix("g").assign(y=np.arange(30) % 2)
     table, model = written(tmp_path / "wide.csv", wide), tmp_path / "m"
-    assert main(["fit", str(table), "--out", str(model), "--width", "60"]) == 0
+    assert main(["fit", str(table), "--out", str(model)]) == 0
+    assert len(ModelFile.load(model).pipeline[-1].components_) > 1
+    assert model.stat().st_size < 1.5 * 8 * 30 * 2000  # the rows once, not once for each mode
     long = tmp_path / "long.csv"
     rows = "".join(f"{i % 97},{i % 2}\n" for i in range(20_000))
     long.write_text("a,y\n" + rows)
@@ -169,6 +174,25 @@ def test_files_that_are_no_models(tmp_path, capsys):
     for path in (table, tmp_path / "nowhere", tmp_path):
         assert main(["predict", str(path), str(table)]) == 2
         assert "needed a file that `pcvm fit --out` wrote" in capsys.readouterr().err
+    model = tmp_path / "m"
+    assert main(["fit", str(table), "--out", str(model), *QUICK]) == 0
+    whole = model.read_bytes()
+    for damaged, words in (
+        (whole[:-100], "is damaged"),
+        (whole[:500] + b"damage" + whole[506:], "is damaged"),
+        (whole[:5], "is no model"),
+        (b"", "is no model"),
+    ):
+        model.write_bytes(damaged)
+        assert main(["predict", str(model), str(table)]) == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert "needed a file that `pcvm fit --out` wrote" in said
+    gone = zlib.compress(pickle.dumps({"model": ModelFile}).replace(b"ModelFile", b"ModelGone"))
+    for other in (b"pcvm model 1\n", b"pcvm model 2\n" + gone):
+        model.write_bytes(other)
+        assert main(["predict", str(model), str(table)]) == 2
+        assert "was written by another version" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
