@@ -73,6 +73,43 @@ def test_a_public_name_is_documented(name):
         assert re.search(r"\b(19|20)\d\d\b", text), "no source"
 
 
+# what PyMC hands a distribution or a step, and the constructor of an enumeration
+TAKEN_BY_PYMC = {"ProbitBernoulli", "MultinomialProbit", "MarginalWeight", "MarginalBias"}
+WITHOUT_A_SIGNATURE = {"PCVMGibbs", "Status", *TAKEN_BY_PYMC}
+
+
+def names_in(text, section):
+    found = re.search(
+        rf"^{section}\n-+\n(.*?)(?=^\w+\n-{{3,}}$|\Z)", text, re.MULTILINE | re.DOTALL
+    )
+    lines = found[1].splitlines() if found else ()
+    heads = [line.split(" : ")[0] for line in lines if line and not line[0].isspace()]
+    return {name.strip().lstrip("*") for head in heads for name in head.split(",")}
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - WITHOUT_A_SIGNATURE))
+def test_the_arguments_are_those_that_are_documented(name):
+    found = getattr(pcvm_pymc, name)
+    text, arguments = inspect.getdoc(found), set(inspect.signature(found).parameters)
+    if name in RESULTS:
+        assert arguments <= names_in(text, "Attributes")
+    else:
+        assert arguments == names_in(text, "Parameters")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if inspect.isclass(getattr(pcvm_pymc, name))]
+)
+def test_what_help_shows_of_a_class_says_what_it_is(name):
+    for attribute, value in inspect.getmembers(getattr(pcvm_pymc, name)):
+        plain = getattr(value, "fget", None) or getattr(value, "__func__", value)
+        own = (getattr(plain, "__module__", None) or "").startswith("pcvm_pymc")
+        if attribute.startswith("_") or not (own and callable(plain)):
+            continue
+        text = inspect.getdoc(value) or ""
+        assert re.match(r"[A-Z`].{8,}[.:]$", text.splitlines()[0] if text else ""), attribute
+
+
 ESTIMATORS = [name for name in NAMES if name.endswith(("Classifier", "Regressor"))]
 
 

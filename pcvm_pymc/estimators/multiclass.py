@@ -172,6 +172,7 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
     cv : int
         Folds of the inner cross-validation, where something is chosen by it.
     max_iter : int
+        Most iterations of EM, or of the search; a fit that needs more warns.
     tol : float, optional
         Largest change at which to stop: of a log precision from the bottom up, by default 1e-2, of a latent
         score from the top down, by default 1e-4.
@@ -208,8 +209,9 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
     References
     ----------
     S. Lyu, X. Tian, Y. Li, B. Jiang and H. Chen (2020), "Multiclass probabilistic classification
-    vector machine", IEEE Transactions on Neural Networks and Learning Systems 31(10), corrected: see
-    `pcvm_pymc.core.em` and `pcvm_pymc.core.evidence.bottom_up`.
+    vector machine", IEEE Transactions on Neural Networks and Learning Systems 31(10), Algorithms
+    1 and 2, eqs. 2-10, 13-18 and 33-39, corrected: see `pcvm_pymc.core.em` and
+    `pcvm_pymc.core.evidence.bottom_up`.
 
     Examples
     --------
@@ -354,8 +356,7 @@ class MRVMClassifier(ProjectedClassifier, _MultinomialProbitMachine):
         the authors do.
     cv : int
         Folds of the inner cross-validation, for ``width="auto"``.
-    max_iter : int
-    tol : float, optional
+    max_iter, tol
         As for `MPCVMClassifier`.
     memory_limit, kernel_dtype, n_jobs, class_weight
         As for `MPCVMClassifier`.
@@ -374,7 +375,8 @@ class MRVMClassifier(ProjectedClassifier, _MultinomialProbitMachine):
     ----------
     T. Damoulas, Y. Ying, M. A. Girolami and C. Campbell (2008), "Inferring sparse kernel combinations and
     relevance vectors", ICMLA; I. Psorakis, T. Damoulas and M. A. Girolami (2010), "Multiclass
-    relevance vector machines: sparsity and accuracy", IEEE Transactions on Neural Networks 21(10).
+    relevance vector machines: sparsity and accuracy", IEEE Transactions on Neural Networks 21(10);
+    of the search, S. Lyu et al. (2020), eqs. 33-39, corrected: see `pcvm_pymc.core.evidence.fit_bottom_up`.
 
     Examples
     --------

@@ -61,7 +61,7 @@ class PCVMClassifier(AveragingClassifier):
         Where basis functions stand: on all training rows; on so many of them, chosen by k-means++ within
         each class, see `choose_basis`; or at centres, shape (n_basis, n_features), with the signs of
         their weights.
-    likelihood : {"probit", "logit", "label noise"} or Likelihood
+    likelihood : {"probit", "logit", "label noise", "normal-probability"} or Likelihood
         How labels depend on the latent function: a name, or a piece with its parameters, that the row
         ``"pcvm"`` of `FAMILY` has.
     hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
@@ -88,6 +88,7 @@ class PCVMClassifier(AveragingClassifier):
     update : {"auto", "newton", "em", "clip"}
         How EM steps, see `EMOptions`; ``"clip"`` with ``hyperprior="chen2009"`` is the authors' recipe.
     max_iter : int
+        Most iterations of EM, or of the search; a fit that needs more warns.
     tol : float, optional
         Largest change at which to stop: of a latent value in EM, by default 1e-5 (under ``"clip"`` of a
         weight, 1e-3), of a log precision from the bottom up, by default 1e-2.
@@ -152,8 +153,8 @@ class PCVMClassifier(AveragingClassifier):
     References
     ----------
     H. Chen, P. Tino and X. Yao (2009), "Probabilistic classification vector machines", IEEE
-    Transactions on Neural Networks 20(6), 901-914. From the bottom up: see
-    `pcvm_pymc.core.evidence.fit_bottom_up`.
+    Transactions on Neural Networks 20(6), 901-914, eqs. 3-4, 7-12 and 21-25, corrected: see `EMStep`. From
+    the bottom up: `pcvm_pymc.core.evidence.fit_bottom_up`; leaving one out: `pcvm_pymc.core.loo`.
 
     Examples
     --------

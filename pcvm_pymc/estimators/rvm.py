@@ -154,6 +154,7 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
     cv : int
         Folds of the inner cross-validation, for ``width="auto"``.
     max_iter : int
+        Most changes of the active set, or sweeps; a fit that needs more warns.
     tol : float
         Log evidence to be gained at which to stop.
     random_state : int, numpy.random.Generator or None
@@ -183,8 +184,9 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
     References
     ----------
     M. E. Tipping (2001), "Sparse Bayesian learning and the relevance vector machine", JMLR 1,
-    211-244; M. E. Tipping and A. C. Faul (2003), "Fast marginal likelihood maximisation for sparse
-    Bayesian models", AISTATS.
+    211-244, eqs. 25-27; M. E. Tipping and A. C. Faul (2003), "Fast marginal likelihood maximisation for
+    sparse Bayesian models", AISTATS; A. Chmielewski-Anders et al. (2019), eqs. 11-15, corrected: see
+    `pcvm_pymc.core.evidence`.
 
     Examples
     --------
@@ -320,7 +322,8 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     ----------
     M. E. Tipping (2001), "Sparse Bayesian learning and the relevance vector machine", JMLR 1,
     211-244; C. E. Rasmussen and J. Quinonero-Candela (2005), "Healing the relevance vector machine
-    through augmentation", ICML, 689-696.
+    through augmentation", ICML, 689-696; A. Chmielewski-Anders et al. (2019), eqs. 6-9 and 13-16,
+    corrected: see `pcvm_pymc.core.evidence`.
 
     Examples
     --------

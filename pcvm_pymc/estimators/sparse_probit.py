@@ -55,6 +55,7 @@ class SparseProbitClassifier(EMClassifier):
     update : {"auto", "newton", "em"}
         How EM steps, see `EMOptions`; ``"em"`` is the paper's own.
     max_iter : int
+        Most iterations of EM; a fit that needs more warns.
     tol : float
         Largest change of a latent value at which EM stops.
     memory_limit, kernel_dtype, n_jobs
@@ -90,7 +91,8 @@ class SparseProbitClassifier(EMClassifier):
 
     References
     ----------
-    M. Figueiredo and A. Jain (2001), "Bayesian learning of sparse classifiers", CVPR, corrected.
+    M. Figueiredo and A. Jain (2001), "Bayesian learning of sparse classifiers", CVPR, eqs. 8-16,
+    corrected: see `pcvm_pymc.core.em`.
 
     Examples
     --------

@@ -249,8 +249,7 @@ def rvm_model(
         samplers only).
     hyperprior : str or Hyperprior, optional
         Gamma hyperpriors of the precisions, by name as for `pcvm_model`, in the unit of y; default: proper,
-        scaled to the data.
-        Only samplers use it: `fit_evidence` has flat ones on log alpha, as Tipping has.
+        scaled to the data. Only samplers use it: `fit_evidence` has flat ones on log alpha, as Tipping has.
     noise : float or TensorVariable, optional
         Standard deviation of the targets (scale under ``"student-t"``), or its (unnamed) prior. Default:
         half-normal with the standard deviation of y.
@@ -397,8 +396,11 @@ def mrvm_model(
 
     Parameters
     ----------
-    X, y, kernel, width, hyperprior, precision
+    X, y, kernel, width, precision
         As for `mpcvm_model`.
+    hyperprior : str or Hyperprior, optional
+        Gamma hyperpriors of the precisions, by name as for `mpcvm_model`; default: ``"default"``, proper and
+        of a fixed scale. An improper one can be handed to `find_map_em` only.
     shared : bool
         Whether the weights that a basis has for all classes share one precision, so that a basis serves
         all of them or none (they are then jointly Student-t, and ``precision`` has the dim ``basis``
@@ -409,6 +411,7 @@ def mrvm_model(
     Returns
     -------
     pm.Model
+        As from `mpcvm_model`, without ``magnitude`` and ``signs``.
 
     Raises
     ------

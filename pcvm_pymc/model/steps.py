@@ -210,7 +210,9 @@ class PCVMGibbs(BlockedStep):
     sweeps : int
         Sweeps for each draw.
     rng : int or numpy.random.Generator, optional
+        For the draws; the same one gives the same draws.
     blocked : bool
+        PyMC's own; False, a step for each variable, is refused.
     **kwargs
         What `pymc.sample` hands to every step and this one does not need.
 

@@ -28,6 +28,7 @@ class EMOptions:
     bias : {"joint", "alternating"}
         Whether weights and bias are solved for together, or in turn as eqs. 11 and 12 print it.
     max_iter : int
+        Most iterations; where they do not suffice, the result's status says so.
     tol : float
         EM stops once no latent value changes by more than this in one iteration (for ``"clip"``: no
         weight, the authors' rule). Where a Newton step would still gain 0.01 nats of log posterior,

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from pcvm_pymc.core.pieces.arguments import check_real
+from pcvm_pymc.core.pieces.horseshoe import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
@@ -64,6 +65,11 @@ class Hyperprior:
         If a value is not finite, a rate is negative, or a shape is at most -1/2 (at most 0 when
         its rate is positive).
 
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2009), "Probabilistic classification vector machines", IEEE
+    Transactions on Neural Networks 20(6), eqs. 4, 21-22 and 24-25, corrected.
+
     Examples
     --------
     >>> Hyperprior.jeffreys().is_proper
@@ -117,18 +123,19 @@ class Hyperprior:
         """Return the proper hyperprior (5, 5) for weights and (1, 1) for the bias, for the MAP.
 
         Of those in ``notebooks/hyperprior_comparison.ipynb`` it has the mode of best mean rank by log loss,
-        most weights non-zero. The whole posterior predicts too boldly under it: sample with `learned`.
+        most weights non-zero; the classifiers take it, at several scales. The posterior predicts too boldly
+        under it: sample with `learned`.
         """
         return cls(5.0, 5.0, 1.0, 1.0)
 
     @classmethod
     def default(cls, Phi: Array, signs: Array | None, *, latent_size: float = LATENT_SIZE) -> Self:
-        """Return the proper hyperprior for sampling, scaled to the data.
+        """Return a proper hyperprior for sampling whose scale is fixed, by the basis functions.
 
         Weights with two degrees of freedom (c = 1), and d such that the prior median size of the latent
         function, less its mean over the rows (which the bias absorbs), is `latent_size`. With one
         sign per class the latent function grows with the number of overlapping bases: a
-        fixed scale saturates it.
+        scale that does not know them saturates it. `learned` leaves it to the data.
 
         Parameters
         ----------
@@ -271,70 +278,6 @@ class SharedHyperprior(Hyperprior):
         """Return the log density of all weights; on half-lines, where they are not free, higher."""
         total = float(self.log_weight_density(weight).sum())
         return total if free or self.d == 0 else total + weight.size * float(_LOG_2)
-
-
-@dataclass(frozen=True)
-class HalfHorseshoe:
-    r"""Regularised half-horseshoe on the weights: a sparse prior whose posterior suits NUTS.
-
-    .. math:: |w_i| \sim N^+(0, \tau^2 \tilde\lambda_i^2), \quad
-       \tilde\lambda_i^2 = \frac{s^2 \lambda_i^2}{s^2 + \tau^2 \lambda_i^2}, \quad
-       \lambda_i \sim C^+(0, 1), \quad \tau \sim C^+(0, \tau_0^2)
-
-    with slab s, the signs as in the PCVM. It departs from the papers' Gamma precisions; the bias
-    keeps Gamma(e, f). With tau held fixed instead of drawn, chains hardly move between sets of large
-    weights.
-
-    Parameters
-    ----------
-    global_scale : float
-        tau_0, the scale of tau. See `default`.
-    slab : float
-        s, about the largest size that a weight takes.
-    e, f : float
-        Shape and rate of the bias' precision.
-
-    Raises
-    ------
-    ValueError
-        If a value is not positive and finite.
-
-    References
-    ----------
-    J. Piironen and A. Vehtari (2017), "Sparsity information and regularization in the horseshoe
-    and other shrinkage priors", Electronic Journal of Statistics 11(2).
-
-    Examples
-    --------
-    >>> HalfHorseshoe.default(100, 100).slab
-    2.0
-    """
-
-    global_scale: float
-    slab: float = 2.0
-    e: float = 0.5
-    f: float = 0.5
-    name: ClassVar[str] = "half-horseshoe"
-    has_mode: ClassVar[bool] = False
-    rate_shape: ClassVar[None] = None
-
-    def __post_init__(self) -> None:
-        for name in ("global_scale", "slab", "e", "f"):
-            check_real(name, getattr(self, name))
-
-    @classmethod
-    def default(cls, n_basis: int, n_obs: int, *, n_expected: int = 5) -> Self:
-        """Return the global scale at which about `n_expected` weights are large.
-
-        ``n_expected / ((n_basis - n_expected) sqrt(n_obs))`` (Piironen & Vehtari 2017, eq. 3.12).
-        """
-        few = min(n_expected, max(1, n_basis // 2))
-        return cls(few / (max(n_basis - few, 1) * np.sqrt(n_obs)))
-
-    @property
-    def is_proper(self) -> bool:
-        """Always true."""
-        return True
 
 
 @dataclass(frozen=True)
