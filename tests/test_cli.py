@@ -96,6 +96,21 @@ def test_compare_takes_several_classes_and_several_draws(tmp_path):
     assert (out / "rank.png").exists()
 
 
+def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_path):
+    frame = pd.read_csv(csv)
+    alike = (frame["sort"] == "cat") ^ (np.arange(60) % 15 == 0)
+    frame.insert(0, "colour", np.where(alike, "red", "blue"))  # which tells the sort, as a rule
+    frame.loc[4, "height"] = frame.loc[7, "colour"] = np.nan
+    frame.to_csv(csv, sep=";")
+    out, options = tmp_path / "out", ["--categorical", "--impute", "--width", "1.5", *FAST]
+    finished = run(["compare", str(csv), "--out", str(out), *options])
+    assert finished.returncode == 0, finished.stderr
+    assert "separated by semicolons" in finished.stdout
+    assert "an index, left out" in finished.stdout
+    assert "60 rows, 3 features" in finished.stdout
+    assert pd.read_csv(out / "table.csv", index_col=0).loc["averaged MAP", "error"] < 0.25
+
+
 def write(path, text):
     path.write_text(text)
     return path
@@ -110,9 +125,14 @@ def write(path, text):
         ("a\n1\n2\n", [], "1 column(s)"),
         ("a,b\n1,x\n2,x\n3,x\n", [], "1 classes (x); needed 2 to 30"),
         ("a,b\n" + "".join(f"{i},{i}\n" for i in range(40)), [], "40 classes (0, 1, "),
-        ("a,b\n1,x\n,y\n3,x\n", [], "1 empty or infinite cells, the first in line 3"),
+        (
+            "a,b\n,y\n" + 4 * "1,x\n2,y\n",
+            [],
+            "has missing cells in a (1); fill them in with --impute",
+        ),
         ("a,b\n1,x\n2,\n3,y\n", [], "1 rows without a label in 'b', the first in line 3"),
-        ("a,b,c\n1,u,x\n2,v,y\n", [], "columns that are not numbers: b"),
+        ("a,b,c\n" + 4 * "1,u,x\n2,v,y\n", [], "columns of text: b ('u'); encode them"),
+        ("1,2\n" + 4 * "1,x\n2,y\n", [], "line 1 of"),
         ("a,b\n1,x\n2,y\n", ["--target", "c"], "no column 'c'; its columns are a, b"),
         ("a,b\n1,x\n2,x\n3,x\n4,x\n5,y\n", [], "class y of"),
         (None, ["--width", "-2"], "--width is -2; needed a positive number or auto"),

@@ -15,7 +15,7 @@ from pcvm_pymc.experiments.labelled_csv import check_labels, target_of
 from pcvm_pymc.experiments.tables import HEADERS, Table, read_table
 from pcvm_pymc.storage import write_atomically
 
-__all__ = ["add_fitting"]
+__all__ = ["add_encoding", "add_fitting", "add_header"]
 
 _BYTES = (
     1e9  # for basis functions: with more they go in chunks, and without --basis there are too many
@@ -33,17 +33,8 @@ def add_fitting(commands: Any) -> None:
     fit.add_argument("file", type=Path, metavar="FILE", help="a table with a label column")
     fit.add_argument("--out", type=Path, required=True, metavar="MODEL", help="the file to write")
     fit.add_argument("--target", metavar="COLUMN", help="label column (default: the last)")
-    _add_reading(fit)
-    fit.add_argument(
-        "--categorical", action="store_true", help="encode columns of text, one number a category"
-    )
-    fit.add_argument(
-        "--impute",
-        nargs="?",
-        const="median",
-        choices=_IMPUTE,
-        help="fill in missing cells: with the column's median (default), mean or most frequent value",
-    )
+    add_header(fit)
+    add_encoding(fit)
     fit.add_argument(
         "--basis", type=int, metavar="N", help="basis functions on N of the rows (default: all)"
     )
@@ -65,17 +56,32 @@ def add_fitting(commands: Any) -> None:
     predict.add_argument(
         "--out", type=Path, metavar="FILE.csv", help="where to write (default: the terminal)"
     )
-    _add_reading(predict)
+    add_header(predict)
     predict.add_argument("--force", action="store_true", help="replace a file that exists")
     predict.set_defaults(run=_predict)
 
 
-def _add_reading(command: argparse.ArgumentParser) -> None:
+def add_header(command: argparse.ArgumentParser) -> None:
+    """Add what says whether a table has names."""
     command.add_argument(
         "--header",
         choices=HEADERS,
         default="auto",
         help="whether the first line has names (default: auto, which refuses numbers)",
+    )
+
+
+def add_encoding(command: argparse.ArgumentParser) -> None:
+    """Add what takes text and missing cells."""
+    command.add_argument(
+        "--categorical", action="store_true", help="encode columns of text, one number a category"
+    )
+    command.add_argument(
+        "--impute",
+        nargs="?",
+        const="median",
+        choices=_IMPUTE,
+        help="fill in missing cells: with the column's median (default), mean or most frequent value",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessClassifier
@@ -97,16 +97,18 @@ def fitted_rival(
 
 
 def stratified_draws(
-    X: NDArray[Any], y: NDArray[Any], n_train: int, n_test: int, *, seed: int
+    X: Any, y: NDArray[Any], n_train: int, n_test: int, *, seed: int, scaler: Any = None
 ) -> Iterator[Draw]:
     """Yield training and test part of one stratified draw after another, standardised by the training part.
 
     Parameters
     ----------
-    X : ndarray, shape (n_obs, n_features)
+    X : ndarray or DataFrame, shape (n_obs, n_features)
     y : ndarray, shape (n_obs,)
     n_train, n_test : int
     seed : int
+    scaler : transformer, optional
+        What is fitted to each training part; default: `StandardScaler`.
     """
     number = 0
     while True:
@@ -114,8 +116,9 @@ def stratified_draws(
             1, train_size=n_train, test_size=n_test, random_state=seed + number
         )
         ((train, test),) = splitter.split(X, y)
-        scaler = StandardScaler().fit(X[train])
-        yield scaler.transform(X[train]), y[train], scaler.transform(X[test]), y[test]
+        few, held_out = X.take(train, axis=0), X.take(test, axis=0)
+        fitted = (StandardScaler() if scaler is None else clone(scaler)).fit(few)
+        yield fitted.transform(few), y[train], fitted.transform(held_out), y[test]
         number += 1
 
 

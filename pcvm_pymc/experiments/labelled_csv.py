@@ -1,7 +1,8 @@
-"""A user's csv file: numbers, and one column of labels of two classes or more."""
+"""A user's csv file: features, and one column of labels of two classes or more."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,35 +17,74 @@ _MOST_CLASSES = 30  # more are numbers, not labels, as a rule
 
 @dataclass(frozen=True)
 class Rows:
-    """A table of numbers with labels."""
+    """A table with labels.
 
-    X: np.ndarray
+    Attributes
+    ----------
+    X : ndarray or DataFrame, shape (n_obs, n_features)
+    y : ndarray, shape (n_obs,)
+    features : tuple of str
+    name : str
+    told : tuple of str
+        What was recognised that a reader might not expect.
+    scaler : transformer, optional
+        Of scikit-learn, which makes standardised numbers of some of the rows; default: a `StandardScaler`.
+    """
+
+    X: Any
     y: np.ndarray
     features: tuple[str, ...]
     name: str
+    told: tuple[str, ...] = ()
+    scaler: Any = None
 
 
-def read_rows(path: Path, target: str | None) -> Rows:
-    """Read a table of text: numbers, and one column of labels of any type."""
-    frame = read_table(path).frame
-    target = target_of(path, frame, target)
-    labels, features = frame[target], frame.drop(columns=target)
-    _check_features(path, features, target)
+def read_rows(
+    path: Path,
+    target: str | None,
+    *,
+    header: str = "auto",
+    categorical: bool = False,
+    impute: str | None = None,
+) -> Rows:
+    """Read a table of text: features, and one column of labels of any type.
+
+    Parameters
+    ----------
+    path : Path
+    target : str, optional
+        The label column, by default the last.
+    header : {"auto", "yes", "no"}
+        As for `read_table`.
+    categorical : bool
+        Whether columns of text are taken, to be encoded.
+    impute : {"median", "mean", "most_frequent"}, optional
+        What missing cells become; default: none may be missing.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be used.
+    """
+    table = read_table(path, header)
+    target = target_of(path, table.frame, target)
+    labels, features = table.frame[target], table.frame.drop(columns=target)
     check_labels(path, labels, target)
-    return Rows(
-        features.to_numpy(dtype=float),
-        labels.to_numpy(),
-        tuple(map(str, features.columns)),
-        path.name,
-    )
+    from pcvm_pymc.experiments.model_files import Columns, transformer
+
+    columns = Columns.of(path, features, categorical=categorical, impute=impute is not None)
+    taken = columns.taken(features)
+    names = tuple(map(str, taken.columns))
+    scaler = transformer(columns, impute, taken)
+    return Rows(taken, labels.to_numpy(), names, path.name, table.told, scaler)
 
 
 def target_of(path: Path, frame: pd.DataFrame, target: str | None) -> str:
     """Return the label column, by default the last; raise where there is none, or there are no rows."""
     if frame.shape[1] < 2:
         raise UsageError(
-            f"{path} has {frame.shape[1]} column(s); needed features and a label column, "
-            "separated by commas"
+            f"{path} has {frame.shape[1]} column(s), {', '.join(repr(str(each)) for each in frame)}; needed "
+            "a line of names, and below it features and a label column, separated by commas"
         )
     if target is None:
         target = str(frame.columns[-1])
@@ -55,24 +95,6 @@ def target_of(path: Path, frame: pd.DataFrame, target: str | None) -> str:
     if len(frame) == 0:
         raise UsageError(f"{path} has a header but no rows")
     return target
-
-
-def _check_features(path: Path, features: pd.DataFrame, target: str) -> None:
-    text = [
-        str(name) for name in features if not pd.api.types.is_numeric_dtype(features[name].dtype)
-    ]
-    if text:
-        raise UsageError(
-            f"{path} has columns that are not numbers: {', '.join(text[:10])}; encode or remove them, "
-            f"or name the label column with --target (now {target!r})"
-        )
-    bad = ~np.isfinite(features.to_numpy(dtype=float))
-    if bad.any():
-        first = int(np.flatnonzero(bad.any(axis=1))[0]) + 2
-        raise UsageError(
-            f"{path} has {int(bad.sum())} empty or infinite cells, the first in line {first}; "
-            "remove or fill in those rows"
-        )
 
 
 def check_labels(path: Path, labels: pd.Series, target: str, least: int = 4) -> None:

@@ -21,6 +21,7 @@ __all__ = ["Columns", "ModelFile", "transformer"]
 
 _KIND, _FORMAT = b"pcvm model ", b"pcvm model 2\n"  # what a file begins with
 _MOST_CATEGORIES = 50
+_MOST_CODES = 20  # more numbers with a few other cells are no categories
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class Columns:
         numeric = pd.api.types.is_numeric_dtype
         numbers = [str(each) for each in frame if numeric(frame[each].dtype)]
         text = [str(each) for each in frame if str(each) not in numbers]
+        for each in text:
+            if not categorical or frame[each].nunique() > _MOST_CODES:
+                _check_odd_cells(path, frame[each])
         if text and not categorical:
             shown = ", ".join(f"{each} ({frame[each].dropna().iloc[0]!r})" for each in text[:5])
             raise UsageError(
@@ -81,7 +85,22 @@ class Columns:
         return table
 
 
-def transformer(columns: Columns, impute: str | None) -> ColumnTransformer:
+def _check_odd_cells(path: Path, column: pd.Series) -> None:
+    """Raise where most of a column of text are numbers, with what is none of them."""
+    values = column.dropna()
+    odd = values[pd.to_numeric(values, errors="coerce").isna()]
+    if 0 < len(odd) < len(values) / 2:
+        shown = ", ".join(map(repr, odd.unique()[:3]))
+        raise UsageError(
+            f"column {column.name!r} of {path} has numbers and {len(odd)} cells that are none: {shown}, the "
+            f"first in line {int(column.index.get_loc(odd.index[0])) + 2}; write numbers as in 1234.5, leave "
+            "missing cells empty"
+        )
+
+
+def transformer(
+    columns: Columns, impute: str | None, table: pd.DataFrame | None = None
+) -> ColumnTransformer:
     """Return what makes standardised numbers of a table's columns.
 
     Parameters
@@ -89,9 +108,16 @@ def transformer(columns: Columns, impute: str | None) -> ColumnTransformer:
     columns : Columns
     impute : {"median", "mean", "most_frequent"}, optional
         What missing numbers become; missing texts become the most frequent one. Default: none may be missing.
+    table : DataFrame, optional
+        Whose texts are the categories. Default: those of the rows to which it is fitted.
     """
+    known: Any = "auto"
+    if table is not None:
+        known = [sorted(table[each].dropna().unique()) for each in columns.text]
     numbers: list[Any] = [StandardScaler()]
-    text: list[Any] = [OneHotEncoder(sparse_output=False, drop="if_binary", dtype=float)]
+    text: list[Any] = [
+        OneHotEncoder(categories=known, sparse_output=False, drop="if_binary", dtype=float)
+    ]
     if impute is not None:
         numbers.insert(0, SimpleImputer(strategy=impute))
         text.insert(0, SimpleImputer(strategy="most_frequent"))

@@ -56,6 +56,10 @@ def read_table(path: Path, header: str = "auto") -> Table:
     """
     raw = _bytes(path)
     encoding = _encoding(raw)
+    if encoding != "utf-16" and b"\0" in raw[: 1 << 20]:
+        raise UsageError(
+            f"{path} is no text (a spreadsheet, an archive?); save it as CSV, with a header row"
+        )
     head = io.StringIO(raw[: 1 << 20].decode(encoding, errors="replace"))
     lines = [line for line in (head.readline() for _ in range(_LINES)) if line.strip()]
     separator = _separator(lines)
@@ -78,10 +82,15 @@ def read_table(path: Path, header: str = "auto") -> Table:
             skipinitialspace=True,
         )
     except (OSError, UnicodeError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as CSV: {first_line(error)}") from None
+        said = first_line(error).removeprefix("Error tokenizing data. C error: ")
+        raise UsageError(f"{path} cannot be read as CSV: {said}") from None
     if header == "no":
         frame.columns = [f"column{i + 1}" for i in range(frame.shape[1])]
-    frame, left_out = _named(path, frame, rows[0] if rows and header != "no" else [])
+    names = rows[0] if rows and header != "no" else []
+    twice = sorted({each for each in names if each.strip() and names.count(each) > 1})
+    if twice:
+        raise UsageError(f"{path} has several columns called {', '.join(twice[:5])}; rename them")
+    frame, left_out = _named(path, frame, names)
     return Table(frame, (*told, *left_out))
 
 
@@ -114,7 +123,8 @@ def _fields(line: str, separator: str) -> list[str]:
     """Return the fields of a line, in which quoted separators do not count."""
     if separator == r"\s+":
         return line.split()
-    return next(csv.reader([line.rstrip("\r\n")], delimiter=separator), [])
+    plain = line.rstrip("\r\n").replace("\r", " ")
+    return next(csv.reader([plain], delimiter=separator), [])
 
 
 def _separator(lines: list[str]) -> str:

@@ -1,6 +1,7 @@
 """`pcvm fit` and `pcvm predict`, and the tables that they read."""
 
 import pickle
+import re
 import zlib
 
 import numpy as np
@@ -67,6 +68,35 @@ def test_a_missing_header_is_noticed(tmp_path):
         read_table(path)
     assert list(read_table(path, "no").frame) == ["column1", "column2", "column3"]
     assert len(read_table(path, "yes").frame) == 47
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a,b\n1,x\n\x00\x01,y\n", "is no text (a spreadsheet, an archive?); save it as CSV"),
+        (b"a,b,a\n1,2,3\n", "has several columns called a; rename them"),
+        (b"a,b\n1,2\n1,2,3\n", "cannot be read as CSV: Expected 2 fields in line 3, saw 3"),
+    ],
+)
+def test_what_is_no_table_is_named(tmp_path, content, words):
+    path = tmp_path / "x.csv"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=re.escape(words)):
+        read_table(path)
+
+
+def test_numbers_with_a_few_other_cells_are_not_called_text(tmp_path, capsys):
+    frame = NUMBERS.astype(object)
+    frame.loc[3, "weight"] = "?"
+    path = written(tmp_path / "x.csv", frame)
+    said = []
+    for more in ([], ["--categorical"]):
+        assert (
+            main(["fit", str(path), "--target", "sort", "--out", str(tmp_path / "m"), *more]) == 2
+        )
+        said.append(capsys.readouterr().err)
+    assert said[0] == said[1]
+    assert "has numbers and 1 cells that are none: '?', the first in line 5" in said[0]
 
 
 def test_fit_and_predict(tmp_path, capsys):
