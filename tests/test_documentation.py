@@ -148,6 +148,12 @@ def test_readme_is_a_page():
         assert (ROOT / link).exists(), link
 
 
+def test_the_version_is_the_same_everywhere():
+    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    heads = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert cited[1] == heads[0] == pcvm_pymc.__version__
+
+
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
 def test_the_pages_links_are_there(path):
     """Links of a page written by hand; what the site makes of the repository is made when it is built."""

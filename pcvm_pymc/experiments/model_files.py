@@ -57,11 +57,7 @@ class Columns:
                     f"column {each!r} of {path} has {frame[each].nunique()} different texts, more than "
                     f"{_MOST_CATEGORIES}: no categories; remove it"
                 )
-        infinite = [each for each in numbers if np.isinf(frame[each].to_numpy(float)).any()]
-        if infinite:
-            raise UsageError(
-                f"{path} has infinite values in {', '.join(infinite[:5])}; remove them"
-            )
+        _check_infinite(path, frame, numbers)
         missing = frame.isna().sum()
         empty = [str(each) for each in frame if missing[each] == len(frame)]
         if empty:
@@ -83,6 +79,12 @@ class Columns:
             values[table[each].isna()] = np.nan
             table[each] = pd.Series(values, index=table.index, dtype=object)
         return table
+
+
+def _check_infinite(path: Path, frame: pd.DataFrame, numbers: list[str]) -> None:
+    infinite = [each for each in numbers if np.isinf(frame[each].to_numpy(float)).any()]
+    if infinite:
+        raise UsageError(f"{path} has infinite values in {', '.join(infinite[:5])}; remove them")
 
 
 def _check_odd_cells(path: Path, column: pd.Series) -> None:
@@ -205,6 +207,8 @@ class ModelFile:
         table = self.columns.taken(frame)
         numeric = pd.api.types.is_numeric_dtype
         text = [each for each in self.columns.numbers if not numeric(table[each].dtype)]
+        for each in text:
+            _check_odd_cells(path, table[each])
         if text:
             raise UsageError(
                 f"{path} has text in {', '.join(text[:5])}, which were numbers when the model was fitted"
@@ -214,11 +218,23 @@ class ModelFile:
             raise UsageError(
                 f"{path} has missing cells in {shown}; remove those rows, or fit the model with --impute"
             )
-        try:
-            probability = self.pipeline.predict_proba(table)
-        except ValueError as error:
-            raise UsageError(f"{path}: {first_line(error)}") from None
+        _check_infinite(path, table, self.columns.numbers)
+        self._check_texts(path, table)
+        probability = self.pipeline.predict_proba(table)
         classes = self.pipeline.classes_
         out = pd.DataFrame(probability, columns=[f"P({each})" for each in classes])
         out.insert(0, self.target, classes[probability.argmax(axis=1)])
         return out
+
+    def _check_texts(self, path: Path, table: pd.DataFrame) -> None:
+        """Raise where a column of text has one that the model was not fitted with."""
+        if not self.columns.text:
+            return
+        known = self.pipeline[0].named_transformers_["text"][-1].categories_
+        for name, seen in zip(self.columns.text, known, strict=True):
+            other = sorted(set(table[name].dropna()) - set(seen), key=str)
+            if other:
+                raise UsageError(
+                    f"{path} has {', '.join(map(repr, other[:3]))} in {name!r}, which the model was not "
+                    f"fitted with; it knows {', '.join(map(repr, list(seen)[:8]))}"
+                )

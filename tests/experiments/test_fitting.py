@@ -141,7 +141,9 @@ def test_text_and_missing_cells_are_encoded_and_filled_in_on_request(tmp_path, c
     capsys.readouterr()
     unseen = written(tmp_path / "new.csv", FRAME.assign(colour="green"))
     assert main(["predict", str(model), str(unseen)]) == 2
-    assert "unknown categories ['green']" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "has 'green' in 'colour', which the model was not fitted with" in said
+    assert "it knows 'blue', 'red'" in said
 
 
 def test_several_classes_and_balanced_counts(tmp_path):
@@ -188,6 +190,14 @@ def test_a_wide_table_and_a_long_one(tmp_path, capsys):
         (
             lambda f: f.assign(weight=np.where(f.index == 2, np.nan, 1)),
             "has missing cells in weight",
+        ),
+        (
+            lambda f: f.assign(weight=f["weight"].astype(object).where(f.index != 2, "?")),
+            "has numbers and 1 cells that are none: '?', the first in line 4",
+        ),
+        (
+            lambda f: f.assign(weight=np.where(f.index == 2, np.inf, 1)),
+            "has infinite values in weight",
         ),
     ],
 )
