@@ -223,7 +223,8 @@ def fit_evidence_randomly(seed):
     if abs(end.log_evidence - result.log_evidence) > 1e-6 * max(1.0, abs(end.log_evidence)):
         return f"log evidence {end.log_evidence:.9g}, said to be {result.log_evidence:.9g}"
     left = float(gains(end)[0].max())
-    return f"a change of one precision gains {left:.3g}" if left > 0.01 else ""
+    most = 1e-4 if result.status is Status.CONVERGED else 0.01
+    return f"a change of one precision gains {left:.3g}" if left > most else ""
 
 
 def state_at(problem, result):

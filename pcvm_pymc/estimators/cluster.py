@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.em.rows import ArrayRows, Request, Sums
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.estimators.waiting import computed
 
 __all__ = ["DaskRows", "dask_rows", "gathered", "map_rows"]
 
@@ -21,7 +22,8 @@ class DaskRows:
     """Blocks of rows, each where Dask keeps it; only sums of the size of the basis travel.
 
     Inputs and labels are kept where they are computed: in the memory of the workers, or of this process
-    without a cluster. What is lost with a worker is made anew from its source by Dask's scheduler.
+    without a cluster. What is lost with a worker is made anew from its source by Dask's scheduler; a cluster
+    that stands still is named, see `computed`.
 
     Parameters
     ----------
@@ -52,7 +54,7 @@ class DaskRows:
                 dask.delayed(_added, pure=False)(parts[k : k + _TOGETHER])
                 for k in range(0, len(parts), _TOGETHER)
             ]
-        return parts[0].compute()
+        return computed(parts[0])[0]
 
     def against_rest(self, number: int) -> "DaskRows":
         """Return the same rows, labelled by one class against the rest."""
@@ -94,7 +96,7 @@ def dask_rows(
     if y.shape != X.shape[:1]:
         raise ValueError(f"y has shape {y.shape}; needed ({len(X)},), one label for each row of X")
     y = y.rechunk((X.chunks[0],))
-    finite, classes = dask.compute(da.isfinite(X).all(), da.unique(y))
+    finite, classes = computed(da.isfinite(X).all(), da.unique(y))
     if not finite:
         raise ValueError("X has values that are NaN or infinite; needed finite numbers")
     if len(classes) != 2 and not (several and len(classes) > 2):
@@ -125,7 +127,7 @@ def gathered(rows: DaskRows, most: int, seed: int = 0) -> tuple[Array, Array]:
         dask.delayed(_drawn, pure=False)(X, label, share, (seed, k))
         for k, (X, label) in enumerate(rows.blocks)
     ]
-    found = dask.compute(*parts)
+    found = computed(*parts)
     return np.concatenate([X for X, _ in found]), np.concatenate([label for _, label in found])
 
 

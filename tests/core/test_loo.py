@@ -12,6 +12,7 @@ from sklearn.datasets import load_iris, make_moons
 from pcvm_pymc.core.em import Chunks, EMOptions, Start, fit_em, ridge_solve
 from pcvm_pymc.core.em.rows import ArrayRows
 from pcvm_pymc.core.loo import averaging_weights, leave_one_out
+from pcvm_pymc.core.loo import held_out as held_out_module
 from pcvm_pymc.core.loo import weights as weights_module
 from pcvm_pymc.core.loo.mode import Mode
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
@@ -217,6 +218,19 @@ def test_carrying_rows_on_pays_where_the_width_is_narrow_and_the_scale_wide(name
     assert (better.unsettled <= better.improved).all()
     same = ~better.improved
     np.testing.assert_array_equal(better.latent[same], plain.latent[same])
+
+
+def test_rows_whose_refits_are_given_up_are_unsettled(monkeypatch):
+    X, label = two_classes("moons")
+    whole = problem(X, label, at_scale(10.0), 0.3 * median_distance(X))
+    fit = fit_em(whole, None, EMOptions(tol=1e-6))
+    found = held_out(whole, fit)
+    monkeypatch.setattr(held_out_module, "_REFIT", EMOptions(tol=1e-2, max_iter=1))
+    given_up = held_out(whole, fit)
+    refitted = np.flatnonzero(given_up.latent != found.latent)
+    assert 1 <= len(refitted) <= 8
+    assert given_up.unsettled[refitted].all()
+    assert not found.unsettled[refitted].any()
 
 
 def test_given_centres_stay_where_a_row_leaves():

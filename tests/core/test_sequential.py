@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import blobs
+from random_problems import case, state_at
 from scipy import stats
 
 from pcvm_pymc import Status
@@ -193,6 +194,14 @@ def test_classification_keeps_the_best_state(link):
     fit = fit_sequential(EvidenceProblem(Phi, label, link))
     assert fit.log_evidence >= fit.trace.log_evidence.max() - 1e-6
     assert fit.status in (Status.CONVERGED, Status.BEST_OF_CYCLE)
+
+
+def test_a_rest_below_the_best_state_is_no_convergence():
+    problem = EvidenceProblem(case(1395).Phi, 2.0 * case(1395).label - 1.0, "probit")
+    fit = fit_sequential(problem)
+    assert fit.trace.log_evidence[-1] < fit.log_evidence - 0.05
+    assert fit.status is Status.BEST_OF_CYCLE
+    assert gains(state_at(problem, fit))[0].max() > EvidenceOptions().tol
 
 
 def test_a_cycle_is_stopped(monkeypatch):

@@ -59,7 +59,8 @@ def fit_sequential(
     every 50 rank-one steps, where a chosen column has lost its digits, and before convergence is
     declared. The noise is first updated when the precisions have converged, then every five steps.
     Where the likelihood is not quadratic, all is computed anew at each step, and since Laplace's evidence
-    can fall the best state is kept, and the search stops after 30 steps without a better one.
+    can fall the best state is kept, and the search stops after 30 steps without a better one: the status is
+    then `BEST_OF_CYCLE`, as it is where the search comes to rest at a lower evidence than it has seen.
 
     References
     ----------
@@ -135,6 +136,8 @@ class _Search:
                 status = Status.BEST_OF_CYCLE
                 break
         state, noise = self._kept()
+        if status is Status.CONVERGED and state is not self.state:
+            status = Status.BEST_OF_CYCLE  # the search came to rest elsewhere, and lower
         return Reached(state.index, state.alpha, state.mean, noise, status, self.rows)
 
     def refresh(self) -> None:

@@ -56,7 +56,9 @@ def _alone(task: CellTask) -> Record:
 def _on_a_cluster(tasks: Sequence[CellTask], address: str) -> Iterator[Record]:
     """Yield records as the workers of a Dask cluster finish them."""
     try:
-        from distributed import Client, as_completed
+        from distributed import Client
+
+        from pcvm_pymc.estimators.waiting import finished
     except ImportError:
         raise RunError('--dask needs the extra: pip install "pcvm-pymc[dask]"') from None
     try:
@@ -65,6 +67,9 @@ def _on_a_cluster(tasks: Sequence[CellTask], address: str) -> Iterator[Record]:
         raise RunError(f"no Dask cluster answers at {address}: {first_line(error)}") from None
     with client:
         futures = {client.submit(run_cell, task, pure=False, retries=1): task for task in tasks}
-        for future in as_completed(futures):
-            raised = future.exception()
-            yield failure(futures[future], str(raised)) if raised else future.result()
+        try:
+            for future in finished(client, futures):
+                raised = future.exception()
+                yield failure(futures[future], str(raised)) if raised else future.result()
+        except TimeoutError as error:
+            raise RunError(str(error)) from None
