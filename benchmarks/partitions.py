@@ -3,7 +3,8 @@
 ``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/partitions.py [--repeats 20] [SET[:CLASSES] ...]`` prints
 for each set the mean error, 1 - RMSE and log loss of the default, of the papers' mPCVM2 (several classes) and
 of a tuned SVC, and seconds of the processor. ``SET:CLASSES`` takes the first classes only. Image has stored
-realisations of 1300 rows.
+realisations of 1300 rows. With ``--one-cell`` the classifier of several classes is one mode, of scale 5 and
+half the rows' median distance as width.
 """
 
 import argparse
@@ -11,6 +12,8 @@ import warnings
 
 import numpy as np
 import pandas as pd
+from scipy.spatial.distance import pdist
+from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc.assessment.comparison import scores
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
@@ -22,6 +25,13 @@ from pcvm_pymc.experiments.protocols import Protocol, realise
 
 SETS = ("image", "iris", "wine", "glass", "wisconsin_original", "vowel", "leaves_margin:20")
 MEASURES = ["error", "1-RMSE", "log loss", "vectors", "seconds"]
+
+
+def one_cell(X, seed: int) -> MPCVMClassifier:
+    """Return the classifier at one width and scale, of standardised inputs."""
+    some = StandardScaler().fit_transform(X)[:500]
+    width = 0.5 * float(np.median(pdist(some)))
+    return MPCVMClassifier(estimation="em", width=width, scale=5.0, random_state=seed)
 
 
 def rivals(n_classes: int, bottom_up: bool, seed: int) -> dict:
@@ -55,6 +65,7 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", default=SETS)
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--no-bottom-up", action="store_true")
+    parser.add_argument("--one-cell", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     for each in options.sets:
@@ -65,7 +76,10 @@ def main() -> None:
         ):
             rows, n_classes = {}, int(y.max()) + 1
             several = n_classes > 2 and not options.no_bottom_up
-            for label, model in rivals(n_classes, several, k).items():
+            compared = rivals(n_classes, several, k)
+            if options.one_cell:
+                compared["default"] = one_cell(X, k)
+            for label, model in compared.items():
                 rival = fitted_rival(model, X, y, X_test)
                 measured = scores(y_test, np.clip(rival.probability, 1e-12, 1 - 1e-12))
                 rows[label] = {**measured, "vectors": rival.vectors, "seconds": rival.seconds}

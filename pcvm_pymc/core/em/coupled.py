@@ -26,6 +26,7 @@ _MOST_PRODUCTS = 80
 _RELATIVE = 0.05  # of the residual, at which conjugate gradients stop
 _SLOPE_TOLERANCE = 1e-8
 _SLOW = 12  # products of one solve, after which factors made anew are cheaper than going on
+_NARROW = 16  # scores: a product with fewer takes no less time, memory being what is waited for
 _MOVED = 0.05  # share of the free values by which they differ from those that the factors know
 # sum of squares of what is left of a row of Phi, in units of the prior; the rows' curvature is well below one
 _NEGLIGIBLE = 4.0
@@ -132,12 +133,15 @@ class CoupledNewton:
     ) -> tuple[Array, Array]:
         """Return a change of the free values that (nearly) zeroes their residual, and all residuals."""
         change, r = np.zeros_like(residual), np.where(free, residual, 0.0)
-        for n_products in range(_MOST_PRODUCTS):
+        if (free ^ self._known).sum() > _MOVED * free.sum():
+            self._factors = None  # others than these are free by now
+        patience = self._patience(model, free)
+        for n_products in range(patience + _MOST_PRODUCTS):
             if float(np.linalg.norm(r)) <= _RELATIVE * goal:
                 break
-            if n_products in (0, _SLOW):
-                if n_products == _SLOW or (free ^ self._known).sum() > _MOVED * free.sum():
-                    self._factorise(model, free)
+            if n_products == patience:
+                self._factorise(model, free)
+            if n_products in (0, patience):
                 p = z = self._preconditioned(model, r, free)
                 inner = float(np.vdot(r, z))
             if not inner > 0:
@@ -155,14 +159,23 @@ class CoupledNewton:
             p = z + (inner / last) * p
         return change, residual
 
+    def _patience(self, model: _Quadratic, free: Mask) -> int:
+        """Return how many products are tried before factors are made: what these would cost, at most."""
+        if self._factors is not None:
+            return _SLOW
+        n_obs, n_scores = model.latent_shape
+        product = 4.0 * n_obs * len(model.Phi.T) * max(n_scores, _NARROW)
+        return max(_SLOW, int(min(self._work(model, free)) / product))
+
     def _preconditioned(self, model: _Quadratic, r: Array, free: Mask) -> Array:
         """Return the preconditioner times r: the factors on what they know, else the diagonal."""
-        assert self._factors is not None
-        z = np.where(self._known, self._factors.solve(r), r / model.diagonal)
+        z = r / model.diagonal
+        if self._factors is not None:
+            z = np.where(self._known, self._factors.solve(r), z)
         return np.where(free, z, 0.0)
 
-    def _factorise(self, model: _Quadratic, free: Mask) -> None:
-        """Make the preconditioner anew on the values that are free to move, the way that is less work."""
+    def _work(self, model: _Quadratic, free: Mask) -> tuple[float, float]:
+        """Return the operations that `_Reduced` and `_Factors` would take."""
         size = float(np.square(model.scale).mean())
         if self._basis is None or size > 4.0 * self._basis.size:
             self._basis = _RowBasis(model.Phi, size)
@@ -170,8 +183,14 @@ class CoupledNewton:
         rank, columns = len(self._basis.coefficients), free.sum(axis=0).astype(float)
         reduced = n_obs * (rank * n_scores) ** 2 + (rank * n_scores) ** 3 / 3
         whole = float((n_obs * columns * (2 * columns + n_obs)).sum()) + n_obs**3 / 3
+        return reduced, whole
+
+    def _factorise(self, model: _Quadratic, free: Mask) -> None:
+        """Make the preconditioner anew on the values that are free to move, the way that is less work."""
+        reduced, whole = self._work(model, free)
         self._known = free.copy()
         if reduced < whole:
+            assert self._basis is not None
             self._factors = _Reduced(model, free, self._basis)
         else:
             self._factors = _Factors(model, free)
