@@ -1,11 +1,12 @@
-"""Mutants of a file: operators and numbers changed one by one, and whether a test notices.
+"""Mutants of a file or folder: operators and numbers changed one by one, and whether a test notices.
 
-``OMP_NUM_THREADS=1 uv run python benchmarks/mutation.py FILE TEST [TEST ...] [--sample 30 --seed 0]``,
-such as ``pcvm_pymc/core/em/mstep.py tests/core/test_em.py tests/core/test_mpcvm.py``.
+``OMP_NUM_THREADS=1 uv run python benchmarks/mutation.py PATH [TEST ...] [--sample 30 --seed 0]``, such as
+``pcvm_pymc/core/em/mstep.py tests/core/test_em.py``, or ``pcvm_pymc/core --sample 100``.
+Without tests, those of `TESTS` are run, the likeliest first.
 
 Works on a copy of the package and the tests. A run that takes longer than --limit is a mutant that hangs,
-which counts as noticed. numba's cache is a new one for each mutant: it does not see that a file whose
-functions it has inlined has changed.
+which counts as noticed. The tests keep compiled kernels by the content of the files that they come from.
+Samples are run in random order, so that what was printed before an interruption is a sample, too.
 """
 
 import argparse
@@ -43,6 +44,44 @@ SWAPPED = {
     ast.BitOr: ast.BitAnd,
     ast.USub: ast.UAdd,
 }
+
+_CORE = "pcvm_pymc/core/"
+#: tests of `core` by the beginning of a file's name, the longest counts; the contract is of every row
+TESTS = {
+    "approximation": "approximation",
+    "em": "em mpcvm sparse_probit weighted",
+    "em/coupled": "mpcvm weighted",
+    "em/nonnegative": "nonnegative em",
+    "em/rows": "em chunked chunked_classes",
+    "em/widths": "em",
+    "em/penalty": "em sparse_probit",
+    "evidence": "evidence rvm sequential",
+    "evidence/bottom_up": "bottom_up",
+    "family": "em",
+    "gibbs": "gibbs_conditionals gibbs gibbs_block gibbs_classes",
+    "loo": "loo",
+    "measures": "measures",
+    "pieces": "priors probit kernels em",
+    "pieces/bases": "bases",
+    "pieces/centres": "centres bases",
+    "pieces/class_integrals": "multinomial",
+    "pieces/multinomial": "multinomial",
+    "pieces/weighted": "weighted",
+    "problem": "em mpcvm",
+    "submodels": "projection_path projection_classes",
+    "validity": "validity",
+}
+#: beside these
+CONTRACT = ["tests/test_contract.py", "tests/inference/test_pieces.py"]
+
+
+def tests_of(file: str) -> list[str]:
+    """Return the tests of a file of `core`."""
+    part = file.removeprefix(_CORE)
+    longest = max((name for name in TESTS if part.startswith(name)), key=len, default=None)
+    if longest is None:
+        raise SystemExit(f"{file}: no tests are known for it; needed TEST arguments")
+    return [*(f"tests/core/test_{name}.py" for name in TESTS[longest].split()), *CONTRACT]
 
 
 def changed_number(value: float) -> float:
@@ -82,69 +121,77 @@ def mutate(node: ast.AST) -> str | None:
     return f"{type(old).__name__} -> {new.__name__}"
 
 
-def mutants(source: str) -> Iterator[tuple[int, str, str]]:
-    """Yield line, change and the source of each mutant."""
-    n_nodes = sum(1 for _ in without_annotations(ast.parse(source)))
-    for k in range(n_nodes):
-        tree = ast.parse(source)
-        node = list(without_annotations(tree))[k]
-        before = ast.unparse(copy.deepcopy(node))[:60] if hasattr(node, "lineno") else ""
-        what = mutate(node)
-        if what is not None:
-            yield node.lineno, f"{what} in `{before}`", ast.unparse(tree)
+def places(source: str) -> list[int]:
+    """Return which nodes of a file can be changed."""
+    nodes = without_annotations(ast.parse(source))
+    return [k for k, node in enumerate(nodes) if mutate(copy.deepcopy(node)) is not None]
+
+
+def mutant(source: str, place: int) -> tuple[int, str, str]:
+    """Return line, change and source of the mutant at a place."""
+    tree = ast.parse(source)
+    node = list(without_annotations(tree))[place]
+    before = ast.unparse(copy.deepcopy(node))[:60] if hasattr(node, "lineno") else ""
+    what = mutate(node)
+    return node.lineno, f"{what} in `{before}`", ast.unparse(tree)
 
 
 def noticed(folder: Path, tests: list[str], limit: float) -> bool:
     """Return whether a test fails, or the run takes too long."""
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", *tests]
-        try:
-            run = subprocess.run(
-                command,
-                cwd=folder,
-                env=environment,
-                capture_output=True,
-                timeout=limit,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return True
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", *tests]
+    try:
+        run = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, timeout=limit, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return True
     return run.returncode != 0
 
 
 def main() -> None:
     """Print each mutant that no test notices, and the share of those that one does."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file")
-    parser.add_argument("tests", nargs="+")
+    parser.add_argument("path")
+    parser.add_argument("tests", nargs="*")
     parser.add_argument("--sample", type=int, default=0, help="so many mutants, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=600.0, help="seconds for the tests")
     given = parser.parse_args()
-    source = (ROOT / given.file).read_text()
-    every = list(mutants(source))
-    rng = np.random.default_rng(given.seed)
-    chosen = every
-    if given.sample:
-        chosen = [every[i] for i in sorted(rng.permutation(len(every))[: given.sample])]
+    path = ROOT / given.path
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    every = [
+        (str(file.relative_to(ROOT)), place)
+        for file in files
+        if file.name != "__init__.py"
+        for place in places(file.read_text())
+    ]
+    order = np.random.default_rng(given.seed).permutation(len(every))
+    chosen = [every[i] for i in (order[: given.sample] if given.sample else sorted(order))]
+    tests = {file: given.tests or tests_of(file) for file in {file for file, *_ in chosen}}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for each in ("pcvm_pymc", "tests"):
-            shutil.copytree(
-                ROOT / each, folder / each, ignore=shutil.ignore_patterns("__pycache__")
-            )
-        for each in ("pyproject.toml", "README.md"):
-            shutil.copy(ROOT / each, folder / each)
-        if noticed(folder, given.tests, given.limit):
+        folder = copied(Path(name))
+        whole = sorted({test for some in tests.values() for test in some})
+        if noticed(folder, whole, given.limit * len(whole)):
             raise SystemExit("the tests fail, or take too long, without a mutant")
         killed = 0
-        for line, what, mutant in chosen:
-            (folder / given.file).write_text(mutant)
-            dead = noticed(folder, given.tests, given.limit)
+        for file, place in chosen:
+            line, what, source = mutant((ROOT / file).read_text(), place)
+            (folder / file).write_text(source)
+            dead = noticed(folder, tests[file], given.limit)
+            shutil.copy(ROOT / file, folder / file)
             killed += dead
-            print("killed  " if dead else "SURVIVED", f"{given.file}:{line}", what, flush=True)
+            print("killed  " if dead else "SURVIVED", f"{file}:{line}", what, flush=True)
     print(f"{killed} of {len(chosen)} killed ({len(every)} mutants there are)")
+
+
+def copied(folder: Path) -> Path:
+    """Copy the package and its tests into a folder; return it."""
+    for each in ("pcvm_pymc", "tests"):
+        shutil.copytree(ROOT / each, folder / each, ignore=shutil.ignore_patterns("__pycache__"))
+    for each in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / each, folder / each)
+    return folder
 
 
 if __name__ == "__main__":
