@@ -18,6 +18,8 @@ __all__ = ["carried_on"]
 
 _REST = 0.01  # a held-out latent value is at rest once it moves by no more
 _STEPS = 12
+_GAIN = 1e-3  # nats that a step would bring a row that is followed to its end: what creeps moves little too
+_STEPS_TO_THE_END = 20
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,9 @@ class _Ends:
         )
 
 
-def carried_on(mode: Mode, rows: Index, moved: Array) -> tuple[Array, NDArray[np.bool_]]:
+def carried_on(
+    mode: Mode, rows: Index, moved: Array, *, to_the_end: bool
+) -> tuple[Array, NDArray[np.bool_]]:
     """Return held-out latent values of rows, shape (n_rows, n_scores), and which did not come to rest.
 
     Parameters
@@ -56,24 +60,30 @@ def carried_on(mode: Mode, rows: Index, moved: Array) -> tuple[Array, NDArray[np
     rows : ndarray of int, shape (n_rows,)
     moved : ndarray, shape (n_rows, n_scores)
         How far the quadratic model moves their latent values.
+    to_the_end : bool
+        Whether rows that creep are followed, which takes several times as long: one in a hundred would
+        have moved on by half a unit and more.
     """
+    gain, steps = (_GAIN, _STEPS_TO_THE_END) if to_the_end else (np.inf, _STEPS)
     task, live = _Removals(mode, rows), np.arange(len(rows))
     point = task.start(moved)
     value, slope, latent = task.at(point)
     held = latent.copy()
     metric = task.metric(point, slope)
     direction, inner = metric, slope.dot(metric)
-    for _ in range(_STEPS):
+    for _ in range(steps):
         point, value, new_slope, new_latent = task.searched(point, direction, value, slope)
         held[live] = new_latent
-        keep = np.flatnonzero(np.abs(new_latent - latent).max(axis=1) > _REST)
+        metric = task.metric(point, new_slope)
+        fresh = new_slope.dot(metric)
+        still = np.abs(new_latent - latent).max(axis=1) <= _REST
+        keep = np.flatnonzero(~still | (fresh > gain))
         live, latent = live[keep], new_latent[keep]
         if len(live) == 0:
             break
         task, value, inner = _Removals(mode, rows[live]), value[keep], inner[keep]
         point, slope, new_slope = point.take(keep), slope.take(keep), new_slope.take(keep)
-        metric = task.metric(point, new_slope)
-        fresh = new_slope.dot(metric)
+        metric, fresh = metric.take(keep), fresh[keep]
         turned = np.maximum((fresh - slope.dot(metric)) / np.maximum(inner, 1e-300), 0.0)
         direction = task.feasible(point, metric.plus(turned, direction.take(keep)))
         uphill = new_slope.dot(direction) > 0

@@ -78,7 +78,8 @@ def leave_one_out(
     improve : bool
         Whether rows that move too far for the quadratic model are carried on.
     refits : int
-        How many of them, those that move most, are refitted in the end; not rows in chunks.
+        How many of them are refitted in the end, those first that did not come to rest, then those that
+        move most; not rows in chunks. With none, rows that creep are not followed to their ends either.
 
     Returns
     -------
@@ -108,11 +109,14 @@ def leave_one_out(
         return quadratic
     inside, unsettled, rows = latent - moved, far.copy(), np.flatnonzero(far)
     for group in np.split(rows, range(_GROUP, len(rows), _GROUP)):
-        latent[group], unsettled[group] = carried_on(mode, group, moved[group])
+        latent[group], unsettled[group] = carried_on(
+            mode, group, moved[group], to_the_end=refits > 0
+        )
     if refits and precision is None and not isinstance(problem.Phi, Chunks):
         moved = np.abs(latent - inside).max(axis=1)
-        worst = rows[np.argsort(-moved[rows], kind="stable")][:refits]
-        for row in worst[moved[worst] > _VERY_FAR].tolist():
+        in_doubt = rows[unsettled[rows] | (moved[rows] > _VERY_FAR)]
+        worst = in_doubt[np.lexsort((-moved[in_doubt], ~unsettled[in_doubt]))]
+        for row in worst[:refits].tolist():
             latent[row], unsettled[row] = _refitted(mode, row)
     log_density = problem.likelihood.log_density(mode.shaped(latent), mode.label)
     return replace(
