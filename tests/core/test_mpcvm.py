@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import blobs
 
-from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, log_posterior
+from pcvm_pymc.core.em import EMOptions, Start, coupled, fit_em, initial_state, log_posterior
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms, response_mean
@@ -264,3 +264,24 @@ def test_coupled_steps_end_at_a_kkt_point_whatever_width_and_scale(width, scale)
     active = result.weight != 0
     assert np.abs(slope[active]).max() < 1e-4
     assert (slope * given_.sign)[~active].max(initial=0.0) < 1e-4
+
+
+@pytest.mark.parametrize("width", [0.4, 3.0])
+@pytest.mark.parametrize("scale", [0.3, 10.0])
+def test_steps_by_plain_gradients_end_where_factored_ones_do(width, scale, monkeypatch):
+    X = np.random.default_rng(7).normal(size=(60, 2))
+    label = np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.8, 0.0, 0.8])
+    Phi = rbf(squared_distances(X, X), width)
+    prior = replace(Hyperprior.plug_in(), d=Hyperprior.plug_in().c * scale**2)
+    given_ = several(Phi, label, 4, class_signs(label, 4), prior)
+    options = EMOptions(tol=1e-9, max_iter=500)
+    factored = fit_em(given_, None, options)
+    made = []
+    monkeypatch.setattr(coupled, "_CHEAP", 0.0)
+    monkeypatch.setattr(coupled, "_SLOW", 1000)
+    monkeypatch.setattr(coupled.CoupledNewton, "_factorise", lambda *_: made.append(1))
+    plain = fit_em(given_, None, options)
+    assert not made
+    assert plain.converged
+    assert plain.log_posterior == pytest.approx(factored.log_posterior, abs=1e-7)
+    np.testing.assert_allclose(plain.latent, factored.latent, atol=1e-4)

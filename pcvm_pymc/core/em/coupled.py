@@ -26,6 +26,7 @@ _MOST_PRODUCTS = 80
 _RELATIVE = 0.05  # of the residual, at which conjugate gradients stop
 _SLOPE_TOLERANCE = 1e-8
 _SLOW = 12  # products of one solve, after which factors made anew are cheaper than going on
+_CHEAP = 3e7  # operations: so small factors are made at once
 _NARROW = 16  # scores: a product with fewer takes no less time, memory being what is waited for
 _MOVED = 0.05  # share of the free values by which they differ from those that the factors know
 # sum of squares of what is left of a row of Phi, in units of the prior; the rows' curvature is well below one
@@ -107,7 +108,7 @@ class CoupledNewton:
         u = model.start.copy()
         residual = model.pull - _prior_part(model, u)  # minus the gradient at the point
         free = model.usable & ((u != 0) | ~model.signed)
-        goal = float(np.linalg.norm(residual[free]))
+        goal = _lengths(model, np.where(free, residual, 0.0))
         for _ in range(_ROUNDS):
             change, residual = self._solve(model, free, residual, goal)
             u = u + change
@@ -129,7 +130,7 @@ class CoupledNewton:
         return weight, bias
 
     def _solve(
-        self, model: _Quadratic, free: Mask, residual: Array, goal: float
+        self, model: _Quadratic, free: Mask, residual: Array, goal: tuple[float, float]
     ) -> tuple[Array, Array]:
         """Return a change of the free values that (nearly) zeroes their residual, and all residuals."""
         change, r = np.zeros_like(residual), np.where(free, residual, 0.0)
@@ -137,7 +138,7 @@ class CoupledNewton:
             self._factors = None  # others than these are free by now
         patience = self._patience(model, free)
         for n_products in range(patience + _MOST_PRODUCTS):
-            if float(np.linalg.norm(r)) <= _RELATIVE * goal:
+            if self._is_solved(_lengths(model, r), goal):
                 break
             if n_products == patience:
                 self._factorise(model, free)
@@ -159,13 +160,22 @@ class CoupledNewton:
             p = z + (inner / last) * p
         return change, residual
 
+    def _is_solved(self, left: tuple[float, float], goal: tuple[float, float]) -> bool:
+        """Whether little is left; without factors also where curvatures are small beside the others."""
+        return left[0] <= _RELATIVE * goal[0] and (
+            self._factors is not None or left[1] <= _RELATIVE * goal[1]
+        )
+
     def _patience(self, model: _Quadratic, free: Mask) -> int:
         """Return how many products are tried before factors are made: what these would cost, at most."""
         if self._factors is not None:
             return _SLOW
+        work = min(self._work(model, free))
+        if work < _CHEAP:
+            return 0
         n_obs, n_scores = model.latent_shape
         product = 4.0 * n_obs * len(model.Phi.T) * max(n_scores, _NARROW)
-        return max(_SLOW, int(min(self._work(model, free)) / product))
+        return max(_SLOW, int(work / product))
 
     def _preconditioned(self, model: _Quadratic, r: Array, free: Mask) -> Array:
         """Return the preconditioner times r: the factors on what they know, else the diagonal."""
@@ -358,6 +368,12 @@ def _rank_one(hessian: Array, label: Array) -> Array:
     d = np.maximum(-own, 0.0) / (1.0 - own[rows, number])[:, None]
     d[rows, number] = 1.0
     return d if weight is None else weight[:, None] * d
+
+
+def _lengths(model: _Quadratic, residual: Array) -> tuple[float, float]:
+    """Return how large a residual is, as it is and in the metric of the matrix' diagonal."""
+    squares = np.square(residual)
+    return float(np.sqrt(squares.sum())), float(np.sqrt((squares / model.diagonal).sum()))
 
 
 def _prior_part(model: _Quadratic, u: Array) -> Array:
