@@ -1,8 +1,8 @@
 """Seconds of the processor of a whole default fit, beside the grid search of an SVC in the same run.
 
-``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/default_seconds.py [--large] [SET:ROWS ...]``. ``mixture``
-is Ripley's; with ``--large`` also 4,000 rows with and without `basis`, and 100,000 rows with it, without
-the SVC.
+``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/default_seconds.py [--large] [SET:ROWS[:CLASSES] ...]``.
+``mixture`` is Ripley's; CLASSES takes the first classes only; with ``--large`` also 4,000 rows with and without
+`basis`, and 100,000 rows with it, without the SVC.
 """
 
 import argparse
@@ -25,12 +25,13 @@ SETS = (
     "mixture:1300",
     "image:1300",
     "winequality_white:1300",
+    "letter:1300:6",
 )
 LARGE = ((4000, None), (4000, 500), (100_000, 300))
 _LEAST = 50  # rows of a class, of which a share is drawn
 
 
-def rows_of(name: str, n: int):
+def rows_of(name: str, n: int, classes: int | None = None):
     """Return training rows and labels, and rows and labels to score."""
     if name == "mixture":
         X, y = ripley_mixture(n + 5000, random_state=1)
@@ -38,6 +39,8 @@ def rows_of(name: str, n: int):
     data = load(name, random_state=0)
     number = np.unique(data.y, return_inverse=True)[1]
     kept = np.bincount(number)[number] >= min(_LEAST, len(number) // 20)
+    if classes is not None:
+        kept &= number < classes
     y = np.unique(number[kept], return_inverse=True)[1]
     return next(stratified_draws(data.X[kept], y, n, min(2000, len(y) - n), seed=1000))
 
@@ -63,8 +66,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     PCVMClassifier().fit(*ripley_mixture(60, random_state=0))  # what is loaded and compiled once
     for each in options.sets:
-        name, n = each.split(":")
-        rows = rows_of(name, int(n))
+        name, *numbers = each.split(":")
+        rows = rows_of(name, *map(int, numbers))
         default = (PCVMClassifier if len(np.unique(rows[1])) == 2 else MPCVMClassifier)()
         print(
             each,
