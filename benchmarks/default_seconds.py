@@ -1,8 +1,8 @@
 """Seconds of the processor of a whole default fit, beside the grid search of an SVC in the same run.
 
 ``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/default_seconds.py [--large] [SET:ROWS[:CLASSES] ...]``.
-``mixture`` is Ripley's; CLASSES takes the first classes only; with ``--large`` also 4,000 rows with and without
-`basis`, and 100,000 rows with it, without the SVC.
+``mixture`` is Ripley's; CLASSES takes the first classes only; with ``--large`` also 4,000 rows with and
+without `basis`, and 100,000 rows with it, without the SVC.
 """
 
 import argparse

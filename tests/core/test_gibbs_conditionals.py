@@ -47,12 +47,14 @@ def test_a_law_on_a_grid_is_that_of_its_density():
 
 def moved(law, rng, step, repeats):
     """Return draws of a law after a move of each, ``step(value) -> value``, some times over."""
-    drawn = law.draws(rng)
-    for i, at in enumerate(drawn):
+    begun = law.draws(rng)
+    drawn = begun.copy()
+    for i, at in enumerate(begun):
         there = at
         for _ in range(repeats):
             there = step(there)
         drawn[i] = there
+    assert np.mean(drawn != begun) > 0.9  # what stays where it is keeps every law
     return drawn
 
 
