@@ -17,7 +17,7 @@ from rich.table import Table
 from pcvm_pymc import __version__
 from pcvm_pymc.experiments.commands import add_commands
 from pcvm_pymc.experiments.errors import UsageError, first_line
-from pcvm_pymc.experiments.fitting import add_encoding, add_fitting, add_header
+from pcvm_pymc.experiments.fitting import add_encoding, add_fitting, add_header, tell
 from pcvm_pymc.experiments.labelled_csv import Rows, read_rows
 from pcvm_pymc.storage import StoreError, alone_in, is_scratch, write_atomically, writing
 
@@ -146,8 +146,7 @@ def _read(options: argparse.Namespace, console: Console) -> Rows:
         categorical=options.categorical,
         impute=options.impute,
     )
-    for each in rows.told:
-        console.print(f"{rows.name}: {each}", style="dim", highlight=False, markup=False)
+    tell(console, rows.name, rows.told)
     return rows
 
 
@@ -350,14 +349,17 @@ def _draw(result: Any, rows: Rows, n_train: int, options: argparse.Namespace, ou
     of_two = len(np.unique(rows.y)) == 2
     for kind in _PICTURES if of_two else _PICTURES_OF_SEVERAL:
         _write_picture(result.plot(kind), out / f"{kind}.png")
-    n_test = len(rows.X) - n_train
-    first = stratified_draws(rows.X, rows.y, n_train, n_test, seed=options.seed, scaler=rows.scaler)
-    X, y, _, _ = next(first)
-    if of_two and len(rows.features) == X.shape[1] == 2:
-        figure = plot_decision_surface(
-            result.map_result, result.posterior, X, y, feature_names=rows.features
+    if of_two and len(rows.features) == 2:
+        n_test = len(rows.X) - n_train
+        draws = stratified_draws(
+            rows.X, rows.y, n_train, n_test, seed=options.seed, scaler=rows.scaler
         )
-        _write_picture(figure, out / "decision_surface.png")
+        X, y, _, _ = next(draws)
+        if X.shape[1] == 2:  # a column of text may have become several
+            figure = plot_decision_surface(
+                result.map_result, result.posterior, X, y, feature_names=rows.features
+            )
+            _write_picture(figure, out / "decision_surface.png")
     plt.close("all")
 
 

@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import pandas as pd
 from rich.console import Console
 
 from pcvm_pymc.experiments.errors import UsageError, first_line
-from pcvm_pymc.experiments.labelled_csv import check_labels, target_of
+from pcvm_pymc.experiments.labelled_csv import labels_and_features
 from pcvm_pymc.experiments.tables import HEADERS, Table, read_table
 from pcvm_pymc.storage import write_atomically
 
-__all__ = ["add_encoding", "add_fitting", "add_header"]
+__all__ = ["add_encoding", "add_fitting", "add_header", "tell"]
 
 _BYTES = (
     1e9  # for basis functions: with more they go in chunks, and without --basis there are too many
@@ -88,9 +89,7 @@ def add_encoding(command: argparse.ArgumentParser) -> None:
 def _fit(options: argparse.Namespace, console: Console) -> None:
     _check_free(options.out, options.force)
     table = _read(options.file, options.header, console)
-    target = target_of(options.file, table.frame, options.target)
-    labels, features = table.frame[target], table.frame.drop(columns=target)
-    check_labels(options.file, labels, target, least=2)
+    labels, features = labels_and_features(options.file, table.frame, options.target, least=2)
     _check_size(options, len(features))
     from pcvm_pymc.experiments.model_files import Columns, ModelFile, transformer
 
@@ -102,14 +101,14 @@ def _fit(options: argparse.Namespace, console: Console) -> None:
         options, transformer(columns, options.impute), labels.nunique(), len(labels)
     )
     counts = ", ".join(f"{each} {n}" for each, n in labels.value_counts().sort_index().items())
-    console.print(f"{len(features)} rows, {features.shape[1]} features; {target}: {counts}")
+    console.print(f"{len(features)} rows, {features.shape[1]} features; {labels.name}: {counts}")
     with console.status(f"fitting {type(pipeline[-1]).__name__}"):
         try:
             pipeline.fit(columns.taken(features), labels.to_numpy())
         except ValueError as error:
             raise UsageError(f"{options.file}: {first_line(error)}") from None
     pipeline[-1].__dict__.pop("_training_", None)  # of intervals, which the command does not give
-    ModelFile(pipeline, columns, target, options.impute).save(options.out)
+    ModelFile(pipeline, columns, str(labels.name), options.impute).save(options.out)
     console.print(
         f"{_described(pipeline[-1])}; {time.perf_counter() - began:.1f} s. Written to {options.out}"
     )
@@ -125,9 +124,14 @@ def _check_free(path: Path, force: bool) -> None:
 
 def _read(path: Path, header: str, console: Console) -> Table:
     table = read_table(path, header)
-    for each in table.told:
-        console.print(f"{path.name}: {each}", style="dim", highlight=False, markup=False)
+    tell(console, path.name, table.told)
     return table
+
+
+def tell(console: Console, name: str, told: Iterable[str]) -> None:
+    """Print what was recognised in a table."""
+    for each in told:
+        console.print(f"{name}: {each}", style="dim", highlight=False, markup=False)
 
 
 def _check_size(options: argparse.Namespace, n_rows: int) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 from pcvm_pymc.experiments.errors import UsageError
 from pcvm_pymc.experiments.tables import read_table
 
-__all__ = ["Rows", "check_labels", "read_rows", "target_of"]
+__all__ = ["Rows", "labels_and_features", "read_rows"]
 
 _MOST_CLASSES = 30  # more are numbers, not labels, as a rule
 
@@ -67,9 +67,7 @@ def read_rows(
         If it cannot be used.
     """
     table = read_table(path, header)
-    target = target_of(path, table.frame, target)
-    labels, features = table.frame[target], table.frame.drop(columns=target)
-    check_labels(path, labels, target)
+    labels, features = labels_and_features(path, table.frame, target)
     from pcvm_pymc.experiments.model_files import Columns, transformer
 
     columns = Columns.of(path, features, categorical=categorical, impute=impute is not None)
@@ -79,7 +77,17 @@ def read_rows(
     return Rows(taken, labels.to_numpy(), names, path.name, table.told, scaler)
 
 
-def target_of(path: Path, frame: pd.DataFrame, target: str | None) -> str:
+def labels_and_features(
+    path: Path, frame: pd.DataFrame, target: str | None, least: int = 4
+) -> tuple[pd.Series, pd.DataFrame]:
+    """Return the label column, by default the last, and the others; raise where it holds no classes."""
+    target = _target_of(path, frame, target)
+    labels = frame[target]
+    _check_labels(path, labels, target, least)
+    return labels, frame.drop(columns=target)
+
+
+def _target_of(path: Path, frame: pd.DataFrame, target: str | None) -> str:
     """Return the label column, by default the last; raise where there is none, or there are no rows."""
     if frame.shape[1] < 2:
         raise UsageError(
@@ -97,7 +105,7 @@ def target_of(path: Path, frame: pd.DataFrame, target: str | None) -> str:
     return target
 
 
-def check_labels(path: Path, labels: pd.Series, target: str, least: int = 4) -> None:
+def _check_labels(path: Path, labels: pd.Series, target: str, least: int = 4) -> None:
     """Raise where labels are missing, are no classes, or a class has fewer rows than `least`."""
     if labels.isna().any():
         first = int(np.flatnonzero(labels.isna())[0]) + 2

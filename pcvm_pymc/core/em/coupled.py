@@ -108,7 +108,8 @@ class CoupledNewton:
         u = model.start.copy()
         residual = model.pull - _prior_part(model, u)  # minus the gradient at the point
         free = model.usable & ((u != 0) | ~model.signed)
-        goal = _lengths(model, np.where(free, residual, 0.0))
+        r = np.where(free, residual, 0.0)
+        goal = _RELATIVE * float(np.linalg.norm(r)), _RELATIVE * _scaled_length(model, r)
         for _ in range(_ROUNDS):
             change, residual = self._solve(model, free, residual, goal)
             u = u + change
@@ -138,7 +139,7 @@ class CoupledNewton:
             self._factors = None  # others than these are free by now
         patience = self._patience(model, free)
         for n_products in range(patience + _MOST_PRODUCTS):
-            if self._is_solved(_lengths(model, r), goal):
+            if self._is_solved(model, r, goal):
                 break
             if n_products == patience:
                 self._factorise(model, free)
@@ -160,11 +161,11 @@ class CoupledNewton:
             p = z + (inner / last) * p
         return change, residual
 
-    def _is_solved(self, left: tuple[float, float], goal: tuple[float, float]) -> bool:
+    def _is_solved(self, model: _Quadratic, r: Array, goal: tuple[float, float]) -> bool:
         """Whether little is left; without factors also where curvatures are small beside the others."""
-        return left[0] <= _RELATIVE * goal[0] and (
-            self._factors is not None or left[1] <= _RELATIVE * goal[1]
-        )
+        if not float(np.linalg.norm(r)) <= goal[0]:
+            return False
+        return self._factors is not None or _scaled_length(model, r) <= goal[1]
 
     def _patience(self, model: _Quadratic, free: Mask) -> int:
         """Return how many products are tried before factors are made: what these would cost, at most."""
@@ -370,10 +371,9 @@ def _rank_one(hessian: Array, label: Array) -> Array:
     return d if weight is None else weight[:, None] * d
 
 
-def _lengths(model: _Quadratic, residual: Array) -> tuple[float, float]:
-    """Return how large a residual is, as it is and in the metric of the matrix' diagonal."""
-    squares = np.square(residual)
-    return float(np.sqrt(squares.sum())), float(np.sqrt((squares / model.diagonal).sum()))
+def _scaled_length(model: _Quadratic, residual: Array) -> float:
+    """Return how large a residual is in the metric of the matrix' diagonal."""
+    return float(np.linalg.norm(residual / np.sqrt(model.diagonal)))
 
 
 def _prior_part(model: _Quadratic, u: Array) -> Array:

@@ -64,26 +64,29 @@ def carried_on(
         Whether rows that creep are followed, which takes several times as long: one in a hundred would
         have moved on by half a unit and more.
     """
-    gain, steps = (_GAIN, _STEPS_TO_THE_END) if to_the_end else (np.inf, _STEPS)
     task, live = _Removals(mode, rows), np.arange(len(rows))
     point = task.start(moved)
     value, slope, latent = task.at(point)
     held = latent.copy()
     metric = task.metric(point, slope)
     direction, inner = metric, slope.dot(metric)
-    for _ in range(steps):
+    for _ in range(_STEPS_TO_THE_END if to_the_end else _STEPS):
         point, value, new_slope, new_latent = task.searched(point, direction, value, slope)
         held[live] = new_latent
-        metric = task.metric(point, new_slope)
-        fresh = new_slope.dot(metric)
-        still = np.abs(new_latent - latent).max(axis=1) <= _REST
-        keep = np.flatnonzero(~still | (fresh > gain))
+        moving = np.abs(new_latent - latent).max(axis=1) > _REST
+        if to_the_end:
+            still = np.flatnonzero(~moving)
+            ends, pull = point.take(still), new_slope.take(still)
+            gain = pull.dot(_Removals(mode, rows[live[still]]).metric(ends, pull))
+            moving[still] = gain > _GAIN
+        keep = np.flatnonzero(moving)
         live, latent = live[keep], new_latent[keep]
         if len(live) == 0:
             break
         task, value, inner = _Removals(mode, rows[live]), value[keep], inner[keep]
         point, slope, new_slope = point.take(keep), slope.take(keep), new_slope.take(keep)
-        metric, fresh = metric.take(keep), fresh[keep]
+        metric = task.metric(point, new_slope)
+        fresh = new_slope.dot(metric)
         turned = np.maximum((fresh - slope.dot(metric)) / np.maximum(inner, 1e-300), 0.0)
         direction = task.feasible(point, metric.plus(turned, direction.take(keep)))
         uphill = new_slope.dot(direction) > 0
