@@ -21,6 +21,8 @@ def cache_what_is_compiled():
     os.environ["NUMBA_CACHE_DIR"] = str(cache / f"kernels-{digest.hexdigest()[:12]}")
 
 
+# two workers share the processors, and what runs beside a fit is no part of a test
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 cache_what_is_compiled()  # before numba is imported
 
 import matplotlib as mpl  # noqa: E402

@@ -1,6 +1,7 @@
 """What all estimators share: arguments checked before any work, an earlier fit forgotten, a width chosen."""
 
 import warnings
+from contextlib import AbstractContextManager
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import as_kernel, width_grid
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.threads import blas_threads
 from pcvm_pymc.core.pieces.validation import as_numbers
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.estimators.parameters import (
@@ -43,6 +45,14 @@ CV_EFFECT = Conditional(
     lambda model: isinstance(model.width, str) and model.width == "auto",
     "width='auto'",
 )
+
+
+def _length(rows: Any) -> float:
+    """Return how many rows there are; infinity for what has no length, and is refused later."""
+    try:
+        return len(rows)
+    except TypeError:
+        return np.inf
 
 
 class KernelMachine(BaseEstimator):
@@ -83,6 +93,12 @@ class KernelMachine(BaseEstimator):
 
     def _check_parameters(self) -> None:
         """Check what a class has beside the tables."""
+
+    def _threads(self, X: Any) -> AbstractContextManager[Any]:
+        """Return a context in which BLAS has the threads that a fit to these rows is worth."""
+        basis = X if self.basis is None else self.basis
+        n_basis = int(basis) if isinstance(basis, Integral) else _length(basis)
+        return blas_threads(_length(X), n_basis)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether a fit came to its end."""

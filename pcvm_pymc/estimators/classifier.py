@@ -1,6 +1,7 @@
 """Predictions of classifiers, of one score or several; classes told one from the rest."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -112,7 +113,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
                 "sample_weight or class_weight was given with Dask arrays, whose rows count once each; "
                 "needed arrays in memory (with a memory_limit they go in chunks)"
             )
-        self._fit(X, y)
+        with nullcontext() if self._is_lazy_ else self._threads(X):
+            self._fit(X, y)
         rows = self.__dict__.pop("_counted_rows_", None)
         if rows is not None and hasattr(self, "support_"):  # numbers among the rows that were given
             self.support_ = np.where(self.support_ < 0, -1, rows[self.support_])

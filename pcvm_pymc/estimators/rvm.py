@@ -394,7 +394,8 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
         if self.memory_limit is not None:
             self._fit_in_chunks(rows, target)
         else:
-            problem = self._fit_evidence(rows, target)
+            with self._threads(rows):
+                problem = self._fit_evidence(rows, target)
             if self.star:
                 self._augmentation_, self._rows_ = augmentation(problem, self._result_), rows
         self.noise_ = self._result_.noise

@@ -17,6 +17,7 @@ from pcvm_pymc.core.em.widths import improved_width
 from pcvm_pymc.core.family import check_mode
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.threads import threads_by_size
 from pcvm_pymc.core.pieces.validation import as_numbers
 from pcvm_pymc.core.problem import Problem, Status
 
@@ -262,6 +263,7 @@ def _points(machine: _Machine, point: Point, start: Start) -> Iterator[tuple[Poi
         yield point, change
 
 
+@threads_by_size
 def fit_em(
     problem: Problem,
     start: Start | None = None,

@@ -7,18 +7,16 @@ and matrices of the number of bases.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from pcvm_pymc.core.em.nonnegative import BorderedGram
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import RowTerms
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.threads import one_blas_thread
 from pcvm_pymc.core.pieces.weighted import against_rest, row_weight
 
 __all__ = [
@@ -121,16 +119,6 @@ class Rows(Protocol):
     def against_rest(self, number: int) -> "Rows":
         """Return the same rows with labels -1. and +1.: a class, by its number, against the rest."""
         ...
-
-
-@cache
-def _thread_controller() -> ThreadpoolController:
-    """Return what limits the threads of BLAS; it reads every mapped file to find it: once, not each pass."""
-    return ThreadpoolController()
-
-
-def _one_blas_thread() -> AbstractContextManager[Any]:
-    return _thread_controller().limit(limits=1, user_api="blas")
 
 
 def row_blocks(n_obs: int, size: int) -> Iterator[slice]:
@@ -275,7 +263,7 @@ class ArrayRows:
         """Return sums over all rows."""
         if self.n_jobs == 1:
             return self._part(request, 0)
-        with _one_blas_thread(), ThreadPoolExecutor(self.n_jobs) as pool:
+        with one_blas_thread(), ThreadPoolExecutor(self.n_jobs) as pool:
             parts = list(pool.map(lambda k: self._part(request, k), range(self.n_jobs)))
         out = parts[0]
         for part in parts[1:]:
@@ -333,7 +321,7 @@ def latent_in_blocks(
     if n_jobs == 1:
         fill(0)
     else:
-        with _one_blas_thread(), ThreadPoolExecutor(n_jobs) as pool:
+        with one_blas_thread(), ThreadPoolExecutor(n_jobs) as pool:
             list(pool.map(fill, range(n_jobs)))
     out += bias
     return out

@@ -23,10 +23,7 @@ __all__ = [
     "empty_set",
     "gains",
     "leave_one_out",
-    "probe",
     "refreshed",
-    "updated",
-    "with_precision",
 ]
 
 _TINY, _HUGE = np.finfo(float).tiny, 1e100
@@ -139,47 +136,32 @@ class Selection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActiveSet(Selection):
-    """The bases in the model with the mean of their weights, and what every basis would add to it.
+class ActiveSet:
+    """The bases in a model, and what every basis would add to it.
 
-    Where the likelihood is not quadratic the covariance is Laplace's, and `cross` is empty: not used.
+    Where the likelihood is not quadratic the covariance is Laplace's.
 
     Attributes
     ----------
+    index, alpha, covariance, S
+        As for `Selection`.
     mean : ndarray, shape (m,)
+        Of the weights.
     Q : ndarray, shape (n_columns,)
         ``phi' C^-1 t`` of every column.
     log_evidence : float
     """
 
+    index: Index
+    alpha: Array
     mean: Array
+    covariance: Array
+    S: Array
     Q: Array
     log_evidence: float
 
-    def extended(self, column: int, alpha: float, probe: Probe, **more: Any) -> Self:
-        """Return it with one column more, and with `more` changed."""
-        mean = self.Q[column] / (alpha + probe.S)
-        return super().extended(
-            column,
-            alpha,
-            probe,
-            mean=np.append(self.mean - mean * probe.pull, mean),
-            Q=self.Q - mean * probe.overlap,
-            **more,
-        )
 
-    def without(self, place: int, beta: float) -> Self:
-        """Return it without the column at a place."""
-        out = super().without(place, beta)
-        return replace(out, mean=np.delete(out.mean, place))
-
-    def _shrunk(self, place: int, kappa: float, left: Array, **more: Any) -> Self:
-        shift = kappa * self.mean[place]
-        mean, Q = self.mean - shift * self.covariance[:, place], self.Q + shift * left
-        return super()._shrunk(place, kappa, left, mean=mean, Q=Q, **more)
-
-
-def leave_one_out(selection: Selection, mean: Array, Q: Array) -> tuple[Array, Array]:
+def leave_one_out(selection: Selection | ActiveSet, mean: Array, Q: Array) -> tuple[Array, Array]:
     """Return s and q of every column: S and Q with the column itself taken out of C.
 
     In the model they are ``1 / Sigma_jj - alpha_j`` and ``mu_j / Sigma_jj``, which does not cancel as
@@ -187,7 +169,7 @@ def leave_one_out(selection: Selection, mean: Array, Q: Array) -> tuple[Array, A
 
     Parameters
     ----------
-    selection : Selection
+    selection : Selection or ActiveSet
     mean : ndarray, shape (m,) or (m, n_responses)
         Of the weights in the model.
     Q : ndarray, shape (n_columns,) or (n_columns, n_responses)
@@ -250,7 +232,6 @@ def empty_set(design: Array, target: Array, likelihood: Likelihood) -> ActiveSet
         design,
         np.empty(0, dtype=np.int64),
         posterior(design[:, :0], none, target, likelihood),
-        np.empty((0, design.shape[1])),
     )
 
 
@@ -258,16 +239,15 @@ def refreshed(design: Array, target: Array, likelihood: Likelihood, state: Activ
     """Return the state with everything but the precisions computed anew, to full precision."""
     Phi = design[:, state.index]
     end = posterior(Phi, state.alpha, target, likelihood, state.mean)
-    return _set_at(design, state.index, end, state.cross)
+    return _set_at(design, state.index, end)
 
 
-def _set_at(design: Array, index: Index, end: Posterior, cross: Array) -> ActiveSet:
+def _set_at(design: Array, index: Index, end: Posterior) -> ActiveSet:
     return ActiveSet(
         index=index,
         alpha=end.alpha,
         mean=end.mean,
         covariance=end.covariance,
-        cross=cross,
         S=_sparsity(design, index, end),
         Q=design.T @ end.score,  # C^-1 (Phi mu + B^-1 score) = score at the posterior mean
         log_evidence=end.log_evidence,
@@ -294,72 +274,5 @@ def _weighted_norms(design: Array, curvature: Array) -> Array:
         return curvature[0] * np.einsum("ij,ij->j", design, design)
     out = np.empty(design.shape[1])
     for begin in range(0, len(out), _BLOCK):
-        some = design[:, begin : begin + _BLOCK]
-        out[begin : begin + _BLOCK] = np.einsum("ij,ij,i->j", some, some, curvature)
+        out[begin : begin + _BLOCK] = curvature @ np.square(design[:, begin : begin + _BLOCK])
     return out
-
-
-def updated(design: Array, state: ActiveSet, column: int, alpha: float, beta: float) -> ActiveSet:
-    """Return the state after one column's precision has become `alpha`, by a rank-one update.
-
-    For a quadratic likelihood only, since the curvature is taken as constant (Tipping & Faul 2003,
-    appendix).
-
-    Parameters
-    ----------
-    design : ndarray, shape (n_obs, n_columns)
-    state : ActiveSet
-    column : int
-    alpha : float
-        Infinite deletes the column; one that is not in the model is added.
-    beta : float
-        Precision of one observation, 1 / noise^2.
-    """
-    place = np.flatnonzero(state.index == column)
-    if len(place) == 0:
-        return state.extended(column, alpha, probe(design, state, column, beta))
-    if np.isfinite(alpha):
-        return state.reestimated(int(place[0]), alpha, beta)
-    return state.without(int(place[0]), beta)
-
-
-def probe_square(
-    design: Array, state: Selection, column: int, beta: float
-) -> tuple[Array, Array, float]:
-    """Return ``p = beta Sigma Phi' phi``, ``e = phi - Phi p``, and S of a column outside the model.
-
-    p minimises ``beta |phi - Phi p|^2 + p' A p``, and S is the minimum: a sum of squares in
-    which an error of p counts but squared, so that it needs no refresh.
-    """
-    pull = beta * (state.covariance @ state.cross[:, column])
-    left = design[:, column] - design[:, state.index] @ pull
-    return pull, left, float(beta * (left @ left) + pull @ (state.alpha * pull))
-
-
-def probe(design: Array, state: Selection, column: int, beta: float) -> Probe:
-    """Return a column outside the model beside those within, from the rows, see `probe_square`."""
-    pull, left, S = probe_square(design, state, column, beta)
-    products, overlap = np.column_stack([design[:, column], beta * left]).T @ design
-    return Probe(pull, S, products, overlap)
-
-
-def with_precision(state: ActiveSet, column: int, alpha: float) -> ActiveSet:
-    """Return index, precisions and start of the mean after a change; the rest is to be refreshed."""
-    place = np.flatnonzero(state.index == column)
-    if len(place) == 0:
-        return replace(
-            state,
-            index=np.append(state.index, column),
-            alpha=np.append(state.alpha, alpha),
-            mean=np.append(state.mean, 0.0),
-        )
-    if np.isfinite(alpha):
-        new = state.alpha.copy()
-        new[place] = alpha
-        return replace(state, alpha=new)
-    return replace(
-        state,
-        index=np.delete(state.index, place),
-        alpha=np.delete(state.alpha, place),
-        mean=np.delete(state.mean, place),
-    )

@@ -12,6 +12,7 @@ from pcvm_pymc.core.evidence.active_set import Probe, Selection, best_change, le
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
 from pcvm_pymc.core.pieces.arguments import check_real, check_whole
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.threads import threads_by_size
 from pcvm_pymc.core.problem import Problem, Status
 
 __all__ = ["BottomUpOptions", "Machine", "fit_bottom_up"]
@@ -335,6 +336,7 @@ def _start(problem: Problem, start: Array | None) -> Array:
     return np.reshape(start, shape)
 
 
+@threads_by_size
 def fit_bottom_up(
     problem: Problem,
     start: Array | None = None,

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
-from scipy.linalg.lapack import dtrtri
+from scipy.linalg import LinAlgError
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
@@ -21,6 +21,7 @@ __all__ = [
 _NEWTON_STEPS = 100
 _NEWTON_DECREMENT = 1e-18
 _QR_COLUMNS = 400  # beyond, the Cholesky factor of the normal equations: a third of the work
+_SQUARED = 1e5  # condition up to which the normal equations lose too little to matter
 
 
 @dataclass(frozen=True)
@@ -74,23 +75,32 @@ def inverse_triangle(R: Array) -> Array:
     return inverse
 
 
-def _triangle(Z: Array, curvature: Array) -> Array:
-    """Return upper triangular R with R'R = I + Z' B Z, from the QR of [sqrt(B) Z; I]."""
+def _cholesky(Z: Array, curvature: Array) -> Array | None:
+    """Return upper triangular R with R'R = I + Z' B Z; None where squaring costs digits.
+
+    No eigenvalue is below one, so that the trace bounds the condition.
+    """
     m = Z.shape[1]
-    if m > _QR_COLUMNS:
-        try:
-            return cholesky(np.eye(m) + (Z.T * curvature) @ Z, overwrite_a=True, check_finite=False)
-        except LinAlgError:
-            pass  # too ill-conditioned to be squared
-    return np.linalg.qr(np.vstack([np.sqrt(curvature)[:, None] * Z, np.eye(m)]), mode="r")
+    gram = (Z.T * curvature) @ Z
+    gram.flat[:: m + 1] += 1.0
+    if m <= _QR_COLUMNS and not gram.trace() < _SQUARED:
+        return None
+    R, failed = dpotrf(gram, overwrite_a=True)
+    return None if failed else R
+
+
+def _triangle(Z: Array, curvature: Array) -> Array:
+    """Return upper triangular R with R'R = I + Z' B Z, if need be from the QR of [sqrt(B) Z; I]."""
+    R = _cholesky(Z, curvature) if Z.shape[1] else np.empty((0, 0))
+    if R is None:
+        below = np.eye(Z.shape[1])
+        R = np.linalg.qr(np.vstack([np.sqrt(curvature)[:, None] * Z, below]), mode="r")
+    return R
 
 
 def _solve_normal(R: Array, g: Array) -> Array:
     """Return (R'R)^-1 g."""
-    if len(g) == 0:
-        return g
-    half = solve_triangular(R, g, trans="T", check_finite=False)
-    return solve_triangular(R, half, check_finite=False)
+    return dpotrs(R, g)[0] if len(g) else g
 
 
 def posterior(
@@ -190,8 +200,12 @@ class Basis:
 
 def orthogonal_basis(Phi: Array, alpha: Array, curvature: Array) -> Basis:
     """Return the factors for bases with precisions `alpha` and rows with curvature B."""
-    weighted = np.sqrt(curvature)[:, None] * Phi / np.sqrt(alpha)
-    Q, R = np.linalg.qr(np.vstack([weighted, np.eye(len(alpha))]))
+    Z, root = Phi / np.sqrt(alpha), np.sqrt(curvature)[:, None]
+    R = _cholesky(Z, curvature) if len(alpha) else None
+    if R is not None:
+        lower = inverse_triangle(R)
+        return Basis((root * Z) @ lower, lower, R)
+    Q, R = np.linalg.qr(np.vstack([root * Z, np.eye(len(alpha))]))
     return Basis(Q[: len(Phi)], Q[len(Phi) :], R)
 
 

@@ -1,9 +1,10 @@
 """What is given to type-II maximum likelihood: bases, targets, a likelihood, and options."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pcvm_pymc.core.family import FAMILY, check_solver
 from pcvm_pymc.core.pieces.arguments import check_real, check_whole, shown
@@ -18,11 +19,13 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 
 __all__ = [
+    "NOISE_FLOOR",
     "Design",
     "EvidenceOptions",
     "EvidenceProblem",
     "Rotated",
     "check_fixed_bases",
+    "problem_among",
     "rotated_problem",
     "start_noise",
     "unit_design",
@@ -380,3 +383,32 @@ def unit_design(problem: EvidenceProblem) -> Design:
     norm[norm == 0] = 1.0
     columns /= norm
     return Design(columns, size * norm)
+
+
+def problem_among(
+    problem: EvidenceProblem, columns: Array, number: NDArray[np.int64]
+) -> EvidenceProblem:
+    """Return the problem of some columns; a regression rotated to two rows more than there are columns.
+
+    Parameters
+    ----------
+    problem : EvidenceProblem
+    columns : ndarray, shape (n_obs, n_columns)
+        All there are, the constant among them.
+    number : ndarray of int, shape (n_some,)
+    """
+    some = columns[:, number]
+    if not problem.likelihood.is_quadratic or len(some) <= len(number) + 2:
+        return replace(problem, Phi=some, bias=False)
+    constant = np.ones(len(some)) if problem.rotated is None else problem.rotated.constant
+    R = np.linalg.qr(np.column_stack([constant, some, problem.target]), mode="r")
+    rotated = Rotated(problem.n_obs, R[:, 0].copy())
+    likelihood = Normal(n_obs=problem.n_obs)
+    return EvidenceProblem(
+        np.asfortranarray(R[:, 1:-1]),
+        R[:, -1].copy(),
+        likelihood,
+        noise=problem.noise,
+        bias=False,
+        rotated=rotated,
+    )

@@ -1,35 +1,31 @@
 """The fast RVM: one basis at a time by the largest gain in evidence (Tipping & Faul 2003)."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky
 
-from pcvm_pymc.core.evidence.active_set import (
-    ActiveSet,
-    empty_set,
-    gains,
-    probe_square,
-    refreshed,
-    updated,
-    with_precision,
-)
-from pcvm_pymc.core.evidence.posterior import inverse_triangle
+from pcvm_pymc.core.evidence.active_set import ActiveSet, empty_set, gains, refreshed
 from pcvm_pymc.core.evidence.problem import (
+    NOISE_FLOOR,
     Design,
     EvidenceOptions,
     EvidenceProblem,
+    problem_among,
     start_noise,
     unit_design,
 )
+from pcvm_pymc.core.evidence.rank_one import NoiseRule, change_precisions, kept_arrays
 from pcvm_pymc.core.evidence.result import EvidenceResult, Index, Reached, result_at
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Status
 
 __all__ = ["fit_sequential", "improved"]
 
-_SPOILT = 0.05
+_CANDIDATES = 64  # columns that changes are made among, beside those in the model
+_QUADRATIC_PATIENCE = 4  # times that of the options, where only rounding can make a search cycle
+_NOISY_PERIODS = 20  # while the noise moves, which computes all anew (if from inner products)
+_HALVINGS = 3  # of a re-estimation that lowers Laplace's evidence
+_FALL = 1e-9  # of Laplace's evidence, relative: rounding
 
 
 def fit_sequential(
@@ -40,7 +36,8 @@ def fit_sequential(
 ) -> EvidenceResult:
     """Maximise the evidence from the empty model upwards, one basis at a time.
 
-    Each step adds, re-estimates or deletes the basis that gains most.
+    Each step adds, re-estimates or deletes the basis that gains most, of those in the model and some
+    candidates; where none of these gains any more, all bases are looked at for new candidates.
 
     Parameters
     ----------
@@ -57,10 +54,13 @@ def fit_sequential(
     -----
     Columns have unit norm; states are computed anew by a QR factorisation of ``[sqrt(B) Phi D; I]``
     every 50 rank-one steps, where a chosen column has lost its digits, and before convergence is
-    declared. The noise is first updated when the precisions have converged, then every five steps.
-    Where the likelihood is not quadratic, all is computed anew at each step, and since Laplace's evidence
-    can fall the best state is kept, and the search stops after 30 steps without a better one: the status is
-    then `BEST_OF_CYCLE`, as it is where the search comes to rest at a lower evidence than it has seen.
+    declared. A regression's candidates are rotated to as few rows as there are columns. The noise is first
+    updated when the precisions have converged, then every five steps.
+    Where the likelihood is not quadratic, the steps are those of its quadratic model at the mode: as many
+    as do not lower Laplace's evidence, at the least one, after which all is computed anew. Since Laplace's
+    evidence can fall even so, the best state is kept, and the search stops after 30 models without a better
+    one: the status is then `BEST_OF_CYCLE`, as it is where the search comes to rest at a lower evidence
+    than it has seen.
 
     References
     ----------
@@ -71,112 +71,180 @@ def fit_sequential(
     options = options or EvidenceOptions()
     design = unit_design(problem)
     noise = start_noise(problem, options, noise_start)
-    return result_at(problem, design, _search(problem, design, options, noise).run())
+    return result_at(problem, design, _Search(problem, design.columns, options, noise).run())
 
 
 def improved(
     problem: EvidenceProblem, design: Design, reached: Reached, options: EvidenceOptions
 ) -> Reached:
     """Return where the search goes on to from where another one ended; there, where nothing gains."""
-    search = _search(problem, design, options, reached.noise)
+    search = _Search(problem, design.columns, options, reached.noise)
     search.begin_at(reached)
     return search.run()
 
 
-def _search(
-    problem: EvidenceProblem, design: Design, options: EvidenceOptions, noise: float
-) -> "_Search":
-    kind = _RankOneSearch if problem.likelihood.is_quadratic else _Search
-    return kind(problem, design.columns, options, noise)
-
-
 class _Search:
-    """The search under Laplace's approximation: everything is computed anew after each change."""
-
-    patience: ClassVar[int] = 1  # times that of the options
+    """The search: its state over all columns, the best one, and its history."""
 
     def __init__(
         self, problem: EvidenceProblem, columns: Array, options: EvidenceOptions, noise: float
     ) -> None:
         self.problem, self.columns, self.options = problem, columns, options
-        self.noise_moves = False
-        self._set_noise(noise)
-        self.state = empty_set(columns, problem.target, self.likelihood)
-        self.rows = [self._row()]
+        self.is_quadratic = problem.likelihood.is_quadratic
+        self.patience = options.patience * (_QUADRATIC_PATIENCE if self.is_quadratic else 1)
+        self.noise, self.noise_moves = noise, False
+        self.state = empty_set(columns, problem.target, problem.likelihood_at(noise))
+        self.rows = [(self.state.log_evidence, 0, noise)]
         self.best, self.since = (self.state, noise), 0
+        self.n_changes = 1  # at a time, under Laplace's approximation
 
     def begin_at(self, reached: Reached) -> None:
         """Begin where another search ended."""
-        index, alpha, mean = reached.index, reached.alpha, reached.mean
-        self.state = replace(
-            self.state, index=index, alpha=alpha, mean=mean, cross=self._cross(index)
-        )
-        self.refresh()
+        self._move_to(reached.index, reached.alpha, reached.mean)
         self.rows, self.noise_moves = reached.rows, self.problem.noise_is_estimated
         self.best = (self.state, self.noise)
 
     def run(self) -> Reached:
         """Search until nothing gains, or nothing has for a while."""
         status = Status.ITERATION_LIMIT
-        while len(self.rows) <= self.options.max_iter:
-            gain, alpha = gains(self.state)
-            column = int(gain.argmax())
-            if gain[column] < self.options.tol:
-                if self.state.n_updates:
-                    self.refresh()
-                elif self._noise_has_settled():
-                    status = Status.CONVERGED
-                    break
-                continue
-            if self._has_lost_digits(column):
-                self.refresh()
-                continue
-            self._step(column, float(alpha[column]), float(gain[column]))
-            if self.since >= self.patience * self.options.patience:
-                status = Status.BEST_OF_CYCLE
+        while self._may_go_on():
+            gain, before = gains(self.state)[0], len(self.rows)
+            if gain.max(initial=0.0) >= self.options.tol:
+                self._search_among(_promising(gain, self.state.index, self.options.tol))
+            if len(self.rows) == before and self._noise_has_settled():
+                status = Status.CONVERGED
                 break
         state, noise = self._kept()
         if status is Status.CONVERGED and state is not self.state:
             status = Status.BEST_OF_CYCLE  # the search came to rest elsewhere, and lower
+        if self.since >= self.patience:
+            status = Status.BEST_OF_CYCLE
         return Reached(state.index, state.alpha, state.mean, noise, status, self.rows)
 
-    def refresh(self) -> None:
-        """Compute everything but the precisions anew."""
-        self.state = refreshed(self.columns, self.problem.target, self.likelihood, self.state)
+    def _may_go_on(self) -> bool:
+        return len(self.rows) <= self.options.max_iter and self.since < self.patience
 
-    def _row(self) -> tuple[float, int, float]:
-        return self.state.log_evidence, len(self.state.index), self.noise
+    def _search_among(self, number: Index) -> None:
+        """Search until none of some columns gains; those in the model have to be among them."""
+        self.number, among = number, problem_among(self.problem, self.columns, number)
+        state = replace(
+            self.state,
+            index=np.searchsorted(number, self.state.index),
+            S=self.state.S[number],
+            Q=self.state.Q[number],
+        )
+        change = self._by_updates if self.is_quadratic else self._by_models
+        while self._may_go_on():
+            found = change(among, state)
+            if found is None and self.noise_moves:
+                found = self._with_next_noise(among, state)
+            if found is None:
+                break
+            state = found
+        self._move_to(number[state.index], state.alpha, state.mean)
 
-    def _step(self, column: int, alpha: float, gain: float) -> None:
-        """Change one precision, and whatever else is due."""
-        self._change(column, alpha, gain)
+    def _by_updates(self, among: EvidenceProblem, state: ActiveSet) -> ActiveSet | None:
+        """Return the state after some rank-one updates, computed anew; None where nothing gains."""
+        period = self.options.refresh_period
+        most = period * _NOISY_PERIODS if self.noise_moves else period
+        new, history = self._changed(among, state, most, among.Phi)
+        if len(history) == 0:
+            return None
+        self.noise = float(history[-1, 2]) ** -0.5
+        new = refreshed(among.Phi, among.target, among.likelihood_at(self.noise), new)
+        history[-1, 0] = new.log_evidence  # without the updates' rounding
+        for log_evidence, m, beta in history:
+            self._record(log_evidence, int(m), float(beta) ** -0.5)
+        self._keep_best(new)
+        return new
+
+    def _by_models(self, among: EvidenceProblem, state: ActiveSet) -> ActiveSet | None:
+        """Return the state after changes that the quadratic model at the mode asks for.
+
+        As many as do not lower Laplace's evidence, but one at the least; None where nothing gains.
+        """
+        likelihood = self.problem.likelihood_at(self.noise)
+        root = np.sqrt(likelihood.curvature(among.Phi[:, state.index] @ state.mean, among.target))
+        weighted = root[:, None] * among.Phi
+        new, history = self._changed(among, state, self.n_changes, weighted)
+        if len(history) == 0:
+            return None
+        new = refreshed(among.Phi, among.target, likelihood, new)
+        fell = _is_lower(new, state)
+        if fell and len(history) > 1:
+            self.n_changes = 1
+            return self._by_models(among, state)
+        for _ in range(_HALVINGS):
+            if not _is_lower(new, state) or len(new.index) != len(state.index):
+                break
+            new = replace(new, alpha=np.sqrt(state.alpha * new.alpha))
+            new = refreshed(among.Phi, among.target, likelihood, new)
+        self.n_changes = 1 if fell else min(2 * self.n_changes, self.options.refresh_period)
         if self.noise_moves and len(self.rows) % self.options.noise_period == 0:
-            self._move_noise(self._next_noise())
-        elif self.state.n_updates >= self.options.refresh_period:
-            self.refresh()
-        self._record()
+            self.noise = _next_noise(among, new, self.noise)
+            new = refreshed(among.Phi, among.target, among.likelihood_at(self.noise), new)
+        self._record(new.log_evidence, len(new.index), self.noise)
+        self._keep_best(new)
+        return new
 
-    def _record(self) -> None:
-        """Add to the history, and note whether this is the best state so far."""
-        self.rows.append(self._row())
+    def _changed(
+        self, among: EvidenceProblem, state: ActiveSet, most: int, weighted: Array
+    ) -> tuple[ActiveSet, Array]:
+        """Return index, precisions and mean after at most so many changes, and the changes' history."""
+        most = min(most, self.options.max_iter + 1 - len(self.rows))
+        kept = kept_arrays(state, weighted[:, state.index].T @ weighted)
+        history = np.empty((most, 3))
+        moves = self.is_quadratic and self.noise_moves
+        noise = NoiseRule(
+            self.options.noise_period if moves else 0,
+            len(self.rows) - 1,
+            float(self.problem.n_obs),
+            NOISE_FLOOR * self.problem.target_scale,
+        )
+        beta = self.noise**-2.0 if self.is_quadratic else 1.0
+        m, n_changes = change_precisions(
+            weighted.T,
+            among.target if moves else np.empty(0),
+            kept,
+            len(state.index),
+            beta,
+            state.log_evidence,
+            self.options.tol,
+            noise,
+            history,
+        )
+        new = replace(state, index=kept.column[:m], alpha=kept.alpha[:m], mean=kept.mean[:m])
+        return new, history[:n_changes]
+
+    def _with_next_noise(self, among: EvidenceProblem, state: ActiveSet) -> ActiveSet | None:
+        """Return the state at the noise that follows; None where it has settled."""
+        noise = _next_noise(among, state, self.noise)
+        if abs(np.log(noise / self.noise)) < self.options.noise_tol:
+            return None
+        self.noise = noise
+        state = refreshed(among.Phi, among.target, among.likelihood_at(noise), state)
+        self._record(state.log_evidence, len(state.index), noise)
+        return state
+
+    def _record(self, log_evidence: float, n_active: int, noise: float) -> None:
+        """Add to the history."""
+        self.rows.append((log_evidence, n_active, noise))
         self.since += 1
-        if self.state.log_evidence > self.best[0].log_evidence + self.options.tol:
-            self.best, self.since = (self.state, self.noise), 0
 
-    def _change(self, column: int, alpha: float, gain: float) -> None:
-        self.state = with_precision(self.state, column, alpha)
-        self.refresh()
+    def _keep_best(self, state: ActiveSet) -> None:
+        """Note whether this state among the candidates is the best so far."""
+        if state.log_evidence > self.best[0].log_evidence + self.options.tol:
+            self.best, self.since = (replace(state, index=self.number[state.index]), self.noise), 0
 
-    def _has_lost_digits(self, column: int) -> bool:
-        return False
-
-    def _cross(self, index: Index) -> Array:
-        """Return the inner products of columns with all that the steps use: none."""
-        return np.empty((0, self.columns.shape[1]))
+    def _move_to(self, index: Index, alpha: Array, mean: Array) -> None:
+        """Compute the state over all columns anew."""
+        at = replace(self.state, index=index, alpha=alpha, mean=mean)
+        likelihood = self.problem.likelihood_at(self.noise)
+        self.state = refreshed(self.columns, self.problem.target, likelihood, at)
 
     def _kept(self) -> tuple[ActiveSet, float]:
-        """Return the state to end with, and its noise: the best, since steps may lose evidence."""
-        if self.state.log_evidence < self.best[0].log_evidence:
+        """Return the state to end with, and its noise: the best where steps may lose evidence."""
+        if not self.is_quadratic and self.state.log_evidence < self.best[0].log_evidence:
             return self.best
         return self.state, self.noise
 
@@ -184,96 +252,35 @@ class _Search:
         """Update the noise now that the precisions have converged; whether it does not move."""
         if not self.problem.noise_is_estimated:
             return True
-        noise = self._next_noise()
-        settled = abs(np.log(noise / self.noise)) < self.options.noise_tol
         self.noise_moves = True
-        if not settled:
-            self._move_noise(noise)
-            self._record()
-        return bool(settled)
-
-    def _next_noise(self) -> float:
-        state = self.state
-        latent = self.columns[:, state.index] @ state.mean
-        determined = len(state.index) - float(state.alpha @ np.diag(state.covariance))
-        return self.problem.noise_at(latent, determined, self.noise)
-
-    def _set_noise(self, noise: float) -> None:
-        self.noise, self.likelihood = noise, self.problem.likelihood_at(noise)
-
-    def _move_noise(self, noise: float) -> None:
-        self._set_noise(noise)
-        self.refresh()
+        every = replace(self.problem, Phi=self.columns, bias=False)
+        found = self._with_next_noise(every, self.state)
+        self.state = found or self.state
+        return found is None
 
 
-class _RankOneSearch(_Search):
-    """The search for a quadratic likelihood: rank-one steps, refreshed now and then."""
+def _is_lower(new: ActiveSet, state: ActiveSet) -> bool:
+    return new.log_evidence < state.log_evidence - _FALL * abs(state.log_evidence)
 
-    # only rounding can make it cycle
-    patience: ClassVar[int] = 4
 
-    def __init__(
-        self, problem: EvidenceProblem, columns: Array, options: EvidenceOptions, noise: float
-    ) -> None:
-        super().__init__(problem, columns, options, noise)
-        self.norms = np.einsum("ij,ij->j", columns, columns)
-        self.products = problem.target @ columns
+def _next_noise(problem: EvidenceProblem, state: ActiveSet, noise: float) -> float:
+    latent = problem.Phi[:, state.index] @ state.mean
+    determined = len(state.index) - float(state.alpha @ np.diag(state.covariance))
+    return problem.noise_at(latent, determined, noise)
 
-    def _change(self, column: int, alpha: float, gain: float) -> None:
-        state = updated(self.columns, self.state, column, alpha, self.likelihood.bound)
-        self.state = replace(state, log_evidence=state.log_evidence + gain)
 
-    def _cross(self, index: Index) -> Array:
-        return self.columns[:, index].T @ self.columns
+def _promising(gain: Array, index: Index, tol: float) -> Index:
+    """Return the columns in the model and candidates: those that gain most, and some of the others.
 
-    def _kept(self) -> tuple[ActiveSet, float]:
-        return self.state, self.noise
-
-    def _has_lost_digits(self, column: int) -> bool:
-        """Whether the rank-one steps have spoilt the numbers by which a column was chosen.
-
-        Outside the model S is compared with a sum of squares; inside, Q with ``alpha mu``,
-        which it equals, in the unit sqrt(S) in which it decides.
-        """
-        state = self.state
-        if state.n_updates == 0:
-            return False
-        place = np.flatnonzero(state.index == column)
-        if len(place) == 0:
-            exact = probe_square(self.columns, state, column, self.likelihood.bound)[2]
-            return not abs(state.S[column] - exact) < _SPOILT * exact
-        if not state.covariance[place[0], place[0]] > 0:
-            return True
-        error = state.Q[column] - (state.alpha * state.mean)[place[0]]
-        return not abs(error) < _SPOILT * np.sqrt(max(state.S[column], 0.0))
-
-    def _move_noise(self, noise: float) -> None:
-        """Set the noise and compute the state from the inner products that are kept.
-
-        They make no use of the rows, so that a refresh by QR stays due.
-        """
-        self._set_noise(noise)
-        state, beta = self.state, self.likelihood.bound
-        scale = 1.0 / np.sqrt(state.alpha)
-        inner = beta * np.outer(scale, scale) * state.cross[:, state.index]
-        try:
-            factor = cholesky(np.eye(len(scale)) + inner, check_finite=False)
-        except LinAlgError:  # too ill-conditioned to be squared
-            self.refresh()
-            return
-        half = scale[:, None] * inverse_triangle(factor)
-        covariance = half @ half.T
-        mean = beta * (covariance @ self.products[state.index])
-        U = beta * (half.T @ state.cross)
-        latent = self.columns[:, state.index] @ mean
-        value = self.likelihood.log_likelihood(latent, self.problem.target)
-        value -= 0.5 * float(mean @ (state.alpha * mean))
-        self.state = replace(
-            state,
-            mean=mean,
-            covariance=covariance,
-            S=beta * self.norms - np.einsum("ij,ij->j", U, U),
-            Q=beta * (self.products - mean @ state.cross),
-            log_evidence=value - float(np.log(np.diag(factor)).sum()),
-            n_updates=state.n_updates + 1,
-        )
+    Neighbours gain alike, and all but one of them lose it with the first that comes: half of the
+    candidates are spread evenly over the rest of those that gain.
+    """
+    outside = gain.copy()
+    outside[index] = 0.0
+    number = np.flatnonzero(outside >= tol)
+    if len(number) > _CANDIDATES:
+        order = number[np.argsort(-outside[number], kind="stable")]
+        half = _CANDIDATES // 2
+        spread = np.linspace(half, len(order) - 1, _CANDIDATES - half).astype(np.int64)
+        number = np.concatenate([order[:half], order[spread]])
+    return np.union1d(index, number)

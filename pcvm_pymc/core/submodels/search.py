@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.arguments import check_flag, check_real, check_whole
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.threads import threads_by_size
 from pcvm_pymc.core.submodels.l1 import l1_supports
 from pcvm_pymc.core.submodels.refit import Submodel, fit_submodel, null_model
 from pcvm_pymc.core.submodels.scans import addition_gains, best_additions, best_exchanges, scan
@@ -262,6 +263,7 @@ def _never_worse(
     return path
 
 
+@threads_by_size
 def project_path(
     target: Target,
     sizes: Sequence[int] | None = None,
