@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from pcvm_pymc.experiments.catalogue.experiment import Experiment, ranked
+from pcvm_pymc.experiments.catalogue.experiment import Experiment, Small, ranked
 from pcvm_pymc.experiments.protocols import Protocol
 
 __all__ = ["EXPERIMENTS", "RAETSCH"]
@@ -57,6 +57,7 @@ _TABLE1 = Experiment(
         "Realisations beyond the stored ones are drawn anew; thyroid's features and labels are "
         "reconstructed (see the data's README).",
     ),
+    small=Small(("titanic", "heart", "thyroid"), rows=80, test_rows=300),
 )
 
 
@@ -81,6 +82,7 @@ EXPERIMENTS = (
         extra="surface",
         figure="boundaries",
         remarks=("The paper gives no constants of these sets; they are this package's.",),
+        small=Small(("spiral", "overlap"), rows=100),
     ),
     _TABLE1,
     _view(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pcvm_pymc.experiments.catalogue.experiment import Experiment
+from pcvm_pymc.experiments.catalogue.experiment import Experiment, Small
 from pcvm_pymc.experiments.protocols import Protocol
 
 __all__ = ["EXPERIMENTS"]
@@ -44,6 +44,7 @@ _CHMIELEWSKI = Experiment(
         "report of how a fixed kernel fails, not of how good the machines are.",
         "The paper's errors of cos and sinc (1.41 and 0.33) exceed the variance of the target.",
     ),
+    small=Small(("wave", "friedman2", "linear", "titanic_training"), rows=80),
 )
 EXPERIMENTS = (
     _CHMIELEWSKI,

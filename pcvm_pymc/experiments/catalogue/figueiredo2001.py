@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pcvm_pymc.experiments.catalogue.experiment import Experiment
+from pcvm_pymc.experiments.catalogue.experiment import Experiment, Small
 from pcvm_pymc.experiments.protocols import Protocol
 
 __all__ = ["EXPERIMENTS"]
@@ -22,6 +22,7 @@ EXPERIMENTS = (
         ("error", "weights"),
         figure="lines",
         remarks=("The Bayes error is 15.87 % (corrected). QDA is the paper's plug-in classifier.",),
+        small=Small(tuple(f"gaussians_{d}" for d in (2, 4, 6))),
     ),
     Experiment(
         "figueiredo2001-fig3",
@@ -34,6 +35,7 @@ EXPERIMENTS = (
         ("error", "weights"),
         figure="lines",
         remarks=("The Bayes error is 15.87 % (corrected). LDA is the paper's plug-in classifier.",),
+        small=Small(tuple(f"half_gaussians_{d}" for d in (2, 10, 40))),
     ),
     Experiment(
         "figueiredo2001-fig4",

@@ -1,9 +1,9 @@
 """Kropotov, Vetrov & Ptashko (2006): kernel validity."""
 
-from pcvm_pymc.experiments.catalogue.experiment import Experiment
+from pcvm_pymc.experiments.catalogue.experiment import Experiment, Sketch, Small
 from pcvm_pymc.experiments.protocols import Protocol
 
-__all__ = ["EXPERIMENTS"]
+__all__ = ["EXPERIMENTS", "SKETCHES"]
 
 _KV = (
     "Kropotov, Vetrov & Ptashko (2006), A compromise between accuracy and stability for RBF kernel selection "
@@ -55,5 +55,20 @@ EXPERIMENTS = (
             "corrected one. The paper does not say how C was chosen; here by cross-validation.",
             "Columns are standardised on the training part, medians filled in; the paper says neither.",
         ),
+        small=Small(("switzerland", "long_beach", "heart_hungarian"), rows=60, test_rows=200),
+    ),
+)
+SKETCHES = (
+    Sketch(
+        "kropotov2006-fig1",
+        "Fig. 1: two models, one with a sharp peak, one with the larger evidence",
+        _KV,
+        why_none="two curves drawn by hand, with no model, data or numbers behind them.",
+    ),
+    Sketch(
+        "kropotov2006-fig3",
+        "Fig. 3: a model of large evidence whose point estimate is poor",
+        _KV,
+        why_none="a curve drawn by hand, with no model, data or numbers behind it.",
     ),
 )

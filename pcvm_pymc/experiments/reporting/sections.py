@@ -42,6 +42,7 @@ def _about(report: Report) -> Section:
             f"Protocol: {experiment.protocol.name}. Realisations scored: {manifest['repeats']} asked for, "
             f"{experiment.repeats} in the paper"
             + (f"; finished: {_counted(counts)}." if len(counts) else "; none finished yet."),
+            *(("A small part, for a first look: `--small`.",) if manifest.get("small") else ()),
             *(f"Note: {remark}" for remark in experiment.remarks),
         ),
     )
