@@ -1,38 +1,16 @@
 """Tables and figures for which no classifier is fitted: counted, or drawn from a formula."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from pcvm_pymc.experiments.catalogue import Experiment, Sketch
+from pcvm_pymc.experiments.drawings import DRAWINGS
 from pcvm_pymc.experiments.protocols import Protocol
 from pcvm_pymc.experiments.reporting import Report, Section
 from pcvm_pymc.experiments.running import NoSetError
 
-__all__ = ["DRAWINGS", "Drawn", "sketch_report"]
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """What a drawing has to show.
-
-    Attributes
-    ----------
-    text : tuple of str
-        Paragraphs.
-    table : DataFrame, optional
-    figure : Figure, optional
-    """
-
-    text: tuple[str, ...] = ()
-    table: pd.DataFrame | None = None
-    figure: Figure | None = None
-
-
-DRAWINGS: Mapping[str, Callable[[Sketch, Path | None], Drawn]] = {}
+__all__ = ["sketch_report"]
 
 
 def sketch_report(sketch: Sketch, *, folder: str | Path | None = None) -> Report:

@@ -16,10 +16,11 @@ from pcvm_pymc.experiments.catalogue import (
     listed,
 )
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS
+from pcvm_pymc.experiments.drawings import DRAWINGS
 from pcvm_pymc.experiments.protocols import Protocol, realise, thinned
 from pcvm_pymc.experiments.reporting import report_of
 from pcvm_pymc.experiments.running import RunError, reproduce
-from pcvm_pymc.experiments.sketches import DRAWINGS, sketch_report
+from pcvm_pymc.experiments.sketches import sketch_report
 
 LINES = "figueiredo2001-fig3"
 QUIET = {"progressbar": False}
@@ -36,6 +37,21 @@ def test_every_table_and_figure_is_listed_once():
     assert len({paper for i, paper in enumerate(papers) if i == 0 or papers[i - 1] != paper}) == 5
     assert all(listed(name).name == name for name in names)
     assert {each.drawing for each in SKETCHES.values() if each.drawing} == set(DRAWINGS)
+
+
+@pytest.mark.parametrize(
+    ("paper", "n_figures", "n_tables"),
+    [
+        ("chen2009", 4, 8),
+        ("figueiredo2001", 4, 3),
+        ("chmielewski2019", 3, 2),
+        ("kropotov2006", 6, 1),
+    ],
+)
+def test_no_table_or_figure_of_a_paper_is_left_out(paper, n_figures, n_tables):
+    counts = {"fig": n_figures, "table": n_tables}
+    wanted = {f"{paper}-{kind}{i + 1}" for kind, n in counts.items() for i in range(n)}
+    assert wanted <= {each.name for each in entries()}
 
 
 def test_what_cannot_be_run_says_why(capsys, tmp_path, monkeypatch):

@@ -53,8 +53,9 @@ class Experiment:
         What the first realisation records for a picture, a key of `pictures.EXTRAS`.
     figure : str
         What the report draws, a key of `pictures.FIGURES`.
-    view : {"table", "ranks", "tests", "classes"}
-        What the report is about: measures, mean ranks and their tests, 5x2cv F tests, or vectors by class.
+    view : {"table", "points", "ranks", "seconds", "tests", "classes"}
+        What the report is about: measures, the same with ranks summed as points, mean ranks and their tests,
+        mean ranks of seconds, 5x2cv F tests, or vectors by class.
     remarks : tuple of str
         What a reader has to know before comparing.
     small : Small
@@ -92,7 +93,7 @@ class Sketch:
     ----------
     name, title, paper : str
     drawing : str
-        What draws or counts it, a key of `pcvm_pymc.experiments.sketches.DRAWINGS`; empty where the paper
+        What draws or counts it, a key of `pcvm_pymc.experiments.drawings.DRAWINGS`; empty where the paper
         gives nothing to run.
     why_none : str
         The sentence that says why there is nothing to run, empty where there is.

@@ -50,6 +50,7 @@ EXPERIMENTS = (
         printed="kropotov2006-table1",
         control="RVM_CV",
         figure="ranks",
+        view="points",
         remarks=(
             "RVM_best is the paper's MinTestError: it looks at the test rows. The validity is the "
             "corrected one. The paper does not say how C was chosen; here by cross-validation.",
@@ -70,5 +71,29 @@ SKETCHES = (
         "Fig. 3: a model of large evidence whose point estimate is poor",
         _KV,
         why_none="a curve drawn by hand, with no model, data or numbers behind it.",
+    ),
+    Sketch(
+        "kropotov2006-fig2",
+        "Fig. 2: the likelihood as a weight changes and as a kernel shifts, narrow kernels and wide ones",
+        _KV,
+        "weights and shifts",
+        remarks=(
+            "The paper draws three objects by hand. Here they are at -1, 0 and 1 with labels +, - and +, "
+            "the weights the mode at precision 0.1; weight and centre of the middle one are changed.",
+        ),
+    ),
+    Sketch(
+        "kropotov2006-fig4",
+        "Fig. 4: the tail of the likelihood over a kernel's centre, whose area is the stability",
+        _KV,
+        "tail",
+        remarks=("A sketch in the paper; here the likelihood of three objects, as in Fig. 2.",),
+    ),
+    Sketch(
+        "kropotov2006-fig5",
+        "Fig. 5: training rows of the toy problem, and the Bayes boundary",
+        _KV,
+        "toy problem",
+        sets=("esl_toy",),
     ),
 )

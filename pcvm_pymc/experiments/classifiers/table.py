@@ -16,6 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.experiments.baselines import DLSRClassifier
 from pcvm_pymc.experiments.classifiers.candidates import (
+    EXPONENTIAL_RATES,
     KROPOTOV_WIDTHS,
     MARGINS,
     lyu_widths,
@@ -24,6 +25,8 @@ from pcvm_pymc.experiments.classifiers.candidates import (
 )
 from pcvm_pymc.experiments.classifiers.makers import (
     HARD_MARGIN,
+    exponential,
+    feature_widths,
     gaussian_process,
     hard,
     neighbours,
@@ -74,6 +77,25 @@ _ROWS = (
         "PCVM by EM under the paper's hyperprior, c = d = 0",
         pcvm("jeffreys"),
         candidates=widths_around(9),
+    ),
+    Classifier(
+        "PCVM_exponential",
+        "PCVM by EM with exponential variances of the weights (chen2009, appendix A); width and rate by "
+        "cross-validation",
+        exponential,
+        candidates=lambda X: {**widths_around(5)(X), "gamma": EXPONENTIAL_RATES},
+    ),
+    Classifier(
+        "PCVM_normal",
+        "PCVM by EM whose labels are normal around their probability (chen2009, section IV)",
+        pcvm("chen2009", likelihood="normal-probability"),
+        candidates=widths_around(9),
+    ),
+    Classifier(
+        "PCVM_widths",
+        "PCVM by EM that moves a width for each feature, from one for all that is chosen by cross-validation",
+        feature_widths,
+        candidates=widths_around(3),
     ),
     Classifier(
         "PCVM_plug_in",
