@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from pcvm_pymc.core.evidence.batch import fit_batch
 from pcvm_pymc.core.evidence.problem import EvidenceOptions, EvidenceProblem
 from pcvm_pymc.core.evidence.result import EvidenceResult
-from pcvm_pymc.core.evidence.sequential import fit_sequential
+from pcvm_pymc.core.evidence.sequential import fit_random, fit_sequential
 
 __all__ = ["METHODS", "fit_rvm"]
 
 METHODS: dict[str, Callable[..., EvidenceResult]] = {
     "sequential": fit_sequential,
     "batch": fit_batch,
+    "random": fit_random,
 }
 
 
@@ -26,7 +27,7 @@ def fit_rvm(
     Parameters
     ----------
     problem : EvidenceProblem
-    method : {"sequential", "batch"}
+    method : {"sequential", "batch", "random"}
     options : EvidenceOptions, optional
 
     Returns

@@ -137,6 +137,7 @@ _ROWS = (
         for name, method, paper in (
             ("RVM", "sequential", "Tipping & Faul 2003"),
             ("RVM_batch", "batch", "Tipping 2001"),
+            ("RVM_random", "random", "a random basis at each step: Chmielewski-Anders et al. 2019"),
         )
     ),
     Classifier(
