@@ -12,7 +12,7 @@ from pcvm_pymc.experiments.baselines import CalibratedSVC
 from pcvm_pymc.experiments.catalogue import EXPERIMENTS, SKETCHES, experiment_of
 from pcvm_pymc.experiments.classifiers import TuningTask, opposed_rows
 from pcvm_pymc.experiments.drawings import DRAWINGS
-from pcvm_pymc.experiments.feature_widths import FeatureWidthPCVM
+from pcvm_pymc.experiments.other_kernels import FeatureWidthPCVM
 from pcvm_pymc.experiments.pictures import EXTRAS
 from pcvm_pymc.experiments.reporting import report_of
 from pcvm_pymc.experiments.running import NoSetError, reproduce

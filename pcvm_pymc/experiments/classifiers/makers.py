@@ -14,7 +14,7 @@ from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
 from pcvm_pymc.estimators.sparse_probit import SparseProbitClassifier
 from pcvm_pymc.experiments.baselines import CalibratedSVC, gamma_of
 from pcvm_pymc.experiments.classifiers.rows import Maker, Setting
-from pcvm_pymc.experiments.feature_widths import FeatureWidthPCVM
+from pcvm_pymc.experiments.other_kernels import FeatureWidthPCVM, MatrixRVM
 
 __all__ = [
     "HARD_MARGIN",
@@ -23,6 +23,7 @@ __all__ = [
     "feature_widths",
     "gaussian_process",
     "hard",
+    "matrix_rvm",
     "neighbours",
     "pcvm",
     "plain_svm",
@@ -65,6 +66,11 @@ def feature_widths(setting: Setting) -> FeatureWidthPCVM:
     return FeatureWidthPCVM(
         width=setting.parameters.get("width"), max_iter=MAX_ITER, random_state=setting.seed
     )
+
+
+def matrix_rvm(setting: Setting) -> MatrixRVM:
+    """Return a relevance vector machine with a matrix in its kernel."""
+    return MatrixRVM(width=setting.parameters.get("width", 1.0))
 
 
 def rvm(method: str, *, star: bool = False, **options: Any) -> Maker:

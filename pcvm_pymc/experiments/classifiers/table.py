@@ -29,6 +29,7 @@ from pcvm_pymc.experiments.classifiers.makers import (
     feature_widths,
     gaussian_process,
     hard,
+    matrix_rvm,
     neighbours,
     pcvm,
     plain_svm,
@@ -40,6 +41,7 @@ from pcvm_pymc.experiments.classifiers.makers import (
 from pcvm_pymc.experiments.classifiers.rows import Classifier
 from pcvm_pymc.experiments.classifiers.tuners import (
     by_log_loss,
+    by_matrix_validity,
     by_test_error,
     by_validity,
     eight_starts,
@@ -62,6 +64,7 @@ _RVM_CV = Classifier(
     "RVM, width by 5-fold cross-validation",
     rvm("sequential"),
     candidates=lambda X: {"width": KROPOTOV_WIDTHS},
+    tasks=("classification", "regression"),
 )
 _ROWS = (
     Classifier(
@@ -228,7 +231,25 @@ _ROWS = (
         candidates=lambda X: {"ridge": np.geomspace(1e-3, 1e2, 6).tolist()},
     ),
     _RVM_CV,
-    Classifier("RVM_MV", "RVM, width of maximal validity", rvm("sequential"), tuner=by_validity),
+    Classifier(
+        "RVM_MV",
+        "RVM, width of maximal validity",
+        rvm("sequential"),
+        tuner=by_validity,
+        tasks=("classification", "regression"),
+    ),
+    Classifier(
+        "RVM_matrix_CV",
+        "RVM, the covariance within classes in its kernel; width by 5-fold cross-validation",
+        matrix_rvm,
+        candidates=lambda X: {"width": KROPOTOV_WIDTHS},
+    ),
+    Classifier(
+        "RVM_matrix_MV",
+        "the same, width of maximal validity",
+        matrix_rvm,
+        tuner=by_matrix_validity,
+    ),
     Classifier(
         "SVM_CV",
         "SVM, width and C by 5-fold cross-validation",
