@@ -36,14 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     console = Console()
     try:
-        options.run(options, console)
+        return options.run(options, console) or 0
     except (UsageError, StoreError, OSError, MemoryError) as error:
         print(f"pcvm: error: {first_line(error)}", file=sys.stderr)  # noqa: T201
         return 2
     except KeyboardInterrupt:
         print("pcvm: stopped; what was finished stays in the output folder", file=sys.stderr)  # noqa: T201
         return 130
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -109,6 +109,16 @@ PICTURES = {
     "boundaries": lambda *fits: pictures.draw_boundaries(
         {("set", name): surface(2) for name in ("one", "two")}
     ),
+    "opposed": lambda *fits: pictures.draw_opposed(
+        {("set", name): surface(2) | {"opposed": [4], "width": 0.5} for name in ("one", "two")}
+    ),
+    "margins": lambda *fits: pictures.draw_margins(
+        {
+            (name, kind): {"training": [-0.5, shift, 0.9], "test": [0.1, shift]}
+            for name in ("set", "other")
+            for kind, shift in (("one", 0.2), ("two", 0.4))
+        }
+    ),
     "curves": lambda *fits: pictures.draw_curves(
         {("sinc", "RVM"): curve(), ("sinc", "RVM*"): curve()}
     ),

@@ -14,7 +14,7 @@ from pcvm_pymc.core.evidence import (
     inverse_triangle,
     orthogonal_basis,
 )
-from pcvm_pymc.core.pieces.kernels import RBF
+from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
@@ -61,7 +61,14 @@ class Validity:
 
 
 def centre_derivatives(
-    X: Array, centres: Array, weight: Array, width: Any, *, score: Array, curvature: Array
+    X: Array,
+    centres: Array,
+    weight: Array,
+    width: Any,
+    *,
+    score: Array,
+    curvature: Array,
+    matrix: Any = None,
 ) -> tuple[Array, Array]:
     """Return slope a and downward curvature b of the log likelihood in each centre's coordinates.
 
@@ -76,11 +83,16 @@ def centre_derivatives(
     width : float or ndarray, shape (n_features,)
     score, curvature : ndarray, shape (n_obs,)
         Slope of the log likelihood in the latent values, and minus its second derivative.
+    matrix : ndarray, shape (n_features, n_features), optional
+        S of a `MatrixRBF`; with it the width is one number.
 
     Returns
     -------
     a, b : ndarray, shape (n_kernels, n_features)
     """
+    if matrix is not None:
+        kernel = MatrixRBF(matrix, width)
+        return _matrix_derivatives(X, centres, weight, kernel, score=score, curvature=curvature)
     each = np.broadcast_to(np.asarray(width, dtype=float), X.shape[1])
     height = weight * RBF(1.0)(X / each, centres / each)
     a, b = np.empty(centres.shape), np.empty(centres.shape)
@@ -92,6 +104,23 @@ def centre_derivatives(
         a[:, j] = (2.0 / each[j]) * (score @ moved)
         bend = 2.0 * (curvature @ moved**2) + pull - 2.0 * (score @ (moved * u))
         b[:, j] = (2.0 / each[j] / each[j]) * bend
+    return a, b
+
+
+def _matrix_derivatives(
+    X: Array, centres: Array, weight: Array, kernel: MatrixRBF, *, score: Array, curvature: Array
+) -> tuple[Array, Array]:
+    """Return slope and downward curvature in each centre's coordinates, of the RBF of a quadratic form."""
+    form = np.linalg.inv(np.asarray(kernel.matrix, dtype=float)) / kernel.width**2
+    height = weight * kernel(X, centres)
+    a, b = np.empty(centres.shape), np.empty(centres.shape)
+    pull = score @ height
+    for j in range(X.shape[1]):
+        # d f / d z_j = 2 w K u_j and d^2 f / d z_j^2 = w K (4 u_j^2 - 2 P_jj), u = P (x - z)
+        u = sum(form[j, k] * (X[:, k, None] - centres[:, k]) for k in range(X.shape[1]))
+        moved = height * u
+        a[:, j] = 2.0 * (score @ moved)
+        b[:, j] = 4.0 * (curvature @ moved**2 - score @ (moved * u)) + 2.0 * form[j, j] * pull
     return a, b
 
 
@@ -142,6 +171,7 @@ def kernel_validity(
     width: Any,
     likelihood: Likelihood,
     centres: Array | None = None,
+    matrix: Any = None,
 ) -> Validity:
     """Return the validity of RBF kernels.
 
@@ -160,6 +190,8 @@ def kernel_validity(
     likelihood : Likelihood
     centres : ndarray, shape (n_basis, n_features), optional
         Default: the rows of `X`.
+    matrix : ndarray, shape (n_features, n_features), optional
+        S of a `MatrixRBF`.
 
     Notes
     -----
@@ -179,6 +211,7 @@ def kernel_validity(
         width,
         score=likelihood.score(latent, target),
         curvature=likelihood.curvature(latent, target),
+        matrix=matrix,
     )
     stability = log_stability(a, b)[:, varies] - np.log(spread[varies])
     counts = determined > 0  # a kernel that the data say nothing about may be as stable as it likes
@@ -194,6 +227,7 @@ def rvm_validity(
     *,
     width: Any,
     centres: Array | None = None,
+    matrix: Any = None,
 ) -> Validity:
     """Return the kernel validity of a relevance vector machine, as in the paper.
 
@@ -208,6 +242,8 @@ def rvm_validity(
     width : float or ndarray, shape (n_features,)
     centres : ndarray, shape (n_basis, n_features), optional
         Default: the rows of `X`.
+    matrix : ndarray, shape (n_features, n_features), optional
+        S of a `MatrixRBF`.
 
     References
     ----------
@@ -228,6 +264,7 @@ def rvm_validity(
         width=width,
         likelihood=problem.likelihood_at(result.noise),
         centres=centres,
+        matrix=matrix,
     )
 
 

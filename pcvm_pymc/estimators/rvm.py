@@ -62,7 +62,8 @@ class _RelevanceVectorMachine(KernelMachine):
 
     @property
     def _options(self) -> EvidenceOptions:
-        return EvidenceOptions(max_iter=self.max_iter, tol=self.tol)
+        seed = as_seed(self.random_state) if self.method == "random" else None
+        return EvidenceOptions(max_iter=self.max_iter, tol=self.tol, random_state=seed)
 
     @property
     def _looser(self) -> dict[str, Any]:
@@ -148,9 +149,10 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
         given centres.
     link : {"logit", "probit"} or Likelihood
         The likelihood.
-    method : {"sequential", "batch"}
+    method : {"sequential", "batch", "random"}
         One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
         maximum of the evidence, in which no single change gains, and neither always at the higher one.
+        ``"random"`` draws the one basis among those that gain (Chmielewski-Anders et al. 2019).
     cv : int
         Folds of the inner cross-validation, for ``width="auto"``.
     max_iter : int
@@ -158,7 +160,7 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
     tol : float
         Log evidence to be gained at which to stop.
     random_state : int, numpy.random.Generator or None
-        For the folds.
+        For the folds, and ``method="random"``.
     class_weight : dict, "balanced" or None
         As for `PCVMClassifier`.
 

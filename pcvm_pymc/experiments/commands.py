@@ -27,10 +27,13 @@ def _add_reproduce(commands: Any) -> None:
     reproduce = commands.add_parser(
         "reproduce",
         help="run an experiment of the papers, or go on with one that was stopped",
-        description="Run an experiment of the papers. Every finished cell is written at once: stop it with "
-        "Ctrl-C, and the same command goes on.",
+        description="Run an experiment of the papers, or ALL of them. Every finished cell is written at "
+        "once: stop it with Ctrl-C, and the same command goes on. With ALL the exit code is 1 if a "
+        "cell failed.",
     )
-    reproduce.add_argument("name", metavar="NAME", help="such as chen2009-table1; see `pcvm list`")
+    reproduce.add_argument(
+        "name", metavar="NAME", help="such as chen2009-table1, see `pcvm list`; or ALL"
+    )
     reproduce.add_argument(
         "--sets", nargs="+", metavar="SET", help="data sets (default: the experiment's)"
     )
@@ -52,6 +55,11 @@ def _add_reproduce(commands: Any) -> None:
     )
     reproduce.add_argument(
         "--out", type=Path, metavar="FOLDER", help="output folder (default: pcvm-NAME)"
+    )
+    reproduce.add_argument(
+        "--small",
+        action="store_true",
+        help="a first look: fewer rows, and fewer sets and classifiers where none are named",
     )
     reproduce.add_argument(
         "--dask", metavar="ADDRESS", help="send the cells to the Dask scheduler at this address"
@@ -89,28 +97,82 @@ def _add_report(commands: Any) -> None:
     report.set_defaults(run=_report)
 
 
-def _reproduce(options: argparse.Namespace, console: Console) -> None:
-    from pcvm_pymc.experiments.catalogue import experiment_of
+def _reproduce(options: argparse.Namespace, console: Console) -> int:
+    from pcvm_pymc.experiments.catalogue import Sketch, listed
     from pcvm_pymc.experiments.running import RunError, reproduce
 
+    if options.name == "ALL":
+        return _reproduce_all(options, console)
+    ending = "-small" if options.small else ""
     try:
-        experiment = experiment_of(options.name)
-        out = options.out or Path(f"pcvm-{experiment.run}")
+        entry = listed(options.name)
+        if isinstance(entry, Sketch):
+            _draw(entry, options.out or Path(f"pcvm-{entry.name}"), console)
+            return 0
+        out = options.out or Path(f"pcvm-{entry.run}{ending}")
+        default = (options.small and entry.small.classifiers) or entry.classifiers
         reproduce(
             options.name,
             out=out,
             sets=options.sets,
-            classifiers=_classifiers(options.classifiers, experiment.classifiers),
-            repeats=options.repeats,
-            jobs=options.jobs,
-            seed=options.seed,
-            dask=options.dask,
-            download=options.download,
-            retry=options.retry,
+            classifiers=_classifiers(options.classifiers, default),
+            **_settings(options),
         )
     except (RunError, ValueError, OSError) as error:
         raise UsageError(str(error)) from None
     _write_report(out, options.name, out / "report", console)
+    return 0
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what every experiment can be asked for."""
+    names = ("repeats", "jobs", "seed", "dask", "download", "retry", "small")
+    return {name: getattr(options, name) for name in names}
+
+
+def _draw(sketch: Any, out: Path, console: Console) -> None:
+    """Write the report of what no classifier is fitted for, or say why there is nothing to run."""
+    from pcvm_pymc.experiments.sketches import sketch_report
+
+    if sketch.why_none:
+        console.print(f"{sketch.name} has nothing to run: {escape(sketch.why_none)}")
+        return
+    _without_windows()
+    sketch_report(sketch).write(out / "report")
+    console.print(f"Written to {escape(str(out / 'report'))}{os.sep}: report.html, report.md, ...")
+
+
+def _reproduce_all(options: argparse.Namespace, console: Console) -> int:
+    """Run every experiment; say in a line how each ended, and return 1 if a cell failed."""
+    from pcvm_pymc.experiments.everything import reproduce_everything
+
+    if options.sets is not None or options.classifiers is not None:
+        raise UsageError(
+            "ALL takes neither --sets nor --classifiers, which belong to one experiment; name one, or "
+            "leave them out (--small takes fewer of both)"
+        )
+    for key, value, least in (("repeats", options.repeats, 1), ("jobs", options.jobs, 1)):
+        if value is not None and value < least:
+            raise UsageError(f"{key}={value}; needed a whole number of at least {least}")
+    if options.seed < 0:
+        raise UsageError(f"seed={options.seed}; needed a whole number of at least 0")
+    _without_windows()
+    out = options.out or Path("pcvm-ALL-small" if options.small else "pcvm-ALL")
+    styles = {"failed": "red", "no data": "yellow", "nothing to run": "dim"}
+    ended = []
+    for each in reproduce_everything(out, **_settings(options)):
+        line = f"{each.name:<26} {each.status:<14} {each.seconds:6.0f} s  {each.said}"
+        console.print(
+            line, style=styles.get(each.status), highlight=False, markup=False, soft_wrap=True
+        )
+        ended.append(each)
+    counts = {status: sum(each.status == status for each in ended) for status in ("done", *styles)}
+    n_failed = sum(each.n_failed for each in ended)
+    said = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    console.print(
+        f"{len(ended)} tables and figures: {said}; {n_failed} cells failed.", soft_wrap=True
+    )
+    return int(counts["failed"] > 0)
 
 
 def _classifiers(wanted: list[str] | None, default: tuple[str, ...]) -> list[str] | None:
@@ -129,12 +191,10 @@ def _report(options: argparse.Namespace, console: Console) -> None:
 
 
 def _write_report(folder: Path, name: str | None, out: Path, console: Console) -> None:
-    import matplotlib as mpl
-
     from pcvm_pymc.experiments.reporting import report_of
     from pcvm_pymc.experiments.running import RunError
 
-    mpl.use("Agg")
+    _without_windows()
     try:
         report = report_of(folder, name)
         report.write(out)
@@ -155,6 +215,12 @@ def _write_report(folder: Path, name: str | None, out: Path, console: Console) -
     console.print(
         f"Written to {escape(str(out))}{os.sep}: report.html, report.md, table.csv, cells.csv, ..."
     )
+
+
+def _without_windows() -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
 
 
 def _print_measure(report: Any, measure: str, console: Console) -> None:
@@ -199,13 +265,15 @@ def _list(options: argparse.Namespace, console: Console) -> None:
 
 
 def _experiment_rows() -> list[tuple[str, ...]]:
-    from pcvm_pymc.experiments.catalogue import EXPERIMENTS
+    from pcvm_pymc.experiments.catalogue import Experiment, entries
 
     rows: list[tuple[str, ...]] = [("experiment", "what", "sets", "repeats")]
-    rows += [
-        (each.name, each.title, str(len(each.sets)), str(each.repeats))
-        for each in EXPERIMENTS.values()
-    ]
+    for each in entries():
+        if isinstance(each, Experiment):
+            rows.append((each.name, each.title, str(len(each.sets)), str(each.repeats)))
+        else:
+            why = f" (nothing to run: {each.why_none})" if each.why_none else ""
+            rows.append((each.name, each.title + why, str(len(each.sets) or ""), ""))
     return rows
 
 

@@ -23,6 +23,7 @@ from pcvm_pymc.experiments.classifiers import (
     KROPOTOV_WIDTHS,
     TuningTask,
     log_validity,
+    opposed_rows,
     vector_rows,
 )
 from pcvm_pymc.experiments.statistics import BonferroniDunn
@@ -32,6 +33,8 @@ __all__ = [
     "draw_boundaries",
     "draw_curves",
     "draw_lines",
+    "draw_margins",
+    "draw_opposed",
     "draw_ranks",
     "draw_regions",
     "draw_widths",
@@ -105,8 +108,31 @@ def _widths(model: Any, task: TuningTask) -> Extra:
     return {"rows": rows}
 
 
+def _opposed(model: Any, task: TuningTask) -> Extra:
+    """Return the surface, and the vectors whose weight's sign opposes their label (a measure besides)."""
+    opposed = opposed_rows(model, task.X, task.y)
+    return _surface(model, task) | {
+        "opposed": opposed.tolist(),
+        "width": float(task.given.get("width", np.nan)),
+        "measures": {"opposed": float(len(opposed))},
+    }
+
+
+def _margins(model: Any, task: TuningTask) -> Extra:
+    """Return the margin 2 P(own label) - 1 of each training and test row, and their means as measures."""
+    margins = {}
+    for part, X, y in (("training", task.X, task.y), ("test", task.X_test, task.y_test)):
+        own = np.searchsorted(model.classes_, y)
+        margins[part] = 2.0 * model.predict_proba(X)[np.arange(len(X)), own] - 1.0
+    means = {f"{part} margin": float(each.mean()) for part, each in margins.items()}
+    return {part: each.round(5).tolist() for part, each in margins.items()} | {"measures": means}
+
+
+# what they hold under "measures" joins the measures of the cell
 EXTRAS: dict[str, Callable[[Any, TuningTask], Extra]] = {
     "surface": _surface,
+    "opposed": _opposed,
+    "margins": _margins,
     "curve": _curve,
     "widths": _widths,
 }
@@ -115,8 +141,10 @@ EXTRAS: dict[str, Callable[[Any, TuningTask], Extra]] = {
 # --- what is drawn ---------------------------------------------------------------------------
 
 
-def _panels(n: int, width: float = 3.6, height: float = 3.3) -> tuple[Figure, list[Any]]:
-    columns = min(n, 4)
+def _panels(
+    n: int, width: float = 3.6, height: float = 3.3, columns: int = 4
+) -> tuple[Figure, list[Any]]:
+    columns = min(n, columns)
     rows = -(-n // columns)
     figure, axes = plt.subplots(
         rows,
@@ -176,6 +204,67 @@ def draw_regions(extras: Extras) -> Figure:
         axis.set_title(
             f"{classifier} on {name}\n{len(vectors)} vectors, {n_weights} weights", fontsize=9
         )
+    _legend_below(figure, axes)
+    return figure
+
+
+@styled
+def draw_opposed(extras: Extras) -> Figure:
+    """Draw boundaries, vectors, and circles around those whose weight's sign opposes their label."""
+    columns = len({classifier for _, classifier in extras})
+    figure, axes = _panels(len(extras), columns=columns)
+    for axis, ((name, classifier), extra) in zip(axes, extras.items(), strict=True):
+        _scatter(axis, extra)
+        X = np.array(extra["X"])
+        axis.plot(*X[extra["support"]].T, "+", color="black", ms=5, mew=0.8, label="vectors")
+        axis.scatter(
+            *X[extra["opposed"]].T,
+            s=60,
+            facecolor="none",
+            edgecolor="black",
+            lw=1.2,
+            label="weight opposes label",
+        )
+        level = np.array(extra["probability"]).reshape(len(extra["x2"]), len(extra["x1"]))
+        axis.contour(extra["x1"], extra["x2"], level, levels=[0.5], colors=[PALETTE[2]])
+        axis.set_title(
+            f"{classifier}, width {extra['width']:g}, {name}\n{len(extra['support'])} vectors, "
+            f"{len(extra['opposed'])} opposed",
+            fontsize=9,
+        )
+    axes[0].plot([], [], color=PALETTE[2], label="boundary")
+    _legend_below(figure, axes)
+    return figure
+
+
+@styled
+def draw_margins(extras: Extras) -> Figure:
+    """Draw the distribution of margins over training (solid) and test rows, a panel for each set.
+
+    The first classifier's is compared with the second's, row by row.
+    """
+    sets = list(dict.fromkeys(name for name, _ in extras))
+    classifiers = list(dict.fromkeys(name for _, name in extras))
+    figure, axes = _panels(len(sets))
+    colours = class_colours(len(classifiers))
+    for axis, name in zip(axes, sets, strict=True):
+        for colour, classifier in zip(colours, classifiers, strict=True):
+            extra = extras.get((name, classifier))
+            if extra is None:
+                continue
+            axis.ecdf(extra["training"], color=colour, lw=1.4, label=classifier)
+            axis.ecdf(extra["test"], color=colour, lw=1.0, ls=":")
+        axis.set(xlabel="margin", ylabel="share of rows below")
+        title = name
+        pair = [extras.get((name, each)) for each in classifiers[:2]]
+        if len(pair) == 2 and None not in pair:
+            first, second = (np.array(each["training"]) for each in pair if each is not None)
+            share = 100 * np.mean(first > second)
+            title += (
+                f": {classifiers[0]} is above {classifiers[1]}\nat {share:.0f} % of training rows"
+            )
+        axis.set_title(title, fontsize=9)
+    axes[0].plot([], [], color="0.4", ls=":", label="test rows")
     _legend_below(figure, axes)
     return figure
 

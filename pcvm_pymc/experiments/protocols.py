@@ -5,7 +5,7 @@ A `Protocol` names both; `realise` turns a data set into a `Problem` by it.
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc.experiments.datasets import Dataset, Source, load, source_of
 
-__all__ = ["SPLITS", "TUNING", "Problem", "Protocol", "cell_seed", "realise"]
+__all__ = ["SPLITS", "TUNING", "Problem", "Protocol", "cell_seed", "realise", "thinned"]
 
 type Rows = NDArray[np.int64]
 type Split = tuple[Rows, Rows]
@@ -188,6 +188,40 @@ def realise(
         is_regression=source.classes == 0,
         left_out=left_out,
     )
+
+
+def thinned(problem: Problem, rows: int, test_rows: int, *, seed: int) -> Problem:
+    """Return a problem with at most so many training and test rows, the shares of classes kept.
+
+    Two rows of each class stay as long as there is room.
+
+    Parameters
+    ----------
+    problem : Problem
+    rows, test_rows : int
+        Of each realisation.
+    seed : int
+    """
+    splits = []
+    for k, (train, test) in enumerate(problem.splits):
+        rng = np.random.default_rng(cell_seed(seed, problem.name, k, "small"))
+        splits.append(
+            (_some_of(problem, train, rows, rng), _some_of(problem, test, test_rows, rng))
+        )
+    return replace(problem, splits=tuple(splits))
+
+
+def _some_of(problem: Problem, rows: Rows, most: int, rng: np.random.Generator) -> Rows:
+    """Return at most so many of these rows, in their order."""
+    if len(rows) <= most:
+        return rows
+    rows = rng.permutation(rows)
+    place = np.arange(len(rows), dtype=float)
+    if not problem.is_regression:
+        for each in np.unique(problem.y[rows]):
+            own = np.flatnonzero(problem.y[rows] == each)
+            place[own] = (np.arange(len(own)) - 1) / len(own)  # the first two before all others
+    return np.sort(rows[np.argsort(place, kind="stable")[:most]])
 
 
 def _kept(data: Dataset, known: NDArray[np.bool_]) -> Dataset:

@@ -32,6 +32,9 @@ MEASURES = {
     "test errors": "Test errors",
     "vectors": "Vectors",
     "weights": "Weights",
+    "opposed": "Vectors whose weight opposes their label",
+    "training margin": "Mean margin of the training rows",
+    "test margin": "Mean margin of the test rows",
     "seconds": "Seconds",
 }
 HIGHER_IS_BETTER = ("AUC", "1-RMSE")

@@ -303,6 +303,25 @@ def test_labels_that_the_bases_cannot_tell_give_an_empty_model(method):
     assert fit.covariance.shape == (1, 1)
 
 
+def test_a_random_choice_of_the_basis_is_seeded_and_gains_less_a_step():
+    x, target = sinc(noise=0.1)
+    problem = EvidenceProblem(design_matrix("rbf", x, x, 2.0), target)
+    best = fit_rvm(problem)
+    fits = [
+        fit_rvm(problem, method="random", options=EvidenceOptions(random_state=seed))
+        for seed in (0, 0, 1)
+    ]
+    assert all(fit.converged for fit in fits)  # where no single change gains
+    np.testing.assert_array_equal(fits[0].weight, fits[1].weight)
+    assert fits[0].trace.log_evidence[1] != fits[2].trace.log_evidence[1]
+    for n in (1, 3, 10):
+        assert max(fit.trace.log_evidence[n] for fit in fits) < best.trace.log_evidence[n]
+    for fit in fits:
+        assert fit.log_evidence == pytest.approx(best.log_evidence, abs=5.0)
+    with pytest.raises(ValueError, match="random_state='one'"):
+        EvidenceOptions(random_state="one")
+
+
 def test_iteration_limit_is_told():
     x, target = sinc(noise=0.1)
     problem = EvidenceProblem(design_matrix("rbf", x, x, 2.0), target)

@@ -135,6 +135,7 @@ def after_changes(design, target, state, most, period=0):
         NOISE**-2,
         state.log_evidence,
         1e-4,
+        -1,
         noise,
         history,
     )

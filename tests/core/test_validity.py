@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.em.results import EMResult, EMTrace
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
-from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF, as_kernel, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
 from pcvm_pymc.core.problem import Problem, Status
@@ -217,3 +217,56 @@ def test_the_bias_has_the_precision_that_the_problem_gives_it(bias):
         pcvm_validity(X, replace(given_, sign=None, likelihood=MultinomialProbit(3)), mode)
     with pytest.raises(ValueError, match="a half-horseshoe prior has no expected precisions"):
         pcvm_validity(X, replace(given_, hyperprior=HalfHorseshoe(0.1)), mode)
+
+
+def covariance(n_features, seed=0):
+    root = np.random.default_rng(seed).normal(size=(n_features, n_features))
+    return root @ root.T + 0.3 * np.eye(n_features)
+
+
+def test_the_rbf_of_a_quadratic_form():
+    X, _ = blobs(20, n_features=3, seed=1)
+    S = covariance(3)
+    Phi = MatrixRBF(S, 1.4)(X, X[:5])
+    apart = X[:, None] - X[None, :5]
+    form = np.einsum("ijk,kl,ijl->ij", apart, np.linalg.inv(S), apart)
+    np.testing.assert_allclose(Phi, np.exp(-form / 1.4**2), rtol=1e-10)
+    widths = np.array([0.5, 2.0, 1.0])
+    np.testing.assert_allclose(
+        MatrixRBF(np.diag(widths**2))(X, X[:5]), RBF(widths)(X, X[:5]), rtol=1e-10
+    )
+    assert as_kernel(MatrixRBF(S), 3.0).width == 3.0
+    with pytest.raises(ValueError, match="needed a positive definite one"):
+        MatrixRBF(np.ones((2, 2)))
+    with pytest.raises(ValueError, match=r"shape \(2, 3\); needed a symmetric one"):
+        MatrixRBF(np.ones((2, 3)))
+    with pytest.raises(ValueError, match="matrix is of 3 features; needed 2"):
+        MatrixRBF(S)(X[:, :2], X[:2, :2])
+
+
+def test_derivatives_with_a_matrix():
+    X, label = blobs(25, n_features=3, seed=2)
+    S, width, rng = covariance(3, seed=3), 1.3, np.random.default_rng(4)
+    centres, weight, likelihood = X[:4], rng.normal(size=4), Logit()
+
+    def log_likelihood(centres):
+        return likelihood.log_likelihood(MatrixRBF(S, width)(X, centres) @ weight, label)
+
+    latent = MatrixRBF(S, width)(X, centres) @ weight
+    slopes = {
+        "score": likelihood.score(latent, label),
+        "curvature": likelihood.curvature(latent, label),
+    }
+    a, b = centre_derivatives(X, centres, weight, width, matrix=S, **slopes)
+    h = 1e-4
+    for i in range(4):
+        for j in range(3):
+            step = h * np.outer(np.arange(4) == i, np.arange(3) == j)
+            up, here, down = (log_likelihood(centres + k * step) for k in (1, 0, -1))
+            assert a[i, j] == pytest.approx((up - down) / (2 * h), rel=1e-5, abs=1e-7)
+            assert b[i, j] == pytest.approx((2 * here - up - down) / h**2, rel=1e-3, abs=1e-4)
+    # a diagonal matrix is a width for each feature
+    widths = np.array([0.6, 3.0, 1.0])
+    diagonal = centre_derivatives(X, centres, weight, 1.0, matrix=np.diag(widths**2), **slopes)
+    each = centre_derivatives(X, centres, weight, widths, **slopes)
+    np.testing.assert_allclose(diagonal, each, rtol=1e-8, atol=1e-10)

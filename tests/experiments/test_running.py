@@ -435,6 +435,7 @@ def test_a_killed_run_ends_like_an_undisturbed_one(tmp_path):
 
 QUICK = {
     "chen2009-fig4": {"sets": ["overlap", "relevance"], "classifiers": ["SVM", "PCVM_plug_in"]},
+    "chen2009-margins": {"sets": ["overlap", "relevance"]},
     "figueiredo2001-fig2": {"sets": ["gaussians_2", "gaussians_4"]},
     "figueiredo2001-fig3": {"sets": LINE_SETS},
     "chmielewski2019-fig1": {},
@@ -472,6 +473,9 @@ def test_experiments_on_generated_sets(name, tmp_path):
             "chen2009-table4",
             {"sets": ["heart"], "classifiers": ["LDA", "RVM", "PCVM"], "repeats": 10},
         ),
+        ("chen2009-fig1", {}),
+        ("chen2009-fig2", {"classifiers": ["RVM", "SVM"]}),
+        ("chen2009-variants", {"sets": ["titanic", "heart"]}),
         ("figueiredo2001-fig4", {}),
         ("figueiredo2001-table1", {}),
         ("figueiredo2001-table2", {}),

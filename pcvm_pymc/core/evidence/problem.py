@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.family import FAMILY, check_solver
-from pcvm_pymc.core.pieces.arguments import check_real, check_whole, shown
+from pcvm_pymc.core.pieces.arguments import check_real, check_seed, check_whole, shown
 from pcvm_pymc.core.pieces.likelihoods import (
     Likelihood,
     Normal,
@@ -306,6 +306,8 @@ class EvidenceOptions:
         which only rounding can make cycle, after four times as many.)
     refresh_period : int
         Rank-one steps after which all is computed anew.
+    random_state : int, numpy.random.Generator or None
+        For the choice of the basis by ``method="random"``.
 
     References
     ----------
@@ -329,6 +331,7 @@ class EvidenceOptions:
     noise_period: int = 5
     patience: int = 30
     refresh_period: int = 50
+    random_state: int | np.random.Generator | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_iter", "noise_period", "patience", "refresh_period"):
@@ -342,6 +345,7 @@ class EvidenceOptions:
             )
         for start in starts:
             check_real("noise_starts", start)
+        check_seed("random_state", self.random_state)
 
 
 def start_noise(

@@ -109,10 +109,10 @@ def _without(kept: Kept, k: int) -> tuple[float, float]:
 
 
 @jit
-def _best_change(kept: Kept) -> tuple[int, float, float]:
+def _best_change(kept: Kept, only: int) -> tuple[int, float, float]:
     """Return the column whose change gains most, its new precision, and the gain, see `gains`."""
     column, best, precision = 0, -np.inf, np.inf
-    for k in range(len(kept.S)):
+    for k in range(len(kept.S)) if only < 0 else range(only, only + 1):
         s, q = _without(kept, k)
         excess = q * q - s
         alpha, gain = np.inf, 0.0
@@ -362,6 +362,7 @@ def change_precisions(
     beta: float,
     log_evidence: float,
     tol: float,
+    only: int,
     noise: NoiseRule,
     history: Array,
 ) -> tuple[int, int]:
@@ -382,6 +383,8 @@ def change_precisions(
     log_evidence : float
     tol : float
         Gain below which there is nothing to do.
+    only : int
+        The one column that may be changed; any where it is negative.
     noise : NoiseRule
     history : ndarray, shape (most, 3)
         Written: log evidence, columns in the model and beta after each change, of which there are at most
@@ -394,7 +397,7 @@ def change_precisions(
         Fewer than the most where nothing gains any more, or digits are lost: all has to be computed anew.
     """
     for done in range(len(history)):
-        k, alpha, gain = _best_change(kept)
+        k, alpha, gain = _best_change(kept, only)
         if not gain >= tol:
             return m, done
         if done > 0 and _has_lost_digits(rows, beta, kept, m, k):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pcvm_pymc.core.evidence.batch import fit_batch
 from pcvm_pymc.core.evidence.problem import EvidenceOptions, EvidenceProblem
 from pcvm_pymc.core.evidence.result import EvidenceResult
-from pcvm_pymc.core.evidence.sequential import fit_sequential
+from pcvm_pymc.core.evidence.sequential import fit_random, fit_sequential
 from pcvm_pymc.core.pieces.threads import threads_by_size
 
 __all__ = ["METHODS", "fit_rvm"]
@@ -13,6 +13,7 @@ __all__ = ["METHODS", "fit_rvm"]
 METHODS: dict[str, Callable[..., EvidenceResult]] = {
     "sequential": fit_sequential,
     "batch": fit_batch,
+    "random": fit_random,
 }
 
 
@@ -28,7 +29,7 @@ def fit_rvm(
     Parameters
     ----------
     problem : EvidenceProblem
-    method : {"sequential", "batch"}
+    method : {"sequential", "batch", "random"}
     options : EvidenceOptions, optional
 
     Returns

@@ -1,7 +1,24 @@
 """The papers' experiments by name, and their printed tables."""
 
-from pcvm_pymc.experiments.catalogue.experiment import Experiment
-from pcvm_pymc.experiments.catalogue.names import EXPERIMENTS, experiment_of
+from pcvm_pymc.experiments.catalogue.experiment import Experiment, Sketch, Small
+from pcvm_pymc.experiments.catalogue.names import (
+    EXPERIMENTS,
+    SKETCHES,
+    entries,
+    experiment_of,
+    listed,
+)
 from pcvm_pymc.experiments.catalogue.printed import printed_of, printed_table
 
-__all__ = ["EXPERIMENTS", "Experiment", "experiment_of", "printed_of", "printed_table"]
+__all__ = [
+    "EXPERIMENTS",
+    "SKETCHES",
+    "Experiment",
+    "Sketch",
+    "Small",
+    "entries",
+    "experiment_of",
+    "listed",
+    "printed_of",
+    "printed_table",
+]

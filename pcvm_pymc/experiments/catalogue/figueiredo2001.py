@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from pcvm_pymc.experiments.catalogue.experiment import Experiment
+from pcvm_pymc.experiments.catalogue.experiment import Experiment, Sketch, Small
 from pcvm_pymc.experiments.protocols import Protocol
 
-__all__ = ["EXPERIMENTS"]
+__all__ = ["EXPERIMENTS", "SKETCHES"]
 
 _FJ = "Figueiredo & Jain (2001), Bayesian learning of sparse classifiers"
 _H = np.sqrt(2.0)  # the paper's h, as a width
@@ -22,6 +22,7 @@ EXPERIMENTS = (
         ("error", "weights"),
         figure="lines",
         remarks=("The Bayes error is 15.87 % (corrected). QDA is the paper's plug-in classifier.",),
+        small=Small(tuple(f"gaussians_{d}" for d in (2, 4, 6))),
     ),
     Experiment(
         "figueiredo2001-fig3",
@@ -34,6 +35,7 @@ EXPERIMENTS = (
         ("error", "weights"),
         figure="lines",
         remarks=("The Bayes error is 15.87 % (corrected). LDA is the paper's plug-in classifier.",),
+        small=Small(tuple(f"half_gaussians_{d}" for d in (2, 10, 40))),
     ),
     Experiment(
         "figueiredo2001-fig4",
@@ -98,5 +100,14 @@ EXPERIMENTS = (
         ("error", "vectors"),
         printed="figueiredo2001-table3",
         fixed={"fgl": {"width": 4 * _H}},
+    ),
+)
+SKETCHES = (
+    Sketch(
+        "figueiredo2001-fig1",
+        "Fig. 1: the logistic and the rescaled probit link",
+        _FJ,
+        "links",
+        remarks=("The text has 3 z / pi^2; what has the logistic's variance is sqrt(3) z / pi.",),
     ),
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pcvm_pymc.experiments.catalogue.experiment import Experiment, ranked
+from pcvm_pymc.experiments.catalogue.experiment import Experiment, Small, ranked
 from pcvm_pymc.experiments.protocols import Protocol
 
 __all__ = ["EXPERIMENTS", "LYU"]
@@ -46,6 +46,7 @@ _TABLE3 = Experiment(
         "with 13, medians filled in.",
         "DLSR has no probabilities: its AUC is that of its scores.",
     ),
+    small=Small(("iris", "wine", "glass"), rows=80),
 )
 
 
@@ -121,6 +122,7 @@ EXPERIMENTS = (
         ("error", "weights"),
         figure="lines",
         remarks=("The first 600 rows of each letter, in the file's order.",),
+        small=Small(("letter_2", "letter_3")),
     ),
     Experiment(
         "lyu2020-fig6",
@@ -133,5 +135,6 @@ EXPERIMENTS = (
         ("error", "weights"),
         figure="lines",
         remarks=("The paper does not say which of the three views it uses; here the margins.",),
+        small=Small(("leaves_20",), ("mPCVM2", "mRVM1", "SVM", "DLSR", "MLR"), rows=160),
     ),
 )

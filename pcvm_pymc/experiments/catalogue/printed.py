@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pandas as pd
 
-from pcvm_pymc.experiments.catalogue.experiment import Experiment
+from pcvm_pymc.experiments.catalogue.experiment import Experiment, Sketch
 
 __all__ = ["printed_of", "printed_table"]
 
@@ -36,6 +36,6 @@ def printed_table(name: str) -> pd.DataFrame:
         return pd.read_csv(file, keep_default_na=False, na_values={"std": [""]})
 
 
-def printed_of(experiment: Experiment) -> pd.DataFrame | None:
+def printed_of(experiment: Experiment | Sketch) -> pd.DataFrame | None:
     """Return the printed table that an experiment is compared with; None if there is none."""
     return printed_table(experiment.printed) if experiment.printed else None

@@ -5,7 +5,7 @@ from pcvm_pymc.experiments.classifiers.rows import Classifier, Setting, TuningTa
 from pcvm_pymc.experiments.classifiers.table import CLASSIFIERS, classifier_of, own_classifier
 from pcvm_pymc.experiments.classifiers.tuners import log_validity
 from pcvm_pymc.experiments.classifiers.tuning import middle_of_best, test_errors, tune
-from pcvm_pymc.experiments.classifiers.vectors import vector_counts, vector_rows
+from pcvm_pymc.experiments.classifiers.vectors import opposed_rows, vector_counts, vector_rows
 
 __all__ = [
     "CLASSIFIERS",
@@ -17,6 +17,7 @@ __all__ = [
     "classifier_of",
     "log_validity",
     "middle_of_best",
+    "opposed_rows",
     "own_classifier",
     "test_errors",
     "tune",

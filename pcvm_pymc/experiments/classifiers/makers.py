@@ -8,17 +8,22 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC, SVR
 
+from pcvm_pymc.core.pieces.priors import Laplace
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
 from pcvm_pymc.estimators.sparse_probit import SparseProbitClassifier
 from pcvm_pymc.experiments.baselines import CalibratedSVC, gamma_of
 from pcvm_pymc.experiments.classifiers.rows import Maker, Setting
+from pcvm_pymc.experiments.other_kernels import FeatureWidthPCVM, MatrixRVM
 
 __all__ = [
     "HARD_MARGIN",
     "MAX_ITER",
+    "exponential",
+    "feature_widths",
     "gaussian_process",
     "hard",
+    "matrix_rvm",
     "neighbours",
     "pcvm",
     "plain_svm",
@@ -42,6 +47,30 @@ def pcvm(hyperprior: str, **options: Any) -> Callable[[Setting], PCVMClassifier]
         random_state=setting.seed,
         **options,
     )
+
+
+def exponential(setting: Setting) -> PCVMClassifier:
+    """Return a PCVM whose weights' variances are exponential: a Laplace prior on each half-line."""
+    prior: Any = Laplace(setting.parameters.get("gamma", 1.0))
+    return PCVMClassifier(
+        width=setting.parameters.get("width", "auto"),
+        hyperprior=prior,
+        estimation="em",
+        max_iter=MAX_ITER,
+        random_state=setting.seed,
+    )
+
+
+def feature_widths(setting: Setting) -> FeatureWidthPCVM:
+    """Return a PCVM whose widths, one for each feature, EM moves."""
+    return FeatureWidthPCVM(
+        width=setting.parameters.get("width"), max_iter=MAX_ITER, random_state=setting.seed
+    )
+
+
+def matrix_rvm(setting: Setting) -> MatrixRVM:
+    """Return a relevance vector machine with a matrix in its kernel."""
+    return MatrixRVM(width=setting.parameters.get("width", 1.0))
 
 
 def rvm(method: str, *, star: bool = False, **options: Any) -> Maker:

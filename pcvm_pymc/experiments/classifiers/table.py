@@ -16,6 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.experiments.baselines import DLSRClassifier
 from pcvm_pymc.experiments.classifiers.candidates import (
+    EXPONENTIAL_RATES,
     KROPOTOV_WIDTHS,
     MARGINS,
     lyu_widths,
@@ -24,8 +25,11 @@ from pcvm_pymc.experiments.classifiers.candidates import (
 )
 from pcvm_pymc.experiments.classifiers.makers import (
     HARD_MARGIN,
+    exponential,
+    feature_widths,
     gaussian_process,
     hard,
+    matrix_rvm,
     neighbours,
     pcvm,
     plain_svm,
@@ -37,6 +41,7 @@ from pcvm_pymc.experiments.classifiers.makers import (
 from pcvm_pymc.experiments.classifiers.rows import Classifier
 from pcvm_pymc.experiments.classifiers.tuners import (
     by_log_loss,
+    by_matrix_validity,
     by_test_error,
     by_validity,
     eight_starts,
@@ -59,6 +64,7 @@ _RVM_CV = Classifier(
     "RVM, width by 5-fold cross-validation",
     rvm("sequential"),
     candidates=lambda X: {"width": KROPOTOV_WIDTHS},
+    tasks=("classification", "regression"),
 )
 _ROWS = (
     Classifier(
@@ -74,6 +80,25 @@ _ROWS = (
         "PCVM by EM under the paper's hyperprior, c = d = 0",
         pcvm("jeffreys"),
         candidates=widths_around(9),
+    ),
+    Classifier(
+        "PCVM_exponential",
+        "PCVM by EM with exponential variances of the weights (chen2009, appendix A); width and rate by "
+        "cross-validation",
+        exponential,
+        candidates=lambda X: {**widths_around(5)(X), "gamma": EXPONENTIAL_RATES},
+    ),
+    Classifier(
+        "PCVM_normal",
+        "PCVM by EM whose labels are normal around their probability (chen2009, section IV)",
+        pcvm("chen2009", likelihood="normal-probability"),
+        candidates=widths_around(9),
+    ),
+    Classifier(
+        "PCVM_widths",
+        "PCVM by EM that moves a width for each feature, from one for all that is chosen by cross-validation",
+        feature_widths,
+        candidates=widths_around(3),
     ),
     Classifier(
         "PCVM_plug_in",
@@ -115,6 +140,7 @@ _ROWS = (
         for name, method, paper in (
             ("RVM", "sequential", "Tipping & Faul 2003"),
             ("RVM_batch", "batch", "Tipping 2001"),
+            ("RVM_random", "random", "a random basis at each step: Chmielewski-Anders et al. 2019"),
         )
     ),
     Classifier(
@@ -205,7 +231,25 @@ _ROWS = (
         candidates=lambda X: {"ridge": np.geomspace(1e-3, 1e2, 6).tolist()},
     ),
     _RVM_CV,
-    Classifier("RVM_MV", "RVM, width of maximal validity", rvm("sequential"), tuner=by_validity),
+    Classifier(
+        "RVM_MV",
+        "RVM, width of maximal validity",
+        rvm("sequential"),
+        tuner=by_validity,
+        tasks=("classification", "regression"),
+    ),
+    Classifier(
+        "RVM_matrix_CV",
+        "RVM, the covariance within classes in its kernel; width by 5-fold cross-validation",
+        matrix_rvm,
+        candidates=lambda X: {"width": KROPOTOV_WIDTHS},
+    ),
+    Classifier(
+        "RVM_matrix_MV",
+        "the same, width of maximal validity",
+        matrix_rvm,
+        tuner=by_matrix_validity,
+    ),
     Classifier(
         "SVM_CV",
         "SVM, width and C by 5-fold cross-validation",

@@ -6,20 +6,20 @@ from typing import Any
 import numpy as np
 
 from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
-from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
+from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_labels
-from pcvm_pymc.core.validity import rvm_validity
 from pcvm_pymc.estimators.selection import problem_at, select_width
 from pcvm_pymc.estimators.starts import start_recipes
+from pcvm_pymc.estimators.validity import validity
 from pcvm_pymc.experiments.classifiers.candidates import KROPOTOV_WIDTHS
-from pcvm_pymc.experiments.classifiers.makers import MAX_ITER, pcvm
+from pcvm_pymc.experiments.classifiers.makers import MAX_ITER, matrix_rvm, pcvm, rvm
 from pcvm_pymc.experiments.classifiers.rows import Classifier, Setting, TuningTask
 from pcvm_pymc.experiments.classifiers.tuning import middle_of_best, test_errors, tune
 
 __all__ = [
     "by_log_loss",
+    "by_matrix_validity",
     "by_test_error",
     "by_validity",
     "eight_starts",
@@ -55,18 +55,24 @@ def eight_starts(task: TuningTask) -> dict[str, Any]:
     return {"width": float(widths[middle_of_best(errors)])}
 
 
-def log_validity(task: TuningTask, width: float, options: EvidenceOptions | None = None) -> float:
+def log_validity(task: TuningTask, width: float) -> float:
     """Return the log of the kernel validity of an RVM of this width on the training part."""
-    label, _ = as_labels(task.y, len(task.X))
-    problem = EvidenceProblem(design_matrix("rbf", task.X, task.X, width), label, "logit")
-    result = fit_rvm(problem, options=options or EvidenceOptions())
-    return rvm_validity(task.X, problem, result, width=width, centres=task.X).log_validity
+    model = rvm("sequential")(task.setting({"width": width})).fit(task.X, task.y)
+    return validity(model, task.X, task.y).log_validity
 
 
 def by_validity(task: TuningTask) -> dict[str, Any]:
     """Return the width of the highest kernel validity of the RVM, of Kropotov's ten."""
-    options = EvidenceOptions(max_iter=MAX_ITER)
-    scores = [log_validity(task, width, options) for width in KROPOTOV_WIDTHS]
+    scores = [log_validity(task, width) for width in KROPOTOV_WIDTHS]
+    return {"width": KROPOTOV_WIDTHS[int(np.argmax(scores))]}
+
+
+def by_matrix_validity(task: TuningTask) -> dict[str, Any]:
+    """Return the same of an RVM whose kernel has a matrix."""
+    models = [matrix_rvm(task.setting({"width": width})) for width in KROPOTOV_WIDTHS]
+    scores = [
+        validity(each.fit(task.X, task.y).model_, task.X, task.y).log_validity for each in models
+    ]
     return {"width": KROPOTOV_WIDTHS[int(np.argmax(scores))]}
 
 

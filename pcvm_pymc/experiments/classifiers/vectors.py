@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-__all__ = ["vector_counts", "vector_rows"]
+__all__ = ["opposed_rows", "vector_counts", "vector_rows"]
 
 
 def vector_counts(model: Any) -> tuple[float, float]:
@@ -31,3 +31,20 @@ def vector_rows(model: Any, X: NDArray[np.float64]) -> NDArray[np.int64]:
         return np.asarray(support, dtype=np.int64)
     vectors = getattr(model, "relevance_vectors_", np.empty((0, X.shape[1])))
     return cdist(vectors, X).argmin(axis=1) if len(vectors) else np.empty(0, np.int64)
+
+
+def opposed_rows(model: Any, X: NDArray[np.float64], y: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the training rows that are vectors whose weight's sign opposes their label, of two classes.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted, with a weight for each of its vectors.
+    X, y : ndarray
+        What it was fitted to.
+    """
+    rows = vector_rows(model, X)
+    machine = getattr(model, "machine_", None)
+    weight = model.weight_ if machine is None else machine.dual_coef_
+    sign = np.where(y[rows] == model.classes_[1], 1.0, -1.0)
+    return rows[np.ravel(weight) * sign < 0]

@@ -10,7 +10,15 @@ from pcvm_pymc.experiments.datasets.files import read_set
 from pcvm_pymc.experiments.datasets.generators import esl_mixture
 from pcvm_pymc.experiments.datasets.records import Dataset, Rows, Seed, Source
 
-__all__ = ["above", "esl_toy", "first_classes", "random_splits", "training_part", "without"]
+__all__ = [
+    "above",
+    "esl_toy",
+    "first_classes",
+    "random_splits",
+    "training_part",
+    "whole",
+    "without",
+]
 
 
 def random_splits(
@@ -39,6 +47,11 @@ def random_splits(
 def above(threshold: float, data: Dataset) -> Dataset:
     """Return the two-class problem of labels above a threshold."""
     return replace(data, y=(data.y > threshold).astype(int))
+
+
+def whole(data: Dataset) -> Dataset:
+    """Return a set as it is."""
+    return data
 
 
 def without(column: str, data: Dataset) -> Dataset:

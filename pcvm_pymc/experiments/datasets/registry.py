@@ -14,6 +14,7 @@ from pcvm_pymc.experiments.datasets.derived import (
     esl_toy,
     first_classes,
     training_part,
+    whole,
     without,
 )
 from pcvm_pymc.experiments.datasets.generators import (
@@ -129,6 +130,13 @@ def _small_regression(rows: int, features: int, **where: Any) -> Source:
     )
 
 
+def _again(base: str, rows: int, n_train: int, used: str, **more: Any) -> Source:
+    """Return a set of the plane once more, for a figure that shows it at another width."""
+    return Source(
+        rows, 2, f"as {base}", base=base, derive=whole, used=(used,), n_train=n_train, **more
+    )
+
+
 _FJ_DIMENSIONS = (2, 4, 6, 8, 10, 15, 20)
 _ESL_MEANS = Source(
     20,
@@ -161,6 +169,10 @@ SOURCES: dict[str, Source] = {
         standardise="none",
         n_train=100,
     ),
+    "synth_wide": _again("ripley", 1250, 250, "chen2009 Fig. 1", standardise="none"),
+    "synth_narrow": _again("ripley", 1250, 250, "chen2009 Fig. 1", standardise="none"),
+    "banana_wide": _again("banana", 5300, 400, "chen2009 Fig. 2", standardise="stored"),
+    "banana_narrow": _again("banana", 5300, 400, "chen2009 Fig. 2", standardise="stored"),
     "pima_ripley": Source(
         532,
         7,

@@ -10,6 +10,7 @@ from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.reporting.comparisons import ranked, tested
 from pcvm_pymc.experiments.reporting.report import Report, Section
 from pcvm_pymc.experiments.reporting.tables import by_class, measured
+from pcvm_pymc.experiments.reporting.totals import pointed, timed
 from pcvm_pymc.experiments.statistics import MEASURES
 
 __all__ = ["sections_of"]
@@ -20,11 +21,13 @@ def sections_of(report: Report) -> Iterable[Section]:
     yield _about(report)
     yield from {
         "table": measured,
+        "points": pointed,
+        "seconds": timed,
         "ranks": ranked,
         "tests": tested,
         "classes": by_class,
     }[report.experiment.view](report)
-    if report.experiment.view == "table" and report.experiment.control:
+    if report.experiment.view in ("table", "points") and report.experiment.control:
         yield from ranked(report)
     yield from drawn(report)
     yield _speed(report)
@@ -42,6 +45,7 @@ def _about(report: Report) -> Section:
             f"Protocol: {experiment.protocol.name}. Realisations scored: {manifest['repeats']} asked for, "
             f"{experiment.repeats} in the paper"
             + (f"; finished: {_counted(counts)}." if len(counts) else "; none finished yet."),
+            *(("A small part, for a first look: `--small`.",) if manifest.get("small") else ()),
             *(f"Note: {remark}" for remark in experiment.remarks),
         ),
     )
@@ -58,6 +62,8 @@ def drawn(report: Report) -> Iterable[Section]:
     draw = {
         "boundaries": pictures.draw_boundaries,
         "regions": pictures.draw_regions,
+        "opposed": pictures.draw_opposed,
+        "margins": pictures.draw_margins,
         "curves": pictures.draw_curves,
         "widths": pictures.draw_widths,
     }

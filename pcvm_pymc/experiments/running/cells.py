@@ -122,15 +122,18 @@ def _scored(task: CellTask) -> Record:
     seconds = time.thread_time() - began
     measures = _measures(model, tuning) if len(tuning.X_test) else {}
     vectors, weights = vector_counts(model)
+    measures |= {"vectors": vectors, "weights": weights, "seconds": seconds}
     record = {
         "parameters": parameters,
-        "measures": {**measures, "vectors": vectors, "weights": weights, "seconds": seconds},
+        "measures": measures,
         "tuning seconds": tuning_seconds,
         "n_train": len(tuning.X),
         "n_test": len(tuning.X_test),
     }
     if task.extra:
-        record["extra"] = pictures.EXTRAS[task.extra](model, tuning)
+        extra = pictures.EXTRAS[task.extra](model, tuning)
+        measures |= extra.pop("measures", {})
+        record["extra"] = extra
     return record
 
 

@@ -4,13 +4,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Cell", "Record", "RunError", "cell_of", "is_manifest", "is_record"]
+__all__ = ["Cell", "NoSetError", "Record", "RunError", "cell_of", "is_manifest", "is_record"]
 
 type Record = dict[str, Any]
 
 
 class RunError(Exception):
     """A run that cannot begin or go on, in words that say what to do."""
+
+
+class NoSetError(RunError):
+    """A run none of whose data sets is at hand."""
 
 
 @dataclass(frozen=True, order=True)

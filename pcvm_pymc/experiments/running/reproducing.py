@@ -16,8 +16,8 @@ from pcvm_pymc import __version__
 from pcvm_pymc.experiments.catalogue import experiment_of
 from pcvm_pymc.experiments.classifiers import classifier_of, own_classifier
 from pcvm_pymc.experiments.datasets import source_of
-from pcvm_pymc.experiments.protocols import Problem, Protocol, realise
-from pcvm_pymc.experiments.running.records import Record, RunError
+from pcvm_pymc.experiments.protocols import Problem, Protocol, realise, thinned
+from pcvm_pymc.experiments.running.records import NoSetError, Record
 from pcvm_pymc.experiments.running.run import Run
 from pcvm_pymc.experiments.running.store import Store
 from pcvm_pymc.experiments.running.waves import run_waves
@@ -42,6 +42,7 @@ def reproduce(
     folder: str | Path | None = None,
     download: bool = False,
     retry: bool = False,
+    small: bool = False,
     progressbar: bool = True,
 ) -> Run:
     """Run an experiment of the papers, or go on with it.
@@ -74,6 +75,9 @@ def reproduce(
         Whether to ask openml.org for sets that are missing.
     retry : bool
         Whether to run failed cells again.
+    small : bool
+        Whether to run the part of it that the catalogue declares for a first look: fewer rows, and sets and
+        classifiers where none are named here.
     progressbar : bool
 
     Returns
@@ -83,7 +87,7 @@ def reproduce(
     Raises
     ------
     RunError
-        If the folder holds something else, or no set is there.
+        If the folder holds something else, or (`NoSetError`) no set is there.
     ValueError
         If a name is unknown or a number cannot be used.
     TypeError
@@ -91,8 +95,12 @@ def reproduce(
     """
     experiment, store = experiment_of(name), Store(as_path(out, "out"))
     own = _own(classifiers)
-    names = tuple(classifiers) if classifiers is not None else experiment.classifiers
-    wanted = tuple(sets) if sets is not None else experiment.sets
+    all_sets, all_names = experiment.sets, experiment.classifiers
+    if small:
+        part = experiment.small
+        all_sets, all_names = part.sets or all_sets, part.classifiers or all_names
+    names = tuple(classifiers) if classifiers is not None else all_names
+    wanted = tuple(sets) if sets is not None else all_sets
     repeats = experiment.repeats if repeats is None else repeats
     _check(wanted, names, own, {"repeats": (repeats, 1), "jobs": (jobs, 1), "seed": (seed, 0)})
     n_all = experiment.protocol.scored(repeats).stop
@@ -101,11 +109,14 @@ def reproduce(
     )
     if not problems:  # before a folder is made
         reasons = "; ".join(f"{k}: {v}" for k, v in missing.items())
-        raise RunError(f"none of the sets is there: {reasons}")
+        raise NoSetError(f"none of the sets is there: {reasons}")
+    if small:
+        most = {"rows": experiment.small.rows, "test_rows": experiment.small.test_rows}
+        problems = {key: thinned(each, **most, seed=seed) for key, each in problems.items()}
     run = Run(experiment, store, problems, names, repeats, seed, own)
     console = Console(stderr=True) if progressbar else None
     with run.store.held():
-        run.store.begin(_manifest(name, run, wanted, missing))
+        run.store.begin(_manifest(name, run, wanted, missing) | {"small": small})
         _say_missing(missing, console)
         for problem in problems.values():
             run.store.write_splits(problem)

@@ -109,10 +109,11 @@ class Store:
                 found = self.manifest()
             except RunError:
                 found = manifest  # damaged: what it was is not known, the cells say it themselves
-            for key in ("run", "seed"):
-                if found[key] != manifest[key]:
+            for key in ("run", "seed", "small"):
+                held, asked = found.get(key, False), manifest.get(key, False)
+                if held != asked:
                     raise RunError(
-                        f"{self.folder} holds {key} {found[key]!r}, asked for {manifest[key]!r}; "
+                        f"{self.folder} holds {key} {held!r}, asked for {asked!r}; "
                         "use another --out"
                     )
         elif not self._has_lost_its_manifest():  # or is empty

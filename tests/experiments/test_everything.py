@@ -1,0 +1,191 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from pcvm_pymc.cli import main
+from pcvm_pymc.experiments import catalogue, everything
+from pcvm_pymc.experiments.catalogue import (
+    EXPERIMENTS,
+    SKETCHES,
+    Sketch,
+    Small,
+    entries,
+    experiment_of,
+    listed,
+)
+from pcvm_pymc.experiments.classifiers import CLASSIFIERS
+from pcvm_pymc.experiments.drawings import DRAWINGS
+from pcvm_pymc.experiments.protocols import Protocol, realise, thinned
+from pcvm_pymc.experiments.reporting import report_of
+from pcvm_pymc.experiments.running import RunError, reproduce
+from pcvm_pymc.experiments.sketches import sketch_report
+
+LINES = "figueiredo2001-fig3"
+QUIET = {"progressbar": False}
+
+
+# --- what the catalogue lists ----------------------------------------------------------------
+
+
+def test_every_table_and_figure_is_listed_once():
+    names = [each.name for each in entries()]
+    assert sorted(names) == sorted([*EXPERIMENTS, *SKETCHES])
+    assert len(set(names)) == len(names)
+    papers = [each.paper for each in entries()]
+    assert len({paper for i, paper in enumerate(papers) if i == 0 or papers[i - 1] != paper}) == 5
+    assert all(listed(name).name == name for name in names)
+    assert {each.drawing for each in SKETCHES.values() if each.drawing} == set(DRAWINGS)
+
+
+@pytest.mark.parametrize(
+    ("paper", "n_figures", "n_tables"),
+    [
+        ("chen2009", 4, 8),
+        ("figueiredo2001", 4, 3),
+        ("chmielewski2019", 3, 2),
+        ("kropotov2006", 6, 1),
+    ],
+)
+def test_no_table_or_figure_of_a_paper_is_left_out(paper, n_figures, n_tables):
+    counts = {"fig": n_figures, "table": n_tables}
+    wanted = {f"{paper}-{kind}{i + 1}" for kind, n in counts.items() for i in range(n)}
+    assert wanted <= {each.name for each in entries()}
+
+
+def test_what_cannot_be_run_says_why(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "kropotov2006-fig1"]) == 0
+    assert "kropotov2006-fig1 has nothing to run: two curves" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="kropotov2006-fig1 has no cells: two curves"):
+        experiment_of("kropotov2006-fig1")
+    with pytest.raises(ValueError, match="has nothing to run: two curves"):
+        sketch_report(SKETCHES["kropotov2006-fig1"])
+    assert main(["list"]) == 0
+    assert "nothing to run: two curves" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_sketch_is_drawn_or_says_why_not():
+    for fields in ({}, {"drawing": "a", "why_none": "b"}):
+        with pytest.raises(ValueError, match="needed one of them"):
+            Sketch("name", "title", "paper", **fields)
+
+
+# --- a small part ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_a_small_part_is_a_part(name):
+    experiment = EXPERIMENTS[name]
+    part = experiment.small
+    assert set(part.sets) <= set(experiment.sets)
+    assert set(part.classifiers) <= set(experiment.classifiers)
+    assert experiment.control in (*(part.classifiers or experiment.classifiers), "")
+    assert min(part.rows, part.test_rows) > 0
+
+
+def test_thinned_problems_keep_their_classes():
+    problem = realise("wine", Protocol("", "shares"), 2, seed=0)
+    small = thinned(problem, 30, 20, seed=0)
+    for (train, test), (all_train, all_test) in zip(small.splits, problem.splits, strict=True):
+        assert (len(train), len(test)) == (30, 20)
+        assert set(train) < set(all_train)
+        assert set(test) < set(all_test)
+        share = np.bincount(problem.y[all_train]) / len(all_train)
+        np.testing.assert_allclose(np.bincount(problem.y[train]) / 30, share, atol=0.07)
+    tiny = thinned(problem, 6, 20, seed=0)
+    assert np.bincount(problem.y[tiny.splits[0][0]]).tolist() == [2, 2, 2]
+    again = thinned(problem, 30, 20, seed=0)
+    assert small.checksum(1) == again.checksum(1) != thinned(problem, 30, 20, seed=1).checksum(1)
+    whole = thinned(problem, 1000, 1000, seed=0)
+    assert whole.checksum(0) == problem.checksum(0)
+
+
+def test_a_small_run_says_so_and_does_not_mix_with_another(tmp_path):
+    out = tmp_path / "run"
+    options = {"repeats": 1, "classifiers": ["LDA"], "out": out, **QUIET}
+    reproduce(LINES, small=True, **options)
+    report = report_of(out)
+    assert set(report.table["set"]) == set(EXPERIMENTS[LINES].small.sets)
+    assert {each["n_test"] for each in report.records} == {500}
+    assert "`--small`" in report.to_markdown()
+    with pytest.raises(RunError, match="holds small True, asked for False"):
+        reproduce(LINES, **options)
+
+
+# --- everything ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Return nothing: the catalogue holds a few experiments, one that fails and one without data."""
+    lines = replace(EXPERIMENTS[LINES], sets=("half_gaussians_2",), classifiers=("LDA", "1NN"))
+    lines = replace(lines, small=Small())
+    table = replace(lines, name="table", view="ranks", control="LDA", measures=("error",))
+    broken = replace(lines, name="broken", run="broken", classifiers=("LDA", "fails"))
+    away = replace(lines, name="away", run="away", sets=("glass",))
+    sketch = Sketch("hand", "Fig. 9", "paper", why_none="a drawing.")
+    found = {each.name: each for each in (lines, table, broken, away)}
+    for name, each in found.items():
+        monkeypatch.setitem(catalogue.EXPERIMENTS, name, each)
+    monkeypatch.setattr(everything, "entries", lambda: [*found.values(), sketch])
+    monkeypatch.delenv("PCVM_DATA", raising=False)
+    row = replace(CLASSIFIERS["LDA"], make=lambda setting: LinearDiscriminantAnalysis(tol="no"))
+    monkeypatch.setitem(CLASSIFIERS, "fails", replace(row, name="fails"))
+
+
+def test_all_runs_the_rest_and_says_what_failed(few, tmp_path, capsys):
+    arguments = ["reproduce", "ALL", "--repeats", "1", "--small", "--out", str(tmp_path / "out")]
+    assert main(arguments) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[:5]] == [
+        [LINES, "done"],
+        ["table", "done"],
+        ["broken", "failed"],
+        ["away", "no"],
+        ["hand", "nothing"],
+    ]
+    assert "2 cells" in lines[0]
+    assert f"cells of {LINES}" in lines[1]
+    assert "1 cells, 1 failed" in lines[2]
+    assert "glass" in lines[3]
+    assert lines[-1].endswith("2 done, 1 failed, 1 no data, 1 nothing to run; 1 cells failed.")
+    for name in (LINES, "table", "broken"):
+        assert (tmp_path / "out" / name / "report" / "report.html").is_file()
+    # the same command goes on: nothing is run again
+    cells = sorted((tmp_path / "out").rglob("score-*.json"))
+    assert len(cells) == 4
+    before = [path.stat().st_mtime_ns for path in cells]
+    assert main(arguments) == 1
+    assert [path.stat().st_mtime_ns for path in cells] == before
+
+
+def test_all_goes_on_after_an_interrupt(few, tmp_path, monkeypatch, capsys):
+    arguments = ["reproduce", "ALL", "--repeats", "1", "--small", "--out", str(tmp_path / "out")]
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(everything, "report_of", stopped)
+        assert main(arguments) == 130
+    assert "stopped" in capsys.readouterr().err
+    assert len(list((tmp_path / "out").rglob("score-*.json"))) == 2
+    assert main(arguments) == 1
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--sets", "iris"], "ALL takes neither --sets nor --classifiers"),
+        (["--repeats", "0"], "repeats=0; needed a whole number of at least 1"),
+        (["--jobs", "0"], "jobs=0"),
+        (["--seed", "-1"], "seed=-1"),
+    ],
+)
+def test_all_names_bad_requests_before_any_work(extra, message, tmp_path, capsys):
+    assert main(["reproduce", "ALL", "--out", str(tmp_path / "out"), *extra]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
