@@ -243,7 +243,15 @@ def project_reference(
     folds = stratified_folds(reference.X, reference.label, cv or 5, random_state)
     if not folds:  # a class has a single point, so that nothing can be held out
         return nothing
-    scores = _cross_validate(reference, Phi, wanted, folds, em_options=em_options, options=options)
+    # five searches of a seventh of the work rank the sizes as well, if a few vectors on the careful side
+    scores = _cross_validate(
+        reference,
+        Phi,
+        wanted,
+        folds,
+        em_options=em_options,
+        options=options or SearchOptions.greedy(),
+    )
     return replace(
         nothing,
         size=smallest_within_one_se(path.sizes, scores[:-1]),
