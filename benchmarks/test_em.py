@@ -143,9 +143,9 @@ def test_fit_on_all_rows_beside_its_unavoidable_work(benchmark, monkeypatch):
     problem = Problem(Phi, label, label.copy(), PRIORS["plug_in"], width=6.0)
     sizes, solve = [], nonnegative._solve_passive
 
-    def recorded(*args):
+    def recorded(*args, **more):
         sizes.append(int(args[-1].sum()) + 1)
-        return solve(*args)
+        return solve(*args, **more)
 
     monkeypatch.setattr(nonnegative, "_solve_passive", recorded)
     began = time.process_time()

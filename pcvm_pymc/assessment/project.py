@@ -69,7 +69,7 @@ def project(
     hyperprior : Hyperprior, optional
         Of the folds' references. Default: the classifier's, `Hyperprior.plug_in` for a posterior.
     options : SearchOptions, optional
-        How submodels are looked for. Default: all that there is, but plain forward selection within the folds.
+        How submodels are looked for. Default: all that there is, but forward selection within the folds.
     random_state : int or numpy.random.Generator, optional
         For the folds.
 

@@ -24,6 +24,7 @@ __all__ = ["fit_random", "fit_sequential", "improved"]
 _CANDIDATES = 64  # columns that changes are made among, beside those in the model
 _QUADRATIC_PATIENCE = 4  # times that of the options, where only rounding can make a search cycle
 _NOISY_PERIODS = 20  # while the noise moves, which computes all anew (if from inner products)
+_FEW = 32  # columns up to which compiled loops beat LAPACK
 _HALVINGS = 3  # of a re-estimation that lowers Laplace's evidence
 _FALL = 1e-9  # of Laplace's evidence, relative: rounding
 
@@ -181,11 +182,17 @@ class _Search:
 
     def _by_updates(self, among: EvidenceProblem, state: ActiveSet) -> ActiveSet | None:
         """Return the state after some rank-one updates, computed anew; None where nothing gains."""
-        period = self.options.refresh_period
-        most = period * _NOISY_PERIODS if self.noise_moves else period
-        new, history = self._changed(among, state, most, among.Phi)
+        period, noise_period = self.options.refresh_period, 0
+        due = self.options.noise_period - (len(self.rows) - 1) % self.options.noise_period
+        if self.noise_moves and len(state.index) <= _FEW:
+            period, noise_period = period * _NOISY_PERIODS, self.options.noise_period
+        elif self.noise_moves:
+            period = due
+        new, history = self._changed(among, state, period, among.Phi, noise_period)
         if len(history) == 0:
             return None
+        if self.noise_moves and noise_period == 0 and len(history) == due:
+            history[-1, 2] = _next_noise(among, new, self.noise) ** -2.0
         self.noise = float(history[-1, 2]) ** -0.5
         new = refreshed(among.Phi, among.target, among.likelihood_at(self.noise), new)
         history[-1, 0] = new.log_evidence  # without the updates' rounding
@@ -224,15 +231,19 @@ class _Search:
         return new
 
     def _changed(
-        self, among: EvidenceProblem, state: ActiveSet, most: int, weighted: Array
+        self,
+        among: EvidenceProblem,
+        state: ActiveSet,
+        most: int,
+        weighted: Array,
+        noise_period: int = 0,
     ) -> tuple[ActiveSet, Array]:
-        """Return index, precisions and mean after at most so many changes, and the changes' history."""
+        """Return the state after at most so many changes, without S and Q, and the changes' history."""
         most = min(most, self.options.max_iter + 1 - len(self.rows)) if self.only < 0 else 1
         kept = kept_arrays(state, weighted[:, state.index].T @ weighted)
         history = np.empty((most, 3))
-        moves = self.is_quadratic and self.noise_moves
         noise = NoiseRule(
-            self.options.noise_period if moves else 0,
+            noise_period,
             len(self.rows) - 1,
             float(self.problem.n_obs),
             NOISE_FLOOR * self.problem.target_scale,
@@ -240,7 +251,7 @@ class _Search:
         beta = self.noise**-2.0 if self.is_quadratic else 1.0
         m, n_changes = change_precisions(
             weighted.T,
-            among.target if moves else np.empty(0),
+            among.target if noise_period else np.empty(0),
             kept,
             len(state.index),
             beta,
@@ -250,7 +261,13 @@ class _Search:
             noise,
             history,
         )
-        new = replace(state, index=kept.column[:m], alpha=kept.alpha[:m], mean=kept.mean[:m])
+        new = replace(
+            state,
+            index=kept.column[:m],
+            alpha=kept.alpha[:m],
+            mean=kept.mean[:m],
+            covariance=kept.covariance[:m, :m],
+        )
         return new, history[:n_changes]
 
     def _with_next_noise(self, among: EvidenceProblem, state: ActiveSet) -> ActiveSet | None:
