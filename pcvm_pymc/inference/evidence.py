@@ -47,7 +47,7 @@ def fit_evidence(
         For an RVM: one basis at a time, by the largest gain (Tipping & Faul 2003), or all at once,
         downwards (Tipping 2001), with single changes at the end. Both end at a local maximum, neither
         always at the higher one. ``"random"`` draws the basis among those that gain (Chmielewski-Anders et
-        al. 2019): more steps to a local maximum of its own.
+        al. 2019): to a local maximum of its own.
     options : EvidenceOptions, or BottomUpOptions for a search from the bottom up, optional
 
     Returns

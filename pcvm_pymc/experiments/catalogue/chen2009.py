@@ -202,10 +202,11 @@ EXPERIMENTS = (
         figure="margins",
         remarks=(
             "The paper argues, without figures, that no training row has a smaller margin under the "
-            "truncated prior than under the normal one. PCVM_jeffreys and sparse_probit differ in nothing "
-            "but the truncation: same likelihood, hyperprior and width. The argument takes the precisions "
-            "and residuals of both as equal. Fitted machines' are not, and it does not hold of them: at "
-            "seed 0 the truncated prior's margin is the larger one at 39 to 70 % of the training rows.",
+            "truncated prior than under the normal one. PCVM_jeffreys and sparse_probit differ in the "
+            "truncation and in where EM starts: same likelihood, hyperprior and width. The argument takes "
+            "the precisions and residuals of both as equal. Fitted machines' are not, and it does not hold "
+            "of them: at seed 0 the truncated prior's margin is the larger one at 39 to 70 % of the "
+            "training rows.",
             "PCVM_normal is the normal likelihood of section IV-A; its counterpart of free weights is no "
             "machine of this package.",
         ),
