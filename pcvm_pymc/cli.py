@@ -2,9 +2,11 @@
 
 import argparse
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +134,28 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
     rows = _read(options, console) if options.file else _example()
     n_train, n_test = _sizes(rows, options)
     out = _output_folder(options.out, options.force)
-    with alone_in(out):
-        _compare_into(out, rows, (n_train, n_test), width, options=options, console=console)
+    with alone_in(out), _compiling() as compiled:
+        _compare_into(
+            out, rows, (n_train, n_test), width, compiled=compiled, options=options, console=console
+        )
+
+
+@contextmanager
+def _compiling() -> Iterator[Callable[[], object]]:
+    """Compile the sampler beside other work, where there is a second processor; yield what waits for it.
+
+    A process that fails is no fault: what it has not compiled is compiled where it is used.
+    """
+    if (os.cpu_count() or 1) < 2:
+        yield lambda: None
+        return
+    command = [sys.executable, "-m", "pcvm_pymc.core.gibbs.ahead"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield process.wait
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _read(options: argparse.Namespace, console: Console) -> Rows:
@@ -155,6 +177,7 @@ def _compare_into(
     sizes: tuple[int, int],
     width: float | None,
     *,
+    compiled: Callable[[], object],
     options: argparse.Namespace,
     console: Console,
 ) -> None:
@@ -172,7 +195,8 @@ def _compare_into(
     while first is None or (
         len(tables) < options.most and _time_for_another(began, len(tables), options.seconds)
     ):
-        result = _one_draw(next(draws), width, len(tables), options, out if first is None else None)
+        target = out if first is None else None
+        result = _one_draw(next(draws), width, len(tables), compiled, options=options, out=target)
         tables.append(result.table.drop(index="MAP plug-in"))
         first = first or result
         mean, error = mean_and_error(tables)  # what is finished stays when the rest is stopped
@@ -210,9 +234,18 @@ def _announce(
 
 
 def _one_draw(
-    draw: Any, width: float | None, number: int, options: argparse.Namespace, out: Path | None
+    draw: Any,
+    width: float | None,
+    number: int,
+    compiled: Callable[[], object],
+    *,
+    options: argparse.Namespace,
+    out: Path | None,
 ) -> Any:
-    """Return everything on one training and test part, the first saved as soon as it is there."""
+    """Return everything on one training and test part, the first saved as soon as it is there.
+
+    The posterior comes last: its sampler may still be compiled elsewhere.
+    """
     from pcvm_pymc.assessment.comparison import compare
     from pcvm_pymc.estimators.select import select
     from pcvm_pymc.experiments.head_to_head import estimators, fitted_rival, peers
@@ -224,8 +257,6 @@ def _one_draw(
     if width is None:
         width = float(select(X, y, over=("width",), random_state=seed).width)
     width_seconds = time.process_time() - began
-    map_result, posterior = _fits(X, y, width, seed=seed, options=options, out=out)
-    posterior["posterior"].attrs["sampling_time"] += width_seconds
     given = None if options.width == "auto" else width
     others = {
         **estimators(n_classes, seed=seed, width=given),
@@ -236,6 +267,9 @@ def _one_draw(
         },
     }
     rivals = {name: fitted_rival(model, X, y, X_test) for name, model in others.items()}
+    compiled()
+    map_result, posterior = _fits(X, y, width, seed=seed, options=options, out=out)
+    posterior["posterior"].attrs["sampling_time"] += width_seconds
     return compare(map_result, posterior, X_test, y_test, rivals=rivals)
 
 

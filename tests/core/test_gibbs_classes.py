@@ -9,7 +9,9 @@ from scipy.special import log_ndtr
 
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, densities, responses
+from pcvm_pymc.core.gibbs.ahead import compile_sampler
 from pcvm_pymc.core.gibbs.responses import augmented
+from pcvm_pymc.core.gibbs.sweep import run
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import log_class_probability, response_mean
@@ -139,6 +141,15 @@ def test_scores_and_probabilities_of_draws():
     wanted = log_class_probability(latent[3], p.label)
     np.testing.assert_allclose(p.log_likelihood(latent)[3], wanted, atol=1e-12)
     assert (rate == PRIOR.d).all()
+
+
+def test_what_is_compiled_ahead_serves_every_problem():
+    compile_sampler()
+    compiled = list(run.signatures)
+    for found in (problem(), problem(n_classes=2, prior=replace(PRIOR, rate_shape=0.5))):
+        rng = np.random.default_rng(0)
+        advance(found, found.start(rng), rng, draws=2)
+    assert run.signatures == compiled
 
 
 def test_an_improper_hyperprior_is_refused():
