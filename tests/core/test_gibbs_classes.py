@@ -146,7 +146,7 @@ def test_scores_and_probabilities_of_draws():
 def test_what_is_compiled_ahead_serves_every_problem():
     compile_sampler()
     compiled = list(run.signatures)
-    for found in (problem(), problem(n_classes=2, prior=replace(PRIOR, rate_shape=0.5))):
+    for found, _ in (problem(), problem(n_classes=2, prior=replace(PRIOR, rate_shape=0.5))):
         rng = np.random.default_rng(0)
         advance(found, found.start(rng), rng, draws=2)
     assert run.signatures == compiled
