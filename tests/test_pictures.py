@@ -13,7 +13,6 @@ from pcvm_pymc.estimators.figures import PALETTE, STYLE, plain_log_ticks
 from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.reporting import Section
 from pcvm_pymc.experiments.reporting.report import Report
-from pcvm_pymc.experiments.statistics import bonferroni_dunn
 
 X, LABEL = blobs(30, seed=3)
 RNG = np.random.default_rng(4)
@@ -73,8 +72,10 @@ def lines():
 
 
 def ranks():
-    found = pd.Series({"mine": 1.5, "other": 2.0, "third": 2.5})
-    return pictures.draw_ranks(bonferroni_dunn(found, 10, "mine"), "error")
+    table = pd.DataFrame(
+        np.arange(3) + RNG.normal(size=(10, 3)), columns=["mine", "other", "third"]
+    )
+    return pictures.draw_ranks(table, "error")
 
 
 PROBABILITY = {
@@ -139,7 +140,11 @@ def test_a_picture_is_drawn_in_the_style_with_names_and_room(name, fits):
         assert plt.rcParams["axes.spines.top"]  # the caller's own style stays
     figure.savefig("/dev/null", format="png", dpi=60)
     panels = [axes for axes in figure.axes if axes.get_visible() and axes.axison]
-    if name != "ranks":
+    if (
+        name == "ranks"
+    ):  # scikit-posthocs': ranks stand on the top spine, and nothing else has an axis
+        panels = []
+    else:
         assert panels
     for axes in panels:
         if axes.get_label() == "<colorbar>":

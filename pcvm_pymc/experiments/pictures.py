@@ -26,7 +26,12 @@ from pcvm_pymc.experiments.classifiers import (
     opposed_rows,
     vector_rows,
 )
-from pcvm_pymc.experiments.statistics import BonferroniDunn
+from pcvm_pymc.experiments.statistics import (
+    RANKS_ALPHA,
+    average_ranks,
+    nemenyi_difference,
+    nemenyi_p_values,
+)
 
 __all__ = [
     "EXTRAS",
@@ -374,46 +379,44 @@ def draw_lines(mean: pd.DataFrame, std: pd.DataFrame, unit: str, xlabel: str) ->
 
 
 @styled
-def draw_ranks(result: BonferroniDunn, title: str) -> Figure:
-    """Draw mean ranks on a line, and how far from the control no difference is significant."""
-    ranks = result.ranks.sort_values()
+def draw_ranks(table: pd.DataFrame, title: str, *, higher_is_better: bool = False) -> Figure:
+    """Draw scikit-posthocs' critical-difference diagram: bars join what Nemenyi's test does not tell apart.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row for each set, a column for each classifier, no cell missing.
+    title : str
+    higher_is_better : bool
+
+    Raises
+    ------
+    ImportError
+        If scikit-posthocs, an extra, is missing.
+    """
+    from scikit_posthocs import critical_difference_diagram
+
+    ranks = average_ranks(table, higher_is_better=higher_is_better)
     half = -(-len(ranks) // 2)
-    figure, axis = plt.subplots(figsize=(7.0, 1.3 + 0.26 * half), layout="constrained")
-    worst = max(len(ranks), int(np.ceil(ranks.iloc[-1])))
-    low, high = 1.0, float(worst)
-    axis.hlines(0, low, high, color="black", lw=1)
-    for tick in range(1, worst + 1):
-        axis.vlines(tick, 0, 0.18, color="black", lw=1)
-        axis.text(tick, 0.3, str(tick), ha="center", va="bottom", fontsize=8)
-    centre = result.ranks[result.control]
-    axis.hlines(
-        0,
-        max(low, centre - result.critical_difference),
-        min(high, centre + result.critical_difference),
-        color=PALETTE[1],
-        lw=5,
-        alpha=0.4,
+    figure, axis = plt.subplots(figsize=(8.0, 1.5 + 0.32 * half), layout="constrained")
+    critical_difference_diagram(
+        ranks,
+        nemenyi_p_values(table),
+        alpha=RANKS_ALPHA,
+        ax=axis,
+        label_fmt_left="{label} ({rank:.2f}) ",
+        label_fmt_right=" {label} ({rank:.2f})",
+        label_props={"fontsize": 8},
+        elbow_props={"color": "#444444", "lw": 0.8},
+        marker_props={"s": 14},
+        crossbar_props={"color": PALETTE[0], "linewidth": 2.5},
     )
-    for i, (name, rank) in enumerate(ranks.items()):
-        is_left = i < half
-        depth = -0.6 - 0.55 * (i if is_left else len(ranks) - 1 - i)
-        end = low - 0.15 if is_left else high + 0.15
-        axis.plot([rank, rank, end], [0, depth, depth], color="black", lw=0.7)
-        axis.text(
-            end,
-            depth,
-            f"{name} ({rank:.2f}) " if is_left else f" {name} ({rank:.2f})",
-            ha="right" if is_left else "left",
-            va="center",
-            fontsize=8,
-            fontweight="bold" if name == result.control else "normal",
-        )
-    pad = 0.33 * (high - low) + 0.3
-    axis.set_xlim(low - pad, high + pad)
-    axis.set_ylim(-0.6 - 0.55 * half, 0.9)
-    axis.set_axis_off()
+    axis.spines["top"].set_visible(True)  # the axis of ranks
+    axis.tick_params(labelsize=8)
+    apart = nemenyi_difference(*table.shape)
     axis.set_title(
-        f"{title}: mean ranks; within the bar no significant difference from {result.control}",
+        f"{title}: mean ranks; bars join what Nemenyi's test at {RANKS_ALPHA:.2f} does not tell apart "
+        f"(less than {apart:.2f})",
         fontsize=9,
     )
     return figure

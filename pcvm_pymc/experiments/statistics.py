@@ -11,6 +11,7 @@ from scipy import stats
 __all__ = [
     "HIGHER_IS_BETTER",
     "MEASURES",
+    "RANKS_ALPHA",
     "BonferroniDunn",
     "FriedmanResult",
     "average_ranks",
@@ -18,6 +19,8 @@ __all__ = [
     "critical_difference",
     "five_by_two_f_test",
     "friedman_test",
+    "nemenyi_difference",
+    "nemenyi_p_values",
     "win_loss_tie",
 ]
 
@@ -38,6 +41,7 @@ MEASURES = {
     "seconds": "Seconds",
 }
 HIGHER_IS_BETTER = ("AUC", "1-RMSE")
+RANKS_ALPHA = 0.10  # the papers', of tests on mean ranks
 
 
 def five_by_two_f_test(difference: ArrayLike) -> tuple[float, float]:
@@ -140,18 +144,43 @@ def iman_davenport(statistic: float, n_sets: int, n_classifiers: int) -> tuple[f
     )
 
 
-def critical_value(n_classifiers: int, alpha: float = 0.10) -> float:
+def critical_value(n_classifiers: int, alpha: float = RANKS_ALPHA) -> float:
     """Return q of Bonferroni and Dunn: two-sided, divided among comparisons with one control."""
     return float(stats.norm.isf(alpha / (2 * (n_classifiers - 1))))
 
 
-def critical_difference(n_sets: int, n_classifiers: int, alpha: float = 0.10) -> float:
+def critical_difference(n_sets: int, n_classifiers: int, alpha: float = RANKS_ALPHA) -> float:
     """Return the difference of mean ranks that is significant (Chen et al. 2009 eq. 15)."""
     return critical_value(n_classifiers, alpha) * _standard_error(n_sets, n_classifiers)
 
 
 def _standard_error(n_sets: int, n_classifiers: int) -> float:
     return float(np.sqrt(n_classifiers * (n_classifiers + 1) / (6 * n_sets)))
+
+
+def nemenyi_difference(n_sets: int, n_classifiers: int, alpha: float = RANKS_ALPHA) -> float:
+    """Return the difference of mean ranks that is significant between any two classifiers (Nemenyi)."""
+    q = float(stats.studentized_range.isf(alpha, n_classifiers, np.inf)) / np.sqrt(2.0)
+    return q * _standard_error(n_sets, n_classifiers)
+
+
+def nemenyi_p_values(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the p-value of each pair of classifiers in Nemenyi's test, by scikit-posthocs.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row for each set, a column for each classifier, no cell missing.
+
+    Raises
+    ------
+    ImportError
+        If scikit-posthocs, an extra, is missing.
+    """
+    from scikit_posthocs import posthoc_nemenyi_friedman
+
+    found = posthoc_nemenyi_friedman(table.to_numpy(float))
+    return found.set_axis(table.columns, axis=0).set_axis(table.columns, axis=1)
 
 
 @dataclass(frozen=True)
@@ -179,7 +208,7 @@ class BonferroniDunn:
 
 
 def bonferroni_dunn(
-    ranks: pd.Series, n_sets: int, control: str, *, alpha: float = 0.10
+    ranks: pd.Series, n_sets: int, control: str, *, alpha: float = RANKS_ALPHA
 ) -> BonferroniDunn:
     """Return the Bonferroni-Dunn test of mean ranks against a control.
 

@@ -19,6 +19,8 @@ from pcvm_pymc.experiments.statistics import (
     five_by_two_f_test,
     friedman_test,
     iman_davenport,
+    nemenyi_difference,
+    nemenyi_p_values,
     win_loss_tie,
 )
 
@@ -105,6 +107,19 @@ def test_bonferroni_dunn_has_the_z_of_scikit_posthocs(seed):
     np.testing.assert_array_equal(result.table["significant"], significant)
     with pytest.raises(ValueError, match="control='z' has no rank"):
         bonferroni_dunn(average_ranks(table), len(table), "z")
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_nemenyis_difference_is_that_of_the_p_values_of_scikit_posthocs(seed):
+    table = random_table(seed)
+    p = nemenyi_p_values(table)
+    assert list(p.index) == list(p.columns) == list("abcde")
+    ranks = average_ranks(table).to_numpy()
+    apart = np.abs(ranks[:, None] - ranks)[np.triu_indices(5, 1)]
+    significant = p.to_numpy()[np.triu_indices(5, 1)] <= 0.10
+    np.testing.assert_array_equal(apart >= nemenyi_difference(9, 5), significant)
+    # Demsar (2006), section 3.2.2: the q of five classifiers at 0.10 is 2.459
+    assert nemenyi_difference(9, 5) == pytest.approx(2.459 * np.sqrt(5 * 6 / (6 * 9)), abs=1e-3)
 
 
 def test_critical_values_are_demsars():

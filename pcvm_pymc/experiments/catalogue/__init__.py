@@ -1,5 +1,6 @@
 """The papers' experiments by name, and their printed tables."""
 
+from pcvm_pymc.experiments.catalogue.deviations import deviations, sentence_of, sentences
 from pcvm_pymc.experiments.catalogue.experiment import Experiment, Sketch, Small
 from pcvm_pymc.experiments.catalogue.names import (
     EXPERIMENTS,
@@ -16,9 +17,12 @@ __all__ = [
     "Experiment",
     "Sketch",
     "Small",
+    "deviations",
     "entries",
     "experiment_of",
     "listed",
     "printed_of",
     "printed_table",
+    "sentence_of",
+    "sentences",
 ]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.catalogue import Experiment, printed_of
@@ -10,6 +11,7 @@ from pcvm_pymc.experiments.reporting.report import Report, Section
 from pcvm_pymc.experiments.statistics import (
     HIGHER_IS_BETTER,
     MEASURES,
+    RANKS_ALPHA,
     BonferroniDunn,
     average_ranks,
     bonferroni_dunn,
@@ -20,7 +22,6 @@ from pcvm_pymc.experiments.statistics import (
 
 __all__ = ["ranked", "tested"]
 
-_ALPHA = 0.10
 _SINGLE_SET_ALPHA = 0.05
 
 
@@ -51,34 +52,56 @@ def _ranks(report: Report, measure: str, table: pd.DataFrame) -> Section:
     control = report.experiment.control
     higher = measure in HIGHER_IS_BETTER
     ranks = average_ranks(table, higher_is_better=higher)
-    result = bonferroni_dunn(ranks, len(table), control, alpha=_ALPHA)
+    result = bonferroni_dunn(ranks, len(table), control, alpha=RANKS_ALPHA)
     test = friedman_test(table)
     shown = pd.DataFrame({"mean rank": ranks.map("{:.2f}".format)})
-    shown = shown.join(result.table.round(3).astype(object)).fillna("")
-    shown = shown.join(_printed_ranks(report.experiment, measure))
+    shown = shown.join(result.table.round(3).astype(object))
+    shown = shown.join(_printed_ranks(report.experiment, measure, table)).fillna("")
     unit = MEASURES[measure]
+    diagram, said = _diagram(table, unit, higher)
     return Section(
         f"Ranks: {unit}",
         (
             f"Over the {len(table)} sets that all {table.shape[1]} have. Friedman: chi-squared "
             f"{test.statistic:.2f}, p = {test.p_value:.3g}; Iman & Davenport: F = "
             f"{test.f_statistic:.2f}, p = {test.f_p_value:.3g}. Bonferroni-Dunn against {control} at "
-            f"{_ALPHA:.2f}: critical difference {result.critical_difference:.2f}, critical z "
+            f"{RANKS_ALPHA:.2f}: critical difference {result.critical_difference:.2f}, critical z "
             f"{result.critical_value:.3f}.",
             _verdict(result),
+            *said,
         ),
         shown,
-        pictures.draw_ranks(result, unit) if report.experiment.figure == "ranks" else None,
+        diagram,
         f"ranks_{measure.replace(' ', '_')}",
     )
 
 
-def _printed_ranks(experiment: Experiment, measure: str) -> pd.Series | pd.DataFrame:
+def _diagram(table: pd.DataFrame, unit: str, higher: bool) -> tuple[Figure | None, tuple[str, ...]]:
+    """Return the critical-difference diagram, or what it needs."""
+    try:
+        return pictures.draw_ranks(table, unit, higher_is_better=higher), ()
+    except ImportError:
+        return None, (
+            'The critical-difference diagram needs scikit-posthocs: pip install "pcvm-pymc[reports]".',
+        )
+
+
+def _printed_ranks(
+    experiment: Experiment, measure: str, table: pd.DataFrame
+) -> pd.Series | pd.DataFrame:
+    """Return the ranks that the paper prints, or those of its printed means on the same sets."""
     printed = printed_of(experiment)
-    if experiment.view != "ranks" or printed is None:
+    if printed is None:
         return pd.DataFrame()
-    part = printed[printed["measure"] == measure].set_index("classifier")["mean"]
-    return part.rename("the paper's")
+    part = printed[printed["measure"] == measure]
+    if experiment.view == "ranks":
+        return part.set_index("classifier")["mean"].rename("the paper's")
+    wide = part.pivot_table(index="set", columns="classifier", values="mean")
+    wide = wide.reindex(index=table.index, columns=[each for each in table if each in wide])
+    if wide.isna().any(axis=None) or wide.shape[1] < table.shape[1] - 1:  # of others than these
+        return pd.DataFrame()
+    ranks = average_ranks(wide, higher_is_better=measure in HIGHER_IS_BETTER)
+    return ranks.map("{:.2f}".format).rename("of the printed means")
 
 
 def _verdict(result: BonferroniDunn) -> str:

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pcvm_pymc.experiments.catalogue import EXPERIMENTS, Experiment, experiment_of, printed_of
+from pcvm_pymc.experiments.catalogue import (
+    EXPERIMENTS,
+    Experiment,
+    deviations,
+    experiment_of,
+    printed_of,
+)
 from pcvm_pymc.experiments.reporting.report import Report
 from pcvm_pymc.experiments.reporting.sections import sections_of
 from pcvm_pymc.experiments.running import RunError, Store
@@ -127,9 +133,10 @@ def _table(cells: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=["set", "classifier", "measure", "n", "mean", "std"])
     printed = printed_of(experiment)
     if printed is None:
-        return table.assign(**{"paper mean": np.nan, "paper std": np.nan})
+        return table.assign(**{"paper mean": np.nan, "paper std": np.nan, "deviation": np.nan})
     printed = printed.rename(columns={"mean": "paper mean", "std": "paper std"})
-    return table.merge(printed, how="left", on=["set", "classifier", "measure"])
+    table = table.merge(printed, how="left", on=["set", "classifier", "measure"])
+    return table.assign(deviation=deviations(table))
 
 
 def _timing(records: Iterable[dict[str, Any]]) -> pd.DataFrame:

@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from pcvm_pymc.experiments.catalogue import Experiment
+from pcvm_pymc.experiments.reporting.page import STYLE, table_html
 from pcvm_pymc.experiments.running import RunError
 from pcvm_pymc.storage import write_atomically
 
@@ -34,6 +35,8 @@ class Section:
         Of the figure's file.
     beside : bool
         Whether it stands beside the section before it where the page is wide enough.
+    shade : DataFrame, optional
+        Of the table's shape: cells above one are coloured as worse, those below minus one as better.
     """
 
     title: str
@@ -42,6 +45,7 @@ class Section:
     figure: Figure | None = None
     name: str = ""
     beside: bool = False
+    shade: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ class Report:
     def to_html(self, images: dict[str, bytes] | None = None) -> str:
         """Return the report as one page that needs no other file."""
         images = images if images is not None else {}
-        parts = [_HEAD.format(title=html.escape(self.experiment.name))]
+        parts = [_HEAD.format(title=html.escape(self.experiment.name), style=STYLE)]
         parts += [f"<h1>{html.escape(self.experiment.name)}</h1>"]
         parts += [f"<p>{html.escape(self.experiment.title)}</p>"]
         for section in self.sections:
@@ -150,7 +154,7 @@ def _section_html(section: Section, image: bytes | None) -> str:
     parts = [f"<section><h2>{html.escape(section.title)}</h2>"]
     parts += [f"<p>{html.escape(paragraph)}</p>" for paragraph in section.text]
     if section.table is not None:
-        parts.append(f"<div class='wide'>{section.table.to_html(na_rep='')}</div>")
+        parts.append(f"<div class='wide'>{table_html(section.table, section.shade)}</div>")
     if section.figure is not None:
         code = base64.b64encode(image or _png(section.figure)).decode()
         title = html.escape(section.title)
@@ -162,13 +166,7 @@ _ROW_END = "</div><!-- row -->"
 _HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>{title}</title><style>
-body {{ font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em }}
-table {{ border-collapse: collapse; margin: 1em 0 }}
-td, th {{ padding: .25em .6em; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }}
-th {{ font-weight: 600 }} tbody th {{ text-align: left }} img {{ max-width: 100% }}
-.wide {{ overflow-x: auto }}
-.row {{ display: flex; flex-wrap: wrap; gap: 0 2.5em }} .row > section {{ min-width: 0; max-width: 100% }}
-</style></head><body>"""
+{style}</style></head><body>"""
 
 
 def _png(figure: Figure) -> bytes:

@@ -10,6 +10,7 @@ from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.reporting.comparisons import ranked, tested
 from pcvm_pymc.experiments.reporting.report import Report, Section
 from pcvm_pymc.experiments.reporting.tables import by_class, measured
+from pcvm_pymc.experiments.reporting.times import seconds_of_fits
 from pcvm_pymc.experiments.reporting.totals import pointed, timed
 from pcvm_pymc.experiments.statistics import MEASURES
 
@@ -30,7 +31,7 @@ def sections_of(report: Report) -> Iterable[Section]:
     if report.experiment.view in ("table", "points") and report.experiment.control:
         yield from ranked(report)
     yield from drawn(report)
-    yield _speed(report)
+    yield from seconds_of_fits(report)
     yield _missing(report)
     yield _provenance(report)
 
@@ -92,20 +93,6 @@ def _picture(draw: Callable[..., Figure], extras: dict[tuple[str, str], Any]) ->
         return Section("Picture", (), None, draw(extras), "picture")
     except (KeyError, TypeError, ValueError, IndexError) as error:
         return Section("Picture", (f"It cannot be drawn: {type(error).__name__}: {error}",))
-
-
-def _speed(report: Report) -> Section:
-    wide = report.timing.pivot_table(
-        index="classifier", columns="set", values="seconds", sort=False
-    )
-    wide.index.name = wide.columns.name = None
-    return Section(
-        "CPU seconds of a fit",
-        (
-            "At known parameters, one thread; choosing them is in timing.csv where it is part of the cell.",
-        ),
-        wide.map(lambda value: "" if pd.isna(value) else f"{value:.3g}"),
-    )
 
 
 def _missing(report: Report) -> Section:

@@ -6,47 +6,68 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pcvm_pymc.experiments.catalogue import printed_of
+from pcvm_pymc.experiments.catalogue import Experiment, printed_of, sentence_of
 from pcvm_pymc.experiments.reporting.report import Report, Section
-from pcvm_pymc.experiments.statistics import MEASURES
+from pcvm_pymc.experiments.statistics import HIGHER_IS_BETTER, MEASURES
 
-__all__ = ["by_class", "measured"]
+__all__ = ["NO_SENTENCE", "by_class", "measured"]
+
+NO_SENTENCE = "no sentence yet"
 
 
 def measured(report: Report) -> Iterable[Section]:
-    """Yield each measure, the paper's, and where the two disagree."""
-    experiment = report.experiment
-    for measure in experiment.measures:
-        if measure == "seconds":
-            yield from _seconds_beside(report)
-            continue
+    """Yield each measure beside the paper's, and why the two disagree where they do."""
+    for measure in report.experiment.measures:
         part = report.table[report.table["measure"] == measure]
-        if len(part) == 0:
+        if len(part) == 0:  # seconds have a section of their own
             continue
         unit = MEASURES[measure]
+        if part["paper mean"].isna().all():
+            about = "Mean ± standard deviation over realisations."
+            yield Section(f"Measured: {unit}", (about,), _beside(report, measure))
+            continue
         yield Section(
-            f"Measured: {unit}",
-            ("Mean ± standard deviation over realisations.",),
-            _texts(report, measure),
+            f"Measured and (printed): {unit}",
+            (
+                "Mean ± standard deviation over realisations, the paper's in brackets. "
+                f"{_legend(measure)} Distances are in the paper's standard deviations, in the measured "
+                "ones where it prints none; up to one is white.",
+            ),
+            _beside(report, measure),
+            shade=_shade(report, measure),
         )
-        if part["paper mean"].notna().any():
-            yield Section(
-                f"The paper: {unit}",
-                ("Mean ± standard deviation, as printed.",),
-                _texts(report, measure, "paper "),
-                beside=True,
-            )
-            yield from _agreement(part, unit)
+        yield _agreement(report.experiment, measure, part)
 
 
-def _texts(report: Report, measure: str, prefix: str = "") -> pd.DataFrame:
-    """Return mean and deviation as texts, a row for each classifier."""
-    mean, std = (report.pivot(measure, f"{prefix}{each}") for each in ("mean", "std"))
-    texts = {
-        name: {each: _cell_text(mean.loc[name, each], std.loc[name, each]) for each in mean}
-        for name in mean.index
-    }
-    return pd.DataFrame(texts)
+def _legend(measure: str) -> str:
+    """Say what the two colours mean."""
+    if measure in ("vectors", "weights"):
+        return "Orange: more than the paper's; blue: fewer."
+    return "Orange: worse than the paper's; blue: better."
+
+
+def _beside(report: Report, measure: str) -> pd.DataFrame:
+    """Return mean and deviation as texts, the paper's below; the fewer of sets and classifiers across."""
+    mean, std, paper, spread = (
+        report.pivot(measure, each) for each in ("mean", "std", "paper mean", "paper std")
+    )
+    texts = pd.DataFrame(index=mean.index, columns=mean.columns, dtype=object)
+    for name in mean.index:
+        for each in mean:
+            text = _cell_text(mean.loc[name, each], std.loc[name, each])
+            printed = _cell_text(paper.loc[name, each], spread.loc[name, each])
+            texts.loc[name, each] = f"{text}\n({printed})" if printed else text
+    return _lengthwise(texts)
+
+
+def _shade(report: Report, measure: str) -> pd.DataFrame:
+    """Return how far each mean is from the paper's, positive where it is worse (or more)."""
+    sign = -1.0 if measure in HIGHER_IS_BETTER else 1.0
+    return _lengthwise(sign * report.pivot(measure, "deviation"))
+
+
+def _lengthwise(table: pd.DataFrame) -> pd.DataFrame:
+    return table.T if table.shape[1] > table.shape[0] else table
 
 
 def _cell_text(mean: float, std: float) -> str:
@@ -55,47 +76,57 @@ def _cell_text(mean: float, std: float) -> str:
     return f"{mean:.2f}" if np.isnan(std) else f"{mean:.2f} ± {std:.2f}"
 
 
-def _agreement(part: pd.DataFrame, unit: str) -> Iterable[Section]:
-    """Say which means are within the paper's standard deviation, and by how much the others differ."""
-    known = part.dropna(subset=["mean", "paper mean", "paper std"])
-    if len(known) == 0:
-        return
-    known = known.assign(
-        deviations=(known["mean"] - known["paper mean"]) / known["paper std"].clip(lower=1e-12)
+def _agreement(experiment: Experiment, measure: str, part: pd.DataFrame) -> Section:
+    """Say which means are within a standard deviation of the paper's, and why the others are not."""
+    title = f"What deviates: {MEASURES[measure]}"
+    known = part.dropna(subset=["deviation"])
+    untold = part["paper mean"].notna().sum() - len(known)
+    without = (
+        f"{untold} printed means have no standard deviation, printed or measured, to be compared by."
+        if untold
+        else ""
     )
-    inside = known["deviations"].abs() <= 1
+    if len(known) == 0:
+        return Section(title, (without,))
+    inside = known["deviation"].abs() <= 1
     counts = inside.groupby(known["classifier"], sort=False).agg(["sum", "count"])
     summary = ", ".join(f"{name} {row['sum']} of {row['count']}" for name, row in counts.iterrows())
     outside = known[~inside]
-    table = outside[["set", "classifier", "mean", "paper mean", "paper std", "deviations"]].copy()
-    for column in ("mean", "paper mean", "paper std"):
-        table[column] = table[column].map("{:.2f}".format)
-    table["deviations"] = table["deviations"].map("{:+.1f}".format)
-    yield Section(
-        f"Agreement: {unit}",
-        (
-            f"Sets on which the mean is within one of the paper's standard deviations: {summary}.",
-            *(("Those that are not:",) if len(outside) else ()),
-        ),
-        table.reset_index(drop=True) if len(outside) else None,
+    why = [_why(experiment, measure, row) for _, row in outside.iterrows()]
+    table = pd.DataFrame(
+        {
+            "set": outside["set"],
+            "classifier": outside["classifier"],
+            "measured": [_cell_text(*each) for each in outside[["mean", "std"]].to_numpy()],
+            "printed": [
+                _cell_text(*each) for each in outside[["paper mean", "paper std"]].to_numpy()
+            ],
+            "deviation": outside["deviation"].map("{:+.1f}".format),
+            "why": [each or NO_SENTENCE for each in why],
+        }
+    )
+    lacking = sum(not each for each in why)
+    said = (
+        f"Sets on which the mean is within one standard deviation of the paper's: {summary}.",
+        without,
+        f"{lacking} of the {len(why)} deviations below have no sentence yet." if lacking else "",
+    )
+    worse = outside["deviation"] * (-1.0 if measure in HIGHER_IS_BETTER else 1.0)
+    shade = pd.DataFrame(np.nan, index=table.index, columns=table.columns)
+    shade["deviation"] = worse
+    return Section(
+        title,
+        tuple(each for each in said if each),
+        table.set_index("set") if len(table) else None,
+        shade=shade.set_index(table["set"]).drop(columns="set") if len(table) else None,
     )
 
 
-def _seconds_beside(report: Report) -> Iterable[Section]:
-    printed = printed_of(report.experiment)
-    if printed is None:
-        return
-    printed = printed[printed["measure"] == "seconds"].rename(columns={"mean": "paper"})
-    both = report.timing.merge(printed[["set", "classifier", "paper"]], how="left")
-    both["text"] = [
-        f"{row.seconds:.3g}" + ("" if pd.isna(row.paper) else f" ({row.paper:g})")
-        for row in both.itertuples()
-    ]
-    wide = both.pivot_table(
-        index="classifier", columns="set", values="text", aggfunc="first", sort=False
-    )
-    wide.index.name = wide.columns.name = None
-    yield Section("Seconds of a fit (the paper's in brackets)", (), wide.fillna(""))
+def _why(experiment: Experiment, measure: str, row: pd.Series) -> str:
+    """Return why a mean deviates: by chance where few realisations were run, else as the catalogue says."""
+    if abs(row["deviation"]) <= 2.0 / np.sqrt(row["n"]):
+        return f"Chance: within two standard errors of a mean over {row['n']}."
+    return sentence_of(experiment, measure, row["set"], row["classifier"], row["deviation"])
 
 
 def by_class(report: Report) -> Iterable[Section]:

@@ -1,0 +1,193 @@
+"""What a report says of deviations, ranks and time."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pcvm_pymc.experiments import pictures
+from pcvm_pymc.experiments.catalogue import (
+    EXPERIMENTS,
+    deviations,
+    printed_table,
+    sentence_of,
+    sentences,
+)
+from pcvm_pymc.experiments.catalogue.deviations import DEVIATION_COLUMNS
+from pcvm_pymc.experiments.classifiers import CLASSIFIERS
+from pcvm_pymc.experiments.datasets import SOURCES
+from pcvm_pymc.experiments.reporting.page import table_html
+from pcvm_pymc.experiments.reporting.reading import _table
+from pcvm_pymc.experiments.reporting.report import Report
+from pcvm_pymc.experiments.reporting.sections import sections_of
+from pcvm_pymc.experiments.reporting.times import seconds_of_fits
+from pcvm_pymc.experiments.statistics import MEASURES, average_ranks
+
+TABLE3 = EXPERIMENTS["lyu2020-table3"]
+NAMES = ["SVM", "DLSR", "MLR", "mPCVM2"]
+SETS = ["glass", "iris", "wine", "vowel"]
+
+
+def report(shift=0.0, **changes):
+    """Return a report whose means are the paper's, but the SVM's error on vowel and the MLR's on iris."""
+    printed = printed_table("lyu2020-table3").set_index(["set", "classifier", "measure"])["mean"]
+    cells = pd.DataFrame(
+        [
+            {"set": s, "classifier": c, "realisation": k}
+            | {key: np.nan for key in MEASURES if key != "seconds"}
+            | {
+                "error": printed[s, c, "error"]
+                + {("vowel", "SVM"): -10 * shift, ("iris", "MLR"): 10 * shift}.get((s, c), 0.0)
+                + 0.1 * (-1) ** k
+            }
+            for s in SETS
+            for c in NAMES
+            for k in range(4)
+        ]
+    )
+    manifest = {
+        "sets": SETS,
+        "classifiers": NAMES,
+        "repeats": 4,
+        "seed": 0,
+        "expected": 64,
+        "versions": {},
+        "notes": {},
+    }
+    timing = pd.DataFrame(
+        [
+            {"set": s, "classifier": c, "seconds": len(c), "tuning seconds": 0.0}
+            for s in SETS
+            for c in NAMES
+        ]
+    )
+    none = pd.DataFrame(columns=["cell", "reason", "traceback"])
+    made = Report(TABLE3, manifest, cells, _table(cells, TABLE3), timing, none, {}, (), **changes)
+    return made, {each.title: each for each in sections_of(made)}
+
+
+def test_deviations_are_in_the_papers_standard_deviations_or_the_measured_ones():
+    table = pd.DataFrame(
+        {
+            "mean": [2.0, 2.0, 2.0, 2.0],
+            "std": [0.5, 0.5, 0.5, np.nan],
+            "paper mean": [1.0, 1.0, 1.0, 1.0],
+            "paper std": [2.0, np.nan, 0.0, np.nan],
+        }
+    )
+    np.testing.assert_allclose(deviations(table), [0.5, 2.0, 2.0, np.nan])
+
+
+def test_sentences_name_what_there_is():
+    table = sentences()
+    assert tuple(table.columns) == DEVIATION_COLUMNS
+    runs = {each.run for each in EXPERIMENTS.values()}
+    for column, known in (
+        ("run", runs),
+        ("measure", set(MEASURES)),
+        ("set", set(SOURCES)),
+        ("classifier", set(CLASSIFIERS)),
+        ("side", {"above", "below"}),
+    ):
+        named = {name for each in table[column] if each != "*" for name in each.split(";")}
+        assert named <= known, column
+    assert table["sentence"].str.fullmatch(r"[A-Z0-9].*\.").all()
+
+
+def test_the_first_sentence_that_fits_counts():
+    said = sentence_of(TABLE3, "error", "vowel", "SVM", -2.0)
+    assert "tuned one errs on about one per cent" in said
+    assert sentence_of(TABLE3, "error", "iris", "SVM", -2.0) != said
+    assert sentence_of(TABLE3, "vectors", "iris", "SVM", -2.0) == ""
+
+
+def test_the_papers_own_means_deviate_nowhere():
+    _, sections = report()
+    found = sections["What deviates: Error, %"]
+    assert found.table is None
+    assert "SVM 4 of 4" in found.text[0]
+    shade = sections["Measured and (printed): Error, %"].shade
+    np.testing.assert_allclose(shade.to_numpy(), 0.0, atol=0.05)
+
+
+def test_deviations_have_their_sentences_and_their_colours():
+    _, sections = report(1.0)
+    table = sections["What deviates: Error, %"].table
+    assert dict(zip(table.index, table["classifier"], strict=True)) == {
+        "iris": "MLR",
+        "vowel": "SVM",
+    }
+    assert "under-tuned" in table.loc["vowel", "why"]
+    page = table_html(table, sections["What deviates: Error, %"].shade)
+    worse, better = (line for line in page.splitlines() if "background" in line)
+    assert worse.startswith("<tr><th>iris")
+    assert "background:#fdebd0'>+" in worse
+    assert "background:#b9d7ee'>-" in better
+    beside = sections["Measured and (printed): Error, %"]
+    assert beside.table.loc["vowel", "SVM"].startswith("10.3")
+    assert "\n(20.3" in beside.table.loc["vowel", "SVM"]
+    # the measured mean, and below it, small, the printed one
+    assert "<br><small>(20.3" in table_html(beside.table, beside.shade)
+
+
+def test_a_deviation_without_a_sentence_is_counted(monkeypatch):
+    monkeypatch.setattr("pcvm_pymc.experiments.reporting.tables.sentence_of", lambda *each: "")
+    _, sections = report(1.0)
+    found = sections["What deviates: Error, %"]
+    assert "2 of the 2 deviations below have no sentence yet." in found.text
+    assert set(found.table["why"]) == {"no sentence yet"}
+
+
+def test_ranks_have_those_of_the_printed_means_beside_them():
+    _, sections = report(1.0)
+    table = sections["Ranks: Error, %"].table
+    printed = printed_table("lyu2020-table3").query("measure == 'error'")
+    wide = printed.pivot_table(index="set", columns="classifier", values="mean").loc[SETS, NAMES]
+    wanted = average_ranks(wide)
+    for name in NAMES:
+        assert table.loc[name, "of the printed means"] == f"{wanted[name]:.2f}"
+    assert sections["Ranks: Error, %"].figure is not None
+
+
+def test_without_scikit_posthocs_the_report_says_what_it_needs(monkeypatch):
+    def missing(*args, **more):
+        raise ImportError
+
+    monkeypatch.setattr(pictures, "draw_ranks", missing)
+    _, sections = report()
+    assert sections["Ranks: Error, %"].figure is None
+    assert 'pip install "pcvm-pymc[reports]"' in sections["Ranks: Error, %"].text[-1]
+
+
+def test_time_is_ranked_beside_the_papers():
+    experiment = EXPERIMENTS["chen2009-table1"]
+    made, _ = report()
+    sets, names = ["heart", "titanic"], ["SVM", "RVM", "LDA"]
+    seconds = {"SVM": 1.0, "RVM": 2.0, "LDA": 3.0}
+    timing = pd.DataFrame(
+        [
+            {"set": s, "classifier": c, "seconds": seconds[c], "tuning seconds": 0}
+            for s in sets
+            for c in names
+        ]
+    )
+    found = list(seconds_of_fits(replace(made, experiment=experiment, timing=timing)))
+    assert [each.title for each in found] == ["CPU seconds of a fit and (printed)", "Ranks of time"]
+    ranks = found[1].table
+    assert list(ranks.index) == ["SVM", "RVM", "LDA"]
+    assert list(ranks["measured"]) == ["1.00", "2.00", "3.00"]
+    wide = printed_table("chen2009-table7").pivot_table(
+        index="set", columns="classifier", values="mean"
+    )
+    wanted = average_ranks(wide.loc[sets, names])
+    assert [float(each) for each in ranks["printed"]] == pytest.approx(list(wanted[names]))
+
+
+def test_cells_are_escaped_and_long_ones_broken():
+    table = pd.DataFrame({"a": ["<b>", "x" * 60]}, index=["<i>", "long"])
+    page = table_html(table, pd.DataFrame({"a": [np.nan, -3.0]}))
+    assert "&lt;b&gt;" in page
+    assert "&lt;i&gt;" in page
+    assert page.count("class='words'") == 1
+    assert page.count("background:#b9d7ee") == 1
