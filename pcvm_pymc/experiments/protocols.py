@@ -46,6 +46,8 @@ class Protocol:
         Of the rows, to train on, for ``splits="shares"``.
     n_folds : int
         For ``splits="folds"``.
+    rows, test_rows : int
+        Of a realisation at most, drawn class by class; 0 for all.
     """
 
     name: str
@@ -54,6 +56,8 @@ class Protocol:
     n_tuning: int = 5
     share: float = 0.8
     n_folds: int = 10
+    rows: int = 0
+    test_rows: int = 0
 
     def __post_init__(self) -> None:
         if self.splits not in SPLITS:
@@ -177,7 +181,7 @@ def realise(
             splits, origins = SPLITS[protocol.splits](data, source, protocol, n, seed)
         except ValueError as error:
             raise ValueError(f"{name} cannot be split ({protocol.name}): {error}") from None
-    return Problem(
+    problem = Problem(
         name=name,
         X=data.X,
         y=data.y,
@@ -188,6 +192,10 @@ def realise(
         is_regression=source.classes == 0,
         left_out=left_out,
     )
+    if not (protocol.rows or protocol.test_rows):
+        return problem
+    n_rows = len(problem.X)
+    return thinned(problem, protocol.rows or n_rows, protocol.test_rows or n_rows, seed=seed)
 
 
 def thinned(problem: Problem, rows: int, test_rows: int, *, seed: int) -> Problem:

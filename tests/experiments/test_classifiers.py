@@ -70,7 +70,14 @@ def task(n=60, **changes):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", list(CLASSIFIERS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Gibbs is compiled first
+        pytest.param(name, marks=[pytest.mark.slow] if name == "PCVM_posterior" else [])
+        for name in CLASSIFIERS
+    ],
+)
 def test_every_classifier_can_be_tuned_and_fitted(name):
     row = classifier_of(name)
     if "classification" not in row.tasks:

@@ -6,13 +6,14 @@ from pcvm_pymc.experiments.catalogue import (
     figueiredo2001,
     kropotov2006,
     lyu2020,
+    own,
 )
 from pcvm_pymc.experiments.catalogue.experiment import Experiment, Sketch
 from pcvm_pymc.experiments.errors import entry_of
 
 __all__ = ["EXPERIMENTS", "SKETCHES", "entries", "experiment_of", "listed"]
 
-_PAPERS = (chen2009, figueiredo2001, chmielewski2019, kropotov2006, lyu2020)
+_PAPERS = (chen2009, figueiredo2001, chmielewski2019, kropotov2006, lyu2020, own)
 _REMEDY = "`pcvm list` names them"
 EXPERIMENTS: dict[str, Experiment] = {
     each.name: each for paper in _PAPERS for each in paper.EXPERIMENTS

@@ -1,6 +1,7 @@
 """Estimators, made from what is known of their parameters."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from sklearn.gaussian_process import GaussianProcessClassifier
@@ -136,7 +137,7 @@ def hard(make: Maker) -> Maker:
 
     def made(setting: Setting) -> Any:
         fixed = {**setting.parameters, "C": HARD_MARGIN}
-        estimator = make(Setting(fixed, setting.seed, setting.is_regression, setting.n_rows))
+        estimator = make(replace(setting, parameters=fixed))
         return estimator.set_params(max_iter=_SVM_STEPS)
 
     return made

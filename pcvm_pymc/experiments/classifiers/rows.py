@@ -25,7 +25,7 @@ class Setting:
         Those that are known: ``width``, ``C``, ``k``. An estimator without its width chooses one.
     seed : int
     is_regression : bool
-    n_rows : int
+    n_rows, n_classes, n_features : int
         To be trained on.
     """
 
@@ -33,6 +33,8 @@ class Setting:
     seed: int = 0
     is_regression: bool = False
     n_rows: int = 0
+    n_classes: int = 2
+    n_features: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +65,10 @@ class TuningTask:
     def setting(self, parameters: Parameters) -> Setting:
         """Return these parameters beside those that are given."""
         merged = {**self.given, **parameters}
-        return Setting(merged, self.seed, self.is_regression, len(self.X))
+        n_classes = 0 if self.is_regression else len(np.unique(self.y))
+        return Setting(
+            merged, self.seed, self.is_regression, len(self.X), n_classes, self.X.shape[1]
+        )
 
     def folds(self, n_folds: int) -> KFold | StratifiedKFold:
         """Return seeded folds, stratified where every class has enough rows."""

@@ -38,6 +38,7 @@ from pcvm_pymc.experiments.classifiers.makers import (
     sparse_probit,
     svm,
 )
+from pcvm_pymc.experiments.classifiers.own_rows import OWN_ROWS
 from pcvm_pymc.experiments.classifiers.rows import Classifier
 from pcvm_pymc.experiments.classifiers.tuners import (
     by_log_loss,
@@ -270,7 +271,7 @@ _ROWS = (
         tuner=partial(by_test_error, _RVM_CV),
     ),
 )
-CLASSIFIERS: dict[str, Classifier] = {row.name: row for row in _ROWS}
+CLASSIFIERS: dict[str, Classifier] = {row.name: row for row in (*_ROWS, *OWN_ROWS)}
 
 
 def classifier_of(name: str) -> Classifier:

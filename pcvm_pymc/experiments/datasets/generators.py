@@ -16,6 +16,7 @@ __all__ = [
     "overlap",
     "overlap_classes",
     "relevance",
+    "ring",
     "ringnorm",
     "ripley_mixture",
     "sinc",
@@ -215,6 +216,27 @@ def ripley_mixture(n: int, *, random_state: Seed) -> tuple[Floats, Floats]:
     which = rng.integers(2, size=n)
     centres = np.array([RIPLEY_CENTRES[-1], RIPLEY_CENTRES[1]])[(label > 0).astype(int), which]
     return centres + np.sqrt(RIPLEY_VARIANCE) * rng.normal(size=(n, 2)), label
+
+
+def ring(n: int, *, random_state: Seed, n_classes: int = 4) -> tuple[Floats, Rows]:
+    """Draw classes that stand in a ring, each a round Gaussian that overlaps its neighbours alike.
+
+    Neighbouring centres are two standard deviations apart, however many classes there are.
+
+    Returns
+    -------
+    X : ndarray, shape (n, 2)
+    y : ndarray of int, shape (n,)
+        From 0, all present.
+    """
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < n_classes:
+        raise ValueError(f"n={n!r}; needed a whole number of at least {n_classes}")
+    rng = np.random.default_rng(_given_seed(random_state))
+    label = rng.permutation(np.arange(n) % n_classes)
+    angle = 2 * np.pi * label / n_classes
+    radius = 1.0 / np.sin(np.pi / n_classes)
+    X = radius * np.column_stack([np.cos(angle), np.sin(angle)])
+    return X + rng.normal(size=(n, 2)), label
 
 
 _NORM_MEAN = np.full(20, 2 / np.sqrt(20))

@@ -25,6 +25,8 @@ from pcvm_pymc.experiments.datasets.generators import (
     overlap,
     overlap_classes,
     relevance,
+    ring,
+    ripley_mixture,
     sinc,
     spiral,
     wave,
@@ -342,6 +344,16 @@ SOURCES: dict[str, Source] = {
         "lyu2020 Fig. 4, Table 1",
         classes=10,
     ),
+    **{
+        f"ripley_rows_{n}": _generated(ripley_mixture, n, 1000, 2, "own-scaling")
+        for n in (100, 200, 400, 800, 1600, 3200)
+    },
+    **{
+        f"ring_{c}_{n}": _generated(
+            partial(ring, n_classes=c), n, 1000, 2, "lyu2020 section 3.6", classes=c
+        )
+        for c, n in ((4, 100), (4, 200), (4, 400), (4, 800), (2, 400), (8, 400), (16, 400))
+    },
     **{
         f"gaussians_{d}": _generated(
             partial(gaussians, n_features=d), 200, 1000, d, "figueiredo2001 Fig. 2"

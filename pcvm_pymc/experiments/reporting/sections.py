@@ -7,7 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from pcvm_pymc.experiments import pictures
+from pcvm_pymc.experiments.catalogue.own import OWN
 from pcvm_pymc.experiments.reporting.comparisons import ranked, tested
+from pcvm_pymc.experiments.reporting.growth import few_vectors, growth
 from pcvm_pymc.experiments.reporting.report import Report, Section
 from pcvm_pymc.experiments.reporting.tables import by_class, measured
 from pcvm_pymc.experiments.reporting.times import seconds_of_fits
@@ -44,7 +46,7 @@ def _about(report: Report) -> Section:
         (
             f"{experiment.paper}. {experiment.title}.",
             f"Protocol: {experiment.protocol.name}. Realisations scored: {manifest['repeats']} asked for, "
-            f"{experiment.repeats} in the paper"
+            f"{experiment.repeats} {'by default' if experiment.paper == OWN else 'in the paper'}"
             + (f"; finished: {_counted(counts)}." if len(counts) else "; none finished yet."),
             *(("A small part, for a first look: `--small`.",) if manifest.get("small") else ()),
             *(f"Note: {remark}" for remark in experiment.remarks),
@@ -76,6 +78,10 @@ def drawn(report: Report) -> Iterable[Section]:
         }
         if extras:
             yield _picture(draw[kind], extras)
+    if kind == "scaling":
+        yield from growth(report)
+    if kind == "vectors":
+        yield from few_vectors(report)
     if kind == "lines":
         mean, std = report.pivot("error"), report.pivot("error", "std")
         if len(mean):

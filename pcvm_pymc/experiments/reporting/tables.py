@@ -54,8 +54,8 @@ def _beside(report: Report, measure: str) -> pd.DataFrame:
     texts = pd.DataFrame(index=mean.index, columns=mean.columns, dtype=object)
     for name in mean.index:
         for each in mean:
-            text = _cell_text(mean.loc[name, each], std.loc[name, each])
-            printed = _cell_text(paper.loc[name, each], spread.loc[name, each])
+            text = _cell_text(measure, mean.loc[name, each], std.loc[name, each])
+            printed = _cell_text(measure, paper.loc[name, each], spread.loc[name, each])
             texts.loc[name, each] = f"{text}\n({printed})" if printed else text
     return _lengthwise(texts)
 
@@ -70,10 +70,11 @@ def _lengthwise(table: pd.DataFrame) -> pd.DataFrame:
     return table.T if table.shape[1] > table.shape[0] else table
 
 
-def _cell_text(mean: float, std: float) -> str:
+def _cell_text(measure: str, mean: float, std: float) -> str:
     if np.isnan(mean):
         return ""
-    return f"{mean:.2f}" if np.isnan(std) else f"{mean:.2f} ± {std:.2f}"
+    digits = 3 if measure in ("log loss", "ECE") else 2
+    return f"{mean:.{digits}f}" + ("" if np.isnan(std) else f" ± {std:.{digits}f}")
 
 
 def _agreement(experiment: Experiment, measure: str, part: pd.DataFrame) -> Section:
@@ -97,9 +98,12 @@ def _agreement(experiment: Experiment, measure: str, part: pd.DataFrame) -> Sect
         {
             "set": outside["set"],
             "classifier": outside["classifier"],
-            "measured": [_cell_text(*each) for each in outside[["mean", "std"]].to_numpy()],
+            "measured": [
+                _cell_text(measure, *each) for each in outside[["mean", "std"]].to_numpy()
+            ],
             "printed": [
-                _cell_text(*each) for each in outside[["paper mean", "paper std"]].to_numpy()
+                _cell_text(measure, *each)
+                for each in outside[["paper mean", "paper std"]].to_numpy()
             ],
             "deviation": outside["deviation"].map("{:+.1f}".format),
             "why": [each or NO_SENTENCE for each in why],

@@ -16,7 +16,6 @@ from pcvm_pymc.core.measures import classification_measures, regression_measures
 from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.classifiers import (
     Classifier,
-    Setting,
     TuningTask,
     classifier_of,
     own_classifier,
@@ -116,7 +115,7 @@ def _scored(task: CellTask) -> Record:
         began = time.thread_time()
         parameters = tune(row, tuning)
         tuning_seconds = time.thread_time() - began
-    model = row.make(Setting(parameters, tuning.seed, tuning.is_regression, len(tuning.X)))
+    model = row.make(tuning.setting(parameters))
     began = time.thread_time()
     model.fit(tuning.X, tuning.y)
     seconds = time.thread_time() - began
