@@ -32,6 +32,7 @@ class Status(Enum):
     EMPTY_MODEL = "every weight was pruned: the model is its bias alone"
     ROUNDING = "no step raises the log posterior, for rounding: rescale the features or the kernel"
     SHORT_STEPS = "the bound's steps fell below tol short of the maximum: use update='auto'"
+    DIVERGED = "scores grew without bound, as Algorithm 2 of Lyu et al. (2020) does as printed"
     BEST_OF_CYCLE = "steps went on without a better evidence: the best state was kept"
 
 
@@ -44,7 +45,7 @@ class Ended:
     @property
     def converged(self) -> bool:
         """Whether the iteration came to rest (an empty model included)."""
-        return self.status not in (Status.ITERATION_LIMIT, Status.SHORT_STEPS)
+        return self.status not in (Status.ITERATION_LIMIT, Status.SHORT_STEPS, Status.DIVERGED)
 
 
 class WidthMoves(Protocol):

@@ -27,7 +27,7 @@ from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import log_class_probability
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
 from pcvm_pymc.core.problem import Problem, Status
-from pcvm_pymc.experiments.datasets import ripley_mixture
+from pcvm_pymc.experiments.datasets import overlap_classes, ripley_mixture
 
 
 def given_classes(Phi, label, n_classes, sign, *, bias="none", **kwargs):
@@ -362,6 +362,53 @@ def test_bad_arguments_are_named():
         BottomUpOptions(max_iter=0)
     with pytest.raises(ValueError, match="tol=0; needed a positive finite number"):
         BottomUpOptions(tol=0)
+
+
+def printed(given_, **options):
+    return fit_bottom_up(given_, options=BottomUpOptions(update="printed", **options))
+
+
+def test_as_printed_the_first_basis_has_the_largest_excess_and_the_mean_is_clipped():
+    given_ = problem(width=0.7)
+    first = printed(given_, max_iter=1)
+    response = _start(given_, None)
+    excess = (given_.Phi.T @ response) ** 2 - (given_.Phi**2).sum(axis=0)[:, None]
+    for c in range(3):
+        # from an empty model s = phi' phi and q = phi' z (eqs. 37 and 38); of eq. 31 one entry is left
+        n = excess[:, c].argmax()
+        s = (given_.Phi[:, n] ** 2).sum()
+        alpha = s**2 / excess[n, c]
+        mean = given_.Phi[:, n] @ response[:, c] / (s + alpha)
+        wanted = mean if mean * given_.sign[n, c] > 0 else 0.0
+        assert first.weight[n, c] == pytest.approx(wanted)
+        assert np.count_nonzero(first.weight[:, c]) == (wanted != 0.0)
+    for n_epochs in (5, 30):
+        assert (printed(given_, max_iter=n_epochs).weight * given_.sign >= 0).all()
+
+
+def test_as_printed_it_diverges_where_the_corrected_search_converges():
+    X, label = overlap_classes(120, random_state=1)
+    Phi = rbf(squared_distances(X, X), 4 * np.sqrt(2))
+    given_ = given_classes(Phi, label, 3, class_signs(label, 3))
+    found = printed(given_)
+    assert found.status is Status.DIVERGED
+    assert not found.converged
+    assert np.abs(found.latent).max() >= 1e3
+    assert fit_bottom_up(given_).status is Status.CONVERGED
+
+
+def test_as_printed_at_rest_no_change_is_left():
+    given_ = problem(width=1.0, seed=2)
+    found = printed(given_)
+    assert found.status is Status.CONVERGED
+    np.testing.assert_array_equal(printed(given_).weight, found.weight)
+    assert printed(given_, random_state=3).n_iter != found.n_iter  # members are chosen at random
+    with pytest.raises(ValueError, match="update='printed' is of weights with signs"):
+        printed(problem(signs=False))
+    with pytest.raises(ValueError, match="random_state=3 has no effect on update='truncated'"):
+        BottomUpOptions(random_state=3)
+    with pytest.raises(ValueError, match="update='clip'"):
+        BottomUpOptions(update="clip")
 
 
 @pytest.mark.slow

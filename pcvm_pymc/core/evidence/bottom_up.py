@@ -10,7 +10,7 @@ from pcvm_pymc.core.em.nonnegative import BorderedGram, solve_nonnegative
 from pcvm_pymc.core.em.results import EMResult, EMTrace
 from pcvm_pymc.core.evidence.active_set import Probe, Selection, best_change, leave_one_out
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
-from pcvm_pymc.core.pieces.arguments import check_real, check_whole
+from pcvm_pymc.core.pieces.arguments import check_choice, check_real, check_whole
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.threads import threads_by_size
 from pcvm_pymc.core.problem import Problem, Status
@@ -19,6 +19,8 @@ __all__ = ["BottomUpOptions", "Machine", "fit_bottom_up"]
 
 _REFRESH = 30  # rank-one steps
 _ALIGNED = 1e-9  # of phi' phi: what is left of such a column is rounding
+_UPDATES = ("truncated", "printed")
+_UNBOUNDED = 1e3  # a score at which the probit is certain to more digits than there are
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,14 @@ class BottomUpOptions:
         Epochs; in each, every class makes one change and the responses are computed anew.
     tol : float
         The search stops when no basis is to be added or deleted and no log precision moves by more.
+    update : {"truncated", "printed"}
+        ``"truncated"`` is corrected: a basis is admitted by what it gains, only with the sign of its class,
+        and the weights are the mode on the signs' side. ``"printed"`` is Algorithm 2 as the paper has it,
+        with signs only: the basis of the largest ``q^2 - s`` comes, a member chosen at random is weighed
+        anew, and wrong-signed entries of the mean are set to zero (eq. 31). It diverges on many data: it
+        stops, by a rule that the paper does not have, where a score exceeds 1000, and says so in its status.
+    random_state : int
+        For the members chosen at random, ``"printed"`` only.
 
     References
     ----------
@@ -49,8 +59,17 @@ class BottomUpOptions:
 
     max_iter: int = 1000
     tol: float = 1e-2
+    update: str = "truncated"
+    random_state: int = 0
 
     def __post_init__(self) -> None:
+        check_choice("update", self.update, _UPDATES)
+        check_whole("random_state", self.random_state, 0)
+        if self.random_state and self.update != "printed":
+            raise ValueError(
+                f"random_state={self.random_state} has no effect on update={self.update!r}, which draws "
+                "nothing; leave it out, or use update='printed'"
+            )
         check_whole("max_iter", self.max_iter, 1)
         check_real("tol", self.tol)
 
@@ -252,7 +271,7 @@ class _Search:
     def step(self) -> _Change:
         """Run one epoch: a change in every machine, then weights and responses."""
         changes = [
-            _improve(
+            self._changed(
                 machine,
                 self.pulled if self.problem.shared else self.pulled[:, [k]],
                 None if self.column_sign is None else self.column_sign[:, k],
@@ -264,6 +283,14 @@ class _Search:
             any(change.structural for change in changes),
             max(change.moved for change in changes),
         )
+
+    def _changed(self, machine: Machine, pulled: Array, sign: Array | None) -> _Change:
+        """Make one change to a machine."""
+        return _improve(machine, pulled, sign)
+
+    def _signed_weights(self, machine: Machine, pulled: Array, sign: Array) -> tuple[Array, float]:
+        """Return the weights of all bases, and the bias, on the signs' side."""
+        return _mode(machine, pulled, sign)
 
     @property
     def n_active(self) -> int:
@@ -305,7 +332,9 @@ class _Search:
         for c in range(len(self.bias)):
             machine, pulled = self._machine(c), self.pulled[:, c]
             if self.sign is not None:
-                self.weight[:, c], self.bias[c] = _mode(machine, pulled, self.sign[:, c])
+                self.weight[:, c], self.bias[c] = self._signed_weights(
+                    machine, pulled, self.sign[:, c]
+                )
                 continue
             every = np.zeros(len(self.weight) + 1)
             every[machine.kept.index] = machine.mean(pulled[:, None])[:, 0]
@@ -316,6 +345,46 @@ class _Search:
         self.log_likelihood = terms.log_likelihood
         response = self.design.beta * self.latent + terms.slope / self.design.each
         self.pulled = self.design.projected(response)
+
+
+class _Printed(_Search):
+    """Algorithm 2 of Lyu et al. (2020) as it is printed."""
+
+    def __init__(self, problem: Problem, response: Array, random_state: int) -> None:
+        super().__init__(problem, response)
+        self._rng = np.random.default_rng(random_state)
+
+    def _changed(self, machine: Machine, pulled: Array, sign: Array | None) -> _Change:
+        s, q = machine.leave_one_out(pulled)
+        excess = q[:, 0] ** 2 - s
+        member = np.zeros(len(s), dtype=bool)
+        member[machine.kept.index] = True
+        # beside the print: a column that is one of the model's again has an S of rounding alone
+        outside = ~member & (excess > 0) & (machine.design.rounding < machine.kept.S)
+        if outside.any():
+            n = int(np.where(outside, excess, -np.inf).argmax())
+            machine.add(n, float(s[n] ** 2 / excess[n]))
+            return _Change(True, np.inf)
+        if (member & (excess < 0)).any():
+            n = int(np.where(member, excess, np.inf).argmin())
+            machine.delete(int(np.flatnonzero(machine.kept.index == n)[0]))
+            return _Change(True, np.inf)
+        if not member.any():
+            return _Change(False, 0.0)
+        index = machine.kept.index
+        with np.errstate(over="ignore", divide="ignore"):  # one that is about to go
+            alpha = s[index] ** 2 / excess[index]
+        place = int(self._rng.integers(len(index)))
+        moved = float(np.abs(np.log(alpha / machine.kept.alpha)).max())
+        machine.set_alpha(place, float(alpha[place]))
+        return _Change(False, moved)
+
+    def _signed_weights(self, machine: Machine, pulled: Array, sign: Array) -> tuple[Array, float]:
+        """Return the mean with wrong-signed entries set to zero (eq. 31)."""
+        every = np.zeros(len(sign) + 1)
+        every[machine.kept.index] = machine.mean(pulled[:, None])[:, 0]
+        weight = every[:-1]
+        return np.where(weight * sign > 0, weight, 0.0), float(every[-1])
 
 
 def _each(problem: Problem) -> Array:
@@ -387,7 +456,13 @@ def fit_bottom_up(
     if problem.shared and problem.is_signed:
         raise ValueError("shared precisions need free weights: sign=None, found signs")
     options = options or BottomUpOptions()
-    search = _Search(problem, _start(problem, start))
+    response = _start(problem, start)
+    if options.update == "printed":
+        if problem.sign is None or problem.shared:
+            raise ValueError("update='printed' is of weights with signs; found none")
+        search: _Search = _Printed(problem, response, options.random_state)
+    else:
+        search = _Search(problem, response)
     rows = [(search.log_posterior(), 0, np.nan, problem.width)]
     status = Status.ITERATION_LIMIT
     for n_iter in range(1, options.max_iter + 1):
@@ -397,6 +472,9 @@ def fit_bottom_up(
         rows.append((search.log_posterior(), search.n_active, moved, problem.width))
         if callback is not None:
             callback(n_iter, rows[-1][0])
+        if options.update == "printed" and not np.abs(search.latent).max() < _UNBOUNDED:
+            status = Status.DIVERGED
+            break
         if not change.structural and change.moved < options.tol:
             status = Status.CONVERGED
             break

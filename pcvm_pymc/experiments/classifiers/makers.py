@@ -6,6 +6,7 @@ from typing import Any
 
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.multiclass import OneVsOneClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC, SVR
 
@@ -26,6 +27,7 @@ __all__ = [
     "hard",
     "matrix_rvm",
     "neighbours",
+    "pairs",
     "pcvm",
     "plain_svm",
     "rvm",
@@ -113,6 +115,11 @@ def several(kind: type, algorithm: str, **options: Any) -> Maker:
         random_state=setting.seed,
         **options,
     )
+
+
+def pairs(setting: Setting) -> OneVsOneClassifier:
+    """Return PCVMs of each pair of classes, which vote."""
+    return OneVsOneClassifier(pcvm("jeffreys")(setting))
 
 
 def svm(setting: Setting) -> Any:

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
-from pcvm_pymc.experiments.baselines import DLSRClassifier
+from pcvm_pymc.experiments.baselines import DLSRClassifier, PrintedMPCVM2
 from pcvm_pymc.experiments.classifiers.candidates import (
     EXPONENTIAL_RATES,
     KROPOTOV_WIDTHS,
@@ -31,6 +31,7 @@ from pcvm_pymc.experiments.classifiers.makers import (
     hard,
     matrix_rvm,
     neighbours,
+    pairs,
     pcvm,
     plain_svm,
     rvm,
@@ -176,6 +177,24 @@ _ROWS = (
         "mPCVM2",
         "mPCVM2, bottom-up",
         several(MPCVMClassifier, "bottom-up"),
+        candidates=lyu_widths,
+    ),
+    Classifier(
+        "mPCVM2_printed",
+        "mPCVM2, Algorithm 2 as printed: diverges on many sets, and is stopped",
+        several(PrintedMPCVM2, "bottom-up"),
+        candidates=lyu_widths,
+    ),
+    Classifier(
+        "PCVM_pairs",
+        "PCVM of each pair of classes (one-vs-one), c = d = 0",
+        pairs,
+        candidates=lyu_widths,
+    ),
+    Classifier(
+        "PCVM_rest",
+        "PCVM of each class and the rest (one-vs-rest), c = d = 0",
+        pcvm("jeffreys"),
         candidates=lyu_widths,
     ),
     Classifier(
