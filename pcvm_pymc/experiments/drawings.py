@@ -23,6 +23,7 @@ from pcvm_pymc.estimators.figures import PALETTE, scatter_classes, styled
 from pcvm_pymc.experiments.catalogue import Sketch, printed_of
 from pcvm_pymc.experiments.datasets import load, source_of
 from pcvm_pymc.experiments.datasets.generators import ESL_VARIANCE
+from pcvm_pymc.experiments.protocols import Protocol, realise
 
 __all__ = ["DRAWINGS", "Drawn"]
 
@@ -66,6 +67,11 @@ def _sizes(sketch: Sketch, folder: Path | None) -> Drawn:
             "negative, %": round(100.0 - positive, 2),
             "features": data.X.shape[1],
         }
+    return _counted(sketch, rows, missing)
+
+
+def _counted(sketch: Sketch, rows: dict[str, Any], missing: list[str]) -> Drawn:
+    """Return what was counted of each set, beside the paper's, and what is missing."""
     if not rows:
         raise FileNotFoundError("; ".join(missing))
     table = pd.DataFrame.from_dict(rows, orient="index")
@@ -75,6 +81,25 @@ def _sizes(sketch: Sketch, folder: Path | None) -> Drawn:
         beside = wide.reindex(index=table.index, columns=table.columns)
         table = table.join(beside.add_prefix("the paper's "))
     return Drawn(tuple(missing), table.map("{:g}".format))
+
+
+def _partitions(sketch: Sketch, folder: Path | None) -> Drawn:
+    """Count rows, features and classes of an 80/20 partition, beside the paper's."""
+    rows, missing = {}, []
+    for name in sketch.sets:
+        try:
+            problem = realise(name, Protocol("80/20", "shares"), 1, seed=0, folder=folder)
+        except OSError as error:
+            missing.append(f"Missing: {error}.")
+            continue
+        train, test = problem.splits[0]
+        rows[name] = {
+            "training rows": len(train),
+            "test rows": len(test),
+            "features": problem.X.shape[1],
+            "classes": len(np.unique(problem.y)),
+        }
+    return _counted(sketch, rows, missing)
 
 
 @styled
@@ -233,6 +258,7 @@ def _toy_problem(sketch: Sketch, folder: Path | None) -> Drawn:
 
 DRAWINGS: Mapping[str, Callable[[Sketch, Path | None], Drawn]] = {
     "sizes": _sizes,
+    "partitions": _partitions,
     "truncated prior": _truncated_prior,
     "links": _links,
     "weights and shifts": _weights_and_shifts,

@@ -34,6 +34,7 @@ def sections_of(report: Report) -> Iterable[Section]:
         yield from ranked(report)
     yield from drawn(report)
     yield from seconds_of_fits(report)
+    yield from _said(report)
     yield _missing(report)
     yield _provenance(report)
 
@@ -82,13 +83,16 @@ def drawn(report: Report) -> Iterable[Section]:
         yield from growth(report)
     if kind == "vectors":
         yield from few_vectors(report)
-    if kind == "lines":
+    if kind in ("lines", "accuracy"):
         mean, std = report.pivot("error"), report.pivot("error", "std")
         if len(mean):
             numbers = [int(name.rsplit("_", 1)[1]) for name in mean.index]
             xlabel = "features" if "gaussians" in mean.index[0] else "classes"
+            unit = MEASURES["error"]
+            if kind == "accuracy":  # as the paper draws it
+                mean, unit = 100.0 - mean, "Accuracy, %"
             figure = pictures.draw_lines(
-                mean.set_axis(numbers), std.set_axis(numbers), MEASURES["error"], xlabel
+                mean.set_axis(numbers), std.set_axis(numbers), unit, xlabel
             )
             yield Section("Picture", (), None, figure, "picture")
 
@@ -99,6 +103,25 @@ def _picture(draw: Callable[..., Figure], extras: dict[tuple[str, str], Any]) ->
         return Section("Picture", (), None, draw(extras), "picture")
     except (KeyError, TypeError, ValueError, IndexError) as error:
         return Section("Picture", (f"It cannot be drawn: {type(error).__name__}: {error}",))
+
+
+def _said(report: Report) -> Iterable[Section]:
+    """Yield what fits warned of, and in how many of the cells."""
+    warned = pd.DataFrame(
+        [
+            {"classifier": each["classifier"], "warning": text}
+            for each in report.records
+            for text in each.get("warnings", ())
+        ]
+    )
+    if warned.empty:
+        return
+    counts = warned.value_counts(sort=False).rename("cells").reset_index()
+    cells = report.cells["classifier"].value_counts()
+    counts["cells"] = [
+        f"{row.cells} of {cells.get(row.classifier, 0)}" for row in counts.itertuples()
+    ]
+    yield Section("What fits warned of", (), counts.set_index("classifier"))
 
 
 def _missing(report: Report) -> Section:

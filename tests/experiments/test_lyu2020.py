@@ -1,0 +1,99 @@
+"""What the catalogue has of Lyu et al. (2020) beside its Table 3."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pcvm_pymc.core.problem import Status
+from pcvm_pymc.experiments.catalogue import EXPERIMENTS, SKETCHES, printed_table
+from pcvm_pymc.experiments.classifiers import CLASSIFIERS, Setting
+from pcvm_pymc.experiments.datasets.generators import overlap_classes
+from pcvm_pymc.experiments.drawings import DRAWINGS
+from pcvm_pymc.experiments.reporting import report_of
+from pcvm_pymc.experiments.reporting.report import Report
+from pcvm_pymc.experiments.reporting.sections import drawn, sections_of
+from pcvm_pymc.experiments.running import reproduce
+
+
+def test_every_table_and_figure_of_the_paper_is_listed():
+    names = {*EXPERIMENTS, *SKETCHES}
+    assert {f"lyu2020-table{i}" for i in range(1, 8)} <= names
+    assert {f"lyu2020-fig{i}" for i in range(1, 7)} <= names
+
+
+def test_sizes_of_shipped_sets_are_the_printed_ones(monkeypatch):
+    monkeypatch.delenv("PCVM_DATA", raising=False)
+    found = DRAWINGS["partitions"](SKETCHES["lyu2020-table2"], None)
+    assert list(found.table.index) == ["iris", "wine"]
+    assert found.table.loc["wine"].tolist() == ["142", "36", "13", "3"] * 2
+    assert len(found.text) == 6
+    assert all("Missing:" in each for each in found.text)
+
+
+def test_both_searches_stand_beside_the_papers_mpcvm2():
+    table = printed_table("lyu2020-algorithm2").set_index(["classifier", "set", "measure"])["mean"]
+    pd.testing.assert_series_equal(table["mPCVM2"], table["mPCVM2_printed"])
+    wanted = printed_table("lyu2020-table3").set_index(["classifier", "set", "measure"])["mean"]
+    pd.testing.assert_series_equal(table["mPCVM2"], wanted["mPCVM2"])
+
+
+def test_the_printed_search_says_that_it_has_diverged(tmp_path):
+    X, y = overlap_classes(120, random_state=1)
+    model = CLASSIFIERS["mPCVM2_printed"].make(Setting({"width": 4 * np.sqrt(2)}))
+    with pytest.warns(match="bottom-up: scores grew without bound"):
+        model.fit(X, y)
+    assert model.status_ is Status.DIVERGED
+    reproduce(
+        "lyu2020-algorithm2",
+        sets=["wine"],
+        classifiers=["mPCVM2_printed"],
+        repeats=1,
+        small=True,
+        out=tmp_path,
+        progressbar=False,
+    )
+    report = report_of(tmp_path)
+    assert len(report.failures) == 0
+    assert report.pivot("error", "paper mean").notna().all(axis=None)
+
+
+def test_warnings_of_fits_are_counted(tmp_path):
+    reproduce(
+        "lyu2020-complexity",
+        sets=["ring_4_100"],
+        classifiers=["mRVM1"],
+        repeats=1,
+        out=tmp_path,
+        progressbar=False,
+    )
+    report = report_of(tmp_path)
+    titles = {each.title: each for each in report.sections}
+    warned = any(each["warnings"] for each in report.records)
+    assert ("What fits warned of" in titles) == warned
+    noisy = replace(report, records=(report.records[0] | {"warnings": ["A: b"]},))
+    table = {each.title: each for each in sections_of(noisy)}["What fits warned of"].table
+    assert table.loc["mRVM1"].tolist() == ["A: b", "1 of 1"]
+
+
+def test_figures_5_and_6_are_drawn_in_accuracy():
+    table = pd.DataFrame(
+        [
+            {
+                "set": f"letter_{n}",
+                "classifier": "SVM",
+                "measure": "error",
+                "mean": 2.0 * n,
+                "std": 1.0,
+            }
+            for n in (2, 3)
+        ]
+    )
+    manifest = {"sets": ["letter_2", "letter_3"], "classifiers": ["SVM"]}
+    none = pd.DataFrame()
+    report = Report(EXPERIMENTS["lyu2020-fig5"], manifest, none, table, none, none, {}, ())
+    (section,) = drawn(report)
+    (axis,) = section.figure.axes
+    assert axis.get_ylabel() == "Accuracy, %"
+    assert axis.get_lines()[0].get_ydata().tolist() == [96.0, 94.0]
