@@ -15,6 +15,11 @@ type Parameters = Mapping[str, Any]
 _FOLDS = 5
 
 
+def _computed(candidate: Parameters, compute: Callable[[], float]) -> float:
+    """Return a candidate's loss, and keep nothing."""
+    return compute()
+
+
 @dataclass(frozen=True)
 class Setting:
     """What an estimator is made with.
@@ -51,6 +56,8 @@ class TuningTask:
     is_regression : bool
     reference : ndarray, optional
         Rows that the candidates are made for, where several realisations have to share them.
+    kept : callable
+        ``(candidate, compute) -> loss``: computes it, or remembers it from a run that was stopped.
     """
 
     X: NDArray[np.float64]
@@ -61,6 +68,7 @@ class TuningTask:
     seed: int = 0
     is_regression: bool = False
     reference: NDArray[np.float64] | None = None
+    kept: Callable[[Parameters, Callable[[], float]], float] = _computed
 
     def setting(self, parameters: Parameters) -> Setting:
         """Return these parameters beside those that are given."""

@@ -1,6 +1,7 @@
 """The choice of parameters on a grid: by cross-validated error, or by test error as one protocol has it."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -28,21 +29,24 @@ def tune(row: Classifier, task: TuningTask) -> dict[str, Any]:
     if len(choices) < 2:
         return {**task.given, **(choices[0] if choices else {})}
     make, folds = row.draft or row.make, task.folds(row.n_folds)
-    loss = [
-        -np.mean(cross_val_score(make(task.setting(each)), task.X, task.y, cv=folds, error_score=0))
-        for each in choices
-    ]
-    return {**task.given, **choices[middle_of_best(loss)]}
+
+    def loss(choice: dict[str, Any]) -> float:
+        model = make(task.setting(choice))
+        return -float(np.mean(cross_val_score(model, task.X, task.y, cv=folds, error_score=0)))
+
+    losses = [task.kept(each, partial(loss, each)) for each in choices]
+    return {**task.given, **choices[middle_of_best(losses)]}
 
 
 def test_errors(row: Classifier, task: TuningTask) -> tuple[list[dict[str, Any]], list[float]]:
     """Return the candidates and the error of each on the test part (Lyu's protocol tunes by it)."""
     make, choices = row.draft or row.make, combinations_of(row, task)
-    errors = [
-        1.0 - make(task.setting(each)).fit(task.X, task.y).score(task.X_test, task.y_test)
-        for each in choices
-    ]
-    return choices, errors
+
+    def error(choice: dict[str, Any]) -> float:
+        model = make(task.setting(choice)).fit(task.X, task.y)
+        return 1.0 - float(model.score(task.X_test, task.y_test))
+
+    return choices, [task.kept(each, partial(error, each)) for each in choices]
 
 
 def middle_of_best(loss: Sequence[float]) -> int:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from pcvm_pymc.experiments.classifiers import (
     vector_counts,
 )
 from pcvm_pymc.experiments.protocols import Problem, cell_seed
+from pcvm_pymc.experiments.running.progress import Progress
 from pcvm_pymc.experiments.running.records import Cell, Record
 
 __all__ = ["CellTask", "failure", "run_cell"]
@@ -31,7 +33,7 @@ __all__ = ["CellTask", "failure", "run_cell"]
 
 @dataclass(frozen=True, eq=False)
 class CellTask:
-    """All that a worker needs."""
+    """All that a worker needs; `progress` is where it keeps what it has of an unfinished cell."""
 
     cell: Cell
     problem: Problem
@@ -40,6 +42,7 @@ class CellTask:
     given: Mapping[str, Any] = field(default_factory=dict)
     own: BaseEstimator | None = None
     extra: str = ""
+    progress: Path | None = None
 
     @cached_property
     def inputs(self) -> Record:
@@ -89,32 +92,32 @@ def _row(task: CellTask) -> Classifier:
     return classifier_of(task.cell.classifier)
 
 
-def _tuning_task(task: CellTask) -> TuningTask:
+def _tuning_task(task: CellTask, kept: Progress) -> TuningTask:
     parts = task.problem.parts(task.cell.realisation)
     cell = task.cell
     seed = cell_seed(task.seed, cell.set, cell.classifier, cell.realisation)
     reference = task.problem.parts(0)[0] if task.tuning == "mean" else parts[0]
-    return TuningTask(*parts, dict(task.given), seed, task.problem.is_regression, reference)
+    return TuningTask(*parts, dict(task.given), seed, task.problem.is_regression, reference, kept)
 
 
 def _tuned(task: CellTask) -> Record:
-    began = time.thread_time()
-    row, tuning = _row(task), _tuning_task(task)
+    progress = Progress(task.progress, task.inputs)
+    row, tuning = _row(task), _tuning_task(task, progress)
     if task.tuning == "mean":
         choices, errors = test_errors(row, tuning)
         outcome: Record = {"choices": choices, "errors": errors}
     else:
         outcome = {"chosen": tune(row, tuning)}
-    return outcome | {"tuning seconds": time.thread_time() - began}
+    return outcome | {"tuning seconds": progress.seconds}
 
 
 def _scored(task: CellTask) -> Record:
-    row, tuning = _row(task), _tuning_task(task)
+    progress = Progress(task.progress, task.inputs)
+    row, tuning = _row(task), _tuning_task(task, progress)
     parameters, tuning_seconds = dict(task.given), 0.0
     if task.tuning == "each" and row.has_parameters:
-        began = time.thread_time()
         parameters = tune(row, tuning)
-        tuning_seconds = time.thread_time() - began
+        tuning_seconds = progress.seconds
     model = row.make(tuning.setting(parameters))
     began = time.thread_time()
     model.fit(tuning.X, tuning.y)

@@ -63,6 +63,7 @@ class Run:
             {**fixed, **given},
             self.own.get(cell.classifier),
             extra,
+            self.store.progress(cell),
         )
 
     def suited(self, set_name: str, names: Iterable[str]) -> list[str]:

@@ -68,8 +68,14 @@ class Store:
         return found
 
     def write(self, cell: Cell, record: Record) -> None:
-        """Write a record so that it is there as a whole or not at all."""
+        """Write a record so that it is there as a whole or not at all; its progress is done with."""
         self._write(self.folder / cell.path, record)
+        if record["status"] == "done":
+            self.progress(cell).unlink(missing_ok=True)
+
+    def progress(self, cell: Cell) -> Path:
+        """Return where a cell keeps what it has until it is finished."""
+        return (self.folder / cell.path).with_suffix(".part")
 
     def manifest(self) -> Record:
         """Return what the run is.

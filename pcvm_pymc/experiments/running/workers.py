@@ -1,6 +1,7 @@
 """Cells in this process, in several of this machine, or on a Dask cluster."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -66,7 +67,9 @@ def _on_a_cluster(tasks: Sequence[CellTask], address: str) -> Iterator[Record]:
     except (OSError, ValueError) as error:
         raise RunError(f"no Dask cluster answers at {address}: {first_line(error)}") from None
     with client:
-        futures = {client.submit(run_cell, task, pure=False, retries=1): task for task in tasks}
+        # other machines may not see the folder: a cell there begins anew if its worker dies
+        lone = [replace(task, progress=None) for task in tasks]
+        futures = {client.submit(run_cell, task, pure=False, retries=1): task for task in lone}
         try:
             for future in finished(client, futures):
                 raised = future.exception()
