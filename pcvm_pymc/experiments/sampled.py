@@ -22,7 +22,7 @@ class ModelPCVM(ClassifierMixin, BaseEstimator):
         ``"posterior"`` averages probabilities over the draws of Gibbs, ``"mode"`` takes those of the mode
         that EM finds in the same model.
     draws : int
-        Of each of two chains, after as many to tune.
+        Of each of four chains, after as many to tune.
     random_state : int
     """
 
@@ -31,7 +31,7 @@ class ModelPCVM(ClassifierMixin, BaseEstimator):
         *,
         width: float = 1.0,
         by: str = "posterior",
-        draws: int = 500,
+        draws: int = 250,
         random_state: int = 0,
     ) -> None:
         self.width = width
@@ -57,7 +57,7 @@ class ModelPCVM(ClassifierMixin, BaseEstimator):
                 method="gibbs",
                 draws=self.draws,
                 tune=self.draws,
-                chains=2,
+                chains=4,
                 cores=1,
                 random_seed=self.random_state,
                 progressbar=False,

@@ -119,7 +119,7 @@ EXPERIMENTS = (
         remarks=(
             "PCVM_posterior and PCVM_mode are of one model at one width, chosen by cross-validated log loss; "
             "the default averages modes over widths and scales; PCVM_jeffreys is the paper's sparse mode.",
-            "Two chains of 500 draws each: enough for probabilities, not for a convergence check.",
+            "Four chains of 250 draws each: enough for probabilities, not for a convergence check.",
         ),
         small=Small(("overlap", "heart"), rows=50),
     ),

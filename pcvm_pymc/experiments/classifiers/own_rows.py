@@ -75,7 +75,7 @@ OWN_ROWS = (
     ),
     Classifier(
         "PCVM_posterior",
-        "the posterior of pcvm_model at one width, two chains of Gibbs",
+        "the posterior of pcvm_model at one width, four chains of Gibbs",
         _of_model("posterior"),
         tuner=by_log_loss,
     ),
