@@ -16,8 +16,8 @@ def seconds_of_fits(report: Report) -> Iterable[Section]:
     measured = _wide(report.timing, "seconds")
     printed = _printed_seconds(report.experiment)
     about = (
-        "CPU seconds at known parameters, one thread; choosing them is in timing.csv where it is part of the "
-        "cell."
+        "One thread; what a classifier chooses within its fit is included, what the protocol chooses for it "
+        "is not: that is in timing.csv where it is part of the cell."
     )
     if printed is None:
         yield Section("CPU seconds of a fit", (about,), measured.map(_seconds))
