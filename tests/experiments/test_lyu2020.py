@@ -59,6 +59,14 @@ def test_the_printed_search_says_that_it_has_diverged(tmp_path):
     assert report.pivot("error", "paper mean").notna().all(axis=None)
 
 
+@pytest.mark.parametrize("name", EXPERIMENTS["lyu2020-one-vs-one"].classifiers)
+def test_machines_for_all_classes_pairs_and_the_rest_tell_several_classes_apart(name):
+    X, y = overlap_classes(90, random_state=2)
+    model = CLASSIFIERS[name].make(Setting({"width": 1.0})).fit(X, y)
+    assert model.score(X, y) > 0.8
+    assert list(model.classes_) == [0, 1, 2]
+
+
 def test_warnings_of_fits_are_counted(tmp_path):
     reproduce(
         "lyu2020-complexity",

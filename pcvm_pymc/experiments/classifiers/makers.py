@@ -6,7 +6,7 @@ from typing import Any
 
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.multiclass import OneVsOneClassifier
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC, SVR
 
@@ -30,6 +30,7 @@ __all__ = [
     "pairs",
     "pcvm",
     "plain_svm",
+    "rest",
     "rvm",
     "several",
     "sparse_probit",
@@ -120,6 +121,11 @@ def several(kind: type, algorithm: str, **options: Any) -> Maker:
 def pairs(setting: Setting) -> OneVsOneClassifier:
     """Return PCVMs of each pair of classes, which vote."""
     return OneVsOneClassifier(pcvm("jeffreys")(setting))
+
+
+def rest(setting: Setting) -> OneVsRestClassifier:
+    """Return PCVMs of each class and the rest."""
+    return OneVsRestClassifier(pcvm("jeffreys")(setting))
 
 
 def svm(setting: Setting) -> Any:

@@ -34,6 +34,7 @@ from pcvm_pymc.experiments.classifiers.makers import (
     pairs,
     pcvm,
     plain_svm,
+    rest,
     rvm,
     several,
     sparse_probit,
@@ -194,7 +195,7 @@ _ROWS = (
     Classifier(
         "PCVM_rest",
         "PCVM of each class and the rest (one-vs-rest), c = d = 0",
-        pcvm("jeffreys"),
+        rest,
         candidates=lyu_widths,
     ),
     Classifier(
