@@ -22,6 +22,7 @@ from pcvm_pymc import (
     HalfHorseshoe,
     Hyperprior,
     Laplace,
+    MatrixRBF,
     MPCVMClassifier,
     MRVMClassifier,
     PCVMClassifier,
@@ -142,6 +143,12 @@ _NO_OBJECT = [3, "x", {}, [], Odd(), np.ones(3), object]
 #: values that no argument of a kind takes
 KINDS = {
     "matrix": _matrices,
+    "square": lambda: [
+        *_matrices(),
+        -np.eye(2),
+        np.array([[1.0, 2.0], [0.0, 1.0]]),
+        np.zeros((2, 2)),
+    ],
     "rows": lambda: _matrices()[:-1],
     "rows or None": lambda: _matrices()[1:-1],
     "labels": _labels,
@@ -227,6 +234,7 @@ def results():
         ),
         "rvm": pcvm_pymc.rvm_model(X, X[:, 0]),
         "classifier": PCVMClassifier(width=1.0).fit(X, y),
+        "machine": pcvm_pymc.RVMClassifier(width=1.0).fit(X, y),
     }
 
 
@@ -415,6 +423,7 @@ def _options():
             EMOptions,
             {"update": "choice", "bias": "choice", "max_iter": "whole", "tol": "positive"},
         ),
+        "MatrixRBF": (MatrixRBF, {"matrix": "square", "width": "width"}),
         "EvidenceOptions": (
             EvidenceOptions,
             {
@@ -425,6 +434,7 @@ def _options():
                 "noise_period": "whole",
                 "patience": "whole",
                 "refresh_period": "whole",
+                "random_state": "seed",
             },
         ),
         "BottomUpOptions": (BottomUpOptions, {"max_iter": "whole", "tol": "positive"}),
@@ -442,7 +452,11 @@ def _options():
         "Laplace": (Laplace, {"gamma": "positive"}),
         "HalfHorseshoe": (HalfHorseshoe, {"global_scale": "positive", "slab": "positive"}),
     }
-    good = {"Laplace": {"gamma": 1.0}, "HalfHorseshoe": {"global_scale": 0.1}}
+    good = {
+        "MatrixRBF": {"matrix": np.eye(2)},
+        "Laplace": {"gamma": 1.0},
+        "HalfHorseshoe": {"global_scale": 0.1},
+    }
     calls = {
         name: Call(function, good.get(name, {}), kinds) for name, (function, kinds) in found.items()
     }
@@ -622,6 +636,12 @@ def _choosing(known):
                 "cv": "folds",
                 "random_state": "seed",
             },
+            {"X": _X_ALSO, "y": (*_X_ALSO, "label")},
+        ),
+        "validity": Call(
+            pcvm_pymc.validity,
+            {"model": known["machine"], **two},
+            {"model": "model", "X": "matrix", "y": "some labels"},
             {"X": _X_ALSO, "y": (*_X_ALSO, "label")},
         ),
         "project": Call(

@@ -1,12 +1,15 @@
 """The kernel validity of fitted relevance vector machines, for classes and for targets."""
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted, validate_data
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.pieces.kernels import MatrixRBF, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import ScaleLikelihood
-from pcvm_pymc.core.pieces.validation import as_numbers
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_targets, present_labels
 from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target
 from pcvm_pymc.core.validity import Validity, kernel_validity
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
@@ -51,7 +54,7 @@ def validity(model: RVMClassifier | RVMRegressor, X: ArrayLike, y: ArrayLike) ->
     >>> from pcvm_pymc import RVMRegressor
     >>> x = np.linspace(-5, 5, 60)[:, None]
     >>> y = np.sinc(x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=60)
-    >>> narrow, fitting = (RVMRegressor(width=width).fit(x, y) for width in (0.05, 1.0))
+    >>> narrow, fitting = (RVMRegressor(width=width).fit(x, y) for width in (0.2, 1.0))
     >>> bool(validity(fitting, x, y).log_validity > validity(narrow, x, y).log_validity)
     True
     """
@@ -66,24 +69,24 @@ def validity(model: RVMClassifier | RVMRegressor, X: ArrayLike, y: ArrayLike) ->
         raise ValueError(
             f"kernel={model.kernel!r}; needed 'rbf' or a MatrixRBF, whose slopes are known"
         )
-    rows, given = np.asarray(validate_data(model, X, dtype=float, reset=False)), np.asarray(y)
-    if given.shape != (len(rows),):
-        raise ValueError(
-            f"y has shape {given.shape}; needed ({len(rows)},), a value for each row of X"
-        )
+    rows = model._inputs(X)
     if isinstance(model, RVMClassifier):
         if len(model.classes_) != 2:
             raise ValueError(
                 f"the model has {len(model.classes_)} classes; needed two: take each of model.machines_"
             )
-        target = np.where(given == model.classes_[1], 1.0, -1.0)
+        target = _signs_of(y, len(rows), model.classes_)
         latent = model.latent_moments(rows)[0]
     else:
-        target, latent = as_numbers(given, "y"), np.asarray(model.predict(rows))
+        target, latent = as_targets(y, len(rows)), np.asarray(model.predict(rows))
     result, likelihood = model._result_, model._likelihood_
     if isinstance(likelihood, ScaleLikelihood):
         likelihood = likelihood.with_noise(result.noise)
     weight = vars(model).get("_row_weight_")
+    if weight is not None and len(weight) != len(rows):
+        raise ValueError(
+            f"X has {len(rows)} rows, of which {len(weight)} had a weight in the fit; needed these alone"
+        )
     if weight is not None:
         target, likelihood = weighted_target(target, weight), Weighted(likelihood)
     variance = np.diag(result.covariance)[:-1]
@@ -99,3 +102,19 @@ def validity(model: RVMClassifier | RVMRegressor, X: ArrayLike, y: ArrayLike) ->
         centres=model.relevance_vectors_,
         matrix=getattr(kernel, "matrix", None),
     )
+
+
+def _signs_of(y: ArrayLike, n_obs: int, classes: NDArray[Any]) -> Array:
+    """Return labels as -1. and +1.; raise where one is of no class, or they are not as many as the rows."""
+    given = np.asarray(present_labels(y))
+    if given.shape != (n_obs,):
+        raise ValueError(f"y has shape {given.shape}; needed ({n_obs},), a label for each row of X")
+    try:
+        known = np.isin(given, classes)
+    except TypeError:  # labels that cannot be compared with the classes
+        known = np.zeros(n_obs, dtype=bool)
+    if not known.all():
+        raise ValueError(
+            f"y has the label {given[~known][0]!r}; needed those of the fit: {classes.tolist()}"
+        )
+    return np.where(given == classes[1], 1.0, -1.0)

@@ -4,13 +4,16 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.linalg.lapack import dpotrf
 
 from pcvm_pymc.core.evidence.posterior import (
     Posterior,
+    inverse_triangle,
     orthogonal_basis,
     posterior,
     sum_of_squares,
 )
+from pcvm_pymc.core.evidence.problem import EvidenceProblem
 from pcvm_pymc.core.evidence.result import Index
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
@@ -19,6 +22,7 @@ __all__ = [
     "ActiveSet",
     "Probe",
     "Selection",
+    "at_products",
     "best_change",
     "empty_set",
     "gains",
@@ -240,6 +244,46 @@ def refreshed(design: Array, target: Array, likelihood: Likelihood, state: Activ
     Phi = design[:, state.index]
     end = posterior(Phi, state.alpha, target, likelihood, state.mean)
     return _set_at(design, state.index, end)
+
+
+def at_products(
+    gram: Array, problem: EvidenceProblem, state: ActiveSet, noise: float
+) -> ActiveSet | None:
+    """Return the state of a regression at another noise, computed from inner products alone.
+
+    They make no use of the rows, so that a computation by QR stays due; None where they are too
+    ill-conditioned.
+
+    Parameters
+    ----------
+    gram : ndarray, shape (n_columns, n_columns)
+        Inner products of the columns.
+    problem : EvidenceProblem
+    state : ActiveSet
+    noise : float
+    """
+    likelihood, index, beta = problem.likelihood_at(noise), state.index, noise**-2.0
+    scale, cross = 1.0 / np.sqrt(state.alpha), gram[index]
+    inner = beta * np.outer(scale, scale) * cross[:, index]
+    inner.flat[:: len(index) + 1] += 1.0
+    factor, failed = dpotrf(inner, overwrite_a=True)
+    if failed:
+        return None
+    half = scale[:, None] * inverse_triangle(factor)
+    products = problem.target @ problem.Phi
+    covariance = half @ half.T
+    mean = beta * (covariance @ products[index])
+    U = beta * (half.T @ cross)
+    value = likelihood.log_likelihood(problem.Phi[:, index] @ mean, problem.target)
+    value -= 0.5 * float(mean @ (state.alpha * mean))
+    return replace(
+        state,
+        mean=mean,
+        covariance=covariance,
+        S=beta * np.diag(gram) - np.einsum("ij,ij->j", U, U),
+        Q=beta * (products - mean @ cross),
+        log_evidence=value - float(np.log(np.diag(factor)).sum()),
+    )
 
 
 def _set_at(design: Array, index: Index, end: Posterior) -> ActiveSet:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pcvm_pymc.core.evidence.active_set import ActiveSet, empty_set, gains, refreshed
+from pcvm_pymc.core.evidence.active_set import ActiveSet, at_products, empty_set, gains, refreshed
 from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
     Design,
@@ -127,6 +127,8 @@ class _Search:
         self.rows = [(self.state.log_evidence, 0, noise)]
         self.best, self.since = (self.state, noise), 0
         self.n_changes = 1  # at a time, under Laplace's approximation
+        # of a regression's candidates, and how many updates there were since all was computed anew
+        self.gram, self.stale = np.empty((0, 0)), 0
         self.only = -1  # the candidate that is changed, once; any, as often as any gains
 
     def begin_at(self, reached: Reached) -> None:
@@ -168,7 +170,9 @@ class _Search:
             S=self.state.S[number],
             Q=self.state.Q[number],
         )
-        change = self._by_updates if self.is_quadratic else self._by_models
+        change = self._by_models
+        if self.is_quadratic:
+            change, self.gram, self.stale = self._by_updates, among.Phi.T @ among.Phi, 0
         while self._may_go_on():
             found = change(among, state)
             if found is None and self.noise_moves:
@@ -188,18 +192,27 @@ class _Search:
             period, noise_period = period * _NOISY_PERIODS, self.options.noise_period
         elif self.noise_moves:
             period = due
-        new, history = self._changed(among, state, period, among.Phi, noise_period)
+        cross = self.gram[state.index]
+        new, history = self._changed(among, state, period, (among.Phi, cross), noise_period)
         if len(history) == 0:
-            return None
+            return self._without_rounding(among, state) if self.stale else None
         if self.noise_moves and noise_period == 0 and len(history) == due:
             history[-1, 2] = _next_noise(among, new, self.noise) ** -2.0
         self.noise = float(history[-1, 2]) ** -0.5
-        new = refreshed(among.Phi, among.target, among.likelihood_at(self.noise), new)
+        self.stale += len(history)
+        moved = self.noise_moves and noise_period == 0 and self.stale < self.options.refresh_period
+        found = at_products(self.gram, among, new, self.noise) if moved else None
+        new = found or self._without_rounding(among, new)
         history[-1, 0] = new.log_evidence  # without the updates' rounding
         for log_evidence, m, beta in history:
             self._record(log_evidence, int(m), float(beta) ** -0.5)
         self._keep_best(new)
         return new
+
+    def _without_rounding(self, among: EvidenceProblem, state: ActiveSet) -> ActiveSet:
+        """Return all but the precisions computed anew."""
+        self.stale = 0
+        return refreshed(among.Phi, among.target, among.likelihood_at(self.noise), state)
 
     def _by_models(self, among: EvidenceProblem, state: ActiveSet) -> ActiveSet | None:
         """Return the state after changes that the quadratic model at the mode asks for.
@@ -209,7 +222,8 @@ class _Search:
         likelihood = self.problem.likelihood_at(self.noise)
         root = np.sqrt(likelihood.curvature(among.Phi[:, state.index] @ state.mean, among.target))
         weighted = root[:, None] * among.Phi
-        new, history = self._changed(among, state, self.n_changes, weighted)
+        cross = weighted[:, state.index].T @ weighted
+        new, history = self._changed(among, state, self.n_changes, (weighted, cross))
         if len(history) == 0:
             return None
         new = refreshed(among.Phi, among.target, likelihood, new)
@@ -235,12 +249,17 @@ class _Search:
         among: EvidenceProblem,
         state: ActiveSet,
         most: int,
-        weighted: Array,
+        weighted: tuple[Array, Array],
         noise_period: int = 0,
     ) -> tuple[ActiveSet, Array]:
-        """Return the state after at most so many changes, without S and Q, and the changes' history."""
+        """Return the state after at most so many changes, without S and Q, and the changes' history.
+
+        `weighted` are the columns, times the root of the curvature, and the products with all of those in
+        the model.
+        """
+        columns, cross = weighted
         most = min(most, self.options.max_iter + 1 - len(self.rows)) if self.only < 0 else 1
-        kept = kept_arrays(state, weighted[:, state.index].T @ weighted)
+        kept = kept_arrays(state, cross)
         history = np.empty((most, 3))
         noise = NoiseRule(
             noise_period,
@@ -250,7 +269,7 @@ class _Search:
         )
         beta = self.noise**-2.0 if self.is_quadratic else 1.0
         m, n_changes = change_precisions(
-            weighted.T,
+            columns.T,
             among.target if noise_period else np.empty(0),
             kept,
             len(state.index),

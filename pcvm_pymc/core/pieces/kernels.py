@@ -117,7 +117,8 @@ class MatrixRBF(KernelPiece):
     Raises
     ------
     ValueError
-        If the matrix is not symmetric and positive definite, or not of as many features as the rows.
+        If the matrix is not symmetric and positive definite, or not of as many features as the rows, or the
+        width is not one positive number.
 
     Examples
     --------
@@ -143,6 +144,10 @@ class MatrixRBF(KernelPiece):
             raise ValueError(
                 f"matrix has the eigenvalue {np.linalg.eigvalsh(S)[0]:.3g}; needed a positive definite one: "
                 "add a little to its diagonal"
+            )
+        if np.ndim(as_width(self.width)):
+            raise ValueError(
+                f"width={shown(self.width)}; needed one number: the matrix has the directions' scales"
             )
 
     def __call__(self, X: Array, centres: Array) -> Array:
