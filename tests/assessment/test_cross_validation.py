@@ -74,6 +74,7 @@ def test_kfold_by_hand(fit):
     assert "log loss" in str(found)
 
 
+@pytest.mark.slow
 def test_kfold_without_a_mode():
     X, label = blobs(20, seed=81)
     model = pcvm_model(X, label, width=1.2, hyperprior=HalfHorseshoe(0.1))

@@ -59,7 +59,7 @@ def test_signs_hold_in_every_draw(posterior):
     assert (tree["posterior"]["weight"] * tree["constant_data"]["signs"] >= 0).all()
 
 
-@pytest.mark.parametrize("sampler", ["nutpie", "numpyro"])
+@pytest.mark.parametrize("sampler", [pytest.param("nutpie", marks=pytest.mark.slow), "numpyro"])
 def test_other_samplers_run_and_are_checked(sampler, caplog):
     pytest.importorskip(sampler)
     X, label = blobs(20, seed=40)

@@ -251,6 +251,7 @@ def test_random_kernels_are_not_drawn_anew_in_predictions(data):
         as_piece(kernel)(X, X)
 
 
+@pytest.mark.slow
 def test_random_covariance_samples(data):
     X, y = data
     with pm.Model() as model:

@@ -109,6 +109,7 @@ def test_kkt_through_pymcs_gradient(data):
     np.testing.assert_allclose(gradient["bias"], 0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_agreement_with_pymc_extras_find_map():
     extras = pytest.importorskip("pymc_extras")
     X, label = blobs(25, seed=21)
