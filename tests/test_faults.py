@@ -217,7 +217,7 @@ def test_labels_are_no_markup(capsys, tmp_path, monkeypatch):
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=np.where(label > 0, "[/]", "[bold]"))
     frame.to_csv(tmp_path / "[red].csv", index=False)
     monkeypatch.setattr(
-        "pcvm_pymc.cli._one_draw", lambda *_: (_ for _ in ()).throw(OSError("stop"))
+        "pcvm_pymc.cli._one_draw", lambda *_, **__: (_ for _ in ()).throw(OSError("stop"))
     )
     assert main(["compare", str(tmp_path / "[red].csv"), "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr()

@@ -131,7 +131,7 @@ def test_a_refit_satisfies_the_kkt_conditions(seed):
     null = fit_submodel(problem, [])
     mean = problem.likelihood.probability(np.reshape(null.bias, (1, -1)))[0]
     np.testing.assert_allclose(mean, problem.probability.mean(axis=0), atol=1e-7)
-    assert model.objective <= null.objective
+    assert model.objective <= null.objective * (1 + 1e-12)  # where nothing is gained: rounding
 
 
 @pytest.mark.parametrize("seed", range(4))
