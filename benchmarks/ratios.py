@@ -226,7 +226,9 @@ CASES: dict[str, Callable[[], Case]] = {
             ("MRVMClassifier", 3),
         )
     },
-    "RVMRegressor(), N = 300": lambda: regression_default(300),  # the grid takes 347 s on 1,200 rows
+    "RVMRegressor(), N = 300": lambda: regression_default(
+        300
+    ),  # the grid takes 347 s on 1,200 rows
     **{f"one cell, N = {n}": lambda n=n: cell(n) for n in (100, 400, 1300, 4000)},
     **{
         f"RVM, {kind}, N = {n}": lambda rows=rows, n=n, k=kind: rvm_beside_fastrvm(rows, n, k)
