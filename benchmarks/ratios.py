@@ -107,7 +107,7 @@ def rvm_beside_fastrvm(rows, n, likelihood):
         module = importlib.import_module("fastrvm")
         getattr(module, kind)(kernel="rbf", gamma=1.0, fit_intercept=False).fit(X, y)
 
-    return Case(ours, theirs, "fastrvm (C++)", large=n > 1000)
+    return Case(ours, theirs, "fastrvm (C++)", repeats=3 if n > 400 else 25, large=n > 1000)
 
 
 def default(name, n, n_classes=2):
