@@ -21,7 +21,7 @@ from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.core.validity import centre_derivatives, log_stability
 from pcvm_pymc.estimators.figures import PALETTE, scatter_classes, styled
 from pcvm_pymc.experiments.catalogue import Sketch, printed_of
-from pcvm_pymc.experiments.datasets import load, source_of
+from pcvm_pymc.experiments.datasets import load, source_of, without_folder
 from pcvm_pymc.experiments.datasets.generators import ESL_VARIANCE
 from pcvm_pymc.experiments.protocols import Protocol, realise
 
@@ -56,7 +56,7 @@ def _sizes(sketch: Sketch, folder: Path | None) -> Drawn:
         try:
             data = load(name, folder=folder)
         except OSError as error:
-            missing.append(f"Missing: {error}.")
+            missing.append(f"Missing: {without_folder(str(error), folder)}.")
             continue
         positive = 100.0 * float(np.mean(data.y == data.y.max()))
         n_train = source.n_train or len(data.train[0])
@@ -90,7 +90,7 @@ def _partitions(sketch: Sketch, folder: Path | None) -> Drawn:
         try:
             problem = realise(name, Protocol("80/20", "shares"), 1, seed=0, folder=folder)
         except OSError as error:
-            missing.append(f"Missing: {error}.")
+            missing.append(f"Missing: {without_folder(str(error), folder)}.")
             continue
         train, test = problem.splits[0]
         rows[name] = {

@@ -246,6 +246,20 @@ def test_missing_sets_are_named_and_the_rest_runs(tmp_path, monkeypatch):
         go_on(b"x", sets=["iris"], classifiers=["MLR"])
 
 
+def test_a_report_of_missing_sets_names_no_folder_of_this_machine(tmp_path, monkeypatch):
+    place = tmp_path / "sets"
+    place.mkdir()
+    monkeypatch.setenv("PCVM_DATA", str(place))
+    out = tmp_path / "run"
+    go_on(out, sets=["iris", "glass"], classifiers=["MLR"])
+    report_of(out).write(out / "report")
+    said = (out / "report" / "report.md").read_text(encoding="utf-8")
+    assert "the data folder holds no glass_uci.csv" in said
+    assert str(tmp_path) not in said
+    with pytest.raises(RunError, match=rf"{place} holds no glass_uci.csv"):  # to who is there
+        go_on(tmp_path / "none", sets=["glass"], classifiers=["MLR"])
+
+
 # --- classifiers of one's own, and failing ones ----------------------------------------------
 
 

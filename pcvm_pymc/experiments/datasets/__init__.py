@@ -6,7 +6,7 @@ column ``target``, an empty cell is a missing value, ``*_splits.npz`` with the a
 """
 
 from pcvm_pymc.experiments.datasets.derived import random_splits
-from pcvm_pymc.experiments.datasets.files import data_folder
+from pcvm_pymc.experiments.datasets.files import data_folder, without_folder
 from pcvm_pymc.experiments.datasets.generators import (
     BUMPY_SCALES,
     OVERLAP_MEAN,
@@ -53,4 +53,5 @@ __all__ = [
     "spiral",
     "twonorm",
     "waveform",
+    "without_folder",
 ]

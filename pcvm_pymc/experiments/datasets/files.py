@@ -17,7 +17,7 @@ from pcvm_pymc.experiments.datasets.records import (
 )
 from pcvm_pymc.experiments.errors import first_line
 
-__all__ = ["data_folder", "read_set"]
+__all__ = ["data_folder", "read_set", "without_folder"]
 
 
 def data_folder() -> Path | None:
@@ -37,6 +37,19 @@ def data_folder() -> Path | None:
             f"{ENVIRONMENT_VARIABLE}={value} is not a folder; needed one with the csv files, or unset it"
         )
     return folder
+
+
+def without_folder(said: str, folder: str | Path | None = None) -> str:
+    """Return what is said of a set without the place of the data folder on this machine: reports travel.
+
+    Parameters
+    ----------
+    said : str
+    folder : path, optional
+        Default: `data_folder`.
+    """
+    place = data_folder() if folder is None else folder
+    return said if place is None else said.replace(str(place), "the data folder")
 
 
 def read_set(name: str, source: Source, folder: Path | None) -> Dataset:

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from pcvm_pymc import __version__
 from pcvm_pymc.experiments.catalogue import experiment_of
 from pcvm_pymc.experiments.classifiers import classifier_of, own_classifier
-from pcvm_pymc.experiments.datasets import source_of
+from pcvm_pymc.experiments.datasets import source_of, without_folder
 from pcvm_pymc.experiments.protocols import Problem, Protocol, realise, thinned
 from pcvm_pymc.experiments.running.records import NoSetError, Record
 from pcvm_pymc.experiments.running.run import Run
@@ -116,7 +116,8 @@ def reproduce(
     run = Run(experiment, store, problems, names, repeats, seed, own)
     console = Console(stderr=True) if progressbar else None
     with run.store.held():
-        run.store.begin(_manifest(name, run, wanted, missing) | {"small": small})
+        told = {each: without_folder(reason, folder) for each, reason in missing.items()}
+        run.store.begin(_manifest(name, run, wanted, told) | {"small": small})
         _say_missing(missing, console)
         for problem in problems.values():
             run.store.write_splits(problem)
