@@ -17,6 +17,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,21 +69,31 @@ def tuned_svr(X, y):
     return GridSearchCV(SVR(epsilon=0.05 * scale), grid, cv=5).fit(X, y)
 
 
-def cell(n, **options):
-    """Return a fit of one cell beside one Gram product and the factorisations of the sizes it solved for."""
-    X, y = mixture(n)
+@contextmanager
+def recorded_sizes():
+    """Yield a list that gets the size of each system of equations that is solved within."""
     sizes, solve = [], nonnegative._solve_passive
 
     def recorded(*args, **more):
         sizes.append(int(args[-1].sum()) + 1)
         return solve(*args, **more)
 
+    nonnegative._solve_passive = recorded
+    try:
+        yield sizes
+    finally:
+        nonnegative._solve_passive = solve
+
+
+def cell(n, **options):
+    """Return a fit of one cell beside one Gram product and the factorisations of the sizes it solved for."""
+    X, y = mixture(n)
+
     def fit():
         return pcvm_pymc.PCVMClassifier(width=0.6, estimation="em", **options).fit(X, y)
 
-    nonnegative._solve_passive = recorded
-    fit()
-    nonnegative._solve_passive = solve
+    with recorded_sizes() as sizes:
+        fit()
     Phi = design_matrix("rbf", X, X, 0.6)
     gram = Phi.T @ Phi + np.eye(n)
     matrices = [gram[: min(m, n), : min(m, n)].copy(order="F") for m in sizes]

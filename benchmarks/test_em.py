@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ratios import recorded_sizes
 from scipy.linalg import lapack
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
@@ -136,20 +137,14 @@ def seconds_of(function):
     return time.process_time() - began
 
 
-def test_fit_on_all_rows_beside_its_unavoidable_work(benchmark, monkeypatch):
+def test_fit_on_all_rows_beside_its_unavoidable_work(benchmark):
     """One Gram product and the Cholesky factorisations of the sizes that the fit solves for."""
     X, label = ringnorm(4000, random_state=0)
     Phi = design_matrix("rbf", X, X, 6.0)
     problem = Problem(Phi, label, label.copy(), PRIORS["plug_in"], width=6.0)
-    sizes, solve = [], nonnegative._solve_passive
-
-    def recorded(*args, **more):
-        sizes.append(int(args[-1].sum()) + 1)
-        return solve(*args, **more)
-
-    monkeypatch.setattr(nonnegative, "_solve_passive", recorded)
     began = time.process_time()
-    result = benchmark.pedantic(lambda: fit_em(problem), rounds=1)
+    with recorded_sizes() as sizes:
+        result = benchmark.pedantic(lambda: fit_em(problem), rounds=1)
     whole = time.process_time() - began
     product = seconds_of(lambda: nonnegative.BorderedGram.of(Phi))
     gram = nonnegative.BorderedGram.of(Phi).gram

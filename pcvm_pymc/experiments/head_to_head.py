@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessClassifier
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, StratifiedShuffleSplit
+from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc.core.measures import Rival
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.experiments.baselines import TunedSVC
+from pcvm_pymc.experiments.baselines import (
+    TunedSVC,
+    gaussian_process,
+    tuned_logistic_regression,
+)
 
 __all__ = ["estimators", "fitted_rival", "mean_and_error", "peers", "stratified_draws"]
 
@@ -65,17 +66,11 @@ def peers(n_classes: int, n_rows: int, n_features: int, *, seed: int) -> dict[st
     """
     found: dict[str, Any] = {
         "SVC, tuned": TunedSVC(random_state=seed),
-        "logistic regression": GridSearchCV(
-            LogisticRegression(max_iter=5000),
-            {"C": np.geomspace(1e-3, 1e3, 7)},
-            scoring="neg_log_loss",
-            cv=StratifiedKFold(5, shuffle=True, random_state=seed),
-        ),
+        "logistic regression": tuned_logistic_regression(seed),
         "gradient boosting": HistGradientBoostingClassifier(random_state=seed),
     }
     if n_rows * n_classes <= 1500:
-        kernel = ConstantKernel(1.0) * RBF(np.sqrt(n_features))  # where its search begins
-        found["Gaussian process"] = GaussianProcessClassifier(kernel, random_state=seed)
+        found["Gaussian process"] = gaussian_process(n_features, seed)
     return found
 
 

@@ -84,8 +84,8 @@ class Selection:
     S: Array
     n_updates: int = 0
 
-    def extended(self, column: int, alpha: float, probe: Probe, **more: Any) -> Self:
-        """Return it with one column more (Tipping & Faul 2003, appendix), and with `more` changed."""
+    def extended(self, column: int, alpha: float, probe: Probe) -> Self:
+        """Return it with one column more (Tipping & Faul 2003, appendix)."""
         variance = 1.0 / (alpha + probe.S)
         corner = variance * probe.pull
         return replace(
@@ -101,7 +101,6 @@ class Selection:
             cross=np.vstack([self.cross, probe.products]),
             S=self.S - variance * probe.overlap**2,
             n_updates=self.n_updates + 1,
-            **more,
         )
 
     def reestimated(self, place: int, alpha: float, beta: float) -> Self:

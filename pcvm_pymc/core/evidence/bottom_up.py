@@ -284,6 +284,11 @@ class _Search:
             max(change.moved for change in changes),
         )
 
+    @property
+    def has_diverged(self) -> bool:
+        """Whether to go on is of no use."""
+        return False
+
     def _changed(self, machine: Machine, pulled: Array, sign: Array | None) -> _Change:
         """Make one change to a machine."""
         return _improve(machine, pulled, sign)
@@ -353,6 +358,11 @@ class _Printed(_Search):
     def __init__(self, problem: Problem, response: Array, random_state: int) -> None:
         super().__init__(problem, response)
         self._rng = np.random.default_rng(random_state)
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether a score is beyond what a probit tells apart."""
+        return not np.abs(self.latent).max() < _UNBOUNDED
 
     def _changed(self, machine: Machine, pulled: Array, sign: Array | None) -> _Change:
         s, q = machine.leave_one_out(pulled)
@@ -472,7 +482,7 @@ def fit_bottom_up(
         rows.append((search.log_posterior(), search.n_active, moved, problem.width))
         if callback is not None:
             callback(n_iter, rows[-1][0])
-        if options.update == "printed" and not np.abs(search.latent).max() < _UNBOUNDED:
+        if search.has_diverged:
             status = Status.DIVERGED
             break
         if not change.structural and change.moved < options.tol:

@@ -75,26 +75,26 @@ def inverse_triangle(R: Array) -> Array:
     return inverse
 
 
-def _cholesky(Z: Array, curvature: Array) -> Array | None:
-    """Return upper triangular R with R'R = I + Z' B Z; None where squaring costs digits.
+def _cholesky(Z: Array, curvature: Array, condition: float = _SQUARED) -> Array | None:
+    """Return upper triangular R with R'R = I + Z' B Z; None where its condition may be above that.
 
     No eigenvalue is below one, so that the trace bounds the condition.
     """
     m = Z.shape[1]
+    if not m + curvature @ np.einsum("ij,ij->i", Z, Z) < condition:
+        return None
     gram = (Z.T * curvature) @ Z
     gram.flat[:: m + 1] += 1.0
-    if m <= _QR_COLUMNS and not gram.trace() < _SQUARED:
-        return None
     R, failed = dpotrf(gram, overwrite_a=True)
     return None if failed else R
 
 
 def _triangle(Z: Array, curvature: Array) -> Array:
     """Return upper triangular R with R'R = I + Z' B Z, if need be from the QR of [sqrt(B) Z; I]."""
-    R = _cholesky(Z, curvature) if Z.shape[1] else np.empty((0, 0))
+    m = Z.shape[1]
+    R = _cholesky(Z, curvature, _SQUARED if m <= _QR_COLUMNS else np.inf) if m else np.empty((0, 0))
     if R is None:
-        below = np.eye(Z.shape[1])
-        R = np.linalg.qr(np.vstack([np.sqrt(curvature)[:, None] * Z, below]), mode="r")
+        R = np.linalg.qr(np.vstack([np.sqrt(curvature)[:, None] * Z, np.eye(m)]), mode="r")
     return R
 
 

@@ -162,6 +162,11 @@ class EvidenceProblem:
         return len(self.target) if self.rotated is None else self.rotated.n_obs
 
     @property
+    def constant(self) -> Array:
+        """A column of ones, or what a rotation has made of it, shape (n_rows,)."""
+        return np.ones(len(self.target)) if self.rotated is None else self.rotated.constant
+
+    @property
     def target_scale(self) -> float:
         """Standard deviation of the targets; their size where they are constant, 1 where zero."""
         if self.rotated is None:
@@ -276,10 +281,20 @@ def rotated_problem(
         n_obs += len(target)
     if R is None:
         raise ValueError("there are no rows; needed one or more")
-    rotated = Rotated(n_obs, R[:, 0].copy())
-    likelihood = Normal(n_obs=n_obs)
+    return _of_triangle(R, n_obs, noise=noise)
+
+
+def _of_triangle(
+    R: Array, n_obs: int, *, noise: float | None, bias: bool = True
+) -> EvidenceProblem:
+    """Return the regression that the triangular factor of ``[1, Phi, t]`` says all of."""
     return EvidenceProblem(
-        R[:, 1:-1].copy(), R[:, -1].copy(), likelihood, noise=noise, rotated=rotated
+        np.asfortranarray(R[:, 1:-1]),
+        R[:, -1].copy(),
+        Normal(n_obs=n_obs),
+        noise=noise,
+        bias=bias,
+        rotated=Rotated(n_obs, R[:, 0].copy()),
     )
 
 
@@ -377,8 +392,7 @@ def unit_design(problem: EvidenceProblem) -> Design:
     n_obs, n_basis = problem.Phi.shape
     first = int(problem.bias)
     columns = np.empty((n_obs, n_basis + first), order="F")  # columns are what is taken out
-    constant = np.ones(n_obs) if problem.rotated is None else problem.rotated.constant
-    columns[:, :first] = constant[:, None]
+    columns[:, :first] = problem.constant[:, None]
     columns[:, first:] = problem.Phi
     size = np.maximum(columns.max(axis=0), -columns.min(axis=0))
     size[size == 0] = 1.0
@@ -404,15 +418,5 @@ def problem_among(
     some = columns[:, number]
     if not problem.likelihood.is_quadratic or len(some) <= len(number) + 2:
         return replace(problem, Phi=some, bias=False)
-    constant = np.ones(len(some)) if problem.rotated is None else problem.rotated.constant
-    R = np.linalg.qr(np.column_stack([constant, some, problem.target]), mode="r")
-    rotated = Rotated(problem.n_obs, R[:, 0].copy())
-    likelihood = Normal(n_obs=problem.n_obs)
-    return EvidenceProblem(
-        np.asfortranarray(R[:, 1:-1]),
-        R[:, -1].copy(),
-        likelihood,
-        noise=problem.noise,
-        bias=False,
-        rotated=rotated,
-    )
+    R = np.linalg.qr(np.column_stack([problem.constant, some, problem.target]), mode="r")
+    return _of_triangle(R, problem.n_obs, noise=problem.noise, bias=False)

@@ -69,10 +69,7 @@ def fit_sequential(
     models", AISTATS; A. Chmielewski-Anders et al. (2019), eqs. 13-15, corrected (see `ActiveSet`; for their
     random choice of the basis `fit_random`).
     """
-    options = options or EvidenceOptions()
-    design = unit_design(problem)
-    noise = start_noise(problem, options, noise_start)
-    return result_at(problem, design, _Search(problem, design.columns, options, noise).run())
+    return _fitted(_Search, problem, options, noise_start)
 
 
 def fit_random(
@@ -98,10 +95,20 @@ def fit_random(
     -------
     EvidenceResult
     """
+    return _fitted(_RandomSearch, problem, options, noise_start)
+
+
+def _fitted(
+    kind: "type[_Search]",
+    problem: EvidenceProblem,
+    options: EvidenceOptions | None,
+    noise_start: float | None,
+) -> EvidenceResult:
+    """Return where a search from the empty model ends."""
     options = options or EvidenceOptions()
     design = unit_design(problem)
     noise = start_noise(problem, options, noise_start)
-    return result_at(problem, design, _RandomSearch(problem, design.columns, options, noise).run())
+    return result_at(problem, design, kind(problem, design.columns, options, noise).run())
 
 
 def improved(
@@ -126,6 +133,7 @@ class _Search:
         self.state = empty_set(columns, problem.target, problem.likelihood_at(noise))
         self.rows = [(self.state.log_evidence, 0, noise)]
         self.best, self.since = (self.state, noise), 0
+        self.number: Index = np.empty(0, dtype=np.int64)  # of the candidates, among all columns
         self.n_changes = 1  # at a time, under Laplace's approximation
         # of a regression's candidates, and how many updates there were since all was computed anew
         self.gram, self.stale = np.empty((0, 0)), 0

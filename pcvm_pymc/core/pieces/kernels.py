@@ -140,9 +140,10 @@ class MatrixRBF(KernelPiece):
             raise ValueError(
                 f"matrix has shape {S.shape}; needed a symmetric one, features by features"
             )
-        if not np.linalg.eigvalsh(S)[0] > 0:
+        least = np.linalg.eigvalsh(S)[0]
+        if not least > 0:
             raise ValueError(
-                f"matrix has the eigenvalue {np.linalg.eigvalsh(S)[0]:.3g}; needed a positive definite one: "
+                f"matrix has the eigenvalue {least:.3g}; needed a positive definite one: "
                 "add a little to its diagonal"
             )
         if np.ndim(as_width(self.width)):

@@ -6,10 +6,10 @@ from typing import Any
 from pcvm_pymc.experiments.catalogue.experiment import Experiment, Sketch, Small, ranked
 from pcvm_pymc.experiments.protocols import Protocol
 
-__all__ = ["EXPERIMENTS", "RAETSCH", "SKETCHES"]
+__all__ = ["EXPERIMENTS", "RAETSCH", "RAETSCH_SETS", "SKETCHES"]
 
 _CHEN = "Chen, Tino & Yao (2009), Probabilistic classification vector machines"
-_RAETSCH_SETS = (
+RAETSCH_SETS = (
     "banana",
     "breast_cancer",
     "diabetis",
@@ -35,7 +35,7 @@ _TABLE1 = Experiment(
     "chen2009-table1",
     "Table I: error, AUC and 1-RMSE on 13 benchmark sets",
     _CHEN,
-    _RAETSCH_SETS,
+    RAETSCH_SETS,
     (*_CHEN_CLASSIFIERS, "PCVM_plug_in"),
     RAETSCH,
     100,
@@ -175,7 +175,7 @@ EXPERIMENTS = (
         "chen2009-variants",
         "Sections II and IV, appendix A: other hyperpriors, a normal likelihood, widths per feature",
         _CHEN,
-        _RAETSCH_SETS,
+        RAETSCH_SETS,
         _VARIANTS,
         RAETSCH,
         100,
@@ -228,7 +228,7 @@ SKETCHES = (
         "Table II: rows, classes and features of the 13 sets",
         _CHEN,
         "sizes",
-        sets=_RAETSCH_SETS,
+        sets=RAETSCH_SETS,
         printed="chen2009-table2",
         remarks=(
             "The sets at hand agree but for titanic, of which 32.3 % are positive (the paper's 58.33 % is "

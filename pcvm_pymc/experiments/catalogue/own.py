@@ -1,5 +1,6 @@
 """Experiments that no paper has: this package's defaults beside what a user would take instead."""
 
+from pcvm_pymc.experiments.catalogue.chen2009 import RAETSCH_SETS
 from pcvm_pymc.experiments.catalogue.experiment import Experiment, Small
 from pcvm_pymc.experiments.protocols import Protocol
 
@@ -8,19 +9,7 @@ __all__ = ["EXPERIMENTS", "OWN"]
 OWN = "Experiments of this package's own"
 _RIVALS = ("SVC_tuned", "GP_tuned", "LR_tuned", "RF", "HGB")
 _TWO_CLASSES = (
-    "banana",
-    "breast_cancer",
-    "diabetis",
-    "flare_solar",
-    "german",
-    "heart",
-    "image",
-    "ringnorm",
-    "splice",
-    "thyroid",
-    "titanic",
-    "twonorm",
-    "waveform",
+    *RAETSCH_SETS,
     "ripley",
     "crabs_sex",
     "wisconsin_original",

@@ -3,17 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
-from sklearn.gaussian_process import GaussianProcessClassifier
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import accuracy_score, log_loss
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.experiments.baselines import TunedSVC
+from pcvm_pymc.experiments.baselines import (
+    TunedSVC,
+    gaussian_process,
+    tuned_logistic_regression,
+)
 from pcvm_pymc.experiments.classifiers.rows import Classifier, Setting
 from pcvm_pymc.experiments.classifiers.tuners import by_log_loss
 from pcvm_pymc.experiments.sampled import ModelPCVM
@@ -39,34 +37,6 @@ def _of_model(by: str) -> Callable[[Setting], ModelPCVM]:
     )
 
 
-def _gaussian_process(setting: Setting) -> GaussianProcessClassifier:
-    """Return a Gaussian process whose search begins at the root of the number of features."""
-    kernel = ConstantKernel(1.0) * RBF(np.sqrt(setting.n_features))
-    return GaussianProcessClassifier(kernel, random_state=setting.seed)
-
-
-def _minus_log_loss(model: Any, X: Any, y: Any) -> float:
-    """Return minus the log loss, also where a fold lacks a class (scikit-learn's own scorer raises)."""
-    return -float(log_loss(y, model.predict_proba(X), labels=model.classes_))
-
-
-class _Searched(GridSearchCV):
-    """A search whose own score is the accuracy, as that of every other classifier."""
-
-    def score(self, X: Any, y: Any, **params: Any) -> float:
-        return float(accuracy_score(y, self.predict(X)))
-
-
-def _logistic(setting: Setting) -> _Searched:
-    """Return logistic regression whose ridge is chosen by log loss."""
-    return _Searched(
-        LogisticRegression(max_iter=5000),
-        {"C": np.geomspace(1e-3, 1e3, 7)},
-        scoring=_minus_log_loss,
-        cv=StratifiedKFold(5, shuffle=True, random_state=setting.seed),
-    )
-
-
 OWN_ROWS = (
     Classifier("default", "this package's default: averaged modes", _default()),
     *(
@@ -88,12 +58,14 @@ OWN_ROWS = (
         lambda setting: TunedSVC(random_state=setting.seed),
     ),
     Classifier(
-        "GP_tuned", "Gaussian process, Laplace, its width by the evidence", _gaussian_process
+        "GP_tuned",
+        "Gaussian process, Laplace, its width by the evidence",
+        lambda setting: gaussian_process(setting.n_features, setting.seed),
     ),
     Classifier(
         "LR_tuned",
         "logistic regression, ridge by 5-fold cross-validation within the fit",
-        _logistic,
+        lambda setting: tuned_logistic_regression(setting.seed),
     ),
     Classifier(
         "RF",

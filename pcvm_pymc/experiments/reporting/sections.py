@@ -12,8 +12,8 @@ from pcvm_pymc.experiments.reporting.comparisons import ranked, tested
 from pcvm_pymc.experiments.reporting.growth import few_vectors, growth
 from pcvm_pymc.experiments.reporting.report import Report, Section
 from pcvm_pymc.experiments.reporting.tables import by_class, measured
-from pcvm_pymc.experiments.reporting.times import seconds_of_fits
-from pcvm_pymc.experiments.reporting.totals import pointed, timed
+from pcvm_pymc.experiments.reporting.times import seconds_of_fits, timed
+from pcvm_pymc.experiments.reporting.totals import pointed
 from pcvm_pymc.experiments.statistics import MEASURES
 
 __all__ = ["sections_of"]

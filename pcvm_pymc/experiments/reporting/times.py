@@ -8,7 +8,7 @@ from pcvm_pymc.experiments.catalogue import EXPERIMENTS, Experiment, printed_of
 from pcvm_pymc.experiments.reporting.report import Report, Section
 from pcvm_pymc.experiments.statistics import average_ranks
 
-__all__ = ["seconds_of_fits"]
+__all__ = ["seconds_of_fits", "timed"]
 
 
 def seconds_of_fits(report: Report) -> Iterable[Section]:
@@ -26,6 +26,25 @@ def seconds_of_fits(report: Report) -> Iterable[Section]:
     texts = measured.map(_seconds) + printed.map(lambda x: "" if pd.isna(x) else f"\n({x:g})")
     yield Section("CPU seconds of a fit and (printed)", (about,), texts)
     yield from _ranks(measured, printed)
+
+
+def timed(report: Report) -> Iterable[Section]:
+    """Yield mean ranks of the seconds of a fit (Chen et al. 2009, Table VIII)."""
+    wide = _wide(report.timing, "seconds").T
+    names = [name for name in report.experiment.classifiers if name in wide]
+    wide = wide[names].dropna()
+    if wide.empty or len(names) < 2:
+        return
+    ranks = pd.DataFrame({"mean rank": average_ranks(wide).map("{:.1f}".format)})
+    printed = printed_of(report.experiment)
+    if printed is not None:
+        part = printed[printed["measure"] == "seconds"].set_index("classifier")["mean"]
+        ranks = ranks.join(part.map("{:.1f}".format).rename("the paper's")).fillna("")
+    yield Section(
+        "Mean ranks of seconds",
+        (f"Over the {len(wide)} sets that all {len(names)} have; 1 is the fastest.",),
+        ranks,
+    )
 
 
 def _wide(timing: pd.DataFrame, value: str) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Sections that sum or average ranks otherwise than tests do: points in total, and ranks of seconds."""
+"""Sections that sum ranks, where tests average them: points in total."""
 
 from collections.abc import Iterable
 
@@ -7,9 +7,9 @@ import pandas as pd
 from pcvm_pymc.experiments.catalogue import printed_of
 from pcvm_pymc.experiments.reporting.report import Report, Section
 from pcvm_pymc.experiments.reporting.tables import measured
-from pcvm_pymc.experiments.statistics import MEASURES, average_ranks
+from pcvm_pymc.experiments.statistics import MEASURES
 
-__all__ = ["pointed", "timed"]
+__all__ = ["pointed"]
 
 
 def pointed(report: Report) -> Iterable[Section]:
@@ -36,22 +36,3 @@ def pointed(report: Report) -> Iterable[Section]:
         points[f"the paper's, all {len(wide)}"] = wide.rank(axis=1).sum()
         text.append("The paper's are counted anew from its printed errors.")
     yield Section(f"Points in total: {MEASURES['error']}", tuple(text), points.map("{:g}".format))
-
-
-def timed(report: Report) -> Iterable[Section]:
-    """Yield mean ranks of the seconds of a fit (Chen et al. 2009, Table VIII)."""
-    wide = report.timing.pivot_table(index="set", columns="classifier", values="seconds")
-    names = [name for name in report.experiment.classifiers if name in wide]
-    wide = wide[names].dropna()
-    if wide.empty or len(names) < 2:
-        return
-    ranks = pd.DataFrame({"mean rank": average_ranks(wide).map("{:.1f}".format)})
-    printed = printed_of(report.experiment)
-    if printed is not None:
-        part = printed[printed["measure"] == "seconds"].set_index("classifier")["mean"]
-        ranks = ranks.join(part.map("{:.1f}".format).rename("the paper's")).fillna("")
-    yield Section(
-        "Mean ranks of seconds",
-        (f"Over the {len(wide)} sets that all {len(names)} have; 1 is the fastest.",),
-        ranks,
-    )
