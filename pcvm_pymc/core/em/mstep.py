@@ -16,6 +16,10 @@ __all__ = ["bias_precision", "maximised", "ridge_solve"]
 _LARGEST_SQUARE = 1e10
 _LEAST_CURVATURE = 1e-12
 _PRUNED_BIAS = 1e-6  # the value of an expected precision of 1e12, as in pieces.priors
+_FAR = (
+    0.3  # of a latent value: before steps are that short, which weights are zero is not settled ...
+)
+_SLACK = 0.1  # ... and so many of them may be on the wrong side
 
 
 def bias_precision(problem: Problem, bias: float) -> float:
@@ -97,11 +101,23 @@ def _score_by_score(
     gram, unit = rows.curved_gram(point) if newton else _unit_gram(rows, point)
     pull, total = rows.target(point, gram, response, newton=newton)
     weight, bias = np.zeros(point.weight.shape), np.zeros(point.bias.shape)
+    slack = _slack(rows.problem, point, options) if newton else 0.0
     for c in range(rows.problem.n_scores):
+        own = (pull[:, c], float(total[c]))
         weight[rows.index, c], bias[c] = _maximised_score(
-            rows, point, gram, (pull[:, c], float(total[c])), c=c, unit=unit, options=options
+            rows, point, gram, own, c=c, unit=unit, options=options, slack=slack
         )
     return weight, bias
+
+
+def _slack(problem: Problem, point: Point, options: EMOptions) -> float:
+    """Return how roughly a Newton step may be solved for: it has to climb only, and the last are exact.
+
+    Not where zeros are for good, for they would be others.
+    """
+    prior: Any = problem.hyperprior
+    is_near = point.change <= max(_FAR, options.tol)  # not at the start, whose change is NaN
+    return 0.0 if prior.holds_zeros or is_near else _SLACK
 
 
 def _unit_gram(rows: WholeRows | ChunkedRows, point: Point) -> tuple[Gram, float]:
@@ -118,6 +134,7 @@ def _maximised_score(
     c: int,
     unit: float,
     options: EMOptions,
+    slack: float,
 ) -> tuple[Array, float]:
     """Return one score's weights on the columns in play, and its bias."""
     problem = rows.problem
@@ -142,6 +159,7 @@ def _maximised_score(
         (pull, total),
         expected(old),
         constrained=options.update != "clip" and problem.is_signed,
+        slack=slack,
     )
     if options.update == "clip":
         kept = np.abs(active) > options.drop

@@ -280,6 +280,7 @@ def solve_nonnegative(
     passive: Mask,
     *,
     constrained: bool = True,
+    slack: float = 0.0,
 ) -> tuple[Array, float]:
     r"""Minimise 1/2 v' G v - t' v + 1/2 (w / scale)^2 + 1/2 (b / bias_scale)^2 over v = (w, b).
 
@@ -302,6 +303,9 @@ def solve_nonnegative(
         Weights expected to be non-zero; the solution does not depend on it, the time does.
     constrained : bool
         False solves without the sign constraint.
+    slack : float
+        Be content once at most this share of the passive weights is on the wrong side of zero, or should
+        not be zero; the former are set to zero then. 0 solves to the end.
 
     Returns
     -------
@@ -332,8 +336,8 @@ def solve_nonnegative(
             slope = scale * inner + u[:-1] - rhs[:-1]
             wrong |= usable & ~passive & (slope < -_SLOPE_TOLERANCE * (1.0 + np.abs(rhs[:-1])))
         count = int(wrong.sum())
-        if count == 0:
-            return scale * u[:-1], bias_scale * float(u[-1])
+        if count <= slack * passive.sum():
+            return scale * np.maximum(u[:-1], 0.0), bias_scale * float(u[-1])
         if count < fewest:
             fewest, patience = count, 3
         elif patience > 0:
