@@ -74,7 +74,8 @@ def write_pages(docs: Path) -> None:
     }
     for name, text in pages.items():
         write(generated / name, text)
-    shutil.copy(ROOT / "benchmarks" / "scale.png", generated)
+    for picture in ("growth.png", "scale.png"):
+        shutil.copy(ROOT / "benchmarks" / picture, generated)
 
 
 def write(path: Path, text: str) -> None:
