@@ -80,7 +80,7 @@ def test_warnings_of_fits_are_counted(tmp_path):
     titles = {each.title: each for each in report.sections}
     warned = any(each["warnings"] for each in report.records)
     assert ("What fits warned of" in titles) == warned
-    noisy = replace(report, records=(report.records[0] | {"warnings": ["A: b"]},))
+    noisy = replace(report, records=(report.records[0] | {"warnings": ["A: \nb\nFile x"]},))
     table = {each.title: each for each in sections_of(noisy)}["What fits warned of"].table
     assert table.loc["mRVM1"].tolist() == ["A: b", "1 of 1"]
 

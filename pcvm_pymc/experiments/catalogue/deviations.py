@@ -3,7 +3,6 @@
 from functools import cache
 from importlib.resources import files
 
-import numpy as np
 import pandas as pd
 
 from pcvm_pymc.experiments.catalogue.experiment import Experiment
@@ -12,6 +11,7 @@ __all__ = ["DEVIATION_COLUMNS", "deviations", "sentence_of", "sentences"]
 
 DEVIATION_COLUMNS = ("run", "measure", "set", "classifier", "side", "sentence")
 _ANY = "*"
+_ROUNDING = 1e-9  # of a mean: of realisations that are alike
 
 
 @cache
@@ -49,8 +49,8 @@ def sentence_of(
 def deviations(table: pd.DataFrame) -> pd.Series:
     """Return how far each mean is from the paper's, in standard deviations.
 
-    The paper's standard deviation counts; where it prints none, or zero, the measured one. NaN where neither
-    is known.
+    The paper's standard deviation counts; where it prints none, or zero, the measured one, unless that is
+    rounding alone. NaN where neither is known.
 
     Parameters
     ----------
@@ -58,7 +58,6 @@ def deviations(table: pd.DataFrame) -> pd.Series:
         Columns ``mean``, ``std``, ``paper mean`` and ``paper std``.
     """
     printed = table["paper std"].where(table["paper std"] > 0)
-    scale = printed.fillna(table["std"].where(table["std"] > 0)).astype(float)
-    return ((table["mean"] - table["paper mean"]).astype(float) / scale).replace(
-        [np.inf, -np.inf], np.nan
-    )
+    own = table["std"].where(table["std"] > _ROUNDING * table["mean"].abs())
+    scale = printed.fillna(own).astype(float)
+    return (table["mean"] - table["paper mean"]).astype(float) / scale

@@ -109,7 +109,7 @@ def _said(report: Report) -> Iterable[Section]:
     """Yield what fits warned of, and in how many of the cells."""
     warned = pd.DataFrame(
         [
-            {"classifier": each["classifier"], "warning": text}
+            {"classifier": each["classifier"], "warning": _in_a_line(text)}
             for each in report.records
             for text in each.get("warnings", ())
         ]
@@ -122,6 +122,12 @@ def _said(report: Report) -> Iterable[Section]:
         f"{row.cells} of {cells.get(row.classifier, 0)}" for row in counts.itertuples()
     ]
     yield Section("What fits warned of", (), counts.set_index("classifier"))
+
+
+def _in_a_line(text: str) -> str:
+    """Return a warning without what follows its first line, such as a traceback of the machine's files."""
+    category, _, said = text.partition(": ")
+    return f"{category}: {next(iter(said.strip().splitlines()), '')}"
 
 
 def _missing(report: Report) -> Section:
