@@ -177,6 +177,9 @@ def child(name):
     work = CASES[name]()
     if not name.startswith(("Gibbs", "predict")):
         fit("PCVMClassifier", lambda: classes(30), **SMALL)()()
+    if name.startswith("RVM"):
+        fit("RVMClassifier", lambda: classes(40), width=1.0)()()
+        fit("RVMRegressor", lambda: sinc(40), width=2.0)()()
     if "class" in name:
         fit("MPCVMClassifier", lambda: classes(30, 3), width=1.0)()()
     began = time.process_time()

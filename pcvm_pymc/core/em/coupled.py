@@ -15,7 +15,7 @@ from scipy.linalg import blas, lapack
 
 from pcvm_pymc.core.em.mstep import bias_precision
 from pcvm_pymc.core.em.nonnegative import Mask
-from pcvm_pymc.core.em.points import Point, WholeRows
+from pcvm_pymc.core.em.points import Point, WholeRows, applied
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.weighted import plain_target, row_weight
 
@@ -75,7 +75,7 @@ class _Quadratic:
 
     def latent(self, u: Array) -> Array:
         """Return the change of the scores, shape (n_obs, n_scores)."""
-        return self.Phi @ (self.scale * u[:-1]) + self.bias_scale * u[-1]
+        return applied(self.Phi, self.scale * u[:-1]) + self.bias_scale * u[-1]
 
     def pulled(self, slope: Array) -> Array:
         """Return s times Phi' (and 1') of values of the rows."""

@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.weighted import plain_target, row_weight
 from pcvm_pymc.core.problem import Problem, WidthMoves
 
-__all__ = ["ChunkedRows", "Chunks", "Point", "WholeRows", "log_prior", "rows_of"]
+__all__ = ["ChunkedRows", "Chunks", "Point", "WholeRows", "applied", "log_prior", "rows_of"]
 
 type Index = NDArray[np.intp]
 
@@ -109,9 +109,9 @@ def _pulled(response: Array, Phi: Array) -> Array:
     return (response.T @ Phi).T
 
 
-def _applied(Phi: Array, weight: Array) -> Array:
-    """Return Phi w, shape (n_obs, n_scores); a single score by a product with a vector."""
-    return (Phi @ weight[:, 0])[:, None] if weight.shape[1] == 1 else Phi @ weight
+def applied(Phi: Array, weight: Array) -> Array:
+    """Return Phi w, shape (n_obs, n_scores); several scores transposed, which BLAS does in half the time."""
+    return (Phi @ weight[:, 0])[:, None] if weight.shape[1] == 1 else (weight.T @ Phi.T).T
 
 
 def expected(old: Array) -> Mask:
@@ -156,7 +156,7 @@ class WholeRows:
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases."""
-        latent = _applied(self.Phi, weight[self.index]) + bias
+        latent = applied(self.Phi, weight[self.index]) + bias
         width = self.problem.width if old is None else old.width
         return self._point(weight, bias, latent, width, old)
 
@@ -174,7 +174,7 @@ class WholeRows:
         """Return the point at another width; the rows stay at theirs."""
         assert self.moves is not None
         self._moved = self.moves.basis(width)
-        latent = _applied(self._moved, point.weight[self.index]) + point.bias
+        latent = applied(self._moved, point.weight[self.index]) + point.bias
         return self._point(point.weight, point.bias, latent, width, point)
 
     def set_width(self, point: Point, width: Any) -> Point:
