@@ -336,7 +336,7 @@ def solve_nonnegative(
             slope = scale * inner + u[:-1] - rhs[:-1]
             wrong |= usable & ~passive & (slope < -_SLOPE_TOLERANCE * (1.0 + np.abs(rhs[:-1])))
         count = int(wrong.sum())
-        if count <= slack * passive.sum():
+        if count == 0 or (slack and count <= slack * passive.sum()):
             return scale * np.maximum(u[:-1], 0.0), bias_scale * float(u[-1])
         if count < fewest:
             fewest, patience = count, 3
