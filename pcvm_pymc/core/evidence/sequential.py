@@ -1,15 +1,18 @@
 """The fast RVM: one basis at a time by the largest gain in evidence (Tipping & Faul 2003)."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from pcvm_pymc.core.evidence.active_set import ActiveSet, at_products, empty_set, gains, refreshed
+from pcvm_pymc.core.evidence.computed import ComputedColumns
 from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
     Design,
     EvidenceOptions,
     EvidenceProblem,
+    check_held,
     problem_among,
     start_noise,
     unit_design,
@@ -22,6 +25,8 @@ from pcvm_pymc.core.problem import Status
 __all__ = ["fit_random", "fit_sequential", "improved"]
 
 _CANDIDATES = 64  # columns that changes are made among, beside those in the model
+_LIVE = 4096  # columns that candidates are looked for among, where there are more
+_COARSE = 0.01  # of the largest gain of all: what columns among these gain at the least
 _QUADRATIC_PATIENCE = 4  # times that of the options, where only rounding can make a search cycle
 _NOISY_PERIODS = 20  # while the noise moves, which computes all anew (if from inner products)
 _FEW = 32  # columns up to which compiled loops beat LAPACK
@@ -95,6 +100,7 @@ def fit_random(
     -------
     EvidenceResult
     """
+    check_held(problem, "random")
     return _fitted(_RandomSearch, problem, options, noise_start)
 
 
@@ -124,7 +130,7 @@ class _Search:
     """The search: its state over all columns, the best one, and its history."""
 
     def __init__(
-        self, problem: EvidenceProblem, columns: Array, options: EvidenceOptions, noise: float
+        self, problem: EvidenceProblem, columns: Any, options: EvidenceOptions, noise: float
     ) -> None:
         self.problem, self.columns, self.options = problem, columns, options
         self.is_quadratic = problem.likelihood.is_quadratic
@@ -134,6 +140,8 @@ class _Search:
         self.rows = [(self.state.log_evidence, 0, noise)]
         self.best, self.since = (self.state, noise), 0
         self.number: Index = np.empty(0, dtype=np.int64)  # of the candidates, among all columns
+        self.least = options.tol  # gain for which a change is made
+        self.live: Index | None = None  # numbers of the columns at hand, where they are not all
         self.n_changes = 1  # at a time, under Laplace's approximation
         # of a regression's candidates, and how many updates there were since all was computed anew
         self.gram, self.stale = np.empty((0, 0)), 0
@@ -147,14 +155,7 @@ class _Search:
 
     def run(self) -> Reached:
         """Search until nothing gains, or nothing has for a while."""
-        status = Status.ITERATION_LIMIT
-        while self._may_go_on():
-            gain, before = gains(self.state)[0], len(self.rows)
-            if gain.max(initial=0.0) >= self.options.tol:
-                self._change_some(gain)
-            if len(self.rows) == before and self._noise_has_settled():
-                status = Status.CONVERGED
-                break
+        status = Status.CONVERGED if self._comes_to_rest() else Status.ITERATION_LIMIT
         state, noise = self._kept()
         if status is Status.CONVERGED and state is not self.state:
             status = Status.BEST_OF_CYCLE  # the search came to rest elsewhere, and lower
@@ -162,22 +163,38 @@ class _Search:
             status = Status.BEST_OF_CYCLE
         return Reached(state.index, state.alpha, state.mean, noise, status, self.rows)
 
+    def _comes_to_rest(self) -> bool:
+        """Search until nothing gains; whether it came to that."""
+        while self._may_go_on():
+            gain, before = gains(self.state)[0], len(self.rows)
+            if gain.max(initial=0.0) >= self.least:
+                self._change_some(gain)
+            if len(self.rows) == before and self._noise_has_settled():
+                return True
+        return False
+
     def _may_go_on(self) -> bool:
         return len(self.rows) <= self.options.max_iter and self.since < self.patience
 
     def _change_some(self, gain: Array) -> None:
         """Search among the columns in the model and those that promise most."""
-        self._search_among(_promising(gain, self.state.index, self.options.tol))
+        index, tol = self.state.index, self.options.tol
+        if self.live is not None or len(gain) <= _LIVE:
+            self._search_among(_promising(gain, index, tol, _CANDIDATES))
+            return
+        every, live = self.columns, _promising(gain, index, tol, _LIVE)
+        computed = isinstance(every, ComputedColumns)
+        self.live, self.columns = live, every.taken(live) if computed else every[:, live]
+        self.state = _among(self.state, live)
+        self.least = max(tol, _COARSE * float(gain.max()))
+        self._comes_to_rest()
+        self.live, self.columns, self.least = None, every, tol
+        self._move_to(live[self.state.index], self.state.alpha, self.state.mean)
 
     def _search_among(self, number: Index) -> None:
         """Search until none of some columns gains; those in the model have to be among them."""
-        self.number, among = number, problem_among(self.problem, self.columns, number)
-        state = replace(
-            self.state,
-            index=np.searchsorted(number, self.state.index),
-            S=self.state.S[number],
-            Q=self.state.Q[number],
-        )
+        among, state = problem_among(self.problem, self.columns, number), _among(self.state, number)
+        self.number = number if self.live is None else self.live[number]
         change = self._by_models
         if self.is_quadratic:
             change, self.gram, self.stale = self._by_updates, among.Phi.T @ among.Phi, 0
@@ -283,7 +300,7 @@ class _Search:
             len(state.index),
             beta,
             state.log_evidence,
-            self.options.tol,
+            self.least,
             self.only,
             noise,
             history,
@@ -354,7 +371,7 @@ class _RandomSearch(_Search):
     """The search that draws a basis before each change."""
 
     def __init__(
-        self, problem: EvidenceProblem, columns: Array, options: EvidenceOptions, noise: float
+        self, problem: EvidenceProblem, columns: Any, options: EvidenceOptions, noise: float
     ) -> None:
         super().__init__(problem, columns, options, noise)
         self.rng = np.random.default_rng(options.random_state)
@@ -367,7 +384,13 @@ class _RandomSearch(_Search):
         self._search_among(number)
 
 
-def _promising(gain: Array, index: Index, tol: float) -> Index:
+def _among(state: ActiveSet, number: Index) -> ActiveSet:
+    """Return the state over some columns, those in the model among them."""
+    index = np.searchsorted(number, state.index)
+    return replace(state, index=index, S=state.S[number], Q=state.Q[number])
+
+
+def _promising(gain: Array, index: Index, tol: float, most: int) -> Index:
     """Return the columns in the model and candidates: those that gain most, and some of the others.
 
     Neighbours gain alike, and all but one of them lose it with the first that comes: half of the
@@ -376,9 +399,9 @@ def _promising(gain: Array, index: Index, tol: float) -> Index:
     outside = gain.copy()
     outside[index] = 0.0
     number = np.flatnonzero(outside >= tol)
-    if len(number) > _CANDIDATES:
+    if len(number) > most:
         order = number[np.argsort(-outside[number], kind="stable")]
-        half = _CANDIDATES // 2
-        spread = np.linspace(half, len(order) - 1, _CANDIDATES - half).astype(np.int64)
+        half = most // 2
+        spread = np.linspace(half, len(order) - 1, most - half).astype(np.int64)
         number = np.concatenate([order[:half], order[spread]])
     return np.union1d(index, number)

@@ -1,0 +1,119 @@
+"""Seconds of the processor and memory of relevance vector machines with a basis function on every row as a candidate.
+
+    OMP_NUM_THREADS=1 uv run python benchmarks/candidates.py [--rows N ...] [--held N] [--tasks NAME ...]
+
+Each line is a fresh process. Up to ``--held`` rows the fit without a memory limit stands beside it.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+LIMIT = 512 * 2**20
+N_TEST = 20_000
+
+
+def labels(n, seed):
+    """Return a wavy border in 10 dimensions, of which 2 matter, with noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 10))
+    latent = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 - 1
+    return X, np.where(latent + 0.5 * rng.normal(size=n) > 0, 1.0, -1.0)
+
+
+def friedman(n, seed):
+    """Return Friedman's first function of 5 of 10 features, with noise of 1."""
+    from sklearn.datasets import make_friedman1
+
+    return make_friedman1(n, n_features=10, noise=float(seed == 0), random_state=seed)
+
+
+def ringnorm(n, seed):
+    """Return Breiman's ringnorm, 20 features."""
+    from pcvm_pymc.experiments import datasets
+
+    return datasets.ringnorm(n, random_state=seed)
+
+
+# rows, width, and whether they are labels
+TASKS = {
+    "wave, logit": (labels, 4.0, True),
+    "ringnorm, logit": (ringnorm, 6.0, True),
+    "friedman1, normal": (friedman, 1.5, False),
+}
+
+
+def peak():
+    """Return the most memory that this process held, in MiB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def cell(task, n, held, tol):
+    """Fit once, in this process; print what it took."""
+    from pcvm_pymc import RVMClassifier, RVMRegressor
+
+    rows, width, is_labels = TASKS[task]
+    kind = RVMClassifier if is_labels else RVMRegressor
+    X, y = rows(n, 0)
+    few = min(n, 300)  # what is compiled or imported at the first use
+    kind(width=width, memory_limit=1e8).fit(X[:few], y[:few])
+    model = kind(width=width, memory_limit=None if held else LIMIT, tol=tol, max_iter=100_000)
+    before, began = peak(), time.process_time()
+    model.fit(X, y)
+    seconds, most = time.process_time() - began, peak()
+    X_test, y_test = rows(N_TEST, 1)
+    miss = model.predict(X_test) - y_test
+    out = {
+        "seconds": seconds,
+        "before": before,
+        "peak": most,
+        "vectors": len(model.weight_),
+        "changes": model.n_iter_,
+        "log_evidence": model.log_evidence_,
+        "status": model.status_.name.lower(),
+        "error": float(np.mean(miss != 0) if is_labels else np.sqrt(np.mean(miss**2))),
+    }
+    print(json.dumps(out))
+
+
+def main():
+    """Print the table as Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, nargs="+", default=[3_000, 10_000, 30_000])
+    parser.add_argument("--held", type=int, default=10_000)
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--tol", type=float, default=1e-4)
+    parser.add_argument("--cell", nargs=3)
+    options = parser.parse_args()
+    if options.cell:
+        task, n, held = options.cell
+        cell(task, int(n), held == "held", options.tol)
+        return
+    print(
+        "| task | rows | bases | CPU s | peak MiB (before the fit) | vectors | changes | log evidence "
+        "| ended | error |"
+    )
+    print("| --- " * 10 + "|")
+    for task in options.tasks:
+        for n in options.rows:
+            for held in ["held", "computed"] if n <= options.held else ["computed"]:
+                call = [sys.executable, __file__, "--tol", str(options.tol)]
+                call += ["--cell", task, str(n), held]
+                done = subprocess.run(call, capture_output=True, text=True, check=True)
+                found = json.loads(done.stdout.splitlines()[-1])
+                print(
+                    f"| {task} | {n:,} | {held} | {found['seconds']:.1f} | {found['peak']:.0f} "
+                    f"({found['before']:.0f}) | {found['vectors']} | {found['changes']} "
+                    f"| {found['log_evidence']:.4f} | {found['status']} | {found['error']:.4f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
