@@ -1,4 +1,4 @@
-"""Seconds of the processor and memory of relevance vector machines with a basis function on every row as a candidate.
+"""CPU seconds and memory of relevance vector machines, a basis function on every row a candidate.
 
     OMP_NUM_THREADS=1 uv run python benchmarks/candidates.py [--rows N ...] [--held N] [--tasks NAME ...]
 

@@ -1,7 +1,6 @@
 """scikit-learn estimators of the relevance vector machine."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -14,6 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from pcvm_pymc.core.em.rows import chunk_rows, row_blocks
 from pcvm_pymc.core.evidence import (
+    ComputedBases,
     EvidenceOptions,
     augmentation,
     rotated_problem,
@@ -355,16 +355,16 @@ class RVMRegressor(RegressorMixin, RelevanceVectorMachine):
         """Return how many rows at a time make a triangular factor; 0 where none is to be made."""
         if self.memory_limit is None:
             return 0
-        n_basis, found = int(self._n_basis(X)), 0
-        few = 4 * n_basis <= len(X) or self.method != "sequential"
-        if self._likelihood_.is_quadratic and few:
-            with suppress(
-                ValueError
-            ):  # the factor, a chunk below it, and what LAPACK makes of both
-                found = chunk_rows(self.memory_limit / 3, n_basis + 2, X.shape[1])
-        if found == 0:
-            self._check_sequential()
-        return found
+        n_basis, limit = int(self._n_basis(X)), self.memory_limit
+        one_by_one = self.method == "sequential"
+        if self._likelihood_.is_quadratic and not (one_by_one and 4 * n_basis > len(X)):
+            try:  # the factor, a chunk below it, and what LAPACK makes of both
+                return chunk_rows(limit, n_basis + 2, X.shape[1], copies=3)
+            except ValueError:
+                if not one_by_one or limit < ComputedBases.least_bytes(len(X)):
+                    raise
+        self._check_sequential()
+        return 0
 
     def _fit_to_factor(self, X: Array, y: Array, chunk: int) -> None:
         """Fit to the triangular factor of all rows, which comes from one chunk after the other."""

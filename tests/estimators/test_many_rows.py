@@ -15,6 +15,7 @@ from pcvm_pymc import (
     MPCVMClassifier,
     MRVMClassifier,
     PCVMClassifier,
+    RVMClassifier,
     RVMRegressor,
     choose_basis,
 )
@@ -22,6 +23,7 @@ from pcvm_pymc.core.em.rows import ArrayRows
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Probit
+from pcvm_pymc.estimators import relevance, rvm
 from pcvm_pymc.estimators.cluster import DaskRows, dask_rows, gathered
 from pcvm_pymc.experiments.datasets import overlap_classes
 
@@ -360,10 +362,72 @@ def test_a_memory_limit_changes_nothing_for_a_regression():
     for parameters, words in (
         ({"star": True}, "star=True keeps all training rows"),
         ({"memory_limit": "1GB"}, "memory_limit='1GB'; needed a positive number"),
-        ({"memory_limit": 1e4}, "too small for 42 bases"),
+        (
+            {"memory_limit": 1e4},
+            r"=1e\+04 bytes is too small for 42 bases; needed at least 2.13e\+05",
+        ),
+        ({"memory_limit": 1e4, "basis": None}, "too small for 500 rows"),
+        ({"memory_limit": 1e4, "method": "batch"}, "too small for 42 bases"),
+        ({"likelihood": "student-t", "method": "batch"}, "needed method='sequential'"),
     ):
         with pytest.raises(ValueError, match=words):
             clone(some).set_params(**parameters).fit(X, y)
+
+
+def test_a_regression_keeps_a_limit_in_two_ways():
+    """Few bases rotated, or many computed, end where bases in memory do."""
+    X, _ = blobs(200, seed=90)
+    y = 1.0 + np.sin(X[:, 0]) + 0.2 * np.random.default_rng(98).normal(size=200)
+    for basis, method in ((30, "sequential"), (30, "random"), (None, "sequential")):
+        given = {"width": 1.5, "basis": basis, "method": method, "random_state": 3}
+        whole = RVMRegressor(**given).fit(X, y)
+        some = RVMRegressor(**given, memory_limit=1e6).fit(X, y)
+        np.testing.assert_array_equal(some.support_, whole.support_)
+        np.testing.assert_allclose(some.predict(X), whole.predict(X), rtol=1e-8, atol=1e-8)
+
+
+# --- relevance vector machines whose bases are computed when needed -----------------------------
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_memory_limit_changes_nothing_for_relevance_vectors(n_classes):
+    X, _ = blobs(90, seed=5)
+    y = np.digitize(X[:, 0] + 0.3 * X[:, 1], [0.0, 1.0][: n_classes - 1])
+    weights = {"class_weight": "balanced"}
+    whole = RVMClassifier(width=1.5, **weights).fit(X, y)
+    some = RVMClassifier(width=1.5, memory_limit=2e5, **weights).fit(X, y)
+    np.testing.assert_array_equal(some.support_, whole.support_)
+    for name in ("weight_", "bias_", "log_evidence_"):
+        np.testing.assert_allclose(getattr(some, name), getattr(whole, name), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(some.predict_proba(X), whole.predict_proba(X), atol=1e-8)
+
+
+def test_a_width_of_relevance_vectors_is_chosen_on_some_rows(monkeypatch):
+    monkeypatch.setattr(relevance, "WIDTH_ROWS", 40)
+    monkeypatch.setattr(rvm, "WIDTH_ROWS", 40)
+    X, label = blobs(80, seed=6)
+    weight = 1.0 + np.arange(80) % 2
+    model = RVMClassifier(width="evidence", memory_limit=2e5).fit(X, label, sample_weight=weight)
+    assert model.width_ in model.widths_
+    whole = RVMClassifier(width=model.width_).fit(X, label, sample_weight=weight)
+    assert model.log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-8)
+    some = RVMRegressor(width="auto", memory_limit=2e5, cv=2).fit(X, X[:, 0] + 0.1 * label)
+    assert some.width_ in some.widths_
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"memory_limit": 0}, "memory_limit=0; needed a positive number of bytes"),
+        ({"memory_limit": 1e3}, "memory_limit=1e.03 bytes is too small for 60 rows"),
+        ({"memory_limit": 1e9, "method": "batch"}, "method='batch' needs the basis functions"),
+        ({"memory_limit": 1e9, "method": "random"}, "needed method='sequential'"),
+    ],
+)
+def test_limits_that_relevance_vectors_cannot_keep_are_named(parameters, words):
+    X, label = blobs(60, seed=6)
+    with pytest.raises(ValueError, match=words):
+        RVMClassifier(width=1.0, **parameters).fit(X, label)
 
 
 def test_peak_memory_of_a_regression_follows_the_limit():

@@ -50,12 +50,17 @@ class ComputedBases:
     memory_limit: float
 
     def __post_init__(self) -> None:
-        needed = 8.0 * _HELD * _AT_HAND * len(self.X) + 8.0 * 64**2
+        needed = self.least_bytes(len(self.X))
         if not self.memory_limit >= needed:
             raise ValueError(
                 f"memory_limit={self.memory_limit:.3g} bytes is too small for {len(self.X)} rows, of which "
                 f"{_AT_HAND} candidate bases are held; needed at least {needed:.3g}: give a larger limit"
             )
+
+    @staticmethod
+    def least_bytes(n_obs: int) -> float:
+        """Return the least limit for so many rows."""
+        return 8.0 * (_HELD * _AT_HAND * n_obs + _AT_HAND**2)
 
     @property
     def shape(self) -> tuple[int, int]:
