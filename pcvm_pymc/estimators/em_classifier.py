@@ -208,6 +208,12 @@ class EMClassifier(KernelClassifier):
                 f"{found}: rows in chunks (memory_limit, or Dask arrays) need {self._chunk_words}"
             )
 
+        if self._in_chunks and self._solver != "em" and self.kernel_dtype == "float32":
+            raise ValueError(
+                "kernel_dtype='float32' was given from the bottom up, where the digits that it loses decide "
+                "which bases come; needed 'float64', or an estimation by EM"
+            )
+
     @property
     def _options(self) -> EMOptions:
         """How EM runs; under ``"clip"`` as the authors' program."""

@@ -253,6 +253,9 @@ SEVERAL = {
         algorithm="top-down", width=1.5, tol=1e-7, hyperprior="plug_in", bias=False
     ),
     "mRVM2": MRVMClassifier(algorithm="top-down", width=1.5, tol=1e-8, max_iter=20_000),
+    "mPCVM2": MPCVMClassifier(algorithm="bottom-up", width=1.5),
+    "mPCVM2 with biases": MPCVMClassifier(algorithm="bottom-up", width=1.5, bias=True),
+    "mRVM1": MRVMClassifier(width=1.5),
 }
 
 
@@ -318,8 +321,12 @@ def test_bases_and_width_for_several_classes_in_chunks(three):
     [
         ({"memory_limit": 0}, "memory_limit=0; needed a positive number of bytes"),
         (
-            {"memory_limit": 1e9, "algorithm": "bottom-up"},
-            "algorithm='bottom-up', start='default': rows in chunks",
+            {"memory_limit": 1e9, "algorithm": "bottom-up", "start": "random"},
+            "start='random': rows in chunks",
+        ),
+        (
+            {"memory_limit": 1e9, "algorithm": "bottom-up", "kernel_dtype": "float32"},
+            "kernel_dtype='float32' was given from the bottom up.*needed 'float64'",
         ),
         ({"memory_limit": 1e9, "algorithm": "top-down", "start": "random"}, "start='random'"),
         ({"memory_limit": 100.0, "algorithm": "top-down"}, "too small for"),
@@ -341,6 +348,19 @@ def test_bad_dask_input_of_several_classes_is_named(three):
             MRVMClassifier(algorithm="top-down", width=1.0).fit(rows, words)
         with pytest.raises(ValueError, match="y has 1 classes; needed two or more"):
             MRVMClassifier(algorithm="top-down", width=1.0, basis=9).fit(rows, np.ones(len(X)))
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+def test_a_memory_limit_changes_nothing_from_the_bottom_up(data, likelihood):
+    X, words = data
+    arguments = {"estimation": "bottom-up", "width": 1.5, "likelihood": likelihood, "basis": 30}
+    whole = PCVMClassifier(**arguments, class_weight="balanced").fit(X, words)
+    some = clone(whole).set_params(memory_limit=1e6, n_jobs=2).fit(X, words)
+    np.testing.assert_array_equal(some.support_, whole.support_)
+    np.testing.assert_allclose(some.weight_, whole.weight_, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(some.predict_proba(X), whole.predict_proba(X), atol=1e-8)
+    chosen = PCVMClassifier(estimation="bottom-up", basis=15, memory_limit=1e6, cv=2)
+    assert chosen.fit(X, words).width_ in chosen.width_selection_.widths
 
 
 # --- regression --------------------------------------------------------------------------------
