@@ -130,7 +130,10 @@ PRIOR = Hyperprior.plug_in()
         (SparseProbitClassifier(gamma=2.0), ("gamma", "prior='jeffreys'")),
         (SparseProbitClassifier(width=2.0), ("width", "features='linear'")),
         (SparseProbitClassifier(kernel="linear-spline"), ("kernel", "features='linear'")),
-        (SparseProbitClassifier(memory_limit=1e9), ("memory_limit", "features='linear'")),
+        (
+            SparseProbitClassifier(kernel_dtype="float32"),
+            ("kernel_dtype", "memory_limit=None"),
+        ),
     ],
     ids=lambda each: str(each)[:70],
 )

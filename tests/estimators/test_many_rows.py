@@ -17,6 +17,7 @@ from pcvm_pymc import (
     PCVMClassifier,
     RVMClassifier,
     RVMRegressor,
+    SparseProbitClassifier,
     choose_basis,
 )
 from pcvm_pymc.core.em.rows import ArrayRows
@@ -361,6 +362,26 @@ def test_a_memory_limit_changes_nothing_from_the_bottom_up(data, likelihood):
     np.testing.assert_allclose(some.predict_proba(X), whole.predict_proba(X), atol=1e-8)
     chosen = PCVMClassifier(estimation="bottom-up", basis=15, memory_limit=1e6, cv=2)
     assert chosen.fit(X, words).width_ in chosen.width_selection_.widths
+
+
+@pytest.mark.parametrize("features", ["linear", "quadratic"])
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_a_memory_limit_changes_nothing_for_features(data, features, n_jobs):
+    X, words = data
+    noise = np.random.default_rng(2).normal(size=len(X))
+    y = np.where(X[:, 1] + 0.5 * noise > 0.8, "more", words)
+    whole = SparseProbitClassifier(features=features, tol=1e-10).fit(X, y)
+    some = clone(whole).set_params(memory_limit=2e4, n_jobs=n_jobs).fit(X, y)
+    np.testing.assert_array_equal(some.selected_, whole.selected_)
+    np.testing.assert_allclose(some.coef_, whole.coef_, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(some.predict_proba(X), whole.predict_proba(X), atol=1e-8)
+
+
+def test_features_of_many_rows_need_no_matrix_of_rows_by_rows():
+    X = np.random.default_rng(4).normal(size=(200_000, 2))
+    model = SparseProbitClassifier().fit(X, X[:, 0] + 0.5 * X[:, 1] ** 2 > 0.2)
+    assert model.selected_.tolist() == [0]
+    assert model.n_features_in_ == 2
 
 
 # --- regression --------------------------------------------------------------------------------

@@ -249,6 +249,7 @@ class _Search:
         weighted = root[:, None] * among.Phi
         cross = weighted[:, state.index].T @ weighted
         new, history = self._changed(among, state, self.n_changes, (weighted, cross))
+        del weighted  # as large as all that follows
         if len(history) == 0:
             return None
         new = refreshed(among.Phi, among.target, likelihood, new)
