@@ -1,6 +1,7 @@
 """CPU seconds and memory of relevance vector machines, a basis function on every row a candidate.
 
     OMP_NUM_THREADS=1 uv run python benchmarks/candidates.py [--rows N ...] [--held N] [--tasks NAME ...]
+    OMP_NUM_THREADS=1 uv run python benchmarks/candidates.py --look N
 
 Each line is a fresh process. Up to ``--held`` rows the fit without a memory limit stands beside it.
 """
@@ -10,6 +11,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,13 @@ def friedman(n, seed):
     return make_friedman1(n, n_features=10, noise=float(seed == 0), random_state=seed)
 
 
+def sine(n, seed):
+    """Return a sine and a slope in 2 of 10 dimensions, with noise of 1/2."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 10))
+    return X, np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.5 * (seed == 0) * rng.normal(size=n)
+
+
 def ringnorm(n, seed):
     """Return Breiman's ringnorm, 20 features."""
     from pcvm_pymc.experiments import datasets
@@ -45,6 +54,7 @@ TASKS = {
     "wave, logit": (labels, 4.0, True),
     "ringnorm, logit": (ringnorm, 6.0, True),
     "friedman1, normal": (friedman, 1.5, False),
+    "sine, normal": (sine, 8.0, False),
 }
 
 
@@ -82,6 +92,27 @@ def cell(task, n, held, tol):
     print(json.dumps(out))
 
 
+def look(n):
+    """Print what one look at all candidates takes, with 100 vectors in the model of the wave's labels."""
+    from pcvm_pymc.core.evidence import ComputedBases, EvidenceProblem, unit_design
+    from pcvm_pymc.core.evidence.active_set import empty_set, refreshed
+    from pcvm_pymc.core.pieces.kernels import RBF
+
+    X, y = labels(n, 0)
+    problem = EvidenceProblem(ComputedBases(X, X, RBF(4.0), LIMIT), y, "logit")
+    began = time.process_time()
+    columns = unit_design(problem).columns
+    norms = time.process_time() - began
+    state = empty_set(columns.taken(np.arange(2)), y, problem.likelihood)
+    state = replace(state, index=np.arange(100), alpha=np.ones(100), mean=np.zeros(100))
+    began = time.process_time()
+    refreshed(columns, y, problem.likelihood, state)
+    print(
+        f"{n:,} rows and candidates: norms {norms:.0f} CPU s, one look {time.process_time() - began:.0f} "
+        f"CPU s, peak {peak():.0f} MiB"
+    )
+
+
 def main():
     """Print the table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -90,7 +121,11 @@ def main():
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--tol", type=float, default=1e-4)
     parser.add_argument("--cell", nargs=3)
+    parser.add_argument("--look", type=int)
     options = parser.parse_args()
+    if options.look:
+        look(options.look)
+        return
     if options.cell:
         task, n, held = options.cell
         cell(task, int(n), held == "held", options.tol)

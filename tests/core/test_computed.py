@@ -53,7 +53,7 @@ def assert_same(held, other):
     st.integers(0, 10_000),
     st.sampled_from(sorted(LIKELIHOODS)),
     st.booleans(),
-    st.sampled_from([20, 4096]),
+    st.sampled_from([20, 16_384]),
     st.sampled_from([7, 2048]),
 )
 @settings(max_examples=20)
@@ -65,6 +65,7 @@ def test_computed_bases_change_nothing(seed, name, bias, live, rows):
     kernel = RBF(float(rng.uniform(0.7, 2.0)))
     problems = both(X, target, LIKELIHOODS[name], kernel, limit=2e5 + 100.0 * seed, bias=bias)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequential, "_MANY", live)
         patch.setattr(sequential, "_LIVE", live)
         patch.setattr(computed, "_ROWS", rows)
         held, other = (fit_rvm(each, options=EvidenceOptions(max_iter=150)) for each in problems)
@@ -117,6 +118,7 @@ def test_prices_are_those_of_columns_that_are_held(seed, is_label, n_jobs):
 
 @pytest.mark.parametrize("name", ["normal", "logit"])
 def test_from_coarse_to_fine_ends_where_nothing_gains(monkeypatch, name):
+    monkeypatch.setattr(sequential, "_MANY", 40)
     monkeypatch.setattr(sequential, "_LIVE", 40)
     X, target = data(150, 7)
     target = target if name == "normal" else np.sign(target)

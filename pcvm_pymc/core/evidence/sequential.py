@@ -25,7 +25,8 @@ from pcvm_pymc.core.problem import Status
 __all__ = ["fit_random", "fit_sequential", "improved"]
 
 _CANDIDATES = 64  # columns that changes are made among, beside those in the model
-_LIVE = 4096  # columns that candidates are looked for among, where there are more
+_MANY = 16_384  # columns above which a look at all is dear
+_LIVE = 2048  # columns that candidates are looked for among then
 _COARSE = 0.01  # of the largest gain of all: what columns among these gain at the least
 _QUADRATIC_PATIENCE = 4  # times that of the options, where only rounding can make a search cycle
 _NOISY_PERIODS = 20  # while the noise moves, which computes all anew (if from inner products)
@@ -62,6 +63,9 @@ def fit_sequential(
     every 50 rank-one steps, where a chosen column has lost its digits, and before convergence is
     declared. A regression's candidates are rotated to as few rows as there are columns. The noise is first
     updated when the precisions have converged, then every five steps.
+    Of more than 16,384 columns the 2048 that promise most are searched among until none of them gains a
+    hundredth of what the best of all did; so all are looked at a few times only, which is what counts where
+    they are computed when needed (`ComputedBases`).
     Where the likelihood is not quadratic, the steps are those of its quadratic model at the mode: as many
     as do not lower Laplace's evidence, at the least one, after which all is computed anew. Since Laplace's
     evidence can fall even so, the best state is kept, and the search stops after 30 models without a better
@@ -179,7 +183,7 @@ class _Search:
     def _change_some(self, gain: Array) -> None:
         """Search among the columns in the model and those that promise most."""
         index, tol = self.state.index, self.options.tol
-        if self.live is not None or len(gain) <= _LIVE:
+        if self.live is not None or len(gain) <= _MANY:
             self._search_among(_promising(gain, index, tol, _CANDIDATES))
             return
         every, live = self.columns, _promising(gain, index, tol, _LIVE)
@@ -350,6 +354,8 @@ class _Search:
     def _noise_has_settled(self) -> bool:
         """Update the noise now that the precisions have converged; whether it does not move."""
         if not self.problem.noise_is_estimated:
+            return True
+        if self.live is not None and not self.noise_moves:  # what is still to come is noise so far
             return True
         self.noise_moves = True
         every = replace(self.problem, Phi=self.columns, bias=False)
