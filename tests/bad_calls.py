@@ -314,6 +314,7 @@ def _estimators(two, three):
                 "cv": "folds",
                 "max_iter": "whole",
                 "tol": "positive",
+                "memory_limit": "bytes",
                 "random_state": "seed",
             },
             **rows,

@@ -96,9 +96,12 @@ class KernelMachine(BaseEstimator):
 
     def _threads(self, X: Any) -> AbstractContextManager[Any]:
         """Return a context in which BLAS has the threads that a fit to these rows is worth."""
+        return blas_threads(_length(X), self._n_basis(X))
+
+    def _n_basis(self, X: Any) -> float:
+        """Return how many basis functions a fit to these rows has."""
         basis = X if self.basis is None else self.basis
-        n_basis = int(basis) if isinstance(basis, Integral) else _length(basis)
-        return blas_threads(_length(X), n_basis)
+        return int(basis) if isinstance(basis, Integral) else _length(basis)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether a fit came to its end."""

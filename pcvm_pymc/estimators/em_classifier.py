@@ -14,7 +14,7 @@ from pcvm_pymc.core.em import Chunks, EMOptions, EMResult, Start, fit_em
 from pcvm_pymc.core.em.rows import ArrayRows, Rows, chunk_rows
 from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up
 from pcvm_pymc.core.pieces.centres import Centres, choose_share
-from pcvm_pymc.core.pieces.kernels import as_kernel
+from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.probit import Array
@@ -208,6 +208,12 @@ class EMClassifier(KernelClassifier):
                 f"{found}: rows in chunks (memory_limit, or Dask arrays) need {self._chunk_words}"
             )
 
+        if self._in_chunks and self._solver != "em" and self.kernel_dtype == "float32":
+            raise ValueError(
+                "kernel_dtype='float32' was given from the bottom up, where the digits that it loses decide "
+                "which bases come; needed 'float64', or an estimation by EM"
+            )
+
     @property
     def _options(self) -> EMOptions:
         """How EM runs; under ``"clip"`` as the authors' program."""
@@ -279,11 +285,15 @@ class EMClassifier(KernelClassifier):
         Phi = Chunks(
             rows,
             centres.points,
-            as_kernel(self.kernel, width),
+            self._kernel(width),
             single=self.kernel_dtype == "float32",
             majority=majority,
         )
         return self._problem(Phi, None, centres, width).weighted(self._weight)
+
+    def _kernel(self, width: Any) -> KernelPiece:
+        """Return what makes the basis functions of rows in chunks."""
+        return as_kernel(self.kernel, width)
 
     def _solved(self, problem: Problem, start: Start | None = None) -> EMResult:
         """Return the posterior mode, or where the search from the bottom up ends."""

@@ -41,10 +41,9 @@ class _MultinomialProbitMachine(EMClassifier):
     }
     _conditional: ClassVar[tuple[Conditional, ...]] = (WIDTH_EFFECT, CV_EFFECT, IN_CHUNKS)
     _chunk_rules: ClassVar[dict[str, Any]] = {
-        "algorithm": lambda value: value == "top-down",
         "start": lambda value: value == "default",
     }
-    _chunk_words = "algorithm='top-down' and start='default'"
+    _chunk_words = "start='default'"
 
     @property
     def _has_bias(self) -> bool:
@@ -177,8 +176,8 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
         Largest change at which to stop: of a log precision from the bottom up, by default 1e-2, of a latent
         score from the top down, by default 1e-4.
     memory_limit : float, optional
-        Bytes for what the fit holds beside the data, ``"top-down"`` only: the rows go through EM in
-        chunks. Dask arrays are taken too.
+        Bytes for what the fit holds beside the data: the rows go through it in chunks, once for each
+        iteration or epoch. Dask arrays are taken too.
     kernel_dtype, n_jobs, class_weight, random_state
         As for `PCVMClassifier`.
 

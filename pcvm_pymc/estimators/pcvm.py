@@ -193,12 +193,12 @@ class PCVMClassifier(AveragingClassifier):
         "update": lambda value: value != "clip",
         "width": lambda value: not _is_named(value, "em"),
         "n_init": lambda value: value == 1,
-        "estimation": lambda value: value in ("auto", "average", "em"),
+        "estimation": lambda value: value != "projection",
         "n_vectors": lambda value: value is None,
     }
     _chunk_words = (
-        "an update that is not 'clip', a width that is not 'em', n_init=1, estimation='auto', 'average' or "
-        "'em', and n_vectors=None"
+        "an update that is not 'clip', a width that is not 'em', n_init=1, an estimation that is not "
+        "'projection', and n_vectors=None"
     )
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,121 +13,33 @@ from sklearn.utils.validation import validate_data
 
 from pcvm_pymc.core.em.rows import chunk_rows, row_blocks
 from pcvm_pymc.core.evidence import (
-    METHODS,
+    ComputedBases,
     EvidenceOptions,
-    EvidenceProblem,
     augmentation,
-    fit_rvm,
-    predictive_moments,
     rotated_problem,
     star_moments,
 )
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.arguments import check_flag, check_real
-from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
+from pcvm_pymc.core.pieces.centres import Basis, choose_share
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
-from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets
-from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target
-from pcvm_pymc.core.problem import Status
-from pcvm_pymc.core.validity import rvm_validity
-from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT, KernelMachine
+from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.documented import of_rows
 from pcvm_pymc.estimators.em_classifier import WIDTH_ROWS
 from pcvm_pymc.estimators.intervals import LatentNormal, of_machines
-from pcvm_pymc.estimators.parameters import Conditional, has_width, named_likelihood
+from pcvm_pymc.estimators.parameters import Conditional
+from pcvm_pymc.estimators.relevance import RelevanceVectorMachine
 
 __all__ = ["RVMClassifier", "RVMRegressor"]
 
 _ROWS = 1024  # predicted at a time
-_RANKING_TOLERANCE = 1e-3  # a fit that only ranks a width need not be run to its last digit
 
 
-class _RelevanceVectorMachine(KernelMachine):
-    """What classifier and regressor share: fits of maximal evidence, and their moments."""
-
-    _choices: ClassVar[dict[str, tuple[str, ...]]] = {"method": tuple(METHODS)}
-    _least: ClassVar[dict[str, int]] = {"cv": 2}
-    _conditional: ClassVar[tuple[Conditional, ...]] = (WIDTH_EFFECT, CV_EFFECT)
-    _scores_all_rows = True
-    _argument = "likelihood"  # what the likelihood goes by
-
-    def _check_parameters(self) -> None:
-        given = getattr(self, self._argument)
-        self._likelihood_ = named_likelihood(given, self._system.likelihoods, self._argument)
-        _ = self._options
-
-    @property
-    def _options(self) -> EvidenceOptions:
-        seed = as_seed(self.random_state) if self.method == "random" else None
-        return EvidenceOptions(max_iter=self.max_iter, tol=self.tol, random_state=seed)
-
-    @property
-    def _looser(self) -> dict[str, Any]:
-        return {**super()._looser, "tol": max(self.tol, _RANKING_TOLERANCE)}
-
-    def _bases(self, X: Array) -> Centres:
-        return as_centres(self.basis, X, None)
-
-    def _problem(self, X: Array, target: Array, centres: Centres, width: Any) -> EvidenceProblem:
-        Phi = as_kernel(self.kernel, width)(X, centres.points)
-        likelihood, weight = self._likelihood_, vars(self).get("_row_weight_")
-        if weight is not None:
-            target, likelihood = weighted_target(target, weight), Weighted(likelihood)
-        return EvidenceProblem(Phi, target, likelihood, noise=getattr(self, "noise", None))
-
-    def _scores(self, X: Array, y: NDArray[Any], widths: Array) -> Array:
-        """Return the log evidence of fits to all rows, or the log validity of their kernels."""
-        options = replace(self._options, tol=max(self.tol, _RANKING_TOLERANCE))
-        centres, scores = self._bases(X), []
-        for width in widths.tolist():
-            problem = self._problem(X, self._target(y), centres, width)
-            result = fit_rvm(problem, method=self.method, options=options)
-            if self.width == "validity":
-                found = rvm_validity(X, problem, result, width=width, centres=centres.points)
-                scores.append(found.log_validity)
-            else:
-                scores.append(result.log_evidence)
-        return np.array(scores)
-
-    def _target(self, y: NDArray[Any]) -> Array:
-        """Return what the likelihood has for a target, of what rows are known by."""
-        return y
-
-    def _fit_evidence(self, X: Array, y: NDArray[Any]) -> EvidenceProblem:
-        """Choose the width and fit; return the problem at the width chosen."""
-        centres = self._bases(X)
-        check_room(len(X), len(centres))
-        width = self._width(X, y, np.random.default_rng(as_seed(self.random_state)))
-        problem = self._problem(X, self._target(y), centres, width)
-        self._set_fit(problem, centres, width)
-        return problem
-
-    def _set_fit(self, problem: EvidenceProblem, centres: Centres, width: Any) -> None:
-        """Fit a problem, and set the fitted attributes."""
-        result = fit_rvm(problem, method=self.method, options=self._options)
-        self._result_ = result
-        self._set_weights(centres, result.weight, result.bias, width)
-        # all that are active, also those whose mean is zero
-        self.support_ = centres.rows[result.active]
-        self.relevance_vectors_ = centres.points[result.active]
-        self.weight_ = result.weight[result.active]
-        self.covariance_ = result.covariance
-        self.log_evidence_ = result.log_evidence
-        self.n_iter_ = result.n_iter
-        self.status_ = result.status
-        if result.status is Status.ITERATION_LIMIT:
-            self._warn("evidence", result.status)
-
-    def _moments(self, X: Array) -> tuple[Array, Array]:
-        """Return mean and variance of the latent function at new rows."""
-        return predictive_moments(self._kernel_(X, self.relevance_vectors_), self._result_)
-
-
-class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
+class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
     """Relevance vector machine for two or more classes, fitted by maximising its evidence.
 
     Several classes are told one from the rest, and the probabilities normalised; `MRVMClassifier` has
@@ -161,6 +73,11 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
         Log evidence to be gained at which to stop.
     random_state : int, numpy.random.Generator or None
         For the folds, and ``method="random"``.
+    memory_limit : float, optional
+        Bytes for basis functions. With a limit they are computed when they are needed, some rows and columns
+        at a time, and only those of the vectors and of 64 candidates are held (those of the vectors beside
+        the limit): for many rows, all of which may be candidates; ``"sequential"`` only. A width that is not
+        a number is then chosen on at most 5000 rows.
     class_weight : dict, "balanced" or None
         As for `PCVMClassifier`.
 
@@ -214,9 +131,15 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
         max_iter: int = 10_000,
         tol: float = 1e-4,
         random_state: int | np.random.Generator | None = None,
+        memory_limit: float | None = None,
         class_weight: Any = None,
     ) -> None:
         self._keep(locals())
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.memory_limit is not None:
+            self._check_sequential()
 
     def _fit(self, X: Any, y: Any) -> None:
         X, number = self._arrays(X, y)
@@ -228,6 +151,9 @@ class RVMClassifier(KernelClassifier, _RelevanceVectorMachine):
 
     def _target(self, y: NDArray[Any]) -> Array:
         return 2.0 * y - 1.0
+
+    def _share(self, y: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:
+        return choose_share(y, WIDTH_ROWS, rng)
 
     def _fit_against_rest(self, X: Array, number: NDArray[Any]) -> None:
         """Fit a machine for each class against the rest, each of a width of its own."""
@@ -277,7 +203,7 @@ def _estimates_noise(model: Any) -> bool:
     return model.noise is None and not known
 
 
-class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
+class RVMRegressor(RegressorMixin, RelevanceVectorMachine):
     """Relevance vector machine for regression, fitted by maximising its evidence.
 
     Parameters
@@ -298,9 +224,11 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
     method, cv, max_iter, tol
         As for `RVMClassifier`.
     memory_limit : float, optional
-        Bytes for what the fit holds beside the data. With a limit the rows go through one chunk after the
-        other, and the evidence is that of all of them; for many rows and few bases, without `star`. A
-        width that is not a number is then chosen on at most 5000 rows.
+        Bytes for what the fit holds beside the data, without `star`; the evidence is that of all rows and
+        bases. For a normal likelihood and few bases, at most a quarter of the rows, one triangular factor of
+        their size says all of the rows, which go through one chunk after the other; otherwise, or where it
+        does not fit, basis functions are computed when needed, as for `RVMClassifier`. A width that is
+        not a number is then chosen on at most 5000 rows.
     random_state : int, numpy.random.Generator or None
         For the folds.
 
@@ -393,8 +321,9 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
             as_numbers(y, "y")
         rows, target = validate_data(self, X, y, dtype=float, y_numeric=True)
         target = as_targets(target, len(rows))
-        if self.memory_limit is not None:
-            self._fit_in_chunks(rows, target)
+        chunk = self._chunk(rows)
+        if chunk:
+            self._fit_to_factor(rows, target, chunk)
         else:
             with self._threads(rows):
                 problem = self._fit_evidence(rows, target)
@@ -415,26 +344,32 @@ class RVMRegressor(RegressorMixin, _RelevanceVectorMachine):
             raise ValueError(
                 "star=True keeps all training rows; needed star=False with a memory_limit"
             )
-        for name in ("star", "memory_limit"):
-            if getattr(self, name) and not likelihood.is_quadratic:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} needs likelihood='normal'; found {likelihood.name!r}"
-                )
+        if self.star and not likelihood.is_quadratic:
+            raise ValueError(f"star=True needs likelihood='normal'; found {likelihood.name!r}")
 
     @property
     def _options(self) -> EvidenceOptions:
         return replace(super()._options, noise_starts=tuple(self.noise_starts))
 
-    def _fit_in_chunks(self, X: Array, y: Array) -> None:
+    def _chunk(self, X: Array) -> int:
+        """Return how many rows at a time make a triangular factor; 0 where none is to be made."""
+        if self.memory_limit is None:
+            return 0
+        n_basis, limit = int(self._n_basis(X)), self.memory_limit
+        one_by_one = self.method == "sequential"
+        if self._likelihood_.is_quadratic and not (one_by_one and 4 * n_basis > len(X)):
+            try:  # the factor, a chunk below it, and what LAPACK makes of both
+                return chunk_rows(limit, n_basis + 2, X.shape[1], copies=3)
+            except ValueError:
+                if not one_by_one or limit < ComputedBases.least_bytes(len(X)):
+                    raise
+        self._check_sequential()
+        return 0
+
+    def _fit_to_factor(self, X: Array, y: Array, chunk: int) -> None:
         """Fit to the triangular factor of all rows, which comes from one chunk after the other."""
         centres = self._bases(X)
-        # the factor, a chunk below it, and what LAPACK makes of both
-        chunk = chunk_rows(self.memory_limit / 3, len(centres) + 2, X.shape[1])
-        rng = np.random.default_rng(as_seed(self.random_state))
-        some: Any = slice(None)
-        if isinstance(self.width, str) and has_width(self.kernel):
-            some = np.sort(rng.choice(len(X), min(len(X), WIDTH_ROWS), replace=False))
-        width = self._width(X[some], y[some], rng)
+        width = self._width_by_some(X, y, np.random.default_rng(as_seed(self.random_state)))
         kernel = as_kernel(self.kernel, width)
         blocks = ((kernel(X[rows], centres.points), y[rows]) for rows in row_blocks(len(X), chunk))
         noise = self.noise

@@ -9,8 +9,8 @@ from pcvm_pymc.core.em import EMResult
 from pcvm_pymc.core.em.rows import Rows
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
-from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
-from pcvm_pymc.core.pieces.kernels import Kernel, median_distance
+from pcvm_pymc.core.pieces.features import FEATURES, FeatureColumns, feature_matrix, n_features
+from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.core.pieces.probit import Array
@@ -59,8 +59,8 @@ class SparseProbitClassifier(EMClassifier):
     tol : float
         Largest change of a latent value at which EM stops.
     memory_limit, kernel_dtype, n_jobs
-        As for `PCVMClassifier`, for ``features="kernel"``; Dask arrays are taken too. A width that is
-        not a number is then chosen on at most 5000 rows.
+        As for `PCVMClassifier`, for any features; Dask arrays are taken too, for ``features="kernel"``. A
+        width that is not a number is then chosen on at most 5000 rows.
     class_weight : dict, "balanced" or None
         As for `PCVMClassifier`.
 
@@ -116,7 +116,7 @@ class SparseProbitClassifier(EMClassifier):
     _conditional = (
         *(
             Conditional(name, default, ("features",), _on_kernels, "features='kernel'")
-            for name, default in (("basis", None), ("kernel", "rbf"), ("memory_limit", None))
+            for name, default in (("basis", None), ("kernel", "rbf"))
         ),
         Conditional(
             "width",
@@ -137,7 +137,10 @@ class SparseProbitClassifier(EMClassifier):
     _chunk_rules: ClassVar[dict[str, Any]] = {
         "prior": lambda value: not (isinstance(value, str) and value == "student"),
     }
-    _chunk_words = "another prior than 'student', which is scaled to all basis functions"
+    _chunk_words = (
+        "another prior than 'student', which is scaled to all basis functions: a Hyperprior(c, d, e, f), "
+        "for instance"
+    )
 
     def __init__(
         self,
@@ -171,7 +174,18 @@ class SparseProbitClassifier(EMClassifier):
         return as_likelihood(_ROW.likelihood, _ROW.likelihoods)
 
     def _centres(self, X: Array, label: NDArray[Any]) -> Centres:
-        return as_centres(self.basis, X, None)
+        if _on_kernels(self):
+            return as_centres(self.basis, X, None)
+        number = np.arange(n_features(X.shape[1], self.features))
+        return Centres(number[:, None].astype(float), None, np.full(len(number), -1))
+
+    def _kernel(self, width: Any) -> KernelPiece:
+        return (
+            super()._kernel(width) if _on_kernels(self) else FeatureColumns(features=self.features)
+        )
+
+    def _width(self, X: Array, y: NDArray[Any], rng: np.random.Generator) -> Any:
+        return super()._width(X, y, rng) if _on_kernels(self) else np.nan
 
     def _chosen_width(self, X: Array, label: NDArray[Any], rng: np.random.Generator) -> float:
         return median_distance(X)

@@ -14,13 +14,13 @@ from pcvm_pymc.core.evidence.active_set import best_change
 from pcvm_pymc.core.evidence.bottom_up import (
     BottomUpOptions,
     Machine,
-    _Design,
     _improve,
     _reestimate,
     _Search,
     _start,
     fit_bottom_up,
 )
+from pcvm_pymc.core.evidence.bottom_up_rows import HeldBases
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
@@ -51,7 +51,7 @@ def two_classes(n=100, *, seed=0, width=3.0, bias="prior"):
 
 
 def machine_with(given_, index, alpha):
-    machine = Machine(_Design(given_))
+    machine = Machine(HeldBases(given_))
     for n, a in zip(index, alpha, strict=True):
         machine.add(n, a)
     return machine

@@ -15,13 +15,16 @@ from pcvm_pymc import (
     MPCVMClassifier,
     MRVMClassifier,
     PCVMClassifier,
+    RVMClassifier,
     RVMRegressor,
+    SparseProbitClassifier,
     choose_basis,
 )
 from pcvm_pymc.core.em.rows import ArrayRows
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Probit
+from pcvm_pymc.estimators import relevance, rvm
 from pcvm_pymc.estimators.cluster import DaskRows, dask_rows, gathered
 from pcvm_pymc.experiments.datasets import overlap_classes
 
@@ -251,6 +254,9 @@ SEVERAL = {
         algorithm="top-down", width=1.5, tol=1e-7, hyperprior="plug_in", bias=False
     ),
     "mRVM2": MRVMClassifier(algorithm="top-down", width=1.5, tol=1e-8, max_iter=20_000),
+    "mPCVM2": MPCVMClassifier(algorithm="bottom-up", width=1.5),
+    "mPCVM2 with biases": MPCVMClassifier(algorithm="bottom-up", width=1.5, bias=True),
+    "mRVM1": MRVMClassifier(width=1.5),
 }
 
 
@@ -316,8 +322,12 @@ def test_bases_and_width_for_several_classes_in_chunks(three):
     [
         ({"memory_limit": 0}, "memory_limit=0; needed a positive number of bytes"),
         (
-            {"memory_limit": 1e9, "algorithm": "bottom-up"},
-            "algorithm='bottom-up', start='default': rows in chunks",
+            {"memory_limit": 1e9, "algorithm": "bottom-up", "start": "random"},
+            "start='random': rows in chunks",
+        ),
+        (
+            {"memory_limit": 1e9, "algorithm": "bottom-up", "kernel_dtype": "float32"},
+            "kernel_dtype='float32' was given from the bottom up.*needed 'float64'",
         ),
         ({"memory_limit": 1e9, "algorithm": "top-down", "start": "random"}, "start='random'"),
         ({"memory_limit": 100.0, "algorithm": "top-down"}, "too small for"),
@@ -341,6 +351,39 @@ def test_bad_dask_input_of_several_classes_is_named(three):
             MRVMClassifier(algorithm="top-down", width=1.0, basis=9).fit(rows, np.ones(len(X)))
 
 
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+def test_a_memory_limit_changes_nothing_from_the_bottom_up(data, likelihood):
+    X, words = data
+    arguments = {"estimation": "bottom-up", "width": 1.5, "likelihood": likelihood, "basis": 30}
+    whole = PCVMClassifier(**arguments, class_weight="balanced").fit(X, words)
+    some = clone(whole).set_params(memory_limit=1e6, n_jobs=2).fit(X, words)
+    np.testing.assert_array_equal(some.support_, whole.support_)
+    np.testing.assert_allclose(some.weight_, whole.weight_, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(some.predict_proba(X), whole.predict_proba(X), atol=1e-8)
+    chosen = PCVMClassifier(estimation="bottom-up", basis=15, memory_limit=1e6, cv=2)
+    assert chosen.fit(X, words).width_ in chosen.width_selection_.widths
+
+
+@pytest.mark.parametrize("features", ["linear", "quadratic"])
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_a_memory_limit_changes_nothing_for_features(data, features, n_jobs):
+    X, words = data
+    noise = np.random.default_rng(2).normal(size=len(X))
+    y = np.where(X[:, 1] + 0.5 * noise > 0.8, "more", words)
+    whole = SparseProbitClassifier(features=features, tol=1e-10).fit(X, y)
+    some = clone(whole).set_params(memory_limit=2e4, n_jobs=n_jobs).fit(X, y)
+    np.testing.assert_array_equal(some.selected_, whole.selected_)
+    np.testing.assert_allclose(some.coef_, whole.coef_, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(some.predict_proba(X), whole.predict_proba(X), atol=1e-8)
+
+
+def test_features_of_many_rows_need_no_matrix_of_rows_by_rows():
+    X = np.random.default_rng(4).normal(size=(200_000, 2))
+    model = SparseProbitClassifier().fit(X, X[:, 0] + 0.5 * X[:, 1] ** 2 > 0.2)
+    assert model.selected_.tolist() == [0]
+    assert model.n_features_in_ == 2
+
+
 # --- regression --------------------------------------------------------------------------------
 
 
@@ -360,10 +403,72 @@ def test_a_memory_limit_changes_nothing_for_a_regression():
     for parameters, words in (
         ({"star": True}, "star=True keeps all training rows"),
         ({"memory_limit": "1GB"}, "memory_limit='1GB'; needed a positive number"),
-        ({"memory_limit": 1e4}, "too small for 42 bases"),
+        (
+            {"memory_limit": 1e4},
+            r"=1e\+04 bytes is too small for 42 bases; needed at least 2.13e\+05",
+        ),
+        ({"memory_limit": 1e4, "basis": None}, "too small for 500 rows"),
+        ({"memory_limit": 1e4, "method": "batch"}, "too small for 42 bases"),
+        ({"likelihood": "student-t", "method": "batch"}, "needed method='sequential'"),
     ):
         with pytest.raises(ValueError, match=words):
             clone(some).set_params(**parameters).fit(X, y)
+
+
+def test_a_regression_keeps_a_limit_in_two_ways():
+    """Few bases rotated, or many computed, end where bases in memory do."""
+    X, _ = blobs(200, seed=90)
+    y = 1.0 + np.sin(X[:, 0]) + 0.2 * np.random.default_rng(98).normal(size=200)
+    for basis, method in ((30, "sequential"), (30, "random"), (None, "sequential")):
+        given = {"width": 1.5, "basis": basis, "method": method, "random_state": 3}
+        whole = RVMRegressor(**given).fit(X, y)
+        some = RVMRegressor(**given, memory_limit=1e6).fit(X, y)
+        np.testing.assert_array_equal(some.support_, whole.support_)
+        np.testing.assert_allclose(some.predict(X), whole.predict(X), rtol=1e-8, atol=1e-8)
+
+
+# --- relevance vector machines whose bases are computed when needed -----------------------------
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_memory_limit_changes_nothing_for_relevance_vectors(n_classes):
+    X, _ = blobs(90, seed=5)
+    y = np.digitize(X[:, 0] + 0.3 * X[:, 1], [0.0, 1.0][: n_classes - 1])
+    weights = {"class_weight": "balanced"}
+    whole = RVMClassifier(width=1.5, **weights).fit(X, y)
+    some = RVMClassifier(width=1.5, memory_limit=2e5, **weights).fit(X, y)
+    np.testing.assert_array_equal(some.support_, whole.support_)
+    for name in ("weight_", "bias_", "log_evidence_"):
+        np.testing.assert_allclose(getattr(some, name), getattr(whole, name), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(some.predict_proba(X), whole.predict_proba(X), atol=1e-8)
+
+
+def test_a_width_of_relevance_vectors_is_chosen_on_some_rows(monkeypatch):
+    monkeypatch.setattr(relevance, "WIDTH_ROWS", 40)
+    monkeypatch.setattr(rvm, "WIDTH_ROWS", 40)
+    X, label = blobs(80, seed=6)
+    weight = 1.0 + np.arange(80) % 2
+    model = RVMClassifier(width="evidence", memory_limit=2e5).fit(X, label, sample_weight=weight)
+    assert model.width_ in model.widths_
+    whole = RVMClassifier(width=model.width_).fit(X, label, sample_weight=weight)
+    assert model.log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-8)
+    some = RVMRegressor(width="auto", memory_limit=2e5, cv=2).fit(X, X[:, 0] + 0.1 * label)
+    assert some.width_ in some.widths_
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"memory_limit": 0}, "memory_limit=0; needed a positive number of bytes"),
+        ({"memory_limit": 1e3}, "memory_limit=1e.03 bytes is too small for 60 rows"),
+        ({"memory_limit": 1e9, "method": "batch"}, "method='batch' needs the basis functions"),
+        ({"memory_limit": 1e9, "method": "random"}, "needed method='sequential'"),
+    ],
+)
+def test_limits_that_relevance_vectors_cannot_keep_are_named(parameters, words):
+    X, label = blobs(60, seed=6)
+    with pytest.raises(ValueError, match=words):
+        RVMClassifier(width=1.0, **parameters).fit(X, label)
 
 
 def test_peak_memory_of_a_regression_follows_the_limit():

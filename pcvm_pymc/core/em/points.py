@@ -15,7 +15,16 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.weighted import plain_target, row_weight
 from pcvm_pymc.core.problem import Problem, WidthMoves
 
-__all__ = ["ChunkedRows", "Chunks", "Point", "WholeRows", "applied", "log_prior", "rows_of"]
+__all__ = [
+    "ChunkedRows",
+    "Chunks",
+    "FirstResponses",
+    "Point",
+    "WholeRows",
+    "applied",
+    "log_prior",
+    "rows_of",
+]
 
 type Index = NDArray[np.intp]
 
@@ -253,12 +262,13 @@ class WholeRows:
 
 
 @dataclass(frozen=True)
-class _FirstResponses:
+class FirstResponses:
     """A likelihood's terms with its first responses, or the targets, in place of the slopes."""
 
     likelihood: Likelihood
 
     def __call__(self, latent: Array, target: NDArray[Any]) -> RowTerms:
+        """Return the terms of some rows."""
         response, own = self.likelihood.response(target), row_weight(target)
         if response is None:
             response = np.asarray(plain_target(target), dtype=float)[:, None]
@@ -283,7 +293,7 @@ class ChunkedRows:
 
     def first(self, weight: Array, bias: Array) -> Point:
         """Return the start's point with first responses, or targets, in place of the rows' slopes."""
-        return self._pass(weight, bias, None, "unit", _FirstResponses(self.problem.likelihood))
+        return self._pass(weight, bias, None, "unit", FirstResponses(self.problem.likelihood))
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases."""

@@ -128,7 +128,13 @@ def row_blocks(n_obs: int, size: int) -> Iterator[slice]:
 
 
 def chunk_rows(
-    memory_limit: float, n_basis: int, n_features: int, n_jobs: int = 1, n_scores: int = 1
+    memory_limit: float,
+    n_basis: int,
+    n_features: int,
+    n_jobs: int = 1,
+    n_scores: int = 1,
+    *,
+    copies: int = 1,
 ) -> int:
     """Return how many rows at a time stay within a limit.
 
@@ -139,6 +145,8 @@ def chunk_rows(
         basis. The inputs are not counted.
     n_basis, n_features : int
     n_jobs, n_scores : int
+    copies : int
+        How often a chunk and the matrices are held.
 
     Raises
     ------
@@ -148,11 +156,11 @@ def chunk_rows(
     # per job a Gram matrix and a chunk's; the kept one, the solver's copy, and a sum of two
     square = 8.0 * n_basis**2 * (3 + 2 * n_jobs)
     per_row = 8.0 * (n_basis + 2 * n_features + 16 * n_scores) * n_jobs
-    rows = (memory_limit - square) / per_row
+    rows = (memory_limit / copies - square) / per_row
     if rows < 1:
         raise ValueError(
             f"memory_limit={memory_limit:.3g} bytes is too small for {n_basis} bases; needed at least "
-            f"{square + per_row:.3g}: give a larger limit or fewer bases (basis=...)"
+            f"{copies * (square + per_row):.3g}: give a larger limit or fewer bases (basis=...)"
         )
     return int(min(rows, _LARGEST_CHUNK))
 

@@ -2,6 +2,7 @@
 
 from pcvm_pymc.core.evidence.batch import fit_batch
 from pcvm_pymc.core.evidence.bottom_up import BottomUpOptions, fit_bottom_up
+from pcvm_pymc.core.evidence.computed import ComputedBases
 from pcvm_pymc.core.evidence.posterior import (
     Posterior,
     inverse_triangle,
@@ -28,6 +29,7 @@ __all__ = [
     "METHODS",
     "Augmentation",
     "BottomUpOptions",
+    "ComputedBases",
     "EvidenceOptions",
     "EvidenceProblem",
     "EvidenceResult",

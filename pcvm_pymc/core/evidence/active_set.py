@@ -6,7 +6,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy.linalg.lapack import dpotrf
 
+from pcvm_pymc.core.evidence.computed import ComputedColumns
 from pcvm_pymc.core.evidence.posterior import (
+    Basis,
     Posterior,
     inverse_triangle,
     orthogonal_basis,
@@ -228,21 +230,20 @@ def gains(state: ActiveSet) -> tuple[Array, Array]:
     return gain, alpha
 
 
-def empty_set(design: Array, target: Array, likelihood: Likelihood) -> ActiveSet:
+def empty_set(design: Array | ComputedColumns, target: Array, likelihood: Likelihood) -> ActiveSet:
     """Return the model without any basis."""
-    none = np.empty(0)
-    return _set_at(
-        design,
-        np.empty(0, dtype=np.int64),
-        posterior(design[:, :0], none, target, likelihood),
-    )
+    none = np.empty(0, dtype=np.int64)
+    end = posterior(design[:, none], np.empty(0), target, likelihood)
+    return _set_at(design, none, design[:, none], end)
 
 
-def refreshed(design: Array, target: Array, likelihood: Likelihood, state: ActiveSet) -> ActiveSet:
+def refreshed(
+    design: Array | ComputedColumns, target: Array, likelihood: Likelihood, state: ActiveSet
+) -> ActiveSet:
     """Return the state with everything but the precisions computed anew, to full precision."""
     Phi = design[:, state.index]
     end = posterior(Phi, state.alpha, target, likelihood, state.mean)
-    return _set_at(design, state.index, end)
+    return _set_at(design, state.index, Phi, end)
 
 
 def at_products(
@@ -285,21 +286,26 @@ def at_products(
     )
 
 
-def _set_at(design: Array, index: Index, end: Posterior) -> ActiveSet:
+def _set_at(design: Array | ComputedColumns, index: Index, Phi: Array, end: Posterior) -> ActiveSet:
+    """Return the state at a posterior; `Phi` are the columns in the model."""
+    basis = orthogonal_basis(Phi, end.alpha, end.curvature)
+    if isinstance(design, ComputedColumns):
+        S, Q = design.prices(basis, end, _LOST)
+    else:  # C^-1 (Phi mu + B^-1 score) = score at the posterior mean
+        S, Q = _sparsity(design, basis, end), design.T @ end.score
     return ActiveSet(
         index=index,
         alpha=end.alpha,
         mean=end.mean,
         covariance=end.covariance,
-        S=_sparsity(design, index, end),
-        Q=design.T @ end.score,  # C^-1 (Phi mu + B^-1 score) = score at the posterior mean
+        S=S,
+        Q=Q,
         log_evidence=end.log_evidence,
     )
 
 
-def _sparsity(design: Array, index: Index, end: Posterior) -> Array:
+def _sparsity(design: Array, basis: Basis, end: Posterior) -> Array:
     """Return S of every column, ``phi' B phi - |U|^2``, or as a sum of squares where digits are lost."""
-    basis = orthogonal_basis(design[:, index], end.alpha, end.curvature)
     root = np.sqrt(end.curvature)
     U = (basis.upper * root[:, None]).T @ design
     whole = _weighted_norms(design, end.curvature)

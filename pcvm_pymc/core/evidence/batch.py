@@ -10,6 +10,7 @@ from pcvm_pymc.core.evidence.problem import (
     Design,
     EvidenceOptions,
     EvidenceProblem,
+    check_held,
     start_noise,
     unit_design,
 )
@@ -54,6 +55,7 @@ def fit_batch(
     threshold, alpha / beta > 1e6 for a basis of unit norm, and the stop is on the change of evidence.
     The single changes at the end: M. E. Tipping and A. C. Faul (2003).
     """
+    check_held(problem, "batch")
     options = options or EvidenceOptions()
     design = unit_design(problem)
     rows: list[tuple[float, int, float]] = []

@@ -7,8 +7,16 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from pcvm_pymc.core.em.nonnegative import BorderedGram, solve_nonnegative
+from pcvm_pymc.core.em.points import Chunks
 from pcvm_pymc.core.em.results import EMResult, EMTrace
 from pcvm_pymc.core.evidence.active_set import Probe, Selection, best_change, leave_one_out
+from pcvm_pymc.core.evidence.bottom_up_rows import (
+    ChunkedBases,
+    HeldBases,
+    Seen,
+    bases_of,
+    each_row,
+)
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
 from pcvm_pymc.core.pieces.arguments import check_choice, check_real, check_whole
 from pcvm_pymc.core.pieces.probit import Array
@@ -18,7 +26,6 @@ from pcvm_pymc.core.problem import Problem, Status
 __all__ = ["BottomUpOptions", "Machine", "fit_bottom_up"]
 
 _REFRESH = 30  # rank-one steps
-_ALIGNED = 1e-9  # of phi' phi: what is left of such a column is rounding
 _UPDATES = ("truncated", "printed")
 _UNBOUNDED = 1e3  # a score at which the probit is certain to more digits than there are
 
@@ -74,45 +81,6 @@ class BottomUpOptions:
         check_real("tol", self.tol)
 
 
-class _Design:
-    """The bases (and a constant), and those columns of their Gram matrix that were asked for.
-
-    Attributes
-    ----------
-    columns : ndarray, shape (n_obs, n_columns)
-        Of weighted rows times the weights' square roots, so that all products are weighted.
-    square : ndarray, shape (n_columns,)
-        Their squared norms.
-    beta : float
-        Precision of a response: the bound of the likelihood's curvature.
-    each : ndarray, shape (n_obs, 1) or (1, 1)
-        How often the rows count.
-    rounding : ndarray, shape (n_columns,)
-        What S is at the least of a column that is not one of those in the model again.
-    """
-
-    def __init__(self, problem: Problem) -> None:
-        Phi = problem.Phi
-        self.columns = Phi if problem.bias == "none" else np.hstack([Phi, np.ones((len(Phi), 1))])
-        self.each = _each(problem)
-        if problem.row_weight is not None:
-            self.columns = np.sqrt(self.each) * self.columns
-        self.square = np.einsum("ij,ij->j", self.columns, self.columns)
-        self.beta = problem.likelihood.bound
-        self.rounding = _ALIGNED * self.beta * self.square
-        self._products: dict[int, Array] = {}
-
-    def products(self, n: int) -> Array:
-        """Return ``Phi' phi_n``, shape (n_columns,)."""
-        if n not in self._products:
-            self._products[n] = np.ascontiguousarray(self.columns[:, n]) @ self.columns
-        return self._products[n]
-
-    def projected(self, pull: Array) -> Array:
-        """Return ``Phi'`` times what has shape (n_obs, n_scores), each row as often as it counts."""
-        return ((np.sqrt(self.each) * pull).T @ self.columns).T
-
-
 class Machine:
     """The posterior of one score's weights, or of several scores' that share their precisions.
 
@@ -125,7 +93,7 @@ class Machine:
     kept : Selection
     """
 
-    def __init__(self, design: _Design) -> None:
+    def __init__(self, design: HeldBases | ChunkedBases) -> None:
         self.design = design
         self.kept = Selection(
             index=np.empty(0, dtype=np.int64),
@@ -254,9 +222,9 @@ def _mode(machine: Machine, pulled: Array, sign: Array) -> tuple[Array, float]:
 class _Search:
     """Machines, responses and weights of a fit, epoch after epoch; all with an axis of scores."""
 
-    def __init__(self, problem: Problem, response: Array) -> None:
+    def __init__(self, problem: Problem, response: Array | None) -> None:
         self.problem = problem
-        self.design = _Design(problem)
+        self.design = bases_of(problem)
         n_basis, n_scores = problem.Phi.shape[1], problem.n_scores
         self.sign = None if problem.sign is None else problem.sign.reshape(n_basis, n_scores)
         # of a machine's columns: zero for the constant, which is free
@@ -264,9 +232,10 @@ class _Search:
         self.column_sign = None if self.sign is None else np.vstack([self.sign, rest])
         self.machines = [Machine(self.design) for _ in range(1 if problem.shared else n_scores)]
         self.weight, self.bias = np.zeros((n_basis, n_scores)), np.zeros(n_scores)
-        self.latent = np.zeros((len(problem.label), n_scores))
-        self.log_likelihood = problem.likelihood.terms(self.latent, problem.label).log_likelihood
-        self.pulled = self.design.projected(self.design.beta * response)
+        self._see(self.design.first(response))
+
+    def _see(self, seen: Seen) -> None:
+        self.pulled, self.log_likelihood, self.moved, self.latent = seen
 
     def step(self) -> _Change:
         """Run one epoch: a change in every machine, then weights and responses."""
@@ -333,7 +302,6 @@ class _Search:
         return self.machines[0 if self.problem.shared else c]
 
     def _update(self) -> None:
-        problem = self.problem
         for c in range(len(self.bias)):
             machine, pulled = self._machine(c), self.pulled[:, c]
             if self.sign is not None:
@@ -344,18 +312,13 @@ class _Search:
             every = np.zeros(len(self.weight) + 1)
             every[machine.kept.index] = machine.mean(pulled[:, None])[:, 0]
             self.weight[:, c], self.bias[c] = every[:-1], every[-1]
-        used = np.flatnonzero(self.weight.any(axis=1))
-        self.latent = problem.Phi[:, used] @ self.weight[used] + self.bias
-        terms = problem.likelihood.terms(self.latent, problem.label)
-        self.log_likelihood = terms.log_likelihood
-        response = self.design.beta * self.latent + terms.slope / self.design.each
-        self.pulled = self.design.projected(response)
+        self._see(self.design.at(self.weight, self.bias))
 
 
 class _Printed(_Search):
     """Algorithm 2 of Lyu et al. (2020) as it is printed."""
 
-    def __init__(self, problem: Problem, response: Array, random_state: int) -> None:
+    def __init__(self, problem: Problem, response: Array | None, random_state: int) -> None:
         super().__init__(problem, response)
         self._rng = np.random.default_rng(random_state)
 
@@ -397,19 +360,21 @@ class _Printed(_Search):
         return np.where(weight * sign > 0, weight, 0.0), float(every[-1])
 
 
-def _each(problem: Problem) -> Array:
-    """Return how often each row counts, shape (n_obs, 1); (1, 1) where each counts once."""
-    return np.ones((1, 1)) if problem.row_weight is None else problem.row_weight[:, None]
-
-
-def _start(problem: Problem, start: Array | None) -> Array:
-    """Return the responses of the first epoch, shape (n_obs, n_scores)."""
+def _start(problem: Problem, start: Array | None) -> Array | None:
+    """Return the responses of the first epoch, shape (n_obs, n_scores); None for rows in chunks."""
+    if isinstance(problem.Phi, Chunks):
+        if start is not None:
+            raise ValueError(
+                f"start of shape {np.shape(start)} was given for rows in chunks, whose responses are not "
+                "held; needed None, the likelihood's own, or basis functions in memory"
+            )
+        return None
     shape = (len(problem.label), problem.n_scores)
     if start is None:
         start = problem.likelihood.response(problem.label)
     if start is None:
         slope = problem.likelihood.terms(np.zeros(shape), problem.label).slope
-        return slope / (_each(problem) * problem.likelihood.bound)
+        return slope / (each_row(problem) * problem.likelihood.bound)
     if np.shape(start) != shape and (problem.n_scores > 1 or np.shape(start) != shape[:1]):
         raise ValueError(f"start has shape {np.shape(start)}; needed {shape}")
     return np.reshape(start, shape)
@@ -431,9 +396,10 @@ def fit_bottom_up(
     Parameters
     ----------
     problem : Problem
-        Of a row of `FAMILY` with the solver ``"bottom-up"``. Each weight has a precision of its own, or each
-        basis where `shared`; under ``bias="prior"`` so has the constant, which the papers lack. The
-        precisions are estimated, their logarithms flat: the numbers of the hyperprior are not used.
+        Of a row of `FAMILY` with the solver ``"bottom-up"``; its `Phi` in memory, or `Chunks`, of which the
+        Gram matrix is held. Each weight has a precision of its own, or each basis where `shared`; under
+        ``bias="prior"`` so has the constant, which the papers lack. The precisions are estimated, their
+        logarithms flat: the numbers of the hyperprior are not used.
     start : ndarray, shape (n_obs,) or (n_obs, n_scores), optional
         Latent responses of the first epoch. Default: the likelihood's own, 10.5 for the own class and 0.5 for
         the others; for two classes those at weights of zero.
@@ -470,16 +436,19 @@ def fit_bottom_up(
     if options.update == "printed":
         if problem.sign is None or problem.shared:
             raise ValueError("update='printed' is of weights with signs; found none")
+        if isinstance(problem.Phi, Chunks):
+            raise ValueError(
+                "update='printed' is stopped by the scores of all rows, which rows in chunks do not keep; "
+                "needed update='truncated', or basis functions in memory"
+            )
         search: _Search = _Printed(problem, response, options.random_state)
     else:
         search = _Search(problem, response)
     rows = [(search.log_posterior(), 0, np.nan, problem.width)]
     status = Status.ITERATION_LIMIT
     for n_iter in range(1, options.max_iter + 1):
-        old = search.latent
         change = search.step()
-        moved = float(np.abs(search.latent - old).max())
-        rows.append((search.log_posterior(), search.n_active, moved, problem.width))
+        rows.append((search.log_posterior(), search.n_active, search.moved, problem.width))
         if callback is not None:
             callback(n_iter, rows[-1][0])
         if search.has_diverged:

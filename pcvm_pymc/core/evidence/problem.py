@@ -1,11 +1,14 @@
 """What is given to type-II maximum likelihood: bases, targets, a likelihood, and options."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pcvm_pymc.core.em.points import Chunks
+from pcvm_pymc.core.evidence.computed import ComputedBases, ComputedColumns
 from pcvm_pymc.core.family import FAMILY, check_solver
 from pcvm_pymc.core.pieces.arguments import check_real, check_seed, check_whole, shown
 from pcvm_pymc.core.pieces.likelihoods import (
@@ -25,6 +28,7 @@ __all__ = [
     "EvidenceProblem",
     "Rotated",
     "check_fixed_bases",
+    "check_held",
     "problem_among",
     "rotated_problem",
     "start_noise",
@@ -69,7 +73,7 @@ class EvidenceProblem:
 
     Attributes
     ----------
-    Phi : ndarray, shape (n_obs, n_basis)
+    Phi : ndarray, shape (n_obs, n_basis), or ComputedBases
         Basis functions at the training inputs, in any unit; zero and equal columns are allowed.
     target : ndarray, shape (n_obs,)
         Numbers, or labels -1. and +1., as the likelihood has them.
@@ -86,7 +90,7 @@ class EvidenceProblem:
         If the likelihood is unknown or the noise cannot be used.
     """
 
-    Phi: Array
+    Phi: Any
     target: Array
     likelihood: Likelihood
     bias: bool
@@ -94,7 +98,7 @@ class EvidenceProblem:
 
     def __init__(
         self,
-        Phi: Array,
+        Phi: Array | ComputedBases,
         target: Array,
         likelihood: str | Likelihood = "normal",
         *,
@@ -248,7 +252,8 @@ def check_fixed_bases(problem: Problem, solver: str) -> None:
         raise ValueError(
             f"{solver!r} takes basis functions as they are; found a width that may move, needed a number"
         )
-    if not isinstance(problem.Phi, np.ndarray):
+    in_chunks = solver == "bottom-up" and isinstance(problem.Phi, Chunks)
+    if not isinstance(problem.Phi, np.ndarray) and not in_chunks:
         raise ValueError(
             f"{solver!r} holds all basis functions in memory; found Phi of type "
             f"{type(problem.Phi).__name__}, needed an array"
@@ -256,6 +261,21 @@ def check_fixed_bases(problem: Problem, solver: str) -> None:
     if problem.bias == "free":
         raise ValueError(
             f"bias='free' has no precision for {solver!r} to estimate; use 'prior' or 'none'"
+        )
+
+
+def check_held(problem: EvidenceProblem, method: str) -> None:
+    """Raise where a search that looks at all bases at each step is given computed ones.
+
+    Raises
+    ------
+    ValueError
+        With what to use.
+    """
+    if isinstance(problem.Phi, ComputedBases):
+        raise ValueError(
+            f"method={method!r} needs all basis functions at every step; found bases that are computed when "
+            "needed (a memory_limit): use method='sequential', or fewer bases (basis=)"
         )
 
 
@@ -274,14 +294,27 @@ def rotated_problem(
     noise : float, optional
         As for `EvidenceProblem`.
     """
-    R, n_obs = None, 0
+    n_obs = 0
+
+    def counted() -> Iterator[tuple[Array, Array]]:
+        nonlocal n_obs
+        for Phi, target in blocks:
+            n_obs += len(target)
+            yield Phi, target
+
+    R = _triangle(counted())
+    return _of_triangle(R, n_obs, noise=noise)
+
+
+def _triangle(blocks: Iterable[tuple[Array, Array]]) -> Array:
+    """Return the triangular factor of ``[1, Phi, t]``, of one block of rows after the other."""
+    R = None
     for Phi, target in blocks:
         block = np.column_stack([np.ones(len(target)), Phi, target])
         R = np.linalg.qr(block if R is None else np.vstack([R, block]), mode="r")
-        n_obs += len(target)
     if R is None:
         raise ValueError("there are no rows; needed one or more")
-    return _of_triangle(R, n_obs, noise=noise)
+    return R
 
 
 def _of_triangle(
@@ -378,17 +411,20 @@ class Design:
 
     Attributes
     ----------
-    columns : ndarray, shape (n_obs, n_columns)
+    columns : ndarray, shape (n_obs, n_columns), or ComputedColumns
         Of unit norm; a zero column stays zero.
     norm : ndarray, shape (n_columns,)
     """
 
-    columns: Array
+    columns: Any
     norm: Array
 
 
 def unit_design(problem: EvidenceProblem) -> Design:
     """Return the problem's bases as columns of unit norm, so that no unit matters."""
+    if isinstance(problem.Phi, ComputedBases):
+        computed = ComputedColumns.of(problem.Phi, problem.bias)
+        return Design(computed, computed.norm)
     n_obs, n_basis = problem.Phi.shape
     first = int(problem.bias)
     columns = np.empty((n_obs, n_basis + first), order="F")  # columns are what is taken out
@@ -404,19 +440,24 @@ def unit_design(problem: EvidenceProblem) -> Design:
 
 
 def problem_among(
-    problem: EvidenceProblem, columns: Array, number: NDArray[np.int64]
+    problem: EvidenceProblem, columns: Array | ComputedColumns, number: NDArray[np.int64]
 ) -> EvidenceProblem:
     """Return the problem of some columns; a regression rotated to two rows more than there are columns.
 
     Parameters
     ----------
     problem : EvidenceProblem
-    columns : ndarray, shape (n_obs, n_columns)
+    columns : ndarray, shape (n_obs, n_columns), or ComputedColumns
         All there are, the constant among them.
     number : ndarray of int, shape (n_some,)
     """
-    some = columns[:, number]
-    if not problem.likelihood.is_quadratic or len(some) <= len(number) + 2:
-        return replace(problem, Phi=some, bias=False)
-    R = np.linalg.qr(np.column_stack([problem.constant, some, problem.target]), mode="r")
+    if not problem.likelihood.is_quadratic or columns.shape[0] <= len(number) + 2:
+        return replace(problem, Phi=columns[:, number], bias=False)
+    if isinstance(columns, ComputedColumns):
+        target = problem.target
+        norm = columns.norm[number]
+        R = _triangle((Phi / norm, target[rows]) for rows, Phi in columns.tiles(number))
+    else:
+        every = np.column_stack([problem.constant, columns[:, number], problem.target])
+        R = np.linalg.qr(every, mode="r")
     return _of_triangle(R, problem.n_obs, noise=problem.noise, bias=False)

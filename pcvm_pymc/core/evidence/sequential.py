@@ -1,15 +1,18 @@
 """The fast RVM: one basis at a time by the largest gain in evidence (Tipping & Faul 2003)."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from pcvm_pymc.core.evidence.active_set import ActiveSet, at_products, empty_set, gains, refreshed
+from pcvm_pymc.core.evidence.computed import ComputedColumns
 from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
     Design,
     EvidenceOptions,
     EvidenceProblem,
+    check_held,
     problem_among,
     start_noise,
     unit_design,
@@ -22,6 +25,9 @@ from pcvm_pymc.core.problem import Status
 __all__ = ["fit_random", "fit_sequential", "improved"]
 
 _CANDIDATES = 64  # columns that changes are made among, beside those in the model
+_MANY = 16_384  # columns above which a look at all is dear
+_LIVE = 2048  # columns that candidates are looked for among then
+_COARSE = 0.01  # of the largest gain of all: what columns among these gain at the least
 _QUADRATIC_PATIENCE = 4  # times that of the options, where only rounding can make a search cycle
 _NOISY_PERIODS = 20  # while the noise moves, which computes all anew (if from inner products)
 _FEW = 32  # columns up to which compiled loops beat LAPACK
@@ -57,6 +63,9 @@ def fit_sequential(
     every 50 rank-one steps, where a chosen column has lost its digits, and before convergence is
     declared. A regression's candidates are rotated to as few rows as there are columns. The noise is first
     updated when the precisions have converged, then every five steps.
+    Of more than 16,384 columns the 2048 that promise most are searched among until none of them gains a
+    hundredth of what the best of all did; so all are looked at a few times only, which is what counts where
+    they are computed when needed (`ComputedBases`).
     Where the likelihood is not quadratic, the steps are those of its quadratic model at the mode: as many
     as do not lower Laplace's evidence, at the least one, after which all is computed anew. Since Laplace's
     evidence can fall even so, the best state is kept, and the search stops after 30 models without a better
@@ -95,6 +104,7 @@ def fit_random(
     -------
     EvidenceResult
     """
+    check_held(problem, "random")
     return _fitted(_RandomSearch, problem, options, noise_start)
 
 
@@ -124,7 +134,7 @@ class _Search:
     """The search: its state over all columns, the best one, and its history."""
 
     def __init__(
-        self, problem: EvidenceProblem, columns: Array, options: EvidenceOptions, noise: float
+        self, problem: EvidenceProblem, columns: Any, options: EvidenceOptions, noise: float
     ) -> None:
         self.problem, self.columns, self.options = problem, columns, options
         self.is_quadratic = problem.likelihood.is_quadratic
@@ -134,6 +144,8 @@ class _Search:
         self.rows = [(self.state.log_evidence, 0, noise)]
         self.best, self.since = (self.state, noise), 0
         self.number: Index = np.empty(0, dtype=np.int64)  # of the candidates, among all columns
+        self.least = options.tol  # gain for which a change is made
+        self.live: Index | None = None  # numbers of the columns at hand, where they are not all
         self.n_changes = 1  # at a time, under Laplace's approximation
         # of a regression's candidates, and how many updates there were since all was computed anew
         self.gram, self.stale = np.empty((0, 0)), 0
@@ -147,14 +159,7 @@ class _Search:
 
     def run(self) -> Reached:
         """Search until nothing gains, or nothing has for a while."""
-        status = Status.ITERATION_LIMIT
-        while self._may_go_on():
-            gain, before = gains(self.state)[0], len(self.rows)
-            if gain.max(initial=0.0) >= self.options.tol:
-                self._change_some(gain)
-            if len(self.rows) == before and self._noise_has_settled():
-                status = Status.CONVERGED
-                break
+        status = Status.CONVERGED if self._comes_to_rest() else Status.ITERATION_LIMIT
         state, noise = self._kept()
         if status is Status.CONVERGED and state is not self.state:
             status = Status.BEST_OF_CYCLE  # the search came to rest elsewhere, and lower
@@ -162,22 +167,38 @@ class _Search:
             status = Status.BEST_OF_CYCLE
         return Reached(state.index, state.alpha, state.mean, noise, status, self.rows)
 
+    def _comes_to_rest(self) -> bool:
+        """Search until nothing gains; whether it came to that."""
+        while self._may_go_on():
+            gain, before = gains(self.state)[0], len(self.rows)
+            if gain.max(initial=0.0) >= self.least:
+                self._change_some(gain)
+            if len(self.rows) == before and self._noise_has_settled():
+                return True
+        return False
+
     def _may_go_on(self) -> bool:
         return len(self.rows) <= self.options.max_iter and self.since < self.patience
 
     def _change_some(self, gain: Array) -> None:
         """Search among the columns in the model and those that promise most."""
-        self._search_among(_promising(gain, self.state.index, self.options.tol))
+        index, tol = self.state.index, self.options.tol
+        if self.live is not None or len(gain) <= _MANY:
+            self._search_among(_promising(gain, index, tol, _CANDIDATES))
+            return
+        every, live = self.columns, _promising(gain, index, tol, _LIVE)
+        computed = isinstance(every, ComputedColumns)
+        self.live, self.columns = live, every.taken(live) if computed else every[:, live]
+        self.state = _among(self.state, live)
+        self.least = max(tol, _COARSE * float(gain.max()))
+        self._comes_to_rest()
+        self.live, self.columns, self.least = None, every, tol
+        self._move_to(live[self.state.index], self.state.alpha, self.state.mean)
 
     def _search_among(self, number: Index) -> None:
         """Search until none of some columns gains; those in the model have to be among them."""
-        self.number, among = number, problem_among(self.problem, self.columns, number)
-        state = replace(
-            self.state,
-            index=np.searchsorted(number, self.state.index),
-            S=self.state.S[number],
-            Q=self.state.Q[number],
-        )
+        among, state = problem_among(self.problem, self.columns, number), _among(self.state, number)
+        self.number = number if self.live is None else self.live[number]
         change = self._by_models
         if self.is_quadratic:
             change, self.gram, self.stale = self._by_updates, among.Phi.T @ among.Phi, 0
@@ -232,6 +253,7 @@ class _Search:
         weighted = root[:, None] * among.Phi
         cross = weighted[:, state.index].T @ weighted
         new, history = self._changed(among, state, self.n_changes, (weighted, cross))
+        del weighted  # as large as all that follows
         if len(history) == 0:
             return None
         new = refreshed(among.Phi, among.target, likelihood, new)
@@ -283,7 +305,7 @@ class _Search:
             len(state.index),
             beta,
             state.log_evidence,
-            self.options.tol,
+            self.least,
             self.only,
             noise,
             history,
@@ -333,6 +355,8 @@ class _Search:
         """Update the noise now that the precisions have converged; whether it does not move."""
         if not self.problem.noise_is_estimated:
             return True
+        if self.live is not None and not self.noise_moves:  # what is still to come is noise so far
+            return True
         self.noise_moves = True
         every = replace(self.problem, Phi=self.columns, bias=False)
         found = self._with_next_noise(every, self.state)
@@ -354,7 +378,7 @@ class _RandomSearch(_Search):
     """The search that draws a basis before each change."""
 
     def __init__(
-        self, problem: EvidenceProblem, columns: Array, options: EvidenceOptions, noise: float
+        self, problem: EvidenceProblem, columns: Any, options: EvidenceOptions, noise: float
     ) -> None:
         super().__init__(problem, columns, options, noise)
         self.rng = np.random.default_rng(options.random_state)
@@ -367,7 +391,13 @@ class _RandomSearch(_Search):
         self._search_among(number)
 
 
-def _promising(gain: Array, index: Index, tol: float) -> Index:
+def _among(state: ActiveSet, number: Index) -> ActiveSet:
+    """Return the state over some columns, those in the model among them."""
+    index = np.searchsorted(number, state.index)
+    return replace(state, index=index, S=state.S[number], Q=state.Q[number])
+
+
+def _promising(gain: Array, index: Index, tol: float, most: int) -> Index:
     """Return the columns in the model and candidates: those that gain most, and some of the others.
 
     Neighbours gain alike, and all but one of them lose it with the first that comes: half of the
@@ -376,9 +406,9 @@ def _promising(gain: Array, index: Index, tol: float) -> Index:
     outside = gain.copy()
     outside[index] = 0.0
     number = np.flatnonzero(outside >= tol)
-    if len(number) > _CANDIDATES:
+    if len(number) > most:
         order = number[np.argsort(-outside[number], kind="stable")]
-        half = _CANDIDATES // 2
-        spread = np.linspace(half, len(order) - 1, _CANDIDATES - half).astype(np.int64)
+        half = most // 2
+        spread = np.linspace(half, len(order) - 1, most - half).astype(np.int64)
         number = np.concatenate([order[:half], order[spread]])
     return np.union1d(index, number)

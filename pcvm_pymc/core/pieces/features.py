@@ -1,11 +1,14 @@
 """Features of the inputs that weights may stand on: linear, quadratic, or a kernel at centres."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
-from pcvm_pymc.core.pieces.kernels import Kernel, design_matrix
+from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, design_matrix
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["FEATURES", "feature_matrix"]
+__all__ = ["FEATURES", "FeatureColumns", "feature_matrix", "n_features"]
 
 FEATURES = ("linear", "quadratic", "kernel")
 
@@ -45,3 +48,27 @@ def feature_matrix(
     if features == "kernel":
         return design_matrix(kernel, X, X if centres is None else centres, width)
     raise ValueError(f"features={features!r} is unknown; use one of {FEATURES}")
+
+
+def n_features(d: int, features: str) -> int:
+    """Return how many linear or quadratic features d components have."""
+    return d if features == "linear" else d + d * (d + 1) // 2
+
+
+@dataclass(frozen=True)
+class FeatureColumns(KernelPiece):
+    """Linear or quadratic features in the place of a kernel; its centres are their numbers.
+
+    So rows in chunks, which know kernels at centres, know features, too.
+
+    Attributes
+    ----------
+    features : {"linear", "quadratic"}
+    """
+
+    features: str = "linear"
+    name: ClassVar[str] = "features"
+
+    def __call__(self, X: Array, centres: Array) -> Array:
+        """Return some features of the rows, shape (n_obs, n_some)."""
+        return feature_matrix(X, self.features)[:, centres[:, 0].astype(np.int64)]

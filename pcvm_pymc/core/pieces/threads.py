@@ -7,7 +7,7 @@ from typing import Any, Concatenate, Protocol
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["blas_threads", "one_blas_thread", "threads_by_size"]
+__all__ = ["blas_thread_count", "blas_threads", "one_blas_thread", "threads_by_size"]
 
 _WORTH_THREADS = 1e10  # multiplications of one Gram product: some seconds of one core
 
@@ -25,6 +25,12 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     nothing: threadpoolctl sees to that.
     """
     return _controller().limit(limits=1, user_api="blas")
+
+
+def blas_thread_count() -> int:
+    """Return how many threads BLAS has here and now, one where there is none that can be asked."""
+    found = [each.num_threads for each in _controller().lib_controllers if each.user_api == "blas"]
+    return max(found, default=1)
 
 
 def blas_threads(n_obs: float, n_basis: float) -> AbstractContextManager[Any]:
