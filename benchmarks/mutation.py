@@ -2,25 +2,30 @@
 
 ``OMP_NUM_THREADS=1 uv run python benchmarks/mutation.py PATH [TEST ...] [--sample 30 --seed 0]``, such as
 ``pcvm_pymc/core/em/mstep.py tests/core/test_em.py``, or ``pcvm_pymc/core --sample 100``.
-Without tests, those of `TESTS` are run, the likeliest first.
+Without tests, those of `TESTS` of all files drawn, and the contract.
 
-Works on a copy of the package and the tests. A run that takes longer than --limit is a mutant that hangs,
-which counts as noticed. The tests keep compiled kernels by the content of the files that they come from.
-Samples are run in random order, so that what was printed before an interruption is a sample, too.
+Works on a copy of the package and the tests. The tests are run once without a mutant, which says what lines
+each runs; of a mutant only those tests are run that run its line, the quickest first, until one fails, in a
+fork of a process that has imported the libraries. Where a line is run on import, or compiled, these are all
+tests of its file. A run that takes longer than ten times as long as without a mutant, and --limit, is a
+mutant that hangs, which counts as noticed. Samples are run in random order, so that what was printed before
+an interruption is a sample, too.
 """
 
 import argparse
 import ast
 import copy
+import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+from covering import compiled_functions, kernels_for, preload, record, run_chosen
 
 ROOT = Path(__file__).parents[1]
 SWAPPED = {
@@ -136,29 +141,47 @@ def mutant(source: str, place: int) -> tuple[int, str, str]:
     return node.lineno, f"{what} in `{before}`", ast.unparse(tree)
 
 
-def noticed(folder: Path, tests: list[str], limit: float) -> bool:
-    """Return whether a test fails, or the run takes too long."""
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(folder)}
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", *tests]
-    try:
-        run = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, timeout=limit, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return True
-    return run.returncode != 0
+def statement(source: str, place: int) -> range | str:
+    """Return the lines of a mutant's innermost statement, of its head where it has a body.
+
+    "import" where they are run on import (outside of functions, or as defaults), "compiled" in a kernel.
+    """
+    tree = ast.parse(source)
+    parent = {child: each for each in ast.walk(tree) for child in ast.iter_child_nodes(each)}
+    kernels, node = compiled_functions(tree), list(without_annotations(tree))[place]
+    while not isinstance(node, ast.stmt):
+        node = parent[node]
+    body = getattr(node, "body", None)
+    end = body[0].lineno if body else node.end_lineno + 1
+    lines = range(node.lineno, max(end, node.lineno + 1))
+    inside = False
+    while node in parent:
+        if node in kernels:
+            return "compiled"
+        inside |= isinstance(parent[node], ast.FunctionDef) and node in parent[node].body
+        node = parent[node]
+    return lines if inside else "import"
 
 
-def main() -> None:
-    """Print each mutant that no test notices, and the share of those that one does."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("path")
-    parser.add_argument("tests", nargs="*")
-    parser.add_argument("--sample", type=int, default=0, help="so many mutants, drawn at random")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds for the tests")
-    given = parser.parse_args()
-    path = ROOT / given.path
+def coverers(file: str, lines: range | str, run: dict[str, tuple[float, set]]) -> dict[str, float]:
+    """Return the tests that may notice a mutant of some lines of a file, and their seconds.
+
+    Of a kernel these are the tests of its file that run anything in its folder.
+    """
+    if isinstance(lines, range):
+        wanted = {(file, line) for line in lines}
+        return {test: seconds for test, (seconds, seen) in run.items() if wanted & seen}
+    known, folder = set(tests_of(file)), file.rpartition("/")[0]
+    return {
+        test: seconds
+        for test, (seconds, seen) in run.items()
+        if test.split("::")[0] in known
+        and (lines == "import" or any(name.startswith(folder) for name, _ in seen))
+    }
+
+
+def drawn(path: Path, sample: int, seed: int) -> tuple[list[tuple[str, int]], int]:
+    """Return mutants of a file or folder in random order, all in order where none is asked; and how many."""
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
     every = [
         (str(file.relative_to(ROOT)), place)
@@ -166,28 +189,103 @@ def main() -> None:
         if file.name != "__init__.py"
         for place in places(file.read_text())
     ]
-    order = np.random.default_rng(given.seed).permutation(len(every))
-    chosen = [every[i] for i in (order[: given.sample] if given.sample else sorted(order))]
-    tests = {file: given.tests or tests_of(file) for file in {file for file, *_ in chosen}}
+    order = np.random.default_rng(seed).permutation(len(every))
+    return [every[i] for i in (order[:sample] if sample else sorted(order))], len(every)
+
+
+def wilson(killed: int, number: int) -> tuple[float, float]:
+    """Return a 95 % interval of a share (Wilson)."""
+    share, z2 = killed / number, 1.96**2
+    middle = share + z2 / (2 * number)
+    half = 1.96 * np.sqrt(share * (1 - share) / number + z2 / (4 * number**2))
+    return (middle - half) / (1 + z2 / number), (middle + half) / (1 + z2 / number)
+
+
+def main() -> None:
+    """Print each mutant and whether a test notices it, and the share of those that one does."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("path")
+    parser.add_argument("tests", nargs="*")
+    parser.add_argument("--sample", type=int, default=0, help="so many mutants, drawn at random")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=100.0, help="least seconds for the tests")
+    parser.add_argument("--keep", type=Path, help="a folder for the copy and what tests run there")
+    given = parser.parse_args()
+    chosen, number = drawn(ROOT / given.path, given.sample, given.seed)
+    tests = sorted({test for file, _ in chosen for test in given.tests or tests_of(file)})
     with tempfile.TemporaryDirectory() as name:
-        folder = copied(Path(name))
-        whole = sorted({test for some in tests.values() for test in some})
-        if noticed(folder, whole, given.limit * len(whole)):
-            raise SystemExit("the tests fail, or take too long, without a mutant")
-        killed = 0
-        for file, place in chosen:
-            line, what, source = mutant((ROOT / file).read_text(), place)
-            (folder / file).write_text(source)
-            dead = noticed(folder, tests[file], given.limit)
-            shutil.copy(ROOT / file, folder / file)
-            killed += dead
-            print("killed  " if dead else "SURVIVED", f"{file}:{line}", what, flush=True)
-    print(f"{killed} of {len(chosen)} killed ({len(every)} mutants there are)")
+        killed = sum(results(given.keep or Path(name), chosen, tests, given.limit))
+    low, high = wilson(killed, len(chosen))
+    print(f"{killed} of {len(chosen)} killed, 95 % interval {low:.3f} to {high:.3f}; of {number}")
+
+
+def results(
+    work: Path, chosen: list[tuple[str, int]], tests: list[str], limit: float
+) -> Iterator[bool]:
+    """Yield whether each mutant is noticed, and print it."""
+    folder, kernels, out = copied(work / "copy"), work / "kernels", work / "out"
+    began = time.monotonic()
+    baseline = recorded(folder, tests, kernels, out)
+    run = {test: (t, set(map(tuple, lines))) for test, (t, lines) in baseline["tests"].items()}
+    print(f"{len(run)} tests without a mutant: {time.monotonic() - began:.0f} s", flush=True)
+    os.environ["NUMBA_CACHE_DIR"] = str(kernels)
+    preload(baseline["modules"])
+    quick = {test: run[test][0] for test in sorted(run, key=lambda test: run[test][0])[:50]}
+    if run_chosen(folder, quick, kernels, out, 10 * limit):
+        raise SystemExit(f"tests fail in a fork without a mutant:\n{out.read_text()}")
+    for number, (file, place) in enumerate(chosen):
+        original = (ROOT / file).read_text()
+        line, what, source = mutant(original, place)
+        began, seconds = time.monotonic(), coverers(file, statement(original, place), run)
+        (folder / file).write_text(source)
+        stamp = time.time() + 10.0 * (number + 1)  # no two mutants have one bytecode
+        os.utime(folder / file, (stamp, stamp))
+        where = kernels_for(folder, file, kernels)
+        status = (
+            run_chosen(folder, seconds, where, out, limit + 10 * sum(seconds.values()))
+            if seconds
+            else 0
+        )
+        restore(folder)
+        if status is not None and status > 2:
+            raise SystemExit(f"{file}:{line} {what}: pytest ended with {status}: {out.read_text()}")
+        dead = status != 0
+        took = f"{time.monotonic() - began:.0f} s, {len(seconds)} tests"
+        print("killed  " if dead else "SURVIVED", f"{file}:{line}", what, f"({took})", flush=True)
+        yield dead
+
+
+def recorded(folder: Path, tests: list[str], kernels: Path, out: Path) -> dict:
+    """Return what the tests run; what is known of files that have not changed since is kept."""
+    there = out.with_name("known.json")
+    known = json.loads(there.read_text()) if there.exists() else {"tests": {}, "files": {}}
+    source = sorted((folder / "pcvm_pymc").rglob("*.py"))
+    package = sha256(b"".join(path.read_bytes() for path in source))
+    shown = {
+        test: sha256(package.digest() + (folder / test).read_bytes()).hexdigest() for test in tests
+    }
+    anew = [test for test in tests if known["files"].get(test) != shown[test]]
+    kept = {k: v for k, v in known["tests"].items() if k.split("::")[0] in set(tests) - set(anew)}
+    if anew:
+        new = record(folder, anew, kernels, out)
+        known = {"modules": sorted({*known.get("modules", []), *new["modules"]})}
+        known |= {"tests": kept | new["tests"], "files": shown}
+        there.write_text(json.dumps(known))
+    return known | {"tests": {k: v for k, v in known["tests"].items() if k.split("::")[0] in tests}}
+
+
+def restore(folder: Path) -> None:
+    """Put every file of the package back that was changed or touched."""
+    for path in (ROOT / "pcvm_pymc" / "core").rglob("*.py"):
+        there = folder / path.relative_to(ROOT)
+        if there.stat().st_mtime != path.stat().st_mtime:
+            shutil.copy2(path, there)
 
 
 def copied(folder: Path) -> Path:
     """Copy the package and its tests into a folder; return it."""
     for each in ("pcvm_pymc", "tests"):
+        shutil.rmtree(folder / each, ignore_errors=True)
         shutil.copytree(ROOT / each, folder / each, ignore=shutil.ignore_patterns("__pycache__"))
     for each in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / each, folder / each)
