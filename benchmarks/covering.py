@@ -104,10 +104,18 @@ def _own(name: str) -> bool:
 
 
 class Chosen:
-    """A plugin of pytest: only the tests that are named, the quickest first."""
+    """A plugin of pytest: only the tests that are named, the quickest first.
 
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self.seconds = seconds
+    The process ends where a test takes `slack` and ten times its seconds, of a processor's time.
+    """
+
+    def __init__(self, seconds: dict[str, float], slack: float) -> None:
+        self.seconds, self.slack = seconds, slack
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Set the clock."""
+        signal.setitimer(signal.ITIMER_PROF, self.slack + 10.0 * self.seconds[nodeid])
 
     def pytest_collection_modifyitems(self, items: list) -> None:
         """Choose and order."""
@@ -167,9 +175,12 @@ def preload(modules: Iterable[str]) -> None:
 
 
 def run_chosen(
-    folder: Path, seconds: dict[str, float], kernels: Path, out: Path, limit: float
+    folder: Path, seconds: dict[str, float], kernels: Path, out: Path, limits: tuple[float, float]
 ) -> int | None:
-    """Run chosen tests until one fails, the quickest first; return the status, None past the limit."""
+    """Run chosen tests until one fails, the quickest first; return the status, None past the limit.
+
+    The limits are a processor's seconds of a test, beside ten times those without a mutant, and of all.
+    """
     files = sorted({test.split("::")[0] for test in seconds})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that forks of a process with threads may hang
@@ -177,12 +188,12 @@ def run_chosen(
     if not child:
         code = 99
         try:
-            code = _in_fork(folder, files, Chosen(seconds), kernels, out)
+            code = _in_fork(folder, files, Chosen(seconds, limits[0]), kernels, out)
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(code)
-    ends = time.monotonic() + limit
+    ends = time.monotonic() + limits[1]
     while time.monotonic() < ends:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:

@@ -20,7 +20,6 @@ from pcvm_pymc.core.gibbs import (
 from pcvm_pymc.core.gibbs.moves import Regression
 from pcvm_pymc.core.gibbs.problem import factorise
 from pcvm_pymc.core.gibbs.responses import augmented
-from pcvm_pymc.core.pieces.class_integrals import log_ndtr_and_mills
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
@@ -60,12 +59,6 @@ def test_low_rank_is_found():
     X = np.random.default_rng(0).normal(size=(300, 2))
     left, _ = factorise(rbf(squared_distances(X, X), 3.0))
     assert left.shape[1] < 100
-
-
-def test_compiled_log_ndtr():
-    x = np.concatenate([np.linspace(-100, 40, 3001), [-30.0, 0.0, -1e-300, -500.0]])
-    found = np.array([log_ndtr_and_mills(each)[0] for each in x])
-    np.testing.assert_allclose(found, log_ndtr(x), rtol=2e-13, atol=1e-18)
 
 
 @pytest.mark.parametrize("a", [-3.0, 0.0, 0.39, 0.41, 2.0, 8.0])
