@@ -249,7 +249,7 @@ def users(folder: Path, file: str) -> list[Path]:
 
 
 def kernels_for(folder: Path, file: str, base: Path) -> Path:
-    """Return the folder of kernels for a mutant of a file: a copy where some have to be compiled anew.
+    """Return the folder of kernels for a mutant of a file: a copy without those that it is part of.
 
     numba asks whether the file of a kernel has changed, not those of the kernels that it calls.
     """
@@ -260,6 +260,6 @@ def kernels_for(folder: Path, file: str, base: Path) -> Path:
         return base
     shutil.copytree(base, copy)
     for path in found:
-        stamp = path.stat().st_mtime + 1
-        os.utime(path, (stamp, stamp))
+        for kernel in copy.glob(f"{path.parent.name}_*/{path.stem}.*"):
+            kernel.unlink()
     return copy

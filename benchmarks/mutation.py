@@ -25,7 +25,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from covering import compiled_functions, kernels_for, preload, record, run_chosen
+from covering import compiled_functions, kernels_for, preload, record, run_chosen, users
 
 ROOT = Path(__file__).parents[1]
 SWAPPED = {
@@ -167,18 +167,29 @@ def statement(source: str, place: int) -> range | str:
 def coverers(file: str, lines: range | str, run: dict[str, tuple[float, set]]) -> dict[str, float]:
     """Return the tests that may notice a mutant of some lines of a file, and their seconds.
 
-    Of a kernel these are the tests of its file that run anything in its folder.
+    Of a kernel, or of what is run on import, these are the tests of the file that run anything of it, or of
+    the kernels that it is part of: of their folders, but for pieces, which are files by themselves.
     """
     if isinstance(lines, range):
         wanted = {(file, line) for line in lines}
         return {test: seconds for test, (seconds, seen) in run.items() if wanted & seen}
-    known, folder = set(tests_of(file)), file.rpartition("/")[0]
+    known = set(tests_of(file))
+    compiled = [str(path.relative_to(ROOT)) for path in users(ROOT, file)]
+    parts = tuple(
+        name if "/pieces/" in name else name.rpartition("/")[0] for name in [file, *compiled]
+    )
     return {
         test: seconds
         for test, (seconds, seen) in run.items()
-        if test.split("::")[0] in known
-        and (lines == "import" or any(name.startswith(folder) for name, _ in seen))
+        if test.split("::")[0] in known and any(name.startswith(parts) for name, _ in seen)
     }
+
+
+def quickest(seconds: dict[str, float], budget: float) -> dict[str, float]:
+    """Return the quickest tests, up to so many seconds together."""
+    order = sorted(seconds, key=lambda test: seconds[test])
+    spent = np.cumsum([seconds[test] for test in order])
+    return {test: seconds[test] for test, sum_ in zip(order, spent, strict=True) if sum_ <= budget}
 
 
 def drawn(path: Path, sample: int, seed: int) -> tuple[list[tuple[str, int]], int]:
@@ -192,6 +203,12 @@ def drawn(path: Path, sample: int, seed: int) -> tuple[list[tuple[str, int]], in
     ]
     order = np.random.default_rng(seed).permutation(len(every))
     return [every[i] for i in (order[:sample] if sample else sorted(order))], len(every)
+
+
+def printed(file: str, place: int) -> str:
+    """Return how a mutant is called."""
+    line, what, _ = mutant((ROOT / file).read_text(), place)
+    return f"{file}:{line} {what}"
 
 
 def wilson(killed: int, number: int) -> tuple[float, float]:
@@ -211,20 +228,33 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for all tests")
     parser.add_argument("--slack", type=float, default=20.0, help="seconds more for a test")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=np.inf,
+        help="only the quickest tests of a mutant, so many seconds",
+    )
     parser.add_argument("--skip", type=int, default=0, help="so many that have been run before")
+    parser.add_argument("--only", nargs="*", help="of these those printed so: FILE:LINE CHANGE")
     parser.add_argument("--keep", type=Path, help="a folder for the copy and what tests run there")
     given = parser.parse_args()
     chosen, number = drawn(ROOT / given.path, given.sample, given.seed)
-    chosen = chosen[given.skip :]
+    chosen = [
+        each for each in chosen[given.skip :] if not given.only or printed(*each) in given.only
+    ]
     tests = sorted({test for file, _ in chosen for test in given.tests or tests_of(file)})
     with tempfile.TemporaryDirectory() as name:
-        killed = sum(results(given.keep or Path(name), chosen, tests, (given.slack, given.limit)))
+        killed = sum(
+            results(
+                given.keep or Path(name), chosen, tests, (given.slack, given.limit, given.budget)
+            )
+        )
     low, high = wilson(killed, len(chosen))
     print(f"{killed} of {len(chosen)} killed, 95 % interval {low:.3f} to {high:.3f}; of {number}")
 
 
 def results(
-    work: Path, chosen: list[tuple[str, int]], tests: list[str], limits: tuple[float, float]
+    work: Path, chosen: list[tuple[str, int]], tests: list[str], limits: tuple[float, float, float]
 ) -> Iterator[bool]:
     """Yield whether each mutant is noticed, and print it."""
     folder, kernels, out = copied(work / "copy"), work / "kernels", work / "out"
@@ -235,12 +265,13 @@ def results(
     os.environ["NUMBA_CACHE_DIR"] = str(kernels)
     preload(baseline["modules"])
     quick = {test: run[test][0] for test in sorted(run, key=lambda test: run[test][0])[:50]}
-    if run_chosen(folder, quick, kernels, out, limits):
+    if run_chosen(folder, quick, kernels, out, limits[:2]):
         raise SystemExit(f"tests fail in a fork without a mutant:\n{out.read_text()}")
     for number, (file, place) in enumerate(chosen):
         original = (ROOT / file).read_text()
         line, what, source = mutant(original, place)
         began, seconds = time.monotonic(), coverers(file, statement(original, place), run)
+        seconds = quickest(seconds, limits[2])
         (folder / file).write_text(source)
         stamp = time.time() + 10.0 * (number + 1)  # no two mutants have one bytecode
         os.utime(folder / file, (stamp, stamp))
@@ -276,7 +307,7 @@ def recorded(folder: Path, tests: list[str], kernels: Path, out: Path) -> dict:
 
 
 def restore(folder: Path) -> None:
-    """Put every file of the package back that was changed or touched."""
+    """Put every file of the package back that was changed."""
     for path in (ROOT / "pcvm_pymc" / "core").rglob("*.py"):
         there = folder / path.relative_to(ROOT)
         if there.stat().st_mtime != path.stat().st_mtime:
