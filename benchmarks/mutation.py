@@ -65,6 +65,7 @@ TESTS = {
     "family": "em",
     "gibbs": "gibbs_conditionals gibbs gibbs_block gibbs_classes",
     "loo": "loo",
+    "loo/carried": "carried_rows loo",
     "measures": "measures",
     "pieces": "priors probit kernels em",
     "pieces/bases": "bases",
