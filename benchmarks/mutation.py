@@ -174,8 +174,9 @@ def statement(source: str, place: int) -> range | str:
 def coverers(file: str, lines: range | str, run: dict[str, tuple[float, set]]) -> dict[str, float]:
     """Return the tests that may notice a mutant of some lines of a file, and their seconds.
 
-    Of a kernel, or of what is run on import, these are the tests of the file that run anything of it, or of
-    the kernels that it is part of: of their folders, but for pieces, which are files by themselves.
+    Of a kernel, or of what is run on import, these are the tests of the file, of `CONTRACT` those that run
+    anything of it or of the kernels that it is part of: of their folders, but for pieces, which are files by
+    themselves.
     """
     if isinstance(lines, range):
         wanted = {(file, line) for line in lines}
@@ -190,7 +191,8 @@ def coverers(file: str, lines: range | str, run: dict[str, tuple[float, set]]) -
     return {
         test: seconds
         for test, (seconds, seen) in run.items()
-        if test.split("::")[0] in known and any(name.startswith(parts) for name, _ in seen)
+        if (file_ := test.split("::")[0]) in known
+        and (file_ not in CONTRACT or any(name.startswith(parts) for name, _ in seen))
     }
 
 
