@@ -266,7 +266,9 @@ def test_options_are_checked():
             PropagationOptions(**{name: value})
 
 
-@pytest.mark.parametrize("likelihood", [Logit(), MultinomialProbit(3)], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "likelihood", [Logit(), MultinomialProbit(2), MultinomialProbit(3)], ids=str
+)
 def test_the_normal_posterior_given_precisions_by_its_whole_matrix(likelihood):
     """H + diag(precision) over all scores' values, those of infinite precision left out."""
     rng, C = np.random.default_rng(5), likelihood.n_scores
