@@ -77,7 +77,7 @@ TESTS = {
     "pieces/memory": "memory",
     "pieces/multinomial": "multinomial",
     "pieces/likelihood": "likelihoods em evidence probit",
-    "pieces/validation": "em estimators/test_base model/test_builders",
+    "pieces/validation": "validation em estimators/test_base model/test_builders",
     "pieces/weighted": "weighted",
     "problem": "em mpcvm",
     "submodels": "options projection_path projection_classes",
