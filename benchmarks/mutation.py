@@ -2,25 +2,30 @@
 
 ``OMP_NUM_THREADS=1 uv run python benchmarks/mutation.py PATH [TEST ...] [--sample 30 --seed 0]``, such as
 ``pcvm_pymc/core/em/mstep.py tests/core/test_em.py``, or ``pcvm_pymc/core --sample 100``.
-Without tests, those of `TESTS` are run, the likeliest first.
+Without tests, those of `TESTS` of all files drawn, and the contract.
 
-Works on a copy of the package and the tests. A run that takes longer than --limit is a mutant that hangs,
-which counts as noticed. The tests keep compiled kernels by the content of the files that they come from.
+Works on a copy of the package and the tests. The tests are run once without a mutant, which says what lines
+each runs; of a mutant only those tests are run that run its line, the quickest first, until one fails, in a
+fork of a process that has imported the libraries. Where a line is run on import, or compiled, these are all
+tests of its file. A test that takes ten times as long as without a mutant, and --slack seconds (kernels:
+100 more, to be compiled), or all of them together --limit, is a mutant that hangs, which counts as noticed.
 Samples are run in random order, so that what was printed before an interruption is a sample, too.
 """
 
 import argparse
 import ast
 import copy
+import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+from covering import compiled_functions, kernels_for, preload, record, run_chosen, users
 
 ROOT = Path(__file__).parents[1]
 SWAPPED = {
@@ -48,27 +53,34 @@ SWAPPED = {
 _CORE = "pcvm_pymc/core/"
 #: tests of `core` by the beginning of a file's name, the longest counts; the contract is of every row
 TESTS = {
-    "approximation": "approximation",
+    "approximation": "approximation options inference/test_approximate estimators/test_intervals",
     "em": "em mpcvm sparse_probit weighted",
     "em/coupled": "mpcvm weighted",
     "em/nonnegative": "nonnegative em",
     "em/rows": "em chunked chunked_classes",
-    "em/widths": "em",
+    "em/widths": "em test_feature_widths",
+    "em/options": "em options",
     "em/penalty": "em sparse_probit",
-    "evidence": "evidence rvm sequential",
-    "evidence/bottom_up": "bottom_up",
+    "evidence": "evidence options rvm sequential",
+    "evidence/bottom_up": "bottom_up options",
     "family": "em",
     "gibbs": "gibbs_conditionals gibbs gibbs_block gibbs_classes",
     "loo": "loo",
+    "loo/carried": "carried_rows loo",
     "measures": "measures",
     "pieces": "priors probit kernels em",
     "pieces/bases": "bases",
-    "pieces/centres": "centres bases",
-    "pieces/class_integrals": "multinomial",
+    "pieces/centres": "centres bases estimators/test_reduced_bases",
+    "pieces/arguments": "options em estimators/test_base",
+    "pieces/class_integrals": "class_integrals multinomial",
+    "pieces/frames": "test_frames",
+    "pieces/memory": "memory",
     "pieces/multinomial": "multinomial",
+    "pieces/likelihood": "likelihoods em evidence probit",
+    "pieces/validation": "validation em estimators/test_base model/test_builders",
     "pieces/weighted": "weighted",
     "problem": "em mpcvm",
-    "submodels": "projection_path projection_classes",
+    "submodels": "options projection_path projection_classes",
     "validity": "validity",
 }
 #: beside these
@@ -81,7 +93,8 @@ def tests_of(file: str) -> list[str]:
     longest = max((name for name in TESTS if part.startswith(name)), key=len, default=None)
     if longest is None:
         raise SystemExit(f"{file}: no tests are known for it; needed TEST arguments")
-    return [*(f"tests/core/test_{name}.py" for name in TESTS[longest].split()), *CONTRACT]
+    known = (name if "test_" in name else f"core/test_{name}" for name in TESTS[longest].split())
+    return [*(f"tests/{name}.py" for name in known), *CONTRACT]
 
 
 def changed_number(value: float) -> float:
@@ -136,29 +149,62 @@ def mutant(source: str, place: int) -> tuple[int, str, str]:
     return node.lineno, f"{what} in `{before}`", ast.unparse(tree)
 
 
-def noticed(folder: Path, tests: list[str], limit: float) -> bool:
-    """Return whether a test fails, or the run takes too long."""
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(folder)}
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", *tests]
-    try:
-        run = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, timeout=limit, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return True
-    return run.returncode != 0
+def statement(source: str, place: int) -> range | str:
+    """Return the lines of a mutant's innermost statement, of its head where it has a body.
+
+    "import" where they are run on import (outside of functions, or as defaults), "compiled" in a kernel.
+    """
+    tree = ast.parse(source)
+    parent = {child: each for each in ast.walk(tree) for child in ast.iter_child_nodes(each)}
+    kernels, node = compiled_functions(tree), list(without_annotations(tree))[place]
+    while not isinstance(node, ast.stmt):
+        node = parent[node]
+    body = getattr(node, "body", None)
+    end = body[0].lineno if body else node.end_lineno + 1
+    lines = range(node.lineno, max(end, node.lineno + 1))
+    inside = False
+    while node in parent:
+        if node in kernels:
+            return "compiled"
+        inside |= isinstance(parent[node], ast.FunctionDef) and node in parent[node].body
+        node = parent[node]
+    return lines if inside else "import"
 
 
-def main() -> None:
-    """Print each mutant that no test notices, and the share of those that one does."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("path")
-    parser.add_argument("tests", nargs="*")
-    parser.add_argument("--sample", type=int, default=0, help="so many mutants, drawn at random")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds for the tests")
-    given = parser.parse_args()
-    path = ROOT / given.path
+def coverers(file: str, lines: range | str, run: dict[str, tuple[float, set]]) -> dict[str, float]:
+    """Return the tests that may notice a mutant of some lines of a file, and their seconds.
+
+    Of a kernel, or of what is run on import, these are the tests of the file, of `CONTRACT` those that run
+    anything of it or of the kernels that it is part of: of their folders, but for pieces, which are files by
+    themselves.
+    """
+    if isinstance(lines, range):
+        wanted = {(file, line) for line in lines}
+        some = {test: seconds for test, (seconds, seen) in run.items() if wanted & seen}
+        if some:  # else it may be a function that is called on import
+            return some
+    known = set(tests_of(file))
+    compiled = [str(path.relative_to(ROOT)) for path in users(ROOT, file)]
+    parts = tuple(
+        name if "/pieces/" in name else name.rpartition("/")[0] for name in [file, *compiled]
+    )
+    return {
+        test: seconds
+        for test, (seconds, seen) in run.items()
+        if (file_ := test.split("::")[0]) in known
+        and (file_ not in CONTRACT or any(name.startswith(parts) for name, _ in seen))
+    }
+
+
+def quickest(seconds: dict[str, float], budget: float) -> dict[str, float]:
+    """Return the quickest tests, up to so many seconds together."""
+    order = sorted(seconds, key=lambda test: seconds[test])
+    spent = np.cumsum([seconds[test] for test in order])
+    return {test: seconds[test] for test, sum_ in zip(order, spent, strict=True) if sum_ <= budget}
+
+
+def drawn(path: Path, sample: int, seed: int) -> tuple[list[tuple[str, int]], int]:
+    """Return mutants of a file or folder in random order, all in order where none is asked; and how many."""
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
     every = [
         (str(file.relative_to(ROOT)), place)
@@ -166,28 +212,123 @@ def main() -> None:
         if file.name != "__init__.py"
         for place in places(file.read_text())
     ]
-    order = np.random.default_rng(given.seed).permutation(len(every))
-    chosen = [every[i] for i in (order[: given.sample] if given.sample else sorted(order))]
-    tests = {file: given.tests or tests_of(file) for file in {file for file, *_ in chosen}}
+    order = np.random.default_rng(seed).permutation(len(every))
+    return [every[i] for i in (order[:sample] if sample else sorted(order))], len(every)
+
+
+def printed(file: str, place: int) -> str:
+    """Return how a mutant is called."""
+    line, what, _ = mutant((ROOT / file).read_text(), place)
+    return f"{file}:{line} {what}"
+
+
+def wilson(killed: int, number: int) -> tuple[float, float]:
+    """Return a 95 % interval of a share (Wilson)."""
+    share, z2 = killed / number, 1.96**2
+    middle = share + z2 / (2 * number)
+    half = 1.96 * np.sqrt(share * (1 - share) / number + z2 / (4 * number**2))
+    return (middle - half) / (1 + z2 / number), (middle + half) / (1 + z2 / number)
+
+
+def main() -> None:
+    """Print each mutant and whether a test notices it, and the share of those that one does."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("path")
+    parser.add_argument("tests", nargs="*")
+    parser.add_argument("--sample", type=int, default=0, help="so many mutants, drawn at random")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds for all tests")
+    parser.add_argument("--slack", type=float, default=20.0, help="seconds more for a test")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=np.inf,
+        help="only the quickest tests of a mutant, so many seconds",
+    )
+    parser.add_argument("--skip", type=int, default=0, help="so many that have been run before")
+    parser.add_argument("--only", nargs="*", help="of these those printed so: FILE:LINE CHANGE")
+    parser.add_argument("--keep", type=Path, help="a folder for the copy and what tests run there")
+    given = parser.parse_args()
+    chosen, number = drawn(ROOT / given.path, given.sample, given.seed)
+    chosen = [
+        each for each in chosen[given.skip :] if not given.only or printed(*each) in given.only
+    ]
+    tests = sorted({test for file, _ in chosen for test in given.tests or tests_of(file)})
     with tempfile.TemporaryDirectory() as name:
-        folder = copied(Path(name))
-        whole = sorted({test for some in tests.values() for test in some})
-        if noticed(folder, whole, given.limit * len(whole)):
-            raise SystemExit("the tests fail, or take too long, without a mutant")
-        killed = 0
-        for file, place in chosen:
-            line, what, source = mutant((ROOT / file).read_text(), place)
-            (folder / file).write_text(source)
-            dead = noticed(folder, tests[file], given.limit)
-            shutil.copy(ROOT / file, folder / file)
-            killed += dead
-            print("killed  " if dead else "SURVIVED", f"{file}:{line}", what, flush=True)
-    print(f"{killed} of {len(chosen)} killed ({len(every)} mutants there are)")
+        killed = sum(
+            results(
+                given.keep or Path(name), chosen, tests, (given.slack, given.limit, given.budget)
+            )
+        )
+    low, high = wilson(killed, len(chosen))
+    print(f"{killed} of {len(chosen)} killed, 95 % interval {low:.3f} to {high:.3f}; of {number}")
+
+
+def results(
+    work: Path, chosen: list[tuple[str, int]], tests: list[str], limits: tuple[float, float, float]
+) -> Iterator[bool]:
+    """Yield whether each mutant is noticed, and print it."""
+    folder, kernels, out = copied(work / "copy"), work / "kernels", work / "out"
+    began = time.monotonic()
+    baseline = recorded(folder, tests, kernels, out)
+    run = {test: (t, set(map(tuple, lines))) for test, (t, lines) in baseline["tests"].items()}
+    print(f"{len(run)} tests without a mutant: {time.monotonic() - began:.0f} s", flush=True)
+    os.environ["NUMBA_CACHE_DIR"] = str(kernels)
+    preload(baseline["modules"])
+    quick = {test: run[test][0] for test in sorted(run, key=lambda test: run[test][0])[:50]}
+    if run_chosen(folder, quick, kernels, out, limits[:2]):
+        raise SystemExit(f"tests fail in a fork without a mutant:\n{out.read_text()}")
+    for number, (file, place) in enumerate(chosen):
+        original = (ROOT / file).read_text()
+        line, what, source = mutant(original, place)
+        began, seconds = time.monotonic(), coverers(file, statement(original, place), run)
+        seconds = quickest(seconds, limits[2])
+        (folder / file).write_text(source)
+        stamp = time.time() + 10.0 * (number + 1)  # no two mutants have one bytecode
+        os.utime(folder / file, (stamp, stamp))
+        where = kernels_for(folder, file, kernels)
+        slack = limits[0] + (100.0 if where != kernels else 0.0)
+        status = run_chosen(folder, seconds, where, out, (slack, limits[1])) if seconds else 0
+        restore(folder)
+        if status is not None and status > 2:
+            raise SystemExit(f"{file}:{line} {what}: pytest ended with {status}: {out.read_text()}")
+        dead = status != 0
+        took = f"{time.monotonic() - began:.0f} s, {len(seconds)} tests"
+        print("killed  " if dead else "SURVIVED", f"{file}:{line}", what, f"({took})", flush=True)
+        yield dead
+
+
+def recorded(folder: Path, tests: list[str], kernels: Path, out: Path) -> dict:
+    """Return what the tests run; what is known of files that have not changed since is kept."""
+    there = out.with_name("known.json")
+    known = json.loads(there.read_text()) if there.exists() else {"tests": {}, "files": {}}
+    source = sorted((folder / "pcvm_pymc").rglob("*.py"))
+    package = sha256(b"".join(path.read_bytes() for path in source))
+    shown = {
+        test: sha256(package.digest() + (folder / test).read_bytes()).hexdigest() for test in tests
+    }
+    anew = [test for test in tests if known["files"].get(test) != shown[test]]
+    kept = {k: v for k, v in known["tests"].items() if k.split("::")[0] in set(tests) - set(anew)}
+    if anew:
+        new = record(folder, anew, kernels, out)
+        known = {"modules": sorted({*known.get("modules", []), *new["modules"]})}
+        known |= {"tests": kept | new["tests"], "files": shown}
+        there.write_text(json.dumps(known))
+    return known | {"tests": {k: v for k, v in known["tests"].items() if k.split("::")[0] in tests}}
+
+
+def restore(folder: Path) -> None:
+    """Put every file of the package back that was changed."""
+    for path in (ROOT / "pcvm_pymc" / "core").rglob("*.py"):
+        there = folder / path.relative_to(ROOT)
+        if there.stat().st_mtime != path.stat().st_mtime:
+            shutil.copy2(path, there)
 
 
 def copied(folder: Path) -> Path:
     """Copy the package and its tests into a folder; return it."""
     for each in ("pcvm_pymc", "tests"):
+        shutil.rmtree(folder / each, ignore_errors=True)
         shutil.copytree(ROOT / each, folder / each, ignore=shutil.ignore_patterns("__pycache__"))
     for each in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / each, folder / each)

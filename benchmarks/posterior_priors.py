@@ -53,24 +53,26 @@ def moons(n, random_state):
     return X, 2.0 * y - 1.0
 
 
-GENERATED = {
-    "ripley, 100": (datasets.ripley_mixture, 100),
-    "ripley, 250": (datasets.ripley_mixture, 250),
-    "moons, 100": (moons, 100),
-    "moons, 250": (moons, 250),
-    "twonorm, 200": (datasets.twonorm, 200),
-    "ringnorm, 200": (datasets.ringnorm, 200),
-    "waveform, 200": (datasets.waveform, 200),
-}
+GENERATED = [
+    ("ripley", datasets.ripley_mixture, 100),
+    ("ripley", datasets.ripley_mixture, 250),
+    ("moons", moons, 100),
+    ("moons", moons, 250),
+    ("twonorm", datasets.twonorm, 200),
+    ("ringnorm", datasets.ringnorm, 200),
+    ("waveform", datasets.waveform, 200),
+]
 
 
-def sets():
-    """Yield name, training inputs and labels, test inputs and labels."""
-    for name, (make, n) in GENERATED.items():
+def sets(share=1.0):
+    """Yield name, training inputs and labels (of fewer rows: a share of them), test inputs and labels."""
+    for name, make, rows in GENERATED:
+        n = round(share * rows)
         X, y = make(n + 2000, random_state=1)
-        yield name, *standardised(X, y, n)
+        yield f"{name}, {n}", *standardised(X, y, n)
     there = datasets.available()
-    for name, n in REAL.items():
+    for name, rows in REAL.items():
+        n = round(share * rows)
         if name in there:
             data = datasets.load(name)
             order = np.random.default_rng(1).permutation(len(data.X))

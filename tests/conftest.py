@@ -18,7 +18,7 @@ def cache_what_is_compiled():
         os.environ["PYTHONPYCACHEPREFIX"] = str(cache / "bytecode")
     kernels = [*ROOT.glob("pcvm_pymc/core/gibbs/*.py"), *ROOT.glob("pcvm_pymc/core/pieces/*.py")]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(kernels)))
-    os.environ["NUMBA_CACHE_DIR"] = str(cache / f"kernels-{digest.hexdigest()[:12]}")
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache / f"kernels-{digest.hexdigest()[:12]}"))
 
 
 # two workers share the processors, and what runs beside a fit is no part of a test

@@ -11,6 +11,7 @@ from pcvm_pymc.core.approximation import (
     SignedRows,
     fit_laplace,
     half_line_tilted,
+    normal_posterior,
     probit_tilted,
     propagate,
     student_tilted,
@@ -18,7 +19,7 @@ from pcvm_pymc.core.approximation import (
 )
 from pcvm_pymc.core.approximation.moments import half_line_location, half_line_matching
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.pieces.likelihoods import Logit
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
 
@@ -179,6 +180,23 @@ def test_the_truncated_normal_has_the_fits_moments(fitted):
     np.testing.assert_allclose(drawn.std(0) / sd, 1.0, atol=0.15)
 
 
+def test_the_truncated_normals_factors_give_their_cavities_the_tilted_moments(fitted):
+    """A half-normal factor for each size; the bias keeps its site."""
+    _, _, fit = fitted
+    mean, covariance = fit.truncated
+    inverse = np.linalg.inv(covariance)
+    site = inverse - fit.row_precision
+    np.testing.assert_allclose(site, np.diag(np.diag(site)), atol=1e-8)
+    shift, p = inverse @ mean - fit.row_shift, len(mean)
+    assert site[-1, -1] == pytest.approx(fit.bias_site[0], rel=1e-7)
+    assert shift[-1] == pytest.approx(fit.bias_site[1], abs=1e-7)
+    cavity, at = 1.0 / fit.cavity_variance[-p:-1], fit.cavity_mean[-p:-1]
+    total = np.diag(site)[:-1] + cavity
+    found = half_line_tilted((shift[:-1] + cavity * at) / total, 1.0 / total)
+    np.testing.assert_allclose(found.mean, fit.tilted.mean[-p:-1], rtol=1e-6)
+    np.testing.assert_allclose(found.variance, fit.tilted.variance[-p:-1], rtol=1e-5)
+
+
 @pytest.mark.parametrize("c", [1.0, 0.5])
 def test_heavy_tails_converge_and_are_drawn(c):
     X, label = blobs(30, seed=4)
@@ -263,3 +281,27 @@ def test_options_are_checked():
     for name, value in (("damping", 0.0), ("damping", 1.5), ("max_iter", 0), ("tol", 0.0)):
         with pytest.raises(ValueError, match=f"{name}={value}"):
             PropagationOptions(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "likelihood", [Logit(), MultinomialProbit(2), MultinomialProbit(3)], ids=str
+)
+def test_the_normal_posterior_given_precisions_by_its_whole_matrix(likelihood):
+    """H + diag(precision) over all scores' values, those of infinite precision left out."""
+    rng, C = np.random.default_rng(5), likelihood.n_scores
+    design, new = rng.normal(size=(20, 4)), rng.normal(size=(3, 4))
+    target = rng.integers(C, size=20) if C > 1 else rng.choice([-1.0, 1.0], 20)
+    theta, precision = rng.normal(size=(4, C)), rng.uniform(0.5, 3.0, (4, C))
+    theta[1, 0], precision[1, 0] = 0.0, np.inf
+    latent = design @ theta
+    bend = likelihood.hessian(latent if C > 1 else latent[:, 0], target)
+    # values score by score
+    whole = np.einsum("na,ncd,nb->cadb", design, bend, design).reshape(4 * C, 4 * C)
+    kept = np.flatnonzero(np.isfinite(precision.T.ravel()))
+    matrix = whole[np.ix_(kept, kept)] + np.diag(precision.T.ravel()[kept])
+    covariance = np.zeros_like(whole)
+    covariance[np.ix_(kept, kept)] = np.linalg.inv(matrix)
+    wanted = np.einsum("na,cadb,nb->ncd", new, covariance.reshape(C, 4, C, 4), new)
+    mean, found = normal_posterior(design, target, likelihood, theta, precision).latent(new)
+    np.testing.assert_allclose(mean, new @ theta)
+    np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-14)

@@ -158,6 +158,15 @@ def test_duplicate_and_empty_columns():
     assert not result.weight[35:].any()
 
 
+@pytest.mark.parametrize(("scale", "status"), [(1.0, Status.CONVERGED), (0.0, Status.EMPTY_MODEL)])
+def test_only_a_model_without_any_weight_is_empty(scale, status):
+    label = np.where(np.arange(30) % 2, 1.0, -1.0)
+    column = scale * np.where(np.arange(30) < 24, label, -label)  # right four times of five
+    one = Problem(column[:, None], label, np.ones(1), Hyperprior.jeffreys(), Probit(), bias="none")
+    result = fit_bottom_up(one)
+    assert (len(result.support), result.status) == (int(scale), status)
+
+
 def log_marginal(columns, alpha, responses, beta=1.0):
     """Return log p(z | alpha) of responses, shape (n_obs, n_responses), that share the precisions."""
     C = np.eye(len(columns)) / beta + (columns / alpha) @ columns.T

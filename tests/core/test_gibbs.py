@@ -20,7 +20,6 @@ from pcvm_pymc.core.gibbs import (
 from pcvm_pymc.core.gibbs.moves import Regression
 from pcvm_pymc.core.gibbs.problem import factorise
 from pcvm_pymc.core.gibbs.responses import augmented
-from pcvm_pymc.core.pieces.class_integrals import log_ndtr_and_mills
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
@@ -60,12 +59,6 @@ def test_low_rank_is_found():
     X = np.random.default_rng(0).normal(size=(300, 2))
     left, _ = factorise(rbf(squared_distances(X, X), 3.0))
     assert left.shape[1] < 100
-
-
-def test_compiled_log_ndtr():
-    x = np.concatenate([np.linspace(-100, 40, 3001), [-30.0, 0.0, -1e-300, -500.0]])
-    found = np.array([log_ndtr_and_mills(each)[0] for each in x])
-    np.testing.assert_allclose(found, log_ndtr(x), rtol=2e-13, atol=1e-18)
 
 
 @pytest.mark.parametrize("a", [-3.0, 0.0, 0.39, 0.41, 2.0, 8.0])
@@ -144,33 +137,66 @@ def test_the_slope_stays_true_through_updates_and_transfers():
     assert (size > 0).all()
 
 
+def joint_density(p, response, spread, sizes):
+    """Return the log density of sizes given responses, bias integrated out, by the N x N matrix."""
+    residual = response - p.basis.left @ (p.basis.right.T @ (p.sign * sizes))
+    omega = np.eye(len(response)) - 1.0 / spread
+    return -0.5 * residual @ omega @ residual + PRIORS["fixed"].log_weight_density(sizes).sum()
+
+
 @pytest.mark.parametrize(("first", "second"), [(0, 2), (0, 1), (3, 1), (3, 2)])
-def test_transfers_follow_the_joint_density(first, second):
-    """Along a transfer the density is the joint one, responses given and bias integrated out."""
-    p = problem()
+def test_transfers_follow_the_joint_density(first, second, monkeypatch):
+    """Along a transfer, which keeps the signed sum, the density is the joint one."""
+    p, met = problem(), []
     _, response, spread, size = swept(p)
-    Phi = p.basis.left @ p.basis.right.T
-    covariance = np.linalg.inv(np.eye(len(response)) - 1.0 / spread)
+    slope, began, t = slope_of(p, response, spread, size), size.copy(), 0.3 * size[first]
 
-    def joint(sizes):
-        residual = response - Phi @ (p.sign * sizes)
-        return -0.5 * residual @ np.linalg.solve(covariance, residual) + np.sum(
-            PRIORS["fixed"].log_weight_density(sizes)
-        )
+    def met_with(one, other, direction, floor, c, rate, linear, bend, rng):
+        met.append((floor, (one, other, direction, c, rate, linear, bend)))
+        return t
 
-    slope = slope_of(p, response, spread, size)
-    s, direction = p.sign[first], -p.sign[first] * p.sign[second]
-    omega = np.linalg.inv(covariance)
-    step = Phi[:, first] - Phi[:, second]
-    linear = s * (p.basis.right[first] - p.basis.right[second]) @ slope
-    bend = step @ omega @ step
-    t = 0.3 * size[first]
-    moved = size.copy()
-    moved[first] += t
-    moved[second] += direction * t
-    args = (size[first], size[second], direction, 1.0, 0.2, linear, bend)
+    monkeypatch.setattr(moves, "slice_transfer", met_with)
+    basis = p.basis.right, p.basis.ones, p.basis.border
+    moves._transfer.py_func(
+        first, second, 0.1, *basis, p.sign, size, slope, spread, 1.0, 0.2, np.random.default_rng(0)
+    )
+    ((floor, args),) = met
+    assert floor == 0.1
     found = densities.transfer_density(t, *args) - densities.transfer_density(0.0, *args)
-    assert found == pytest.approx(joint(moved) - joint(size), rel=1e-9)
+    difference = joint_density(p, response, spread, size) - joint_density(
+        p, response, spread, began
+    )
+    assert found == pytest.approx(difference, rel=1e-9)
+    assert p.sign @ size == pytest.approx(p.sign @ began)
+    np.testing.assert_array_equal(np.flatnonzero(size != began), sorted([first, second]))
+    np.testing.assert_allclose(slope, slope_of(p, response, spread, size), atol=1e-12)
+
+
+def test_each_size_follows_the_joint_density(monkeypatch):
+    p, met = problem(), []
+    _, response, spread, size = swept(p)
+    slope, began, step = slope_of(p, response, spread, size), size.copy(), 0.2
+
+    def met_with(at, c, rate, linear, bend, rng):
+        met.append((at, c, rate, linear, bend))
+        return at + step
+
+    monkeypatch.setattr(moves, "slice_coordinate", met_with)
+    score = Regression(p.sign, size, slope, spread, 1.0, 0.2)
+    moves.update_sizes.py_func(p.basis, score, np.random.default_rng(0))
+    np.testing.assert_allclose(size, began + step)
+    np.testing.assert_allclose(slope, slope_of(p, response, spread, size), atol=1e-12)
+    prior = PRIORS["fixed"]
+    for j, (at, c, rate, linear, bend) in enumerate(met):  # those before it have moved
+        here = began + step * (np.arange(len(began)) < j)
+        there = here + step * (np.arange(len(began)) == j)
+        assert (at, c, rate) == (here[j], 1.0, 0.2)
+        found = step * linear - 0.5 * bend * ((at + step) ** 2 - at**2)
+        found += np.diff(prior.log_weight_density(np.array([at, at + step])))[0]
+        wanted = joint_density(p, response, spread, there) - joint_density(
+            p, response, spread, here
+        )
+        assert found == pytest.approx(wanted, rel=1e-9)
 
 
 @every_likelihood

@@ -12,6 +12,7 @@ from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms, response_mean
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.signs import class_signs
+from pcvm_pymc.core.pieces.weighted import weighted_target
 from pcvm_pymc.core.problem import Problem, Status
 
 PRIORS = {
@@ -285,3 +286,18 @@ def test_steps_by_plain_gradients_end_where_factored_ones_do(width, scale, monke
     assert plain.converged
     assert plain.log_posterior == pytest.approx(factored.log_posterior, abs=1e-7)
     np.testing.assert_allclose(plain.latent, factored.latent, atol=1e-4)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 8])
+def test_curvatures_less_one_direction_lie_between_two_thirds_of_the_true_ones_and_these(n_classes):
+    rng = np.random.default_rng(n_classes)
+    label, latent = rng.integers(n_classes, size=50), 2.0 * rng.normal(size=(50, n_classes))
+    hessian = class_hessian(latent, label)
+    d = coupled._rank_one(hessian, label)
+    near = np.einsum("ic,cd->icd", d, np.eye(n_classes))
+    near -= np.einsum("ic,id->icd", d, d) / d.sum(axis=1)[:, None, None]
+    assert np.linalg.eigvalsh(hessian - near).min() > -1e-9
+    assert np.linalg.eigvalsh(near - hessian * (2.0 / 3.0)).min() > -1e-9
+    weight = rng.uniform(0.5, 3.0, 50)
+    found = coupled._rank_one(weight[:, None, None] * hessian, weighted_target(label, weight))
+    np.testing.assert_allclose(found, weight[:, None] * d, rtol=1e-12)

@@ -173,3 +173,13 @@ def test_a_partial_gram_solves_as_the_whole_one():
     wanted_weight, wanted_bias = solve_nonnegative(whole, scale, bias_scale, target, nobody)
     np.testing.assert_allclose(weight, wanted_weight, atol=1e-11)
     assert bias == pytest.approx(wanted_bias, abs=1e-11)
+
+
+@pytest.mark.parametrize("size", [1e8, 1e10])
+def test_large_columns_that_are_one_to_rounding_are_solved(size):
+    one = np.random.default_rng(0).normal(size=5)
+    Phi = np.outer(one, np.full(3, size))
+    target = (one @ Phi, float(one.sum()))
+    nobody = np.zeros(3, dtype=bool)
+    weight, bias = solve_nonnegative(BorderedGram.of(Phi), np.ones(3), 1.0, target, nobody)
+    np.testing.assert_allclose(Phi @ weight + bias, one, atol=1e-12)

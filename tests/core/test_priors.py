@@ -1,3 +1,5 @@
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,15 @@ from scipy.stats import gamma, norm
 from scipy.stats import t as student
 
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, WEIGHT_CUTOFF, Hyperprior
+from pcvm_pymc.core.pieces.priors import (
+    PRUNING_PRECISION,
+    WEIGHT_CUTOFF,
+    HalfHorseshoe,
+    Hyperprior,
+    Laplace,
+    SharedHyperprior,
+    hyperprior_from,
+)
 
 SHAPES = st.floats(0.3, 8)
 RATES = st.floats(0.05, 8)
@@ -107,3 +117,36 @@ def test_default_takes_a_basis_that_is_constant():
 def test_bad_values_are_named(values, words):
     with pytest.raises(ValueError, match=words):
         Hyperprior(*values)
+
+
+@pytest.mark.parametrize(("n_basis", "few"), [(100, 5), (8, 4), (3, 1), (1, 1)])
+def test_a_horseshoe_expects_few_large_weights(n_basis, few):
+    wanted = few / (max(n_basis - few, 1) * np.sqrt(49))
+    assert HalfHorseshoe.default(n_basis, 49).global_scale == pytest.approx(wanted)
+    assert HalfHorseshoe.default(n_basis, 49).is_proper
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        Laplace(0.7),
+        HalfHorseshoe(0.1, 2.0, 5.0),
+        Hyperprior(1.0, 2.0, 3.0, 4.0, rate_shape=0.5),
+        SharedHyperprior(1.0, 2.0, 3.0, 4.0),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_prior_comes_back_from_its_numbers(prior):
+    numbers = {name: each for name, each in asdict(prior).items() if each is not None}
+    if isinstance(prior, SharedHyperprior):
+        numbers["n_scores"] = 3
+    assert hyperprior_from(numbers.keys(), numbers.values()) == prior
+
+
+@pytest.mark.parametrize(("c", "d"), [(0.0, 0.0), (0.4, 0.0)])
+def test_a_shared_precision_without_rate_leaves_a_power(c, d):
+    """Integrated out, p(w) is proportional to ||w||^-(2c + C), whatever C."""
+    weight = np.array([[0.3, -0.4, 1.2], [3.0, -4.0, 12.0], [1e-200, 0.0, 0.0]])
+    found = SharedHyperprior(c, d, 1.0, 1.0).log_weight_density(weight)
+    assert found[1] - found[0] == pytest.approx(-(2 * c + 3) * np.log(10.0))
+    assert np.isfinite(found[2])

@@ -15,6 +15,7 @@ from pcvm_pymc import Status
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_batch, posterior
 from pcvm_pymc.core.evidence.active_set import (
     ActiveSet,
+    at_products,
     empty_set,
     gains,
     leave_one_out,
@@ -175,6 +176,27 @@ def test_rank_one_updates_are_a_recomputation():
             kinds.add(np.sign(m - before))
             assert slow.log_evidence >= state.log_evidence
     assert kinds == {-1, 0, 1}
+
+
+@pytest.mark.parametrize("noise", [0.1, NOISE, 1.0])
+def test_another_noise_by_inner_products_is_a_recomputation(noise):
+    design, target = problem()
+    state = state_with(design, target, [2, 3, 9, 10], [0.5, 0.02, 80.0, 1.0])
+    whole = EvidenceProblem(design, target, Normal(NOISE), bias=False)
+    found = at_products(design.T @ design, whole, state, noise)
+    wanted = refreshed(design, target, Normal(noise), state)
+    for name in ("mean", "covariance", "S", "Q", "log_evidence"):
+        np.testing.assert_allclose(
+            getattr(found, name), getattr(wanted, name), rtol=1e-8, atol=1e-9
+        )
+    np.testing.assert_array_equal(found.alpha, state.alpha)
+
+
+def test_inner_products_that_are_no_precision_are_refused():
+    design, target = problem()
+    state = state_with(design, target, [2, 3], [0.5, 0.02])
+    whole = EvidenceProblem(design, target, Normal(NOISE), bias=False)
+    assert at_products(-1e3 * np.eye(12), whole, state, NOISE) is None
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -333,7 +333,7 @@ def solve_nonnegative(
         wrong = passive & (u[:-1] < 0)
         if not passive[usable].all():
             inner, _ = gram.product(scale * u[:-1], bias_scale * float(u[-1]))
-            slope = scale * inner + u[:-1] - rhs[:-1]
+            slope = scale * inner - rhs[:-1]  # of weights at zero, whose prior does not pull
             wrong |= usable & ~passive & (slope < -_SLOPE_TOLERANCE * (1.0 + np.abs(rhs[:-1])))
         count = int(wrong.sum())
         if count == 0 or (slack and count <= slack * passive.sum()):

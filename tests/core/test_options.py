@@ -1,0 +1,89 @@
+"""How solvers run: defaults, what is still allowed, and what lies beyond is refused by name."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from pcvm_pymc.core.approximation import PropagationOptions
+from pcvm_pymc.core.em import EMOptions
+from pcvm_pymc.core.evidence import BottomUpOptions, EvidenceOptions
+from pcvm_pymc.core.submodels import SearchOptions
+
+#: what a call without options does, which users and stored results rely on
+DEFAULTS = {
+    EMOptions: {
+        "update": "auto",
+        "bias": "joint",
+        "max_iter": 10_000,
+        "tol": 1e-5,
+        "drop": 1e-3,
+    },
+    BottomUpOptions: {"max_iter": 1000, "tol": 1e-2, "update": "truncated", "random_state": 0},
+    EvidenceOptions: {
+        "max_iter": 10_000,
+        "tol": 1e-4,
+        "noise_tol": 1e-4,
+        "noise_starts": (0.3,),
+        "noise_period": 5,
+        "patience": 30,
+        "refresh_period": 50,
+        "random_state": None,
+    },
+    PropagationOptions: {"max_iter": 1000, "tol": 1e-7, "damping": 0.7},
+    SearchOptions: {
+        "candidates": 5,
+        "exchanges": 4,
+        "max_exchanges": 20,
+        "l1": True,
+        "backward": True,
+        "tol": 1e-6,
+    },
+}
+#: the last value of a range that is allowed, and the first that is not
+ENDS = [
+    (EMOptions(), "max_iter", 1, 0),
+    (EMOptions(), "tol", 1e-300, 0.0),
+    (EMOptions(), "drop", 0.0, -1e-300),
+    (BottomUpOptions(), "max_iter", 1, 0),
+    (BottomUpOptions(), "tol", 1e-300, 0.0),
+    (BottomUpOptions(update="printed"), "random_state", 0, -1),
+    (EvidenceOptions(), "max_iter", 1, 0),
+    (EvidenceOptions(), "noise_period", 1, 0),
+    (EvidenceOptions(), "patience", 1, 0),
+    (EvidenceOptions(), "refresh_period", 1, 0),
+    (EvidenceOptions(), "tol", 1e-300, 0.0),
+    (EvidenceOptions(), "noise_tol", 1e-300, 0.0),
+    (EvidenceOptions(), "noise_starts", (1e-300,), (0.0,)),
+    (EvidenceOptions(), "random_state", 0, -1),
+    (PropagationOptions(), "max_iter", 1, 0),
+    (PropagationOptions(), "tol", 1e-300, 0.0),
+    (PropagationOptions(), "damping", 1e-300, 0.0),
+    (PropagationOptions(), "damping", 1.0, np.nextafter(1.0, 2.0)),
+    (SearchOptions(), "candidates", 1, 0),
+    (SearchOptions(), "exchanges", 1, 0),
+    (SearchOptions(), "max_exchanges", 0, -1),
+    (SearchOptions(), "tol", 1e-300, 0.0),
+]
+
+
+@pytest.mark.parametrize("kind", DEFAULTS, ids=lambda kind: kind.__name__)
+def test_defaults(kind):
+    assert asdict(kind()) == DEFAULTS[kind]
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "last", "beyond"),
+    ENDS,
+    ids=lambda each: type(each).__name__ if hasattr(each, "tol") else None,
+)
+def test_the_end_of_a_range_is_allowed_and_what_lies_beyond_is_refused(options, name, last, beyond):
+    assert getattr(replace(options, **{name: last}), name) == last
+    with pytest.raises(ValueError, match=f"^{name}="):
+        replace(options, **{name: beyond})
+
+
+def test_the_authors_program():
+    found = asdict(EMOptions.chen2009())
+    wanted = {"update": "clip", "bias": "alternating", "max_iter": 500, "tol": 1e-3, "drop": 1e-3}
+    assert found == wanted
