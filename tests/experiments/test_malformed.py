@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pcvm_pymc.cli import main
 from pcvm_pymc.experiments.reporting import report_of
+from pcvm_pymc.experiments.running.records import cell_of, is_record
 from pcvm_pymc.storage import sealed
 
 RELAXED = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -264,6 +265,13 @@ def test_wrong_split_files(content):
 @given(spoiling=spoilings())
 def test_spoiled_results(finished, spoiling):
     check_results(finished, spoiling, mend=True)
+
+
+@pytest.mark.parametrize("value", [None, "Warning: it", [1]])
+def test_a_cell_whose_warnings_are_no_texts_is_damaged(finished, value):
+    record = json.loads(next(iter(sorted(finished.glob("cells/**/*.json")))).read_text())
+    assert is_record(record, cell_of(record))
+    assert not is_record(record | {"warnings": value}, cell_of(record))
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ def is_record(record: Any, cell: Cell) -> bool:
         return False
     if any(record.get(key) != value for key, value in asdict(cell).items()):
         return False
-    if not isinstance(record.get("inputs"), dict):
+    if not isinstance(record.get("inputs"), dict) or not _are_texts(record.get("warnings", [])):
         return False
     if record["status"] == "failed":
         return isinstance(record.get("traceback"), str)
@@ -80,6 +80,10 @@ def _are_choices(record: Record) -> bool:
         and all(_are_parameters(each) for each in choices)
         and all(isinstance(each, int | float) for each in errors)
     )
+
+
+def _are_texts(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(each, str) for each in found)
 
 
 def _are_parameters(found: Any) -> bool:
