@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from memory import peak
 
 
 def classes(n, n_classes=2, n_features=2, seed=0):
@@ -185,8 +186,7 @@ def child(name):
     began = time.process_time()
     work()
     seconds = time.process_time() - began
-    peak = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]
-    print(json.dumps([seconds, int(peak) / 1024]))
+    print(json.dumps([seconds, peak()]))
 
 
 def measured(path, name):

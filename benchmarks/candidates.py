@@ -12,9 +12,9 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
+from memory import peak
 
 LIMIT = 512 * 2**20
 N_TEST = 20_000
@@ -56,12 +56,6 @@ TASKS = {
     "friedman1, normal": (friedman, 1.5, False),
     "sine, normal": (sine, 8.0, False),
 }
-
-
-def peak():
-    """Return the most memory that this process held, in MiB."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def cell(task, n, held, tol):

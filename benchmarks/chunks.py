@@ -11,9 +11,9 @@ import subprocess
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
+from memory import peak
 
 LIMIT = 256 * 2**20
 BASES = {"width": 8.0, "basis": 300, "memory_limit": LIMIT}
@@ -39,12 +39,6 @@ def rows(n, seed, n_classes):
     X = rng.normal(size=(n, 20))
     value = X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=n)
     return X, np.digitize(value, [0.8, 1.8][: n_classes - 1])
-
-
-def peak():
-    """Return the most memory that this process held, in MiB."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def cell(name, n):

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-
-MIB = 1024.0
+from memory import held, peak
 
 
 def normals(n, d=4, n_classes=2, seed=0):
@@ -155,11 +154,6 @@ SERIES = {
 }
 
 
-def held(what):
-    """Return what this process holds (VmRSS), or the most that it has held (VmHWM), MiB."""
-    return int(Path("/proc/self/status").read_text().split(f"{what}:")[1].split()[0]) / MIB
-
-
 def child(name, value):
     """Run one point and print CPU seconds, iterated to a tenth of a second, and MiB."""
     warnings.simplefilter("ignore")
@@ -168,12 +162,12 @@ def child(name, value):
     series.work(**least)()
     work = series.work(**{**series.fixed, series.argument: value})
     Path("/proc/self/clear_refs").write_text("5")  # the most held starts anew
-    before, found, began = held("VmRSS"), [], time.process_time()
+    before, found, began = held(), [], time.process_time()
     while not found or (time.process_time() - began < 0.3 and len(found) < 20):
         start = time.process_time()
         work()
         found.append(time.process_time() - start)
-    print(json.dumps([min(found), held("VmHWM") - before]))
+    print(json.dumps([min(found), peak() - before]))
 
 
 def measured(name, value):

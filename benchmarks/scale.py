@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from memory import peak
 
 WIDTH = 6.0  # near the choice by cross-validation at N = 1000
 THREADS = 2
@@ -81,12 +82,6 @@ def estimator(method, n_basis):
     )
 
 
-def peak():
-    """Return the most memory that this process held, in bytes."""
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])
-
-
 def fit_dask(model, X, y):
     """Fit on a local cluster of two workers; return the seconds of the fit, without the cluster's start."""
     import dask.array as da
@@ -132,7 +127,7 @@ def cell(method, n, n_basis):
         score = model.predict_proba(X_test)[:, 1] - 0.5
     out = {
         "seconds": seconds,
-        "peak": peak(),
+        "peak": int(2**20 * peak()),
         "error": float(np.mean((score > 0) != (y_test > 0))),
         "auc": float(roc_auc_score(y_test, score)),
         "iterations": int(np.sum(getattr(model, "n_iter_", 0))),

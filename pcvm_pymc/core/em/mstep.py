@@ -16,10 +16,8 @@ __all__ = ["bias_precision", "maximised", "ridge_solve"]
 _LARGEST_SQUARE = 1e10
 _LEAST_CURVATURE = 1e-12
 _PRUNED_BIAS = 1e-6  # the value of an expected precision of 1e12, as in pieces.priors
-_FAR = (
-    0.3  # of a latent value: before steps are that short, which weights are zero is not settled ...
-)
-_SLACK = 0.1  # ... and so many of them may be on the wrong side
+_FAR = 0.3  # of a latent value: while steps are longer, which weights are zero is not settled
+_SLACK = 0.1  # share of the weights that may be on the wrong side until then
 
 
 def bias_precision(problem: Problem, bias: float) -> float:
