@@ -53,12 +53,30 @@ _jit = njit(nogil=True, cache=True, error_model="numpy")
 def _integrate(
     margin: Array, spacing: float, drop: float, mills: Array, mean: Array
 ) -> tuple[float, float]:
-    """Return log P and the variance of e, and the mean of phi / Phi of each class in `mean`.
-
-    The nodes go out from the mode, on either side until the integrand has dropped by ``exp(-drop)``.
-    """
+    """Return log P and the variance of e, and the mean of phi / Phi of each class in `mean`."""
     mode, top, bend = mode_of_integrand(margin)
-    step, far = spacing / math.sqrt(bend), is_far(mode, margin)
+    step = spacing / math.sqrt(bend)
+    if is_far(mode, margin):
+        return _sums(mode, top, step, drop, margin, mills, mean, True)
+    return _sums(mode, top, step, drop, margin, mills, mean, None)
+
+
+@_jit
+def _sums(
+    mode: float,
+    top: float,
+    step: float,
+    drop: float,
+    margin: Array,
+    mills: Array,
+    mean: Array,
+    far: bool | None,
+) -> tuple[float, float]:
+    """Return what `_integrate` does.
+
+    The nodes go out from the mode, on either side until the integrand has dropped by ``exp(-drop)``. `far`
+    is a type to the compiler, None or not: of each it makes a loop without the other's branch.
+    """
     total, first, second = 0.0, 0.0, 0.0
     for k in range(len(margin)):
         mean[k] = 0.0
@@ -66,10 +84,10 @@ def _integrate(
         j = 0 if side == 1 else -1
         while True:
             offset = j * step
-            if far:
-                fall = log_fall(mode, offset, margin, mills)
-            else:
+            if far is None:
                 fall = log_integrand(mode + offset, margin, mills) - top
+            else:
+                fall = log_fall(mode, offset, margin, mills)
             if fall < -drop:
                 break
             share = math.exp(fall)
