@@ -99,9 +99,9 @@ def test_a_rough_solution_is_feasible_and_within_its_slack(seed, slack):
     class Counted:
         border, corner, product = gram.border, gram.corner, gram.product
 
-        def block(self, passive):
+        def block(self, passive, *scales):
             solves.append(passive.copy())
-            return gram.block(passive)
+            return gram.block(passive, *scales)
 
     problem = (scale, bias_scale, (response @ Phi, float(response.sum())), np.ones(10, dtype=bool))
     weight, bias = solve_nonnegative(Counted(), *problem, slack=slack)
@@ -147,12 +147,12 @@ def test_a_partial_gram_is_that_of_its_row_weights(seed):
         wanted = full.T @ (gram.row_weight[:, None] * full)
         for _ in range(3):
             passive = rng.uniform(size=len(left)) < rng.uniform()
-            columns, block = gram.block(passive)
+            scale = rng.normal(size=len(left) + 1)
+            columns, block = gram.block(passive, scale[:-1], scale[-1])
             assert sorted(columns) == list(np.flatnonzero(passive))
             place = np.append(columns, len(left))
-            np.testing.assert_allclose(
-                lower_as_full(block), wanted[np.ix_(place, place)], atol=1e-9
-            )
+            scaled = (scale * (scale[:, None] * wanted))[np.ix_(place, place)]
+            np.testing.assert_allclose(lower_as_full(block), scaled, atol=1e-9)
         v = rng.normal(size=len(left) + 1)
         np.testing.assert_allclose(np.append(*gram.product(v[:-1], v[-1])), wanted @ v, atol=1e-9)
         if rng.uniform() < 0.3:
