@@ -82,9 +82,8 @@ class BorderedGram:
 
     def block(self, passive: Mask, scale: Array, bias_scale: float) -> tuple[Index, Array]:
         """Return the passive columns and their Gram matrix in units of the scales, see `Gram`."""
-        columns = np.flatnonzero(passive)
-        edge = np.append(self.border[columns], self.corner)
-        return columns, _bordered(self.gram, columns, edge, np.append(scale[columns], bias_scale))
+        columns = passive.nonzero()[0]
+        return columns, _bordered(self, self.gram, (columns, columns), scale, bias_scale)
 
     def take(self, columns: Index) -> "BorderedGram":
         """Return the Gram matrix of some columns, in ascending order."""
@@ -155,8 +154,7 @@ class PartialGram:
         self._extend(np.flatnonzero(passive & ~known))
         place = np.flatnonzero(passive[self._columns])
         columns = self._columns[place]
-        edge = np.append(self.border[columns], self.corner)
-        return columns, _bordered(self._gram, place, edge, np.append(scale[columns], bias_scale))
+        return columns, _bordered(self, self._gram, (place, columns), scale, bias_scale)
 
     def product(self, weight: Array, bias: float) -> tuple[Array, float]:
         """Return the product with (weight, bias)."""
@@ -206,10 +204,15 @@ def _stacked(above: Array, below: Array, corner: Array) -> Array:
     return out
 
 
-def _bordered(gram: Array, columns: Index, edge: Array, scale: Array) -> Array:
-    """Return the scaled lower triangle of some columns, its last row the edge."""
-    out = _lower_block(gram, columns, scale, 1)
-    out[-1] = edge * scale * scale[-1]
+def _bordered(
+    whole: Gram, gram: Array, where: tuple[Index, Index], scale: Array, bias_scale: float
+) -> Array:
+    """Return the scaled lower triangle of some columns: places in `gram`, numbers among the scales."""
+    place, columns = where
+    own = scale[columns]
+    out = _lower_block(gram, place, own, 1)
+    out[-1, :-1] = whole.border[columns] * own * bias_scale
+    out[-1, -1] = whole.corner * bias_scale**2
     return out
 
 
@@ -253,7 +256,8 @@ def _solve_passive(
     for inflation in _INFLATIONS:
         columns, H = gram.block(passive, scale, bias_scale)
         n = len(columns)
-        goal = np.append(rhs[columns], rhs[-1])[:, None]
+        goal = np.empty((n + 1, 1))
+        goal[:n, 0], goal[n] = rhs[columns], rhs[-1]
         diagonal = H.T.ravel()[:: n + 2]  # a view, the matrix being in column order
         diagonal[:n] += 1.0
         diagonal[n] += ridge
