@@ -109,26 +109,50 @@ def _without(kept: Kept, k: int) -> tuple[float, float]:
 
 
 @jit
-def _best_change(kept: Kept, only: int) -> tuple[int, float, float]:
-    """Return the column whose change gains most, its new precision, and the gain, see `gains`."""
+def _gain_of(kept: Kept, k: int) -> tuple[float, float]:
+    """Return what a column's best change gains, and its new precision then, see `gains`."""
+    s, q = _without(kept, k)
+    excess = q * q - s
+    alpha, gain = np.inf, 0.0
+    if excess > 0:
+        alpha = s * (s / excess)
+        ratio = min(q * q / s, _HUGE)
+        gain = 0.5 * (ratio - 1.0 - math.log(ratio))
+    if alpha == np.inf:
+        gain = 0.0
+    j = kept.place[k]
+    if j >= 0:
+        now = kept.alpha[j]
+        gain -= 0.5 * (math.log(now / (now + s)) + q * q / (now + s))
+    return gain if alpha > 0.0 else -np.inf, alpha
+
+
+@jit
+def _best_change(kept: Kept) -> tuple[int, float, float]:
+    """Return the column whose change gains most, its new precision, and the gain."""
     column, best, precision = 0, -np.inf, np.inf
-    for k in range(len(kept.S)) if only < 0 else range(only, only + 1):
-        s, q = _without(kept, k)
-        excess = q * q - s
-        alpha, gain = np.inf, 0.0
-        if excess > 0:
-            alpha = s * (s / excess)
-            ratio = min(q * q / s, _HUGE)
-            gain = 0.5 * (ratio - 1.0 - math.log(ratio))
-        if alpha == np.inf:
-            gain = 0.0
-        j = kept.place[k]
-        if j >= 0:
-            now = kept.alpha[j]
-            gain -= 0.5 * (math.log(now / (now + s)) + q * q / (now + s))
-        if alpha > 0.0 and gain > best:
+    for k in range(len(kept.S)):
+        gain, alpha = _gain_of(kept, k)
+        if gain > best:
             column, best, precision = k, gain, alpha
     return column, precision, best
+
+
+@jit
+def _drawn_change(kept: Kept, tol: float, draw: float) -> tuple[int, float, float]:
+    """Return the same of a column drawn among those that gain enough, by a number in [0, 1)."""
+    gain = np.empty(len(kept.S))
+    n_gaining = 0
+    for k in range(len(gain)):
+        gain[k] = _gain_of(kept, k)[0]
+        n_gaining += gain[k] >= tol
+    left = int(draw * n_gaining)
+    for k in range(len(gain)):
+        if gain[k] >= tol:
+            if left == 0:
+                return k, _gain_of(kept, k)[1], gain[k]
+            left -= 1
+    return 0, np.inf, -np.inf
 
 
 @jit
@@ -362,11 +386,11 @@ def change_precisions(
     beta: float,
     log_evidence: float,
     tol: float,
-    only: int,
+    draws: Array,
     noise: NoiseRule,
     history: Array,
 ) -> tuple[int, int]:
-    """Change one precision after the other, always that which gains most.
+    """Change one precision after the other: that which gains most, or one that is drawn.
 
     Parameters
     ----------
@@ -383,8 +407,8 @@ def change_precisions(
     log_evidence : float
     tol : float
         Gain below which there is nothing to do.
-    only : int
-        The one column that may be changed; any where it is negative.
+    draws : ndarray, shape (most,) or (0,)
+        Numbers in [0, 1) by which each change is drawn among those that gain enough; none: the best.
     noise : NoiseRule
     history : ndarray, shape (most, 3)
         Written: log evidence, columns in the model and beta after each change, of which there are at most
@@ -397,7 +421,10 @@ def change_precisions(
         Fewer than the most where nothing gains any more, or digits are lost: all has to be computed anew.
     """
     for done in range(len(history)):
-        k, alpha, gain = _best_change(kept, only)
+        if len(draws):
+            k, alpha, gain = _drawn_change(kept, tol, draws[done])
+        else:
+            k, alpha, gain = _best_change(kept)
         if not gain >= tol:
             return m, done
         if done > 0 and _has_lost_digits(rows, beta, kept, m, k):

@@ -90,7 +90,8 @@ def fit_random(
     """Maximise the evidence one basis at a time, each drawn at random (Chmielewski-Anders et al. 2019).
 
     As `fit_sequential`, but of the bases whose change gains evidence any may be next. The paper draws among
-    all and passes over those that gain nothing, which takes the same steps.
+    all and passes over those that gain nothing, which takes the same steps. Of more than 2048 bases so many
+    are drawn first, and searched among until none of them gains.
 
     Parameters
     ----------
@@ -149,7 +150,6 @@ class _Search:
         self.n_changes = 1  # at a time, under Laplace's approximation
         # of a regression's candidates, and how many updates there were since all was computed anew
         self.gram, self.stale = np.empty((0, 0)), 0
-        self.only = -1  # the candidate that is changed, once; any, as often as any gains
 
     def begin_at(self, reached: Reached) -> None:
         """Begin where another search ended."""
@@ -209,8 +209,6 @@ class _Search:
             if found is None:
                 break
             state = found
-            if self.only >= 0:
-                break
         self._move_to(number[state.index], state.alpha, state.mean)
 
     def _by_updates(self, among: EvidenceProblem, state: ActiveSet) -> ActiveSet | None:
@@ -288,7 +286,7 @@ class _Search:
         the model.
         """
         columns, cross = weighted
-        most = min(most, self.options.max_iter + 1 - len(self.rows)) if self.only < 0 else 1
+        most = min(most, self.options.max_iter + 1 - len(self.rows))
         kept = kept_arrays(state, cross)
         history = np.empty((most, 3))
         noise = NoiseRule(
@@ -306,7 +304,7 @@ class _Search:
             beta,
             state.log_evidence,
             self.least,
-            self.only,
+            self._draws(most),
             noise,
             history,
         )
@@ -318,6 +316,10 @@ class _Search:
             covariance=kept.covariance[:m, :m],
         )
         return new, history[:n_changes]
+
+    def _draws(self, most: int) -> Array:
+        """Return what the next changes are drawn by; nothing: the best is taken."""
+        return np.empty(0)
 
     def _with_next_noise(self, among: EvidenceProblem, state: ActiveSet) -> ActiveSet | None:
         """Return the state at the noise that follows; None where it has settled."""
@@ -384,11 +386,16 @@ class _RandomSearch(_Search):
         self.rng = np.random.default_rng(options.random_state)
 
     def _change_some(self, gain: Array) -> None:
-        """Change one basis, any whose change gains enough."""
-        drawn = int(self.rng.choice(np.flatnonzero(gain >= self.options.tol)))
-        number = np.union1d(self.state.index, [drawn])
-        self.only = int(np.searchsorted(number, drawn))
-        self._search_among(number)
+        """Search among all columns, or those in the model and many of those that gain, drawn."""
+        if len(gain) <= _LIVE:
+            self._search_among(np.arange(len(gain)))
+            return
+        gaining = np.setdiff1d(np.flatnonzero(gain >= self.options.tol), self.state.index)
+        drawn = self.rng.choice(gaining, min(_LIVE, len(gaining)), replace=False)
+        self._search_among(np.union1d(self.state.index, drawn))
+
+    def _draws(self, most: int) -> Array:
+        return self.rng.random(most)
 
 
 def _among(state: ActiveSet, number: Index) -> ActiveSet:
