@@ -301,3 +301,16 @@ def test_curvatures_less_one_direction_lie_between_two_thirds_of_the_true_ones_a
     weight = rng.uniform(0.5, 3.0, 50)
     found = coupled._rank_one(weight[:, None, None] * hessian, weighted_target(label, weight))
     np.testing.assert_allclose(found, weight[:, None] * d, rtol=1e-12)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 12), st.floats(1e-6, 0.9))
+def test_a_factor_by_columns_is_that_of_the_rows(seed, n_columns, share):
+    """Rank by rank the same, whichever matrix is held; what it leaves of a row is small."""
+    rng = np.random.default_rng(seed)
+    Phi = rng.normal(size=(30, n_columns)) * np.exp(-rng.uniform(0, 6, size=n_columns))
+    least = share * np.square(Phi).sum(axis=1).max()
+    few, whole = coupled._pivoted_by_columns(Phi, least), coupled._pivoted_by_rows(Phi, least)
+    assert few.shape == whole.shape
+    np.testing.assert_allclose(few @ few.T, whole @ whole.T, atol=1e-10)
+    left = np.square(Phi).sum(axis=1) - np.square(few).sum(axis=1)
+    assert (left <= least + 1e-12).all()

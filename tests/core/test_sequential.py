@@ -123,7 +123,7 @@ def test_gain_is_the_change_of_evidence(seed):
             )
 
 
-def after_changes(design, target, state, most, period=0, draws=np.empty(0)):
+def after_changes(design, target, state, most, period=0, draws=()):
     """Return the arrays after at most so many changes, the history, and how many columns there are."""
     history = np.empty((most, 3))
     kept = kept_arrays(state, design[:, state.index].T @ design)
@@ -136,7 +136,7 @@ def after_changes(design, target, state, most, period=0, draws=np.empty(0)):
         NOISE**-2,
         state.log_evidence,
         1e-4,
-        draws,
+        np.array(draws, dtype=float),
         noise,
         history,
     )
@@ -183,7 +183,7 @@ def test_drawn_changes_are_recomputations_and_any_that_gains_may_be_drawn():
     for draw in np.linspace(0.0, 0.999, 12):
         design, target = problem()
         state = state_with(design, target, [2, 3, 9, 10], [0.5, 0.02, 80.0, 1.0])
-        draws = np.array([draw, 0.9, 0.0, 0.5])
+        draws = [draw, 0.9, 0.0, 0.5]
         kept, history, m = after_changes(design, target, state, 4, draws=draws)
         assert_as_computed_anew(design, target, kept, history, m)
         evidence = np.append(state.log_evidence, history[:, 0])

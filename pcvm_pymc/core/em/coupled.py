@@ -296,14 +296,35 @@ class _RowBasis:
     """
 
     def __init__(self, Phi: Array, size: float) -> None:
-        gram = blas.dsyrk(1.0, Phi.T, trans=1, lower=1)
-        factor, order, rank, _ = lapack.dpstrf(gram, tol=_NEGLIGIBLE / size, lower=1, overwrite_a=1)
-        some = np.zeros((len(Phi), rank + 1))
-        some[order - 1, :rank] = np.tril(factor[:, :rank])
-        some[:, rank] = 1.0
-        self.rows = np.linalg.qr(some)[0]
+        few = Phi.shape[1] + 1 < len(Phi)
+        factor = (_pivoted_by_columns if few else _pivoted_by_rows)(Phi, _NEGLIGIBLE / size)
+        self.rows = np.linalg.qr(np.column_stack([factor, np.ones(len(Phi))]))[0]
         self.coefficients = self.rows.T @ np.column_stack([Phi, np.ones(len(Phi))])
         self.size = size
+
+
+def _pivoted_by_rows(Phi: Array, least: float) -> Array:
+    """Return a factor L of ``Phi Phi'``, less what leaves at most `least` of any row, shape (n_obs, rank)."""
+    gram = blas.dsyrk(1.0, Phi.T, trans=1, lower=1)
+    factor, order, rank, _ = lapack.dpstrf(gram, tol=least, lower=1, overwrite_a=1)
+    out = np.zeros((len(Phi), rank))
+    out[order - 1] = np.tril(factor[:, :rank])
+    return out
+
+
+def _pivoted_by_columns(Phi: Array, least: float) -> Array:
+    """Return the same without the matrix of rows by rows, where the bases are fewer."""
+    left = np.einsum("ij,ij->i", Phi, Phi)
+    factor = np.empty((Phi.shape[1], len(Phi)))
+    for rank in range(Phi.shape[1]):
+        pivot = int(left.argmax())
+        if left[pivot] <= least:
+            return factor[:rank].T
+        known = factor[:rank]
+        factor[rank] = (Phi @ Phi[pivot] - known[:, pivot] @ known) / np.sqrt(left[pivot])
+        left -= np.square(factor[rank])
+        left[pivot] = 0.0
+    return factor.T
 
 
 class _Reduced:
