@@ -134,14 +134,14 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
     rows = _read(options, console) if options.file else _example()
     n_train, n_test = _sizes(rows, options)
     out = _output_folder(options.out, options.force)
-    with alone_in(out), _compiling() as compiled:
+    with alone_in(out), _compiling(len(np.unique(rows.y))) as compiled:
         _compare_into(
             out, rows, (n_train, n_test), width, compiled=compiled, options=options, console=console
         )
 
 
 @contextmanager
-def _compiling() -> Iterator[Callable[[], object]]:
+def _compiling(n_classes: int) -> Iterator[Callable[[], object]]:
     """Compile the sampler beside other work, where there is a second processor; yield what waits for it.
 
     A process that fails is no fault: what it has not compiled is compiled where it is used.
@@ -149,7 +149,7 @@ def _compiling() -> Iterator[Callable[[], object]]:
     if (os.cpu_count() or 1) < 2:
         yield lambda: None
         return
-    command = [sys.executable, "-m", "pcvm_pymc.core.gibbs.ahead"]
+    command = [sys.executable, "-m", "pcvm_pymc.core.gibbs.ahead", str(n_classes)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield process.wait

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import njit
 from scipy import stats
 from scipy.special import log_ndtr
 
@@ -13,7 +14,7 @@ from pcvm_pymc.core.gibbs.ahead import compile_sampler
 from pcvm_pymc.core.gibbs.responses import augmented
 from pcvm_pymc.core.gibbs.sweep import run
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import log_class_probability, response_mean
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Problem
@@ -143,13 +144,41 @@ def test_scores_and_probabilities_of_draws():
     assert (rate == PRIOR.d).all()
 
 
+def one_score(likelihood):
+    Phi, sign = np.eye(6) + 0.2, np.array([-1, 1] * 3)
+    return GibbsProblem.of(Problem(Phi, sign, sign, Hyperprior(1.0, 1.0, 1.0, 1.0), likelihood))
+
+
 def test_what_is_compiled_ahead_serves_every_problem():
     compile_sampler()
+    compile_sampler(3)
     compiled = list(run.signatures)
-    for found, _ in (problem(), problem(n_classes=2, prior=replace(PRIOR, rate_shape=0.5))):
+    several = (problem()[0], problem(n_classes=2, prior=replace(PRIOR, rate_shape=0.5))[0])
+    for found in (*several, one_score(Probit()), one_score(NoisyProbit(0.1))):
         rng = np.random.default_rng(0)
         advance(found, found.start(rng), rng, draws=2)
     assert run.signatures == compiled
+
+
+def test_one_score_does_not_wait_for_what_several_need(monkeypatch):
+    """What cannot be compiled stands behind the branch of the others: numba leaves it out or fails."""
+    for name in ("draw_class_responses", "multinomial_terms"):
+        monkeypatch.setattr(responses, name, None)
+    latent, label, rng = np.zeros((1, 3)), np.array([-1, 1, 1]), np.random.default_rng(0)
+    one, response = augmented(Probit()), np.zeros((1, 3))
+    njit(responses.draw_responses.py_func)(one, latent, label, response, rng)
+    assert (response * label > 0).all()
+    found = njit(responses.log_likelihood.py_func)(one, 1.0, latent, label)
+    assert found == pytest.approx(3 * np.log(0.5))
+
+
+def test_several_scores_do_not_wait_for_what_one_needs(monkeypatch):
+    for name in ("draw_noisy_responses", "draw_label_responses"):
+        monkeypatch.setattr(responses, name, None)
+    latent, label, rng = np.zeros((3, 4)), np.array([0, 1, 2, 2]), np.random.default_rng(0)
+    several, response = augmented(MultinomialProbit(3)), np.zeros((3, 4))
+    njit(responses.draw_responses.py_func)(several, latent, label, response, rng)
+    assert (response.argmax(axis=0) == label).all()
 
 
 def test_an_improper_hyperprior_is_refused():

@@ -17,11 +17,10 @@ from pcvm_pymc.core.gibbs.moves import Basis
 from pcvm_pymc.core.gibbs.responses import (
     Augmented,
     Integers,
-    copy_into,
-    jit,
     log_label,
     slope_of_label,
 )
+from pcvm_pymc.core.gibbs.vectors import add_multiple, copy_into, jit, part_of_caller
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["move_visible_ones"]
@@ -65,22 +64,27 @@ class _Given(NamedTuple):
     likelihood: Augmented
 
 
-@jit
+@part_of_caller
 def _block(
     Phi: Array, sign: Array, unit: Array, which: Integers, place: Array, latent: Array
 ) -> _Block:
     k = len(which)
-    columns = np.ones((len(latent), k + 1))
+    columns = np.empty((len(latent), k + 1))
     for a in range(k):
         j = which[a]
         scale = sign[j] * unit[a]
         for i in range(len(latent)):
             columns[i, a] = scale * Phi[i, j]
-    mass = _CURVATURE * np.dot(columns.T, columns)
-    for a in range(k):
-        mass[a, a] += _SOFTNESS
-    mass[k, k] += _BIAS_SOFTNESS
-    offset = latent - np.dot(columns, place)
+    for i in range(len(latent)):
+        columns[i, k] = 1.0
+    mass = np.dot(columns.T, columns)
+    for a in range(k + 1):
+        for b in range(k + 1):
+            mass[a, b] *= _CURVATURE
+        mass[a, a] += _SOFTNESS if a < k else _BIAS_SOFTNESS
+    offset = np.dot(columns, place)
+    for i in range(len(latent)):
+        offset[i] = latent[i] - offset[i]
     return _Block(columns, unit, offset, np.linalg.cholesky(mass), np.linalg.inv(mass))
 
 
@@ -105,7 +109,7 @@ def _slope(block: _Block, place: Array, latent: Array, given: _Given) -> Array:
     k, pull = len(block.unit), np.empty(len(label))
     for i in range(len(label)):
         pull[i] = -label[i] * slope_of_label(likelihood, label[i] * latent[i])
-    out = np.dot(pull, block.columns)
+    out = np.dot(block.columns.T, pull)
     for a in range(k):
         size = place[a] * block.unit[a]
         out[a] += (2.0 * prior.c + 1.0) * size * block.unit[a] / (size * size + 2.0 * rate)
@@ -114,7 +118,7 @@ def _slope(block: _Block, place: Array, latent: Array, given: _Given) -> Array:
     return out
 
 
-@jit
+@part_of_caller
 def _drift(place: Array, momentum: Array, inverse: Array, time: float) -> bool:
     """Move on, reflected where a weight would fall to one unit; return whether that came to an end."""
     k = len(place) - 1
@@ -126,7 +130,7 @@ def _drift(place: Array, momentum: Array, inverse: Array, time: float) -> bool:
                 until = max((1.0 - place[a]) / velocity[a], 0.0)
                 if until < when:
                     wall, when = a, until
-        place += when * velocity
+        add_multiple(place, when, velocity)
         if wall < 0:
             return True
         time -= when
@@ -135,13 +139,18 @@ def _drift(place: Array, momentum: Array, inverse: Array, time: float) -> bool:
     return False
 
 
-@jit
+@part_of_caller
 def _visible(size: Array, peak: Array) -> Integers:
     """Return the weights that move some row's latent value by more than one."""
-    return np.flatnonzero(size * peak > 1.0)
+    which, n = np.empty(len(size), np.int64), 0
+    for j in range(len(size)):
+        if size[j] * peak[j] > 1.0:
+            which[n] = j
+            n += 1
+    return which[:n]
 
 
-@jit
+@part_of_caller
 def move_visible_ones(
     basis: Basis,
     sign: Array,
@@ -165,26 +174,29 @@ def move_visible_ones(
     k = len(which)
     if k == 0 or k > _MOST:
         return bias
-    unit, place = np.empty(k), np.full(k + 1, bias)
+    unit, place, impulse = np.empty(k), np.empty(k + 1), np.empty(k + 1)
     for a in range(k):
         unit[a] = 1.0 / peak[which[a]]
         place[a] = size[which[a]] * peak[which[a]]
+    place[k] = bias
     block = _block(basis.Phi, sign, unit, which, place, latent)
     given = _Given(label, prior, rate, likelihood)
-    impulse = rng.standard_normal(k + 1)
+    for a in range(k + 1):
+        impulse[a] = rng.standard_normal()
     momentum = np.dot(block.factor, impulse)
     step = _STEP * (1.0 + _JITTER * (2.0 * rng.random() - 1.0))
     n_steps = 1 + int(rng.random() * _MOST_STEPS)
     moved = latent.copy()
     before = _potential(block, place, moved, given)
     before += 0.5 * np.dot(impulse, impulse)
-    momentum -= 0.5 * step * _slope(block, place, moved, given)
+    add_multiple(momentum, -0.5 * step, _slope(block, place, moved, given))
     for n in range(n_steps):
         if not _drift(place, momentum, block.inverse, step):
             return bias
-        moved = block.offset + np.dot(block.columns, place)
+        moved = np.dot(block.columns, place)
+        add_multiple(moved, 1.0, block.offset)
         share = 1.0 if n + 1 < n_steps else 0.5
-        momentum -= share * step * _slope(block, place, moved, given)
+        add_multiple(momentum, -share * step, _slope(block, place, moved, given))
     after = _potential(block, place, moved, given)
     after += 0.5 * np.dot(momentum, np.dot(block.inverse, momentum))
     if not rng.standard_exponential() > after - before:  # nor where it is not a number

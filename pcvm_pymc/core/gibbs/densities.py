@@ -3,7 +3,14 @@
 import math
 from typing import NamedTuple
 
-from pcvm_pymc.core.gibbs.responses import Augmented, Integers, jit, log_label, log_likelihood
+from pcvm_pymc.core.gibbs.responses import (
+    AnyAugmented,
+    Augmented,
+    Integers,
+    log_label,
+    log_likelihood,
+)
+from pcvm_pymc.core.gibbs.vectors import jit
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
@@ -74,7 +81,7 @@ def scale_density(
     label: Integers,
     log_rate: float,
     prior: Parameters,
-    likelihood: Augmented,
+    likelihood: AnyAugmented,
 ) -> float:
     """Return the log density along (sizes, biases) -> e^t (sizes, biases), responses integrated out.
 
@@ -90,8 +97,9 @@ def scale_density(
         total += prior.rate_shape * moved - prior.rate_rate * math.exp(moved)
     else:
         rate = math.exp(log_rate - 2.0 * t)
-        for each in size.ravel():
-            total += t + log_size_density(each, prior.c, rate)
+        for k in range(size.shape[0]):
+            for j in range(size.shape[1]):
+                total += t + log_size_density(size[k, j], prior.c, rate)
     return total + log_likelihood(likelihood, factor, latent, label)
 
 
@@ -122,6 +130,7 @@ def log_rate_density(x: float, size: Array, prior: Parameters) -> float:
     """Return the log density of x = log d given all sizes."""
     rate = math.exp(x)
     total = prior.rate_shape * x - prior.rate_rate * rate - 0.5 * size.size * x
-    for each in size.ravel():
-        total += log_size_density(each, prior.c, rate)
+    for k in range(size.shape[0]):
+        for j in range(size.shape[1]):
+            total += log_size_density(size[k, j], prior.c, rate)
     return total

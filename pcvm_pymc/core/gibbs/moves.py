@@ -6,13 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from pcvm_pymc.core.gibbs.densities import Parameters
-from pcvm_pymc.core.gibbs.responses import Augmented, Integers, jit
+from pcvm_pymc.core.gibbs.responses import Augmented, Integers
 from pcvm_pymc.core.gibbs.slices import (
     SMALLEST_SIZE,
     slice_coordinate,
     slice_single,
     slice_transfer,
 )
+from pcvm_pymc.core.gibbs.vectors import add_multiple, jit, multiply, part_of_caller, total
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
@@ -82,7 +83,7 @@ class Regression(NamedTuple):
     rate: float
 
 
-@jit
+@part_of_caller
 def update_sizes(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
     """Draw each size in turn."""
     right, ones, border, norm = basis.right, basis.ones, basis.border, basis.norm
@@ -136,7 +137,7 @@ def _transfer(
         slope[k] -= s * t * (right[first, k] - right[second, k]) - shared * ones[k]
 
 
-@jit
+@part_of_caller
 def transfer_between_neighbours(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
     """Exchange size with a neighbour, drawn without regard to the state."""
     right, neighbours, ones, border = basis.right, basis.neighbours, basis.ones, basis.border
@@ -155,7 +156,9 @@ def _largest(size: Array, number: int) -> tuple[Integers, float]:
 
     Fewer than `number` where some equal the next largest.
     """
-    top = np.zeros(number + 1)  # descending
+    top = np.empty(number + 1)  # descending
+    for i in range(number + 1):
+        top[i] = 0.0
     for each in size:
         i = number
         if each > top[i]:
@@ -171,7 +174,7 @@ def _largest(size: Array, number: int) -> tuple[Integers, float]:
     return which[:n], top[number]
 
 
-@jit
+@part_of_caller
 def transfer_between_largest(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
     """Exchange size among the largest weights, along ridges that single updates climb slowly.
 
@@ -191,7 +194,7 @@ def transfer_between_largest(basis: Basis, score: Regression, rng: np.random.Gen
             _transfer(one, two, floor, right, ones, border, sign, size, slope, spread, c, rate, rng)
 
 
-@jit
+@part_of_caller
 def update_score(
     basis: Basis,
     prior: Parameters,
@@ -209,19 +212,26 @@ def update_score(
     """
     precision = rng.gamma(prior.e + 0.5, 1.0) / (prior.f + 0.5 * bias * bias)
     spread = len(response) + precision
-    total = response.sum()
-    common = (total - np.dot(basis.ones, inside)) / spread
-    slope = np.dot(response, basis.left) - inside - basis.ones * common
+    whole = total(response)
+    common = (whole - np.dot(basis.ones, inside)) / spread
+    slope = np.dot(basis.left.T, response)
+    for k in range(len(slope)):
+        slope[k] = slope[k] - inside[k] - basis.ones[k] * common
     score = Regression(sign, size, slope, spread, prior.c, rate)
     update_sizes(basis, score, rng)
     transfer_between_neighbours(basis, score, rng)
     transfer_between_largest(basis, score, rng)
-    latent = np.dot(basis.left, np.dot(sign * size, basis.right))
-    bias = (total - latent.sum()) / spread + rng.standard_normal() / math.sqrt(spread)
-    return bias, latent + bias
+    signed = size.copy()
+    for j in range(len(size)):
+        signed[j] *= sign[j]
+    latent = np.dot(basis.left, np.dot(basis.right.T, signed))
+    bias = (whole - total(latent)) / spread + rng.standard_normal() / math.sqrt(spread)
+    for i in range(len(latent)):
+        latent[i] += bias
+    return bias, latent
 
 
-@jit
+@part_of_caller
 def update_a_large_one(
     basis: Basis,
     sign: Array,
@@ -246,9 +256,9 @@ def update_a_large_one(
         return
     j = largest[int(rng.random() * len(largest))]
     column = np.dot(basis.left, basis.right[j])
-    move = sign[j] * size[j] * column
-    t = slice_single(size[j], floor, move, latent, label, c, rate, likelihood, rng)
-    latent += (math.exp(t) - 1.0) * move
+    multiply(column, sign[j] * size[j])
+    t = slice_single(size[j], floor, column, latent, label, c, rate, likelihood, rng)
+    add_multiple(latent, math.exp(t) - 1.0, column)
     size[j] *= math.exp(t)
 
 
@@ -260,4 +270,5 @@ def shift_biases(bias: Array, prior: Parameters, rng: np.random.Generator) -> No
         ratio += math.log1p(each * each / (2.0 * prior.f))
         ratio -= math.log1p((each + t) ** 2 / (2.0 * prior.f))
     if rng.standard_exponential() > -(prior.e + 0.5) * ratio:
-        bias += t
+        for k in range(len(bias)):
+            bias[k] += t

@@ -40,7 +40,7 @@ def check_gibbs(problem: Problem) -> None:
             f"a {name} likelihood has no responses that could be drawn; needed one of "
             f"{sorted(AUGMENTED)}, or method='nuts'"
         )
-    if np.isnan(augmented(problem.likelihood).nuisance):
+    if np.isnan(augmented(problem.likelihood)).any():
         raise ValueError(
             f"likelihood={problem.likelihood} has an unknown parameter, which Gibbs does not draw; needed a "
             "number, or method='nuts'"

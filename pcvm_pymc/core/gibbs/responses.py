@@ -10,9 +10,9 @@ from dataclasses import astuple
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from pcvm_pymc.core.gibbs.vectors import jit, part_of_caller
 from pcvm_pymc.core.pieces.class_integrals import (
     is_far,
     log_fall,
@@ -26,9 +26,11 @@ from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
     "AUGMENTED",
+    "OF_CLASSES",
+    "AnyAugmented",
     "Augmented",
+    "AugmentedClasses",
     "augmented",
-    "copy_into",
     "draw_responses",
     "log_label",
     "log_likelihood",
@@ -36,8 +38,9 @@ __all__ = [
 ]
 
 type Integers = NDArray[np.int64]
-
-jit = njit(nogil=True, cache=True, error_model="numpy")
+type AnyAugmented = (
+    Any  # `Augmented` or `AugmentedClasses`, which compiled code tells apart by their length
+)
 
 _SQRT_HALF = math.sqrt(0.5)
 
@@ -54,7 +57,7 @@ AUGMENTED = {
 
 
 class Augmented(NamedTuple):
-    """A likelihood as compiled code takes it.
+    """A likelihood of one score as compiled code takes it.
 
     Attributes
     ----------
@@ -62,28 +65,41 @@ class Augmented(NamedTuple):
         Its number in `AUGMENTED`.
     nuisance : float
         The likelihood's own parameter, zero where it has none.
-    spacing, drop : float
-        Quadrature of several classes, from `rule_of`.
     """
 
     kind: int
     nuisance: float
+
+
+class AugmentedClasses(NamedTuple):
+    """A likelihood of several scores as compiled code takes it.
+
+    Attributes
+    ----------
+    kind : int
+        Its number in `AUGMENTED`.
+    spacing, drop : float
+        Quadrature, from `rule_of`.
+    """
+
+    kind: int
     spacing: float
     drop: float
 
 
-def augmented(likelihood: Likelihood, accuracy: float = 1e-8) -> Augmented:
+#: fields of a likelihood of several scores: numba knows the length of a tuple before it compiles and leaves
+#: out what does not agree with it, so that nobody waits for the part of a sweep that is not theirs
+OF_CLASSES = len(AugmentedClasses._fields)
+
+
+def augmented(likelihood: Likelihood, accuracy: float = 1e-8) -> Augmented | AugmentedClasses:
     """Return a likelihood as compiled code takes it; `accuracy` is that of several classes' integrals."""
+    kind = AUGMENTED[likelihood.name]
+    if kind == _MULTINOMIAL_PROBIT:
+        return AugmentedClasses(kind, *rule_of(accuracy))
     fields: Any = likelihood
     nuisance, *_ = (*map(float, astuple(fields)), 0.0)
-    return Augmented(AUGMENTED[likelihood.name], nuisance, *rule_of(accuracy))
-
-
-@jit
-def copy_into(target: Array, values: Array) -> None:
-    """Copy a vector: an assigned slice makes numba compile the texts of its errors, for seconds."""
-    for i in range(len(values)):
-        target[i] = values[i]
+    return Augmented(kind, nuisance)
 
 
 # --- the table: what each likelihood does --------------------------------------------------------
@@ -91,14 +107,14 @@ def copy_into(target: Array, values: Array) -> None:
 
 @jit
 def draw_responses(
-    likelihood: Augmented,
+    likelihood: AnyAugmented,
     latent: Array,
     label: Integers,
     response: Array,
     rng: np.random.Generator,
 ) -> None:
     """Draw the responses given latent values, both of shape (n_scores, n_obs)."""
-    if likelihood.kind == _MULTINOMIAL_PROBIT:
+    if len(likelihood) == OF_CLASSES:
         draw_class_responses(latent, label, response, rng)
     elif likelihood.kind == _LABEL_NOISE:
         draw_noisy_responses(latent[0], label, likelihood.nuisance, response[0], rng)
@@ -125,9 +141,11 @@ def slope_of_label(likelihood: Augmented, x: float) -> float:
 
 
 @jit
-def log_likelihood(likelihood: Augmented, factor: float, latent: Array, label: Integers) -> float:
+def log_likelihood(
+    likelihood: AnyAugmented, factor: float, latent: Array, label: Integers
+) -> float:
     """Return the log likelihood at `factor` times the latent values, shape (n_scores, n_obs)."""
-    if likelihood.kind == _MULTINOMIAL_PROBIT:
+    if len(likelihood) == OF_CLASSES:
         rows = np.empty((len(label), len(latent)))
         for i in range(len(label)):
             for k in range(len(latent)):
@@ -163,7 +181,7 @@ def upper_tail(a: float, rng: np.random.Generator) -> float:
             return t
 
 
-@jit
+@part_of_caller
 def draw_label_responses(
     latent: Array, label: Integers, response: Array, rng: np.random.Generator
 ) -> None:
@@ -173,7 +191,7 @@ def draw_label_responses(
         response[i] = label[i] * (mean + upper_tail(-mean, rng))
 
 
-@jit
+@part_of_caller
 def draw_noisy_responses(
     latent: Array, label: Integers, flip: float, response: Array, rng: np.random.Generator
 ) -> None:

@@ -15,7 +15,8 @@ from pcvm_pymc.core.gibbs.densities import (
     single_density,
     transfer_density,
 )
-from pcvm_pymc.core.gibbs.responses import Augmented, Integers, jit
+from pcvm_pymc.core.gibbs.responses import AnyAugmented, Augmented, Integers
+from pcvm_pymc.core.gibbs.vectors import part_of_caller
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
@@ -36,7 +37,7 @@ _LEAST_LOG_SIZE = math.log(SMALLEST_SIZE)
 _MOST_SHRINKS = 1000  # then the point stays: a density that is all rounding has no slice around it
 
 
-@jit
+@part_of_caller
 def slice_coordinate(
     size: float, c: float, rate: float, linear: float, bend: float, rng: np.random.Generator
 ) -> float:
@@ -65,7 +66,7 @@ def slice_coordinate(
     return size
 
 
-@jit
+@part_of_caller
 def slice_transfer(
     first: float,
     second: float,
@@ -115,7 +116,7 @@ def slice_transfer(
     return 0.0
 
 
-@jit
+@part_of_caller
 def slice_scale(
     size: Array,
     bias: Array,
@@ -123,7 +124,7 @@ def slice_scale(
     label: Integers,
     log_rate: float,
     prior: Parameters,
-    likelihood: Augmented,
+    likelihood: AnyAugmented,
     rng: np.random.Generator,
 ) -> float:
     """Draw the logarithm of a common factor of sizes and biases (and of d, where that is learned)."""
@@ -156,7 +157,7 @@ def slice_scale(
     return 0.0
 
 
-@jit
+@part_of_caller
 def slice_log_rate(x: float, size: Array, prior: Parameters, rng: np.random.Generator) -> float:
     """Draw log d given all sizes."""
     level = log_rate_density(x, size, prior) - rng.standard_exponential()
@@ -177,7 +178,7 @@ def slice_log_rate(x: float, size: Array, prior: Parameters, rng: np.random.Gene
     return x
 
 
-@jit
+@part_of_caller
 def slice_single(
     size: float,
     floor: float,

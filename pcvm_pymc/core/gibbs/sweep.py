@@ -7,8 +7,14 @@ import numpy as np
 from pcvm_pymc.core.gibbs.block import move_visible_ones
 from pcvm_pymc.core.gibbs.densities import Parameters
 from pcvm_pymc.core.gibbs.moves import Basis, shift_biases, update_a_large_one, update_score
-from pcvm_pymc.core.gibbs.responses import Augmented, Integers, copy_into, draw_responses, jit
+from pcvm_pymc.core.gibbs.responses import (
+    OF_CLASSES,
+    AnyAugmented,
+    Integers,
+    draw_responses,
+)
 from pcvm_pymc.core.gibbs.slices import slice_log_rate, slice_scale
+from pcvm_pymc.core.gibbs.vectors import copy_into, jit, multiply, part_of_caller
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["run"]
@@ -16,10 +22,24 @@ __all__ = ["run"]
 _SCALE_PERIOD = 5  # sweeps, of several scores: their integrals would take most of a sweep's time
 
 
+@part_of_caller
+def write_latent(
+    basis: Basis, sign: Array, size: Array, bias: float, inside: Array, latent: Array
+) -> None:
+    """Write ``right' w`` of one score into `inside`, its latent values into `latent`."""
+    signed = size.copy()
+    for j in range(len(size)):
+        signed[j] *= sign[j]
+    copy_into(inside, np.dot(basis.right.T, signed))
+    copy_into(latent, np.dot(basis.left, inside))
+    for i in range(len(latent)):
+        latent[i] += bias
+
+
 @jit
 def run(
     basis: Basis,
-    likelihood: Augmented,
+    likelihood: AnyAugmented,
     prior: Parameters,
     sign: Array,
     label: Integers,
@@ -42,8 +62,7 @@ def run(
     for sweep in range(draws * thin):
         # anew each time: what is kept of a chain is its sizes, biases and d
         for k in range(n_scores):
-            copy_into(inside[k], np.dot(sign[k] * size[k], basis.right))
-            copy_into(latent[k], np.dot(basis.left, inside[k]) + bias[k])
+            write_latent(basis, sign[k], size[k], bias[k], inside[k], latent[k])
         draw_responses(likelihood, latent, label, response, rng)
         rate = math.exp(log_rate)
         for k in range(n_scores):
@@ -52,22 +71,23 @@ def run(
             )
             copy_into(latent[k], values)
         # from here on the responses are integrated out; the next sweep draws them anew
-        if n_scores == 1:
+        if len(likelihood) != OF_CLASSES:
             update_a_large_one(
                 basis, sign[0], label, size[0], latent[0], prior.c, rate, likelihood, rng
             )
             bias[0] = move_visible_ones(
                 basis, sign[0], label, size[0], bias[0], latent[0], prior, rate, likelihood, rng
             )
-        if n_scores == 1 or rng.random() * _SCALE_PERIOD < 1.0:
+        if len(likelihood) != OF_CLASSES or rng.random() * _SCALE_PERIOD < 1.0:
             t = slice_scale(size, bias, latent, label, log_rate, prior, likelihood, rng)
-            size *= math.exp(t)
-            bias *= math.exp(t)
+            for k in range(n_scores):
+                multiply(size[k], math.exp(t))
+            multiply(bias, math.exp(t))
             if prior.rate_shape > 0.0:
                 log_rate += 2.0 * t
         if prior.rate_shape > 0.0:
             log_rate = slice_log_rate(log_rate, size, prior, rng)
-        if n_scores > 1:
+        if len(likelihood) == OF_CLASSES:
             shift_biases(bias, prior, rng)
         if (sweep + 1) % thin == 0:
             kept = sweep // thin
