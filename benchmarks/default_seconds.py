@@ -27,7 +27,7 @@ SETS = (
     "winequality_white:1300",
     "letter:1300:6",
 )
-SEEDS = (0, 1, 2)  # of several classes the chosen cells, and with them seconds, vary with it
+SEEDS = (0, 1, 2)  # they draw the rows on which cells are told apart, and with that seconds vary
 LARGE = ((4000, None), (4000, 500), (100_000, 300))
 _LEAST = 50  # rows of a class, of which a share is drawn
 
