@@ -40,18 +40,22 @@ def mended_zeros(rows: WholeRows | ChunkedRows, point: Point) -> Point:
     allowed[:-1] = (sign * pull > 0) | (not problem.is_signed)
     changeable = value != 0
     changeable[-1] &= penalised
-    within = (np.abs(gradient) <= penalty) & changeable
-    nothing = (np.abs(value) * size <= _NOTHING) & within
-    small = (np.abs(value) * size <= _NEGLIGIBLE) & within
-    away = (value == 0) & allowed & (np.abs(gradient) > penalty * (1 + 1e-9))
-    release = np.sign(gradient) * _NEGLIGIBLE / np.maximum(size, _LEAST_SIZE)
-    zero = np.zeros_like(value)
-    shorter = [_SHORTER**k * release for k in range(_MOST_SHORTENINGS)]
-    for wanted, new_values in ((nothing, [zero]), (small, [zero]), (away, shorter)):
-        chosen = wanted & (np.vstack([point.weight, point.bias]) != new_values[0])
-        if chosen.any():
-            point = _first_better(rows, point, chosen, new_values)
+    steepness, share = np.abs(gradient), np.abs(value) * size
+    small = (share <= _NEGLIGIBLE) & (steepness <= penalty) & changeable
+    nothing = small & (share <= _NOTHING)
+    away = (value == 0) & allowed & (steepness > penalty * (1 + 1e-9))
+    for wanted, is_release in ((nothing, False), (small, False), (away, True)):
+        if wanted.any():
+            new_values = _releases(gradient, size) if is_release else [np.zeros_like(value)]
+            chosen = wanted & (np.vstack([point.weight, point.bias]) != new_values[0])
+            point = _first_better(rows, point, chosen, new_values) if chosen.any() else point
     return point
+
+
+def _releases(gradient: Array, size: Array) -> list[Array]:
+    """Return small values up the gradient, and shorter ones."""
+    release = np.sign(gradient) * _NEGLIGIBLE / np.maximum(size, _LEAST_SIZE)
+    return [_SHORTER**k * release for k in range(_MOST_SHORTENINGS)]
 
 
 def _first_better(
