@@ -296,7 +296,7 @@ class _RowBasis:
     """
 
     def __init__(self, Phi: Array, size: float) -> None:
-        few = Phi.shape[1] + 1 < len(Phi)
+        few = Phi.shape[1] < len(Phi)
         factor = (_pivoted_by_columns if few else _pivoted_by_rows)(Phi, _NEGLIGIBLE / size)
         self.rows = np.linalg.qr(np.column_stack([factor, np.ones(len(Phi))]))[0]
         self.coefficients = self.rows.T @ np.column_stack([Phi, np.ones(len(Phi))])

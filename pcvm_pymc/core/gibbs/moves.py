@@ -20,6 +20,7 @@ __all__ = [
     "Basis",
     "Regression",
     "shift_biases",
+    "signed",
     "transfer_between_largest",
     "transfer_between_neighbours",
     "update_a_large_one",
@@ -81,6 +82,15 @@ class Regression(NamedTuple):
     spread: float
     c: float
     rate: float
+
+
+@jit
+def signed(sign: Array, size: Array) -> Array:
+    """Return the weights, in an array of their own."""
+    out = size.copy()
+    for j in range(len(size)):
+        out[j] *= sign[j]
+    return out
 
 
 @part_of_caller
@@ -221,10 +231,7 @@ def update_score(
     update_sizes(basis, score, rng)
     transfer_between_neighbours(basis, score, rng)
     transfer_between_largest(basis, score, rng)
-    signed = size.copy()
-    for j in range(len(size)):
-        signed[j] *= sign[j]
-    latent = np.dot(basis.left, np.dot(basis.right.T, signed))
+    latent = np.dot(basis.left, np.dot(basis.right.T, signed(sign, size)))
     bias = (whole - total(latent)) / spread + rng.standard_normal() / math.sqrt(spread)
     for i in range(len(latent)):
         latent[i] += bias

@@ -6,7 +6,7 @@ import numpy as np
 
 from pcvm_pymc.core.gibbs.block import move_visible_ones
 from pcvm_pymc.core.gibbs.densities import Parameters
-from pcvm_pymc.core.gibbs.moves import Basis, shift_biases, update_a_large_one, update_score
+from pcvm_pymc.core.gibbs.moves import Basis, shift_biases, signed, update_a_large_one, update_score
 from pcvm_pymc.core.gibbs.responses import (
     OF_CLASSES,
     AnyAugmented,
@@ -23,14 +23,11 @@ _SCALE_PERIOD = 5  # sweeps, of several scores: their integrals would take most 
 
 
 @part_of_caller
-def write_latent(
+def _write_latent(
     basis: Basis, sign: Array, size: Array, bias: float, inside: Array, latent: Array
 ) -> None:
     """Write ``right' w`` of one score into `inside`, its latent values into `latent`."""
-    signed = size.copy()
-    for j in range(len(size)):
-        signed[j] *= sign[j]
-    copy_into(inside, np.dot(basis.right.T, signed))
+    copy_into(inside, np.dot(basis.right.T, signed(sign, size)))
     copy_into(latent, np.dot(basis.left, inside))
     for i in range(len(latent)):
         latent[i] += bias
@@ -62,7 +59,7 @@ def run(
     for sweep in range(draws * thin):
         # anew each time: what is kept of a chain is its sizes, biases and d
         for k in range(n_scores):
-            write_latent(basis, sign[k], size[k], bias[k], inside[k], latent[k])
+            _write_latent(basis, sign[k], size[k], bias[k], inside[k], latent[k])
         draw_responses(likelihood, latent, label, response, rng)
         rate = math.exp(log_rate)
         for k in range(n_scores):
