@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from problems import blobs
 
 from pcvm_pymc.core.em import EMOptions, Start, coupled, fit_em, initial_state, log_posterior
+from pcvm_pymc.core.em.machine import _Machine
+from pcvm_pymc.core.em.points import rows_of
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms, response_mean
@@ -286,6 +288,80 @@ def test_steps_by_plain_gradients_end_where_factored_ones_do(width, scale, monke
     assert plain.converged
     assert plain.log_posterior == pytest.approx(factored.log_posterior, abs=1e-7)
     np.testing.assert_allclose(plain.latent, factored.latent, atol=1e-4)
+
+
+def few_bases(n_obs=300, n_basis=15, n_classes=3, scale=0.3, *, signs=True):
+    """Return a problem whose weights are large beside the prior's scale: its bound is far above it."""
+    X, label = classes(n_obs, n_classes, gap=2.0)
+    Phi = rbf(squared_distances(X, X[:n_basis]), 1.5)
+    sign = class_signs(label[:n_basis], n_classes) if signs else None
+    return several(Phi, label, n_classes, sign, Hyperprior(1.0, scale**2, 1.0, 1.0))
+
+
+def bound_alone(monkeypatch):
+    monkeypatch.setattr(coupled.CoupledNewton, "is_settling", lambda *_: False)
+
+
+@pytest.mark.parametrize("signs", [True, False])
+def test_the_priors_own_curvature_ends_where_its_bound_does_in_fewer_steps(signs, monkeypatch):
+    given_ = few_bases(signs=signs)
+    options = EMOptions(tol=1e-8, max_iter=5_000)
+    own = fit_em(given_, None, options)
+    bound_alone(monkeypatch)
+    bound = fit_em(given_, None, options)
+    assert own.converged
+    assert bound.converged
+    assert own.log_posterior == pytest.approx(bound.log_posterior, abs=1e-7)
+    np.testing.assert_allclose(own.latent, bound.latent, atol=1e-4)
+    assert own.n_iter < bound.n_iter / 2
+
+
+@pytest.mark.parametrize("signs", [True, False])
+def test_a_step_under_the_own_curvature_is_newtons(signs, monkeypatch):
+    """Near a maximum the distance to it is squared; the bound's steps shrink it by a constant."""
+    monkeypatch.setattr(coupled, "_RELATIVE", 1e-9)
+    given_ = few_bases(signs=signs)
+    end = fit_em(given_, None, EMOptions(tol=1e-12, max_iter=5_000))
+    start = Start(1.01 * end.weight, 1.01 * end.bias)
+    rows = rows_of(given_)
+    point = rows.at(start.weight, start.bias, None)
+
+    def distance(least_bend):
+        machine = coupled.CoupledNewton(rows)
+        weight, bias = machine.step(point, least_bend=least_bend)
+        return np.linalg.norm(given_.Phi @ weight + bias - end.latent)
+
+    first = np.linalg.norm(point.latent - end.latent)
+    assert distance(coupled.OWN) < 0.02 * first < distance(coupled.BOUND)
+
+
+def test_where_the_model_has_no_minimum_a_convex_step_is_stretched():
+    """Bases that say nearly nothing, weights far out in the prior's tails: the posterior bends upwards."""
+    label = np.arange(6) % 3
+    Phi = 1e-3 * np.eye(6)
+    given_ = several(Phi, label, 3, None, Hyperprior(1.0, 1.0, 1.0, 1.0))
+    weight = np.full((6, 3), 8.0)
+    machine = _Machine(given_, EMOptions())
+    point = machine.rows.at(weight, np.zeros(3), None, curved=True)
+    newton = coupled.CoupledNewton(machine.rows)
+    assert newton.step(point, least_bend=coupled.OWN) is None
+    short = machine._coupled_step(point, newton, coupled.CONVEX)
+    assert short.log_posterior > point.log_posterior
+    assert machine._stretched(point, short).log_posterior >= short.log_posterior
+
+
+def test_a_stretched_step_goes_on_while_that_gains_under_the_sign_rule():
+    given_ = few_bases()
+    machine = _Machine(given_, EMOptions())
+    start = Start.default(given_)
+    old = machine.rows.at(start.weight, start.bias, None, curved=True)
+    full = machine.next(old, None)
+    share = 1e-3
+    weight = old.weight + share * (full.weight - old.weight)
+    short = machine.rows.at(weight, old.bias + share * (full.bias - old.bias), old, curved=True)
+    far = machine._stretched(old, short)
+    assert far.log_posterior > old.log_posterior + 50 * (short.log_posterior - old.log_posterior)
+    assert (far.weight * given_.sign >= 0).all()
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 8])

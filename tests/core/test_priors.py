@@ -54,6 +54,20 @@ def test_expected_precision_by_quadrature(c, d, w):
     assert prior.bias_precision(w) == pytest.approx(wanted, rel=1e-6)
 
 
+@given(st.floats(0.5, 5.0), st.floats(0.01, 9.0), st.floats(-20.0, 20.0))
+def test_the_bend_is_the_second_derivative_in_units_of_the_expected_precision(c, d, w):
+    prior, step = Hyperprior(c, d, c, d), 1e-4 * np.sqrt(d)
+    slopes = [v * prior.weight_precision(np.array([v]))[0] for v in (w - step, w + step)]
+    second = (slopes[1] - slopes[0]) / (2 * step)
+    unit = prior.weight_precision(np.array([w]))[0]
+    assert prior.weight_bend(np.array([w]))[0] * unit == pytest.approx(second, abs=1e-5 * unit)
+    assert prior.bias_bend(np.array([w]))[0] == prior.weight_bend(np.array([w]))[0]
+
+
+def test_the_bend_of_a_bias_of_zero_under_a_scale_free_prior_is_a_number():
+    assert Hyperprior(1.0, 1.0, 0.0, 0.0).bias_bend(np.array([0.0, 1.0])).tolist() == [1.0, -1.0]
+
+
 def test_papers_priors():
     w = np.array([0.1, 2.0])
     np.testing.assert_allclose(Hyperprior.jeffreys().weight_precision(w), 1 / w**2)

@@ -19,7 +19,10 @@ from pcvm_pymc.core.em.points import Point, WholeRows, applied
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.weighted import plain_target, row_weight
 
-__all__ = ["CoupledNewton"]
+__all__ = ["BOUND", "CONVEX", "OWN", "CoupledNewton"]
+
+# how small the prior's curvature may be in units of its bound, the expected precision
+BOUND, CONVEX, OWN = 1.0, 0.1, -1.0
 
 _ROUNDS = 6  # exchanges between the weights that are free to move and those at zero
 _MOST_PRODUCTS = 80
@@ -31,25 +34,35 @@ _NARROW = 16  # scores: a product with fewer takes no less time, memory being wh
 _MOVED = 0.05  # share of the free values by which they differ from those that the factors know
 # sum of squares of what is left of a row of Phi, in units of the prior; the rows' curvature is well below one
 _NEGLIGIBLE = 4.0
+_SETTLING = 0.001  # nats a row: of steps that gain less the local maximum is no longer open
 _JITTER = 1e-12  # of the coupling, whose smallest values are the prior's share of the curvature
 
 
 class _Quadratic:
     """The quadratic model at a point, in units u of the prior's standard deviations.
 
-    Minus the log posterior is ``1/2 u'u - t'u + 1/2 |H^(1/2) (Phi s u - ...)|^2``; a sign rule says u >= 0.
+    Minus the log posterior is ``1/2 u'Ru - t'u + 1/2 |H^(1/2) (Phi s u - ...)|^2``; a sign rule says u >= 0.
+    R, the prior's curvature, is the identity where its bound is taken, the expected precision.
     """
 
-    def __init__(self, rows: WholeRows, point: Point) -> None:
+    def __init__(self, rows: WholeRows, point: Point, least_bend: float) -> None:
         problem = rows.problem
         prior: Any = problem.hyperprior
         self.Phi, self.label = rows.Phi, problem.label  # beside their weights, where rows have any
         self.hessian = problem.likelihood.hessian(point.latent, problem.label)
+        # half of what a product reads; where the steps end, the slopes alone decide
+        self._hessian = self.hessian.astype(np.float32)
         old = point.weight[rows.index]
         sign = problem.weight_sign[rows.index]
         self.scale = sign / np.sqrt(prior.weight_precision(old))
         precision = np.array([bias_precision(problem, float(b)) for b in point.bias])
-        self.bias_ridge = (precision > 0).astype(float)
+        self.has_bias_prior = precision > 0
+        self.ridge = np.ones((len(old) + 1, old.shape[1]))
+        self.ridge[-1] = self.has_bias_prior
+        if least_bend < BOUND:
+            self.ridge[:-1] = np.maximum(prior.weight_bend(old), least_bend)
+            if problem.bias == "prior":
+                self.ridge[-1] *= np.maximum(prior.bias_bend(point.bias), least_bend)
         with np.errstate(divide="ignore"):
             own = np.sqrt(np.einsum("icc->c", self.hessian).clip(1e-300))
             self.bias_scale = np.where(precision > 0, 1.0 / np.sqrt(precision), 1.0 / own)
@@ -71,7 +84,14 @@ class _Quadratic:
         own = np.einsum("icc->ic", self.hessian)
         squares = np.vstack([np.square(self.Phi).T @ own, own.sum(axis=0)])
         scale = np.vstack([self.scale, self.bias_scale])
-        return np.square(scale) * squares + 1.0
+        return np.square(scale) * squares + np.maximum(self.ridge, CONVEX)
+
+    @cached_property
+    def convex_ridge(self) -> Array:
+        """The prior's curvature for factors, which must be positive; a trace of it where there is none."""
+        out = np.maximum(self.ridge, CONVEX)
+        out[-1, ~self.has_bias_prior] = 1e-8
+        return out
 
     def latent(self, u: Array) -> Array:
         """Return the change of the scores, shape (n_obs, n_scores)."""
@@ -82,11 +102,10 @@ class _Quadratic:
         return self._scaled(np.vstack([(slope.T @ self.Phi).T, slope.sum(axis=0)]))
 
     def product(self, u: Array) -> Array:
-        """Return the matrix times u: s Phi' H Phi s u + u."""
-        out = self.pulled(np.einsum("icd,id->ic", self.hessian, self.latent(u)))
-        out[:-1] += u[:-1]
-        out[-1] += self.bias_ridge * u[-1]
-        return out
+        """Return the matrix times u: s Phi' H Phi s u, and the prior's curvature times u."""
+        latent = self.latent(u).astype(np.float32)
+        out = self.pulled(np.einsum("icd,id->ic", self._hessian, latent).astype(float))
+        return out + self.ridge * u
 
     def natural(self, u: Array) -> tuple[Array, Array]:
         """Return weights and biases of u."""
@@ -101,18 +120,30 @@ class CoupledNewton:
         self._factors: _Factors | _Reduced | None = None
         self._basis: _RowBasis | None = None
         self._known: Mask = np.zeros((1, 1), dtype=bool)
+        self._before = -np.inf
 
-    def step(self, point: Point) -> tuple[Array, Array]:
-        """Return weights and biases that minimise the quadratic model at a point under the sign rule."""
-        model = _Quadratic(self.rows, point)
+    def is_settling(self, point: Point) -> bool:
+        """Whether the log posterior has hardly risen since this was asked last."""
+        gain, self._before = point.log_posterior - self._before, point.log_posterior
+        return gain < _SETTLING * len(point.latent)
+
+    def step(self, point: Point, *, least_bend: float = BOUND) -> tuple[Array, Array] | None:
+        """Return weights and biases that minimise the quadratic model at a point under the sign rule.
+
+        `least_bend` is `BOUND` for the bound of the prior's curvature, `OWN` for the curvature itself,
+        `CONVEX` for as much of it as leaves the model convex. None where the model has no minimum.
+        """
+        model = _Quadratic(self.rows, point, least_bend)
         u = model.start.copy()
         residual = model.pull - _prior_part(model, u)  # minus the gradient at the point
         free = model.usable & ((u != 0) | ~model.signed)
         r = np.where(free, residual, 0.0)
         goal = _RELATIVE * float(np.linalg.norm(r)), _RELATIVE * _scaled_length(model, r)
         for _ in range(_ROUNDS):
-            change, residual = self._solve(model, free, residual, goal)
-            u = u + change
+            solution = self._solve(model, free, residual, goal)
+            if solution is None:
+                return None
+            u, residual = u + solution[0], solution[1]
             wrong = free & model.signed & (u < 0)
             if wrong.any():
                 back = np.where(wrong, -u, 0.0)
@@ -132,8 +163,11 @@ class CoupledNewton:
 
     def _solve(
         self, model: _Quadratic, free: Mask, residual: Array, goal: tuple[float, float]
-    ) -> tuple[Array, Array]:
-        """Return a change of the free values that (nearly) zeroes their residual, and all residuals."""
+    ) -> tuple[Array, Array] | None:
+        """Return a change of the free values that (nearly) zeroes their residual, and all residuals.
+
+        None where the model turns out to fall without end.
+        """
         change, r = np.zeros_like(residual), np.where(free, residual, 0.0)
         if (free ^ self._known).sum() > _MOVED * free.sum():
             self._factors = None  # others than these are free by now
@@ -150,6 +184,8 @@ class CoupledNewton:
                 break
             bent = model.product(p)
             bend = float(np.vdot(p, bent))
+            if bend < 0:
+                return None
             if not bend > 0:  # rounding, or too small to have a square
                 break
             alpha = inner / bend
@@ -218,15 +254,8 @@ def _designs(model: _Quadratic, free: Mask) -> Iterator[Array]:
 
 
 def _ridges(model: _Quadratic, free: Mask) -> Array:
-    """Return the prior's curvature of each free value, score by score; a trace of it for free biases."""
-    ridge = np.ones(free.shape)
-    ridge[-1] = _bias_ridge(model)
-    return ridge.T[free.T]
-
-
-def _bias_ridge(model: _Quadratic) -> Array:
-    """Return the prior's curvature of the biases, a trace of it where there is none."""
-    return np.maximum(model.bias_ridge, 1e-8)
+    """Return the prior's curvature of each free value, score by score."""
+    return model.convex_ridge.T[free.T]
 
 
 class _Factors:
@@ -335,9 +364,7 @@ class _Reduced:
     """
 
     def __init__(self, model: _Quadratic, free: Mask, basis: _RowBasis) -> None:
-        ridge = np.ones(free.shape)
-        ridge[-1] = _bias_ridge(model)
-        self._root = np.sqrt(ridge)
+        self._root = np.sqrt(model.convex_ridge)
         self._scale = np.vstack([model.scale, model.bias_scale]) * free / self._root
         self._coefficients, self._free = basis.coefficients, free.copy()
         self._factors = [self._factor_of(scale) for scale in self._scale.T]
@@ -400,5 +427,5 @@ def _scaled_length(model: _Quadratic, residual: Array) -> float:
 def _prior_part(model: _Quadratic, u: Array) -> Array:
     """Return the prior's slope at u."""
     out = u.copy()
-    out[-1] *= model.bias_ridge
+    out[-1] *= model.has_bias_prior
     return out

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.em.coupled import CoupledNewton
+from pcvm_pymc.core.em.coupled import BOUND, CONVEX, OWN, CoupledNewton
 from pcvm_pymc.core.em.mstep import maximised
 from pcvm_pymc.core.em.options import SETTLED, EMOptions
 from pcvm_pymc.core.em.penalty import mended_zeros
@@ -25,6 +25,7 @@ __all__ = ["fit_em", "initial_state", "iterate", "log_joint", "log_posterior", "
 
 _SLACK = 1e-10  # of the log posterior, which rounding may take
 _MOST_HALVINGS = 30  # of a step that rounding has spoilt
+_MOST_DOUBLINGS = 20  # of a step beside a saddle
 _HALVINGS = 4  # of a Newton step, before the bound's is taken
 _LEAST_GAIN = 0.01  # nats of log posterior that a Newton step may still promise at the end
 
@@ -187,18 +188,61 @@ class _Machine:
     def _newton(self, point: Point) -> Point | None:
         """Return the point after a Newton step, shortened where the whole would lower the log posterior."""
         rows = self.rows
-        prior: Any = self.problem.hyperprior
         if isinstance(rows, ChunkedRows) and rows.curved is None:
             return None
-        if self.coupled is None:
-            weight, bias = maximised(rows, point, self.options, newton=True)
-        else:
-            with np.errstate(over="ignore", invalid="ignore"):  # then the bound's step is taken
-                weight, bias = self.coupled.step(point)
-            weight = prior.pruned(weight, shared=self.problem.shared)
+        if self.coupled is not None:
+            return self._coupled_newton(point, self.coupled)
+        weight, bias = maximised(rows, point, self.options, newton=True)
+        return self._shortened(point, weight, bias)
+
+    def _coupled_newton(self, point: Point, coupled: CoupledNewton) -> Point | None:
+        """Return the point after a Newton step for all scores at once.
+
+        First under the bound of the prior's curvature, as EM, which decides the local maximum; then under the
+        curvature itself, for near the end the bound's steps are too short, by hundreds of steps in all.
+        """
+        if not coupled.is_settling(point):
+            return self._coupled_step(point, coupled, BOUND)
+        new = self._coupled_step(point, coupled, OWN)
+        if new is not None:
+            return new
+        new = self._coupled_step(point, coupled, CONVEX)
+        if new is not None:
+            return self._stretched(point, new)
+        return self._coupled_step(point, coupled, BOUND)
+
+    def _coupled_step(
+        self, point: Point, coupled: CoupledNewton, least_bend: float
+    ) -> Point | None:
+        with np.errstate(over="ignore", invalid="ignore"):  # then another step is taken
+            step = coupled.step(point, least_bend=least_bend)
+        if step is None:
+            return None
+        prior: Any = self.problem.hyperprior
+        return self._shortened(point, prior.pruned(step[0], shared=self.problem.shared), step[1])
+
+    def _stretched(self, old: Point, new: Point) -> Point:
+        """Return the highest point found farther on: beside a saddle the slope is small and the way long."""
+        step, bias_step = new.weight - old.weight, new.bias - old.bias
+        sign = self.problem.weight_sign
+        for doubling in range(1, _MOST_DOUBLINGS):
+            weight = old.weight + 2.0**doubling * step
+            if self.problem.is_signed:
+                weight = np.where(weight * sign > 0, weight, 0.0)
+            bias = old.bias + 2.0**doubling * bias_step
+            farther = self.rows.at(weight, bias, old, curved=self.bends)
+            if not farther.log_posterior > new.log_posterior:
+                break
+            new = farther
+        return new
+
+    def _shortened(self, point: Point, weight: Array, bias: Array) -> Point | None:
+        """Return the point after a step to these, or on the way there; None if all lie below."""
         if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
             return None
-        return self._on_the_way(point, weight, bias, range(1 if prior.holds_zeros else _HALVINGS))
+        prior: Any = self.problem.hyperprior
+        halvings = 1 if prior.holds_zeros else _HALVINGS
+        return self._on_the_way(point, weight, bias, range(halvings))
 
     def stops_short(self, point: Point) -> bool:
         """Whether a Newton step would still gain: the bound's steps creep where the likelihood is flat."""

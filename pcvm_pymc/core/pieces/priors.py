@@ -199,6 +199,17 @@ class Hyperprior:
         """Return E[alpha | w] = (2c + 1) / (w^2 + 2d) (Chen et al. 2009 eq. 24, corrected)."""
         return _mean_precision(weight, self.c, self.d)
 
+    def weight_bend(self, weight: Array) -> Array:
+        """Return the second derivative of minus the log density in units of E[alpha | w].
+
+        One at zero, negative beyond ``w^2 = 2 d``: the expected precision is a bound of the curvature.
+        """
+        return _bend(weight, self.d)
+
+    def bias_bend(self, bias: Array) -> Array:
+        """Return the same of biases, in units of E[beta | b]."""
+        return _bend(bias, self.f)
+
     def bias_precision(self, bias: Any) -> Any:
         """Return E[beta | b] = (2e + 1) / (b^2 + 2f) of a bias, or of an array of them.
 
@@ -264,6 +275,10 @@ class SharedHyperprior(Hyperprior):
         with np.errstate(divide="ignore", over="ignore"):
             each = (2 * self.c + weight.shape[1]) / (square + 2 * self.d)
         return np.broadcast_to(each, weight.shape)
+
+    def weight_bend(self, weight: Array) -> Array:
+        """Return ones, the bound: the second derivatives of a basis' weights are coupled."""
+        return np.ones_like(weight)
 
     def log_weight_density(self, weight: Array) -> Array:
         """Return log p(w) of each basis, shape (n_basis,), for weights of shape (n_basis, n_scores)."""
@@ -424,6 +439,13 @@ def _mean_precision[T: (Array, np.float64)](value: T, shape: float, rate: float)
         return (2 * shape + 1) / (value * value + 2 * rate)
     with np.errstate(divide="ignore", over="ignore"):
         return (2 * shape + 1) / (value * value)
+
+
+def _bend(value: Array, rate: float) -> Array:
+    """Return ``(2 rate - v^2) / (2 rate + v^2)``; one at zero."""
+    square = np.square(value)
+    share = np.divide(square, 2 * rate + square, out=np.zeros_like(square), where=square > 0)
+    return 1.0 - 2.0 * share
 
 
 def _log_mixture_density[T: (Array, np.float64)](value: T, shape: float, rate: float) -> T:
