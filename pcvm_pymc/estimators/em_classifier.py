@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.approximation import NormalPosterior, normal_posterior
 from pcvm_pymc.core.em import Chunks, EMOptions, EMResult, Start, fit_em
-from pcvm_pymc.core.em.rows import ArrayRows, Rows, chunk_rows
+from pcvm_pymc.core.em.rows import ArrayRows, Rows, chunk_rows, has_room_for_coupled
 from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up
 from pcvm_pymc.core.pieces.centres import Centres, choose_share
 from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
@@ -235,7 +235,9 @@ class EMClassifier(KernelClassifier):
             return Training(X, label, centres, self._weight), None
         n_jobs = effective_n_jobs(self.n_jobs)
         n_scores = self._likelihood(len(self.classes_)).n_scores
-        chunk = chunk_rows(self.memory_limit, len(centres), X.shape[1], n_jobs, n_scores)
+        # the other half is the coupled matrix'
+        limit = self.memory_limit * (0.5 if self._couples(len(centres)) else 1.0)
+        chunk = chunk_rows(limit, len(centres), X.shape[1], n_jobs, n_scores)
         data = Training(X, label, centres, self._weight)
         known = label if data.weight is None else weighted_target(label, data.weight)
         return data, ArrayRows(X, known, chunk, n_jobs)
@@ -288,8 +290,15 @@ class EMClassifier(KernelClassifier):
             self._kernel(width),
             single=self.kernel_dtype == "float32",
             majority=majority,
+            coupled=self._couples(len(centres)),
         )
         return self._problem(Phi, None, centres, width).weighted(self._weight)
+
+    def _couples(self, n_basis: int) -> bool:
+        """Return whether Newton steps in chunks may be of all scores at once."""
+        n_scores = self._likelihood(len(self.classes_)).n_scores
+        n_jobs = effective_n_jobs(self.n_jobs)
+        return n_scores > 1 and has_room_for_coupled(self.memory_limit, n_basis, n_scores, n_jobs)
 
     def _kernel(self, width: Any) -> KernelPiece:
         """Return what makes the basis functions of rows in chunks."""

@@ -9,6 +9,7 @@ from problems import blobs
 from pcvm_pymc.core.em import EMOptions, Start, coupled, fit_em, initial_state, log_posterior
 from pcvm_pymc.core.em.machine import _Machine
 from pcvm_pymc.core.em.points import rows_of
+from pcvm_pymc.core.em.quadratic import BOUND, CONVEX, OWN
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms, response_mean
@@ -282,7 +283,7 @@ def test_steps_by_plain_gradients_end_where_factored_ones_do(width, scale, monke
     made = []
     monkeypatch.setattr(coupled, "_CHEAP", 0.0)
     monkeypatch.setattr(coupled, "_SLOW", 1000)
-    monkeypatch.setattr(coupled.CoupledNewton, "_factorise", lambda *_: made.append(1))
+    monkeypatch.setattr(coupled.RowsNewton, "_factorise", lambda *_: made.append(1))
     plain = fit_em(given_, None, options)
     assert not made
     assert plain.converged
@@ -299,7 +300,7 @@ def few_bases(n_obs=300, n_basis=15, n_classes=3, scale=0.3, *, signs=True):
 
 
 def bound_alone(monkeypatch):
-    monkeypatch.setattr(coupled.CoupledNewton, "is_settling", lambda *_: False)
+    monkeypatch.setattr(coupled.RowsNewton, "is_settling", lambda *_: False)
 
 
 @pytest.mark.parametrize("signs", [True, False])
@@ -327,12 +328,12 @@ def test_a_step_under_the_own_curvature_is_newtons(signs, monkeypatch):
     point = rows.at(start.weight, start.bias, None)
 
     def distance(least_bend):
-        machine = coupled.CoupledNewton(rows)
+        machine = coupled.RowsNewton(rows)
         weight, bias = machine.step(point, least_bend=least_bend)
         return np.linalg.norm(given_.Phi @ weight + bias - end.latent)
 
     first = np.linalg.norm(point.latent - end.latent)
-    assert distance(coupled.OWN) < 0.02 * first < distance(coupled.BOUND)
+    assert distance(OWN) < 0.02 * first < distance(BOUND)
 
 
 def test_where_the_model_has_no_minimum_a_convex_step_is_stretched():
@@ -343,9 +344,9 @@ def test_where_the_model_has_no_minimum_a_convex_step_is_stretched():
     weight = np.full((6, 3), 8.0)
     machine = _Machine(given_, EMOptions())
     point = machine.rows.at(weight, np.zeros(3), None, curved=True)
-    newton = coupled.CoupledNewton(machine.rows)
-    assert newton.step(point, least_bend=coupled.OWN) is None
-    short = machine._coupled_step(point, newton, coupled.CONVEX)
+    newton = coupled.RowsNewton(machine.rows)
+    assert newton.step(point, least_bend=OWN) is None
+    short = machine._coupled_step(point, newton, CONVEX)
     assert short.log_posterior > point.log_posterior
     assert machine._stretched(point, short).log_posterior >= short.log_posterior
 

@@ -7,22 +7,18 @@ preconditioned by factors of what is near it.
 
 import itertools
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from pcvm_pymc.core.em.mstep import bias_precision
-from pcvm_pymc.core.em.nonnegative import Mask
-from pcvm_pymc.core.em.points import Point, WholeRows, applied
+from pcvm_pymc.core.em.nonnegative import Mask, lower_block
+from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows
+from pcvm_pymc.core.em.quadratic import BOUND, Quadratic, RowsQuadratic, SummedQuadratic
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.weighted import plain_target, row_weight
 
-__all__ = ["BOUND", "CONVEX", "OWN", "CoupledNewton"]
-
-# how small the prior's curvature may be in units of its bound, the expected precision
-BOUND, CONVEX, OWN = 1.0, 0.1, -1.0
+__all__ = ["CoupledNewton", "RowsNewton", "SummedNewton"]
 
 _ROUNDS = 6  # exchanges between the weights that are free to move and those at zero
 _MOST_PRODUCTS = 80
@@ -38,94 +34,31 @@ _SETTLING = 0.001  # nats a row: of steps that gain less the local maximum is no
 _JITTER = 1e-12  # of the coupling, whose smallest values are the prior's share of the curvature
 
 
-class _Quadratic:
-    """The quadratic model at a point, in units u of the prior's standard deviations.
-
-    Minus the log posterior is ``1/2 u'Ru - t'u + 1/2 |H^(1/2) (Phi s u - ...)|^2``; a sign rule says u >= 0.
-    R, the prior's curvature, is the identity where its bound is taken, the expected precision.
-    """
-
-    def __init__(self, rows: WholeRows, point: Point, least_bend: float) -> None:
-        problem = rows.problem
-        prior: Any = problem.hyperprior
-        self.Phi, self.label = rows.Phi, problem.label  # beside their weights, where rows have any
-        self.hessian = problem.likelihood.hessian(point.latent, problem.label)
-        # half of what a product reads; where the steps end, the slopes alone decide
-        self._hessian = self.hessian.astype(np.float32)
-        old = point.weight[rows.index]
-        sign = problem.weight_sign[rows.index]
-        self.scale = sign / np.sqrt(prior.weight_precision(old))
-        precision = np.array([bias_precision(problem, float(b)) for b in point.bias])
-        self.has_bias_prior = precision > 0
-        self.ridge = np.ones((len(old) + 1, old.shape[1]))
-        self.ridge[-1] = self.has_bias_prior
-        if least_bend < BOUND:
-            self.ridge[:-1] = np.maximum(prior.weight_bend(old), least_bend)
-            if problem.bias == "prior":
-                self.ridge[-1] *= np.maximum(prior.bias_bend(point.bias), least_bend)
-        with np.errstate(divide="ignore"):
-            own = np.sqrt(np.einsum("icc->c", self.hessian).clip(1e-300))
-            self.bias_scale = np.where(precision > 0, 1.0 / np.sqrt(precision), 1.0 / own)
-        usable = self.scale != 0
-        self.start = np.zeros((len(old) + 1, old.shape[1]))
-        np.divide(old, self.scale, out=self.start[:-1], where=usable)
-        np.divide(point.bias, self.bias_scale, out=self.start[-1], where=self.bias_scale > 0)
-        self.usable = np.vstack([usable, self.bias_scale > 0])
-        self.signed = np.vstack([np.full(usable.shape, problem.is_signed), self.bias_scale < 0])
-        self.pull = self.pulled(point.terms.slope)
-        self.latent_shape = point.latent.shape
-
-    def _scaled(self, v: Array) -> Array:
-        return np.vstack([self.scale * v[:-1], self.bias_scale * v[-1]])
-
-    @cached_property
-    def diagonal(self) -> Array:
-        """The matrix' own."""
-        own = np.einsum("icc->ic", self.hessian)
-        squares = np.vstack([np.square(self.Phi).T @ own, own.sum(axis=0)])
-        scale = np.vstack([self.scale, self.bias_scale])
-        return np.square(scale) * squares + np.maximum(self.ridge, CONVEX)
-
-    @cached_property
-    def convex_ridge(self) -> Array:
-        """The prior's curvature for factors, which must be positive; a trace of it where there is none."""
-        out = np.maximum(self.ridge, CONVEX)
-        out[-1, ~self.has_bias_prior] = 1e-8
-        return out
-
-    def latent(self, u: Array) -> Array:
-        """Return the change of the scores, shape (n_obs, n_scores)."""
-        return applied(self.Phi, self.scale * u[:-1]) + self.bias_scale * u[-1]
-
-    def pulled(self, slope: Array) -> Array:
-        """Return s times Phi' (and 1') of values of the rows."""
-        return self._scaled(np.vstack([(slope.T @ self.Phi).T, slope.sum(axis=0)]))
-
-    def product(self, u: Array) -> Array:
-        """Return the matrix times u: s Phi' H Phi s u, and the prior's curvature times u."""
-        latent = self.latent(u).astype(np.float32)
-        out = self.pulled(np.einsum("icd,id->ic", self._hessian, latent).astype(float))
-        return out + self.ridge * u
-
-    def natural(self, u: Array) -> tuple[Array, Array]:
-        """Return weights and biases of u."""
-        return self.scale * u[:-1], self.bias_scale * u[-1]
-
-
 class CoupledNewton:
     """Newton steps for several scores; factors are kept as long as they serve as a preconditioner."""
 
-    def __init__(self, rows: WholeRows) -> None:
+    def __init__(self, rows: WholeRows | ChunkedRows) -> None:
         self.rows = rows
-        self._factors: _Factors | _Reduced | None = None
-        self._basis: _RowBasis | None = None
+        self._factors: Any = None
         self._known: Mask = np.zeros((1, 1), dtype=bool)
         self._before = -np.inf
+
+    def _model(self, point: Point, least_bend: float) -> Any:
+        """Return the quadratic model at a point."""
+        raise NotImplementedError
+
+    def _patience(self, model: Any, free: Mask) -> int:
+        """Return how many products are tried before factors are made: what these would cost, at most."""
+        raise NotImplementedError
+
+    def _factorise(self, model: Any, free: Mask) -> None:
+        """Make the preconditioner anew on the values that are free to move."""
+        raise NotImplementedError
 
     def is_settling(self, point: Point) -> bool:
         """Whether the log posterior has hardly risen since this was asked last."""
         gain, self._before = point.log_posterior - self._before, point.log_posterior
-        return gain < _SETTLING * len(point.latent)
+        return gain < _SETTLING * self.rows.problem.Phi.shape[0]
 
     def step(self, point: Point, *, least_bend: float = BOUND) -> tuple[Array, Array] | None:
         """Return weights and biases that minimise the quadratic model at a point under the sign rule.
@@ -133,9 +66,9 @@ class CoupledNewton:
         `least_bend` is `BOUND` for the bound of the prior's curvature, `OWN` for the curvature itself,
         `CONVEX` for as much of it as leaves the model convex. None where the model has no minimum.
         """
-        model = _Quadratic(self.rows, point, least_bend)
+        model = self._model(point, least_bend)
         u = model.start.copy()
-        residual = model.pull - _prior_part(model, u)  # minus the gradient at the point
+        residual = model.pull - model.prior_slope(u)  # minus the gradient at the point
         free = model.usable & ((u != 0) | ~model.signed)
         r = np.where(free, residual, 0.0)
         goal = _RELATIVE * float(np.linalg.norm(r)), _RELATIVE * _scaled_length(model, r)
@@ -158,11 +91,12 @@ class CoupledNewton:
                 break
             free |= entering
         weight = np.zeros_like(point.weight)
-        weight[self.rows.index], bias = model.natural(np.where(model.signed, np.maximum(u, 0.0), u))
-        return weight, bias
+        some = model.scaled(np.where(model.signed, np.maximum(u, 0.0), u))
+        weight[self.rows.index] = some[:-1]
+        return weight, some[-1]
 
     def _solve(
-        self, model: _Quadratic, free: Mask, residual: Array, goal: tuple[float, float]
+        self, model: Quadratic, free: Mask, residual: Array, goal: tuple[float, float]
     ) -> tuple[Array, Array] | None:
         """Return a change of the free values that (nearly) zeroes their residual, and all residuals.
 
@@ -197,14 +131,33 @@ class CoupledNewton:
             p = z + (inner / last) * p
         return change, residual
 
-    def _is_solved(self, model: _Quadratic, r: Array, goal: tuple[float, float]) -> bool:
+    def _is_solved(self, model: Quadratic, r: Array, goal: tuple[float, float]) -> bool:
         """Whether little is left; without factors also where curvatures are small beside the others."""
         if not float(np.linalg.norm(r)) <= goal[0]:
             return False
         return self._factors is not None or _scaled_length(model, r) <= goal[1]
 
-    def _patience(self, model: _Quadratic, free: Mask) -> int:
-        """Return how many products are tried before factors are made: what these would cost, at most."""
+    def _preconditioned(self, model: Quadratic, r: Array, free: Mask) -> Array:
+        """Return the preconditioner times r: the factors on what they know, else the diagonal."""
+        z = r / model.diagonal
+        if self._factors is not None:
+            z = np.where(self._known, self._factors.solve(r), z)
+        return np.where(free, z, 0.0)
+
+
+class RowsNewton(CoupledNewton):
+    """Steps from rows in memory."""
+
+    rows: WholeRows
+
+    def __init__(self, rows: WholeRows) -> None:
+        super().__init__(rows)
+        self._basis: _RowBasis | None = None
+
+    def _model(self, point: Point, least_bend: float) -> RowsQuadratic:
+        return RowsQuadratic(self.rows, point, least_bend)
+
+    def _patience(self, model: RowsQuadratic, free: Mask) -> int:
         if self._factors is not None:
             return _SLOW
         work = min(self._work(model, free))
@@ -214,14 +167,7 @@ class CoupledNewton:
         product = 4.0 * n_obs * len(model.Phi.T) * max(n_scores, _NARROW)
         return max(_SLOW, int(work / product))
 
-    def _preconditioned(self, model: _Quadratic, r: Array, free: Mask) -> Array:
-        """Return the preconditioner times r: the factors on what they know, else the diagonal."""
-        z = r / model.diagonal
-        if self._factors is not None:
-            z = np.where(self._known, self._factors.solve(r), z)
-        return np.where(free, z, 0.0)
-
-    def _work(self, model: _Quadratic, free: Mask) -> tuple[float, float]:
+    def _work(self, model: RowsQuadratic, free: Mask) -> tuple[float, float]:
         """Return the operations that `_Reduced` and `_Factors` would take."""
         size = float(np.square(model.scale).mean())
         if self._basis is None or size > 4.0 * self._basis.size:
@@ -232,8 +178,8 @@ class CoupledNewton:
         whole = float((n_obs * columns * (2 * columns + n_obs)).sum()) + n_obs**3 / 3
         return reduced, whole
 
-    def _factorise(self, model: _Quadratic, free: Mask) -> None:
-        """Make the preconditioner anew on the values that are free to move, the way that is less work."""
+    def _factorise(self, model: RowsQuadratic, free: Mask) -> None:
+        # the way that is less work
         reduced, whole = self._work(model, free)
         self._known = free.copy()
         if reduced < whole:
@@ -243,7 +189,41 @@ class CoupledNewton:
             self._factors = _Factors(model, free)
 
 
-def _designs(model: _Quadratic, free: Mask) -> Iterator[Array]:
+class SummedNewton(CoupledNewton):
+    """Steps from sums over rows in chunks: one pass gives the whole matrix."""
+
+    rows: ChunkedRows
+
+    def _model(self, point: Point, least_bend: float) -> SummedQuadratic:
+        return SummedQuadratic(self.rows, point, least_bend)
+
+    def _patience(self, model: SummedQuadratic, free: Mask) -> int:
+        return 0 if self._factors is None else _SLOW
+
+    def _factorise(self, model: SummedQuadratic, free: Mask) -> None:
+        self._known = free.copy()
+        self._factors = _Exact(model, free)
+
+
+class _Exact:
+    """The factor of the model's matrix on what is free to move, made convex."""
+
+    def __init__(self, model: SummedQuadratic, free: Mask) -> None:
+        self._free = free.T.copy()
+        columns = self._free.ravel().nonzero()[0]
+        scale = np.vstack([model.scale, model.bias_scale]).T.ravel()
+        H = lower_block(model.gram.matrix, columns, scale[columns], 0)
+        H[np.diag_indices(len(H))] += _ridges(model, free)
+        self._factor, _ = lapack.dpotrf(H, lower=1, overwrite_a=1)
+
+    def solve(self, r: Array) -> Array:
+        """Return the inverse times r, zero but for the free values."""
+        u = np.zeros(self._free.shape)
+        u[self._free] = lapack.dpotrs(self._factor, r.T[self._free], lower=1)[0]
+        return u.T
+
+
+def _designs(model: RowsQuadratic, free: Mask) -> Iterator[Array]:
     """Yield each score's scaled columns that are free to move, the bias among them."""
     for c in range(free.shape[1]):
         columns = np.flatnonzero(free[:-1, c])
@@ -253,7 +233,7 @@ def _designs(model: _Quadratic, free: Mask) -> Iterator[Array]:
         yield design
 
 
-def _ridges(model: _Quadratic, free: Mask) -> Array:
+def _ridges(model: Quadratic, free: Mask) -> Array:
     """Return the prior's curvature of each free value, score by score."""
     return model.convex_ridge.T[free.T]
 
@@ -267,7 +247,7 @@ class _Factors:
     the coupling has next to nothing left.
     """
 
-    def __init__(self, model: _Quadratic, free: Mask) -> None:
+    def __init__(self, model: RowsQuadratic, free: Mask) -> None:
         d = _rank_one(model.hessian, model.label)
         share = d / np.sqrt(d.sum(axis=1))[:, None]
         ridge = _ridges(model, free)
@@ -301,9 +281,9 @@ class _Factors:
         first, model = self._blocks_solve(r.T[self._free.T]), self._model
         u = np.zeros(self._free.shape)
         u.T[self._free.T] = first
-        rows = np.einsum("ic,ic->i", self._share, model.latent(u))
+        rows = np.einsum("ic,ic->i", self._share, model.latent(model.scaled(u)))
         rows = lapack.dpotrs(self._coupling, rows, lower=1)[0]
-        back = model.pulled(self._share * rows[:, None])
+        back = model.scaled(model.pulled(self._share * rows[:, None]))
         u.T[self._free.T] = first + self._blocks_solve(back.T[self._free.T])
         return u
 
@@ -363,7 +343,7 @@ class _Reduced:
     score, the rows of ``J^-1 Y`` are orthonormal, and on them it is ``I + J' Q' H Q J``.
     """
 
-    def __init__(self, model: _Quadratic, free: Mask, basis: _RowBasis) -> None:
+    def __init__(self, model: RowsQuadratic, free: Mask, basis: _RowBasis) -> None:
         self._root = np.sqrt(model.convex_ridge)
         self._scale = np.vstack([model.scale, model.bias_scale]) * free / self._root
         self._coefficients, self._free = basis.coefficients, free.copy()
@@ -419,13 +399,6 @@ def _rank_one(hessian: Array, label: Array) -> Array:
     return d if weight is None else weight[:, None] * d
 
 
-def _scaled_length(model: _Quadratic, residual: Array) -> float:
+def _scaled_length(model: Quadratic, residual: Array) -> float:
     """Return how large a residual is in the metric of the matrix' diagonal."""
     return float(np.linalg.norm(residual / np.sqrt(model.diagonal)))
-
-
-def _prior_part(model: _Quadratic, u: Array) -> Array:
-    """Return the prior's slope at u."""
-    out = u.copy()
-    out[-1] *= model.has_bias_prior
-    return out

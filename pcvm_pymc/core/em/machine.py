@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.em.coupled import BOUND, CONVEX, OWN, CoupledNewton
+from pcvm_pymc.core.em.coupled import CoupledNewton, RowsNewton, SummedNewton
 from pcvm_pymc.core.em.mstep import maximised
 from pcvm_pymc.core.em.options import SETTLED, EMOptions
 from pcvm_pymc.core.em.penalty import mended_zeros
 from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows, log_prior, rows_of
+from pcvm_pymc.core.em.quadratic import BOUND, CONVEX, OWN
 from pcvm_pymc.core.em.results import EMResult, EMState, EMTrace
 from pcvm_pymc.core.em.starts import Start
 from pcvm_pymc.core.em.widths import improved_width
@@ -127,10 +128,7 @@ class _Machine:
         self.is_stuck = False  # whether rounding leaves no step that raises the log posterior
         self.is_bound = False  # whether the last step was the bound's
         self.is_plain = problem.moves is None and prior.penalty == 0  # no plug-in moves a point
-        self.coupled = None
-        # under a prior that holds zeros the longer steps end in poorer local maxima
-        if isinstance(self.rows, WholeRows) and problem.n_scores > 1 and not prior.holds_zeros:
-            self.coupled = CoupledNewton(self.rows)
+        self.coupled = _coupled_steps(self.rows)
 
     @property
     def bends(self) -> bool:
@@ -188,7 +186,7 @@ class _Machine:
     def _newton(self, point: Point) -> Point | None:
         """Return the point after a Newton step, shortened where the whole would lower the log posterior."""
         rows = self.rows
-        if isinstance(rows, ChunkedRows) and rows.curved is None:
+        if isinstance(rows, ChunkedRows) and not rows.has_curvature:
             return None
         if self.coupled is not None:
             return self._coupled_newton(point, self.coupled)
@@ -268,6 +266,19 @@ class _Machine:
         return float(
             np.abs(new.latent - old.latent).max()
         )  # of the step and of what follows upon it
+
+
+def _coupled_steps(rows: WholeRows | ChunkedRows) -> CoupledNewton | None:
+    """Return what makes Newton steps of several scores at once.
+
+    None under a prior that holds zeros, where these longer steps end in poorer local maxima.
+    """
+    prior: Any = rows.problem.hyperprior
+    if rows.problem.n_scores == 1 or prior.holds_zeros:
+        return None
+    if isinstance(rows, WholeRows):
+        return RowsNewton(rows)
+    return SummedNewton(rows) if rows.couples else None
 
 
 def _check_options(rows: WholeRows | ChunkedRows, options: EMOptions) -> None:

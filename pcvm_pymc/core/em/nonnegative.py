@@ -10,7 +10,15 @@ from scipy.linalg import blas, lapack
 
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["BorderedGram", "Gram", "Index", "Mask", "PartialGram", "solve_nonnegative"]
+__all__ = [
+    "BorderedGram",
+    "Gram",
+    "Index",
+    "Mask",
+    "PartialGram",
+    "lower_block",
+    "solve_nonnegative",
+]
 
 type Index = NDArray[np.intp]
 type Mask = NDArray[np.bool_]
@@ -87,7 +95,7 @@ class BorderedGram:
 
     def take(self, columns: Index) -> "BorderedGram":
         """Return the Gram matrix of some columns, in ascending order."""
-        gram = _lower_block(self.gram, columns, np.ones(len(columns)), 0)
+        gram = lower_block(self.gram, columns, np.ones(len(columns)), 0)
         return BorderedGram(gram, self.border[columns], self.corner)
 
     def product(self, weight: Array, bias: float) -> tuple[Array, float]:
@@ -168,7 +176,7 @@ class PartialGram:
             self._narrow_to(place)
 
     def _narrow_to(self, place: Index) -> None:
-        self._gram = _lower_block(self._gram, place, np.ones(len(place)), 0)
+        self._gram = lower_block(self._gram, place, np.ones(len(place)), 0)
         self._columns = self._columns[place]
 
     def _add_rows(self, rows: Index, weight: Array, sign: float) -> None:
@@ -210,7 +218,7 @@ def _bordered(
     """Return the scaled lower triangle of some columns: places in `gram`, numbers among the scales."""
     place, columns = where
     own = scale[columns]
-    out = _lower_block(gram, place, own, 1)
+    out = lower_block(gram, place, own, 1)
     out[-1, :-1] = whole.border[columns] * own * bias_scale
     out[-1, -1] = whole.corner * bias_scale**2
     return out
@@ -226,7 +234,7 @@ def _cross_product(A: Array, total: Array | None = None, sign: float = 1.0) -> A
     return blas.dsyrk(sign, operand, trans=trans, lower=1, beta=1.0, c=total, overwrite_c=1)
 
 
-def _lower_block(gram: Array, columns: Index, scale: Array, room: int) -> Array:
+def lower_block(gram: Array, columns: Index, scale: Array, room: int) -> Array:
     """Return scale gram[columns, columns] scale, with room for more rows and columns at the end.
 
     Columns ascend, matrices are in column order, and of both the lower triangle counts alone.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.em.nonnegative import BorderedGram, Gram, Mask, PartialGram
-from pcvm_pymc.core.em.rows import Request, Rows
+from pcvm_pymc.core.em.rows import CoupledGram, Request, Rows
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
@@ -45,6 +45,8 @@ class Chunks:
         Compute the basis functions in single precision; everything else stays double.
     majority : float
         -1. or +1., the larger of two classes: where EM starts the bias under an improper prior.
+    coupled : bool
+        Whether Newton steps of several scores may hold a matrix of (bases times scores) squared.
     """
 
     rows: Rows
@@ -52,6 +54,7 @@ class Chunks:
     kernel: KernelPiece
     single: bool = False
     majority: float = 1.0
+    coupled: bool = True
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -290,6 +293,15 @@ class ChunkedRows:
         self.sign = _signs(problem)
         self._unit: BorderedGram | None = None
         self.curved: BorderedGram | None = None
+        self.coupled: CoupledGram | None = None
+        prior: Any = problem.hyperprior
+        self.couples = self.chunks.coupled and problem.n_scores > 1 and not prior.holds_zeros
+        self._hessian = getattr(problem.likelihood, "hessian", None) if self.couples else None
+
+    @property
+    def has_curvature(self) -> bool:
+        """Whether a pass has made a Gram matrix under the likelihood's own curvature."""
+        return self.curved is not None or self.coupled is not None
 
     def first(self, weight: Array, bias: Array) -> Point:
         """Return the start's point with first responses, or targets, in place of the rows' slopes."""
@@ -297,7 +309,8 @@ class ChunkedRows:
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases."""
-        gram = "curvature" if curved and not (old is not None and old.change < _NEAR) else "none"
+        wanted = "coupled" if self.couples else "curvature"
+        gram = wanted if curved and not (old is not None and old.change < _NEAR) else "none"
         return self._pass(weight, bias, old, gram, self.problem.likelihood.terms)
 
     def _pass(self, weight: Array, bias: Array, old: Point | None, gram: str, terms: Any) -> Point:
@@ -313,12 +326,15 @@ class ChunkedRows:
                 terms=terms,
                 gram=gram,
                 single=self.chunks.single,
+                hessian=self._hessian,
             )
         )
         if gram == "unit":
             self._unit = sums.gram
         elif gram == "curvature":
             self.curved = sums.gram
+        elif gram == "coupled":
+            self.coupled = sums.coupled
         value = sums.log_likelihood + log_prior(self.problem, weight, bias)
         nothing = np.empty((0, self.problem.n_scores))
         return Point(

@@ -22,16 +22,19 @@ from pcvm_pymc.core.pieces.weighted import against_rest, row_weight
 __all__ = [
     "ArrayRows",
     "BasisFunctions",
+    "CoupledGram",
     "Request",
     "Rows",
     "Sums",
     "chunk_rows",
+    "has_room_for_coupled",
     "latent_in_blocks",
     "row_blocks",
 ]
 
 # rounding of ||x||^2 + ||z||^2 - 2 x'z in the exponent beyond which distances are taken one by one
 _ROUNDING = {np.float64: 1e-11, np.float32: 1e-4}
+_MOST_COUPLED = 2.0**31  # bytes
 _LARGEST_CHUNK = 2048  # more rows at a time are no faster
 
 
@@ -48,10 +51,12 @@ class Request:
     bias, old_bias : ndarray, shape (n_scores,)
     terms : callable
         ``(latent, label) -> RowTerms``, the likelihood.
-    gram : {"none", "unit", "curvature"}
-        Which row weights a Gram matrix is wanted under.
+    gram : {"none", "unit", "curvature", "coupled"}
+        Which row weights a Gram matrix is wanted under; coupled: the second derivatives of `hessian`.
     single : bool
         Compute the basis functions in single precision.
+    hessian : callable, optional
+        ``(latent, label) -> ndarray, shape (n_rows, n_scores, n_scores)``, minus the second derivatives.
     """
 
     centres: Array
@@ -63,6 +68,23 @@ class Request:
     terms: Callable[[Array, Any], RowTerms]
     gram: str = "none"
     single: bool = False
+    hessian: Callable[[Array, Any], Array] | None = None
+
+
+@dataclass(frozen=True)
+class CoupledGram:
+    """``sum_i H_i (x) [phi_i, 1] [phi_i, 1]'``: the curvature of several scores' weights and biases.
+
+    Attributes
+    ----------
+    matrix : ndarray, shape (n_scores * (n_basis + 1), n_scores * (n_basis + 1))
+        Score by score, its bias last; in column order, only the lower triangle counts.
+    """
+
+    matrix: Array
+
+    def __add__(self, other: "CoupledGram") -> "CoupledGram":
+        return CoupledGram(self.matrix + other.matrix)
 
 
 @dataclass(frozen=True)
@@ -79,6 +101,7 @@ class Sums:
     change : float
         The largest change of a latent value.
     gram : BorderedGram, optional
+    coupled : CoupledGram, optional
     """
 
     log_likelihood: float
@@ -86,6 +109,7 @@ class Sums:
     total: Array
     change: float
     gram: BorderedGram | None = None
+    coupled: CoupledGram | None = None
 
     def __add__(self, other: "Sums") -> "Sums":
         gram = None
@@ -95,12 +119,16 @@ class Sums:
                 self.gram.border + other.gram.border,
                 self.gram.corner + other.gram.corner,
             )
+        coupled = None
+        if self.coupled is not None and other.coupled is not None:
+            coupled = self.coupled + other.coupled
         return Sums(
             self.log_likelihood + other.log_likelihood,
             self.pull + other.pull,
             self.total + other.total,
             max(self.change, other.change),
             gram,
+            coupled,
         )
 
 
@@ -165,6 +193,18 @@ def chunk_rows(
     return int(min(rows, _LARGEST_CHUNK))
 
 
+def has_room_for_coupled(
+    memory_limit: float | None, n_basis: int, n_scores: int, n_jobs: int = 1
+) -> bool:
+    """Return whether the matrix that couples several scores may be summed, see `CoupledGram`.
+
+    One per job, a sum of two and the factor may take half of the limit, and 2 GiB at most.
+    """
+    matrix = 8.0 * (n_scores * (n_basis + 1)) ** 2
+    limit = _MOST_COUPLED if memory_limit is None else min(0.5 * memory_limit, _MOST_COUPLED)
+    return (3 + n_jobs) * matrix <= limit
+
+
 class BasisFunctions:
     """Basis functions at chunk after chunk, the RBF's by one matrix product each."""
 
@@ -207,7 +247,12 @@ class _Accumulator:
         self.log_likelihood = self.change = self.corner = 0.0
         self.pull, self.total = np.zeros((n_basis, self.n_scores)), np.zeros(self.n_scores)
         self.border = np.zeros(n_basis)
-        self.gram = None if request.gram == "none" else np.zeros((n_basis, n_basis))
+        self.gram = self.coupled = None
+        if request.gram == "coupled":
+            size = self.n_scores * (n_basis + 1)
+            self.coupled = np.zeros((size, size), order="F")
+        elif request.gram != "none":
+            self.gram = np.zeros((n_basis, n_basis))
 
     def add(self, X: Array, label: Array) -> None:
         """Add a chunk."""
@@ -221,6 +266,9 @@ class _Accumulator:
         self.log_likelihood += terms.log_likelihood
         self.total += terms.slope.sum(axis=0)
         self.pull += (terms.slope.T.astype(Phi.dtype) @ Phi).T
+        if self.coupled is not None:
+            assert request.hessian is not None
+            self._add_coupled(self.coupled, Phi, request.hessian(latent, label))
         if self.gram is not None:
             own = row_weight(label)
             unit = np.ones(len(X)) if own is None else own
@@ -235,11 +283,23 @@ class _Accumulator:
         # single precision chunks are summed in double
         self.gram += Phi.T @ Phi
 
+    @staticmethod
+    def _add_coupled(total: Array, Phi: Any, hessian: Array) -> None:
+        """Add the blocks of each pair of scores."""
+        Z = np.column_stack([Phi, np.ones(len(Phi), dtype=Phi.dtype)])
+        size = Z.shape[1]
+        for c in range(hessian.shape[1]):
+            below = slice(c * size, (c + 1) * size)
+            for e in range(c + 1):
+                weighted = Z * hessian[:, c, e, None].astype(Phi.dtype)
+                total[below, e * size : (e + 1) * size] += weighted.T @ Z
+
     def sums(self) -> Sums:
         """Return what has been added up."""
         # symmetric: in column order without a copy
         gram = None if self.gram is None else BorderedGram(self.gram.T, self.border, self.corner)
-        return Sums(self.log_likelihood, self.pull, self.total, self.change, gram)
+        coupled = None if self.coupled is None else CoupledGram(self.coupled)
+        return Sums(self.log_likelihood, self.pull, self.total, self.change, gram, coupled)
 
 
 @dataclass(frozen=True)

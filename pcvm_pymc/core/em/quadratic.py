@@ -1,0 +1,149 @@
+"""The quadratic model of the log posterior of several scores at a point, from rows or from their sums."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.linalg import blas
+
+from pcvm_pymc.core.em.mstep import bias_precision
+from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows, applied
+from pcvm_pymc.core.em.rows import CoupledGram
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = ["BOUND", "CONVEX", "OWN", "Quadratic", "RowsQuadratic", "SummedQuadratic"]
+
+# how small the prior's curvature may be in units of its bound, the expected precision
+BOUND, CONVEX, OWN = 1.0, 0.1, -1.0
+
+
+class Quadratic:
+    """The quadratic model at a point, in units u of the prior's standard deviations.
+
+    Minus the log posterior is ``1/2 u'Ru - t'u + 1/2 |H^(1/2) (Phi s u - ...)|^2``; a sign rule says u >= 0.
+    R, the prior's curvature, is the identity where its bound is taken, the expected precision.
+
+    Parameters
+    ----------
+    rows : WholeRows or ChunkedRows
+    point : Point
+    least_bend : float
+        `BOUND`, `CONVEX` or `OWN`: the least that R may be.
+    own : ndarray, shape (n_scores,)
+        The likelihood's curvature in each bias.
+    """
+
+    def __init__(
+        self, rows: WholeRows | ChunkedRows, point: Point, least_bend: float, own: Array
+    ) -> None:
+        problem = rows.problem
+        prior: Any = problem.hyperprior
+        old = point.weight[rows.index]
+        sign = problem.weight_sign[rows.index]
+        self.scale = sign / np.sqrt(prior.weight_precision(old))
+        precision = np.array([bias_precision(problem, float(b)) for b in point.bias])
+        self.has_bias_prior = precision > 0
+        self.ridge = np.ones((len(old) + 1, old.shape[1]))
+        self.ridge[-1] = self.has_bias_prior
+        if least_bend < BOUND:
+            self.ridge[:-1] = np.maximum(prior.weight_bend(old), least_bend)
+            if problem.bias == "prior":
+                self.ridge[-1] *= np.maximum(prior.bias_bend(point.bias), least_bend)
+        with np.errstate(divide="ignore"):
+            unit = np.sqrt(own.clip(1e-300))
+            self.bias_scale = np.where(precision > 0, 1.0 / np.sqrt(precision), 1.0 / unit)
+        usable = self.scale != 0
+        self.start = np.zeros((len(old) + 1, old.shape[1]))
+        np.divide(old, self.scale, out=self.start[:-1], where=usable)
+        np.divide(point.bias, self.bias_scale, out=self.start[-1], where=self.bias_scale > 0)
+        self.usable = np.vstack([usable, self.bias_scale > 0])
+        self.signed = np.vstack([np.full(usable.shape, problem.is_signed), self.bias_scale < 0])
+        self.pull = self.scaled(np.vstack(rows.gradient(point)))
+
+    def scaled(self, values: Array) -> Array:
+        """Return values of weights and biases times their units."""
+        return np.vstack([self.scale * values[:-1], self.bias_scale * values[-1]])
+
+    def curved(self, values: Array) -> Array:
+        """Return [Phi, 1]' H [Phi, 1] times weights and biases, shape (n_columns + 1, n_scores)."""
+        raise NotImplementedError
+
+    @cached_property
+    def squares(self) -> Array:
+        """The diagonal of the same matrix, shape (n_columns + 1, n_scores)."""
+        raise NotImplementedError
+
+    @cached_property
+    def diagonal(self) -> Array:
+        """That of the model's matrix, made positive."""
+        scale = np.vstack([self.scale, self.bias_scale])
+        return np.square(scale) * self.squares + np.maximum(self.ridge, CONVEX)
+
+    @cached_property
+    def convex_ridge(self) -> Array:
+        """The prior's curvature for factors, which must be positive; a trace of it where there is none."""
+        out = np.maximum(self.ridge, CONVEX)
+        out[-1, ~self.has_bias_prior] = 1e-8
+        return out
+
+    def product(self, u: Array) -> Array:
+        """Return the matrix times u: s Phi' H Phi s u, and the prior's curvature times u."""
+        return self.scaled(self.curved(self.scaled(u))) + self.ridge * u
+
+    def prior_slope(self, u: Array) -> Array:
+        """Return the slope of minus the log prior at u."""
+        out = u.copy()
+        out[-1] *= self.has_bias_prior
+        return out
+
+
+class RowsQuadratic(Quadratic):
+    """The model from rows in memory: by products with Phi."""
+
+    def __init__(self, rows: WholeRows, point: Point, least_bend: float) -> None:
+        problem = rows.problem
+        self.Phi, self.label = rows.Phi, problem.label  # beside their weights, where rows have any
+        self.hessian = problem.likelihood.hessian(point.latent, problem.label)
+        # half of what a product reads; where the steps end, the slopes alone decide
+        self._hessian = self.hessian.astype(np.float32)
+        self.latent_shape = point.latent.shape
+        super().__init__(rows, point, least_bend, np.einsum("icc->c", self.hessian))
+
+    @cached_property
+    def squares(self) -> Array:
+        """See `Quadratic`."""
+        own = np.einsum("icc->ic", self.hessian)
+        return np.vstack([np.square(self.Phi).T @ own, own.sum(axis=0)])
+
+    def latent(self, values: Array) -> Array:
+        """Return the scores of weights and biases, shape (n_obs, n_scores)."""
+        return applied(self.Phi, values[:-1]) + values[-1]
+
+    def pulled(self, slope: Array) -> Array:
+        """Return [Phi, 1]' times values of the rows."""
+        return np.vstack([(slope.T @ self.Phi).T, slope.sum(axis=0)])
+
+    def curved(self, values: Array) -> Array:
+        """See `Quadratic`."""
+        latent = self.latent(values).astype(np.float32)
+        return self.pulled(np.einsum("icd,id->ic", self._hessian, latent).astype(float))
+
+
+class SummedQuadratic(Quadratic):
+    """The model from sums over the rows, made where they were last asked for: near the point."""
+
+    def __init__(self, rows: ChunkedRows, point: Point, least_bend: float) -> None:
+        assert rows.coupled is not None
+        self.gram: CoupledGram = rows.coupled
+        self._shape = (point.weight.shape[1], len(rows.index) + 1)
+        super().__init__(rows, point, least_bend, self.squares[-1])
+
+    @cached_property
+    def squares(self) -> Array:
+        """See `Quadratic`."""
+        return self.gram.matrix.diagonal().reshape(self._shape).T
+
+    def curved(self, values: Array) -> Array:
+        """See `Quadratic`."""
+        flat = blas.dsymv(1.0, self.gram.matrix, values.T.ravel(), lower=1)
+        return flat.reshape(self._shape).T
