@@ -16,6 +16,10 @@ __all__ = ["BOUND", "CONVEX", "OWN", "Quadratic", "RowsQuadratic", "SummedQuadra
 # how small the prior's curvature may be in units of its bound, the expected precision
 BOUND, CONVEX, OWN = 1.0, 0.1, -1.0
 
+_LARGEST_SINGLE = (
+    1e5  # of the diagonal in units of the prior: rounding takes a hundredth of the prior then
+)
+
 
 class Quadratic:
     """The quadratic model at a point, in units u of the prior's standard deviations.
@@ -104,10 +108,11 @@ class RowsQuadratic(Quadratic):
         problem = rows.problem
         self.Phi, self.label = rows.Phi, problem.label  # beside their weights, where rows have any
         self.hessian = problem.likelihood.hessian(point.latent, problem.label)
-        # half of what a product reads; where the steps end, the slopes alone decide
-        self._hessian = self.hessian.astype(np.float32)
         self.latent_shape = point.latent.shape
         super().__init__(rows, point, least_bend, np.einsum("icc->c", self.hessian))
+        # half of what a product reads; where the steps end, the slopes alone decide
+        self._type: Any = np.float32 if self.diagonal.max() < _LARGEST_SINGLE else np.float64
+        self._hessian: Any = self.hessian.astype(self._type)
 
     @cached_property
     def squares(self) -> Array:
@@ -125,7 +130,7 @@ class RowsQuadratic(Quadratic):
 
     def curved(self, values: Array) -> Array:
         """See `Quadratic`."""
-        latent = self.latent(values).astype(np.float32)
+        latent = self.latent(values).astype(self._type)
         return self.pulled(np.einsum("icd,id->ic", self._hessian, latent).astype(float))
 
 
