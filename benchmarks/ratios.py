@@ -165,9 +165,7 @@ def several_classes(n, n_classes):
 def all_letters():
     data = load("letter", random_state=0)
     X, y = StandardScaler().fit_transform(data.X[:16000]), data.y[:16000]
-    machine = pcvm_pymc.MPCVMClassifier(
-        width=2.5, estimation="em", basis=500, memory_limit=1e9, random_state=0
-    )
+    machine = pcvm_pymc.MPCVMClassifier(width=2.5, estimation="em", basis=500, random_state=0)
     return Case(
         lambda: machine.fit(X, y),
         lambda: SVC(C=10.0, gamma=0.16).fit(X, y),
