@@ -30,6 +30,7 @@ from pcvm_pymc.estimators.parameters import (
     is_rbf,
     without_idle,
 )
+from pcvm_pymc.estimators.race import raced
 from pcvm_pymc.estimators.selection import WidthSelection, best_of
 
 __all__ = ["CV_EFFECT", "WIDTH_EFFECT", "KernelMachine"]
@@ -133,8 +134,8 @@ class KernelMachine(BaseEstimator):
                 float(np.median(widths)), widths, "cv", np.full(len(widths), np.nan)
             )
         else:
-            density = self._held_out(X, y, widths, folds)
-            found = best_of(widths, "cv", density.mean(axis=1), -density)
+            tried, density = self._held_out(X, y, widths, folds)
+            found = best_of(widths[tried], "cv", density)
         return self._noted(found)
 
     #: whether all rows are scored by their evidence where none can be held out
@@ -157,24 +158,26 @@ class KernelMachine(BaseEstimator):
             return None
         return KFold(n_folds, shuffle=True, random_state=int(rng.integers(2**31)))
 
-    def _held_out(self, X: Array, y: NDArray[Any], widths: Array, folds: Any) -> Array:
-        """Return held-out mean log densities by refits, shape (n_widths, n_folds)."""
-        density = np.empty((len(widths), folds.get_n_splits()))
+    def _held_out(
+        self, X: Array, y: NDArray[Any], widths: Array, folds: Any
+    ) -> tuple[NDArray[np.intp], Array]:
+        """Return which widths were tried, and held-out mean log densities by refits; see `raced`."""
         targets = self._as_given(y)
+        splits = list(folds.split(X, y))
+
+        def log_density(i: int, k: int) -> Array:
+            train, test = splits[k]
+            model = clone(self).set_params(width=float(widths[i]), **self._looser)
+            if isinstance(self.basis, Integral):  # a fold may have fewer rows
+                model.set_params(basis=min(self.basis, len(train)))
+            model = without_idle(model, self._conditional)
+            model.fit(X[train], targets[train], **self._weights_of(train))
+            return model._log_densities(X[test], targets[test])
+
+        weights = [self._weights_of(test).get("sample_weight") for _, test in splits]
         with warnings.catch_warnings():  # about fits that are thrown away
             warnings.simplefilter("ignore", ConvergenceWarning)
-            for j, (train, test) in enumerate(folds.split(X, y)):
-                for i, width in enumerate(widths.tolist()):
-                    model = clone(self).set_params(width=width, **self._looser)
-                    if isinstance(self.basis, Integral):  # a fold may have fewer rows
-                        model.set_params(basis=min(self.basis, len(train)))
-                    model = without_idle(model, self._conditional)
-                    model.fit(X[train], targets[train], **self._weights_of(train))
-                    each = model._log_densities(X[test], targets[test])
-                    density[i, j] = np.average(
-                        each, weights=self._weights_of(test).get("sample_weight")
-                    )
-        return density
+            return raced(len(widths), [len(test) for _, test in splits], log_density, weights)
 
     @property
     def _looser(self) -> dict[str, Any]:

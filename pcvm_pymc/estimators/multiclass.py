@@ -203,7 +203,8 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
     n_iter_ : int
     status_ : Status
     widths_, width_scores_ : ndarray, shape (n_widths,)
-        What the width was chosen among, and by: minus the log loss, or the log of evidence or validity.
+        The widths that were tried, and what they were chosen by: the mean held-out log probability, as for
+        `RVMClassifier`, or the log of evidence or validity.
 
     References
     ----------
@@ -369,6 +370,7 @@ class MRVMClassifier(ProjectedClassifier, _MultinomialProbitMachine):
     projection_
         Of a submodel that `project` chose.
     widths_, width_scores_ : ndarray, shape (n_widths,)
+        As for `MPCVMClassifier`.
 
     References
     ----------

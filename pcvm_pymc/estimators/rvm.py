@@ -96,7 +96,9 @@ class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
         Of the weights and, last, the bias (Laplace's approximation); two classes only.
     widths_, width_scores_ : ndarray, shape (n_widths,)
-        What the width was chosen among, and by; two classes only.
+        The widths that were tried, and what they were chosen by; two classes only. With ``"cv"`` the mean
+        held-out log density of the folds; a width that falls three standard errors behind the best is
+        refitted no more (its score: the best's, less that difference), and none beyond it is tried.
     machines_ : list of RVMClassifier
         One for each class against the rest; itself for two classes.
 
@@ -128,7 +130,7 @@ class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
         basis: Basis = None,
         method: str = "sequential",
         cv: int = 5,
-        max_iter: int = 10_000,
+        max_iter: int = 100_000,
         tol: float = 1e-4,
         random_state: int | np.random.Generator | None = None,
         memory_limit: float | None = None,
@@ -246,7 +248,7 @@ class RVMRegressor(RegressorMixin, RelevanceVectorMachine):
     n_iter_ : int
     status_ : Status
     widths_, width_scores_ : ndarray, shape (n_widths,)
-        What the width was chosen among, and by.
+        The widths that were tried, and what they were chosen by, as for `RVMClassifier`.
 
     References
     ----------
@@ -293,7 +295,7 @@ class RVMRegressor(RegressorMixin, RelevanceVectorMachine):
         cv: int = 5,
         random_state: int | np.random.Generator | None = None,
         memory_limit: float | None = None,
-        max_iter: int = 10_000,
+        max_iter: int = 100_000,
         tol: float = 1e-4,
     ) -> None:
         self._keep(locals())

@@ -372,7 +372,7 @@ class EvidenceOptions:
     True
     """
 
-    max_iter: int = 10_000
+    max_iter: int = 100_000
     tol: float = 1e-4
     noise_tol: float = 1e-4
     noise_starts: tuple[float, ...] = (0.3,)
