@@ -96,7 +96,7 @@ class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
         Of the weights and, last, the bias (Laplace's approximation); two classes only.
     widths_, width_scores_ : ndarray, shape (n_widths,)
-        The widths that were tried, and what they were chosen by; two classes only. With ``"cv"`` the mean
+        The widths that were tried, and what they were chosen by; two classes only. With ``"auto"`` the mean
         held-out log density of the folds; a width that falls three standard errors behind the best is
         refitted no more (its score: the best's, less that difference), and none beyond it is tried.
     machines_ : list of RVMClassifier
