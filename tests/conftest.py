@@ -40,8 +40,8 @@ settings.load_profile("no-deadline")
 def pytest_runtest_protocol(item):
     """Leave the graphs of models uncompiled: most are evaluated a few times, and compiled for seconds.
 
-    Neither by numba nor, where constants are folded, by a C compiler. Slow tests and those marked ``compiled``
-    have PyTensor's own mode, as processes that tests start do.
+    Neither by numba nor, where constants are folded, by a C compiler. Slow tests and those marked
+    ``compiled`` have PyTensor's own mode, as processes that tests start do.
     """
     pytensor = sys.modules.get("pytensor")
     if pytensor is None or any(item.get_closest_marker(name) for name in ("slow", "compiled")):

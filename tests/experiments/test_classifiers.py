@@ -72,7 +72,7 @@ def task(n=60, **changes):
 
 
 def with_few_candidates(row):
-    """Return a row that is tuned over every third candidate of each parameter: many cost more and show no more."""
+    """Return a row that is tuned over every third candidate of each parameter: more show no more."""
     if row.candidates is None:
         return row
     grid = row.candidates
