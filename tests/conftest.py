@@ -36,6 +36,20 @@ settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Leave the graphs of models uncompiled: most are evaluated a few times, and compiled for seconds.
+
+    Neither by numba nor, where constants are folded, by a C compiler. Slow tests and those marked
+    ``compiled`` have PyTensor's own mode, as processes that tests start do.
+    """
+    pytensor = sys.modules.get("pytensor")
+    if pytensor is None or any(item.get_closest_marker(name) for name in ("slow", "compiled")):
+        return (yield)
+    with pytensor.config.change_flags(mode="FAST_COMPILE", cxx=""):
+        return (yield)
+
+
 @pytest.fixture(autouse=True)
 def no_figure_stays_open():
     """Close the figures of a test: matplotlib warns of more than twenty."""

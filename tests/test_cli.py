@@ -7,6 +7,7 @@ import pytest
 from problems import blobs
 
 from pcvm_pymc.cli import main
+from pcvm_pymc.inference.sampling import sample
 
 FAST = ["--draws", "40", "--chains", "2", "--seconds", "0"]
 
@@ -67,33 +68,41 @@ def test_compare_on_the_example_is_fast_and_forced(tmp_path):
     assert "sweeps): converged" in printed
 
 
-def test_compare_takes_several_classes_and_several_draws(tmp_path):
+def several(tmp_path):
+    """Return the arguments that compare three classes on two draws, and the output folder."""
     X, label = blobs(75, seed=91)
     frame = pd.DataFrame(X, columns=["height", "weight"])
     frame["sort"] = np.where(X[:, 1] > 1, "ant", np.where(label > 0, "cat", "dog"))
-    path = tmp_path / "three.csv"
+    path, out = tmp_path / "three.csv", tmp_path / "out"
     frame.to_csv(path, index=False)
-    out = tmp_path / "out"
-    finished = run(
-        [
-            "compare",
-            str(path),
-            "--width",
-            "1.0",
-            "--out",
-            str(out),
-            *FAST[:-1],
-            "1000",
-            "--most",
-            "2",
-        ]
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert "mean of 2 draws ± standard error" in finished.stdout
+    options = [*FAST[:-1], "1000", "--most", "2", "--width", "1.0", "--out", str(out)]
+    return ["compare", str(path), *options], out
+
+
+def check_several(said, out):
+    assert "mean of 2 draws ± standard error" in said
     error = pd.read_csv(out / "standard_errors.csv", index_col=0)
     assert error.loc["averaged MAP", "log loss"] > 0
     assert not (out / "weights.png").exists()  # a picture of two classes
     assert (out / "rank.png").exists()
+
+
+def test_compare_takes_several_classes_and_several_draws(tmp_path, monkeypatch, capsys):
+    def short(model, **options):
+        return sample(model, **options | {"draws": 10, "tune": 10, "cores": 1}, max_treedepth=3)
+
+    monkeypatch.setattr("pcvm_pymc.inference.sampling.sample", short)
+    arguments, out = several(tmp_path)
+    assert main(arguments) == 0
+    check_several(capsys.readouterr().out, out)
+
+
+@pytest.mark.slow
+def test_compare_takes_them_with_the_draws_it_is_asked_for(tmp_path):
+    arguments, out = several(tmp_path)
+    finished = run(arguments)
+    assert finished.returncode == 0, finished.stderr
+    check_several(finished.stdout, out)
 
 
 def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_path):

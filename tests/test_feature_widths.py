@@ -110,9 +110,17 @@ def test_a_prior_on_the_widths_under_em_and_nuts():
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     assert float(logp(point_of(model, alone))) == pytest.approx(alone.log_posterior, abs=1e-7)
     posterior = sample(
-        model, draws=20, tune=20, chains=1, random_seed=1, progressbar=False, quiet=True
+        model,
+        draws=5,
+        tune=5,
+        chains=1,
+        max_treedepth=3,
+        nuts_sampler="pymc",
+        random_seed=1,
+        progressbar=False,
+        quiet=True,
     )
-    assert posterior["posterior"]["width"].shape == (1, 20, 3)
+    assert posterior["posterior"]["width"].shape == (1, 5, 3)
     found = predict(posterior, X[:3] + 0.1)["predictions"]["latent"].values
     with model:
         pm.set_data(**new_data(model, X[:3] + 0.1))

@@ -37,7 +37,9 @@ def fit():
     return sample(pcvm_model(X, words, width=1.2), draws=200, random_seed=1, **QUIET), X, words
 
 
-def test_kfold_drops_the_held_out_bases(fit, monkeypatch):
+@pytest.fixture(scope="module")
+def folds(fit):
+    """Return the four folds of a posterior, and how many rows and bases each model of them had."""
     posterior, X, words = fit
     sizes = []
 
@@ -45,14 +47,18 @@ def test_kfold_drops_the_held_out_bases(fit, monkeypatch):
         sizes.append((len(model.coords["obs"]), len(model.coords["basis"])))
         return sample(model, **options)
 
-    monkeypatch.setattr("pcvm_pymc.assessment.cross_validation.sample", spy)
-    kfold(posterior, X, words, cv=4, random_seed=2, draws=50, max_sweeps=500, cores=1)
-    assert sizes == [(30, 30)] * 4
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pcvm_pymc.assessment.cross_validation.sample", spy)
+        found = kfold(posterior, X, words, cv=4, random_seed=2, draws=50, max_sweeps=500, cores=1)
+    return found, sizes
 
 
-def test_kfold_by_hand(fit):
-    posterior, X, words = fit
-    found = kfold(posterior, X, words, cv=4, random_seed=2, draws=200, cores=1)
+def test_kfold_drops_the_held_out_bases(folds):
+    assert folds[1] == [(30, 30)] * 4
+
+
+def test_kfold_by_hand(fit, folds):
+    (posterior, X, words), (found, _) = fit, folds
     label = np.where(words == "yes", 1.0, -1.0)
     pointwise = np.zeros(40)
     for k in range(1, 5):
@@ -238,7 +244,7 @@ def test_kfold_keeps_the_likelihood():
     X, label = blobs(20, seed=84)
     model = pcvm_model(X, label, width=1.2, likelihood="logit")
     result = find_map_em(model, progressbar=False)
-    short = {"draws": 20, "tune": 20, "chains": 1, **QUIET}
+    short = {"draws": 8, "tune": 8, "chains": 1, "max_treedepth": 3, **QUIET}
     short |= {"method": "nuts", "nuts_sampler": "pymc", "progressbar": False}
     short |= {"compile_kwargs": {"mode": "FAST_COMPILE"}}
     found = kfold(sample(model, random_seed=1, **short), X, label, cv=2, random_seed=1, **short)

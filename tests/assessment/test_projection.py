@@ -392,7 +392,15 @@ def test_drawn_label_noise_enters_by_its_draws():
     flips = pm.Beta.dist(2.0, 20.0)
     model = build(FAMILY["pcvm"], X, label, width=1.2, likelihood="label noise", flip=flips)
     draws = sample(
-        model, draws=20, tune=50, chains=1, cores=1, progressbar=False, random_seed=1, quiet=True
+        model,
+        draws=20,
+        tune=20,
+        chains=1,
+        max_treedepth=3,
+        nuts_sampler="pymc",
+        progressbar=False,
+        random_seed=1,
+        quiet=True,
     )
     found = project(draws, size=3)
     wanted = predict(draws, X)["predictions"]["probability"].mean(("chain", "draw")).values

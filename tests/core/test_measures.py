@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
@@ -18,6 +18,7 @@ def simplex(n, k, seed):
     return RNG(seed).dirichlet(np.ones(k), size=n)
 
 
+@settings(max_examples=20)  # what it is compared with takes most of the time
 @given(st.integers(0, 2**32 - 1), st.integers(3, 6))
 def test_hand_till_is_scikit_learns_for_probabilities(seed, k):
     label = np.concatenate([np.arange(k), RNG(seed).integers(k, size=40)])

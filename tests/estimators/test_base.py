@@ -306,7 +306,7 @@ def test_a_sparse_probit_in_chunks_and_on_dask(data, prior, n_classes):
     X, words, _ = data
     y = words if n_classes == 2 else np.where(X[:, 1] > 0.8, "more", words)
     given = {"features": "kernel", "width": 0.5, "prior": prior, "tol": 1e-7}
-    whole = SparseProbitClassifier(**given, basis=X[:15]).fit(X, y)
+    whole = SparseProbitClassifier(**given, basis=X[:8]).fit(X, y)
     some = clone(whole).set_params(memory_limit=2e5, n_jobs=2).fit(X, y)
     np.testing.assert_array_equal(some.selected_, whole.selected_)
     np.testing.assert_allclose(some.predict_proba(X), whole.predict_proba(X), atol=1e-6)

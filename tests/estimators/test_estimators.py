@@ -21,7 +21,7 @@ from pcvm_pymc.experiments.datasets import load, ripley_mixture
         PCVMClassifier(),
         PCVMClassifier(width=1.0),
         PCVMClassifier(width="em", max_iter=10_000),
-        PCVMClassifier(estimation="projection"),
+        PCVMClassifier(estimation="projection", basis=10),
         PCVMClassifier(estimation="bottom-up", width=1.0),
         PCVMClassifier(likelihood="logit", width=1.0),
     ],
@@ -161,6 +161,7 @@ def test_bad_parameters_are_named(parameters, words):
 def test_core_and_estimators_do_not_import_pymc():
     code = (
         "import sys; from pcvm_pymc import PCVMClassifier, Hyperprior, select_width; "
+        "from pcvm_pymc import MPCVMClassifier, SparseProbitClassifier; "
         "import pcvm_pymc.core.em; assert 'pymc' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

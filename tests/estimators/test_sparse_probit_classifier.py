@@ -1,6 +1,4 @@
 import pickle
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -121,11 +119,6 @@ def test_bad_parameters_are_named(parameters, words):
     X, label = blobs(20, seed=61)
     with pytest.raises(ValueError, match=words):
         SparseProbitClassifier(**parameters).fit(X, label)
-
-
-def test_the_estimator_does_not_import_pymc():
-    code = "import sys; from pcvm_pymc import SparseProbitClassifier as _; assert 'pymc' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def irrelevant_features(d, features, n_per_class, seed):

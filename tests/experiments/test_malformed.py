@@ -261,7 +261,7 @@ def test_wrong_split_files(content):
     check_splits(content)
 
 
-@settings(max_examples=20, **RELAXED)
+@settings(max_examples=10, **RELAXED)
 @given(spoiling=spoilings())
 def test_spoiled_results(finished, spoiling):
     check_results(finished, spoiling, mend=True)

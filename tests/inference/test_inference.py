@@ -87,7 +87,15 @@ def test_the_posterior_of_a_random_width(caplog):
     X, label = blobs(20, seed=41)
     model = pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5))
     tree = sample(
-        model, draws=30, tune=60, chains=2, cores=1, progressbar=False, random_seed=1, quiet=True
+        model,
+        draws=10,
+        tune=10,
+        chains=2,
+        cores=1,
+        max_treedepth=3,
+        progressbar=False,
+        random_seed=1,
+        quiet=True,
     )
     latent = tree["posterior"]["latent"].values.reshape(-1, 20)
     np.testing.assert_allclose(latent_draws(tree, X), latent, rtol=1e-7, atol=1e-8)

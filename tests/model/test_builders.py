@@ -24,6 +24,7 @@ QUICK = {
     "draws": 20,
     "tune": 20,
     "chains": 1,
+    "max_treedepth": 3,
     "nuts_sampler": "pymc",
     "progressbar": False,
     "compute_convergence_checks": False,

@@ -21,6 +21,7 @@ def reference(x):
         return float(value), float(slope)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("backend", sorted(MODES))
 def test_value_and_gradient_to_twelve_digits(backend):
     if backend == "jax":

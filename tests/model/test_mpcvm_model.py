@@ -193,11 +193,12 @@ def test_bad_input_is_refused():
 
 
 def test_a_short_run_of_nuts_has_what_arviz_needs():
-    X, y = three_clouds(15)
+    X, y = three_clouds(9)
     model = mpcvm_model(X, y, width=1.5)
     assert choose_method(model)[0] == "nuts"
-    result = sample(model, draws=150, tune=150, chains=2, random_seed=0, **SAMPLING)
-    assert result["log_likelihood"]["label"].shape == (2, 150, 15)
+    options = SAMPLING | {"draws": 150, "tune": 30, "chains": 2, "max_treedepth": 2}
+    result = sample(model, random_seed=0, **options)
+    assert result["log_likelihood"]["label"].shape == (2, 150, 9)
     table = az.summary(result, var_names=["bias"])
     assert len(table) == 3
     with warnings.catch_warnings():
@@ -309,7 +310,7 @@ def test_a_number_of_bases_is_chosen_within_each_class():
 def test_a_relevance_vector_machine_under_nuts_and_its_precisions():
     X, y = three_clouds(18)
     model = mrvm_model(X, y, width=1.5, basis=6)
-    options = SAMPLING | {"draws": 100, "tune": 200, "chains": 2}
+    options = SAMPLING | {"draws": 20, "tune": 20, "chains": 2, "max_treedepth": 3}
     result = sample(model, random_seed=3, **options)
     assert np.isfinite(result["posterior"]["latent"].values).all()
     precisions = draw_precisions(result, random_seed=4)["posterior"]["precision"]
