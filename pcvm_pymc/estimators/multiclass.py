@@ -177,7 +177,8 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
         score from the top down, by default 1e-4.
     memory_limit : float, optional
         Bytes for what the fit holds beside the data: the rows go through it in chunks, once for each
-        iteration or epoch. Dask arrays are taken too.
+        iteration or epoch. Dask arrays are taken too. Room for four matrices of the square of (classes times
+        bases), in half of the limit, makes iterations few.
     kernel_dtype, n_jobs, class_weight, random_state
         As for `PCVMClassifier`.
 

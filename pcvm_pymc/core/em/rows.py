@@ -34,7 +34,9 @@ __all__ = [
 
 # rounding of ||x||^2 + ||z||^2 - 2 x'z in the exponent beyond which distances are taken one by one
 _ROUNDING = {np.float64: 1e-11, np.float32: 1e-4}
-_MOST_COUPLED = 2.0**31  # bytes
+_WITHOUT_LIMIT = (
+    2.0**28
+)  # bytes that a coupled matrix may take where nobody says, each worker's own
 _LARGEST_CHUNK = 2048  # more rows at a time are no faster
 
 
@@ -198,10 +200,10 @@ def has_room_for_coupled(
 ) -> bool:
     """Return whether the matrix that couples several scores may be summed, see `CoupledGram`.
 
-    One per job, a sum of two and the factor may take half of the limit, and 2 GiB at most.
+    One per job, a sum of two and the factor may take half of the limit.
     """
     matrix = 8.0 * (n_scores * (n_basis + 1)) ** 2
-    limit = _MOST_COUPLED if memory_limit is None else min(0.5 * memory_limit, _MOST_COUPLED)
+    limit = _WITHOUT_LIMIT if memory_limit is None else 0.5 * memory_limit
     return (3 + n_jobs) * matrix <= limit
 
 
