@@ -118,7 +118,7 @@ class CoupledNewton:
                 break
             bent = model.product(p)
             bend = float(np.vdot(p, bent))
-            if bend < 0:
+            if bend < 0 and not model.is_convex:
                 return None
             if not bend > 0:  # rounding, or too small to have a square
                 break

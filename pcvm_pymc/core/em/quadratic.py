@@ -47,6 +47,7 @@ class Quadratic:
         self.scale = sign / np.sqrt(prior.weight_precision(old))
         precision = np.array([bias_precision(problem, float(b)) for b in point.bias])
         self.has_bias_prior = precision > 0
+        self.is_convex = least_bend > 0
         self.ridge = np.ones((len(old) + 1, old.shape[1]))
         self.ridge[-1] = self.has_bias_prior
         if least_bend < BOUND:
