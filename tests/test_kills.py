@@ -197,7 +197,7 @@ def test_fits_on_a_cluster_survive_20_deaths_of_a_worker(monkeypatch):
     with (
         # else it gives up for good, after 15 s, a worker whose restart takes longer on a busy machine
         dask.config.set({"distributed.deploy.lost-worker-timeout": "300s"}),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         for _ in range(KILLS):

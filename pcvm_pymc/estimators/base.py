@@ -30,7 +30,7 @@ from pcvm_pymc.estimators.parameters import (
     is_rbf,
     without_idle,
 )
-from pcvm_pymc.estimators.race import raced
+from pcvm_pymc.estimators.race import Raced, raced
 from pcvm_pymc.estimators.selection import WidthSelection, best_of
 
 __all__ = ["CV_EFFECT", "WIDTH_EFFECT", "KernelMachine"]
@@ -134,8 +134,8 @@ class KernelMachine(BaseEstimator):
                 float(np.median(widths)), widths, "cv", np.full(len(widths), np.nan)
             )
         else:
-            tried, density = self._held_out(X, y, widths, folds)
-            found = best_of(widths[tried], "cv", density)
+            race = self._held_out(X, y, widths, folds)
+            found = best_of(widths[race.tried], "cv", race.scores, -race.by_fold)
         return self._noted(found)
 
     #: whether all rows are scored by their evidence where none can be held out
@@ -158,10 +158,8 @@ class KernelMachine(BaseEstimator):
             return None
         return KFold(n_folds, shuffle=True, random_state=int(rng.integers(2**31)))
 
-    def _held_out(
-        self, X: Array, y: NDArray[Any], widths: Array, folds: Any
-    ) -> tuple[NDArray[np.intp], Array]:
-        """Return which widths were tried, and held-out mean log densities by refits; see `raced`."""
+    def _held_out(self, X: Array, y: NDArray[Any], widths: Array, folds: Any) -> Raced:
+        """Return which widths were tried, and held-out mean log densities by refits."""
         targets = self._as_given(y)
         splits = list(folds.split(X, y))
 

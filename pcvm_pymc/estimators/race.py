@@ -1,16 +1,37 @@
 """Cross-validation along a grid that leaves out what is far behind."""
 
+import itertools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["raced"]
+__all__ = ["Raced", "raced"]
 
 _FAR = 3.0  # standard errors of the difference to the best, row by row
 _FEWEST_ROWS = 30
+
+
+class Raced(NamedTuple):
+    """What a race has shown.
+
+    Attributes
+    ----------
+    tried : ndarray of int, shape (n_tried,)
+        The candidates, in order.
+    scores : ndarray, shape (n_tried,)
+        Mean held-out log density; of a candidate that ran no further, the best's less by how much it was
+        behind.
+    by_fold : ndarray, shape (n_tried, n_folds)
+        Each fold's mean; NaN where a candidate did not run.
+    """
+
+    tried: NDArray[np.intp]
+    scores: Array
+    by_fold: Array
 
 
 def raced(
@@ -18,8 +39,8 @@ def raced(
     n_rows: Sequence[int],
     log_density: Callable[[int, int], Array],
     weights: Sequence[Array | None],
-) -> tuple[NDArray[np.intp], Array]:
-    """Return which candidates of a grid were tried, in order, and their mean held-out log densities.
+) -> Raced:
+    """Return which candidates of a grid were tried, and their mean held-out log densities.
 
     A candidate that is three standard errors behind the best runs no further; what makes a row hard for all
     does not count, for differences are taken row by row. In the first fold the grid is gone through from its
@@ -38,9 +59,7 @@ def raced(
 
     Returns
     -------
-    tried : ndarray of int
-    scores : ndarray, shape (len(tried),)
-        Of a candidate that ran no further: the best's, less by how much it was behind.
+    Raced
 
     References
     ----------
@@ -64,7 +83,7 @@ def raced(
         for i in race.running:
             race.run(i, log_density(i, k))
         race.cull()
-    return race.scores()
+    return race.result()
 
 
 class _Race:
@@ -72,6 +91,8 @@ class _Race:
 
     def __init__(self, weights: Sequence[Array]) -> None:
         self.weight = np.concatenate(weights)
+        ends = np.cumsum([len(each) for each in weights]).tolist()
+        self._folds = [slice(a, b) for a, b in itertools.pairwise([0, *ends])]
         self.running: list[int] = []
         self._value: dict[int, Array] = {}
         self._behind: dict[int, float] = {}  # of those that are out
@@ -112,10 +133,15 @@ class _Race:
                 self._behind[i] = self._mean(best - self._value[i])
             self.running.remove(i)
 
-    def scores(self) -> tuple[NDArray[np.intp], Array]:
-        """Return the candidates that ran, in order, and their scores."""
+    def result(self) -> Raced:
+        """Return the candidates that ran, their scores, and what these are of."""
         best = self._mean(self._value[self.best])
         score = {i: best - behind for i, behind in self._behind.items()}
         score |= {i: self._mean(self._value[i]) for i in self.running}
         tried = np.sort(list(score))
-        return tried, np.array([score[i] for i in tried])
+        by_fold = np.full((len(tried), len(self._folds)), np.nan)
+        for row, i in zip(by_fold, tried, strict=True):
+            for k, fold in enumerate(self._folds):
+                if fold.stop <= len(self._value[i]):
+                    row[k] = np.average(self._value[i][fold], weights=self.weight[fold])
+        return Raced(tried, np.array([score[i] for i in tried]), by_fold)

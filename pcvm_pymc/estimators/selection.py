@@ -87,7 +87,7 @@ class WidthSelection:
         validity. NaN where nothing was scored, see `select_width`.
     log_loss : ndarray, shape (n_widths, n_folds)
         ``"cv"`` only: held-out mean negative log probability of the labels, in nats per row. No
-        columns where nothing was held out.
+        columns where nothing was held out; NaN where an estimator that refits did not try a width any more.
     """
 
     width: float

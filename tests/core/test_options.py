@@ -21,7 +21,7 @@ DEFAULTS = {
     },
     BottomUpOptions: {"max_iter": 1000, "tol": 1e-2, "update": "truncated", "random_state": 0},
     EvidenceOptions: {
-        "max_iter": 10_000,
+        "max_iter": 100_000,
         "tol": 1e-4,
         "noise_tol": 1e-4,
         "noise_starts": (0.3,),

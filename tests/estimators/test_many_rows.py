@@ -207,7 +207,7 @@ def test_a_worker_that_dies_costs_time_and_not_the_fit(data, monkeypatch):
     wanted = clone(model).fit(X, words)
     passes, sums = [], DaskRows.sums
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         workers = client.run(os.getpid)

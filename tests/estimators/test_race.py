@@ -18,7 +18,12 @@ def counted(mean, n_folds=5, n_rows=40, spread=0.1, seed=0, weights=None):
         return value[i, k]
 
     given_ = [None] * n_folds if weights is None else weights
-    tried, scores = raced(len(mean), [n_rows] * n_folds, log_density, given_)
+    tried, scores, by_fold = raced(len(mean), [n_rows] * n_folds, log_density, given_)
+    ran = np.zeros((len(mean), n_folds), dtype=bool)
+    ran[tuple(np.transpose(fits))] = True
+    np.testing.assert_array_equal(~np.isnan(by_fold), ran[tried])
+    if weights is None:
+        np.testing.assert_allclose(by_fold[ran[tried]], value.mean(axis=2)[tried][ran[tried]])
     return tried, scores, fits, value
 
 
@@ -75,6 +80,6 @@ def test_weights_count_as_repeated_rows(seed):
 
 def test_what_cannot_be_is_out_whoever_is_best():
     value = {0: np.full(40, -np.inf), 1: np.zeros(40), 2: np.full(40, np.nan)}
-    tried, scores = raced(3, [40, 40], lambda i, _: value[i], [None, None])
+    tried, scores, _ = raced(3, [40, 40], lambda i, _: value[i], [None, None])
     assert tried[scores.argmax()] == 1
     assert scores[0] == -np.inf

@@ -32,7 +32,7 @@ def cluster(monkeypatch):
     monkeypatch.setattr(waiting, "_LOOK", 0.1)
     monkeypatch.setattr(waiting, "_SAY", 0.3)
     options = {"n_workers": 0, "threads_per_worker": 1, "processes": False, "memory_limit": 0}
-    with LocalCluster(**options, dashboard_address=None) as cluster, Client(cluster):
+    with LocalCluster(**options, dashboard_address=":0") as cluster, Client(cluster):
         yield cluster
 
 

@@ -147,7 +147,7 @@ def test_processes_and_clusters_give_the_same_table(finished, tmp_path, options)
     if "dask" in options:
         distributed = pytest.importorskip("distributed")
         with distributed.LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None
+            n_workers=1, threads_per_worker=2, processes=True, dashboard_address=":0"
         ) as cluster:
             go_on(tmp_path / "run", dask=cluster.scheduler_address)
     else:
