@@ -235,9 +235,8 @@ class EMClassifier(KernelClassifier):
             return Training(X, label, centres, self._weight), None
         n_jobs = effective_n_jobs(self.n_jobs)
         n_scores = self._likelihood(len(self.classes_)).n_scores
-        # the other half is the coupled matrix'
-        limit = self.memory_limit * (0.5 if self._couples(len(centres)) else 1.0)
-        chunk = chunk_rows(limit, len(centres), X.shape[1], n_jobs, n_scores)
+        size, coupled = (len(centres), X.shape[1]), self._couples(len(centres))
+        chunk = chunk_rows(self.memory_limit, *size, n_jobs, n_scores, coupled=coupled)
         data = Training(X, label, centres, self._weight)
         known = label if data.weight is None else weighted_target(label, data.weight)
         return data, ArrayRows(X, known, chunk, n_jobs)

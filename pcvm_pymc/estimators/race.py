@@ -36,9 +36,8 @@ class Raced(NamedTuple):
 
 def raced(
     n_candidates: int,
-    n_rows: Sequence[int],
     log_density: Callable[[int, int], Array],
-    weights: Sequence[Array | None],
+    weights: Sequence[Array],
 ) -> Raced:
     """Return which candidates of a grid were tried, and their mean held-out log densities.
 
@@ -50,11 +49,9 @@ def raced(
     Parameters
     ----------
     n_candidates : int
-    n_rows : sequence of int
-        Held-out rows of each fold.
     log_density : callable
-        ``(candidate, fold) -> ndarray, shape (n_rows[fold],)``, of the fold's rows after a fit to the others.
-    weights : sequence of ndarray, shape (n_rows[fold],), or None
+        ``(candidate, fold) -> ndarray, shape (n_rows,)``, of the fold's rows after a fit to the others.
+    weights : sequence of ndarray, shape (n_rows,)
         How often each fold's rows count.
 
     Returns
@@ -66,9 +63,7 @@ def raced(
     O. Maron and A. W. Moore (1994), "Hoeffding races: accelerating model selection search for classification
     and function approximation", NIPS 6, 59-66.
     """
-    race = _Race(
-        [np.ones(n) if each is None else each for n, each in zip(n_rows, weights, strict=True)]
-    )
+    race = _Race(weights)
     middle = n_candidates // 2
     race.run(middle, log_density(middle, 0))
     for side in (range(middle + 1, n_candidates), range(middle - 1, -1, -1)):
@@ -77,7 +72,7 @@ def raced(
             if race.is_far(i):
                 break
     race.cull()
-    for k in range(1, len(n_rows)):
+    for k in range(1, len(weights)):
         if len(race.running) == 1:
             break
         for i in race.running:
@@ -114,23 +109,24 @@ class _Race:
 
     def is_far(self, i: int) -> bool:
         """Whether the rows speak against a candidate beyond doubt."""
-        best = self.best
         count = self.weight[: len(self._value[i])].sum()
-        if i == best or count < _FEWEST_ROWS:
+        if i == self.best or count < _FEWEST_ROWS:
             return False
-        with np.errstate(invalid="ignore"):  # a row that both say cannot be
-            behind = self._value[best] - self._value[i]
-            mean = self._mean(behind)
+        behind = self._gap(i)
+        mean = self._mean(behind)
         if not np.isfinite(mean):
             return True
         return mean > _FAR * np.sqrt(self._mean(np.square(behind - mean)) / count)
 
+    def _gap(self, i: int) -> Array:
+        """Return how much better each row is under the best; NaN where it cannot be under either."""
+        with np.errstate(invalid="ignore"):
+            return self._value[self.best] - self._value[i]
+
     def cull(self) -> None:
         """Leave out those that are far behind."""
-        best = self._value[self.best]
         for i in [i for i in self.running if self.is_far(i)]:
-            with np.errstate(invalid="ignore"):
-                self._behind[i] = self._mean(best - self._value[i])
+            self._behind[i] = self._mean(self._gap(i))
             self.running.remove(i)
 
     def result(self) -> Raced:

@@ -17,8 +17,8 @@ def counted(mean, n_folds=5, n_rows=40, spread=0.1, seed=0, weights=None):
         fits.append((i, k))
         return value[i, k]
 
-    given_ = [None] * n_folds if weights is None else weights
-    tried, scores, by_fold = raced(len(mean), [n_rows] * n_folds, log_density, given_)
+    given_ = [np.ones(n_rows)] * n_folds if weights is None else weights
+    tried, scores, by_fold = raced(len(mean), log_density, given_)
     ran = np.zeros((len(mean), n_folds), dtype=bool)
     ran[tuple(np.transpose(fits))] = True
     np.testing.assert_array_equal(~np.isnan(by_fold), ran[tried])
@@ -72,7 +72,7 @@ def test_weights_count_as_repeated_rows(seed):
         again.append((i, k))
         return repeated[i][k]
 
-    wanted = raced(6, count.sum(axis=1).tolist(), log_density, [None] * 3)
+    wanted = raced(6, log_density, [np.ones(n) for n in count.sum(axis=1)])
     assert again == fits
     np.testing.assert_array_equal(tried, wanted[0])
     np.testing.assert_allclose(scores, wanted[1])
@@ -80,6 +80,6 @@ def test_weights_count_as_repeated_rows(seed):
 
 def test_what_cannot_be_is_out_whoever_is_best():
     value = {0: np.full(40, -np.inf), 1: np.zeros(40), 2: np.full(40, np.nan)}
-    tried, scores, _ = raced(3, [40, 40], lambda i, _: value[i], [None, None])
+    tried, scores, _ = raced(3, lambda i, _: value[i], [np.ones(40)] * 2)
     assert tried[scores.argmax()] == 1
     assert scores[0] == -np.inf

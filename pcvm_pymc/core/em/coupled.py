@@ -153,9 +153,16 @@ class RowsNewton(CoupledNewton):
     def __init__(self, rows: WholeRows) -> None:
         super().__init__(rows)
         self._basis: _RowBasis | None = None
+        self._seen: tuple[Point, Array] | None = None
 
     def _model(self, point: Point, least_bend: float) -> RowsQuadratic:
-        return RowsQuadratic(self.rows, point, least_bend)
+        if (
+            self._seen is None or self._seen[0] is not point
+        ):  # else another step is tried from there
+            self._seen = None  # not both in memory
+            problem = self.rows.problem
+            self._seen = point, problem.likelihood.hessian(point.latent, problem.label)
+        return RowsQuadratic(self.rows, point, least_bend, self._seen[1])
 
     def _patience(self, model: RowsQuadratic, free: Mask) -> int:
         if self._factors is not None:
@@ -179,7 +186,6 @@ class RowsNewton(CoupledNewton):
         return reduced, whole
 
     def _factorise(self, model: RowsQuadratic, free: Mask) -> None:
-        # the way that is less work
         reduced, whole = self._work(model, free)
         self._known = free.copy()
         if reduced < whole:

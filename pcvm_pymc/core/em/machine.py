@@ -176,12 +176,17 @@ class _Machine:
     ) -> Point | None:
         """Return the first point that is not below the old one, of steps halved so often; None if all are."""
         for halving in halvings:
-            share = 0.5**halving
-            tried = old.weight + share * (weight - old.weight)
-            new = self.rows.at(tried, old.bias + share * (bias - old.bias), old, curved=self.bends)
+            new = self._toward(old, weight, bias, 0.5**halving)
             if new.log_posterior >= old.log_posterior:
                 return new
         return None
+
+    def _toward(self, old: Point, weight: Array, bias: Array, share: float) -> Point:
+        """Return the point at a share of a step; beyond the whole, weights of the wrong sign are zero."""
+        tried = old.weight + share * (weight - old.weight)
+        if share > 1.0 and self.problem.is_signed:
+            tried = np.where(tried * self.problem.weight_sign > 0, tried, 0.0)
+        return self.rows.at(tried, old.bias + share * (bias - old.bias), old, curved=self.bends)
 
     def _newton(self, point: Point) -> Point | None:
         """Return the point after a Newton step, shortened where the whole would lower the log posterior."""
@@ -221,14 +226,9 @@ class _Machine:
 
     def _stretched(self, old: Point, new: Point) -> Point:
         """Return the highest point found farther on: beside a saddle the slope is small and the way long."""
-        step, bias_step = new.weight - old.weight, new.bias - old.bias
-        sign = self.problem.weight_sign
+        weight, bias = new.weight, new.bias
         for doubling in range(1, _MOST_DOUBLINGS):
-            weight = old.weight + 2.0**doubling * step
-            if self.problem.is_signed:
-                weight = np.where(weight * sign > 0, weight, 0.0)
-            bias = old.bias + 2.0**doubling * bias_step
-            farther = self.rows.at(weight, bias, old, curved=self.bends)
+            farther = self._toward(old, weight, bias, 2.0**doubling)
             if not farther.log_posterior > new.log_posterior:
                 break
             new = farther
@@ -269,16 +269,10 @@ class _Machine:
 
 
 def _coupled_steps(rows: WholeRows | ChunkedRows) -> CoupledNewton | None:
-    """Return what makes Newton steps of several scores at once.
-
-    None under a prior that holds zeros, where these longer steps end in poorer local maxima.
-    """
-    prior: Any = rows.problem.hyperprior
-    if rows.problem.n_scores == 1 or prior.holds_zeros:
+    """Return what makes Newton steps of several scores at once; None where they are not taken."""
+    if not rows.couples:
         return None
-    if isinstance(rows, WholeRows):
-        return RowsNewton(rows)
-    return SummedNewton(rows) if rows.couples else None
+    return RowsNewton(rows) if isinstance(rows, WholeRows) else SummedNewton(rows)
 
 
 def _check_options(rows: WholeRows | ChunkedRows, options: EMOptions) -> None:

@@ -142,6 +142,15 @@ def _drops_zeros(problem: Problem) -> bool:
     return bool(prior.holds_zeros and prior.penalty == 0)
 
 
+def _couples(problem: Problem) -> bool:
+    """Whether Newton steps are of all scores at once.
+
+    Not under a prior that holds zeros, where these longer steps end in poorer local maxima.
+    """
+    prior: Any = problem.hyperprior
+    return problem.n_scores > 1 and not prior.holds_zeros
+
+
 class WholeRows:
     """Rows whose basis functions are in memory, and the columns of them that are still in play.
 
@@ -156,6 +165,7 @@ class WholeRows:
         self.sign = _signs(problem)
         self.Phi: Array = problem.Phi
         self.moves: WidthMoves | None = problem.moves
+        self.couples = _couples(problem)
         self._unit: BorderedGram | None = None
         self._partial: PartialGram | None = None
 
@@ -294,9 +304,8 @@ class ChunkedRows:
         self._unit: BorderedGram | None = None
         self.curved: BorderedGram | None = None
         self.coupled: CoupledGram | None = None
-        prior: Any = problem.hyperprior
-        self.couples = self.chunks.coupled and problem.n_scores > 1 and not prior.holds_zeros
-        self._hessian = getattr(problem.likelihood, "hessian", None) if self.couples else None
+        self.couples = self.chunks.coupled and _couples(problem)
+        self._hessian = problem.likelihood.hessian if self.couples else None
 
     @property
     def has_curvature(self) -> bool:

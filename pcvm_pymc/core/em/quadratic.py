@@ -16,9 +16,8 @@ __all__ = ["BOUND", "CONVEX", "OWN", "Quadratic", "RowsQuadratic", "SummedQuadra
 # how small the prior's curvature may be in units of its bound, the expected precision
 BOUND, CONVEX, OWN = 1.0, 0.1, -1.0
 
-_LARGEST_SINGLE = (
-    1e5  # of the diagonal in units of the prior: rounding takes a hundredth of the prior then
-)
+# of the diagonal in units of the prior: single precision takes a hundredth of the prior then
+_LARGEST_SINGLE = 1e5
 
 
 class Quadratic:
@@ -103,12 +102,19 @@ class Quadratic:
 
 
 class RowsQuadratic(Quadratic):
-    """The model from rows in memory: by products with Phi."""
+    """The model from rows in memory: by products with Phi.
 
-    def __init__(self, rows: WholeRows, point: Point, least_bend: float) -> None:
-        problem = rows.problem
-        self.Phi, self.label = rows.Phi, problem.label  # beside their weights, where rows have any
-        self.hessian = problem.likelihood.hessian(point.latent, problem.label)
+    Parameters
+    ----------
+    rows, point, least_bend
+        See `Quadratic`.
+    hessian : ndarray, shape (n_obs, n_scores, n_scores)
+        Minus the rows' second derivatives at the point.
+    """
+
+    def __init__(self, rows: WholeRows, point: Point, least_bend: float, hessian: Array) -> None:
+        # labels beside their weights, where rows have any
+        self.Phi, self.label, self.hessian = rows.Phi, rows.problem.label, hessian
         self.latent_shape = point.latent.shape
         super().__init__(rows, point, least_bend, np.einsum("icc->c", self.hessian))
         # half of what a product reads; where the steps end, the slopes alone decide

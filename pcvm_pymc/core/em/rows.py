@@ -34,9 +34,8 @@ __all__ = [
 
 # rounding of ||x||^2 + ||z||^2 - 2 x'z in the exponent beyond which distances are taken one by one
 _ROUNDING = {np.float64: 1e-11, np.float32: 1e-4}
-_WITHOUT_LIMIT = (
-    2.0**28
-)  # bytes that a coupled matrix may take where nobody says, each worker's own
+# what coupled matrices may take of a limit, and, in bytes, each worker's where there is none
+_COUPLED_SHARE, _WITHOUT_LIMIT = 0.5, 2.0**28
 _LARGEST_CHUNK = 2048  # more rows at a time are no faster
 
 
@@ -165,6 +164,7 @@ def chunk_rows(
     n_scores: int = 1,
     *,
     copies: int = 1,
+    coupled: bool = False,
 ) -> int:
     """Return how many rows at a time stay within a limit.
 
@@ -177,6 +177,8 @@ def chunk_rows(
     n_jobs, n_scores : int
     copies : int
         How often a chunk and the matrices are held.
+    coupled : bool
+        Whether a share of the limit is kept for `has_room_for_coupled`.
 
     Raises
     ------
@@ -186,7 +188,8 @@ def chunk_rows(
     # per job a Gram matrix and a chunk's; the kept one, the solver's copy, and a sum of two
     square = 8.0 * n_basis**2 * (3 + 2 * n_jobs)
     per_row = 8.0 * (n_basis + 2 * n_features + 16 * n_scores) * n_jobs
-    rows = (memory_limit / copies - square) / per_row
+    share = 1.0 - _COUPLED_SHARE if coupled else 1.0
+    rows = (share * memory_limit / copies - square) / per_row
     if rows < 1:
         raise ValueError(
             f"memory_limit={memory_limit:.3g} bytes is too small for {n_basis} bases; needed at least "
@@ -200,10 +203,10 @@ def has_room_for_coupled(
 ) -> bool:
     """Return whether the matrix that couples several scores may be summed, see `CoupledGram`.
 
-    One per job, a sum of two and the factor may take half of the limit.
+    One per job, a sum of two and the factor may take half of the limit, see `chunk_rows`.
     """
     matrix = 8.0 * (n_scores * (n_basis + 1)) ** 2
-    limit = _WITHOUT_LIMIT if memory_limit is None else 0.5 * memory_limit
+    limit = _WITHOUT_LIMIT if memory_limit is None else _COUPLED_SHARE * memory_limit
     return (3 + n_jobs) * matrix <= limit
 
 
