@@ -56,6 +56,7 @@ TESTS = {
     "approximation": "approximation options inference/test_approximate estimators/test_intervals",
     "em": "em mpcvm sparse_probit weighted",
     "em/coupled": "mpcvm weighted",
+    "em/gram": "nonnegative em",
     "em/nonnegative": "nonnegative em",
     "em/rows": "em chunked chunked_classes",
     "em/widths": "em test_feature_widths",

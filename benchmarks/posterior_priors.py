@@ -1,11 +1,14 @@
 """Held-out log loss of the posterior mean under several priors of the weights, beside the modes'.
 
-OMP_NUM_THREADS=1 PCVM_DATA=... uv run python benchmarks/posterior_priors.py
+OMP_NUM_THREADS=1 PCVM_DATA=... uv run python benchmarks/posterior_priors.py [--draws 10 --default]
 
 Gibbs, two chains of 5500 sweeps, of which 4000 are kept; the width is chosen once for each set by
-`select_width`. Sets of the folder are left out where there is none.
+`select_width`. Sets of the folder are left out where there is none. With several draws of each set the
+table holds means over them, and differences from the default's posterior with their standard errors stand
+below it; ``--default`` leaves the other priors out.
 """
 
+import argparse
 import time
 
 import arviz as az
@@ -45,6 +48,7 @@ PRIORS = [
     (0.25, 2.0, 0.5, 1.0),
     (0.25, 4.0, 0.5, 1.0),
 ]
+DEFAULT = (0.5, 2.0, 0.5, 1.0)
 WIDTHS = [prior for prior in PRIORS if prior[:3] == (0.5, 2.0, 0.5)]
 
 
@@ -64,18 +68,18 @@ GENERATED = [
 ]
 
 
-def sets(share=1.0):
+def sets(share=1.0, seed=1):
     """Yield name, training inputs and labels (of fewer rows: a share of them), test inputs and labels."""
     for name, make, rows in GENERATED:
         n = round(share * rows)
-        X, y = make(n + 2000, random_state=1)
+        X, y = make(n + 2000, random_state=seed)
         yield f"{name}, {n}", *standardised(X, y, n)
     there = datasets.available()
     for name, rows in REAL.items():
         n = round(share * rows)
         if name in there:
             data = datasets.load(name)
-            order = np.random.default_rng(1).permutation(len(data.X))
+            order = np.random.default_rng(seed).permutation(len(data.X))
             label = np.where(data.y == np.unique(data.y)[1], 1.0, -1.0)
             yield f"{name}, {n}", *standardised(data.X[order], label[order], n)
 
@@ -115,7 +119,7 @@ def name_of(c, size, shape, factor):
     return f"c = {c:g}, size {size:g}{learned}{'' if factor == 1 else f', width times {factor:g}'}"
 
 
-def on(X, y, X_test, y_test):
+def on(X, y, X_test, y_test, priors):
     """Return log losses on one set, and r-hats of the posteriors."""
     width = select_width(X, y, random_state=1).width
     at_width = PCVMClassifier(width=width, hyperprior="plug_in", estimation="em")
@@ -128,32 +132,61 @@ def on(X, y, X_test, y_test):
     found = predict(point, X_test)["predictions"]["probability"]
     probability["MAP, `pcvm_model(X, y)`"] = found.values.ravel()
     rhat = {}
-    for prior in PRIORS:
+    for prior in priors:
         name = name_of(*prior)
         probability[name], rhat[name] = evaluate(width, prior, (X, y, X_test, y_test))
-    three = [probability[name_of(*prior)] for prior in WIDTHS]
-    probability["mean of c = 0.5, size 2, d learned over the three widths"] = np.mean(three, axis=0)
+    if set(WIDTHS) <= set(priors):
+        three = [probability[name_of(*prior)] for prior in WIDTHS]
+        probability["mean of c = 0.5, size 2, d learned over the three widths"] = np.mean(
+            three, axis=0
+        )
     return {name: log_loss(y_test > 0, each) for name, each in probability.items()}, rhat
 
 
+def differences(draws):
+    """Return how much each row loses to the default's posterior, and the standard error over draws.
+
+    The error of a mean over sets adds those of its sets, which are fixed: only the draws are random.
+    """
+    behind = [draw - draw.loc[name_of(*DEFAULT)] for draw in draws]
+    stacked = np.stack([each.to_numpy() for each in behind])
+    error = stacked.std(axis=0, ddof=1) / np.sqrt(len(draws))
+    mean = pd.DataFrame(stacked.mean(axis=0), index=draws[0].index, columns=draws[0].columns)
+    mean.insert(0, "mean", mean.mean(axis=1))
+    mean.insert(1, "±", np.sqrt((error**2).sum(axis=1)) / error.shape[1])
+    return mean
+
+
+def markdown(table, digits):
+    """Return a table for the page of benchmarks."""
+    lines = ["| prior | " + " | ".join(table.columns) + " |", "|" + " --- |" * (table.shape[1] + 1)]
+    for row, values in table.iterrows():
+        cells = ["" if np.isnan(v) else f"{v:.{digits.get(k, 4)}f}" for k, v in values.items()]
+        lines.append(f"| {row} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main():
-    losses, rhats = {}, {}
-    for name, *data in sets():
-        began = time.process_time()
-        losses[name], rhats[name] = on(*data)
-        print(f"{name}: {time.process_time() - began:.0f} CPU s", flush=True)
-    table = pd.DataFrame(losses)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--draws", type=int, default=1)
+    parser.add_argument("--default", action="store_true")
+    options = parser.parse_args()
+    priors = [DEFAULT] if options.default else PRIORS
+    tables, rhats = [], {}
+    for seed in range(1, options.draws + 1):
+        losses = {}
+        for name, *data in sets(seed=seed):
+            began = time.process_time()
+            losses[name], rhats[name, seed] = on(*data, priors)
+            print(f"{name}, draw {seed}: {time.process_time() - began:.0f} CPU s", flush=True)
+        tables.append(pd.DataFrame(losses))
+    table = sum(tables) / len(tables)
     summary = pd.DataFrame({"mean": table.mean(axis=1), "mean rank": table.rank().mean(axis=1)})
     summary["median r-hat"] = pd.DataFrame(rhats).median(axis=1)
-    whole = pd.concat([summary, table], axis=1)
-    print("| prior | " + " | ".join(whole.columns) + " |")
-    print("|" + " --- |" * (len(whole.columns) + 1))
-    for row, values in whole.iterrows():
-        cells = [
-            "" if np.isnan(v) else f"{v:.4f}" if k != 1 else f"{v:.1f}"
-            for k, v in enumerate(values)
-        ]
-        print(f"| {row} | " + " | ".join(cells) + " |")
+    print(markdown(pd.concat([summary, table], axis=1), {"mean rank": 1}))
+    if options.draws > 1:
+        print("\nbehind the default's posterior (positive: worse than it)\n")
+        print(markdown(differences(tables), {}))
 
 
 if __name__ == "__main__":

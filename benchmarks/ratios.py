@@ -72,17 +72,17 @@ def tuned_svr(X, y):
 @contextmanager
 def recorded_sizes():
     """Yield a list that gets the size of each system of equations that is solved within."""
-    sizes, solve = [], nonnegative._solve_passive
+    sizes, solve = [], nonnegative._Scaled._solved
 
-    def recorded(*args, **more):
-        sizes.append(int(args[-1].sum()) + 1)
-        return solve(*args, **more)
+    def recorded(self, passive, rhs):
+        sizes.append(int(passive.sum()) + 1)
+        return solve(self, passive, rhs)
 
-    nonnegative._solve_passive = recorded
+    nonnegative._Scaled._solved = recorded
     try:
         yield sizes
     finally:
-        nonnegative._solve_passive = solve
+        nonnegative._Scaled._solved = solve
 
 
 def cell(n, **options):

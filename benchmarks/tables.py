@@ -86,7 +86,7 @@ def memory(runs):
         name = "test_peak_memory"
         whole = pick(runs, name, prior=prior, view="process")["extra_info"]
         parts = pick(runs, name, prior=prior, view="arrays")["extra_info"]
-        keys = ("design_matrix", "_cross_product", "_lower_block")
+        keys = ("design_matrix", "cross_product", "lower_block")
         rows.append(
             [
                 f"`{prior}()`",

@@ -18,7 +18,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from pcvm_pymc import EMOptions, Hyperprior, PCVMClassifier
-from pcvm_pymc.core.em import fit_em, nonnegative
+from pcvm_pymc.core.em import fit_em
+from pcvm_pymc.core.em.gram import BorderedGram
 from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance, width_grid
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.datasets import ringnorm, ripley_mixture, waveform
@@ -146,8 +147,8 @@ def test_fit_on_all_rows_beside_its_unavoidable_work(benchmark):
     with recorded_sizes() as sizes:
         result = benchmark.pedantic(lambda: fit_em(problem), rounds=1)
     whole = time.process_time() - began
-    product = seconds_of(lambda: nonnegative.BorderedGram.of(Phi))
-    gram = nonnegative.BorderedGram.of(Phi).gram
+    product = seconds_of(lambda: BorderedGram.of(Phi))
+    gram = BorderedGram.of(Phi).gram
     matrices = ((gram[:n, :n] + np.eye(n)).copy(order="F") for n in (min(n, 4000) for n in sizes))
     factors = sum(
         seconds_of(lambda A=A: lapack.dpotrf(A, lower=1, overwrite_a=1)) for A in matrices
@@ -165,7 +166,7 @@ def test_fit_on_all_rows_beside_its_unavoidable_work(benchmark):
 PEAK = """
 import json, re, sys, tracemalloc
 from pathlib import Path
-from pcvm_pymc.core.em import nonnegative
+from pcvm_pymc.core.em import gram
 from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.problem import Problem
@@ -190,8 +191,8 @@ hyperprior, unit, found = getattr(Hyperprior, prior)(), 8 * n * n, {}
 X, label = ripley_mixture(n, random_state=0)
 width = median_distance(X[:500])
 if arrays:
-    for name in ("_cross_product", "_lower_block"):
-        setattr(nonnegative, name, traced(getattr(nonnegative, name)))
+    for name in ("cross_product", "lower_block"):
+        setattr(gram, name, traced(getattr(gram, name)))
     tracemalloc.start()
 before = peak()
 Phi = design_matrix("rbf", X, X, width)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.em.nonnegative import BorderedGram
+from pcvm_pymc.core.em.gram import BorderedGram
 from pcvm_pymc.core.evidence import fit_bottom_up
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit

@@ -33,7 +33,7 @@ from pcvm_pymc.estimators.reference import Reference
 
 __all__ = ["CV_AND_VECTORS", "AveragingClassifier"]
 
-_CELL_ROWS = 500  # by which cells are found where rows are more than twice as many
+_CELL_ROWS = 400  # by which cells are found where rows are more than twice as many
 
 
 def _cross_validates(model: "AveragingClassifier") -> bool:

@@ -398,3 +398,24 @@ def test_the_normal_distribution_stands_for_the_bootstrap(monkeypatch):
     by_normal = np.mean([averaging_weights(density, seed=seed) for seed in range(20)], axis=0)
     assert by_rows.max() > 0.25
     np.testing.assert_allclose(by_normal, by_rows, atol=0.01)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_root_of_the_quadratic_model_gives_what_its_inverse_gives(n_classes):
+    X, label = banana(60)
+    two = Problem(rbf(squared_distances(X, X), 1.0), label, label.copy(), at_scale(3.0))
+    given_ = two if n_classes == 2 else class_problem(1.0, 3.0)
+    fit, n = fit_em(given_), given_.Phi.shape[0]
+    mode = Mode(given_, fit.weight, fit.bias, np.arange(n), None)
+    np.testing.assert_allclose(mode.root.T @ mode.root, mode.inverse, atol=1e-12)
+    designs, own = mode.designs(given_.Phi), mode.own_values
+    spread, tie, block = mode._spread(designs, own)
+    for i in range(n):
+        J = np.zeros((given_.n_scores, len(mode.value)))
+        for c, one in enumerate(designs):
+            J[c, mode.part(c)] = one[i]
+        there = own[i] >= 0
+        G = mode.inverse[own[i][there]]
+        np.testing.assert_allclose(spread[i], J @ mode.inverse @ J.T, atol=1e-9)
+        np.testing.assert_allclose(tie[i][there], G @ J.T, atol=1e-9)
+        np.testing.assert_allclose(block[i][np.ix_(there, there)], G[:, own[i][there]], atol=1e-9)

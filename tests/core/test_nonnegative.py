@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
-from pcvm_pymc.core.em.nonnegative import BorderedGram, PartialGram, solve_nonnegative
+from pcvm_pymc.core.em.gram import BorderedGram, PartialGram
+from pcvm_pymc.core.em.nonnegative import solve_nonnegative
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -183,3 +184,64 @@ def test_large_columns_that_are_one_to_rounding_are_solved(size):
     nobody = np.zeros(3, dtype=bool)
     weight, bias = solve_nonnegative(BorderedGram.of(Phi), np.ones(3), 1.0, target, nobody)
     np.testing.assert_allclose(Phi @ weight + bias, one, atol=1e-12)
+
+
+def single_problem(n_basis=300):
+    """Return a problem with as many columns as single precision is taken for, and its exact solution."""
+    Phi, scale, bias_scale, response, rng = random_programme(11, 400, n_basis)
+    row_weight = rng.uniform(0.1, 1.0, 400)
+    target = (response @ Phi, float(response.sum()))
+    whole = BorderedGram.of(Phi, row_weight)
+    every = np.ones(n_basis, dtype=bool)
+    solution = solve_nonnegative(whole, scale, bias_scale, target, every)
+    partial = PartialGram(Phi, single=True)
+    partial.follow(row_weight, every)
+    return partial, (scale, bias_scale), whole, target, solution
+
+
+def test_a_change_from_a_point_is_the_solution_less_the_point():
+    _, (scale, bias_scale), whole, target, (weight, bias) = single_problem()
+    rng = np.random.default_rng(0)
+    start = (np.abs(rng.normal(size=300)) * scale * (rng.uniform(size=300) < 0.5), 0.7)
+    pull, total = whole.product(*start)
+    slope = (target[0] - pull, target[1] - total)
+    found = solve_nonnegative(whole, scale, bias_scale, slope, start[0] != 0, start=start)
+    np.testing.assert_allclose(found[0], weight, atol=1e-11)
+    assert found[1] == pytest.approx(bias, abs=1e-11)
+
+
+def test_single_precision_does_not_move_a_fixed_point():
+    partial, (scale, bias_scale), whole, target, solution = single_problem()
+    pull, total = whole.product(*solution)
+    slope = (target[0] - pull, target[1] - total)
+    passive = solution[0] != 0
+    again = solve_nonnegative(partial, scale, bias_scale, slope, passive, start=solution)
+    np.testing.assert_allclose(again[0], solution[0], rtol=0, atol=1e-12)
+    columns, block = partial.block(passive, scale, bias_scale)
+    assert block.dtype == np.float32
+    # from nothing it is right to single precision only: this test can tell the two
+    rough = solve_nonnegative(partial, scale, bias_scale, target, passive)
+    assert 1e-9 < np.abs(rough[0] - solution[0]).max() < 1e-3
+    assert len(columns) == passive.sum()
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e25])
+def test_what_single_precision_cannot_hold_is_solved_in_double(factor):
+    partial, (scale, bias_scale), whole, target, _ = single_problem()
+    every = np.ones(300, dtype=bool)
+    larger = (scale * factor, bias_scale)
+    found = solve_nonnegative(partial, *larger, target, every, constrained=False)
+    wanted = solve_nonnegative(whole, *larger, target, every, constrained=False)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-6, atol=1e-9)
+    assert not partial.widen()  # it has gone on in double precision by itself
+
+
+def test_narrow_basis_functions_leave_no_subnormal_numbers():
+    x = np.linspace(0.0, 30.0, 300)
+    Phi = np.exp(-np.square(x[:, None] - x))  # down to exp(-900)
+    partial = PartialGram(Phi, single=True)
+    partial.follow(np.full(300, 0.3), np.ones(300, dtype=bool))
+    _, block = partial.block(np.ones(300, dtype=bool), np.ones(300), 1.0)
+    least = np.abs(block[block != 0]).min()
+    assert block.dtype == np.float32
+    assert least > 1e-8

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from pcvm_pymc.core.em.nonnegative import Mask, lower_block
+from pcvm_pymc.core.em.gram import Mask, lower_block
 from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows
 from pcvm_pymc.core.em.quadratic import BOUND, Quadratic, RowsQuadratic, SummedQuadratic
 from pcvm_pymc.core.pieces.probit import Array
@@ -30,6 +30,8 @@ _NARROW = 16  # scores: a product with fewer takes no less time, memory being wh
 _MOVED = 0.05  # share of the free values by which they differ from those that the factors know
 # sum of squares of what is left of a row of Phi, in units of the prior; the rows' curvature is well below one
 _NEGLIGIBLE = 4.0
+# ... where that leaves many directions of all scores, whose factor is the work
+_NEGLIGIBLE_OF_MANY, _MANY = 16.0, 1000
 _SETTLING = 0.001  # nats a row: of steps that gain less the local maximum is no longer open
 _JITTER = 1e-12  # of the coupling, whose smallest values are the prior's share of the curvature
 
@@ -41,6 +43,7 @@ class CoupledNewton:
         self.rows = rows
         self._factors: Any = None
         self._known: Mask = np.zeros((1, 1), dtype=bool)
+        self._is_hard = False
         self._before = -np.inf
 
     def _model(self, point: Point, least_bend: float) -> Any:
@@ -72,8 +75,8 @@ class CoupledNewton:
         free = model.usable & ((u != 0) | ~model.signed)
         r = np.where(free, residual, 0.0)
         goal = _RELATIVE * float(np.linalg.norm(r)), _RELATIVE * _scaled_length(model, r)
-        for _ in range(_ROUNDS):
-            solution = self._solve(model, free, residual, goal)
+        for n_rounds in range(_ROUNDS):
+            solution = self._solve(model, free, residual, goal, is_first=n_rounds == 0)
             if solution is None:
                 return None
             u, residual = u + solution[0], solution[1]
@@ -96,7 +99,13 @@ class CoupledNewton:
         return weight, some[-1]
 
     def _solve(
-        self, model: Quadratic, free: Mask, residual: Array, goal: tuple[float, float]
+        self,
+        model: Quadratic,
+        free: Mask,
+        residual: Array,
+        goal: tuple[float, float],
+        *,
+        is_first: bool,
     ) -> tuple[Array, Array] | None:
         """Return a change of the free values that (nearly) zeroes their residual, and all residuals.
 
@@ -105,12 +114,14 @@ class CoupledNewton:
         change, r = np.zeros_like(residual), np.where(free, residual, 0.0)
         if (free ^ self._known).sum() > _MOVED * free.sum():
             self._factors = None  # others than these are free by now
-        patience = self._patience(model, free)
+        at_once = is_first and self._is_hard and self._factors is None
+        patience = 0 if at_once else self._patience(model, free)
         for n_products in range(patience + _MOST_PRODUCTS):
             if self._is_solved(model, r, goal):
                 break
             if n_products == patience:
                 self._factorise(model, free)
+                self._is_hard |= is_first  # products in vain: next time factors at once
             if n_products in (0, patience):
                 p = z = self._preconditioned(model, r, free)
                 inner = float(np.vdot(r, z))
@@ -178,7 +189,7 @@ class RowsNewton(CoupledNewton):
         """Return the operations that `_Reduced` and `_Factors` would take."""
         size = float(np.square(model.scale).mean())
         if self._basis is None or size > 4.0 * self._basis.size:
-            self._basis = _RowBasis(model.Phi, size)
+            self._basis = _RowBasis(model.Phi, size, model.latent_shape[1])
         n_obs, n_scores = model.latent_shape
         rank, columns = len(self._basis.coefficients), free.sum(axis=0).astype(float)
         reduced = n_obs * (rank * n_scores) ** 2 + (rank * n_scores) ** 3 / 3
@@ -310,9 +321,12 @@ class _RowBasis:
         The squared scale of the weights that it was made for.
     """
 
-    def __init__(self, Phi: Array, size: float) -> None:
+    def __init__(self, Phi: Array, size: float, n_scores: int) -> None:
         few = Phi.shape[1] < len(Phi)
         factor = (_pivoted_by_columns if few else _pivoted_by_rows)(Phi, _NEGLIGIBLE / size)
+        if n_scores * factor.shape[1] > _MANY:
+            left = np.square(factor).max(axis=0)  # of the row that each is taken by, which fall
+            factor = factor[:, left > _NEGLIGIBLE_OF_MANY / size]
         self.rows = np.linalg.qr(np.column_stack([factor, np.ones(len(Phi))]))[0]
         self.coefficients = self.rows.T @ np.column_stack([Phi, np.ones(len(Phi))])
         self.size = size
@@ -354,15 +368,17 @@ class _Reduced:
         self._scale = np.vstack([model.scale, model.bias_scale]) * free / self._root
         self._coefficients, self._free = basis.coefficients, free.copy()
         self._factors = [self._factor_of(scale) for scale in self._scale.T]
-        directions = [basis.rows @ np.tril(factor) for factor in self._factors]
+        directions = [(basis.rows @ np.tril(factor)).astype(model.kind) for factor in self._factors]
+        hessian = model.hessian.astype(model.kind)
         k, n_scores = len(basis.coefficients), free.shape[1]
-        H = np.empty((k * n_scores, k * n_scores), order="F")
+        H: Array = np.empty((k * n_scores, k * n_scores), order="F", dtype=model.kind)
         for c, one in enumerate(directions):
             for e, other in enumerate(directions[: c + 1]):
-                block = (one * model.hessian[:, c, e, None]).T @ other
+                block = (one * hessian[:, c, e, None]).T @ other
                 H[c * k : (c + 1) * k, e * k : (e + 1) * k] = block
         H[np.diag_indices(len(H))] += 1.0
-        self._whole, _ = lapack.dpotrf(H, lower=1, overwrite_a=1)
+        potrf, self._potrs = lapack.get_lapack_funcs(("potrf", "potrs"), (H,))
+        self._whole, _ = potrf(H, lower=1, overwrite_a=1)
 
     def _factor_of(self, scale: Array) -> Array:
         """Return J of one score."""
@@ -384,7 +400,7 @@ class _Reduced:
         r = np.where(self._free, r, 0.0) / self._root
         inner = self._each(self._coefficients @ (self._scale * r), transposed=False)
         flat = inner.T.reshape(-1, 1)
-        flat = lapack.dpotrs(self._whole, flat, lower=1)[0] - flat
+        flat = self._potrs(self._whole, flat, lower=1)[0] - flat
         inner = self._each(flat.reshape(inner.T.shape).T, transposed=True)
         return (r + self._scale * (self._coefficients.T @ inner)) / self._root
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pcvm_pymc.core.em.coupled import CoupledNewton, RowsNewton, SummedNewton
-from pcvm_pymc.core.em.mstep import maximised
+from pcvm_pymc.core.em.mstep import maximised, may_be_rough
 from pcvm_pymc.core.em.options import SETTLED, EMOptions
 from pcvm_pymc.core.em.penalty import mended_zeros
 from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows, log_prior, rows_of
@@ -195,8 +195,13 @@ class _Machine:
             return None
         if self.coupled is not None:
             return self._coupled_newton(point, self.coupled)
-        weight, bias = maximised(rows, point, self.options, newton=True)
-        return self._shortened(point, weight, bias)
+        rough = may_be_rough(self.problem, point, self.options)
+        step = maximised(rows, point, self.options, newton=True, rough=rough)
+        new = self._shortened(point, *step)
+        if new is None and rough:  # what is solved for to the end does climb
+            step = maximised(rows, point, self.options, newton=True)
+            new = self._shortened(point, *step)
+        return new
 
     def _coupled_newton(self, point: Point, coupled: CoupledNewton) -> Point | None:
         """Return the point after a Newton step for all scores at once.

@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, svd
 
-from pcvm_pymc.core.em.nonnegative import Gram, solve_nonnegative
+from pcvm_pymc.core.em.gram import Gram, PartialGram
+from pcvm_pymc.core.em.nonnegative import solve_nonnegative
 from pcvm_pymc.core.em.options import EMOptions
 from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows, expected
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 
-__all__ = ["bias_precision", "maximised", "ridge_solve"]
+__all__ = ["bias_precision", "maximised", "may_be_rough", "ridge_solve"]
 
 _LARGEST_SQUARE = 1e10
 _LEAST_CURVATURE = 1e-12
@@ -34,19 +35,23 @@ def maximised(
     options: EMOptions,
     *,
     newton: bool = False,
+    rough: bool = False,
     response: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return the M-step's weights (all of them) and biases, score by score, under the sign rule.
 
     Chen et al. (2009) eqs. 11-12, Figueiredo & Jain (2001) eq. 16, Lyu et al. (2020) eqs. 28-29. With
-    `newton` the likelihood's own curvature takes the place of its bound. `response` are latent
+    `newton` the likelihood's own curvature takes the place of its bound; a `rough` step is solved for until
+    few weights are wrong. `response` are latent
     responses in place of the E-step's.
     """
     problem = rows.problem
     if isinstance(rows, WholeRows) and _is_ridge(problem, options):
         weight, bias = _ridge_step(rows, point, newton, response)
     else:
-        weight, bias = _score_by_score(rows, point, options, newton, response)
+        weight, bias = _score_by_score(
+            rows, point, options, newton, response, slack=_SLACK if rough else 0.0
+        )
     prior: Any = problem.hyperprior
     weight = prior.pruned(weight, shared=problem.shared, size=rows.size)
     if problem.bias == "prior" and prior.holds_zero_bias and prior.penalty == 0:
@@ -94,28 +99,42 @@ def _score_by_score(
     options: EMOptions,
     newton: bool,
     response: Array | None,
+    *,
+    slack: float,
 ) -> tuple[Array, Array]:
     """Return weights and biases by the Gram matrix, which all scores share."""
     gram, unit = rows.curved_gram(point) if newton else _unit_gram(rows, point)
-    pull, total = rows.target(point, gram, response, newton=newton)
+    # a change is solved for where the matrix is not known to the last digit
+    by_change = isinstance(gram, PartialGram) and options.bias == "joint"
+    if by_change:
+        pull, total = rows.gradient(point)
+    else:
+        pull, total = rows.target(point, gram, response, newton=newton)
     weight, bias = np.zeros(point.weight.shape), np.zeros(point.bias.shape)
-    slack = _slack(rows.problem, point, options) if newton else 0.0
     for c in range(rows.problem.n_scores):
         own = (pull[:, c], float(total[c]))
         weight[rows.index, c], bias[c] = _maximised_score(
-            rows, point, gram, own, c=c, unit=unit, options=options, slack=slack
+            rows,
+            point,
+            gram,
+            own,
+            c=c,
+            unit=unit,
+            options=options,
+            slack=slack,
+            by_change=by_change,
         )
     return weight, bias
 
 
-def _slack(problem: Problem, point: Point, options: EMOptions) -> float:
-    """Return how roughly a Newton step may be solved for: it has to climb only, and the last are exact.
+def may_be_rough(problem: Problem, point: Point, options: EMOptions) -> bool:
+    """Whether a Newton step may be solved for roughly: it has to climb only, and the last are exact.
 
     Not where zeros are for good, for they would be others.
     """
     prior: Any = problem.hyperprior
     is_near = point.change <= max(_FAR, options.tol)  # not at the start, whose change is NaN
-    return 0.0 if prior.holds_zeros or is_near else _SLACK
+    return not prior.holds_zeros and not is_near
 
 
 def _unit_gram(rows: WholeRows | ChunkedRows, point: Point) -> tuple[Gram, float]:
@@ -133,6 +152,7 @@ def _maximised_score(
     unit: float,
     options: EMOptions,
     slack: float,
+    by_change: bool,
 ) -> tuple[Array, float]:
     """Return one score's weights on the columns in play, and its bias."""
     problem = rows.problem
@@ -156,6 +176,7 @@ def _maximised_score(
         0.0 if alternating else _scale(precision),
         (pull, total),
         expected(old),
+        start=(old, float(point.bias[c])) if by_change else None,
         constrained=options.update != "clip" and problem.is_signed,
         slack=slack,
     )

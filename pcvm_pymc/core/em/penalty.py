@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.em.nonnegative import Mask
+from pcvm_pymc.core.em.gram import Mask
 from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows
 from pcvm_pymc.core.pieces.probit import Array
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.em.nonnegative import BorderedGram, Gram, Mask, PartialGram
+from pcvm_pymc.core.em.gram import LEAST_SINGLE, BorderedGram, Gram, Mask, PartialGram
 from pcvm_pymc.core.em.rows import CoupledGram, Request, Rows
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
@@ -168,6 +168,7 @@ class WholeRows:
         self.couples = _couples(problem)
         self._unit: BorderedGram | None = None
         self._partial: PartialGram | None = None
+        self._single: tuple[Array, Array] | None = None
 
     @cached_property
     def size(self) -> Array:
@@ -175,6 +176,15 @@ class WholeRows:
         if self.problem.is_signed or self.problem.n_scores > 1:
             return np.ones((self.problem.Phi.shape[1], 1))
         return np.abs(self.problem.Phi).max(axis=0, initial=0.0)[:, None]
+
+    @property
+    def single(self) -> Array:
+        """The basis functions in single precision, what products would be slow with taken as zero."""
+        if self._single is None or self._single[0] is not self.Phi:
+            values: Array = self.Phi.astype(np.float32)
+            values[np.abs(values) < LEAST_SINGLE] = 0.0
+            self._single = self.Phi, values
+        return self._single[1]
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases."""
@@ -222,7 +232,9 @@ class WholeRows:
             return BorderedGram.of(self.Phi, self._row_weight), 1.0
         if self._partial is None:
             self._unit = None
-            self._partial = PartialGram(self.Phi)
+            prior: Any = self.problem.hyperprior
+            # zeros that are for good would be others
+            self._partial = PartialGram(self.Phi, single=not prior.holds_zeros)
         self._partial.follow(self._row_weight, expected(point.weight[self.index, 0]))
         self._row_weight = self._partial.row_weight
         return self._partial, 1.0

@@ -16,6 +16,10 @@ __all__ = ["BOUND", "CONVEX", "OWN", "Quadratic", "RowsQuadratic", "SummedQuadra
 # how small the prior's curvature may be in units of its bound, the expected precision
 BOUND, CONVEX, OWN = 1.0, 0.1, -1.0
 
+# curvature of a bias without a prior, in units of its own: a shift of all scores bends nothing, and rounding
+# would send them anywhere; the slopes, where the steps end, know nothing of it
+_DAMPING = 1e-4
+
 # of the diagonal in units of the prior: single precision takes a hundredth of the prior then
 _LARGEST_SINGLE = 1e5
 
@@ -48,7 +52,7 @@ class Quadratic:
         self.has_bias_prior = precision > 0
         self.is_convex = least_bend > 0
         self.ridge = np.ones((len(old) + 1, old.shape[1]))
-        self.ridge[-1] = self.has_bias_prior
+        self.ridge[-1] = np.where(self.has_bias_prior, 1.0, _DAMPING)
         if least_bend < BOUND:
             self.ridge[:-1] = np.maximum(prior.weight_bend(old), least_bend)
             if problem.bias == "prior":
@@ -85,9 +89,9 @@ class Quadratic:
 
     @cached_property
     def convex_ridge(self) -> Array:
-        """The prior's curvature for factors, which must be positive; a trace of it where there is none."""
+        """The prior's curvature for factors, which must be positive."""
         out = np.maximum(self.ridge, CONVEX)
-        out[-1, ~self.has_bias_prior] = 1e-8
+        out[-1, ~self.has_bias_prior] = _DAMPING
         return out
 
     def product(self, u: Array) -> Array:
@@ -110,6 +114,11 @@ class RowsQuadratic(Quadratic):
         See `Quadratic`.
     hessian : ndarray, shape (n_obs, n_scores, n_scores)
         Minus the rows' second derivatives at the point.
+
+    Attributes
+    ----------
+    kind : type
+        Of products, and of factors that tell nearly where to go: single precision where it suffices.
     """
 
     def __init__(self, rows: WholeRows, point: Point, least_bend: float, hessian: Array) -> None:
@@ -117,9 +126,11 @@ class RowsQuadratic(Quadratic):
         self.Phi, self.label, self.hessian = rows.Phi, rows.problem.label, hessian
         self.latent_shape = point.latent.shape
         super().__init__(rows, point, least_bend, np.einsum("icc->c", self.hessian))
-        # half of what a product reads; where the steps end, the slopes alone decide
-        self._type: Any = np.float32 if self.diagonal.max() < _LARGEST_SINGLE else np.float64
-        self._hessian: Any = self.hessian.astype(self._type)
+        # half of what a product reads, and that is what it waits for; where the steps end, the slopes decide
+        single = self.diagonal.max() < _LARGEST_SINGLE
+        self.kind: Any = np.float32 if single else np.float64
+        self._hessian: Any = self.hessian.astype(self.kind)
+        self._basis: Array = rows.single if single else rows.Phi
 
     @cached_property
     def squares(self) -> Array:
@@ -137,8 +148,10 @@ class RowsQuadratic(Quadratic):
 
     def curved(self, values: Array) -> Array:
         """See `Quadratic`."""
-        latent = self.latent(values).astype(self._type)
-        return self.pulled(np.einsum("icd,id->ic", self._hessian, latent).astype(float))
+        values = values.astype(self.kind)
+        latent = applied(self._basis, values[:-1]) + values[-1]
+        slope = np.einsum("icd,id->ic", self._hessian, latent)
+        return np.vstack([(slope.T @ self._basis).T, slope.sum(axis=0)]).astype(float)
 
 
 class SummedQuadratic(Quadratic):

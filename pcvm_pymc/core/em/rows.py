@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pcvm_pymc.core.em.nonnegative import BorderedGram
+from pcvm_pymc.core.em.gram import BorderedGram
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import RowTerms
 from pcvm_pymc.core.pieces.probit import Array

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from pcvm_pymc.core.em.nonnegative import BorderedGram, solve_nonnegative
+from pcvm_pymc.core.em.gram import BorderedGram
+from pcvm_pymc.core.em.nonnegative import solve_nonnegative
 from pcvm_pymc.core.em.points import Chunks
 from pcvm_pymc.core.em.results import EMResult, EMTrace
 from pcvm_pymc.core.evidence.active_set import Probe, Selection, best_change, leave_one_out

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
+from pcvm_pymc.core.em.gram import cross_product
 from pcvm_pymc.core.em.mstep import bias_precision
 from pcvm_pymc.core.em.points import Chunks
 from pcvm_pymc.core.em.rows import ArrayRows, BasisFunctions, row_blocks
@@ -22,6 +23,7 @@ type Index = NDArray[np.intp]
 type Block = tuple[slice, Array, NDArray[Any]]
 
 _BLOCK = 4096  # rows that are taken at a time
+_SOLVED = 256  # rows whose columns of the factor's inverse are held at a time
 _TINY = 1e-300
 
 
@@ -138,24 +140,36 @@ class Mode:
     # --- the quadratic model -------------------------------------------------------------------
 
     @cached_property
-    def inverse(self) -> Array:
-        """The inverse of the quadratic model's matrix, shape (n_values, n_values)."""
+    def root(self) -> Array:
+        """L^-1, lower triangular, of the quadratic model's matrix H = L L', shape (n_values, n_values)."""
         H = np.zeros((len(self.value), len(self.value)), order="F")
         if not len(H):  # an empty model without a bias
             return H
         for _, Phi, label in self.blocks():
             latent = self.shaped(Phi @ self.weight + self.bias)
-            bend = self.problem.likelihood.hessian(latent, label)
-            designs = self.designs(Phi)
-            for c, one in enumerate(designs):
-                for k, other in enumerate(designs[: c + 1]):
-                    H[self.part(c), self.part(k)] += (one * bend[:, c, k, None]).T @ other
+            self._add_rows(H, self.designs(Phi), self.problem.likelihood.hessian(latent, label))
         H[np.diag_indices(len(H))] += np.where(self.is_ridged, 1.0, 1e-10)
         factor, failed = lapack.dpotrf(H, lower=1)
         if failed:  # a flat bias where every row is certain, and rounding
             H[np.diag_indices(len(H))] += 1e-8 * max(1.0, float(H.diagonal().max()))
             factor, _ = lapack.dpotrf(H, lower=1)
-        lower = np.tril(lapack.dpotri(factor, lower=1, overwrite_c=1)[0])
+        return lapack.dtrtri(factor, lower=1, overwrite_c=1)[0]
+
+    def _add_rows(self, H: Array, designs: list[Array], bend: Array) -> None:
+        """Add what some rows bend to the lower triangle of the quadratic model's matrix."""
+        for c, one in enumerate(designs):
+            for k, other in enumerate(designs[: c + 1]):
+                own = bend[:, c, k, None]
+                at = (self.part(c), self.part(k))
+                if c == k and own.min(initial=0.0) >= 0.0:
+                    H[at] += cross_product(one * np.sqrt(own))
+                else:
+                    H[at] += (one * own).T @ other
+
+    @cached_property
+    def inverse(self) -> Array:
+        """The inverse of the quadratic model's matrix, shape (n_values, n_values)."""
+        lower = np.tril(lapack.dlauum(self.root, lower=1)[0])
         return lower + np.tril(lower, -1).T
 
     @cached_property
@@ -183,13 +197,7 @@ class Mode:
         likelihood, parts = self.problem.likelihood, []
         for rows, Phi, label in self.blocks():
             latent = Phi @ self.weight + self.bias
-            spread, tie = self._spread(self.designs(Phi), self.own_values[rows])
-            shift = np.zeros_like(latent)
-            if tie.shape[1]:
-                block, value = self.own_block(np.arange(rows.start, rows.stop))
-                solved = np.linalg.solve(block, np.concatenate([tie, value[:, :, None]], axis=2))
-                spread -= np.einsum("ikc,ikd->icd", tie, solved[:, :, :-1])
-                shift -= np.einsum("ikc,ik->ic", tie, solved[:, :, -1])
+            spread, shift = self._without_own(self.designs(Phi), self.own_values[rows])
             slope = likelihood.terms(latent, label).slope
             bend = likelihood.hessian(self.shaped(latent), label)
             right = shift - np.einsum("icd,id->ic", spread, slope)
@@ -200,18 +208,54 @@ class Mode:
         held, density, moved = (np.concatenate(each) for each in zip(*parts, strict=True))
         return held, density, moved
 
-    def _spread(self, designs: list[Array], own: Index) -> tuple[Array, Array]:
-        """Return J G J' of each row, and (G J')_k of the values that go with it."""
-        n_rows, n_scores = len(designs[0]), len(designs)
-        spread, tie = np.empty((n_rows, n_scores, n_scores)), np.zeros((*own.shape, n_scores))
-        each = np.arange(n_rows)[:, None]
-        for c, one in enumerate(designs):
-            product = one @ self.inverse[self.part(c)]  # (n_rows, n_values)
-            tie[:, :, c] = np.where(own >= 0, product[each, own], 0.0)
-            for k, other in enumerate(designs[: c + 1]):
-                spread[:, c, k] = np.einsum("ij,ij->i", product[:, self.part(k)], other)
+    def _without_own(self, designs: list[Array], own: Index) -> tuple[Array, Array]:
+        """Return J G J' of each row, and the latent values' move, once what goes with it is held at zero."""
+        parts = []
+        for rows in row_blocks(len(own), _SOLVED):
+            spread, tie, block = self._spread([each[rows] for each in designs], own[rows])
+            shift = np.zeros(spread.shape[:2])
+            if own.shape[1]:
+                value = np.where(own[rows] >= 0, self.value[own[rows]], 0.0)
+                solved = np.linalg.solve(block, np.concatenate([tie, value[:, :, None]], axis=2))
+                spread -= np.einsum("ikc,ikd->icd", tie, solved[:, :, :-1])
+                shift -= np.einsum("ikc,ik->ic", tie, solved[:, :, -1])
+            parts.append((spread, shift))
+        spread, shift = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return spread, shift
+
+    def _spread(self, designs: list[Array], own: Index) -> tuple[Array, Array, Array]:
+        """Return J G J' of each row, and (G J')_k and G_kk of the values k that go with it.
+
+        G = R'R with the triangular R of `root`: products of columns of R and of R J'.
+        """
+        n_rows, n_scores = len(own), len(designs)
+        spread = np.empty((n_rows, n_scores, n_scores))
+        tie, block = np.zeros((*own.shape, n_scores)), np.zeros((*own.shape, own.shape[1]))
+        column = [
+            np.where(own[:, k] >= 0, self.root[:, own[:, k]], 0.0) for k in range(own.shape[1])
+        ]
+        solved = [self._solved(c, one) for c, one in enumerate(designs)]
+        for c, one in enumerate(solved):
+            start = int(self.ends[c])  # above it there are zeros
+            for k, other in enumerate(solved[: c + 1]):
+                spread[:, c, k] = np.einsum("ij,ij->j", one, other[start - int(self.ends[k]) :])
                 spread[:, k, c] = spread[:, c, k]
-        return spread, tie
+            for k, each in enumerate(column):
+                tie[:, k, c] = np.einsum("ij,ij->j", each[start:], one)
+        for k, one in enumerate(column):
+            for m, other in enumerate(column[: k + 1]):
+                block[:, k, m] = block[:, m, k] = np.einsum("ij,ij->j", one, other)
+            missing = own[:, k] < 0
+            block[missing, k, k] = 1.0
+        return spread, tie, block
+
+    def _solved(self, c: int, design: Array) -> Array:
+        """Return R J' of some rows' columns of a score, without the zeros above."""
+        part = self.part(c)
+        top = blas.dtrmm(1.0, self.root[part, part], design.T, lower=1)
+        if part.stop == len(self.root):
+            return top
+        return np.concatenate([top, self.root[part.stop :, part] @ design.T])
 
     def applied(self, rows: Index, values: Array) -> Array:
         """Return G times columns, one for each row, what goes with the row held at zero."""

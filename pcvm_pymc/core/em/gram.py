@@ -1,0 +1,303 @@
+"""Gram matrices of basis functions under row weights, as the M-step's solver asks for them."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.linalg import blas, get_blas_funcs
+
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = [
+    "LEAST_SINGLE",
+    "SINGLE_ROUNDING",
+    "BorderedGram",
+    "Gram",
+    "Index",
+    "Mask",
+    "PartialGram",
+    "cross_product",
+    "lower_block",
+]
+
+type Index = NDArray[np.intp]
+type Mask = NDArray[np.bool_]
+
+_ROWS = 256  # weighted at a time: what is held beside Phi, its Gram matrix and the factor
+# a row counts again once its weight is off by this share
+_STALE = 0.1
+_SINGLE_FROM = 256  # columns: fewer cost more in conversions than single precision saves
+SINGLE_ROUNDING = float(np.finfo(np.float32).eps)
+#: of a basis function: in single precision products of less come to subnormals, which are slow
+LEAST_SINGLE = 1e-10
+
+
+class Gram(Protocol):
+    """What the solver asks of a Gram matrix of [Phi, 1] under row weights."""
+
+    @property
+    def border(self) -> Array:
+        """Phi' W 1, shape (n_basis,)."""
+        ...
+
+    @property
+    def corner(self) -> float:
+        """1' W 1."""
+        ...
+
+    def block(self, passive: Mask, scale: Array, bias_scale: float) -> tuple[Index, Array]:
+        """Return the passive columns in some order, and their Gram matrix in units of the scales.
+
+        Its last row is the border; only the lower triangle is set, in a matrix of its own.
+        """
+        ...
+
+    def product(self, weight: Array, bias: float) -> tuple[Array, float]:
+        """Return the product with (weight, bias)."""
+        ...
+
+    def widen(self) -> bool:
+        """Go on in double precision; False where that is what it is in."""
+        ...
+
+
+@dataclass(frozen=True)
+class BorderedGram:
+    """The Gram matrix of [Phi, 1] under row weights, without a copy of Phi for its last column.
+
+    Attributes
+    ----------
+    gram : ndarray, shape (n_basis, n_basis)
+        Phi' W Phi; only the lower triangle is set.
+    border : ndarray, shape (n_basis,)
+        Phi' W 1.
+    corner : float
+        1' W 1.
+    """
+
+    gram: Array
+    border: Array
+    corner: float
+
+    @classmethod
+    def of(cls, Phi: Array, row_weight: Array | None = None) -> "BorderedGram":
+        """Return the Gram matrix of `Phi`, shape (n_obs, n_basis), by one symmetric rank-k product."""
+        if row_weight is None:
+            return cls(cross_product(Phi), Phi.sum(axis=0), float(len(Phi)))
+        root = np.sqrt(row_weight)[:, None]
+        gram = np.zeros((Phi.shape[1], Phi.shape[1]), order="F")
+        for start in range(0, len(Phi), _ROWS):
+            rows = slice(start, start + _ROWS)
+            gram = cross_product(Phi[rows] * root[rows], gram)
+        return cls(gram, row_weight @ Phi, float(row_weight.sum()))
+
+    def block(self, passive: Mask, scale: Array, bias_scale: float) -> tuple[Index, Array]:
+        """Return the passive columns and their Gram matrix in units of the scales, see `Gram`."""
+        columns = passive.nonzero()[0]
+        return columns, _bordered(self, self.gram, (columns, columns), scale, bias_scale)
+
+    def take(self, columns: Index) -> "BorderedGram":
+        """Return the Gram matrix of some columns, in ascending order."""
+        gram = lower_block(self.gram, columns, np.ones(len(columns)), 0)
+        return BorderedGram(gram, self.border[columns], self.corner)
+
+    def product(self, weight: Array, bias: float) -> tuple[Array, float]:
+        """Return the product with (weight, bias)."""
+        if len(weight) == 0:
+            return weight, self.corner * bias
+        inner = blas.dsymv(1.0, self.gram, weight, lower=1)
+        return inner + self.border * bias, float(self.border @ weight) + self.corner * bias
+
+    def widen(self) -> bool:
+        """Return False: it is in double precision, see `Gram`."""
+        return False
+
+
+class PartialGram:
+    """The Gram matrix of [Phi, 1] under row weights that move, on the columns that are asked for.
+
+    A step with the probit's curvature needs the Gram matrix of the weights that stay positive alone,
+    and not to the last digit: its fixed point is given by the slopes, which are computed apart. So
+    a row is taken anew only where its weight has moved by more than a tenth; `row_weight` tells
+    which weights the matrix stands for. For the same reason it may be in single precision, which halves
+    the time of its products and of the factor.
+
+    Parameters
+    ----------
+    Phi : ndarray, shape (n_obs, n_basis)
+    single : bool
+        Whether many columns are taken in single precision, as long as that suffices.
+    """
+
+    def __init__(self, Phi: Array, *, single: bool = False) -> None:
+        self.Phi = Phi
+        self._kind: type = np.float32 if single and Phi.shape[1] >= _SINGLE_FROM else np.float64
+        self.row_weight = np.zeros(len(Phi))
+        self.border = np.zeros(Phi.shape[1])
+        self.corner = 0.0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._columns: Index = np.empty(0, dtype=np.intp)
+        self._gram: Array = np.zeros((0, 0), order="F", dtype=self._kind)
+
+    def widen(self) -> bool:
+        """Go on in double precision, computed anew; False where that is what it is in, see `Gram`."""
+        if self._kind is np.float64:
+            return False
+        self._kind = np.float64
+        self._forget()
+        return True
+
+    def follow(self, row_weight: Array, passive: Mask) -> None:
+        """Move to other row weights; `passive` are the columns expected to be asked for."""
+        change = row_weight - self.row_weight
+        stale = np.flatnonzero(np.abs(change) > _STALE * row_weight)
+        if len(stale) == 0:
+            return
+        # taking away most of what there is would leave its rounding
+        if len(stale) > len(change) // 2 or self.row_weight.sum() > 10.0 * row_weight.sum():
+            self._forget()
+            self.row_weight = row_weight.copy()
+        else:
+            self._narrow(passive)
+            for rows, sign in ((stale[change[stale] > 0], 1.0), (stale[change[stale] < 0], -1.0)):
+                self._add_rows(rows, np.abs(change[rows]), sign)
+            self.row_weight[stale] = row_weight[stale]
+        self.border = self.row_weight @ self.Phi
+        self.corner = float(self.row_weight.sum())
+
+    def take(self, columns: Index, Phi: Array) -> None:
+        """Go on with some columns, in ascending order; `Phi` are theirs."""
+        place = np.flatnonzero(np.isin(self._columns, columns))
+        self._narrow_to(place)
+        self._columns = np.searchsorted(columns, self._columns)
+        self.Phi, self.border = Phi, self.border[columns]
+
+    def block(self, passive: Mask, scale: Array, bias_scale: float) -> tuple[Index, Array]:
+        """Return the passive columns and their Gram matrix in units of the scales, see `Gram`."""
+        known = np.zeros(len(passive), dtype=bool)
+        known[self._columns] = True
+        self._extend(np.flatnonzero(passive & ~known))
+        place = np.flatnonzero(passive[self._columns])
+        columns = self._columns[place]
+        return columns, _bordered(self, self._gram, (place, columns), scale, bias_scale)
+
+    def product(self, weight: Array, bias: float) -> tuple[Array, float]:
+        """Return the product with (weight, bias)."""
+        inner = (self.row_weight * (self.Phi @ weight)) @ self.Phi
+        return inner + self.border * bias, float(self.border @ weight) + self.corner * bias
+
+    def _narrow(self, passive: Mask) -> None:
+        """Leave out columns that are no longer expected, once that saves real work."""
+        place = np.flatnonzero(passive[self._columns])
+        if len(place) < 0.9 * len(self._columns):
+            self._narrow_to(place)
+
+    def _narrow_to(self, place: Index) -> None:
+        self._gram = lower_block(self._gram, place, np.ones(len(place)), 0)
+        self._columns = self._columns[place]
+
+    def _add_rows(self, rows: Index, weight: Array, sign: float) -> None:
+        root = np.sqrt(weight)
+        for start in range(0, len(rows), _ROWS):
+            some = slice(start, start + _ROWS)
+            part = self._weighted(rows[some], self._columns, root[some])
+            self._gram = cross_product(part, self._gram, sign)
+
+    def _extend(self, new: Index) -> None:
+        """Add columns: rows at the bottom of the lower triangle."""
+        if len(new) == 0:
+            return
+        k, n = len(self._columns), len(self._columns) + len(new)
+        below: Array = np.zeros((n - k, k), order="F", dtype=self._kind)
+        corner: Array = np.zeros((n - k, n - k), order="F", dtype=self._kind)
+        (gemm,) = get_blas_funcs(("gemm",), (below,))
+        root = np.sqrt(self.row_weight)
+        for start in range(0, len(self.Phi), _ROWS):
+            some = np.arange(start, min(start + _ROWS, len(self.Phi)))
+            part = self._weighted(some, new, root[some])
+            corner = cross_product(part, corner)
+            if k:
+                old = self._weighted(some, self._columns, root[some])
+                below = gemm(1.0, part.T, old.T, trans_b=1, beta=1.0, c=below, overwrite_c=1)
+        self._gram = _stacked(self._gram, below, corner) if k else corner
+        self._columns = np.append(self._columns, new)
+
+    def _weighted(self, rows: Index, columns: Index, root: Array) -> Array:
+        """Return some rows and columns, by the roots of the rows' weights."""
+        out: Array = np.empty((len(rows), len(columns)), dtype=self._kind)
+        least = LEAST_SINGLE if self._kind is np.float32 else 0.0
+        _fill_rows(out, self.Phi, (rows, columns), root, least)
+        return out
+
+
+def _stacked(above: Array, below: Array, corner: Array) -> Array:
+    """Return the lower triangle whose blocks these are."""
+    k, n = len(above), len(above) + len(corner)
+    out: Array = np.zeros((n, n), order="F", dtype=corner.dtype)
+    out[:k, :k], out[k:, :k], out[k:, k:] = above, below, corner
+    return out
+
+
+def _bordered(
+    whole: Gram, gram: Array, where: tuple[Index, Index], scale: Array, bias_scale: float
+) -> Array:
+    """Return the scaled lower triangle of some columns: places in `gram`, numbers among the scales."""
+    place, columns = where
+    own = scale[columns]
+    # beside a diagonal of one and more these are rounding, and their products, subnormal, would be slow
+    least = SINGLE_ROUNDING if gram.dtype == np.float32 else 0.0
+    out = lower_block(gram, place, own, 1, least=least)
+    out[-1, :-1] = whole.border[columns] * own * bias_scale
+    out[-1, -1] = whole.corner * bias_scale**2
+    return out
+
+
+def cross_product(A: Array, total: Array | None = None, sign: float = 1.0) -> Array:
+    """Return the lower triangle of A'A, added to `total` in place (either memory order, no copy)."""
+    if A.shape[1] == 0:
+        return np.zeros((0, 0), order="F", dtype=A.dtype)
+    operand, trans = (A.T, 0) if A.flags.c_contiguous else (A, 1)
+    syrk: Any
+    (syrk,) = get_blas_funcs(("syrk",), (A,))
+    if total is None:
+        return syrk(1.0, operand, trans=trans, lower=1)
+    return syrk(sign, operand, trans=trans, lower=1, beta=1.0, c=total, overwrite_c=1)
+
+
+def lower_block(
+    gram: Array, columns: Index, scale: Array, room: int, *, least: float = 0.0
+) -> Array:
+    """Return scale gram[columns, columns] scale, with room for more rows and columns at the end.
+
+    Columns ascend, matrices are in column order, and of both the lower triangle counts alone. Values below
+    `least` are zeros.
+    """
+    size = len(columns) + room
+    out: Array = np.zeros((size, size), order="F", dtype=gram.dtype)
+    _fill_lower(out, gram, columns, scale, least)
+    return out
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _fill_lower(out: Array, gram: Array, columns: Index, scale: Array, least: float) -> None:
+    """Do it in one pass: NumPy's copies and products took as long as the factor of 400 columns."""
+    for j in range(len(columns)):
+        for i in range(j, len(columns)):
+            value = gram[columns[i], columns[j]] * scale[i] * scale[j]
+            out[i, j] = value if abs(value) >= least else 0.0
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _fill_rows(
+    out: Array, Phi: Array, where: tuple[Index, Index], root: Array, least: float
+) -> None:
+    """Take rows and columns times the roots of the rows' weights, in one pass."""
+    rows, columns = where
+    for i in range(len(rows)):
+        for j in range(len(columns)):
+            value = Phi[rows[i], columns[j]] * root[i]
+            out[i, j] = value if abs(value) >= least else 0.0
