@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from sklearn.model_selection import cross_val_score
 
 from pcvm_pymc.estimators.figures import (
@@ -356,7 +357,7 @@ def draw_lines(mean: pd.DataFrame, std: pd.DataFrame, unit: str, xlabel: str) ->
     Parameters
     ----------
     mean, std : DataFrame
-        A row for each set, indexed by a number, a column for each classifier.
+        A row for each set, indexed by a whole number, a column for each classifier.
     unit, xlabel : str
     """
     figure, axis = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
@@ -372,6 +373,7 @@ def draw_lines(mean: pd.DataFrame, std: pd.DataFrame, unit: str, xlabel: str) ->
             color=colours[i],
             label=name,
         )
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel(xlabel)
     axis.set_ylabel(unit)
     figure.legend(loc="outside lower center", ncols=4)

@@ -61,7 +61,7 @@ def leave_one_out(
     *,
     precision: Array | None = None,
     improve: bool = True,
-    refits: int = 8,
+    refits: int = 16,
 ) -> LeaveOneOut:
     """Return held-out predictions of every row from one factorisation at a posterior mode.
 
