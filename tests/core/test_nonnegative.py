@@ -5,8 +5,14 @@ from hypothesis import strategies as st
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
+from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.em import gram as gram_module
 from pcvm_pymc.core.em.gram import BorderedGram, PartialGram
 from pcvm_pymc.core.em.nonnegative import solve_nonnegative
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.experiments.datasets.generators import ripley_mixture
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -245,3 +251,18 @@ def test_narrow_basis_functions_leave_no_subnormal_numbers():
     least = np.abs(block[block != 0]).min()
     assert block.dtype == np.float32
     assert least > 1e-8
+
+
+@pytest.mark.parametrize("bias", ["joint", "alternating"])
+def test_a_fit_in_single_precision_ends_where_that_in_double_does(bias, monkeypatch):
+    X, label = ripley_mixture(300, random_state=0)
+    Phi = rbf(squared_distances(X, X), 0.6)
+    given_ = Problem(Phi, label, label.copy(), Hyperprior.plug_in())
+    options = EMOptions(bias=bias, tol=1e-9)
+    single = fit_em(given_, None, options)
+    monkeypatch.setattr(gram_module, "_SINGLE_FROM", 10_000)
+    double = fit_em(given_, None, options)
+    assert single.log_posterior == pytest.approx(double.log_posterior, abs=1e-9)
+    np.testing.assert_allclose(single.latent, double.latent, atol=1e-7)
+    np.testing.assert_array_equal(single.support, double.support)
+    assert (bias == "joint") == (not np.array_equal(single.weight, double.weight))

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.linalg import blas, get_blas_funcs
+from scipy.linalg import blas
 
 from pcvm_pymc.core.pieces.probit import Array
 
@@ -25,6 +25,8 @@ __all__ = [
 type Index = NDArray[np.intp]
 type Mask = NDArray[np.bool_]
 
+_GEMM: Any = {"f": blas.sgemm, "d": blas.dgemm}  # by precision
+_SYRK: Any = {"f": blas.ssyrk, "d": blas.dsyrk}
 _ROWS = 256  # weighted at a time: what is held beside Phi, its Gram matrix and the factor
 # a row counts again once its weight is off by this share
 _STALE = 0.1
@@ -139,13 +141,18 @@ class PartialGram:
         self.corner = 0.0
         self._forget()
 
+    @property
+    def is_single(self) -> bool:
+        """Whether it is in single precision."""
+        return self._kind is np.float32
+
     def _forget(self) -> None:
         self._columns: Index = np.empty(0, dtype=np.intp)
         self._gram: Array = np.zeros((0, 0), order="F", dtype=self._kind)
 
     def widen(self) -> bool:
         """Go on in double precision, computed anew; False where that is what it is in, see `Gram`."""
-        if self._kind is np.float64:
+        if not self.is_single:
             return False
         self._kind = np.float64
         self._forget()
@@ -214,7 +221,7 @@ class PartialGram:
         k, n = len(self._columns), len(self._columns) + len(new)
         below: Array = np.zeros((n - k, k), order="F", dtype=self._kind)
         corner: Array = np.zeros((n - k, n - k), order="F", dtype=self._kind)
-        (gemm,) = get_blas_funcs(("gemm",), (below,))
+        gemm = _GEMM[below.dtype.char]
         root = np.sqrt(self.row_weight)
         for start in range(0, len(self.Phi), _ROWS):
             some = np.arange(start, min(start + _ROWS, len(self.Phi)))
@@ -229,7 +236,7 @@ class PartialGram:
     def _weighted(self, rows: Index, columns: Index, root: Array) -> Array:
         """Return some rows and columns, by the roots of the rows' weights."""
         out: Array = np.empty((len(rows), len(columns)), dtype=self._kind)
-        least = LEAST_SINGLE if self._kind is np.float32 else 0.0
+        least = LEAST_SINGLE if self.is_single else 0.0
         _fill_rows(out, self.Phi, (rows, columns), root, least)
         return out
 
@@ -261,8 +268,7 @@ def cross_product(A: Array, total: Array | None = None, sign: float = 1.0) -> Ar
     if A.shape[1] == 0:
         return np.zeros((0, 0), order="F", dtype=A.dtype)
     operand, trans = (A.T, 0) if A.flags.c_contiguous else (A, 1)
-    syrk: Any
-    (syrk,) = get_blas_funcs(("syrk",), (A,))
+    syrk = _SYRK[A.dtype.char]
     if total is None:
         return syrk(1.0, operand, trans=trans, lower=1)
     return syrk(sign, operand, trans=trans, lower=1, beta=1.0, c=total, overwrite_c=1)

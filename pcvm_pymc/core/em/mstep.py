@@ -104,8 +104,10 @@ def _score_by_score(
 ) -> tuple[Array, Array]:
     """Return weights and biases by the Gram matrix, which all scores share."""
     gram, unit = rows.curved_gram(point) if newton else _unit_gram(rows, point)
-    # a change is solved for where the matrix is not known to the last digit
-    by_change = isinstance(gram, PartialGram) and options.bias == "joint"
+    if options.bias == "alternating":  # eq. 11 holds the bias, which a change would move
+        gram.widen()
+    # what is solved for where the matrix is not known to the last digit
+    by_change = isinstance(gram, PartialGram) and gram.is_single
     if by_change:
         pull, total = rows.gradient(point)
     else:

@@ -4,12 +4,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg import lapack
 
 from pcvm_pymc.core.em.gram import SINGLE_ROUNDING, Gram, Index, Mask
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["solve_nonnegative"]
+
+# by precision: SciPy's look-up takes as long as a factor of 30 columns
+_POTRF: Any = {"f": lapack.spotrf, "d": lapack.dpotrf}
+_POTRS: Any = {"f": lapack.spotrs, "d": lapack.dpotrs}
 
 _MOST_EXCHANGES = 100  # and ten for each weight: far more than exact arithmetic was seen to need
 # scaled problems have unit diagonal curvature from the prior: smaller slopes are rounding
@@ -80,12 +84,13 @@ class _Scaled:
 
     def change(self, passive: Mask) -> Array:
         """Return the change to the solution on the passive weights alone, the others going to zero."""
-        leaving = np.append(np.where(passive, 0.0, -self.at[:-1]), 0.0)
-        rhs = self.rhs
-        if leaving.any():
-            pull, total = self.product(leaving)
-            rhs = rhs - np.append(pull, total)
-        return self._solved(passive, rhs) + leaving
+        goes = ~passive & (self.at[:-1] != 0)
+        if not goes.any():
+            return self._solved(passive, self.rhs)
+        leaving = np.zeros(len(self.at))
+        leaving[:-1][goes] = -self.at[:-1][goes]
+        pull, total = self.product(leaving)
+        return self._solved(passive, self.rhs - np.append(pull, total)) + leaving
 
     def _solved(self, passive: Mask, rhs: Array) -> Array:
         """Solve the equations of the passive weights and the bias.
@@ -102,12 +107,11 @@ class _Scaled:
                 )
             factored = self._factored(passive)
         columns, factor = factored
-        potrs: Any
-        (potrs,) = get_lapack_funcs(("potrs",), (factor,))
-        goal = np.append(rhs[columns], rhs[-1])[:, None].astype(factor.dtype)
-        solution = potrs(factor, goal, lower=1)[0][:, 0]
+        goal = np.empty((len(factor), 1), dtype=factor.dtype)
+        goal[:-1, 0], goal[-1] = rhs[columns], rhs[-1]
+        solution, _ = _POTRS[factor.dtype.char](factor, goal, lower=1, overwrite_b=1)
         out = np.zeros(len(rhs))
-        out[columns], out[-1] = solution[:-1], solution[-1]
+        out[columns], out[-1] = solution[:-1, 0], solution[-1, 0]
         return out
 
     def _factored(self, passive: Mask) -> tuple[Index, Array] | None:
@@ -122,9 +126,7 @@ class _Scaled:
             diagonal[:n] += 1.0
             diagonal[n] += self.ridge
             diagonal *= 1.0 + inflation
-            potrf: Any
-            (potrf,) = get_lapack_funcs(("potrf",), (H,))
-            factor, info = potrf(H, lower=1, overwrite_a=1)
+            factor, info = _POTRF[H.dtype.char](H, lower=1, overwrite_a=1)
             if info == 0:
                 return columns, factor
             if single:
