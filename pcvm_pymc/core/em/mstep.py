@@ -42,8 +42,7 @@ def maximised(
 
     Chen et al. (2009) eqs. 11-12, Figueiredo & Jain (2001) eq. 16, Lyu et al. (2020) eqs. 28-29. With
     `newton` the likelihood's own curvature takes the place of its bound; a `rough` step is solved for until
-    few weights are wrong. `response` are latent
-    responses in place of the E-step's.
+    few weights are wrong. `response` are latent responses in place of the E-step's.
     """
     problem = rows.problem
     if isinstance(rows, WholeRows) and _is_ridge(problem, options):
@@ -106,7 +105,7 @@ def _score_by_score(
     gram, unit = rows.curved_gram(point) if newton else _unit_gram(rows, point)
     if options.bias == "alternating":  # eq. 11 holds the bias, which a change would move
         gram.widen()
-    # what is solved for where the matrix is not known to the last digit
+    # where the matrix is not known to the last digit it is the change that is solved for
     by_change = isinstance(gram, PartialGram) and gram.is_single
     if by_change:
         pull, total = rows.gradient(point)
