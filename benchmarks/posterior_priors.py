@@ -19,6 +19,7 @@ from scipy.special import ndtr
 from sklearn.datasets import make_moons
 from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
+from tables import markdown
 
 from pcvm_pymc import (
     Hyperprior,
@@ -157,13 +158,13 @@ def differences(draws):
     return mean
 
 
-def markdown(table, digits):
-    """Return a table for the page of benchmarks."""
-    lines = ["| prior | " + " | ".join(table.columns) + " |", "|" + " --- |" * (table.shape[1] + 1)]
-    for row, values in table.iterrows():
-        cells = ["" if np.isnan(v) else f"{v:.{digits.get(k, 4)}f}" for k, v in values.items()]
-        lines.append(f"| {row} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def rows_of(table, digits):
+    """Return the header and the rows of a table for the page of benchmarks."""
+    rows = [
+        [name, *("" if np.isnan(v) else f"{v:.{digits.get(k, 4)}f}" for k, v in values.items())]
+        for name, values in table.iterrows()
+    ]
+    return ["prior", *table.columns], rows
 
 
 def main():
@@ -183,10 +184,10 @@ def main():
     table = sum(tables) / len(tables)
     summary = pd.DataFrame({"mean": table.mean(axis=1), "mean rank": table.rank().mean(axis=1)})
     summary["median r-hat"] = pd.DataFrame(rhats).median(axis=1)
-    print(markdown(pd.concat([summary, table], axis=1), {"mean rank": 1}))
+    print(markdown(*rows_of(pd.concat([summary, table], axis=1), {"mean rank": 1})))
     if options.draws > 1:
         print("\nbehind the default's posterior (positive: worse than it)\n")
-        print(markdown(differences(tables), {}))
+        print(markdown(*rows_of(differences(tables), {})))
 
 
 if __name__ == "__main__":

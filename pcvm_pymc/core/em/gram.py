@@ -11,7 +11,6 @@ from scipy.linalg import blas
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
-    "LEAST_SINGLE",
     "SINGLE_ROUNDING",
     "BorderedGram",
     "Gram",
@@ -19,6 +18,7 @@ __all__ = [
     "Mask",
     "PartialGram",
     "cross_product",
+    "in_single",
     "lower_block",
 ]
 
@@ -32,8 +32,8 @@ _ROWS = 256  # weighted at a time: what is held beside Phi, its Gram matrix and 
 _STALE = 0.1
 _SINGLE_FROM = 256  # columns: fewer cost more in conversions than single precision saves
 SINGLE_ROUNDING = float(np.finfo(np.float32).eps)
-#: of a basis function: in single precision products of less come to subnormals, which are slow
-LEAST_SINGLE = 1e-10
+# of a basis function: in single precision products of less come to subnormals, which are slow
+_LEAST_SINGLE = 1e-10
 
 
 class Gram(Protocol):
@@ -236,7 +236,7 @@ class PartialGram:
     def _weighted(self, rows: Index, columns: Index, root: Array) -> Array:
         """Return some rows and columns, by the roots of the rows' weights."""
         out: Array = np.empty((len(rows), len(columns)), dtype=self._kind)
-        least = LEAST_SINGLE if self.is_single else 0.0
+        least = _LEAST_SINGLE if self.is_single else 0.0
         _fill_rows(out, self.Phi, (rows, columns), root, least)
         return out
 
@@ -272,6 +272,13 @@ def cross_product(A: Array, total: Array | None = None, sign: float = 1.0) -> Ar
     if total is None:
         return syrk(1.0, operand, trans=trans, lower=1)
     return syrk(sign, operand, trans=trans, lower=1, beta=1.0, c=total, overwrite_c=1)
+
+
+def in_single(Phi: Array) -> Array:
+    """Return basis functions in single precision, what products would be slow with taken as zero."""
+    values: Array = Phi.astype(np.float32)
+    values[np.abs(values) < _LEAST_SINGLE] = 0.0
+    return values
 
 
 def lower_block(

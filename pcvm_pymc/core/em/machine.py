@@ -195,13 +195,13 @@ class _Machine:
             return None
         if self.coupled is not None:
             return self._coupled_newton(point, self.coupled)
-        rough = may_be_rough(self.problem, point, self.options)
-        step = maximised(rows, point, self.options, newton=True, rough=rough)
-        new = self._shortened(point, *step)
-        if new is None and rough:  # what is solved for to the end does climb
-            step = maximised(rows, point, self.options, newton=True)
+        # where a rough step does not climb, one that is solved for to the end does
+        for rough in (True, False) if may_be_rough(self.problem, point, self.options) else (False,):
+            step = maximised(rows, point, self.options, newton=True, rough=rough)
             new = self._shortened(point, *step)
-        return new
+            if new is not None:
+                return new
+        return None
 
     def _coupled_newton(self, point: Point, coupled: CoupledNewton) -> Point | None:
         """Return the point after a Newton step for all scores at once.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.em.gram import LEAST_SINGLE, BorderedGram, Gram, Mask, PartialGram
+from pcvm_pymc.core.em.gram import BorderedGram, Gram, Mask, PartialGram, in_single
 from pcvm_pymc.core.em.rows import CoupledGram, Request, Rows
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
@@ -168,7 +168,6 @@ class WholeRows:
         self.couples = _couples(problem)
         self._unit: BorderedGram | None = None
         self._partial: PartialGram | None = None
-        self._single: tuple[Array, Array] | None = None
 
     @cached_property
     def size(self) -> Array:
@@ -177,14 +176,10 @@ class WholeRows:
             return np.ones((self.problem.Phi.shape[1], 1))
         return np.abs(self.problem.Phi).max(axis=0, initial=0.0)[:, None]
 
-    @property
+    @cached_property
     def single(self) -> Array:
-        """The basis functions in single precision, what products would be slow with taken as zero."""
-        if self._single is None or self._single[0] is not self.Phi:
-            values: Array = self.Phi.astype(np.float32)
-            values[np.abs(values) < LEAST_SINGLE] = 0.0
-            self._single = self.Phi, values
-        return self._single[1]
+        """The basis functions in single precision, for coupled steps: their columns and widths stay."""
+        return in_single(self.Phi)
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases."""

@@ -190,7 +190,11 @@ class Mode:
         block[missing[:, :, None] | missing[:, None, :]] = 0.0
         row, place = np.nonzero(missing)
         block[row, place, place] = 1.0
-        return block, np.where(missing, 0.0, self.value[own])
+        return block, self._own_weight(own)
+
+    def _own_weight(self, own: Index) -> Array:
+        """Return w_k of the values that go with rows; zeros where there are fewer."""
+        return np.where(own >= 0, self.value[own], 0.0)
 
     def removed(self) -> tuple[Array, Array, Array]:
         """Return held-out latent values, log densities, and how far each latent value moved."""
@@ -215,8 +219,8 @@ class Mode:
             spread, tie, block = self._spread([each[rows] for each in designs], own[rows])
             shift = np.zeros(spread.shape[:2])
             if own.shape[1]:
-                value = np.where(own[rows] >= 0, self.value[own[rows]], 0.0)
-                solved = np.linalg.solve(block, np.concatenate([tie, value[:, :, None]], axis=2))
+                value = self._own_weight(own[rows])[:, :, None]
+                solved = np.linalg.solve(block, np.concatenate([tie, value], axis=2))
                 spread -= np.einsum("ikc,ikd->icd", tie, solved[:, :, :-1])
                 shift -= np.einsum("ikc,ik->ic", tie, solved[:, :, -1])
             parts.append((spread, shift))
