@@ -60,6 +60,8 @@ class GibbsDraws:
     size, bias, rate : ndarray, shape (n_chains, n_states, ...)
         As from `pcvm_pymc.core.gibbs.advance`.
     latent : ndarray, shape (n_chains, n_states, n_obs) or (..., n_scores)
+    width : ndarray, shape (n_chains, n_states) or (..., n_features), or None
+        Where it is unknown.
     judged : int
         States for each draw that is asked for, the last of which is the draw.
     thin : int
@@ -73,6 +75,7 @@ class GibbsDraws:
     bias: Array
     rate: Array
     latent: Array
+    width: Array | None
     judged: int
     thin: int
     sweeps: int
@@ -88,7 +91,8 @@ class GibbsDraws:
         """Return the draws that were asked for, without the states between them."""
         last = slice(self.judged - 1, None, self.judged)
         states = {name: getattr(self, name)[:, last] for name in ("size", "bias", "rate", "latent")}
-        return replace(self, **states, judged=1, thin=self.thin * self.judged)
+        width = None if self.width is None else self.width[:, last]
+        return replace(self, **states, width=width, judged=1, thin=self.thin * self.judged)
 
 
 def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> GibbsDraws:
@@ -165,14 +169,23 @@ def _rounds(
     """Run round after round until the chains agree."""
     while True:
         _run_round(problem, chains, run, checkpoints, bars)
-        size, bias, rate = map(np.stack, zip(*(chain.drawn for chain in chains), strict=True))
-        latent = np.stack([problem.latent(*each) for each in zip(size, bias, strict=True)])
+        drawn = zip(*(chain.drawn for chain in chains), strict=True)
+        size, bias, rate, *width = map(np.stack, drawn)
+        latent = np.stack([problem.latent(*each) for each in zip(size, bias, *width, strict=True)])
         one = chains[0]
         more = one.thin * run.draws * (2 if one.thin == run.thin else 1)
-        if _is_enough(latent) or one.sweeps + more > run.max_sweeps:
+        if _is_enough(latent, *width) or one.sweeps + more > run.max_sweeps:
             seconds = time.perf_counter() - began
             return GibbsDraws(
-                size, bias, rate, latent, one.judged, one.thin // one.judged, one.sweeps, seconds
+                size,
+                bias,
+                rate,
+                latent,
+                width[0] if width else None,
+                one.judged,
+                one.thin // one.judged,
+                one.sweeps,
+                seconds,
             )
         for chain in chains:
             _next_round(chain, run)
@@ -227,14 +240,20 @@ def _finish_round(
         after_block(chain)
 
 
-def _is_enough(latent: Array) -> bool:
-    """Whether r-hat is at most 1.01 and the effective sample size large enough, (chain, draw, obs, ...)."""
+def _is_enough(latent: Array, width: Array | None = None) -> bool:
+    """Whether r-hat is at most 1.01 and the effective sample size large enough.
+
+    Of the latent function, (chain, draw, obs, ...), and of an unknown width, (chain, draw, ...).
+    """
     n_chains, n_draws = latent.shape[:2]
     if n_chains < 2 or n_draws < 50:  # cannot be told
         return True
     dims = ("chain", "draw", "obs", "class")[: latent.ndim]
     data = xr.Dataset({"latent": (dims, latent)})
+    if width is not None:
+        data["width"] = (("chain", "draw", "feature")[: width.ndim], width)
     enough = min(400, n_chains * n_draws // 2)  # what so many draws can have
     import arviz as az
 
-    return bool(az.rhat(data)["latent"].max() <= 1.01 and az.ess(data)["latent"].min() >= enough)
+    rhat, ess = az.rhat(data), az.ess(data)
+    return all(bool(rhat[name].max() <= 1.01 and ess[name].min() >= enough) for name in data)

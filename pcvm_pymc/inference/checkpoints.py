@@ -17,7 +17,7 @@ from pcvm_pymc.storage import StoreError, alone_in, read_arrays, write_arrays
 
 __all__ = ["Chain", "Checkpoints"]
 
-_DRAWN = ("size", "bias", "rate")
+_DRAWN = ("size", "bias", "rate", "width")
 _KIND = "chain of a Gibbs sampler"
 _REMEDY = "restore it, or remove it: its chain then begins anew and ends the same"
 
@@ -39,7 +39,7 @@ class Chain:
     sweeps : int
         Sweeps behind it.
     blocks : list of tuples of ndarray
-        Sizes, biases and d of the round, as `advance` returned them.
+        Sizes, biases, d and unknown widths of the round, as `advance` returned them.
     """
 
     number: int
@@ -57,7 +57,7 @@ class Chain:
 
     @property
     def drawn(self) -> tuple[Array, ...]:
-        """Sizes, biases and d of the round's states; empty before its first draw."""
+        """Sizes, biases, d and unknown widths of the round's states; empty before its first draw."""
         return tuple(np.concatenate(each) for each in zip(*self.blocks, strict=True))
 
     def tune(self, problem: GibbsProblem, sweeps: int) -> None:
@@ -105,7 +105,9 @@ class Checkpoints:
         digest = hashlib.sha256()
         for each in (problem.basis.left, problem.basis.right, problem.sign, problem.label):
             digest.update(np.ascontiguousarray(each).tobytes())
-        pieces = (problem.hyperprior, problem.likelihood)
+        pieces: tuple[Any, ...] = (problem.hyperprior, problem.likelihood)
+        if problem.moves is not None:  # its prior, by what it says of some widths
+            pieces += tuple(problem.moves.log_density(k * problem.width) for k in (0.5, 1.0, 2.0))
         digest.update(repr((pieces, settings, rng.bit_generator.state)).encode())
         return cls(folder, digest.hexdigest())
 
@@ -129,6 +131,7 @@ class Checkpoints:
                 "state_size": chain.state.size,
                 "state_bias": chain.state.bias,
                 "state_log_rate": chain.state.log_rate,
+                **({} if chain.state.width is None else {"state_width": chain.state.width}),
                 "rng": json.dumps(chain.rng.bit_generator.state),
                 "counts": np.array([chain.thin, chain.judged, chain.sweeps]),
                 **dict(zip(_DRAWN, chain.drawn, strict=False)),
@@ -149,10 +152,12 @@ class Checkpoints:
             chain.state = GibbsState(
                 stored["state_size"], stored["state_bias"][()], float(stored["state_log_rate"])
             )
+            if "state_width" in stored:
+                chain.state.width = stored["state_width"][()]
             chain.rng.bit_generator.state = json.loads(str(stored["rng"]))
             chain.thin, chain.judged, chain.sweeps = map(int, stored["counts"])
-            has_draws = all(name in stored for name in _DRAWN)
-            chain.blocks = [tuple(stored[name] for name in _DRAWN)] if has_draws else []
+            drawn = tuple(stored[name] for name in _DRAWN if name in stored)
+            chain.blocks = [drawn] if drawn else []
 
     def _check(self, fingerprint: str) -> None:
         if fingerprint != self.fingerprint:

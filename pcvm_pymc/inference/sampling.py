@@ -75,9 +75,9 @@ def sample(
     model : pm.Model, optional
         From a builder; default: the model on the context stack.
     method : {"auto", "gibbs", "nuts"}
-        ``"gibbs"`` is this package's own sampler, for a fixed width and a Gamma hyperprior;
-        ``"nuts"`` takes any model. ``"auto"`` takes Gibbs where it can, and says why (`choose_method`);
-        where a `nuts_sampler` is named, NUTS.
+        ``"gibbs"`` is this package's own sampler, for a Gamma hyperprior and a fixed width or an RBF's
+        unknown one; ``"nuts"`` takes any model. ``"auto"`` takes Gibbs where it can, and says why
+        (`choose_method`); where a `nuts_sampler` is named, NUTS.
     draws, tune, chains : int
         Draws kept of each chain, steps before the first, and chains.
     cores : int, optional
@@ -92,10 +92,10 @@ def sample(
     thin : int
         Gibbs: sweeps for each draw, to begin with.
     max_sweeps : int
-        Gibbs: while r-hat of the latent function is above 1.01 or its effective sample size below
-        400, `thin` doubles and chains go on, until one would exceed this many sweeps. What was drawn
-        first becomes warm-up then, what was drawn later stays, thinned. Where few draws are asked for,
-        convergence is judged on the states between them as well.
+        Gibbs: while r-hat of the latent function or of an unknown width is above 1.01, or their effective
+        sample size below 400, `thin` doubles and chains go on, until one would exceed this many sweeps.
+        What was drawn first becomes warm-up then, what was drawn later stays, thinned. Where few draws
+        are asked for, convergence is judged on the states between them as well.
     checkpoint : path, optional
         Gibbs: a folder in which chains are written down as they run. The same call with the same
         folder goes on where a killed run stopped.
@@ -221,8 +221,9 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     few = _FEW_ROWS * (problem.n_scores - 1)
     if len(problem.label) <= few:
         return "nuts", f"no more than {few} rows of so many classes, where it is ahead of Gibbs"
+    width = "fixed width" if problem.moves is None else "an RBF's unknown width"
     return "gibbs", (
-        "fixed width and Gamma precisions, where it yields more effective draws a second than NUTS"
+        f"{width} and Gamma precisions, where it yields more effective draws a second than NUTS"
     )
 
 
@@ -318,6 +319,8 @@ def _gibbs_tree(model: pm.Model, problem: GibbsProblem, drawn: GibbsDraws) -> xr
     }
     if problem.hyperprior.rate_shape is not None:
         values["rate"] = ((), drawn.rate)
+    if drawn.width is not None:
+        values["width"] = (("feature",)[: drawn.width.ndim - 2], drawn.width)
     log_likelihood = problem.log_likelihood(drawn.latent)
     stats = {"lp_likelihood": ((), log_likelihood.sum(axis=-1)), "sweep": ((), drawn.sweep)}
     attrs = {
@@ -326,7 +329,7 @@ def _gibbs_tree(model: pm.Model, problem: GibbsProblem, drawn: GibbsDraws) -> xr
         "sweeps": drawn.sweeps,
         "thin": drawn.thin,
     }
-    coords = {name: np.asarray(model.coords[name]) for name in ("obs", "basis", *scores)}
+    coords = {name: np.asarray(model.coords[name]) for name in ("obs", "basis", "feature", *scores)}
     return xr.DataTree.from_dict(
         {
             "posterior": draws_dataset(values, coords, **attrs),

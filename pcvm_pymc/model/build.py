@@ -18,7 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces.arguments import check_choice, check_flag, is_real, shown
-from pcvm_pymc.core.pieces.centres import choose_rows
+from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
 from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.frames import Frame
 from pcvm_pymc.core.pieces.kernels import KernelPiece
@@ -306,11 +306,12 @@ class _Targets:
 
 @dataclass(frozen=True)
 class _Bases:
-    """Basis functions at the rows; `rows` are those on which they stand, None for given centres."""
+    """Basis functions at the rows; `known` are the labels of those on which they stand, or of their means."""
 
     X: Array
     centres: Array
-    rows: NDArray[np.intp] | None
+    is_given: bool
+    known: NDArray[Any] | None
     kernel: KernelPiece | None
     width: Any
     features: str
@@ -331,16 +332,24 @@ class _Bases:
                     raise ValueError(
                         f"{name} was given with features={features!r}; needed features='kernel'"
                     )
-            return cls(X, X, None, None, None, features)
+            return cls(X, X, True, None, None, None, features)
         piece = as_piece(kernel, width)
-        if isinstance(basis, bool | np.bool_):
-            raise ValueError(f"basis={basis}; needed centres, or a number of rows to choose")
+        by_name = isinstance(basis, str)
+        if isinstance(basis, bool | np.bool_) or (by_name and basis != "kmeans"):
+            raise ValueError(
+                f"basis={basis!r}; needed centres, a number of rows to choose, or 'kmeans'"
+            )
+        if by_name:
+            centres, known = choose_means(X, within, random_state=0)
+            return cls(X, centres, False, known, piece, width, features)
         if basis is None or isinstance(basis, Integral):
             rows = np.arange(len(X))
             if basis is not None:
                 rows = choose_rows(X, within, int(basis), random_state=0, name="basis")
-            return cls(X, X[rows], rows, piece, width, features)
-        return cls(X, as_features(basis, "basis", X.shape[1]), None, piece, width, features)
+            known = None if within is None else within[rows]
+            return cls(X, X[rows], False, known, piece, width, features)
+        centres = as_features(basis, "basis", X.shape[1])
+        return cls(X, centres, True, None, piece, width, features)
 
     def declare(
         self, model: pm.Model, names: Names, columns: NDArray[Any]
@@ -361,17 +370,17 @@ def _signs(row: System, targets: _Targets, bases: _Bases, signs: ArrayLike | Non
         return None
     if signs is not None:
         return as_signs(signs, len(bases.centres), *targets.shape)
-    if bases.rows is None:
+    if bases.is_given:
         each = " and class" if targets.is_several else ""
         raise ValueError(
             f"basis was given without signs; needed one sign, -1 or +1, for each centre{each}"
         )
-    if targets.known is None:
+    if bases.known is None:
         raise ValueError(
             "neither y nor signs were given; needed labels y of two classes, which the weights take their "
             "signs from, or signs (rvm_latent has weights of either sign)"
         )
-    return row.signs(targets.known[bases.rows], *targets.shape)
+    return row.signs(bases.known, *targets.shape)
 
 
 def _prior(

@@ -80,9 +80,10 @@ def pcvm_model(
     signs : array_like of -1 and +1, shape (n_basis,), optional
         Sign of each weight. Default: the label of its basis. Given apart from `y` they stay
         fixed when labels are simulated, as calibration needs it; `y` may then be of one class.
-    basis : array_like, shape (n_basis, n_features), or int, optional
+    basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         Centres of the basis functions; needs `signs`. A number takes so many rows of `X`, by k-means++
-        within each class (`choose_basis` has other ways). Default: the rows of `X`.
+        within each class (`choose_basis` has other ways), ``"kmeans"`` 30 means of rows: a posterior of as
+        good predictions, in a small part of the time. Default: the rows of `X`, as in the paper.
 
     Returns
     -------
@@ -256,9 +257,9 @@ def rvm_model(
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (Student-t weights: half as many variables);
         ``"joint"`` keeps them as ``precision`` and ``bias_precision``.
-    basis : array_like, shape (n_basis, n_features), or int, optional
-        Centres of the basis functions. A number takes so many rows of `X`, by k-means++. Default: the rows
-        of `X`.
+    basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
+        Centres of the basis functions. A number takes so many rows of `X`, by k-means++, ``"kmeans"`` 30
+        means of rows. Default: the rows of `X`.
 
     Returns
     -------
@@ -331,9 +332,9 @@ def mpcvm_model(
         ``"marginal"`` integrates the precisions out; ``"joint"`` keeps them.
     signs : array_like of -1 and +1, shape (n_basis, n_classes), optional
         Default: +1 for the class of a basis, -1 for the others.
-    basis : array_like, shape (n_basis, n_features), or int, optional
+    basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         Centres of the basis functions; needs `signs`. A number takes so many rows of `X`, by k-means++
-        within each class. Default: the rows of `X`.
+        within each class, ``"kmeans"`` 30 means of rows, or 10 of each class. Default: the rows of `X`.
 
     Returns
     -------
@@ -405,8 +406,9 @@ def mrvm_model(
         Whether the weights that a basis has for all classes share one precision, so that a basis serves
         all of them or none (they are then jointly Student-t, and ``precision`` has the dim ``basis``
         alone); otherwise each weight has its own.
-    basis : array_like, shape (n_basis, n_features), or int, optional
-        Centres of the basis functions. A number takes so many rows of `X`. Default: the rows of `X`.
+    basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
+        Centres of the basis functions. A number takes so many rows of `X`, ``"kmeans"`` means of rows.
+        Default: the rows of `X`.
 
     Returns
     -------

@@ -54,7 +54,7 @@ def read(model: pm.Model, solver: str | None = None) -> Problem:
         From a builder, transformed from one by `pm.do` or `pm.observe`, or made by hand of the same
         operations: what its variables are called does not matter.
     solver : {"em", "evidence", "bottom-up", "gibbs"}, optional
-        For what it is read. EM may move the width of an RBF, and an unknown scale is put where
+        For what it is read. EM and Gibbs may move the width of an RBF, for EM an unknown scale is put where
         `Problem.for_mode` has it; the evidence is maximised over precisions, whether the model holds them
         or not.
 
@@ -81,7 +81,7 @@ def read(model: pm.Model, solver: str | None = None) -> Problem:
             f"the model has explicit precisions {[rv.name for rv in parts.precisions]}, which are "
             f"integrated out here; build it with precision='marginal', {NUTS}"
         )
-    if parts.width is not None and solver not in (None, "em"):
+    if parts.width is not None and solver not in (None, "em", "gibbs"):
         raise ValueError(
             f"the kernel's width is a random variable, {parts.width.name!r}, which {solver!r} does not move; "
             f"needed a number, {NUTS}"

@@ -206,7 +206,7 @@ class PCVMGibbs(BlockedStep):
     vars : list of value variables, optional
         All of the model's; the step moves them together.
     model : pm.Model, optional
-        From `pcvm_model` or `mpcvm_model`, with a fixed width and a proper `Hyperprior`.
+        From `pcvm_model` or `mpcvm_model`, with a proper `Hyperprior`; the width may be unknown.
     sweeps : int
         Sweeps for each draw.
     rng : int or numpy.random.Generator, optional
@@ -274,9 +274,11 @@ class PCVMGibbs(BlockedStep):
         """Return the point after some sweeps."""
         natural = self._map.natural(point)
         log_rate = np.log(natural.get("rate", self.problem.hyperprior.d))
-        state = GibbsState(np.abs(natural["weight"]), natural["bias"][()], float(log_rate))
+        width = natural["width"][()] if "width" in natural else None
+        state = GibbsState(np.abs(natural["weight"]), natural["bias"][()], float(log_rate), width)
         advance(self.problem, state, self.rng, draws=1, thin=self.sweeps)
-        new = self._map.point(weight=state.size, bias=state.bias, rate=np.exp(state.log_rate))
+        rate = np.exp(state.log_rate)
+        new = self._map.point(weight=state.size, bias=state.bias, width=state.width, rate=rate)
         return {**point, **new}, [{"sweeps": self.sweeps}]
 
     @staticmethod

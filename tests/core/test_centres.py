@@ -6,7 +6,7 @@ from problems import awkward_data, blobs
 from scipy.spatial.distance import cdist
 
 from pcvm_pymc import choose_basis
-from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_rows
+from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_means, choose_rows
 
 
 @pytest.mark.parametrize("method", ["kmeans++", "farthest"])
@@ -44,6 +44,51 @@ def test_the_farthest_point_halves_the_largest_gap():
     X = np.concatenate([np.zeros((50, 1)), np.ones((50, 1)), 5 * np.ones((2, 1))])
     rows = choose_rows(X, None, 3, method="farthest")
     assert sorted(X[rows, 0]) == [0.0, 1.0, 5.0]
+
+
+@given(awkward_data(), st.data())
+@settings(max_examples=40)
+def test_as_many_means_as_asked_within_the_range_of_their_class(data, more):
+    X, label = data
+    n = more.draw(st.integers(2, len(X)))
+    means, signs = choose_means(X, label, n, random_state=1)
+    assert means.shape == (n, X.shape[1])
+    assert len(signs) == n
+    for each in (-1.0, 1.0):
+        assert each in signs
+        own, size = X[label == each], np.ptp(X, axis=0).max()
+        assert (means[signs == each] >= own.min(axis=0) - 1e-12 * size).all()
+        assert (means[signs == each] <= own.max(axis=0) + 1e-12 * size).all()
+    np.testing.assert_array_equal(means, choose_means(X, label, n, random_state=1)[0])
+
+
+def test_each_mean_is_that_of_the_rows_it_is_nearest_to():
+    """Lloyd's fixed point, in one class' units and place."""
+    X, label = blobs(300, n_features=3, seed=6)
+    X = 1e3 + 50.0 * X
+    means, signs = choose_means(X, label, 14, random_state=2)
+    for each in (-1.0, 1.0):
+        own, centres = X[label == each], means[signs == each]
+        nearest = cdist(own, centres).argmin(axis=1)
+        found = np.stack([own[nearest == k].mean(axis=0) for k in range(len(centres))])
+        np.testing.assert_allclose(found, centres, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "rows", "expected"), [(2, 100, 30), (5, 100, 50), (2, 12, 12)]
+)
+def test_how_many_means_where_nothing_is_said(n_classes, rows, expected):
+    X = np.random.default_rng(0).normal(size=(rows, 2))
+    means, classes = choose_means(X, np.arange(rows) % n_classes, random_state=0)
+    assert len(means) == expected
+    assert len(np.unique(classes)) == n_classes
+
+
+def test_of_few_distinct_rows_they_are_the_means():
+    X = np.repeat([[0.0, 1.0], [2.0, 3.0]], 10, axis=0)
+    means, none = choose_means(X, None, 2, random_state=0)
+    assert none is None
+    assert sorted(map(tuple, means)) == [(0.0, 1.0), (2.0, 3.0)]
 
 
 def test_signs_are_the_labels_of_the_chosen_rows():

@@ -14,7 +14,7 @@ import pymc as pm
 import pytest
 from calibration import mean_p_value, spread_p_value
 from scipy.special import ndtri
-from scipy.stats import chisquare
+from scipy.stats import chisquare, lognorm
 
 from pcvm_pymc import (
     HalfHorseshoe,
@@ -26,6 +26,7 @@ from pcvm_pymc import (
     rvm_model,
     sparse_probit_model,
 )
+from pcvm_pymc.core.em import ScalarRBFMoves
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
@@ -93,10 +94,13 @@ def power(rank, n_draws=KEPT, n_resamples=200):
 class ByGibbs:
     """Problems of fixed signs under a likelihood of one score or several, and their replications."""
 
-    def __init__(self, likelihood, prior):
+    def __init__(self, likelihood, prior, spread=None):
         X = np.random.default_rng(8).normal(size=(N, 2))
         self.likelihood, self.prior, self.n_scores = likelihood, prior, likelihood.n_scores
-        self.Phi = rbf(squared_distances(X, X), 1.0)
+        self.Phi, self.spread, self.moves = rbf(squared_distances(X, X), 1.0), spread, None
+        if spread is not None:  # log(width) is normal
+            of_width = lognorm(spread).logpdf
+            self.moves = ScalarRBFMoves(squared_distances(X, X), (0.1, 10.0), of_width)
         if self.n_scores > 1:
             self.label = np.arange(N) % self.n_scores
             self.signs = class_signs(self.label, self.n_scores)
@@ -105,47 +109,49 @@ class ByGibbs:
             self.signs = self.label.copy()
 
     def draw_prior(self, rng):
-        """Return sizes, biases and d."""
+        """Return sizes, biases and d, and the width where it is unknown."""
         prior, shape = self.prior, self.signs.shape
         d = prior.d
         if prior.rate_shape is not None:
             d *= rng.gamma(prior.rate_shape) / prior.rate_shape
         size = np.sqrt(d / prior.c) * np.abs(rng.standard_t(2 * prior.c, size=shape))
         bias = np.sqrt(prior.f / prior.e) * rng.standard_t(2 * prior.e, size=shape[1:])
-        return size, np.asarray(bias)[()], d
+        width = () if self.spread is None else (np.exp(self.spread * rng.normal()),)
+        return size, np.asarray(bias)[()], d, *width
 
     def draw_labels(self, latent, rng):
         if self.n_scores > 1:
             return (latent + rng.normal(size=latent.shape)).argmax(axis=1)
         return np.where(rng.uniform(size=N) < self.likelihood.probability(latent), 1, -1)
 
-    def quantities(self, size, bias, rate, label, sign):
+    def quantities(self, given, size, bias, rate, *width):
         """Return latent values, biases, log sizes, log likelihood and a learned d, a row for each draw."""
-        latent = np.moveaxis(np.tensordot(size * sign, self.Phi, axes=(1, 1)), -1, 1)
-        latent = latent + np.asarray(bias)[:, None]
+        latent, label = given.latent(size, np.asarray(bias), *width), given.label
         log_likelihood = [self.likelihood.log_likelihood(each, label) for each in latent]
         columns = [latent[:, :4], bias, np.log(size)[:, :4], log_likelihood]
         columns += [np.log(rate)] if self.prior.rate_shape is not None else []
+        columns += [np.log(each) for each in width]
         return np.hstack([np.reshape(each, (len(size), -1)) for each in columns])
 
     def replicate(self, replications, seed, thin, factors=(1.0,), signs_of=None):
         """Return ranks of the truth, for each factor by which draws are stretched."""
         rng = np.random.default_rng(seed)
         problem = GibbsProblem.of(
-            Problem(self.Phi, self.label, self.signs, self.prior, self.likelihood)
+            Problem(self.Phi, self.label, self.signs, self.prior, self.likelihood, moves=self.moves)
         )
         found = {factor: [] for factor in factors}
         for _ in range(replications):
             truth = self.draw_prior(rng)
-            latent = self.Phi @ (self.signs * truth[0]) + truth[1]
+            Phi = self.Phi if self.moves is None else self.moves.basis(truth[3])
+            latent = Phi @ (self.signs * truth[0]) + truth[1]
             label = self.draw_labels(latent, rng).astype(np.int64)
             sign = self.signs if signs_of is None else signs_of(label)
             given = replace(problem, label=label, sign=sign)
             state = given.start(rng)
             advance(given, state, rng, draws=1, thin=5 * thin)
-            draws = self.quantities(*advance(given, state, rng, draws=KEPT, thin=thin), label, sign)
+            draws = self.quantities(given, *advance(given, state, rng, draws=KEPT, thin=thin))
             one = (np.asarray(each)[None] for each in truth)
-            true = self.quantities(*one, label, self.signs)
+            true = self.quantities(replace(given, sign=self.signs), *one)
             for factor in factors:
                 found[factor].append(ranks(true, stretched(draws, factor), rng))
         return {factor: np.array(each) for factor, each in found.items()}
@@ -155,6 +161,8 @@ GIBBS = {
     "probit": (Probit(), PRIORS["fixed"]),
     "probit, learned": (Probit(), PRIORS["learned"]),
     "label noise": (NoisyProbit(0.1), PRIORS["fixed"]),
+    "probit, width": (Probit(), PRIORS["fixed"], 0.5),
+    "probit, learned, width": (Probit(), PRIORS["learned"], 0.5),
     "three classes": (MultinomialProbit(3), PRIORS["fixed"]),
     "three classes, learned": (MultinomialProbit(3), PRIORS["learned"]),
 }
@@ -164,7 +172,7 @@ def take_labels(label):
     return label.astype(float)
 
 
-@pytest.mark.parametrize("name", ["probit", "probit, learned"])
+@pytest.mark.parametrize("name", ["probit", "probit, learned, width"])
 def test_gibbs_is_calibrated_in_short(name):
     found = ByGibbs(*GIBBS[name]).replicate(150, seed=1, thin=10)[1.0]
     assert p_values(found).min() > 1e-3 / found.shape[1]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import blobs
+from scipy.special import ndtr
 from sklearn.datasets import make_moons
 
 from pcvm_pymc import (
@@ -17,6 +18,7 @@ from pcvm_pymc import (
     find_map_em,
     load,
     pcvm_model,
+    predict,
     sample,
     save,
 )
@@ -34,7 +36,7 @@ QUIET = {"quiet": True, "progressbar": False, "cores": 1}
 
 def small(seed=40, n=20, **options):
     X, label = blobs(n, seed=seed)
-    return pcvm_model(X, (label > 0).astype(int), width=1.2, **options)
+    return pcvm_model(X, (label > 0).astype(int), **{"width": 1.2, **options})
 
 
 # fifty rows: what is compared, in Monte Carlo standard errors, sees as much as with more
@@ -72,6 +74,21 @@ def test_gibbs_and_nuts_agree_on_the_latent_function(make):
         found = convergence(tree)
         assert found.ok, str(found)
     assert_same_means(gibbs, nuts, names=("latent", "bias"))
+
+
+@pytest.mark.slow  # the moves are tested in tests/core/test_gibbs_widths.py, the whole by its calibration
+@pytest.mark.parametrize("n_features", [(), 2], ids=["one width", "one of each feature"])
+def test_gibbs_and_nuts_agree_on_an_unknown_width(n_features):
+    X, label = ripley()
+    width = pm.LogNormal.dist(0.0, 0.5, shape=n_features)
+    model = pcvm_model(X, label, width=width, hyperprior=Hyperprior(1.0, 0.1, 0.5, 1.0))
+    gibbs = sample(model, method="gibbs", draws=2000, random_seed=1, **QUIET)
+    nuts = sample(model, method="nuts", chains=2, draws=1000, random_seed=2, **QUIET)
+    assert_same_means(gibbs, nuts, names=("latent", "width"))
+    probability = predict(gibbs, X)["predictions"]["probability"].mean(("chain", "draw"))
+    np.testing.assert_allclose(
+        probability, ndtr(gibbs["posterior"]["latent"]).mean(("chain", "draw")), rtol=1e-9
+    )
 
 
 @pytest.mark.slow  # a learned scale is tested against quadrature in tests/core/test_gibbs.py
@@ -112,6 +129,16 @@ def test_the_step_refuses_what_it_would_not_move():
         PCVMGibbs(model=small(hyperprior=HalfHorseshoe.default(20, 20)))
 
 
+def test_pymcs_step_moves_an_unknown_width():
+    model = small(width=pm.LogNormal.dist(0.0, 0.5), hyperprior=Hyperprior(1.0, 0.1, 0.5, 1.0))
+    step, point = PCVMGibbs(model=model, rng=1), model.initial_point()
+    widths = []
+    for _ in range(30):
+        point, _ = step.step(point)
+        widths.append(point["width_log__"])
+    assert len(np.unique(widths)) > 15
+
+
 @pytest.mark.parametrize(
     ("options", "method", "reason"),
     [
@@ -120,6 +147,7 @@ def test_the_step_refuses_what_it_would_not_move():
         ({"likelihood": "logit"}, "nuts", "has no responses"),
         ({"hyperprior": HalfHorseshoe(0.1)}, "nuts", "half-horseshoe"),
         ({"precision": "joint"}, "nuts", "explicit"),
+        ({"width": pm.LogNormal.dist(0, 0.5)}, "gibbs", "an RBF's unknown width and Gamma"),
     ],
 )
 def test_auto_says_which_and_why(options, method, reason):
@@ -129,8 +157,6 @@ def test_auto_says_which_and_why(options, method, reason):
 
 
 def test_auto_leaves_other_models_to_nuts(caplog):
-    X, label = blobs(20, seed=41)
-    assert choose_method(pcvm_model(X, label, width=pm.LogNormal.dist(0, 0.5)))[0] == "nuts"
     with small() as model:
         pm.Potential("more", -(model["bias"] ** 2))
     method, reason = choose_method(model)
@@ -142,9 +168,11 @@ def test_auto_leaves_other_models_to_nuts(caplog):
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_the_same_seed_gives_the_same_draws(learned):
+@pytest.mark.parametrize("width", ["fixed", "unknown"])
+def test_the_same_seed_gives_the_same_draws(learned, width):
     prior = Hyperprior(1.0, 0.1, 0.5, 1.0, rate_shape=0.5 if learned else None)
-    model = small(hyperprior=prior)
+    options = {} if width == "fixed" else {"width": pm.LogNormal.dist(0.0, 0.5)}
+    model = small(hyperprior=prior, **options)
 
     def run(cores):
         options = {**QUIET, "cores": cores}
@@ -210,15 +238,16 @@ class KilledError(Exception):
 LONG = {"method": "gibbs", "draws": 250, "thin": 1, "max_sweeps": 6000, "chains": 2, **QUIET}
 
 
-@pytest.fixture(scope="module")
-def undisturbed():
-    model = small(n=20)
+@pytest.fixture(scope="module", params=["fixed width", "unknown width"])
+def undisturbed(request):
+    unknown = request.param == "unknown width"
+    model = small(n=20, width=pm.LogNormal.dist(0.0, 0.5) if unknown else 1.2)
     whole = sample(model, random_seed=3, **LONG)
     assert whole["posterior"].attrs["thin"] > 1  # more than one round, or this tests little
     return model, whole
 
 
-@pytest.mark.parametrize("survived", [0, 3, 31, 55])
+@pytest.mark.parametrize("survived", [0, 31, 55])
 def test_a_killed_run_goes_on_where_it_stopped(undisturbed, tmp_path, monkeypatch, survived):
     model, whole = undisturbed
     write, count = Checkpoints.write, [0]

@@ -15,7 +15,8 @@ from pcvm_pymc import (
     rvm_model,
 )
 from pcvm_pymc.core.em import log_joint, log_posterior
-from pcvm_pymc.core.pieces.kernels import RBF, median_distance
+from pcvm_pymc.core.pieces.centres import choose_means
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
 from pcvm_pymc.model.bases import as_piece
 from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
 from pcvm_pymc.model.read import find_parts, read
@@ -305,6 +306,25 @@ def test_own_centres(data):
     model = pcvm_model(X, y, basis=X[:5], signs=2 * y[:5] - 1, width=1.1)
     assert model["Phi"].get_value().shape == (30, 5)
     assert find_map_em(model, progressbar=False)["posterior"]["weight"].shape == (1, 1, 5)
+
+
+def test_centres_at_means_of_rows(data):
+    X, y = data
+    sign = 2.0 * y - 1.0
+    centres, signs = choose_means(X, sign, random_state=0)
+    model = pcvm_model(X, y, basis="kmeans", width=1.1)
+    np.testing.assert_array_equal(model["signs"].get_value(), signs)
+    np.testing.assert_allclose(model["Phi"].get_value(), rbf(squared_distances(X, centres), 1.1))
+    numbers = rvm_model(np.tile(X, (2, 1)), np.arange(60.0), basis="kmeans")
+    assert numbers["Phi"].get_value().shape == (60, 30)
+    several = mpcvm_model(np.tile(X, (2, 1)), np.arange(60) % 4, basis="kmeans")
+    assert several["signs"].get_value().shape == (40, 4)
+    assert (several["signs"].get_value() > 0).sum(axis=0).tolist() == [10] * 4
+    for bad in ("means", True):
+        with pytest.raises(
+            ValueError, match=f"basis={bad!r}; needed centres, a number .* or 'kmeans'"
+        ):
+            pcvm_model(X, y, basis=bad)
 
 
 @pytest.mark.parametrize("sampler", ["pymc", "nutpie", "numpyro"])

@@ -8,7 +8,8 @@ import sys
 
 import numpy as np
 
-from pcvm_pymc.core.gibbs.problem import GibbsProblem, advance
+from pcvm_pymc.core.gibbs.chain import advance
+from pcvm_pymc.core.gibbs.problem import GibbsProblem
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.signs import class_signs

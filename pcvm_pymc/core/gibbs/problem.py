@@ -10,17 +10,17 @@ from pcvm_pymc.core.family import check_solver
 from pcvm_pymc.core.gibbs.densities import Parameters
 from pcvm_pymc.core.gibbs.moves import Basis
 from pcvm_pymc.core.gibbs.responses import AUGMENTED, Integers, augmented
-from pcvm_pymc.core.gibbs.sweep import run
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import Problem, WidthMoves
 
-__all__ = ["GibbsProblem", "GibbsState", "advance", "check_gibbs", "factorise", "make_basis"]
+__all__ = ["GibbsProblem", "GibbsState", "check_gibbs", "factorise", "make_basis"]
 
 # columns of Phi below this share of the largest pivot are rounding: latent values keep nine digits
 _RANK_TOLERANCE = 1e-11
 _N_NEIGHBOURS = 10
+_SPREAD = 0.5  # of the chains' first widths around the problem's, in log(width)
 
 
 def check_gibbs(problem: Problem) -> None:
@@ -30,8 +30,7 @@ def check_gibbs(problem: Problem) -> None:
     ------
     ValueError
         If no row of the family allows it, the likelihood's responses cannot be drawn or a parameter of it
-        is unknown, the prior is not one of Gamma precisions or is improper, the bias is not under it, or
-        the width is unknown.
+        is unknown, the prior is not one of Gamma precisions or is improper, or the bias is not under it.
     """
     check_solver(problem, "gibbs")
     name, prior = problem.likelihood.name, problem.hyperprior
@@ -54,11 +53,10 @@ def check_gibbs(problem: Problem) -> None:
         raise ValueError(
             f"hyperprior {prior} is improper: its posterior cannot be sampled; needed all positive"
         )
-    if problem.bias != "prior" or problem.shared or problem.moves is not None:
+    if problem.bias != "prior" or problem.shared:
         raise ValueError(
-            f"bias={problem.bias!r}, shared={problem.shared} and "
-            f"{'a known' if problem.moves is None else 'an unknown'} width; Gibbs needs bias='prior', "
-            "shared=False and a known width; or use method='nuts'"
+            f"bias={problem.bias!r} and shared={problem.shared}; Gibbs needs bias='prior' and shared=False; "
+            "or use method='nuts'"
         )
 
 
@@ -69,7 +67,7 @@ class GibbsProblem:
     Attributes
     ----------
     basis : Basis
-        The basis functions, with what else the sweeps need of them.
+        The basis functions, with what else the sweeps need of them; of an unknown width those at `width`.
     sign : ndarray, shape (n_basis,), or (n_basis, n_scores) for several scores
     label : ndarray of int, shape (n_obs,)
         -1 and 1, or numbers of classes.
@@ -77,6 +75,10 @@ class GibbsProblem:
         Proper; d is learned where its ``rate_shape`` is given.
     likelihood : Likelihood
         One of `AUGMENTED`.
+    width : float or ndarray, shape (n_features,)
+        Around which chains begin, where it is unknown.
+    moves : WidthMoves or None
+        Basis functions at other widths, and their prior, where the width is unknown.
     """
 
     basis: Basis
@@ -84,6 +86,8 @@ class GibbsProblem:
     label: Integers
     hyperprior: Hyperprior
     likelihood: Likelihood
+    width: Any = np.nan
+    moves: WidthMoves | None = None
 
     @classmethod
     def of(cls, problem: Problem) -> "GibbsProblem":
@@ -101,6 +105,8 @@ class GibbsProblem:
             np.asarray(problem.label).astype(np.int64),
             cast(Hyperprior, problem.hyperprior),
             problem.likelihood,
+            problem.width,
+            problem.moves,
         )
 
     @property
@@ -124,12 +130,18 @@ class GibbsProblem:
         """Return sizes uniform up to the prior's scale, biases zero: overdispersed but not wild."""
         prior = self.hyperprior
         size = np.sqrt(prior.d / prior.c) * rng.uniform(0.05, 2.0, self.sign.shape)
-        return GibbsState(size, np.zeros(self.sign.shape[1:])[()], float(np.log(prior.d)))
+        state = GibbsState(size, np.zeros(self.sign.shape[1:])[()], float(np.log(prior.d)))
+        if self.moves is not None:
+            state.width = self.width * np.exp(rng.uniform(-_SPREAD, _SPREAD, np.shape(self.width)))
+        return state
 
-    def latent(self, size: Array, bias: Array) -> Array:
+    def latent(self, size: Array, bias: Array, width: Array | None = None) -> Array:
         """Return the rows' latent values in draws, shape (draws, n_obs) or (draws, n_obs, n_scores)."""
-        latent = np.tensordot(size * self.sign, self.Phi, axes=(1, 1))
-        return np.moveaxis(latent, -1, 1) + bias[:, None]
+        if width is None or self.moves is None:
+            latent = np.tensordot(size * self.sign, self.Phi, axes=(1, 1))
+            return np.moveaxis(latent, -1, 1) + bias[:, None]
+        each = zip(size, bias, width, strict=True)
+        return np.stack([self.moves.basis(at) @ (w * self.sign) + b for w, b, at in each])
 
     def log_likelihood(self, latent: Array) -> Array:
         """Return log probabilities of the labels at latent values of draws, shape (..., n_obs)."""
@@ -150,80 +162,30 @@ class GibbsState:
     bias : float, or ndarray of shape (n_scores,)
     log_rate : float
         log d, of the rate of the weights' Gamma hyperprior.
+    width : float or ndarray, shape (n_features,), optional
+        Where it is unknown.
+    basis : Basis, optional
+        The basis functions at that width, once they are needed.
     """
 
     size: Array
     bias: Any
     log_rate: float
+    width: Any = None
+    basis: Any = None
 
 
-def advance(
-    problem: GibbsProblem,
-    state: GibbsState,
-    rng: np.random.Generator,
-    *,
-    draws: int,
-    thin: int = 1,
-) -> tuple[Array, Array, Array]:
-    """Run ``draws * thin`` sweeps; `state` moves along.
+def make_basis(Phi: Array, neighbours: Integers | None = None) -> Basis:
+    """Return basis functions, shape (n_obs, n_basis), as compiled code takes them.
 
-    Parameters
-    ----------
-    problem : GibbsProblem
-    state : GibbsState
-        Changed in place.
-    rng : numpy.random.Generator
-        Its stream alone decides the draws.
-    draws : int
-        States kept, one every `thin` sweeps.
-    thin : int
-
-    Returns
-    -------
-    size : ndarray, shape (draws, n_basis), or (draws, n_basis, n_scores) for several scores
-    bias : ndarray, shape (draws,) or (draws, n_scores)
-    rate : ndarray, shape (draws,)
-        d, which does not move where it is not learned.
-
-    References
-    ----------
-    J. H. Albert and S. Chib (1993), "Bayesian analysis of binary and polychotomous response data", JASA 88.
-    R. M. Neal (2003), "Slice sampling", Annals of Statistics 31(3).
-    J. S. Liu and C. Sabatti (2000), "Generalised Gibbs sampler and multigrid Monte Carlo", Biometrika 87.
+    `neighbours` are those of `Basis`, by default the nearest columns.
     """
-    size, bias = _by_score(state.size), np.array(state.bias, dtype=float, ndmin=1)
-    sizes, biases, rate, state.log_rate = run(
-        problem.basis,
-        augmented(problem.likelihood),
-        problem.parameters,
-        _by_score(problem.sign),
-        problem.label,
-        size,
-        bias,
-        float(state.log_rate),
-        rng,
-        draws,
-        thin,
-    )
-    if problem.sign.ndim == 1:
-        state.size, state.bias = size[0], float(bias[0])
-        return sizes[:, 0], biases[:, 0], rate
-    state.size, state.bias = size.T, bias
-    return sizes.transpose(0, 2, 1), biases, rate
-
-
-def _by_score(array: Array) -> Array:
-    """Return a copy of sizes or signs, one row for each score."""
-    return np.array(array.T, dtype=float, order="C", ndmin=2)
-
-
-def make_basis(Phi: Array) -> Basis:
-    """Return basis functions, shape (n_obs, n_basis), as compiled code takes them."""
     left, right = factorise(Phi)
     ones = left.sum(axis=0)
     norm = np.einsum("jk,jk->j", right, right)
     whole, peak = np.ascontiguousarray(Phi), np.abs(Phi).max(axis=0)
-    return Basis(left, right, _nearest_columns(right, norm), ones, right @ ones, norm, whole, peak)
+    near = _nearest_columns(right, norm) if neighbours is None else neighbours
+    return Basis(left, right, near, ones, right @ ones, norm, whole, peak)
 
 
 def factorise(Phi: Array, tolerance: float = _RANK_TOLERANCE) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Where basis functions stand: on all rows, on few that were chosen among them, or at given centres."""
+"""Where basis functions stand: on all rows, on few of them, at means of them, or at given centres."""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -16,16 +16,23 @@ __all__ = [
     "Centres",
     "as_centres",
     "choose_basis",
+    "choose_means",
     "choose_rows",
     "choose_share",
     "rows_under",
 ]
+
+_OF_ROWS = ("kmeans++", "farthest")
 
 type Index = NDArray[np.intp]
 type Basis = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
 
 # k-means++ looks at so many rows per basis at most: its cost is their number times that of the bases
 _CANDIDATES = 20
+_MEANS = (
+    30  # in all: of those tried, 10, 20 and 30, its posterior predicts best (benchmarks/README.md)
+)
+_RESTARTS = 4  # of k-means
 _ROUNDING = 1e-9  # of the largest input: what differs by no more is the same row
 
 
@@ -141,7 +148,7 @@ def choose_basis(
     method: str = "kmeans++",
     random_state: int | np.random.Generator | None = None,
 ) -> tuple[Array, Array]:
-    """Choose rows as centres of basis functions, within each class, and the signs of their weights.
+    """Choose rows, or their means, as centres of basis functions within each class, and the weights' signs.
 
     Parameters
     ----------
@@ -149,9 +156,10 @@ def choose_basis(
     y : array_like, shape (n_obs,)
         Labels, two classes. The greater one has sign +1.
     n_basis : int
-    method : {"kmeans++", "farthest"}
+    method : {"kmeans++", "farthest", "kmeans"}
         ``"kmeans++"`` draws rows with probability proportional to the squared distance to those
-        already chosen; ``"farthest"`` takes the farthest row each time, which covers outliers first.
+        already chosen; ``"farthest"`` takes the farthest row each time, which covers outliers first;
+        ``"kmeans"`` takes the means that k-means finds, which are no rows: none brings its own label along.
     random_state : int or numpy.random.Generator, optional
 
     Returns
@@ -170,7 +178,8 @@ def choose_basis(
     ----------
     D. Arthur and S. Vassilvitskii (2007), "k-means++: the advantages of careful seeding", SODA;
     T. F. Gonzalez (1985), "Clustering to minimize the maximum intercluster distance", Theoretical
-    Computer Science 38.
+    Computer Science 38; S. Lloyd (1982), "Least squares quantization in PCM", IEEE Transactions on
+    Information Theory 28 (k-means).
 
     Examples
     --------
@@ -183,8 +192,37 @@ def choose_basis(
     X = as_features(X)
     label, _ = as_labels(y, len(X))
     check_seed("random_state", random_state)
+    check_choice("method", method, (*_OF_ROWS, "kmeans"))
+    if method == "kmeans":
+        means, signs = choose_means(X, label, n_basis, random_state=random_state, name="n_basis")
+        return means, np.asarray(signs)
     rows = choose_rows(X, label, n_basis, method=method, random_state=random_state)
     return X[rows], label[rows]
+
+
+def choose_means(
+    X: Array,
+    label: NDArray[Any] | None,
+    n_basis: int | None = None,
+    *,
+    random_state: int | np.random.Generator | None = None,
+    name: str = "n_basis",
+) -> tuple[Array, NDArray[Any] | None]:
+    """Return means of rows by k-means within each class, and the class of each; see `choose_basis`.
+
+    Default: 30 in all, or 10 of each class where that is more, or all rows where they are fewer. A class of
+    no more distinct rows than it has means stands on its rows.
+    """
+    groups = _groups(label, len(X))
+    if n_basis is None:
+        n_basis = min(max(_MEANS, 10 * len(groups)), len(X))
+    _check_number(n_basis, groups, X, name)
+    rng = np.random.default_rng(random_state)
+    shares = _shares(groups, int(n_basis))
+    means = [_means(X[rows], size, rng) for rows, size in zip(groups, shares, strict=True)]
+    if label is None:
+        return means[0], None
+    return np.concatenate(means), np.repeat([label[rows[0]] for rows in groups], shares)
 
 
 def choose_rows(
@@ -200,17 +238,9 @@ def choose_rows(
 
     Each class has its share of them, at least one; `label` None is one class. Errors call the number `name`.
     """
-    check_choice("method", method, ("kmeans++", "farthest"))
+    check_choice("method", method, _OF_ROWS)
     groups = _groups(label, len(X))
-    if (
-        not isinstance(n_basis, Integral)
-        or isinstance(n_basis, bool)
-        or not len(groups) <= n_basis <= len(X)
-    ):
-        raise ValueError(
-            f"{name}={shown(n_basis)}; needed a whole number from {len(groups)}, the classes, to {len(X)}, "
-            "the rows"
-        )
+    _check_number(n_basis, groups, X, name)
     rng = np.random.default_rng(random_state)
     pick = _spread if method == "kmeans++" else _farthest
     chosen = [
@@ -230,6 +260,15 @@ def choose_share(label: NDArray[Any], most: int, rng: np.random.Generator) -> In
         rng.choice(rows, size, replace=False) for rows, size in zip(groups, shares, strict=True)
     ]
     return np.sort(np.concatenate(drawn))
+
+
+def _check_number(n_basis: Any, groups: list[Index], X: Array, name: str) -> None:
+    is_whole = isinstance(n_basis, Integral) and not isinstance(n_basis, bool)
+    if not (is_whole and len(groups) <= n_basis <= len(X)):
+        raise ValueError(
+            f"{name}={shown(n_basis)}; needed a whole number from {len(groups)}, the classes, to {len(X)}, "
+            "the rows"
+        )
 
 
 def _groups(label: NDArray[Any] | None, n_obs: int) -> list[Index]:
@@ -257,18 +296,35 @@ def _spread(X: Array, size: int, rng: np.random.Generator) -> Index:
     seen = np.arange(len(X))
     if len(X) > _CANDIDATES * size:
         seen = np.sort(rng.choice(len(X), _CANDIDATES * size, replace=False))
-    _, first = np.unique(X[seen], axis=0, return_index=True)
-    distinct = seen[np.sort(first)]
+    distinct = seen[_distinct(X[seen])]
     if len(distinct) <= size:
         return _filled(distinct, len(X), size, rng)
-    # scaled, so that squares neither over- nor underflow
-    scale = np.ptp(X[distinct], axis=0).max()
+    middle, scale = _frame(X[distinct])
     _, found = kmeans_plusplus(
-        (X[distinct] - X[distinct].mean(axis=0)) / scale,
-        size,
-        random_state=int(rng.integers(2**31)),
+        (X[distinct] - middle) / scale, size, random_state=int(rng.integers(2**31))
     )
     return _filled(distinct[np.unique(found)], len(X), size, rng)
+
+
+def _means(X: Array, size: int, rng: np.random.Generator) -> Array:
+    """Return the means of k-means, shape (size, n_features); rows, where so few are distinct."""
+    from sklearn.cluster import KMeans
+
+    if len(_distinct(X)) <= size:
+        return X[_spread(X, size, rng)] if size < len(X) else X
+    middle, scale = _frame(X)
+    found = KMeans(size, n_init=_RESTARTS, random_state=int(rng.integers(2**31)))
+    return middle + scale * found.fit((X - middle) / scale).cluster_centers_
+
+
+def _distinct(X: Array) -> Index:
+    """Return the first of each group of equal rows, ascending."""
+    return np.sort(np.unique(X, axis=0, return_index=True)[1])
+
+
+def _frame(X: Array) -> tuple[Array, float]:
+    """Return by what to centre and scale rows, so that squares neither over- nor underflow."""
+    return X.mean(axis=0), float(np.ptp(X, axis=0).max())
 
 
 def _filled(rows: Index, n_obs: int, size: int, rng: np.random.Generator) -> Index:

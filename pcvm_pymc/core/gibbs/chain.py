@@ -1,0 +1,102 @@
+"""A chain: sweeps, and moves of an unknown width between them."""
+
+import numpy as np
+
+from pcvm_pymc.core.gibbs.moves import Basis
+from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, make_basis
+from pcvm_pymc.core.gibbs.responses import augmented
+from pcvm_pymc.core.gibbs.sweep import run
+from pcvm_pymc.core.gibbs.widths import move_width
+from pcvm_pymc.core.pieces.probit import Array
+
+__all__ = ["advance"]
+
+_WIDTH_PERIOD = 5  # sweeps: what a new width costs, a factorisation, is worth several of them
+
+
+def advance(
+    problem: GibbsProblem,
+    state: GibbsState,
+    rng: np.random.Generator,
+    *,
+    draws: int,
+    thin: int = 1,
+) -> tuple[Array, ...]:
+    """Run ``draws * thin`` sweeps; `state` moves along. An unknown width moves every fifth, and last.
+
+    Parameters
+    ----------
+    problem : GibbsProblem
+    state : GibbsState
+        Changed in place.
+    rng : numpy.random.Generator
+        Its stream alone decides the draws.
+    draws : int
+        States kept, one every `thin` sweeps.
+    thin : int
+
+    Returns
+    -------
+    size : ndarray, shape (draws, n_basis), or (draws, n_basis, n_scores) for several scores
+    bias : ndarray, shape (draws,) or (draws, n_scores)
+    rate : ndarray, shape (draws,)
+        d, which does not move where it is not learned.
+    width : ndarray, shape (draws,) or (draws, n_features)
+        Where it is unknown; else there are three arrays.
+
+    References
+    ----------
+    J. H. Albert and S. Chib (1993), "Bayesian analysis of binary and polychotomous response data", JASA 88.
+    R. M. Neal (2003), "Slice sampling", Annals of Statistics 31(3).
+    J. S. Liu and C. Sabatti (2000), "Generalised Gibbs sampler and multigrid Monte Carlo", Biometrika 87.
+    """
+    moves = problem.moves
+    if moves is None:
+        return _sweep(problem, problem.basis, state, rng, draws=draws, thin=thin)
+    if state.basis is None:
+        neighbours = problem.basis.neighbours
+        state.basis = make_basis(moves.basis(state.width), neighbours)
+    kept = []
+    for _ in range(draws):
+        for done in range(0, thin, _WIDTH_PERIOD):
+            sweeps = min(_WIDTH_PERIOD, thin - done)
+            _sweep(problem, state.basis, state, rng, draws=1, thin=sweeps)
+            move_width(problem, moves, state, rng)
+        kept.append((state.size, state.bias, np.exp(state.log_rate), state.width))
+    return tuple(map(np.array, zip(*kept, strict=True)))
+
+
+def _sweep(
+    problem: GibbsProblem,
+    basis: Basis,
+    state: GibbsState,
+    rng: np.random.Generator,
+    *,
+    draws: int,
+    thin: int,
+) -> tuple[Array, Array, Array]:
+    """Run sweeps at one width; return sizes, biases and d."""
+    size, bias = _by_score(state.size), np.array(state.bias, dtype=float, ndmin=1)
+    sizes, biases, rate, state.log_rate = run(
+        basis,
+        augmented(problem.likelihood),
+        problem.parameters,
+        _by_score(problem.sign),
+        problem.label,
+        size,
+        bias,
+        float(state.log_rate),
+        rng,
+        draws,
+        thin,
+    )
+    if problem.sign.ndim == 1:
+        state.size, state.bias = size[0], float(bias[0])
+        return sizes[:, 0], biases[:, 0], rate
+    state.size, state.bias = size.T, bias
+    return sizes.transpose(0, 2, 1), biases, rate
+
+
+def _by_score(array: Array) -> Array:
+    """Return a copy of sizes or signs, one row for each score."""
+    return np.array(array.T, dtype=float, order="C", ndmin=2)
