@@ -42,9 +42,11 @@ def on(X, y, seed):
     for name in ("plug_in", "learned"):
         model = mpcvm_model(X, y, width=width, hyperprior=name)
         loss[f"MAP, {name}"] = of_result(find_map_em(model, progressbar=False), X_test, y_test)
-    for name in ("default", "learned"):
-        posterior = sample(mpcvm_model(X, y, width=width, hyperprior=name), quiet=True, **DRAWN)
-        loss[f"posterior, {name}"] = of_result(posterior, X_test, y_test)
+    for name, basis in (("default", None), ("learned", None), ("learned", "kmeans")):
+        model = mpcvm_model(X, y, width=width, hyperprior=name, basis=basis)
+        posterior = sample(model, quiet=True, **DRAWN)
+        means = ", means of rows" if basis else ""
+        loss[f"posterior, {name}{means}"] = of_result(posterior, X_test, y_test)
     return loss
 
 

@@ -29,10 +29,10 @@ def of_classifier(model):
     return lambda X, y, new: model.fit(X, y).predict_interval(new)[:, 1].T
 
 
-def of_posterior(hyperprior):
+def of_posterior(hyperprior, basis=None):
     def interval(X, y, new):
         width = PCVMClassifier(estimation="em").fit(X, y).width_
-        model = pcvm_model(X, y, width=width, hyperprior=hyperprior)
+        model = pcvm_model(X, y, width=width, hyperprior=hyperprior, basis=basis)
         result = predict(sample(model, random_seed=1, progressbar=False), new)
         draws = result["predictions"]["probability"].values.reshape(-1, len(new))
         return np.quantile(draws, [0.055, 0.945], axis=0)
@@ -49,6 +49,7 @@ WAYS = {
     "`MPCVMClassifier()`": (of_classifier(MPCVMClassifier()), (100, 300)),
     '`sample`, `hyperprior="plug_in"`': (of_posterior("plug_in"), (100,)),
     '`sample`, `hyperprior="learned"`': (of_posterior("learned"), (100,)),
+    '`sample`, `basis="kmeans"`': (of_posterior("learned", "kmeans"), (100, 300)),
 }
 
 

@@ -14,6 +14,7 @@ import time
 import arviz as az
 import numpy as np
 import pandas as pd
+import pymc as pm
 import xarray as xr
 from scipy.special import ndtr
 from sklearn.datasets import make_moons
@@ -27,11 +28,12 @@ from pcvm_pymc import (
     find_map_em,
     pcvm_model,
     predict,
+    sample,
     select_width,
 )
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.pieces.centres import choose_means
-from pcvm_pymc.core.pieces.kernels import design_matrix
+from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import prior_latent_size
 from pcvm_pymc.core.problem import Problem
@@ -52,6 +54,7 @@ PRIORS = [
 ]
 DEFAULT = (0.5, 2.0, 0.5, 1.0)
 MEANS = 'the same on 30 means of rows, `basis="kmeans"`'
+UNKNOWN = "those 30, width unknown, log-normal around the median distance"
 WIDTHS = [prior for prior in PRIORS if prior[:3] == (0.5, 2.0, 0.5)]
 
 
@@ -121,6 +124,18 @@ def evaluate(width, prior, data, basis=None):
     return ndtr(weight @ ahead.T + bias.reshape(-1, 1)).mean(axis=0), float(rhat)
 
 
+def over_widths(data):
+    """Return the same of a posterior over the width, too, on means of rows."""
+    X, y, X_test, _ = data
+    around = pm.LogNormal.dist(np.log(median_distance(X)), 1.0)
+    model = pcvm_model(X, y, basis="kmeans", width=around)
+    options = {"chains": 2, "thin": 10, "max_sweeps": 11_000, "random_seed": 1, "quiet": True}
+    posterior = sample(model, method="gibbs", draws=500, **options)
+    rhat = az.rhat(posterior["posterior"].to_dataset()[["latent"]])["latent"].max()
+    probability = predict(posterior, X_test)["predictions"]["probability"]
+    return probability.mean(("chain", "draw")).to_numpy(), float(rhat)
+
+
 def name_of(c, size, shape, factor):
     learned = ", d learned" if shape else ""
     return f"c = {c:g}, size {size:g}{learned}{'' if factor == 1 else f', width times {factor:g}'}"
@@ -144,6 +159,7 @@ def on(X, y, X_test, y_test, priors):
         probability[name], rhat[name] = evaluate(width, prior, (X, y, X_test, y_test))
     means = choose_means(X, y, random_state=0)
     probability[MEANS], rhat[MEANS] = evaluate(width, DEFAULT, (X, y, X_test, y_test), means)
+    probability[UNKNOWN], rhat[UNKNOWN] = over_widths((X, y, X_test, y_test))
     if set(WIDTHS) <= set(priors):
         three = [probability[name_of(*prior)] for prior in WIDTHS]
         probability["mean of c = 0.5, size 2, d learned over the three widths"] = np.mean(

@@ -22,6 +22,10 @@ WIDTHS = {"ripley": 0.64, "moons": 0.64}
 FORMS = {
     "Gibbs, half-t": ("default", "gibbs", ""),
     "Gibbs, half-t, scale learned": ("learned", "gibbs", ""),
+    "Gibbs, half-t, scale learned, 30 means": ("learned", "gibbs", "", "kmeans"),
+    "Gibbs, half-t, 30 means, width unknown": ("default", "gibbs", "", "kmeans", True),
+    "NUTS, half-t, 30 means, width unknown, PyMC": ("default", "nuts", "pymc", "kmeans", True),
+    "NUTS, half-t, 30 means, width unknown, nutpie": ("default", "nuts", "nutpie", "kmeans", True),
     "NUTS, half-t, PyMC": ("default", "nuts", "pymc"),
     "NUTS, half-t, nutpie": ("default", "nuts", "nutpie"),
     "NUTS, half-t, numpyro": ("default", "nuts", "numpyro"),
@@ -44,22 +48,17 @@ def data(name, n):
     return X, 2.0 * y - 1.0
 
 
-def build(name, n, prior):
+def build(name, n, prior, basis=None, unknown=False):
     """Return the model of a cell."""
-    from pcvm_pymc import HalfHorseshoe, Hyperprior, pcvm_model
-    from pcvm_pymc.core.pieces.kernels import design_matrix
+    import pymc as pm
+
+    from pcvm_pymc import HalfHorseshoe, pcvm_model
 
     X, y = data(name, n)
-    width = WIDTHS[name]
-    Phi = design_matrix("rbf", X, X, width)
-    hyperprior = {
-        "default": lambda: Hyperprior.default(Phi, y),
-        "joint": lambda: Hyperprior.default(Phi, y),
-        "learned": lambda: Hyperprior.learned(Phi, y),
-        "horseshoe": lambda: HalfHorseshoe.default(n, n),
-    }[prior]()
+    width = pm.LogNormal.dist(0.0, 0.7) if unknown else WIDTHS[name]
+    hyperprior = {"joint": "default", "horseshoe": HalfHorseshoe.default(n, n)}.get(prior, prior)
     precision = "joint" if prior == "joint" else "marginal"
-    return pcvm_model(X, y, width=width, hyperprior=hyperprior, precision=precision)
+    return pcvm_model(X, y, width=width, hyperprior=hyperprior, precision=precision, basis=basis)
 
 
 def cell(name, n, form):
@@ -69,8 +68,8 @@ def cell(name, n, form):
     from pcvm_pymc import sample
     from pcvm_pymc.assessment.comparison import convergence
 
-    prior, method, sampler = FORMS[form]
-    model = build(name, n, prior)
+    prior, method, sampler, *choices = FORMS[form]
+    model = build(name, n, prior, *choices)
     if method == "pm.sample":
         with model:
             tree = pm.sample(progressbar=False, random_seed=1, quiet=True)

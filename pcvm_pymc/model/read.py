@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -490,7 +491,14 @@ def width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
     bounds = (float(apart.min()), float(apart.max())) if apart.size else (1.0, 1.0)
     value = width.type()
     density = pm.compile([value], pm.logp(width, value), mode="FAST_COMPILE")
+    turn = (
+        Lock()
+    )  # chains run in threads, and a compiled function has one place for what it is given
+
+    def prior(at: Any) -> float:
+        with turn:
+            return float(np.sum(density(at)))
+
     if several:  # a feature may be of no use: its width is large
-        far = (bounds[0], 100.0 * bounds[1])
-        return FeatureRBFMoves(squared, far, lambda at: float(np.sum(density(at))))
-    return ScalarRBFMoves(squared, bounds, lambda at: float(density(at)))
+        return FeatureRBFMoves(squared, (bounds[0], 100.0 * bounds[1]), prior)
+    return ScalarRBFMoves(squared, bounds, prior)

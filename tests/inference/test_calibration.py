@@ -166,6 +166,8 @@ GIBBS = {
     "three classes": (MultinomialProbit(3), PRIORS["fixed"]),
     "three classes, learned": (MultinomialProbit(3), PRIORS["learned"]),
 }
+#: replications and sweeps a draw, of which an unknown width needs more: ranks are those of independent draws
+LONGER = dict.fromkeys(("probit, width", "probit, learned, width"), (3000, 30))
 
 
 def take_labels(label):
@@ -188,7 +190,8 @@ def test_signs_from_simulated_labels_are_not_calibrated_in_short():
 @pytest.mark.parametrize("name", GIBBS)
 def test_gibbs_is_calibrated_and_a_wrong_spread_would_be_noticed(name):
     cases = ByGibbs(*GIBBS[name])
-    found = cases.replicate(REPLICATIONS, seed=4, thin=10, factors=(0.95, 1.0, 1.05))
+    replications, thin = LONGER.get(name, (REPLICATIONS, 10))
+    found = cases.replicate(replications, seed=4, thin=thin, factors=(0.95, 1.0, 1.05))
     assert p_values(found[1.0]).min() > LEAST / found[1.0].shape[1]
     for factor in (0.95, 1.05):
         assert power(found[factor]) > 0.7
