@@ -54,8 +54,7 @@ def advance(
     if moves is None:
         return _sweep(problem, problem.basis, state, rng, draws=draws, thin=thin)
     if state.basis is None:
-        neighbours = problem.basis.neighbours
-        state.basis = make_basis(moves.basis(state.width), neighbours)
+        state.basis = make_basis(moves.basis(state.width), problem.basis.neighbours)
     kept = []
     for _ in range(draws):
         for done in range(0, thin, _WIDTH_PERIOD):

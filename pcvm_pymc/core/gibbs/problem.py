@@ -1,4 +1,4 @@
-"""What a chain is given and where it stands; `advance` moves it."""
+"""What a chain is given and where it stands; `chain.advance` moves it."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -132,7 +132,8 @@ class GibbsProblem:
         size = np.sqrt(prior.d / prior.c) * rng.uniform(0.05, 2.0, self.sign.shape)
         state = GibbsState(size, np.zeros(self.sign.shape[1:])[()], float(np.log(prior.d)))
         if self.moves is not None:
-            state.width = self.width * np.exp(rng.uniform(-_SPREAD, _SPREAD, np.shape(self.width)))
+            width = self.width * np.exp(rng.uniform(-_SPREAD, _SPREAD, np.shape(self.width)))
+            state.width = width if np.isfinite(self.moves.log_density(width)) else self.width
         return state
 
     def latent(self, size: Array, bias: Array, width: Array | None = None) -> Array:
