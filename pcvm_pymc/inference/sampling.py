@@ -206,8 +206,8 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     """Return the sampler that `sample` takes for a model by itself, and why.
 
     Gibbs for two classes wherever it applies: at every size measured it yields more effective draws of the
-    latent function per second than any form of NUTS. For C classes it does so beyond about 50 (C - 1)
-    rows (``benchmarks/README.md``).
+    latent function per second than any form of NUTS, and of an unknown width no divergent ones. For C
+    classes it does so beyond about 50 (C - 1) rows (``benchmarks/README.md``).
     """
     if isinstance(_hyperprior(model), HalfHorseshoe):
         return (
@@ -221,9 +221,13 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     few = _FEW_ROWS * (problem.n_scores - 1)
     if len(problem.label) <= few:
         return "nuts", f"no more than {few} rows of so many classes, where it is ahead of Gibbs"
-    width = "fixed width" if problem.moves is None else "an RBF's unknown width"
+    if problem.moves is not None:
+        return (
+            "gibbs",
+            "an RBF's unknown width and Gamma precisions, where NUTS has divergent draws",
+        )
     return "gibbs", (
-        f"{width} and Gamma precisions, where it yields more effective draws a second than NUTS"
+        "fixed width and Gamma precisions, where it yields more effective draws a second than NUTS"
     )
 
 
