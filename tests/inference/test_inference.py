@@ -83,7 +83,10 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
     assert "number of samples is too small to check convergence" in caplog.text
 
 
-def test_the_posterior_of_a_random_width(caplog):
+@pytest.mark.parametrize(
+    "options", [{"method": "gibbs"}, {"method": "nuts", "max_treedepth": 3}], ids=["gibbs", "nuts"]
+)
+def test_the_posterior_of_a_random_width(options):
     X, label = blobs(20, seed=41)
     model = pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5))
     tree = sample(
@@ -92,10 +95,10 @@ def test_the_posterior_of_a_random_width(caplog):
         tune=10,
         chains=2,
         cores=1,
-        max_treedepth=3,
         progressbar=False,
         random_seed=1,
         quiet=True,
+        **options,
     )
     latent = tree["posterior"]["latent"].values.reshape(-1, 20)
     np.testing.assert_allclose(latent_draws(tree, X), latent, rtol=1e-7, atol=1e-8)
