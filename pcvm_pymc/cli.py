@@ -276,14 +276,19 @@ def _one_draw(
 def _fits(
     X: Any, y: Any, width: float, *, seed: int, options: argparse.Namespace, out: Path | None
 ) -> tuple[Any, Any]:
-    """Return MAP and posterior of one model, on means of rows, saved as soon as it is there."""
+    """Return MAP and posterior of one model, saved as soon as it is there.
+
+    Of two classes on means of rows, of several on all rows: there they predict better (benchmarks/README.md)
+    """
     from pcvm_pymc.inference.modes import find_map_em
     from pcvm_pymc.inference.sampling import sample
     from pcvm_pymc.inference.storing import save
     from pcvm_pymc.model.builders import mpcvm_model, pcvm_model
 
-    build = pcvm_model if len(np.unique(y)) == 2 else mpcvm_model
-    model = build(X, y, width=width, basis="kmeans")
+    if len(np.unique(y)) == 2:
+        model = pcvm_model(X, y, width=width, basis="kmeans")
+    else:
+        model = mpcvm_model(X, y, width=width)
     map_result = find_map_em(model, progressbar=out is not None)
     if out is not None:
         save(map_result, out / "map.zarr")

@@ -334,7 +334,8 @@ def mpcvm_model(
         Default: +1 for the class of a basis, -1 for the others.
     basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         Centres of the basis functions; needs `signs`. A number takes so many rows of `X`, by k-means++
-        within each class, ``"kmeans"`` 30 means of rows, or 10 of each class. Default: the rows of `X`.
+        within each class, ``"kmeans"`` 30 means of rows, or 10 of each class. Default: the rows of `X`,
+        whose posterior predicts better.
 
     Returns
     -------
