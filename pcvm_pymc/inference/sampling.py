@@ -333,7 +333,8 @@ def _gibbs_tree(model: pm.Model, problem: GibbsProblem, drawn: GibbsDraws) -> xr
         "sweeps": drawn.sweeps,
         "thin": drawn.thin,
     }
-    coords = {name: np.asarray(model.coords[name]) for name in ("obs", "basis", "feature", *scores)}
+    named = [name for name in ("obs", "basis", "feature", *scores) if name in model.coords]
+    coords = {name: np.asarray(model.coords[name]) for name in named}
     return xr.DataTree.from_dict(
         {
             "posterior": draws_dataset(values, coords, **attrs),

@@ -491,9 +491,8 @@ def width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
     bounds = (float(apart.min()), float(apart.max())) if apart.size else (1.0, 1.0)
     value = width.type()
     density = pm.compile([value], pm.logp(width, value), mode="FAST_COMPILE")
-    turn = (
-        Lock()
-    )  # chains run in threads, and a compiled function has one place for what it is given
+    # chains run in threads, and a compiled function has one place for what it is given
+    turn = Lock()
 
     def prior(at: Any) -> float:
         with turn:

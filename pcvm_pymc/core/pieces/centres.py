@@ -29,9 +29,7 @@ type Basis = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
 
 # k-means++ looks at so many rows per basis at most: its cost is their number times that of the bases
 _CANDIDATES = 20
-_MEANS = (
-    30  # in all: of those tried, 10, 20 and 30, its posterior predicts best (benchmarks/README.md)
-)
+_MEANS = 30  # in all, chosen by what the posterior predicts: ten are too few (benchmarks/README.md)
 _RESTARTS = 4  # of k-means
 _ROUNDING = 1e-9  # of the largest input: what differs by no more is the same row
 
