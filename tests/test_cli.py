@@ -65,7 +65,7 @@ def test_compare_on_the_example_is_fast_and_forced(tmp_path):
     assert (out / "mine.txt").read_text() == "kept"
     printed = " ".join(finished.stdout.split())
     assert "± standard error" in printed  # more than one draw within the time
-    assert "sweeps): converged" in printed
+    assert "sweeps), first draw: converged" in printed
 
 
 def several(tmp_path):
