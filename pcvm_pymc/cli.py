@@ -227,7 +227,7 @@ def _announce(
         f"standardised), testing on {n_test}; as many draws as end within {options.seconds:g} s, "
         "one at least."
     )
-    if n_train > _MANY_TRAINING_ROWS:
+    if n_train > _MANY_TRAINING_ROWS and len(np.unique(rows.y)) > 2:  # two have a basis on means
         console.print(
             f"Sampling with {n_train} bases can take minutes; a larger --test-size trains on fewer."
         )

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from pcvm_pymc.core.gibbs.densities import log_rate_density
 from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, make_basis
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import WidthMoves
@@ -38,11 +39,7 @@ def move_width(
         proposed, volume = moved(problem, state, width, Phi, rescaled=rescaled)
         then = log_density(problem, moves, proposed, Phi)
         if np.log(rng.random()) < then - now + volume:
-            state.size, state.log_rate, state.width = (
-                proposed.size,
-                proposed.log_rate,
-                proposed.width,
-            )
+            state.size, state.log_rate, state.width = proposed.size, proposed.log_rate, width
             state.basis, now = make_basis(Phi, problem.basis.neighbours), then
 
 
@@ -81,14 +78,11 @@ def log_density(problem: GibbsProblem, moves: WidthMoves, state: GibbsState, Phi
 
     But for constants, and the density of the bias, which does not move here.
     """
-    prior, shape = problem.parameters, state.size.size
-    rate = np.exp(state.log_rate)
-    total = moves.log_density(state.width) - 0.5 * shape * state.log_rate
-    total -= (prior.c + 0.5) * float(np.sum(np.log1p(state.size**2 / (2.0 * rate))))
-    if prior.rate_shape > 0.0:
-        total += (prior.rate_shape - 1.0) * state.log_rate - prior.rate_rate * float(rate)
+    of_scale = log_rate_density(state.log_rate, state.size.reshape(1, -1), problem.parameters)
+    of_scale -= state.log_rate  # it is the density of log d
     latent = Phi @ (state.size * problem.sign) + state.bias
-    return total + float(np.sum(problem.likelihood.log_density(latent, problem.label)))
+    of_labels = float(np.sum(problem.likelihood.log_density(latent, problem.label)))
+    return moves.log_density(state.width) + of_scale + of_labels
 
 
 def _step(width: Any, rng: np.random.Generator) -> Any:
