@@ -89,7 +89,9 @@ def check_several(said, out):
 
 def test_compare_takes_several_classes_and_several_draws(tmp_path, monkeypatch, capsys):
     def short(model, **options):
-        return sample(model, **options | {"draws": 10, "tune": 10, "cores": 1}, max_treedepth=3)
+        return sample(
+            model, **options | {"draws": 10, "method": "gibbs", "max_sweeps": 100, "cores": 1}
+        )
 
     monkeypatch.setattr("pcvm_pymc.inference.sampling.sample", short)
     arguments, out = several(tmp_path)

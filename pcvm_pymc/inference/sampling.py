@@ -3,6 +3,7 @@
 import logging
 import os
 import warnings
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
@@ -116,8 +117,8 @@ def sample(
     Raises
     ------
     ValueError
-        If the hyperprior is improper, an argument is out of range, the Gibbs sampler cannot take the
-        model, or a checkpoint is of another run.
+        If the hyperprior is improper, an argument is out of range or of the other sampler than the one that
+        runs, the Gibbs sampler cannot take the model, or a checkpoint is of another run.
 
     References
     ----------
@@ -147,10 +148,6 @@ def sample(
     check_seed("random_seed", random_seed)
     check_real("target_accept", target_accept, below=1.0)
     check_choice("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
-    if method == "gibbs" and nuts_sampler != "pymc":
-        raise ValueError(
-            f"nuts_sampler={nuts_sampler!r} has no effect on method='gibbs'; use 'nuts', or leave it out"
-        )
     for name, value in (("progressbar", progressbar), ("quiet", quiet)):
         check_flag(name, value)
     folder = None if checkpoint is None else as_path(checkpoint, "checkpoint")
@@ -158,6 +155,11 @@ def sample(
         model = _restricted(model, support)
     if method == "auto":
         method = "nuts" if nuts_sampler != "pymc" else _announced(model, quiet)
+    _check_of_method(
+        method,
+        gibbs={"thin": thin, "max_sweeps": max_sweeps, "checkpoint": checkpoint},
+        nuts={"target_accept": target_accept, "nuts_sampler": nuts_sampler},
+    )
     cores = cores or min(chains, _available_cores())
     if method == "gibbs":
         if kwargs:
@@ -166,8 +168,6 @@ def sample(
         run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, folder, show)
         tree = _sample_gibbs(model, run, np.random.default_rng(random_seed))
     else:
-        if checkpoint is not None:
-            raise ValueError("checkpoint is for method='gibbs'; NUTS does not resume")
         tree = _sample_nuts(
             model,
             nuts_sampler,
@@ -182,6 +182,9 @@ def sample(
             **kwargs,
         )
     return record_model(tree, model)
+
+
+_DEFAULT = {name: each.default for name, each in signature(sample).parameters.items()}
 
 
 def _announced(model: pm.Model, quiet: bool) -> Method:
@@ -245,6 +248,16 @@ def _check_options(model: pm.Model, method: str) -> None:
             stacklevel=3,
         )
     check_choice("method", method, ("auto", "gibbs", "nuts"))
+
+
+def _check_of_method(method: str, **options: dict[str, Any]) -> None:
+    """Raise where an option of the other sampler is given."""
+    (other,) = set(options) - {method}
+    for name, value in options[other].items():
+        if value != _DEFAULT[name]:
+            raise ValueError(
+                f"{name}={value!r} has no effect on method={method!r}; use {other!r}, or leave it out"
+            )
 
 
 def _available_cores() -> int:

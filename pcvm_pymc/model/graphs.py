@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import pytensor
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import io_toposort
 from pytensor.scalar import basic as scalars
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -119,14 +119,21 @@ def numbers(x: Variable, given: Mapping[Variable, Any] | None = None) -> Array:
     bare = peeled(x)
     if isinstance(bare, SharedVariable) and bare.type.ndim == x.type.ndim:
         return np.asarray(bare.get_value()).astype(x.type.dtype, copy=False)
-    if isinstance(x, Constant):
-        return np.asarray(x.data)
-    given = given or {}
-    function = pytensor.function(
-        list(given), x, mode="FAST_COMPILE", on_unused_input="ignore", accept_inplace=True
-    )
+    value: dict[Variable, Any] = {k: np.asarray(v, dtype=k.dtype) for k, v in (given or {}).items()}
     with np.errstate(all="ignore"):
-        return np.asarray(function(*(np.asarray(v, dtype=k.dtype) for k, v in given.items())))
+        # once through the graph: what is read once is not worth a compilation, of all but a millisecond
+        for node in io_toposort(list(value), [x]):
+            stored: list[list[Any]] = [[None] for _ in node.outputs]
+            node.op.perform(node, [_value(each, value) for each in node.inputs], stored)
+            value |= zip(node.outputs, (each for (each,) in stored), strict=True)
+    return np.asarray(_value(x, value))
+
+
+def _value(x: Variable, value: Mapping[Variable, Any]) -> Any:
+    """Return what is known of a variable: computed, constant or shared."""
+    if isinstance(x, Constant):
+        return x.data
+    return x.get_value(borrow=True) if isinstance(x, SharedVariable) else value[x]
 
 
 def number(x: Variable, what: str, given: Mapping[Variable, Any] | None = None) -> float:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +13,10 @@ from pymc.distributions.distribution import support_point
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Exp
 from pytensor.scalar.math import Erfc, Sigmoid
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import BernoulliRV, NormalRV, StudentTRV
 
-from pcvm_pymc.core.em.widths import FeatureRBFMoves, ScalarRBFMoves
 from pcvm_pymc.core.family import check_solver
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood, NoisyProbit
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior
@@ -42,8 +39,9 @@ from pcvm_pymc.model.graphs import (
 )
 from pcvm_pymc.model.multinomial import MultinomialProbitRV
 from pcvm_pymc.model.read_priors import NUTS, weight_prior, with_bias
+from pcvm_pymc.model.read_width import free_width, width_moves
 
-__all__ = ["Parts", "find_parts", "likelihood_name", "read", "targets_of", "width_moves"]
+__all__ = ["Parts", "find_parts", "likelihood_name", "read", "targets_of"]
 
 
 def read(model: pm.Model, solver: str | None = None) -> Problem:
@@ -364,7 +362,7 @@ def _weights(model: pm.Model, latent: Variable) -> _Weights:
             f"variables, each a term or factor by itself in dot(Phi, sign * weight) + bias; {NUTS}"
         )
     shape = shape_of(size) if is_random(size) else np.shape(numbers(size, _ones(parts)))
-    return _Weights(Phi, _free_width(Phi, free), size, shape, sign, bias)
+    return _Weights(Phi, free_width(Phi, free), size, shape, sign, bias)
 
 
 def _ones(variables: list[Variable]) -> dict[Variable, Any]:
@@ -388,42 +386,6 @@ def _signed(weight: Variable) -> tuple[Array | None, Variable]:
     return sign, both[1] if both[0] is known[0] else both[0]
 
 
-def _free_width(Phi: Variable, free: set[Variable]) -> Variable | None:
-    """Return the unknown width of an RBF; raise where basis functions are unknown in another way."""
-    unknown = random_parts(Phi)
-    if not unknown:
-        return None
-    if len(unknown) == 1 and unknown[0] in free and unknown[0].type.ndim <= 1:
-        exponent = _exponent(Phi)
-        if exponent is not None:
-            squared = _squared_distances(exponent, unknown[0])
-            at = np.linspace(0.7, 1.9, shape_of(unknown[0])[0]) if unknown[0].type.ndim else 1.7
-            wanted = np.tensordot(at**-2.0, squared, np.ndim(at))
-            once = -numbers(exponent, {unknown[0]: at})
-            if (squared >= 0).all() and np.allclose(once, wanted, rtol=1e-12, atol=0):
-                return unknown[0]
-    raise ValueError(
-        f"the basis functions depend on {sorted(str(x.name) for x in unknown)} in another way than an RBF, "
-        f"exp(-squared_distance / width**2), on its width; needed that, or a kernel without unknowns, {NUTS}"
-    )
-
-
-def _squared_distances(exponent: Variable, width: Variable) -> Array:
-    """Return what is divided by the squared width; one matrix for each of several, the others infinite."""
-    if width.type.ndim == 0:
-        return -numbers(exponent, {width: 1.0})
-    each = np.where(np.eye(shape_of(width)[0]) > 0, 1.0, np.inf)
-    return -np.stack([numbers(exponent, {width: alone}) for alone in each])
-
-
-def _exponent(Phi: Variable) -> Variable | None:
-    Phi = peeled(Phi)
-    op = Phi.owner and Phi.owner.op
-    return (
-        Phi.owner.inputs[0] if isinstance(op, Elemwise) and isinstance(op.scalar_op, Exp) else None
-    )
-
-
 # --- problems -----------------------------------------------------------------------------------
 
 
@@ -435,7 +397,7 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
         Phi = numbers(parts.Phi)
     else:
         moves = width_moves(parts.Phi, parts.width)
-        width = np.clip(support_point(parts.width).eval(), *moves.bounds)[()] * 1.0
+        width = np.clip(numbers(support_point(parts.width)), *moves.bounds)[()] * 1.0
         Phi = moves.basis(width)
     if len(Phi) != len(label):
         raise ValueError(
@@ -473,31 +435,3 @@ def _labels(model: pm.Model, parts: Parts) -> NDArray[Any]:
             f"{classes[-1]}"
         )
     return 2.0 * value - 1.0 if parts.likelihood.targets == "labels" else value.astype(np.int64)
-
-
-def width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
-    """Return how EM moves an RBF's width: between the smallest and the largest distance of its centres.
-
-    Of the distances between rows and centres, where not every centre is a row.
-    """
-    exponent = _exponent(Phi)
-    assert exponent is not None
-    squared = _squared_distances(exponent, width)
-    several = squared.ndim > 2
-    whole = squared.sum(axis=0) if several else squared
-    nearest = whole.argmin(axis=0)
-    between = whole[nearest] if (whole.min(axis=0) == 0).all() else whole
-    apart = np.sqrt(between[between > 0])
-    bounds = (float(apart.min()), float(apart.max())) if apart.size else (1.0, 1.0)
-    value = width.type()
-    density = pm.compile([value], pm.logp(width, value), mode="FAST_COMPILE")
-    # chains run in threads, and a compiled function has one place for what it is given
-    turn = Lock()
-
-    def prior(at: Any) -> float:
-        with turn:
-            return float(np.sum(density(at)))
-
-    if several:  # a feature may be of no use: its width is large
-        return FeatureRBFMoves(squared, (bounds[0], 100.0 * bounds[1]), prior)
-    return ScalarRBFMoves(squared, bounds, prior)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
-from problems import blobs
+from problems import blobs, log_normal_density
 from scipy.stats import kstest, lognorm
 from scipy.stats import t as student
 
@@ -96,7 +96,7 @@ def test_a_move_changes_volume_as_it_says_and_has_a_way_back(case, rescaled):
 
 def test_a_width_at_which_no_row_sees_a_basis_is_no_error():
     X = np.array([[0.0], [1.0], [2.0]])
-    moves = ScalarRBFMoves(squared_distances(X, X + 0.5), (0.1, 10.0), lognorm(0.5).logpdf)
+    moves = ScalarRBFMoves(squared_distances(X, X + 0.5), (0.1, 10.0), log_normal_density)
     sign = np.array([1.0, -1.0, 1.0])
     problem = Problem(moves.basis(1.0), sign, sign, LEARNED, width=1.0, moves=moves)
     given = GibbsProblem.of(problem)
@@ -120,7 +120,7 @@ def test_labels_that_say_nothing_leave_the_prior(prior):
     """Labels that are all but always noise: width, sizes and d are to have their prior's law."""
     X, label = blobs(8, n_features=2, seed=3)
     squared, rng = squared_distances(X, X), np.random.default_rng(1)
-    moves = ScalarRBFMoves(squared, (0.1, 10.0), lognorm(0.5).logpdf)
+    moves = ScalarRBFMoves(squared, (0.1, 10.0), log_normal_density)
     noise = NoisyProbit(0.5 - 1e-9)
     problem = GibbsProblem.of(
         Problem(rbf(squared, 1.0), label, label.copy(), prior, noise, moves=moves)

@@ -8,13 +8,15 @@ injecting it. Ranks in ten bins alone notice that of 600 replications in one run
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pymc as pm
 import pytest
 from calibration import mean_p_value, spread_p_value
+from problems import log_normal_density
 from scipy.special import ndtri
-from scipy.stats import chisquare, lognorm
+from scipy.stats import chisquare
 
 from pcvm_pymc import (
     HalfHorseshoe,
@@ -99,7 +101,7 @@ class ByGibbs:
         self.likelihood, self.prior, self.n_scores = likelihood, prior, likelihood.n_scores
         self.Phi, self.spread, self.moves = rbf(squared_distances(X, X), 1.0), spread, None
         if spread is not None:  # log(width) is normal
-            of_width = lognorm(spread).logpdf
+            of_width = partial(log_normal_density, spread=spread)
             self.moves = ScalarRBFMoves(squared_distances(X, X), (0.1, 10.0), of_width)
         if self.n_scores > 1:
             self.label = np.arange(N) % self.n_scores

@@ -84,7 +84,9 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
 
 
 @pytest.mark.parametrize(
-    "options", [{"method": "gibbs"}, {"method": "nuts", "max_treedepth": 3}], ids=["gibbs", "nuts"]
+    "options",
+    [{"method": "gibbs", "max_sweeps": 300}, {"method": "nuts", "max_treedepth": 3}],
+    ids=["gibbs", "nuts"],
 )
 def test_the_posterior_of_a_random_width(options):
     X, label = blobs(20, seed=41)
