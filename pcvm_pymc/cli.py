@@ -6,7 +6,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -131,13 +132,17 @@ def _add_effort(compare: argparse.ArgumentParser) -> None:
 def _compare(options: argparse.Namespace, console: Console) -> None:
     _check_numbers(options)
     width = _width_option(options.width)
-    rows = _read(options, console) if options.file else _example()
-    n_train, n_test = _sizes(rows, options)
-    out = _output_folder(options.out, options.force)
-    with alone_in(out), _compiling(len(np.unique(rows.y))) as compiled:
-        _compare_into(
-            out, rows, (n_train, n_test), width, compiled=compiled, options=options, console=console
-        )
+    with ExitStack() as held:
+        if options.file:
+            rows = _read(options, console)
+            compiled = held.enter_context(_compiling(len(np.unique(rows.y))))
+        else:
+            compiled = held.enter_context(_compiling(2))
+            rows = _example()
+        sizes = _sizes(rows, options)
+        out = _output_folder(options.out, options.force)
+        held.enter_context(alone_in(out))
+        _compare_into(out, rows, sizes, width, compiled=compiled, options=options, console=console)
 
 
 @contextmanager
@@ -267,14 +272,20 @@ def _one_draw(
         },
     }
     rivals = {name: fitted_rival(model, X, y, X_test) for name, model in others.items()}
-    compiled()
-    map_result, posterior = _fits(X, y, width, seed=seed, options=options, out=out)
+    map_result, posterior = _fits(X, y, width, compiled, seed=seed, options=options, out=out)
     posterior["posterior"].attrs["sampling_time"] += width_seconds
     return compare(map_result, posterior, X_test, y_test, rivals=rivals)
 
 
 def _fits(
-    X: Any, y: Any, width: float, *, seed: int, options: argparse.Namespace, out: Path | None
+    X: Any,
+    y: Any,
+    width: float,
+    compiled: Callable[[], object],
+    *,
+    seed: int,
+    options: argparse.Namespace,
+    out: Path | None,
 ) -> tuple[Any, Any]:
     """Return MAP and posterior of one model, saved as soon as it is there.
 
@@ -292,6 +303,9 @@ def _fits(
     map_result = find_map_em(model, progressbar=out is not None)
     if out is not None:
         save(map_result, out / "map.zarr")
+        for needed_later in ("matplotlib.pyplot", "arviz_plots"):
+            import_module(needed_later)
+    compiled()
     draws = options.draws if out is not None else max(100, options.draws // 4)
     posterior = sample(
         model,
