@@ -99,6 +99,50 @@ def test_a_fit_in_chunks_is_the_fit_of_the_whole(hyperprior, update):
         np.testing.assert_allclose(found.trace.log_posterior, wanted.trace.log_posterior, rtol=1e-9)
 
 
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_matrix_of_some_chunks_stands_for_all(n_jobs):
+    """Slopes are of every row; the matrix is the other chunks' weighted by how much their rows bend."""
+    X, label = blobs(200, seed=7)
+    X[:100], label[:100] = X[:100][label[:100] < 0][[0]], -1  # chunks differ
+    weight, old = np.random.default_rng(0).normal(size=(2, 5))
+    rows = ArrayRows(X, label, 20, n_jobs)
+    whole, part = (
+        rows.sums(request(X[-5:], 1.0, weight, old, "curvature", every=k)) for k in (1, 3)
+    )
+    np.testing.assert_array_equal(part.pull, whole.pull)
+    np.testing.assert_array_equal(part.total, whole.total)
+    assert (part.log_likelihood, part.change) == (whole.log_likelihood, whole.change)
+    assert part.gram.corner == pytest.approx(whole.gram.corner)
+    matrix = np.zeros((5, 5))
+    for job in range(n_jobs):
+        chunks = [np.arange(s, s + 20) for s in range(20 * job, 200, 20 * n_jobs)]
+        Phi = [rbf(squared_distances(X[k], X[-5:]), 1.0) for k in chunks]
+        bend = [curvature(P @ weight + 0.4, label[k]) for P, k in zip(Phi, chunks, strict=True)]
+        taken = range(0, len(chunks), 3)
+        scale = sum(map(np.sum, bend)) / sum(bend[i].sum() for i in taken)
+        matrix += scale * sum(Phi[i].T @ (bend[i][:, None] * Phi[i]) for i in taken)
+    np.testing.assert_allclose(np.tril(part.gram.gram), np.tril(matrix), rtol=1e-9)
+
+
+@pytest.mark.parametrize("hyperprior", CAREFUL.values(), ids=CAREFUL)
+def test_a_fit_whose_matrix_is_of_some_chunks_ends_where_it_would(hyperprior):
+    X, label = blobs(4000, seed=3)
+    whole, chunked = both(X, label, 6, hyperprior, 1.3)
+    wanted = fit_em(whole, None, EMOptions(tol=1e-9))
+    asked = []
+
+    class Counted(ArrayRows):
+        def sums(self, request):
+            asked.append(request.every)
+            return super().sums(request)
+
+    found = fit_chunked(Counted(X, label, 50), chunked, EMOptions(tol=1e-9))
+    assert max(asked) >= 5
+    np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-7)
+    assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
+    assert found.status is wanted.status
+
+
 @pytest.mark.parametrize("hyperprior", [Hyperprior.plug_in(), Hyperprior.jeffreys()])
 def test_free_weights_and_other_kernels(hyperprior):
     X, label = blobs(80, seed=4)
@@ -141,6 +185,17 @@ def test_rows_mapped_from_a_file(tmp_path):
     np.testing.assert_array_equal(
         found.weight, fit_chunked(ArrayRows(X, label, 11), chunked).weight
     )
+
+
+def test_single_precision_ends_when_its_rounding_is_reached():
+    X, label = blobs(3000, seed=8)
+    _, chunked = both(X, label, 30, Hyperprior.plug_in(), 1.0)
+    rows, options = ArrayRows(X, label, 500), EMOptions(tol=1e-13)
+    double = fit_chunked(rows, chunked, options)
+    single = fit_chunked(rows, chunked, options, single=True)
+    assert single.status is Status.CONVERGED
+    assert single.n_iter <= double.n_iter
+    assert single.log_posterior == pytest.approx(double.log_posterior, rel=1e-7)
 
 
 def test_single_precision_is_close():

@@ -188,3 +188,20 @@ def test_the_papers_recipe_needs_the_rows():
     X, label, _, problem = both(30, 3, 10, Hyperprior.jeffreys())
     with pytest.raises(ValueError, match="update='clip'"):
         fit_em(problem(ArrayRows(X, label, 9)), None, EMOptions.chen2009())
+
+
+def test_a_fit_whose_matrix_is_of_some_chunks_ends_where_it_would():
+    X, label, whole, chunked = both(4500, 3, 4, Hyperprior.plug_in())
+    asked = []
+
+    class Counted(ArrayRows):
+        def sums(self, request):
+            asked.append((request.gram, request.every))
+            return super().sums(request)
+
+    wanted = fit_em(whole, None, EMOptions(tol=1e-9))
+    found = fit_em(chunked(Counted(X, label, 50)), None, EMOptions(tol=1e-9))
+    assert ("coupled", 3) in asked
+    np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-7)
+    assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-7)
+    assert found.status is wanted.status

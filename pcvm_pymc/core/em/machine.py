@@ -25,6 +25,7 @@ from pcvm_pymc.core.problem import Problem, Status
 __all__ = ["fit_em", "initial_state", "iterate", "log_joint", "log_posterior", "relevance_start"]
 
 _SLACK = 1e-10  # of the log posterior, which rounding may take
+_SINGLE_SLACK = 3e-8  # the same of basis functions in single precision
 _MOST_HALVINGS = 30  # of a step that rounding has spoilt
 _MOST_DOUBLINGS = 20  # of a step beside a saddle
 _HALVINGS = 4  # of a Newton step, before the bound's is taken
@@ -126,6 +127,7 @@ class _Machine:
         prior: Any = problem.hyperprior
         self.careful = options.update == "auto" and prior.holds_zeros and prior.penalty == 0
         self.is_stuck = False  # whether rounding leaves no step that raises the log posterior
+        self.is_at_rest = False  # whether the last step is as small as single precision's rounding
         self.is_bound = False  # whether the last step was the bound's
         self.is_plain = problem.moves is None and prior.penalty == 0  # no plug-in moves a point
         self.coupled = _coupled_steps(self.rows)
@@ -154,6 +156,8 @@ class _Machine:
             self.careful = False
             if isinstance(rows, ChunkedRows) and self.bends:  # its Gram matrix is still to come
                 new = replace(rows.at(new.weight, new.bias, None, curved=True), change=new.change)
+        is_single = isinstance(rows, ChunkedRows) and rows.chunks.single
+        self.is_at_rest = is_single and self._is_rounding(point, new)
         new = rows.shrink(new)
         if self.is_plain:
             return new
@@ -261,6 +265,11 @@ class _Machine:
     def _has_settled(old: Point, new: Point) -> bool:
         """Whether EM has chosen its vectors: nothing was pruned and the latent function hardly moves."""
         return new.n_active == old.n_active and new.change < SETTLED
+
+    def _is_rounding(self, old: Point, new: Point) -> bool:
+        """Whether a short step has changed what basis functions in single precision leave open anyway."""
+        change = abs(new.log_posterior - old.log_posterior)
+        return self._has_settled(old, new) and change <= _SINGLE_SLACK * abs(old.log_posterior)
 
     def change(self, old: Point, new: Point) -> float:
         """Return the largest change of the latent function (of the weights for the authors' recipe)."""
@@ -372,7 +381,7 @@ def fit_em(
         trace.append((point.log_posterior, point.n_active, change, point.width))
         if callback is not None:
             callback(n_iter, _state(problem, point))
-        if change <= options.tol:
+        if change <= options.tol or machine.is_at_rest:
             short = machine.stops_short(point)
             if not (short and machine.bends):  # else a Newton step is next
                 at_rest = Status.ROUNDING if machine.is_stuck else Status.CONVERGED

@@ -29,6 +29,7 @@ __all__ = [
 type Index = NDArray[np.intp]
 
 _NEAR = 0.1  # no row's curvature moves by more than a tenth: the Gram matrix at hand will do
+_ROWS_PER_COLUMN = 100  # of a matrix that stands for all rows
 
 
 @dataclass(frozen=True)
@@ -343,6 +344,7 @@ class ChunkedRows:
                 gram=gram,
                 single=self.chunks.single,
                 hessian=self._hessian,
+                every=self._every(gram),
             )
         )
         if gram == "unit":
@@ -364,6 +366,19 @@ class ChunkedRows:
             sums.pull,
             sums.total,
         )
+
+    def _every(self, gram: str) -> int:
+        """Return of how many chunks one says how the log likelihood bends.
+
+        Slopes are those of all rows, so that a step ends where it would: only how soon depends on the matrix,
+        and many rows for each of its columns say that well enough (Roosta-Khorasani & Mahoney 2019,
+        "Sub-sampled Newton methods", Mathematical Programming 174).
+        """
+        if gram not in ("curvature", "coupled"):
+            return 1
+        n_scores = self.problem.n_scores if gram == "coupled" else 1
+        enough = _ROWS_PER_COLUMN * n_scores * (len(self.index) + 1)
+        return max(1, self.chunks.rows.n_obs // enough)
 
     def unit_gram(self, point: Point) -> BorderedGram:
         """Return the Gram matrix under unit row weights; it is kept."""

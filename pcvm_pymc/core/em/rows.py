@@ -58,6 +58,8 @@ class Request:
         Compute the basis functions in single precision.
     hessian : callable, optional
         ``(latent, label) -> ndarray, shape (n_rows, n_scores, n_scores)``, minus the second derivatives.
+    every : int
+        Of so many chunks one enters the matrix, which is scaled to stand for all; every one enters the rest.
     """
 
     centres: Array
@@ -70,6 +72,7 @@ class Request:
     gram: str = "none"
     single: bool = False
     hessian: Callable[[Array, Any], Array] | None = None
+    every: int = 1
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,9 @@ class BasisFunctions:
             self.origin = centres.mean(axis=0)
             centred = (centres - self.origin) / kernel.width
             self.square = np.einsum("ij,ij->i", centred, centred)
-            self.centres = centred.astype(self.type)
+            # 2 x'z - ||x||^2 - ||z||^2 as one product, of [x, ||x||^2, 1]
+            exponent = np.vstack([2.0 * centred.T, -np.ones(len(centres)), -self.square])
+            self.exponent = exponent.astype(self.type)
 
     def __call__(self, X: Array) -> Any:
         """Return Phi of a chunk, shape (n_rows, n_basis), in a new array."""
@@ -233,10 +238,8 @@ class BasisFunctions:
         largest = square.max(initial=0.0) + self.square.max()
         if not largest * np.finfo(self.type).eps < _ROUNDING[self.type]:
             return kernel(X, centres).astype(self.type, copy=False)
-        Phi = x.astype(self.type, copy=False) @ self.centres.T
-        Phi *= 2.0
-        Phi -= square.astype(self.type)[:, None]
-        Phi -= self.square.astype(self.type)
+        extended = np.column_stack([x, square, np.ones(len(x))]).astype(self.type, copy=False)
+        Phi = extended @ self.exponent
         np.minimum(Phi, 0.0, out=Phi)  # rounding makes a row's distance to itself negative
         return np.exp(Phi, out=Phi)
 
@@ -250,6 +253,7 @@ class _Accumulator:
         self.basis = BasisFunctions(request.centres, request.kernel, request.single)
         self.both = np.hstack([request.weight, request.old_weight]).astype(self.basis.type)
         self.log_likelihood = self.change = self.corner = 0.0
+        self.n_chunks, self.curvature, self.of_matrix = 0, 0.0, 0.0
         self.pull, self.total = np.zeros((n_basis, self.n_scores)), np.zeros(self.n_scores)
         self.border = np.zeros(n_basis)
         self.gram = self.coupled = None
@@ -271,6 +275,11 @@ class _Accumulator:
         self.log_likelihood += terms.log_likelihood
         self.total += terms.slope.sum(axis=0)
         self.pull += (terms.slope.T.astype(Phi.dtype) @ Phi).T
+        self.curvature += float(terms.curvature.sum())
+        self.n_chunks += 1
+        if (self.n_chunks - 1) % request.every:
+            return
+        self.of_matrix += float(terms.curvature.sum())
         if self.coupled is not None:
             assert request.hessian is not None
             self._add_coupled(self.coupled, Phi, request.hessian(latent, label))
@@ -301,6 +310,13 @@ class _Accumulator:
 
     def sums(self) -> Sums:
         """Return what has been added up."""
+        if self.curvature > self.of_matrix > 0:
+            scale = self.curvature / self.of_matrix
+            self.border *= scale
+            self.corner *= scale
+            for matrix in (self.gram, self.coupled):
+                if matrix is not None:
+                    np.multiply(matrix, scale, out=matrix)
         # symmetric: in column order without a copy
         gram = None if self.gram is None else BorderedGram(self.gram.T, self.border, self.corner)
         coupled = None if self.coupled is None else CoupledGram(self.coupled)
