@@ -1,5 +1,7 @@
 """What a process holds, as Linux tells it; for the other benchmarks."""
 
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 _MIB = 1024.0  # kB
@@ -9,6 +11,24 @@ def held(what="VmRSS"):
     """Return what this process holds, MiB; the most that it has held for ``"VmHWM"``."""
     status = Path("/proc/self/status").read_text()
     return int(status.split(f"{what}:")[1].split()[0]) / _MIB
+
+
+@contextmanager
+def watched(every=0.05):
+    """Yield what tells the most that this process holds by itself meanwhile, MiB: without mapped files."""
+    most, done = [held("RssAnon")], threading.Event()
+
+    def look():
+        while not done.wait(every):
+            most.append(max(most.pop(), held("RssAnon")))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield lambda: most[-1]
+    finally:
+        done.set()
+        thread.join()
 
 
 def peak():

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import pytensor
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
@@ -119,14 +120,23 @@ def numbers(x: Variable, given: Mapping[Variable, Any] | None = None) -> Array:
     bare = peeled(x)
     if isinstance(bare, SharedVariable) and bare.type.ndim == x.type.ndim:
         return np.asarray(bare.get_value()).astype(x.type.dtype, copy=False)
-    value: dict[Variable, Any] = {k: np.asarray(v, dtype=k.dtype) for k, v in (given or {}).items()}
+    at = {k: np.asarray(v, dtype=k.dtype) for k, v in (given or {}).items()}
     with np.errstate(all="ignore"):
-        # once through the graph: what is read once is not worth a compilation, of all but a millisecond
-        for node in io_toposort(list(value), [x]):
-            stored: list[list[Any]] = [[None] for _ in node.outputs]
-            node.op.perform(node, [_value(each, value) for each in node.inputs], stored)
-            value |= zip(node.outputs, (each for (each,) in stored), strict=True)
-    return np.asarray(_value(x, value))
+        try:
+            return np.asarray(_evaluated(x, at))
+        except NotImplementedError:  # an operation that decides which of its inputs are computed
+            function = pytensor.function(list(at), x, mode="FAST_COMPILE", on_unused_input="ignore")
+            return np.asarray(function(*at.values()))
+
+
+def _evaluated(x: Variable, given: Mapping[Variable, Any]) -> Any:
+    """Go through a graph once: what is computed once is not worth the ten times longer compilation."""
+    value = dict(given)
+    for node in io_toposort(list(value), [x]):
+        stored: list[list[Any]] = [[None] for _ in node.outputs]
+        node.op.perform(node, [_value(each, value) for each in node.inputs], stored)
+        value |= zip(node.outputs, (each for (each,) in stored), strict=True)
+    return _value(x, value)
 
 
 def _value(x: Variable, value: Mapping[Variable, Any]) -> Any:

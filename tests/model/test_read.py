@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from problems import blobs, value_point
@@ -30,6 +31,7 @@ from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.model.build import build
 from pcvm_pymc.model.distributions import FreeWeight
+from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.read import find_parts, read
 
 X, LABEL = blobs(18, seed=3)
@@ -341,3 +343,33 @@ def test_sizes_of_pymcs_own_half_student_t_are_read():
         pm.Bernoulli("seen", logit_p=Phi @ (label * size), observed=(label > 0).astype(int))
     with pytest.raises(ValueError, match="'size' is a HalfStudentT in a way that is no prior"):
         read(unknown)
+
+
+def lazily(x):
+    """Return an expression of an operation that computes one of its inputs alone."""
+    try:
+        from pytensor.conditional.op import ifelse
+    except ImportError:  # where it lay before
+        from pytensor.ifelse import ifelse
+    return ifelse(pt.gt(x.sum(), 0), x, 2 * x)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: pt.linalg.cholesky(x @ x.T + pt.eye(3)),
+        lambda x: pt.linalg.inv(pt.stack([x, x.T])),
+        lambda x: pt.set_subtensor(x[[0, 2]][:, 1:], 1.0),
+        lazily,
+    ],
+)
+def test_numbers_of_an_expression_are_those_of_its_function(make):
+    given = np.random.default_rng(0).normal(size=(3, 3))
+    x = pt.matrix("x")
+    expression = make(x)
+    wanted = pytensor.function([x], expression)(given)
+    found = numbers(expression, {x: given})
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert found.dtype == wanted.dtype
+    held = pytensor.shared(given)
+    np.testing.assert_array_equal(numbers(make(held)), found)
