@@ -240,11 +240,13 @@ def choose_rows(
     groups = _groups(label, len(X))
     _check_number(n_basis, groups, X, name)
     rng = np.random.default_rng(random_state)
-    pick = _spread if method == "kmeans++" else _farthest
-    chosen = [
-        rows[pick(X[rows], size, rng)] if size < len(rows) else rows
-        for rows, size in zip(groups, _shares(groups, int(n_basis)), strict=True)
-    ]
+
+    def pick(rows: Index, size: int) -> Index:
+        if size == len(rows):
+            return rows
+        return _spread(X, rows, size, rng) if method == "kmeans++" else _farthest(X, rows, size)
+
+    chosen = list(map(pick, groups, _shares(groups, int(n_basis))))
     return np.sort(np.concatenate(chosen))
 
 
@@ -287,21 +289,21 @@ def _shares(groups: list[Index], n_basis: int) -> list[int]:
     return shares.tolist()
 
 
-def _spread(X: Array, size: int, rng: np.random.Generator) -> Index:
-    """Return rows by k-means++ seeding, all different."""
+def _spread(X: Array, rows: Index, size: int, rng: np.random.Generator) -> Index:
+    """Return some of the rows by k-means++ seeding, all different; of many rows few are read."""
     from sklearn.cluster import kmeans_plusplus
 
-    seen = np.arange(len(X))
-    if len(X) > _CANDIDATES * size:
-        seen = np.sort(rng.choice(len(X), _CANDIDATES * size, replace=False))
+    seen = rows
+    if len(rows) > _CANDIDATES * size:
+        seen = rows[np.sort(rng.choice(len(rows), _CANDIDATES * size, replace=False))]
     distinct = seen[_distinct(X[seen])]
     if len(distinct) <= size:
-        return _filled(distinct, len(X), size, rng)
+        return _filled(distinct, rows, size, rng)
     middle, scale = _frame(X[distinct])
     _, found = kmeans_plusplus(
         (X[distinct] - middle) / scale, size, random_state=int(rng.integers(2**31))
     )
-    return _filled(distinct[np.unique(found)], len(X), size, rng)
+    return _filled(distinct[np.unique(found)], rows, size, rng)
 
 
 def _means(X: Array, size: int, rng: np.random.Generator) -> Array:
@@ -309,7 +311,7 @@ def _means(X: Array, size: int, rng: np.random.Generator) -> Array:
     from sklearn.cluster import KMeans
 
     if len(_distinct(X)) <= size:
-        return X[_spread(X, size, rng)] if size < len(X) else X
+        return X[_spread(X, np.arange(len(X)), size, rng)] if size < len(X) else X
     middle, scale = _frame(X)
     found = KMeans(size, n_init=_RESTARTS, random_state=int(rng.integers(2**31)))
     return middle + scale * found.fit((X - middle) / scale).cluster_centers_
@@ -325,14 +327,17 @@ def _frame(X: Array) -> tuple[Array, float]:
     return X.mean(axis=0), float(np.ptp(X, axis=0).max())
 
 
-def _filled(rows: Index, n_obs: int, size: int, rng: np.random.Generator) -> Index:
-    """Return `rows` with others at random up to a size, for inputs of few distinct rows."""
-    others = np.setdiff1d(np.arange(n_obs), rows)
-    return np.concatenate([rows, rng.choice(others, size - len(rows), replace=False)])
+def _filled(chosen: Index, rows: Index, size: int, rng: np.random.Generator) -> Index:
+    """Return what is chosen of rows with others at random up to a size, where few are distinct."""
+    if len(chosen) == size:
+        return chosen
+    others = np.setdiff1d(rows, chosen)
+    return np.concatenate([chosen, rng.choice(others, size - len(chosen), replace=False)])
 
 
-def _farthest(X: Array, size: int, rng: np.random.Generator) -> Index:
-    """Return rows by farthest-point traversal, from the one nearest to the mean."""
+def _farthest(X: Array, rows: Index, size: int) -> Index:
+    """Return some of the rows by farthest-point traversal, from the one nearest to their mean."""
+    X = X[rows]
     chosen = np.empty(size, dtype=np.intp)
     nearest = np.full(len(X), np.inf)
     chosen[0] = np.square(X - X.mean(axis=0)).sum(axis=1).argmin()
@@ -340,4 +345,4 @@ def _farthest(X: Array, size: int, rng: np.random.Generator) -> Index:
         np.minimum(nearest, np.square(X - X[chosen[k - 1]]).sum(axis=1), out=nearest)
         nearest[chosen[:k]] = -1.0
         chosen[k] = nearest.argmax()
-    return chosen
+    return rows[chosen]
