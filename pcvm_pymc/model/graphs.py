@@ -123,16 +123,21 @@ def numbers(x: Variable, given: Mapping[Variable, Any] | None = None) -> Array:
     at = {k: np.asarray(v, dtype=k.dtype) for k, v in (given or {}).items()}
     with np.errstate(all="ignore"):
         try:
-            return np.asarray(_evaluated(x, at))
-        except NotImplementedError:  # an operation that decides which of its inputs are computed
+            return np.array(_evaluated(x, at))  # not a view of the model's data
+        except NotImplementedError:
             function = pytensor.function(list(at), x, mode="FAST_COMPILE", on_unused_input="ignore")
             return np.asarray(function(*at.values()))
 
 
 def _evaluated(x: Variable, given: Mapping[Variable, Any]) -> Any:
-    """Go through a graph once: what is computed once is not worth the ten times longer compilation."""
+    """Go through a graph once: what is computed once is not worth the ten times longer compilation.
+
+    Not of operations in place, nor of those that decide themselves which of their inputs are computed.
+    """
     value = dict(given)
     for node in io_toposort(list(value), [x]):
+        if node.op.destroy_map:
+            raise NotImplementedError(f"{node.op} overwrites what it is given")
         stored: list[list[Any]] = [[None] for _ in node.outputs]
         node.op.perform(node, [_value(each, value) for each in node.inputs], stored)
         value |= zip(node.outputs, (each for (each,) in stored), strict=True)

@@ -373,3 +373,10 @@ def test_numbers_of_an_expression_are_those_of_its_function(make):
     assert found.dtype == wanted.dtype
     held = pytensor.shared(given)
     np.testing.assert_array_equal(numbers(make(held)), found)
+
+
+def test_numbers_are_no_view_of_the_models_data():
+    held = pytensor.shared(np.ones((2, 3)))
+    for expression in (held, held.T, held[0], pt.constant(np.ones(3))[::-1]):
+        numbers(expression)[...] = 7.0
+    np.testing.assert_array_equal(held.get_value(), np.ones((2, 3)))
