@@ -67,7 +67,8 @@ def assert_same_means(first, second, names=("latent",), worst=5.0):
 @pytest.mark.parametrize("make", [ripley, moons])
 def test_gibbs_and_nuts_agree_on_the_latent_function(make):
     X, label = make()
-    model = pcvm_model(X, label, width=0.64)
+    # a known scale: NUTS has divergent draws where it is learned
+    model = pcvm_model(X, label, width=0.64, hyperprior=Hyperprior(1.0, 0.1, 0.5, 1.0))
     gibbs = sample(model, method="gibbs", draws=2000, random_seed=1, **QUIET)
     nuts = sample(model, method="nuts", chains=2, draws=1000, random_seed=2, **QUIET)
     for tree in (gibbs, nuts):

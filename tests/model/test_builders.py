@@ -259,7 +259,7 @@ def test_random_covariance_samples(data):
     with pm.Model() as model:
         ell = pm.LogNormal("ell", 0.0, 0.5)
         pcvm_model(X, y, kernel=pm.gp.cov.ExpQuad(2, ls=ell))
-        tree = pm.sample(**QUICK, **FAST, max_treedepth=5)
+        tree = pm.sample(**QUICK, **FAST)
     assert np.isfinite(tree["posterior"]["latent"]).all()
     assert tree["posterior"]["ell"].std() > 0
     assert {rv.name for rv in model.free_RVs} == {"ell", "magnitude", "bias", "rate"}
