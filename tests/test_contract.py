@@ -345,7 +345,6 @@ def draws_of(key, likelihood, prior, **options):
         cores=1,
         random_seed=1,
         quiet=True,
-        max_sweeps=60,
         **options,
     )
     posterior, rows = tree["posterior"].to_dataset().isel(chain=0), range(6)
@@ -366,7 +365,7 @@ def test_gibbs_samples_or_is_refused_by_name(key, likelihood, prior):
     """Where the row has Gibbs and the responses can be drawn; else the refusal names row or piece."""
     row = FAMILY[key]
     if "gibbs" in row.samplers and prior == "gamma" and likelihood in AUGMENTED:
-        tree = draws_of(key, likelihood, prior, method="gibbs")
+        tree = draws_of(key, likelihood, prior, method="gibbs", max_sweeps=60)
         assert tree["posterior"].attrs["sampler"].startswith("Gibbs")
         return
     names = row.name if "gibbs" not in row.samplers else f"a {likelihood}|a {prior} prior"
