@@ -159,7 +159,7 @@ def kfold(
     random_seed : int or numpy.random.Generator, optional
         For the folds and the samplers.
     **options
-        For `sample`.
+        For `sample`. Default: by Gibbs where the posterior is, whatever fewer rows would be sampled by.
 
     Returns
     -------
@@ -273,6 +273,9 @@ class _Refits(SamplingWrapper):
         self.X, self.label = X, label
         self.kernel, self.likelihood = kernel_of(posterior, kernel), likelihood_of(posterior)
         self.options = {"quiet": True, **options}
+        is_gibbs = posterior["posterior"].attrs.get("sampler", "").startswith("Gibbs")
+        if is_gibbs and not {"method", "nuts_sampler"} & set(options):
+            self.options["method"] = "gibbs"
         self.bias, rows = rows_of(posterior)
         self.row: System = rows[0]
         constants = posterior["constant_data"].to_dataset()

@@ -57,6 +57,26 @@ def test_kfold_drops_the_held_out_bases(folds):
     assert folds[1] == [(30, 30)] * 4
 
 
+def test_folds_are_sampled_as_the_posterior_was(monkeypatch):
+    """Where `sample` by itself would take NUTS for the fewer rows of a fold."""
+    X, label = blobs(20, seed=82)
+    y = np.where(X[:, 1] > 1, 2, label > 0).astype(int)
+    model = mpcvm_model(X, y, width=1.2, basis=5)
+    assert choose_method(model)[0] == "nuts"
+    short = {"draws": 5, "tune": 5, "max_sweeps": 50, **QUIET}
+    posterior, ran = sample(model, method="gibbs", **short), []
+
+    def spy(model, **options):
+        ran.append(options["method"])
+        return sample(model, **options)
+
+    monkeypatch.setattr("pcvm_pymc.assessment.cross_validation.sample", spy)
+    kfold(posterior, X, y, cv=2, random_seed=1, **short)
+    assert ran == ["gibbs"] * 2
+    with pytest.raises(ValueError, match="max_sweeps=50 has no effect on method='nuts'"):
+        kfold(posterior, X, y, cv=2, method="nuts", **short)
+
+
 def test_kfold_by_hand(fit, folds):
     (posterior, X, words), (found, _) = fit, folds
     label = np.where(words == "yes", 1.0, -1.0)
