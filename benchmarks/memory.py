@@ -20,12 +20,12 @@ def watched(every=0.05):
 
     def look():
         while not done.wait(every):
-            most.append(max(most.pop(), held("RssAnon")))
+            most[0] = max(most[0], held("RssAnon"))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     try:
-        yield lambda: most[-1]
+        yield lambda: most[0]
     finally:
         done.set()
         thread.join()

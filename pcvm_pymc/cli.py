@@ -303,8 +303,8 @@ def _fits(
     map_result = find_map_em(model, progressbar=out is not None)
     if out is not None:
         save(map_result, out / "map.zarr")
-        for needed_later in ("matplotlib.pyplot", "arviz_plots"):
-            import_module(needed_later)
+        for of_pictures in ("matplotlib.pyplot", "arviz_plots"):  # while the sampler is compiled
+            import_module(of_pictures)
     compiled()
     draws = options.draws if out is not None else max(100, options.draws // 4)
     posterior = sample(

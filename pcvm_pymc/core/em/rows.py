@@ -275,11 +275,12 @@ class _Accumulator:
         self.log_likelihood += terms.log_likelihood
         self.total += terms.slope.sum(axis=0)
         self.pull += (terms.slope.T.astype(Phi.dtype) @ Phi).T
-        self.curvature += float(terms.curvature.sum())
+        curvature = float(terms.curvature.sum())
+        self.curvature += curvature
         self.n_chunks += 1
         if (self.n_chunks - 1) % request.every:
             return
-        self.of_matrix += float(terms.curvature.sum())
+        self.of_matrix += curvature
         if self.coupled is not None:
             assert request.hessian is not None
             self._add_coupled(self.coupled, Phi, request.hessian(latent, label))
