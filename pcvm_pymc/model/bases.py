@@ -23,7 +23,7 @@ from pcvm_pymc.core.pieces.kernels import (
     squared_distances,
 )
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.model.graphs import is_random, random_parts
+from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 from pcvm_pymc.model.names import Names
 
 __all__ = [
@@ -74,7 +74,7 @@ class Covariance(KernelPiece):
                 "the kernel has random variables as parameters, whose draws are the model's; use "
                 "pm.set_data(**new_data(model, X_new)) and pm.sample_posterior_predictive"
             )
-        return checked_values(np.asarray(self.covariance.full(X, centres).eval()))
+        return checked_values(numbers(self.covariance.full(X, centres)))
 
 
 def as_piece(kernel: AnyKernel, width: Any = None) -> KernelPiece:

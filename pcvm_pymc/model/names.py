@@ -6,6 +6,8 @@ from typing import Any
 
 import pymc as pm
 
+from pcvm_pymc.model.graphs import numbers
+
 __all__ = ["Names"]
 
 _OWN = "latent"
@@ -55,7 +57,7 @@ class Names:
         if self.obs not in model.coords:
             model.add_coords({self.obs: index})
             return
-        found = int(model.dim_lengths[self.obs].eval())
+        found = int(numbers(model.dim_lengths[self.obs]))
         if found != len(index):
             raise ValueError(
                 f"X has {len(index)} rows, and the dim {self.obs!r} of the model in this block {found}; "
