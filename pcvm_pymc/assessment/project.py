@@ -177,7 +177,7 @@ def _from_datatree(
     if hasattr(kernel, "full"):
         raise ValueError(
             f"kernel={kernel!r}; needed a kernel's name or a function (X, Z, width), such as "
-            "lambda X, Z, width: covariance.full(X, Z).eval() for a PyMC covariance"
+            "lambda X, Z, width: covariance(X, Z).eval() for a PyMC covariance"
         )
     classes = classes_of(tree)
     likelihood, probability = _mean_probability(tree)

@@ -65,7 +65,7 @@ class Covariance(KernelPiece):
     def is_random(self) -> bool:
         """Whether a parameter is a random variable."""
         row = np.zeros((1, self.covariance.input_dim))
-        return bool(random_parts(self.covariance.full(row, row)))
+        return bool(random_parts(self.covariance(row, row)))
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
@@ -74,7 +74,7 @@ class Covariance(KernelPiece):
                 "the kernel has random variables as parameters, whose draws are the model's; use "
                 "pm.set_data(**new_data(model, X_new)) and pm.sample_posterior_predictive"
             )
-        return checked_values(numbers(self.covariance.full(X, centres)))
+        return checked_values(numbers(self.covariance(X, centres)))
 
 
 def as_piece(kernel: AnyKernel, width: Any = None) -> KernelPiece:
@@ -143,7 +143,7 @@ def basis_functions(
     if isinstance(kernel, Covariance) and kernel.is_random:
         inputs = pm.Data(names("X"), X, dims=names.dims("obs", "feature"))
         typical = rbf(squared_distances(X, centres), median_distance(X))
-        return kernel.covariance.full(inputs, points), typical
+        return kernel.covariance(inputs, points), typical
     if _has_width(kernel):
         pm.Data(names(_width_name(kernel.name)), kernel.width)
     if kernel.name != RBF.name:
