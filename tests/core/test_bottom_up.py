@@ -132,6 +132,32 @@ def test_at_the_end_no_addition_or_deletion_is_admissible(signs):
     assert error < 0.35
 
 
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_digits_are_not_lost_to_columns_that_are_nearly_aligned(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_t(3, size=(150, 6))
+    Phi = rbf(squared_distances(X, X), 12.0)
+    machine = Machine(HeldBases(given_classes(Phi, np.arange(150) % 3, 3, None, shared=True)))
+    square, rounding, worst = machine.design.square, machine.design.rounding, 0.0
+    for k in range(150):
+        index, alpha = machine.kept.index, 10.0 ** rng.uniform(-5, 0)
+        outside = np.setdiff1d(np.flatnonzero(rounding < machine.kept.S), index)
+        if len(index) and k % 3 == 2:
+            machine.set_alpha(int(rng.integers(len(index))), alpha)
+        elif len(index) and k % 7 == 6:
+            machine.delete(int(rng.integers(len(index))))
+        elif len(outside):
+            machine.add(int(rng.choice(outside)), alpha)
+        kept = machine.kept
+        inside = np.vstack([Phi[:, kept.index], np.diag(np.sqrt(kept.alpha))])
+        every = np.vstack([Phi, np.zeros((len(kept.alpha), 150))])
+        Q = np.linalg.qr(inside)[0]
+        left = every - Q @ (Q.T @ every)
+        left -= Q @ (Q.T @ left)
+        worst = max(worst, (np.abs(kept.S - np.square(left).sum(axis=0)) / square).max())
+    assert worst < 1e-7
+
+
 def test_the_shared_machine_keeps_a_basis_for_all_classes():
     result = fit_bottom_up(problem(60, seed=5, signs=False, shared=True))
     assert (result.weight[result.support] != 0).all()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from pcvm_pymc.core.em.gram import BorderedGram
 from pcvm_pymc.core.em.nonnegative import solve_nonnegative
@@ -12,6 +12,7 @@ from pcvm_pymc.core.em.points import Chunks
 from pcvm_pymc.core.em.results import EMResult, EMTrace
 from pcvm_pymc.core.evidence.active_set import Probe, Selection, best_change, leave_one_out
 from pcvm_pymc.core.evidence.bottom_up_rows import (
+    ALIGNED,
     ChunkedBases,
     HeldBases,
     Seen,
@@ -120,29 +121,50 @@ class Machine:
         pull = beta * (kept.covariance @ kept.cross[:, n])
         overlap = beta * (products - pull @ kept.cross)
         found = Probe(pull, max(float(overlap[n]), 0.0), products, overlap)
-        self._keep(kept.extended(n, alpha, found))
+        error = overlap[kept.index] - kept.alpha * pull
+        has_drifted = self._moves_S(error, overlap, 1.0 / (alpha + found.S))
+        self._keep(kept.extended(n, alpha, found), has_drifted)
 
     def set_alpha(self, place: int, alpha: float) -> None:
         """Give the column at a place another precision."""
-        self._keep(self.kept.reestimated(place, alpha, self.design.beta))
+        has_drifted = self._has_drifted(place)
+        self._keep(self.kept.reestimated(place, alpha, self.design.beta), has_drifted)
 
     def delete(self, place: int) -> None:
         """Take the column at a place out of the machine."""
-        self._keep(self.kept.without(place, self.design.beta))
+        has_drifted = self._has_drifted(place)
+        self._keep(self.kept.without(place, self.design.beta), has_drifted)
 
     def refresh(self) -> None:
         """Compute covariance and S anew."""
         kept, beta = self.kept, self.design.beta
         precision = beta * kept.cross[:, kept.index] + np.diag(kept.alpha)
-        covariance = cho_solve(cho_factor(precision, lower=True), np.eye(len(kept.alpha)))
-        explained = np.einsum("ij,ij->j", kept.cross, covariance @ kept.cross)
-        S = beta * self.design.square - beta**2 * explained
+        factor, _ = cho_factor(precision, lower=True)
+        covariance = cho_solve((factor, True), np.eye(len(kept.alpha)))
+        half = solve_triangular(factor, kept.cross, lower=True)  # digits that the inverse has lost
+        S = beta * self.design.square - beta**2 * np.einsum("ij,ij->j", half, half)
         self.kept = replace(kept, covariance=covariance, S=S, n_updates=0)
 
-    def _keep(self, kept: Selection) -> None:
+    def _keep(self, kept: Selection, has_drifted: bool) -> None:
         self.kept = kept
-        if kept.n_updates >= _REFRESH:
+        if has_drifted or kept.n_updates >= _REFRESH:
             self.refresh()
+
+    def _has_drifted(self, place: int) -> bool:
+        """Whether a column of Sigma is too far from the inverse's: ``beta Phi'Phi Sigma = 1 - A Sigma``."""
+        kept, column = self.kept, self.kept.covariance[:, place]
+        left = self.design.beta * (column @ kept.cross[:, kept.index])
+        error = left + kept.alpha * column
+        error[place] -= 1.0
+        return self._moves_S(error, left, 1.0 / column[place])
+
+    def _moves_S(self, error: Array, row: Array, factor: float) -> bool:
+        """Whether an error of the members' part of a row moves S, to which its square is added, too far."""
+        norm = np.sqrt(np.maximum(self.design.square, np.finfo(float).tiny))
+        inside = norm[self.kept.index]
+        error = np.abs(error / inside).max(initial=0.0)
+        size = np.abs(row / (inside if len(row) == len(inside) else norm)).max()
+        return bool(2.0 * factor * error * size > ALIGNED * self.design.beta)
 
 
 @dataclass(frozen=True)
