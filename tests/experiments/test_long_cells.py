@@ -12,7 +12,7 @@ from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 from pcvm_pymc.experiments.protocols import Protocol
 from pcvm_pymc.experiments.running import Cell, Store, progress, reproduce
-from pcvm_pymc.experiments.running.progress import Progress
+from pcvm_pymc.experiments.running.progress import PartFile, Progress
 from pcvm_pymc.storage import sealed
 
 CANDIDATES = (0.01, 0.1, 1.0, 10.0)
@@ -26,12 +26,12 @@ class Costly:
     """Makes classifiers, counts them by candidate, and is stopped at one."""
 
     def __init__(self):
-        self.made, self.stop_at = [], None
+        self.made, self.stop_at, self.stop = [], None, Stopped()
 
     def __call__(self, setting):
         C = setting.parameters["C"]
         if self.stop_at == C:
-            raise Stopped
+            raise self.stop
         self.made.append(C)
         return LogisticRegression(C=C, max_iter=5000)
 
@@ -47,8 +47,16 @@ def costly(monkeypatch):
     return make
 
 
-def run(out, name="lyu2020-table3"):
-    reproduce(name, sets=["iris"], classifiers=["costly"], repeats=1, out=out, progressbar=False)
+def run(out, name="lyu2020-table3", **options):
+    reproduce(
+        name,
+        sets=["iris"],
+        classifiers=["costly"],
+        repeats=1,
+        out=out,
+        progressbar=False,
+        **options,
+    )
     return Store(out)
 
 
@@ -95,28 +103,51 @@ def test_so_does_one_that_is_tuned_by_cross_validation(costly, tmp_path, monkeyp
     assert parts(tmp_path) == []
 
 
+def test_on_a_cluster_it_goes_on_too_without_a_folder_that_the_workers_see(
+    costly, tmp_path, monkeypatch
+):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(PartFile, "__reduce__", None)  # no worker is sent the path
+
+    def on_a_cluster(**options):
+        with distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster:
+            run(tmp_path / "run", dask=cluster.scheduler_address, **options)
+
+    costly.stop_at, costly.stop = 1.0, RuntimeError("lost")
+    on_a_cluster()
+    assert parts(tmp_path) == ["tune-000.part"]
+    assert costly.made == [0.01, 0.1]
+    costly.stop_at = None
+    on_a_cluster(retry=True)
+    assert costly.made[2:4] == [1.0, 10.0]
+    assert len(costly.made) == 5
+    assert parts(tmp_path) == []
+
+
 def test_what_other_inputs_or_a_damaged_file_left_behind_is_not_used(tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "_PAUSE", 0.0)
     path = tmp_path / "tune-000.part"
-    first = Progress(path, {"seed": 0})
+    first = Progress(PartFile(path), {"seed": 0})
     assert first({"C": 1.0}, lambda: 0.25) == 0.25
-    assert Progress(path, {"seed": 0})({"C": 1.0}, lambda: 0.5) == 0.25
-    assert Progress(path, {"seed": 0})({"C": 2.0}, lambda: 0.5) == 0.5
-    assert Progress(path, {"seed": 1})({"C": 1.0}, lambda: 0.5) == 0.5
+    assert Progress(PartFile(path), {"seed": 0})({"C": 1.0}, lambda: 0.5) == 0.25
+    assert Progress(PartFile(path), {"seed": 0})({"C": 2.0}, lambda: 0.5) == 0.5
+    assert Progress(PartFile(path), {"seed": 1})({"C": 1.0}, lambda: 0.5) == 0.5
     path.write_text(path.read_text()[:30])
-    assert Progress(path, {"seed": 1})({"C": 1.0}, lambda: 0.75) == 0.75
+    assert Progress(PartFile(path), {"seed": 1})({"C": 1.0}, lambda: 0.75) == 0.75
     assert Progress(None, {})({"C": 1.0}, lambda: 0.125) == 0.125
 
 
 def test_seconds_of_stopped_runs_count(tmp_path):
     path = tmp_path / "tune-000.part"
     path.write_text(json.dumps(sealed({"inputs": {}, "losses": {}, "seconds": 100.0})))
-    assert 100.0 <= Progress(path, {}).seconds < 101.0
-    assert Progress(path, {"seed": 1}).seconds < 1.0
+    assert 100.0 <= Progress(PartFile(path), {}).seconds < 101.0
+    assert Progress(PartFile(path), {"seed": 1}).seconds < 1.0
 
 
 def test_quick_candidates_leave_no_file(tmp_path):
     path = tmp_path / "tune-000.part"
-    kept = Progress(path, {})
+    kept = Progress(PartFile(path), {})
     assert kept({"C": 1.0}, lambda: 0.5) == 0.5
     assert not path.exists()

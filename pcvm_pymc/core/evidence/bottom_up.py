@@ -97,6 +97,7 @@ class Machine:
 
     def __init__(self, design: HeldBases | ChunkedBases) -> None:
         self.design = design
+        self._norm = np.sqrt(np.maximum(design.square, np.finfo(float).tiny))
         self.kept = Selection(
             index=np.empty(0, dtype=np.int64),
             alpha=np.empty(0),
@@ -160,8 +161,7 @@ class Machine:
 
     def _moves_S(self, error: Array, row: Array, factor: float) -> bool:
         """Whether an error of the members' part of a row moves S, to which its square is added, too far."""
-        norm = np.sqrt(np.maximum(self.design.square, np.finfo(float).tiny))
-        inside = norm[self.kept.index]
+        norm, inside = self._norm, self._norm[self.kept.index]
         error = np.abs(error / inside).max(initial=0.0)
         size = np.abs(row / (inside if len(row) == len(inside) else norm)).max()
         return bool(2.0 * factor * error * size > ALIGNED * self.design.beta)

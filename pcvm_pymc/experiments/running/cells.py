@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from pcvm_pymc.experiments.classifiers import (
     vector_counts,
 )
 from pcvm_pymc.experiments.protocols import Problem, cell_seed
-from pcvm_pymc.experiments.running.progress import Progress
+from pcvm_pymc.experiments.running.progress import Keeper, Progress
 from pcvm_pymc.experiments.running.records import Cell, Record
 
 __all__ = ["CellTask", "failure", "run_cell"]
@@ -42,7 +41,7 @@ class CellTask:
     given: Mapping[str, Any] = field(default_factory=dict)
     own: BaseEstimator | None = None
     extra: str = ""
-    progress: Path | None = None
+    progress: Keeper | None = None
 
     @cached_property
     def inputs(self) -> Record:

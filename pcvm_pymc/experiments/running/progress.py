@@ -3,39 +3,64 @@
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from pcvm_pymc.experiments.running.records import Record
 from pcvm_pymc.storage import StoreError, sealed, unsealed, write_atomically
 
-__all__ = ["Progress"]
+__all__ = ["Keeper", "PartFile", "Progress"]
 
 _PAUSE = 1.0  # seconds between two writings: quick candidates are not worth a file each
 
 
+class Keeper(Protocol):
+    """Where an unfinished cell has what it knows."""
+
+    def load(self) -> Record | None:
+        """Return what was saved last; None if nothing was."""
+
+    def save(self, record: Record) -> None:
+        """Keep this in place of what was saved before."""
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """A file beside the cell's own."""
+
+    path: Path
+
+    def load(self) -> Record | None:
+        """Return what the file holds; None if there is none or it is damaged."""
+        try:
+            return unsealed(self.path)
+        except StoreError:
+            return None
+
+    def save(self, record: Record) -> None:
+        """Write the file, as a whole or not at all."""
+        write_atomically(self.path, json.dumps(sealed(record)).encode())
+
+
 class Progress:
-    """The losses of a cell's candidates, in a file beside the cell's own until it is finished.
+    """The losses of a cell's candidates, kept until it is finished.
 
     Parameters
     ----------
-    path : Path or None
-        None keeps nothing, as on a cluster whose workers may not see the folder.
+    keeper : Keeper or None
+        None keeps nothing.
     inputs : mapping
         Of the cell: what other inputs left behind is not used.
     """
 
-    def __init__(self, path: Path | None, inputs: Mapping[str, Any]) -> None:
-        self._path, self._inputs = path, json.loads(json.dumps(dict(inputs)))
+    def __init__(self, keeper: Keeper | None, inputs: Mapping[str, Any]) -> None:
+        self._keeper, self._inputs = keeper, json.loads(json.dumps(dict(inputs)))
         self._began, self._written = time.thread_time(), time.monotonic()
         self._losses: dict[str, float] = {}
         self._before = 0.0
-        if path is None:
-            return
-        try:
-            found = unsealed(path)
-        except StoreError:
-            return
-        if found.get("inputs") == self._inputs:
+        found = None if keeper is None else keeper.load()
+        if found is not None and found.get("inputs") == self._inputs:
             self._losses, self._before = found["losses"], found["seconds"]
 
     @property
@@ -52,8 +77,7 @@ class Progress:
         return self._losses[key]
 
     def _write(self) -> None:
-        if self._path is None or time.monotonic() - self._written < _PAUSE:
+        if self._keeper is None or time.monotonic() - self._written < _PAUSE:
             return
-        record = {"inputs": self._inputs, "losses": self._losses, "seconds": self.seconds}
-        write_atomically(self._path, json.dumps(sealed(record)).encode())
+        self._keeper.save({"inputs": self._inputs, "losses": self._losses, "seconds": self.seconds})
         self._written = time.monotonic()

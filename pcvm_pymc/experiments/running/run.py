@@ -17,6 +17,7 @@ from pcvm_pymc.experiments.classifiers import (
 )
 from pcvm_pymc.experiments.protocols import Problem
 from pcvm_pymc.experiments.running.cells import CellTask
+from pcvm_pymc.experiments.running.progress import PartFile
 from pcvm_pymc.experiments.running.records import Cell
 from pcvm_pymc.experiments.running.store import Store
 
@@ -63,7 +64,7 @@ class Run:
             {**fixed, **given},
             self.own.get(cell.classifier),
             extra,
-            self.store.progress(cell),
+            PartFile(self.store.progress(cell)),
         )
 
     def suited(self, set_name: str, names: Iterable[str]) -> list[str]:

@@ -1,13 +1,18 @@
 """Cells in this process, in several of this machine, or on a Dask cluster."""
 
+import json
+import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from pcvm_pymc.experiments.errors import first_line
 from pcvm_pymc.experiments.running.cells import CellTask, failure, run_cell
+from pcvm_pymc.experiments.running.progress import Keeper
 from pcvm_pymc.experiments.running.records import Cell, Record, RunError, cell_of
 
 __all__ = ["Execute", "executor"]
@@ -67,12 +72,64 @@ def _on_a_cluster(tasks: Sequence[CellTask], address: str) -> Iterator[Record]:
     except (OSError, ValueError) as error:
         raise RunError(f"no Dask cluster answers at {address}: {first_line(error)}") from None
     with client:
-        # other machines may not see the folder: a cell there begins anew if its worker dies
-        lone = [replace(task, progress=None) for task in tasks]
-        futures = {client.submit(run_cell, task, pure=False, retries=1): task for task in lone}
+        news = _News(client, tasks)
+        futures = {
+            client.submit(run_cell, replace(task, progress=kept), pure=False, retries=1): place
+            for place, (task, kept) in enumerate(zip(tasks, news.keepers, strict=True))
+        }
         try:
             for future in finished(client, futures):
-                raised = future.exception()
-                yield failure(futures[future], str(raised)) if raised else future.result()
+                place, raised = futures[future], future.exception()
+                news.ends(place)
+                yield failure(tasks[place], str(raised)) if raised else future.result()
         except TimeoutError as error:
             raise RunError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a cell on a cluster knows: found by the client and told to it, for a worker may see no folder.
+
+    A cell whose worker dies begins anew with what was found; one of a later run with what was told.
+    """
+
+    topic: str
+    place: int
+    found: Record | None
+
+    def load(self) -> Record | None:
+        """Return what the client found."""
+        return self.found
+
+    def save(self, record: Record) -> None:
+        """Tell the client."""
+        from distributed import get_worker
+
+        get_worker().log_event(self.topic, [self.place, json.dumps(record)])
+
+
+class _News:
+    """What the cells on a cluster tell; it is kept where each cell's progress is, until the cell ends."""
+
+    def __init__(self, client: Any, tasks: Sequence[CellTask]) -> None:
+        topic = f"pcvm-{uuid.uuid4().hex}"
+        kept = {place: task.progress for place, task in enumerate(tasks)}
+        self._kept: dict[int, Keeper | None] = kept
+        self._lock = threading.Lock()
+        self.keepers = [
+            None if keeper is None else _Told(topic, place, keeper.load())
+            for place, keeper in kept.items()
+        ]
+        client.subscribe_topic(topic, self._comes)
+
+    def ends(self, place: int) -> None:
+        """Take note that a cell has ended: what it told before may come later, and is of no more use."""
+        with self._lock:
+            self._kept.pop(place)
+
+    def _comes(self, event: tuple[float, tuple[int, str]]) -> None:
+        place, record = event[1]
+        with self._lock:
+            keeper = self._kept.get(place)
+            if keeper is not None:
+                keeper.save(json.loads(record))
