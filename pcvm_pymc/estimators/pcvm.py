@@ -71,8 +71,8 @@ class PCVMClassifier(AveragingClassifier):
         less accurate. Not from the bottom up.
     estimation : {"auto", "average", "em", "projection", "bottom-up"}
         ``"average"`` averages the class probabilities of modes over width and scale, or over the one of
-        them that is not given. ``"em"`` keeps one posterior mode, the best. ``"auto"`` averages where the
-        width is left to be chosen under a proper hyperprior, else it is ``"em"``. ``"projection"`` finds the
+        them that is not given. ``"em"`` keeps one posterior mode, the best. ``"auto"`` averages where one of
+        them is left to be chosen under a proper hyperprior, else it is ``"em"``. ``"projection"`` finds the
         submodel of few vectors that is nearest to one mode, see `project`. ``"bottom-up"`` adds and
         deletes bases one at a time by the evidence of their precisions: few vectors, and no fit of all
         bases.

@@ -102,7 +102,7 @@ def sample(
         folder goes on where a killed run stopped.
     target_accept : float
         NUTS: higher than PyMC's default, since the half-Student-t weights have a narrow neck at zero.
-    nuts_sampler : {"pymc", "nutpie", "numpyro"}
+    nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}
     progressbar : bool
     quiet : bool
         No progress bar and no message but warnings.

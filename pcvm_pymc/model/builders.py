@@ -72,7 +72,7 @@ def pcvm_model(
         sizes are then exponential). By name a method of `Hyperprior`. Default: ``"learned"``, whose scale is
         the variable ``rate``: it predicts best of those tried, its posterior as well as the point of
         `find_map_em`, which takes it at unit scale. ``"default"`` has a fixed scale (`approximate` needs
-        one), ``"plug_in"`` is what the estimators take. The papers' are improper and for `find_map_em` only
+        one), ``"plug_in"`` is what `PCVMClassifier` takes at scale 1. The papers' are improper and for `find_map_em` only
         (``Hyperprior.jeffreys()``), a `HalfHorseshoe` is for samplers only.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (half-Student-t weights: half as many variables,
@@ -166,9 +166,9 @@ def sparse_probit_model(
         that of the `Hyperprior`; ``"free"`` a flat one.
     kernel, width
         For ``features="kernel"``: as for `pcvm_model`. The paper's h is ``width / sqrt(2)``.
-    basis : int or array_like, shape (n_basis, n_features), optional
-        For ``features="kernel"``: centres of the kernels, or how many rows to choose by k-means++.
-        Default: the rows of `X`.
+    basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
+        For ``features="kernel"``: centres of the kernels, or how many rows to choose by k-means++;
+        ``"kmeans"`` 30 means of rows. Default: the rows of `X`.
 
     Returns
     -------

@@ -133,9 +133,9 @@ def rvm_latent(
     hyperprior : str or Hyperprior, optional
         Gamma hyperpriors of the precisions, by name as for `pcvm_model`, proper. Default: scaled to the
         basis functions.
-    basis : array_like, shape (n_basis, n_features), or int, optional
-        Centres of the basis functions. A number takes so many rows of `X`, by k-means++. Default: the rows
-        of `X`.
+    basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
+        Centres of the basis functions. A number takes so many rows of `X`, by k-means++, ``"kmeans"`` 30
+        means of rows. Default: the rows of `X`.
 
     Returns
     -------
