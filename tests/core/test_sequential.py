@@ -12,7 +12,13 @@ from random_problems import case, state_at
 from scipy import stats
 
 from pcvm_pymc import Status
-from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_batch, posterior
+from pcvm_pymc.core.evidence import (
+    EvidenceOptions,
+    EvidenceProblem,
+    fit_batch,
+    posterior,
+    sequential,
+)
 from pcvm_pymc.core.evidence.active_set import (
     ActiveSet,
     at_products,
@@ -388,3 +394,46 @@ def test_a_likelihood_that_is_not_log_concave_needs_its_piece_alone(fit):
     square = share @ (target - heavy.latent) ** 2
     assert problem.noise_at(heavy.latent, 3.5, found) == pytest.approx(np.sqrt(square / 56.5))
     assert heavy.log_evidence > plain.log_evidence + 10
+
+
+def linear_classes(seed, n=100, d=20, width=20.0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    label = np.where(X[:, 0] - X[:, 1] + 0.3 * rng.normal(size=n) > 0, 1.0, -1.0)
+    return rbf(squared_distances(X, X), width), label
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wide_bases_that_gain_together_alone_are_found(seed, monkeypatch):
+    Phi, label = linear_classes(seed)
+    problem = EvidenceProblem(Phi, label, "logit")
+    found = fit_sequential(problem)
+    monkeypatch.setattr(sequential, "_TRAPPED", -1)
+    plain = fit_sequential(problem)  # from the empty model alone
+    assert np.count_nonzero(plain.weight) <= 1
+    assert plain.log_evidence < 100 * np.log(0.5) + 5
+    assert found.log_evidence > plain.log_evidence + 20
+    assert np.mean(np.sign(found.latent) != label) < 0.1
+    assert found.log_evidence >= fit_batch(problem).log_evidence - 3
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.3, 30.0))
+def test_a_second_beginning_never_ends_lower(seed, width):
+    Phi, label = linear_classes(seed, n=30, d=3, width=width)
+    problem = EvidenceProblem(Phi, label, "probit")
+    found = fit_sequential(problem)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequential, "_TRAPPED", -1)
+        assert found.log_evidence >= fit_sequential(problem).log_evidence
+
+
+def test_beginners_span_the_others_and_do_not_depend_on_rounding():
+    Phi, _ = linear_classes(0, n=200, d=3, width=5.0)
+    columns = Phi / np.linalg.norm(Phi, axis=0)
+    chosen = sequential._spanning(columns, 64)
+    assert len(chosen) == len(set(chosen.tolist())) <= 64
+    Q = np.linalg.qr(columns[:, chosen])[0]
+    assert np.square(columns - Q @ (Q.T @ columns)).sum(axis=0).max() < 1e-5
+    noise = 1.0 + 1e-12 * np.random.default_rng(0).normal(size=columns.shape)
+    np.testing.assert_array_equal(sequential._spanning(columns * noise, 64), chosen)
+    assert sequential._spanning(np.zeros((5, 3)), 64).size == 0

@@ -7,6 +7,7 @@ import numpy as np
 
 from pcvm_pymc.core.evidence.active_set import ActiveSet, at_products, empty_set, gains, refreshed
 from pcvm_pymc.core.evidence.computed import ComputedColumns
+from pcvm_pymc.core.evidence.posterior import posterior
 from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
     Design,
@@ -33,6 +34,13 @@ _NOISY_PERIODS = 20  # while the noise moves, which computes all anew (if from i
 _FEW = 32  # columns up to which compiled loops beat LAPACK
 _HALVINGS = 3  # of a re-estimation that lowers Laplace's evidence
 _FALL = 1e-9  # of Laplace's evidence, relative: rounding
+_TRAPPED = 5  # bases: a search that ends with no more begins once more, from many
+_BEGINNERS = 64  # bases that it begins with then
+_SHARED = 10.0 ** np.arange(
+    -4.0, 2.0
+)  # precisions that all of them may have, of columns of unit norm
+_OFFERED = 1024  # columns that they are chosen among
+_SPANNED = 1e-6  # of a column's square: it adds nothing to those before it, nor tells two apart
 
 
 def fit_sequential(
@@ -44,7 +52,9 @@ def fit_sequential(
     """Maximise the evidence from the empty model upwards, one basis at a time.
 
     Each step adds, re-estimates or deletes the basis that gains most, of those in the model and some
-    candidates; where none of these gains any more, all bases are looked at for new candidates.
+    candidates; where none of these gains any more, all bases are looked at for new candidates. Wide bases
+    may gain together where none does alone: a search of two classes that ends with five at most begins once
+    more, from 64 that span the others, and the better evidence is kept.
 
     Parameters
     ----------
@@ -78,7 +88,59 @@ def fit_sequential(
     models", AISTATS; A. Chmielewski-Anders et al. (2019), eqs. 13-15, corrected (see `ActiveSet`; for their
     random choice of the basis `fit_random`).
     """
-    return _fitted(_Search, problem, options, noise_start)
+    options = options or EvidenceOptions()
+    design = unit_design(problem)
+    noise = start_noise(problem, options, noise_start)
+    result = result_at(problem, design, _Search(problem, design.columns, options, noise).run())
+    if not _is_trapped(result, design):
+        return result
+    again = result_at(problem, design, _from_many(problem, design, options, noise))
+    return again if again.log_evidence > result.log_evidence + options.tol else result
+
+
+def _is_trapped(result: EvidenceResult, design: Design) -> bool:
+    """Whether a search of two classes has ended with few bases where there are many at hand.
+
+    A regression comes to like errors from either side, and from many columns by paths that rounding turns.
+    """
+    is_regression, n_columns = not np.isnan(result.noise), design.columns.shape[1]
+    few = np.count_nonzero(result.weight) <= _TRAPPED < n_columns <= _MANY
+    return few and not is_regression and result.status is not Status.ITERATION_LIMIT
+
+
+def _from_many(
+    problem: EvidenceProblem, design: Design, options: EvidenceOptions, noise: float
+) -> Reached:
+    """Return where a search ends that begins with many bases, at the best precision that all may share."""
+    n_columns = design.columns.shape[1]
+    offered = np.unique(np.linspace(0, n_columns - 1, min(n_columns, _OFFERED)).astype(np.int64))
+    index = offered[_spanning(design.columns[:, offered], _BEGINNERS)]
+    Phi, likelihood = design.columns[:, index], problem.likelihood_at(noise)
+    starts = [
+        posterior(Phi, np.full(len(index), alpha), problem.target, likelihood) for alpha in _SHARED
+    ]
+    best = max(starts, key=lambda each: each.log_evidence)
+    rows = [(best.log_evidence, len(index), noise)]
+    search = _Search(problem, design.columns, options, noise)
+    search.begin_at(Reached(index, best.alpha, best.mean, noise, Status.CONVERGED, rows))
+    return search.run()
+
+
+def _spanning(columns: Array, most: int) -> Index:
+    """Return columns that span the others: the pivots of a QR factorisation that is cut off, ascending.
+
+    Of pivots that rounding alone tells apart the first is taken.
+    """
+    left = np.einsum("ij,ij->j", columns, columns)
+    Q, chosen = np.empty((len(columns), min(most, *columns.shape)), order="F"), []
+    while len(chosen) < Q.shape[1] and left.max() > _SPANNED:
+        k, n = len(chosen), int((left >= left.max() - _SPANNED).argmax())
+        rest = columns[:, n] - Q[:, :k] @ (columns[:, n] @ Q[:, :k])
+        Q[:, k] = rest / np.linalg.norm(rest)
+        left = left - np.square(Q[:, k] @ columns)
+        left[n] = 0.0
+        chosen.append(n)
+    return np.sort(np.array(chosen, dtype=np.int64))
 
 
 def fit_random(
@@ -106,20 +168,10 @@ def fit_random(
     EvidenceResult
     """
     check_held(problem, "random")
-    return _fitted(_RandomSearch, problem, options, noise_start)
-
-
-def _fitted(
-    kind: "type[_Search]",
-    problem: EvidenceProblem,
-    options: EvidenceOptions | None,
-    noise_start: float | None,
-) -> EvidenceResult:
-    """Return where a search from the empty model ends."""
     options = options or EvidenceOptions()
     design = unit_design(problem)
     noise = start_noise(problem, options, noise_start)
-    return result_at(problem, design, kind(problem, design.columns, options, noise).run())
+    return result_at(problem, design, _RandomSearch(problem, design.columns, options, noise).run())
 
 
 def improved(
@@ -128,6 +180,7 @@ def improved(
     """Return where the search goes on to from where another one ended; there, where nothing gains."""
     search = _Search(problem, design.columns, options, reached.noise)
     search.begin_at(reached)
+    search.noise_moves = problem.noise_is_estimated
     return search.run()
 
 
@@ -152,9 +205,9 @@ class _Search:
         self.gram, self.stale = np.empty((0, 0)), 0
 
     def begin_at(self, reached: Reached) -> None:
-        """Begin where another search ended."""
+        """Begin at bases and precisions that are given."""
         self._move_to(reached.index, reached.alpha, reached.mean)
-        self.rows, self.noise_moves = reached.rows, self.problem.noise_is_estimated
+        self.rows = reached.rows
         self.best = (self.state, self.noise)
 
     def run(self) -> Reached:
@@ -349,7 +402,7 @@ class _Search:
 
     def _kept(self) -> tuple[ActiveSet, float]:
         """Return the state to end with, and its noise: the best where steps may lose evidence."""
-        if not self.is_quadratic and self.state.log_evidence < self.best[0].log_evidence:
+        if not self.is_quadratic and _is_lower(self.state, self.best[0]):
             return self.best
         return self.state, self.noise
 
