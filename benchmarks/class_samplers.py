@@ -2,7 +2,7 @@
 
 OMP_NUM_THREADS=1 uv run python benchmarks/class_samplers.py [--sizes N ...] [--classes C ...]
 
-Overlapping clouds on a circle in the plane, width 1.5, default hyperprior, four chains of 1000 draws on one
+Overlapping clouds on a circle in the plane, width 1.5, learned scale, four chains of 1000 draws on one
 core. Gibbs keeps one draw in ten sweeps and does not go on until it has converged. Seconds are the samplers'
 own, without compilation.
 """

@@ -47,7 +47,6 @@ type Seed = int | np.random.Generator | None
 type Method = Literal["auto", "gibbs", "nuts"]
 
 _NUTS_SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
-_FEW_ROWS = 50  # times the number of classes less one: up to there NUTS is ahead of Gibbs
 
 
 def sample(
@@ -208,9 +207,9 @@ def _sample_nuts(model: pm.Model, nuts_sampler: str, **kwargs: Any) -> xr.DataTr
 def choose_method(model: pm.Model) -> tuple[Method, str]:
     """Return the sampler that `sample` takes for a model by itself, and why.
 
-    Gibbs for two classes wherever it applies: at every size measured it yields more effective draws of the
-    latent function per second than any form of NUTS, and of an unknown width no divergent ones. For C
-    classes it does so beyond about 50 (C - 1) rows (``benchmarks/README.md``).
+    Gibbs wherever it applies: it yields more effective draws of the latent function per second than any
+    form of NUTS, and of an unknown width no divergent ones, at every size measured for two and three classes
+    and, of six, on 60 rows; on 150 as many (``benchmarks/README.md``).
     """
     if isinstance(_hyperprior(model), HalfHorseshoe):
         return (
@@ -221,9 +220,6 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
         problem = _gibbs_problem(model)
     except ValueError as error:
         return "nuts", str(error)
-    few = _FEW_ROWS * (problem.n_scores - 1)
-    if len(problem.label) <= few:
-        return "nuts", f"no more than {few} rows of so many classes, where it is ahead of Gibbs"
     if problem.moves is not None:
         return (
             "gibbs",
