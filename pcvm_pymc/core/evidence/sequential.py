@@ -34,7 +34,8 @@ _NOISY_PERIODS = 20  # while the noise moves, which computes all anew (if from i
 _FEW = 32  # columns up to which compiled loops beat LAPACK
 _HALVINGS = 3  # of a re-estimation that lowers Laplace's evidence
 _FALL = 1e-9  # of Laplace's evidence, relative: rounding
-_TRAPPED = 5  # bases: a search that ends with no more begins once more, from many
+_TRAPPED = 2  # bases: a search that ends with no more, and this share of the empty model's
+_UNEXPLAINED = 0.8  # log evidence left, begins once more, from many
 _BEGINNERS = 64  # bases that it begins with then
 _SHARED = 10.0 ** np.arange(
     -4.0, 2.0
@@ -53,8 +54,9 @@ def fit_sequential(
 
     Each step adds, re-estimates or deletes the basis that gains most, of those in the model and some
     candidates; where none of these gains any more, all bases are looked at for new candidates. Wide bases
-    may gain together where none does alone: a search of two classes that ends with five at most begins once
-    more, from 64 that span the others, and the better evidence is kept.
+    may gain together where none does alone: a search of two classes that ends with two at most, and more
+    than four fifths of the empty model's log evidence, begins once more, from 64 that span the others, and
+    the better evidence is kept.
 
     Parameters
     ----------
@@ -99,13 +101,14 @@ def fit_sequential(
 
 
 def _is_trapped(result: EvidenceResult, design: Design) -> bool:
-    """Whether a search of two classes has ended with few bases where there are many at hand.
+    """Whether a search of two classes has ended with next to nothing where there are many columns.
 
     A regression comes to like errors from either side, and from many columns by paths that rounding turns.
     """
     is_regression, n_columns = not np.isnan(result.noise), design.columns.shape[1]
     few = np.count_nonzero(result.weight) <= _TRAPPED < n_columns <= _MANY
-    return few and not is_regression and result.status is not Status.ITERATION_LIMIT
+    left = result.log_evidence < _UNEXPLAINED * result.trace.log_evidence[0]
+    return few and left and not is_regression and result.status is not Status.ITERATION_LIMIT
 
 
 def _from_many(
