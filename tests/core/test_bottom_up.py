@@ -132,6 +132,27 @@ def test_at_the_end_no_addition_or_deletion_is_admissible(signs):
     assert error < 0.35
 
 
+def test_a_column_that_was_taken_out_three_times_stays_out():
+    search = _Search(
+        problem(signs=False, shared=True), _start(problem(signs=False, shared=True), None)
+    )
+    machine, first = search.machines[0], []
+    for _ in range(4):
+        _improve(machine, search.pulled, None)
+        first.append(int(machine.kept.index[0]))
+        machine.delete(0)
+    assert first[0] == first[1] == first[2] != first[3]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wide_bases_come_to_rest(seed):
+    X, label = ripley_mixture(300, random_state=seed)
+    Phi = rbf(squared_distances(X, X), 12.0 * np.std(X))
+    result = fit_bottom_up(given_classes(Phi, (label > 0).astype(int), 2, None, shared=True))
+    assert result.status is Status.CONVERGED
+    assert np.abs(result.latent).max() < 100.0
+
+
 @pytest.mark.parametrize("seed", [1, 2, 5])
 def test_digits_are_not_lost_to_columns_that_are_nearly_aligned(seed):
     rng = np.random.default_rng(seed)

@@ -28,6 +28,7 @@ from pcvm_pymc.core.problem import Problem, Status
 __all__ = ["BottomUpOptions", "Machine", "fit_bottom_up"]
 
 _REFRESH = 30  # rank-one steps
+_GIVEN_UP = 3  # times that a column was taken out, after which it stays out
 _UPDATES = ("truncated", "printed")
 _UNBOUNDED = 1e3  # a score at which the probit is certain to more digits than there are
 
@@ -93,10 +94,13 @@ class Machine:
     Attributes
     ----------
     kept : Selection
+    n_deleted : ndarray of int, shape (n_columns,)
+        How often each column was taken out.
     """
 
     def __init__(self, design: HeldBases | ChunkedBases) -> None:
         self.design = design
+        self.n_deleted = np.zeros(len(design.square), dtype=np.int64)
         self._norm = np.sqrt(np.maximum(design.square, np.finfo(float).tiny))
         self.kept = Selection(
             index=np.empty(0, dtype=np.int64),
@@ -133,6 +137,7 @@ class Machine:
 
     def delete(self, place: int) -> None:
         """Take the column at a place out of the machine."""
+        self.n_deleted[self.kept.index[place]] += 1
         has_drifted = self._has_drifted(place)
         self._keep(self.kept.without(place, self.design.beta), has_drifted)
 
@@ -179,7 +184,8 @@ def _improve(machine: Machine, pulled: Array, sign: Array | None) -> _Change:
     """Make one change: an addition if any is admissible, else a deletion, else new precisions.
 
     A column is admitted only if ``f q > 0``, and a member goes if ``f mu < 0``: eq. 31, which sets
-    wrong-signed entries of the mean to zero, diverges.
+    wrong-signed entries of the mean to zero, diverges. One that was taken out three times stays out: where
+    rounding tells, it would come and go without end.
     """
     s, q = machine.leave_one_out(pulled)
     n_responses, square = q.shape[1], np.einsum("ij,ij->i", q, q)
@@ -188,6 +194,7 @@ def _improve(machine: Machine, pulled: Array, sign: Array | None) -> _Change:
     member = np.zeros(len(s), dtype=bool)
     member[machine.kept.index] = True
     candidates = right & ~member & (machine.design.rounding < machine.kept.S) & (excess > 0)
+    candidates &= machine.n_deleted < _GIVEN_UP
     if candidates.any():
         alpha, gain = best_change(s, square, n_responses)
         n = int(np.where(candidates, gain, -np.inf).argmax())

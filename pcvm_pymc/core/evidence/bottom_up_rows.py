@@ -11,7 +11,10 @@ from pcvm_pymc.core.problem import Problem
 
 __all__ = ["ALIGNED", "ChunkedBases", "HeldBases", "Seen", "bases_of", "each_row"]
 
-ALIGNED = 1e-9  # of phi' phi: what is left of such a column is rounding
+ALIGNED = 1e-9  # of phi' phi: by how much rounding may move S
+_DISTINCT = (
+    10.0 * ALIGNED
+)  # what S is at the least of a column that is none of those in the model again
 
 
 class Seen(NamedTuple):
@@ -65,7 +68,7 @@ class HeldBases:
             self.columns = np.sqrt(self.each) * self.columns
         self.square = np.einsum("ij,ij->j", self.columns, self.columns)
         self.beta = problem.likelihood.bound
-        self.rounding = ALIGNED * self.beta * self.square
+        self.rounding = _DISTINCT * self.beta * self.square
         self.latent = np.zeros((len(problem.label), problem.n_scores))
         self._products: dict[int, Array] = {}
 
@@ -123,7 +126,7 @@ class ChunkedBases:
             gram = np.block([[gram, border], [border.T, np.array([[sums.gram.corner]])]])
         self.gram = gram
         self.square = np.diag(gram).copy()
-        self.rounding = ALIGNED * self.beta * self.square
+        self.rounding = _DISTINCT * self.beta * self.square
         # the first responses of several scores are those, not slopes
         scale = self.beta if several else 1.0
         self._first = Seen(scale * self._pull(sums), sums.log_likelihood, np.nan, self._nothing)

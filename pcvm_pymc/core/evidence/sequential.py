@@ -135,7 +135,8 @@ def _spanning(columns: Array, most: int) -> Index:
     Of pivots that rounding alone tells apart the first is taken.
     """
     left = np.einsum("ij,ij->j", columns, columns)
-    Q, chosen = np.empty((len(columns), min(most, *columns.shape)), order="F"), []
+    Q = np.empty((len(columns), min(most, *columns.shape)), order="F")
+    chosen: list[int] = []
     while len(chosen) < Q.shape[1] and left.max() > _SPANNED:
         k, n = len(chosen), int((left >= left.max() - _SPANNED).argmax())
         rest = columns[:, n] - Q[:, :k] @ (columns[:, n] @ Q[:, :k])
