@@ -83,8 +83,8 @@ def test_svc_grid_search(benchmark, n):
 
 
 @pytest.mark.parametrize("n", SIZES[:3])
-def test_pcvm_width_auto(benchmark, n):
-    """Choose among nine widths in five folds, then fit."""
+def test_pcvm_default(benchmark, n):
+    """Average modes over width and scale, weighted by leaving one out."""
     X, label = ripley_mixture(n, random_state=0)
     model = run(benchmark, n, lambda: PCVMClassifier(random_state=0).fit(X, label))
     benchmark.extra_info["vectors"] = len(model.weight_)
