@@ -69,7 +69,7 @@ def verdicts(runs):
         ours = pick(runs, "test_pcvm_default", n=n)["stats"]["median"]
         theirs = pick(runs, "test_svc_grid_search", n=n)["stats"]["median"]
         lines.append(
-            f'- A fit of `PCVMClassifier()` at N = {n} takes {ours / theirs:.2f} times as long as '
+            f"- A fit of `PCVMClassifier()` at N = {n} takes {ours / theirs:.2f} times as long as "
             "the SVC's grid search."
         )
     fixed = pick(runs, "test_em_at_fixed_width", n=1300, prior="plug_in")["stats"]["median"]

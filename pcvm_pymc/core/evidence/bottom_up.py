@@ -127,7 +127,7 @@ class Machine:
         overlap = beta * (products - pull @ kept.cross)
         found = Probe(pull, max(float(overlap[n]), 0.0), products, overlap)
         error = overlap[kept.index] - kept.alpha * pull
-        has_drifted = self._moves_S(error, overlap, 1.0 / (alpha + found.S))
+        has_drifted = self._moves_S(error, np.abs(overlap / self._norm).max() / (alpha + found.S))
         self._keep(kept.extended(n, alpha, found), has_drifted)
 
     def set_alpha(self, place: int, alpha: float) -> None:
@@ -162,14 +162,12 @@ class Machine:
         left = self.design.beta * (column @ kept.cross[:, kept.index])
         error = left + kept.alpha * column
         error[place] -= 1.0
-        return self._moves_S(error, left, 1.0 / column[place])
+        return self._moves_S(error, np.abs(left / self._norm[kept.index]).max() / column[place])
 
-    def _moves_S(self, error: Array, row: Array, factor: float) -> bool:
+    def _moves_S(self, error: Array, slope: float) -> bool:
         """Whether an error of the members' part of a row moves S, to which its square is added, too far."""
-        norm, inside = self._norm, self._norm[self.kept.index]
-        error = np.abs(error / inside).max(initial=0.0)
-        size = np.abs(row / (inside if len(row) == len(inside) else norm)).max()
-        return bool(2.0 * factor * error * size > ALIGNED * self.design.beta)
+        largest = np.abs(error / self._norm[self.kept.index]).max(initial=0.0)
+        return bool(2.0 * slope * largest > ALIGNED * self.design.beta)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from pcvm_pymc.core.problem import Problem
 __all__ = ["ALIGNED", "ChunkedBases", "HeldBases", "Seen", "bases_of", "each_row"]
 
 ALIGNED = 1e-9  # of phi' phi: by how much rounding may move S
-_DISTINCT = (
-    10.0 * ALIGNED
-)  # what S is at the least of a column that is none of those in the model again
+# what S is at the least of a column that is none of those in the model again
+_DISTINCT = 10.0 * ALIGNED
 
 
 class Seen(NamedTuple):

@@ -34,12 +34,12 @@ _NOISY_PERIODS = 20  # while the noise moves, which computes all anew (if from i
 _FEW = 32  # columns up to which compiled loops beat LAPACK
 _HALVINGS = 3  # of a re-estimation that lowers Laplace's evidence
 _FALL = 1e-9  # of Laplace's evidence, relative: rounding
-_TRAPPED = 2  # bases: a search that ends with no more, and this share of the empty model's
-_UNEXPLAINED = 0.8  # log evidence left, begins once more, from many
+# a search that ends with no more bases, and more than this share of the empty model's log evidence left,
+# begins once more, from many
+_TRAPPED, _UNEXPLAINED = 2, 0.8
 _BEGINNERS = 64  # bases that it begins with then
-_SHARED = 10.0 ** np.arange(
-    -4.0, 2.0
-)  # precisions that all of them may have, of columns of unit norm
+# precisions that all of them may have, of columns of unit norm
+_SHARED = 10.0 ** np.arange(-4.0, 2.0)
 _OFFERED = 1024  # columns that they are chosen among
 _SPANNED = 1e-6  # of a column's square: it adds nothing to those before it, nor tells two apart
 
