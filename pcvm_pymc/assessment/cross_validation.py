@@ -159,7 +159,7 @@ def kfold(
     random_seed : int or numpy.random.Generator, optional
         For the folds and the samplers.
     **options
-        For `sample`. Default: by Gibbs where the posterior is, whatever fewer rows would be sampled by.
+        For `sample`. Default: by Gibbs where the posterior is, whatever `sample` would take by itself.
 
     Returns
     -------

@@ -133,9 +133,8 @@ def test_at_the_end_no_addition_or_deletion_is_admissible(signs):
 
 
 def test_a_column_that_was_taken_out_three_times_stays_out():
-    search = _Search(
-        problem(signs=False, shared=True), _start(problem(signs=False, shared=True), None)
-    )
+    given_ = problem(signs=False, shared=True)
+    search = _Search(given_, _start(given_, None))
     machine, first = search.machines[0], []
     for _ in range(4):
         _improve(machine, search.pulled, None)

@@ -207,9 +207,8 @@ def test_combined_covariances_are_kernels(data, combine, expected):
     point, prior = model.initial_point(), pm.LogNormal.dist(0.0, 0.5)
     found = free.compile_logp(jacobian=False)({**point, "ell_log__": np.log(0.8)})
     known = model.compile_logp(jacobian=False)(point) + pm.logp(prior, 0.8).eval()
-    assert found == pytest.approx(
-        known, abs=1e-5
-    )  # PyMC's distances round: their root is a Matern's
+    # PyMC's distances round: their root is a Matern's
+    assert found == pytest.approx(known, abs=1e-5)
 
 
 def test_predictions_need_the_kernel_of_the_model(data):

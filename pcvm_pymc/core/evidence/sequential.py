@@ -92,11 +92,10 @@ def fit_sequential(
     """
     options = options or EvidenceOptions()
     design = unit_design(problem)
-    noise = start_noise(problem, options, noise_start)
-    result = result_at(problem, design, _Search(problem, design.columns, options, noise).run())
+    result = result_at(problem, design, _from_empty(_Search, problem, design, options, noise_start))
     if not _is_trapped(result, design):
         return result
-    again = result_at(problem, design, _from_many(problem, design, options, noise))
+    again = result_at(problem, design, _from_many(problem, design, options, result.noise))
     return again if again.log_evidence > result.log_evidence + options.tol else result
 
 
@@ -124,9 +123,8 @@ def _from_many(
     ]
     best = max(starts, key=lambda each: each.log_evidence)
     rows = [(best.log_evidence, len(index), noise)]
-    search = _Search(problem, design.columns, options, noise)
-    search.begin_at(Reached(index, best.alpha, best.mean, noise, Status.CONVERGED, rows))
-    return search.run()
+    start = Reached(index, best.alpha, best.mean, noise, Status.CONVERGED, rows)
+    return improved(problem, design, start, options)
 
 
 def _spanning(columns: Array, most: int) -> Index:
@@ -174,8 +172,21 @@ def fit_random(
     check_held(problem, "random")
     options = options or EvidenceOptions()
     design = unit_design(problem)
+    return result_at(
+        problem, design, _from_empty(_RandomSearch, problem, design, options, noise_start)
+    )
+
+
+def _from_empty(
+    kind: "type[_Search]",
+    problem: EvidenceProblem,
+    design: Design,
+    options: EvidenceOptions,
+    noise_start: float | None,
+) -> Reached:
+    """Return where a search from the empty model ends."""
     noise = start_noise(problem, options, noise_start)
-    return result_at(problem, design, _RandomSearch(problem, design.columns, options, noise).run())
+    return kind(problem, design.columns, options, noise).run()
 
 
 def improved(
@@ -184,7 +195,6 @@ def improved(
     """Return where the search goes on to from where another one ended; there, where nothing gains."""
     search = _Search(problem, design.columns, options, reached.noise)
     search.begin_at(reached)
-    search.noise_moves = problem.noise_is_estimated
     return search.run()
 
 
@@ -209,9 +219,9 @@ class _Search:
         self.gram, self.stale = np.empty((0, 0)), 0
 
     def begin_at(self, reached: Reached) -> None:
-        """Begin at bases and precisions that are given."""
+        """Begin where another search ended."""
         self._move_to(reached.index, reached.alpha, reached.mean)
-        self.rows = reached.rows
+        self.rows, self.noise_moves = reached.rows, self.problem.noise_is_estimated
         self.best = (self.state, self.noise)
 
     def run(self) -> Reached:

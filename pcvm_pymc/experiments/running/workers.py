@@ -1,6 +1,5 @@
 """Cells in this process, in several of this machine, or on a Dask cluster."""
 
-import json
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -105,7 +104,7 @@ class _Told:
         """Tell the client."""
         from distributed import get_worker
 
-        get_worker().log_event(self.topic, [self.place, json.dumps(record)])
+        get_worker().log_event(self.topic, (self.place, record))
 
 
 class _News:
@@ -127,9 +126,9 @@ class _News:
         with self._lock:
             self._kept.pop(place)
 
-    def _comes(self, event: tuple[float, tuple[int, str]]) -> None:
+    def _comes(self, event: tuple[float, tuple[int, Record]]) -> None:
         place, record = event[1]
         with self._lock:
             keeper = self._kept.get(place)
             if keeper is not None:
-                keeper.save(json.loads(record))
+                keeper.save(record)
