@@ -4,65 +4,56 @@ OMP_NUM_THREADS=1 PCVM_DATA=... uv run python benchmarks/beginnings.py [--draws 
 """
 
 import argparse
-import time
 import warnings
 
 import numpy as np
+import pandas as pd
 from defaults import SETS
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import log_loss
-from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc import RVMClassifier
+from pcvm_pymc.assessment.comparison import scores
 from pcvm_pymc.core.evidence import sequential
 from pcvm_pymc.experiments.datasets import load
+from pcvm_pymc.experiments.head_to_head import fitted_rival, mean_and_error, stratified_draws
+
+BEGINNINGS = {"default": sequential._TRAPPED, "empty model alone": -1}
+MEASURES = ["error", "AUC", "log loss", "vectors", "seconds"]
 
 
-def draw(data, n, seed):
-    """Return standardised training and test rows."""
-    order = np.random.default_rng(1000 + seed).permutation(len(data.y))
-    train, test = order[:n], order[n : n + 2000]
-    scaler = StandardScaler().fit(data.X[train])
-    return (
-        scaler.transform(data.X[train]),
-        data.y[train],
-        scaler.transform(data.X[test]),
-        data.y[test],
-    )
-
-
-def scored(data, n, seed):
-    """Return error in per cent, log loss, vectors and seconds of a fit."""
-    X, y, new, truth = draw(data, n, seed)
-    began = time.process_time()
-    model = RVMClassifier(random_state=seed).fit(X, y)
-    seconds, probability = time.process_time() - began, model.predict_proba(new)
-    error = 100 * np.mean(model.predict(new) != truth)
-    loss = log_loss(truth, probability, labels=model.classes_)
-    return error, loss, len(model.support_), seconds
+def of_set(data, n_rows, n_draws):
+    """Return the mean scores of one set, by beginning."""
+    y = np.unique(data.y, return_inverse=True)[1]
+    draws = stratified_draws(data.X, y, n_rows, min(2000, len(y) - n_rows), seed=1000)
+    tables = []
+    for seed in range(n_draws):
+        X, label, X_test, y_test = next(draws)
+        rows = {}
+        for way, most in BEGINNINGS.items():
+            sequential._TRAPPED = most
+            rival = fitted_rival(RVMClassifier(random_state=seed), X, label, X_test)
+            measured = scores(y_test, np.clip(rival.probability, 1e-12, 1 - 1e-12))
+            rows[way] = {**measured, "vectors": rival.vectors, "seconds": rival.seconds}
+        tables.append(pd.DataFrame(rows).T[MEASURES])
+    return mean_and_error(tables)[0]
 
 
 def main():
-    """Print a line for each set, and the means."""
+    """Print a table for each set, and the means."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=7)
     parser.add_argument("sets", nargs="*", default=SETS)
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
-    beginnings = {"default": sequential._TRAPPED, "empty model alone": -1}
-    means = {name: [] for name in beginnings}
+    means = []
     for each in options.sets:
-        name, n = each.split(":")
+        name, rows = each.split(":")
         data = load(name, random_state=0)
         if len(np.unique(data.y)) > 2:
             continue
-        for way, most in beginnings.items():
-            sequential._TRAPPED = most
-            rows = [scored(data, int(n), seed) for seed in range(options.draws)]
-            means[way].append(np.mean(rows, axis=0))
-            print(each, way, np.round(means[way][-1], 4), flush=True)
-    for way, rows in means.items():
-        print("mean", way, np.round(np.mean(rows, axis=0), 4))
+        means.append(of_set(data, int(rows), options.draws))
+        print(f"{each}\n{means[-1].round(4).to_string()}", flush=True)
+    print(f"mean\n{(sum(means) / len(means)).round(4).to_string()}")
 
 
 if __name__ == "__main__":
