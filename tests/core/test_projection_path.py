@@ -218,12 +218,16 @@ def test_members_and_wrong_signed_columns_promise_nothing():
 
 
 @given(SEEDS, st.sampled_from([GREEDY, SearchOptions()]))
+@example(4888, GREEDY)  # weights of 350: the divergence rises by 1e-6 for less of the ridge
 @settings(max_examples=25)
 def test_divergence_falls_along_the_path(seed, options):
     problem = target(seed=seed)
     path = project_path(problem, range(13), options)
-    assert (np.diff(path.kl) <= 1e-8).all()
     assert (np.diff(path.objective) <= 0).all()
+    # but for what the ridge of huge weights gives back
+    ridge = path.objective - path.kl
+    assert (ridge >= -1e-12).all()
+    assert (np.diff(path.kl) <= 1e-8 + np.maximum(-np.diff(ridge), 0.0)).all()
     for i, columns in enumerate(path.columns):
         assert len(columns) <= path.sizes[i]
         latent = path.latent(problem.Phi)[i]
