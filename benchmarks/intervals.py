@@ -29,10 +29,10 @@ def of_classifier(model):
     return lambda X, y, new: model.fit(X, y).predict_interval(new)[:, 1].T
 
 
-def of_posterior(hyperprior, basis=None):
+def of_posterior(hyperprior, basis=None, signs=None):
     def interval(X, y, new):
         width = PCVMClassifier(estimation="em").fit(X, y).width_
-        model = pcvm_model(X, y, width=width, hyperprior=hyperprior, basis=basis)
+        model = pcvm_model(X, y, width=width, hyperprior=hyperprior, basis=basis, signs=signs)
         result = predict(sample(model, random_seed=1, progressbar=False), new)
         draws = result["predictions"]["probability"].values.reshape(-1, len(new))
         return np.quantile(draws, [0.055, 0.945], axis=0)
@@ -50,6 +50,10 @@ WAYS = {
     '`sample`, `hyperprior="plug_in"`': (of_posterior("plug_in"), (100,)),
     '`sample`, `hyperprior="learned"`': (of_posterior("learned"), (100,)),
     '`sample`, `basis="kmeans"`': (of_posterior("learned", "kmeans"), (100, 300)),
+    '`sample`, `basis="kmeans", signs="both"`': (
+        of_posterior("learned", "kmeans", "both"),
+        (100, 300),
+    ),
 }
 
 

@@ -3,9 +3,9 @@
 OMP_NUM_THREADS=1 PCVM_DATA=... uv run python benchmarks/posterior_priors.py [--draws 10 --default]
 
 Gibbs, two chains of 5500 sweeps, of which 4000 are kept; the width is chosen once for each set by
-`select_width`. Sets of the folder are left out where there is none. With several draws of each set the
-table holds means over them, and differences from the default's posterior with their standard errors stand
-below it; ``--default`` leaves the other priors out, but for the default's posterior on few bases.
+`select_width`, or several are weighed by `select`. Sets of the folder are left out where there is none. With
+several draws of each set the table holds means over them, and differences from the README's posterior with
+their standard errors stand below it; ``--default`` leaves out the other priors and the unknown widths.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from pcvm_pymc import (
     pcvm_model,
     predict,
     sample,
+    select,
     select_width,
 )
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
@@ -54,7 +55,11 @@ PRIORS = [
 ]
 DEFAULT = (0.5, 2.0, 0.5, 1.0)
 MEANS = 'the same on 30 means of rows, `basis="kmeans"`'
-UNKNOWN = "those 30, width unknown, log-normal around the median distance"
+EITHER = (5.0, 2.0, 0.5, 1.0)  # what `Hyperprior.learned` has where weights of either sign cancel
+BOTH = 'c = 5, size 2, d learned on those means, `signs="both"`'
+MIXTURE = "those at the widths of `select`, by its weights: `mixture`"
+UNKNOWN = "width unknown, log-normal around the median distance, on 30 means"
+UNKNOWN_BOTH = 'the same with `signs="both"`'
 WIDTHS = [prior for prior in PRIORS if prior[:3] == (0.5, 2.0, 0.5)]
 
 
@@ -124,11 +129,25 @@ def evaluate(width, prior, data, basis=None):
     return ndtr(weight @ ahead.T + bias.reshape(-1, 1)).mean(axis=0), float(rhat)
 
 
-def over_widths(data):
+def either_sign(means):
+    """Return each centre twice, with a sign of either kind."""
+    return np.tile(means[0], (2, 1)), np.repeat([1.0, -1.0], len(means[0]))
+
+
+def averaged(data, basis):
+    """Return the average over the widths that `select` finds, and the worst r-hat of its parts."""
+    X, y, *_ = data
+    widths, weights = select(X, y, random_state=1).by_width()
+    parts = [evaluate(width, EITHER, data, basis) for width in widths]
+    mean = sum(weight * each for weight, (each, _) in zip(weights, parts, strict=True))
+    return mean, max(rhat for _, rhat in parts)
+
+
+def over_widths(data, signs):
     """Return the same of a posterior over the width, too, on means of rows."""
     X, y, X_test, _ = data
     around = pm.LogNormal.dist(np.log(median_distance(X)), 1.0)
-    model = pcvm_model(X, y, basis="kmeans", width=around)
+    model = pcvm_model(X, y, basis="kmeans", signs=signs, width=around)
     options = {"chains": 2, "thin": 10, "max_sweeps": 11_000, "random_seed": 1, "quiet": True}
     posterior = sample(model, method="gibbs", draws=500, **options)
     rhat = az.rhat(posterior["posterior"].to_dataset()[["latent"]])["latent"].max()
@@ -159,7 +178,12 @@ def on(X, y, X_test, y_test, priors):
         probability[name], rhat[name] = evaluate(width, prior, (X, y, X_test, y_test))
     means = choose_means(X, y, random_state=0)
     probability[MEANS], rhat[MEANS] = evaluate(width, DEFAULT, (X, y, X_test, y_test), means)
-    probability[UNKNOWN], rhat[UNKNOWN] = over_widths((X, y, X_test, y_test))
+    both = either_sign(means)
+    probability[BOTH], rhat[BOTH] = evaluate(width, EITHER, (X, y, X_test, y_test), both)
+    probability[MIXTURE], rhat[MIXTURE] = averaged((X, y, X_test, y_test), both)
+    if len(priors) > 1:
+        for name, signs in ((UNKNOWN, None), (UNKNOWN_BOTH, "both")):
+            probability[name], rhat[name] = over_widths((X, y, X_test, y_test), signs)
     if set(WIDTHS) <= set(priors):
         three = [probability[name_of(*prior)] for prior in WIDTHS]
         probability["mean of c = 0.5, size 2, d learned over the three widths"] = np.mean(
@@ -169,11 +193,11 @@ def on(X, y, X_test, y_test, priors):
 
 
 def differences(draws):
-    """Return how much each row loses to the default's posterior, and the standard error over draws.
+    """Return how much each row loses to the README's posterior, and the standard error over draws.
 
     The error of a mean over sets adds those of its sets, which are fixed: only the draws are random.
     """
-    behind = [draw - draw.loc[name_of(*DEFAULT)] for draw in draws]
+    behind = [draw - draw.loc[MIXTURE] for draw in draws]
     stacked = np.stack([each.to_numpy() for each in behind])
     error = stacked.std(axis=0, ddof=1) / np.sqrt(len(draws))
     mean = pd.DataFrame(stacked.mean(axis=0), index=draws[0].index, columns=draws[0].columns)
@@ -210,7 +234,7 @@ def main():
     summary["median r-hat"] = pd.DataFrame(rhats).median(axis=1)
     print(markdown(*rows_of(pd.concat([summary, table], axis=1), {"mean rank": 1})))
     if options.draws > 1:
-        print("\nbehind the default's posterior (positive: worse than it)\n")
+        print("\nbehind the mixture (positive: worse than it)\n")
         print(markdown(*rows_of(differences(tables), {})))
 
 

@@ -37,6 +37,7 @@ _PUBLIC = {
     "find_map_em": "inference.modes",
     "fit_evidence": "inference.evidence",
     "latent_draws": "inference.prediction",
+    "mixture": "inference.mixtures",
     "predict": "inference.prediction",
     "prior_latent": "inference.prediction",
     "draw_precisions": "inference.sampling",

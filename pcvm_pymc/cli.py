@@ -289,7 +289,8 @@ def _fits(
 ) -> tuple[Any, Any]:
     """Return MAP and posterior of one model, saved as soon as it is there.
 
-    Of two classes on means of rows, of several on all rows: there they predict better (benchmarks/README.md)
+    Of two classes on means of rows, with weights of either sign, of several on all rows: there they predict
+    better (benchmarks/README.md).
     """
     from pcvm_pymc.inference.modes import find_map_em
     from pcvm_pymc.inference.sampling import sample
@@ -297,7 +298,7 @@ def _fits(
     from pcvm_pymc.model.builders import mpcvm_model, pcvm_model
 
     if len(np.unique(y)) == 2:
-        model = pcvm_model(X, y, width=width, basis="kmeans")
+        model = pcvm_model(X, y, width=width, basis="kmeans", signs="both")
     else:
         model = mpcvm_model(X, y, width=width)
     map_result = find_map_em(model, progressbar=out is not None)

@@ -579,6 +579,11 @@ def _inference(known):
             },
             {"X_test": ("X_new", "y_test", "MAP"), "y_test": ("X_new", "MAP")},
         ),
+        "mixture": Call(
+            pcvm_pymc.mixture,
+            {"posteriors": [posterior], "weights": [1.0]},
+            {"posteriors": "object", "weights": "widths"},
+        ),
         "psis_loo": Call(pcvm_pymc.psis_loo, {"posterior": posterior}, {"posterior": "tree"}),
         "loo": Call(
             pcvm_pymc.loo, {"result": found, "X": X}, {"result": "tree", "X": "rows or None"}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.multiclass import check_classification_targets
 
-from pcvm_pymc.core.pieces.arguments import check_whole, shown
+from pcvm_pymc.core.pieces.arguments import check_real, check_whole, shown
 from pcvm_pymc.core.pieces.kernels import Kernel, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
@@ -68,6 +68,22 @@ class Selection:
             np.array([int(each.loo.improved.sum()) for each in cells.cells]),
             method,
         )
+
+    def by_width(self, *, least: float = 0.05) -> tuple[list[Any], list[float]]:
+        """Return the widths that count, the most first, and their weights over all scales.
+
+        For `mixture`, whose posteriors have a scale that is learned. One width for each feature is one.
+
+        Parameters
+        ----------
+        least : float
+            Weight below which a width is left out; the others' weights sum to one.
+        """
+        check_real("least", least, below=1.0)
+        distinct, place = np.unique(self.widths, axis=0, return_inverse=True)
+        weight = np.bincount(place.ravel(), self.weights)
+        kept = [i for i in np.argsort(-weight) if weight[i] >= min(least, weight.max())]
+        return distinct[kept].tolist(), (weight[kept] / weight[kept].sum()).tolist()
 
     def plot(self) -> "Figure":
         """Draw the surface of the log loss over width and scale, and what each cell counts."""

@@ -13,7 +13,7 @@ __all__ = ["ModelPCVM"]
 
 
 class ModelPCVM(ClassifierMixin, BaseEstimator):
-    """`pcvm_model` on means of rows, under its default hyperprior, at one width: its posterior, or its mode.
+    """`pcvm_model` on means of rows, with weights of either sign, at one width: its posterior, or its mode.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class ModelPCVM(ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique(y)
         if len(self.classes_) != 2:
             raise ValueError(f"y has {len(self.classes_)} classes; needed two")
-        model = pcvm_model(X, y, width=self.width, basis="kmeans")
+        model = pcvm_model(X, y, width=self.width, basis="kmeans", signs="both")
         if self.by == "mode":
             self.result_ = find_map_em(model, progressbar=False)
         else:

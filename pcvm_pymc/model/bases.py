@@ -1,7 +1,8 @@
 """Basis functions in a model: a kernel is declared with what recalls it for new rows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +11,10 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
+from pcvm_pymc.core.family import System
+from pcvm_pymc.core.pieces.arguments import check_choice
+from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
+from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.kernels import (
     KERNELS,
     RBF,
@@ -23,11 +28,13 @@ from pcvm_pymc.core.pieces.kernels import (
     squared_distances,
 )
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_features, as_signs
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 from pcvm_pymc.model.names import Names
 
 __all__ = [
     "AnyKernel",
+    "Bases",
     "Covariance",
     "Width",
     "as_piece",
@@ -38,6 +45,7 @@ __all__ = [
     "known_width",
     "own_variable",
     "recall_kernel",
+    "with_signs",
 ]
 
 type Width = ArrayLike | TensorVariable  # one, or one for each feature
@@ -273,3 +281,117 @@ def check_centres(stored: Mapping[Any, Any]) -> None:
             "the model has no kernel, hence no centres; needed features='kernel'. For other features "
             "give Phi itself: pm.set_data (see sparse_probit_model), or use SparseProbitClassifier"
         )
+
+
+@dataclass(frozen=True)
+class Bases:
+    """Where the functions of a model stand, and what they are.
+
+    Attributes
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+    centres : ndarray, shape (n_basis, n_features)
+    is_given : bool
+        Whether the centres were given, not chosen among the rows or from them.
+    known : ndarray, shape (n_basis,), or None
+        Labels of the rows on which they stand, or whose means they are.
+    kernel : KernelPiece or None
+        None for features that are no kernel.
+    width : float or TensorVariable
+    features : {"kernel", "linear", "quadratic"}
+    """
+
+    X: Array
+    centres: Array
+    is_given: bool
+    known: NDArray[Any] | None
+    kernel: KernelPiece | None
+    width: Any
+    features: str
+
+    @classmethod
+    def of(
+        cls, X: Array, within: NDArray[Any] | None, choices: tuple[AnyKernel, Any, Any, str]
+    ) -> "Bases":
+        """Return what was asked for; `within` are the labels within which rows are chosen."""
+        kernel, width, basis, features = choices
+        check_choice("features", features, FEATURES)
+        if features != "kernel":
+            for name, value in (
+                ("basis", basis),
+                ("width", width),
+                ("kernel", None if kernel == "rbf" else kernel),
+            ):
+                if value is not None:
+                    raise ValueError(
+                        f"{name} was given with features={features!r}; needed features='kernel'"
+                    )
+            return cls(X, X, True, None, None, None, features)
+        piece = as_piece(kernel, width)
+        by_name = isinstance(basis, str)
+        if isinstance(basis, bool | np.bool_) or (by_name and basis != "kmeans"):
+            raise ValueError(
+                f"basis={basis!r}; needed centres, a number of rows to choose, or 'kmeans'"
+            )
+        if by_name:
+            centres, known = choose_means(X, within, random_state=0)
+            return cls(X, centres, False, known, piece, width, features)
+        if basis is None or isinstance(basis, Integral):
+            rows = np.arange(len(X))
+            if basis is not None:
+                rows = choose_rows(X, within, int(basis), random_state=0, name="basis")
+            known = None if within is None else within[rows]
+            return cls(X, X[rows], False, known, piece, width, features)
+        centres = as_features(basis, "basis", X.shape[1])
+        return cls(X, centres, True, None, piece, width, features)
+
+    def declare(
+        self, model: pm.Model, names: Names, columns: NDArray[Any]
+    ) -> tuple[TensorVariable, Array]:
+        """Declare Phi; return it and its numbers. `columns` is what the features are called."""
+        if self.kernel is None:
+            matrix = feature_matrix(self.X, self.features)
+            model.add_coords(names.coords({"basis": np.arange(matrix.shape[1])}))
+            return pm.Data(names("Phi"), matrix, dims=names.dims("obs", "basis")), matrix
+        coords = {"basis": np.arange(len(self.centres)), "feature": columns}
+        model.add_coords(names.coords(coords))
+        return basis_functions(model, self.kernel, self.X, self.centres, self.width, names=names)
+
+
+def with_signs(
+    row: System, bases: Bases, signs: ArrayLike | str | None, shape: tuple[int, ...]
+) -> tuple[Bases, Array | None]:
+    """Return the bases with the sign of each weight, by the row's rule or as given.
+
+    Parameters
+    ----------
+    row : System
+        Without a rule the signs are None.
+    bases : Bases
+    signs : array_like, "both" or None
+        ``"both"`` doubles the bases: each has a weight of either sign.
+    shape : tuple of int
+        Of one basis' weights: empty, or (n_classes,).
+    """
+    if row.signs is None:
+        return bases, None
+    n_basis = len(bases.centres)
+    if isinstance(signs, str):
+        check_choice("signs", signs, ("both",))
+        either = np.repeat([1.0, -1.0], n_basis).reshape(-1, *(1 for _ in shape))
+        twice = replace(bases, centres=np.tile(bases.centres, (2, 1)), known=None)
+        return twice, np.broadcast_to(either, (2 * n_basis, *shape)).copy()
+    if signs is not None:
+        return bases, as_signs(signs, n_basis, *shape)
+    if bases.is_given:
+        each = " and class" if shape else ""
+        raise ValueError(
+            f"basis was given without signs; needed one sign, -1 or +1, for each centre{each}, or "
+            "signs='both'"
+        )
+    if bases.known is None:
+        raise ValueError(
+            "neither y nor signs were given; needed labels y of two classes, which the weights take their "
+            "signs from, or signs (rvm_latent has weights of either sign)"
+        )
+    return bases, row.signs(bases.known, *shape)

@@ -7,7 +7,6 @@ by the name of the piece: a new one is one entry.
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from inspect import getfullargspec
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces.arguments import check_choice, check_flag, is_real, shown
-from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
-from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.frames import Frame
-from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.priors import (
@@ -35,12 +31,10 @@ from pcvm_pymc.core.pieces.priors import (
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import (
     as_classes,
-    as_features,
     as_labels,
-    as_signs,
     as_targets,
 )
-from pcvm_pymc.model.bases import AnyKernel, Width, as_piece, basis_functions, own_variable
+from pcvm_pymc.model.bases import AnyKernel, Bases, Width, own_variable, with_signs
 from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, Form, declare_prior
 from pcvm_pymc.model.distributions import ProbitBernoulli
 from pcvm_pymc.model.multinomial import MultinomialProbit
@@ -64,7 +58,7 @@ def build(
     width: Width | None = None,
     hyperprior: Prior | str | None = None,
     precision: str = "marginal",
-    signs: ArrayLike | None = None,
+    signs: ArrayLike | str | None = None,
     basis: ArrayLike | int | None = None,
     bias: str = "prior",
     features: str = "kernel",
@@ -123,7 +117,7 @@ def add_latent(
     width: Width | None,
     hyperprior: Prior | str | None,
     precision: str,
-    signs: ArrayLike | None,
+    signs: ArrayLike | str | None,
     basis: ArrayLike | int | None,
     bias: bool,
     size: float = LATENT_SIZE,
@@ -154,7 +148,7 @@ class _Function:
     row: System
     frame: Frame
     targets: "_Targets"
-    bases: "_Bases"
+    bases: Bases
     sign: Array | None
     hyperprior: Prior | str
     precision: str
@@ -170,16 +164,16 @@ class _Function:
         *,
         hyperprior: Prior | str | None,
         precision: str,
-        signs: ArrayLike | None,
+        signs: ArrayLike | str | None,
         bias: str,
     ) -> "_Function":
         hyperprior = _named(row, hyperprior)
         _check_prior(row, hyperprior, precision)
         within = targets.known if row.signs is not None or targets.is_several else None
-        bases = _Bases.of(frame.values, within, choices)
+        bases = Bases.of(frame.values, within, choices)
+        bases, sign = with_signs(row, bases, signs, targets.shape)
         if choices[-1] == "kernel":
             check_room(len(frame.values), len(bases.centres))
-        sign = _signs(row, targets, bases, signs)
         return cls(row, frame, targets, bases, sign, hyperprior, precision, bias)
 
     def declare(self, model: pm.Model, names: Names) -> TensorVariable:
@@ -302,85 +296,6 @@ class _Targets:
     @property
     def codes(self) -> NDArray[Any]:
         return (self.known > 0).astype("int64") if self.kind == "labels" else self.known
-
-
-@dataclass(frozen=True)
-class _Bases:
-    """Basis functions at the rows; `known` are the labels of those on which they stand, or of their means."""
-
-    X: Array
-    centres: Array
-    is_given: bool
-    known: NDArray[Any] | None
-    kernel: KernelPiece | None
-    width: Any
-    features: str
-
-    @classmethod
-    def of(
-        cls, X: Array, within: NDArray[Any] | None, choices: tuple[AnyKernel, Any, Any, str]
-    ) -> "_Bases":
-        kernel, width, basis, features = choices
-        check_choice("features", features, FEATURES)
-        if features != "kernel":
-            for name, value in (
-                ("basis", basis),
-                ("width", width),
-                ("kernel", None if kernel == "rbf" else kernel),
-            ):
-                if value is not None:
-                    raise ValueError(
-                        f"{name} was given with features={features!r}; needed features='kernel'"
-                    )
-            return cls(X, X, True, None, None, None, features)
-        piece = as_piece(kernel, width)
-        by_name = isinstance(basis, str)
-        if isinstance(basis, bool | np.bool_) or (by_name and basis != "kmeans"):
-            raise ValueError(
-                f"basis={basis!r}; needed centres, a number of rows to choose, or 'kmeans'"
-            )
-        if by_name:
-            centres, known = choose_means(X, within, random_state=0)
-            return cls(X, centres, False, known, piece, width, features)
-        if basis is None or isinstance(basis, Integral):
-            rows = np.arange(len(X))
-            if basis is not None:
-                rows = choose_rows(X, within, int(basis), random_state=0, name="basis")
-            known = None if within is None else within[rows]
-            return cls(X, X[rows], False, known, piece, width, features)
-        centres = as_features(basis, "basis", X.shape[1])
-        return cls(X, centres, True, None, piece, width, features)
-
-    def declare(
-        self, model: pm.Model, names: Names, columns: NDArray[Any]
-    ) -> tuple[TensorVariable, Array]:
-        """Declare Phi; return it and its numbers. `columns` is what the features are called."""
-        if self.kernel is None:
-            numbers = feature_matrix(self.X, self.features)
-            model.add_coords(names.coords({"basis": np.arange(numbers.shape[1])}))
-            return pm.Data(names("Phi"), numbers, dims=names.dims("obs", "basis")), numbers
-        coords = {"basis": np.arange(len(self.centres)), "feature": columns}
-        model.add_coords(names.coords(coords))
-        return basis_functions(model, self.kernel, self.X, self.centres, self.width, names=names)
-
-
-def _signs(row: System, targets: _Targets, bases: _Bases, signs: ArrayLike | None) -> Array | None:
-    """Return the sign of each weight, by the row's rule or as given; None for a row without one."""
-    if row.signs is None:
-        return None
-    if signs is not None:
-        return as_signs(signs, len(bases.centres), *targets.shape)
-    if bases.is_given:
-        each = " and class" if targets.is_several else ""
-        raise ValueError(
-            f"basis was given without signs; needed one sign, -1 or +1, for each centre{each}"
-        )
-    if bases.known is None:
-        raise ValueError(
-            "neither y nor signs were given; needed labels y of two classes, which the weights take their "
-            "signs from, or signs (rvm_latent has weights of either sign)"
-        )
-    return row.signs(bases.known, *targets.shape)
 
 
 def _prior(

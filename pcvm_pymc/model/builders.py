@@ -41,7 +41,7 @@ def pcvm_model(
     width: Width | None = None,
     hyperprior: str | Prior | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
-    signs: ArrayLike | None = None,
+    signs: ArrayLike | Literal["both"] | None = None,
     basis: ArrayLike | int | None = None,
 ) -> pm.Model:
     r"""Build the probabilistic classification vector machine (PCVM) as a PyMC model.
@@ -77,14 +77,15 @@ def pcvm_model(
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (half-Student-t weights: half as many variables,
         better geometry); ``"joint"`` keeps them as ``precision`` and ``bias_precision``.
-    signs : array_like of -1 and +1, shape (n_basis,), optional
+    signs : array_like of -1 and +1, shape (n_basis,), or "both", optional
         Sign of each weight. Default: the label of its basis. Given apart from `y` they stay
-        fixed when labels are simulated, as calibration needs it; `y` may then be of one class.
+        fixed when labels are simulated, as calibration needs it; `y` may then be of one class. ``"both"``
+        takes every basis function twice, with a weight of either sign: no label is in the prior then.
     basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         Centres of the basis functions; needs `signs`. A number takes so many rows of `X`, by k-means++
-        within each class (`choose_basis` has other ways), ``"kmeans"`` 30 means of rows: a posterior that
-        predicts better and is drawn sooner, of 1,000 rows in a third of the time. Default: the rows of
-        `X`, as in the paper.
+        within each class (`choose_basis` has other ways), ``"kmeans"`` 30 means of rows. With
+        ``signs="both"`` it is the posterior that predicts best of those tried, and is drawn soonest. Default:
+        the rows of `X`, as in the paper.
 
     Returns
     -------
@@ -101,7 +102,7 @@ def pcvm_model(
 
     Notes
     -----
-    The signs come from the labels, so that the model is not generative in y: what is well defined
+    Where the signs come from the labels, the model is not generative in y: what is well defined
     is the posterior with the signs held as constants.
 
     References
@@ -308,7 +309,7 @@ def mpcvm_model(
     width: Width | None = None,
     hyperprior: str | Hyperprior | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
-    signs: ArrayLike | None = None,
+    signs: ArrayLike | Literal["both"] | None = None,
     basis: ArrayLike | int | None = None,
 ) -> pm.Model:
     r"""Build the PCVM of several classes (mPCVM) as a PyMC model.
@@ -331,7 +332,7 @@ def mpcvm_model(
         `pcvm_model`. An improper one can be handed to `find_map_em` only.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out; ``"joint"`` keeps them.
-    signs : array_like of -1 and +1, shape (n_basis, n_classes), optional
+    signs : array_like of -1 and +1, shape (n_basis, n_classes), or "both", optional
         Default: +1 for the class of a basis, -1 for the others.
     basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         Centres of the basis functions; needs `signs`. A number takes so many rows of `X`, by k-means++

@@ -25,7 +25,7 @@ def pcvm_latent(
     width: Width | None = None,
     hyperprior: str | Prior | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
-    signs: ArrayLike | None = None,
+    signs: ArrayLike | Literal["both"] | None = None,
     basis: ArrayLike | int | None = None,
     bias: bool = True,
 ) -> TensorVariable:

@@ -109,6 +109,8 @@ def test_learned_has_more_mass_near_zero_where_weights_have_one_sign():
     Phi = rbf(squared_distances(X, X), 0.7)
     assert Hyperprior.learned(Phi, signs).c == 0.5
     assert Hyperprior.learned(Phi, None).c == 1.0
+    pairs = np.hstack([Phi, Phi]), np.repeat([1.0, -1.0], 60)
+    assert Hyperprior.learned(*pairs).c == Hyperprior.plug_in().c
     assert not Hyperprior.learned(Phi, signs).has_mode
 
 

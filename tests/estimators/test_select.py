@@ -98,3 +98,17 @@ def test_the_picture(found):
     assert len(squares.get_offsets()) == len(found.widths)
     np.testing.assert_allclose(axes.collections[2].get_offsets()[0], [found.width, found.scale])
     figure.canvas.draw()
+
+
+def test_widths_with_their_weights_over_all_scales(found):
+    widths, weights = found.by_width()
+    assert widths[0] in found.widths
+    assert sum(weights) == pytest.approx(1.0)
+    assert weights == sorted(weights, reverse=True)
+    every = found.by_width(least=1e-12)
+    shares = [found.weights[found.widths == width].sum() for width in every[0]]
+    np.testing.assert_allclose(every[1], shares / np.sum(shares))
+    assert set(widths) == {w for w, share in zip(*every, strict=True) if share >= 0.05}
+    assert len(found.by_width(least=0.999)[0]) == 1  # the one that counts most is there
+    with pytest.raises(ValueError, match="least=2"):
+        found.by_width(least=2)

@@ -11,6 +11,7 @@ from pcvm_pymc import (
     mpcvm_model,
     mrvm_model,
     new_data,
+    pcvm_latent,
     pcvm_model,
     rvm_model,
 )
@@ -353,6 +354,39 @@ def test_centres_at_means_of_rows(data):
             ValueError, match=f"basis={bad!r}; needed centres, a number .* or 'kmeans'"
         ):
             pcvm_model(X, y, basis=bad)
+
+
+@pytest.mark.parametrize("basis", [None, 7, "kmeans", "given"])
+def test_weights_of_either_sign(data, basis):
+    """Each basis function twice: without a label in the prior, whose mean of the latent function is flat."""
+    X, y = data
+    basis = X[:4] if isinstance(basis, str) and basis == "given" else basis
+    one = {"signs": [1, -1, 1, -1]} if isinstance(basis, np.ndarray) else {}
+    plain = pcvm_model(X, y, basis=basis, width=1.1, **one)["Phi"].get_value()
+    model = pcvm_model(X, y, basis=basis, signs="both", width=1.1)
+    Phi, sign = model["Phi"].get_value(), model["signs"].get_value()
+    np.testing.assert_array_equal(Phi, np.hstack([plain, plain]))
+    np.testing.assert_array_equal(sign, np.repeat([1.0, -1.0], plain.shape[1]))
+    np.testing.assert_allclose(Phi @ sign, 0.0, atol=1e-14)
+    prior = model["hyperprior"].get_value()
+    assert prior[0] == Hyperprior.plug_in().c
+    mode = find_map_em(model, progressbar=False)["posterior"]
+    pairs = mode["magnitude"].values.reshape(2, -1)
+    assert (pairs > 0).all(axis=0).sum() == 0  # that one of two is zero costs less
+
+
+def test_weights_of_either_sign_elsewhere(data):
+    X, y = data
+    several = mpcvm_model(X, np.arange(30) % 3, basis=X[:4], signs="both")
+    assert several["signs"].get_value().sum() == 0
+    assert several["signs"].get_value().shape == (8, 3)
+    with pm.Model() as model:
+        pcvm_latent(X, name="f", signs="both", basis=5)  # without labels
+    assert model["f_signs"].get_value().sum() == 0
+    with pytest.raises(ValueError, match=r"signs='either'.*both"):
+        pcvm_model(X, y, signs="either")
+    with pytest.raises(ValueError, match=r"without signs.*or signs='both'"):
+        pcvm_model(X, y, basis=X[:4])
 
 
 @pytest.mark.parametrize("sampler", ["pymc", "nutpie", "numpyro"])

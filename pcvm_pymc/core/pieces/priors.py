@@ -154,7 +154,9 @@ class Hyperprior:
         Of those tried it predicts best (``benchmarks/README.md``), and depends least on the number of bases.
         Where all weights of a class have one sign, c = 1/2: many weights near zero, few large. More mass
         far from zero would tilt the latent function towards a density estimate of each class
-        before any label is seen. Else c = 1, as `default`. Sampled by Gibbs or NUTS; EM puts d at c.
+        before any label is seen. Where each basis function has weights of either sign, so that no prior
+        tilts it, c = 5, as for `plug_in`. Free weights have c = 1, as `default`. Sampled by Gibbs or NUTS; EM
+        puts d at c.
 
         Parameters
         ----------
@@ -163,8 +165,8 @@ class Hyperprior:
         latent_size : float
             Prior median size of the centred latent function where d is at its mean.
         """
-        fixed = cls._scaled(1.0 if signs is None else 0.5, Phi, signs, latent_size)
-        return replace(fixed, rate_shape=RATE_SHAPE)
+        c = 1.0 if signs is None else 5.0 if _is_even(Phi, signs) else 0.5
+        return replace(cls._scaled(c, Phi, signs, latent_size), rate_shape=RATE_SHAPE)
 
     @classmethod
     def _scaled(cls, c: float, Phi: Array, signs: Array | None, latent_size: float) -> Self:
@@ -432,6 +434,11 @@ def prior_latent_size(Phi: Array, signs: Array | None, c: float) -> float:
     latent = (weight if signs is None else np.abs(weight) * signs) @ Phi.T
     typical = float(np.median(np.abs(latent - latent.mean(axis=1, keepdims=True))))
     return typical if typical > 0 else 1.0
+
+
+def _is_even(Phi: Array, signs: Array) -> bool:
+    """Whether weights of like size cancel in every row: each function has one of either sign."""
+    return bool((np.abs(Phi @ signs) <= 1e-9 * np.abs(Phi).sum(axis=1)).all())
 
 
 def _mean_precision[T: (Array, np.float64)](value: T, shape: float, rate: float) -> T:
