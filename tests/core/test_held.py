@@ -61,7 +61,7 @@ def test_they_are_the_columns_of_unit_norm(m, has_constant, order):
         np.testing.assert_allclose(held.weighted_squares(weight), wanted, atol=1e-14)
 
 
-@pytest.mark.parametrize("size", [1e-160, 1e160])
+@pytest.mark.parametrize("size", [1e-110, 1e110])
 def test_sizes_whose_squares_are_lost_are_refused_and_fitted_all_the_same(size):
     Phi, rng = bases(m=9), np.random.default_rng(2)
     target = Phi[:, 2] / np.abs(Phi[:, 2]).max() + 0.1 * rng.normal(size=60)

@@ -14,6 +14,9 @@ type Index = NDArray[np.int64]
 
 MOST_FEW = 128  # columns whose inner products are all taken at once
 _SAFE = 1e-200, 1e200  # squares of norms between which no digit is lost
+_VECTORS = (
+    3  # up to which products with vectors take less time than with a matrix, which BLAS copies
+)
 _VALUES = 2**16  # of a block whose squares are taken: it stays in the cache
 
 
@@ -87,7 +90,10 @@ class HeldColumns:
         ----------
         left : ndarray, shape (n_obs, n_some)
         """
-        out = left.T @ self.Phi
+        if 0 < left.shape[1] <= _VECTORS:
+            out = np.stack([each @ self.Phi for each in left.T])
+        else:
+            out = left.T @ self.Phi
         if self.constant.shape[1]:
             out = np.concatenate([left.T @ self.constant, out], axis=1)
         out /= self.norm
