@@ -137,7 +137,8 @@ def _best_change(kept: Kept, m: int) -> tuple[int, float, float]:
 
     Outside the model the gain grows with q^2 / s: one logarithm for all of them.
     """
-    column, ratio = -1, 1.0
+    # negative for none; a literal would have what follows compiled once more
+    column, ratio = -1 - len(kept.S), 1.0
     for k in range(len(kept.S)):
         square, s = kept.Q[k] * kept.Q[k], max(kept.S[k], _TINY)
         if square > ratio * s and kept.place[k] < 0:
@@ -172,8 +173,11 @@ def _drawn_change(kept: Kept, tol: float, draw: float) -> tuple[int, float, floa
 @jit
 def _probe(rows: Array, beta: float, kept: Kept, m: int, k: int) -> tuple[Array, Array, float]:
     """Return ``p = beta Sigma Phi' phi``, ``e = phi - Phi p`` and S of a column, see `probe_square`."""
-    pull, left, products = np.empty(m), rows[k].copy(), np.empty(m)
+    n = rows.shape[1]
+    pull, left, products = np.empty(m), np.empty(n), np.empty(m)
     S = 0.0
+    for i in range(n):
+        left[i] = rows[k, i]
     for j in range(m):
         products[j] = beta * kept.cross[j, k]
     for j in range(m):
@@ -245,8 +249,11 @@ def _add_products(out: Array, factor: float, cross: Array) -> None:
 def _shrink(beta: float, kept: Kept, m: int, j: int, kappa: float) -> None:
     """Let Sigma lose kappa times the square of its column at a place, and all else follow."""
     shift = kappa * kept.mean[j]
-    column, left = kept.covariance[j, :m].copy(), np.zeros(len(kept.S))
+    column, left = np.empty(m), np.empty(len(kept.S))
+    for k in range(len(left)):
+        left[k] = 0.0
     for i in range(m):
+        column[i] = kept.covariance[j, i]
         _add_products(left, beta * column[i], kept.cross[i])
     for k in range(len(left)):
         kept.S[k] += kappa * left[k] * left[k]
@@ -294,7 +301,9 @@ def _change(rows: Array, gram: Array, beta: float, kept: Kept, m: int, k: int, a
 @jit
 def _residual_square(rows: Array, target: Array, kept: Kept, m: int) -> float:
     """Return the squared length of the residual."""
-    left, square = target.copy(), 0.0
+    left, square = np.empty(len(target)), 0.0
+    for i in range(len(left)):
+        left[i] = target[i]
     for j in range(m):
         _add_products(left, -kept.mean[j], rows[kept.column[j]])
     for i in range(len(left)):
@@ -382,8 +391,10 @@ def at_noise(
     square = _residual_square(rows, target, kept, m)
     for k in range(len(kept.S)):
         kept.S[k] = beta * gram[k, k]
+    overlap = np.empty(len(kept.S))
     for j in range(m):
-        overlap = np.zeros(len(kept.S))
+        for k in range(len(overlap)):
+            overlap[k] = 0.0
         for i in range(j + 1):
             _add_products(overlap, beta * half[i, j], kept.cross[i])
         for k in range(len(overlap)):
