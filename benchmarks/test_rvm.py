@@ -1,7 +1,7 @@
 """Seconds, evidence and held-out error of the RVM beside two packages from the index, in one run.
 
 OMP_NUM_THREADS=1 uv run --with fastrvm --with sklearn-rvm pytest benchmarks/test_rvm.py
-    --benchmark-timer=time.process_time --benchmark-json=rvm.json
+    -n0 --benchmark-timer=time.process_time --benchmark-json=rvm.json
 uv run python benchmarks/rvm_table.py rvm.json
 
 All fit the same bases, without a bias. The evidence is what each program says (fastrvm with the constant
@@ -125,8 +125,10 @@ def measured(task, fit):
     }
 
 
-def run(benchmark, task, function):
-    rounds = 3 if len(task.y) <= 400 else 1
+def run(benchmark, task, function, *, is_short=True):
+    n = len(task.y)
+    few = 3 if n <= 400 else 1  # the others take minutes
+    rounds = (25 if n <= 400 else 5 if n <= 2000 else few) if is_short else few
     fit = benchmark.pedantic(function, rounds=rounds, warmup_rounds=int(rounds > 1))
     benchmark.extra_info.update(measured(task, fit))
 
@@ -141,7 +143,7 @@ def test_sequential(benchmark, name, n):
 @pytest.mark.parametrize(("name", "n"), [(k, n) for k, sizes in BATCH_SIZES.items() for n in sizes])
 def test_batch(benchmark, name, n):
     task = TASKS[name](n)
-    run(benchmark, task, lambda: ours(task, "batch"))
+    run(benchmark, task, lambda: ours(task, "batch"), is_short=False)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -158,4 +160,4 @@ def test_fastrvm(benchmark, name, n):
 def test_sklearn_rvm(benchmark, name, n):
     module = pytest.importorskip("sklearn_rvm")
     task = TASKS[name](n)
-    run(benchmark, task, lambda: sklearn_rvm(task, module))
+    run(benchmark, task, lambda: sklearn_rvm(task, module), is_short=False)

@@ -2,6 +2,7 @@
 
 import warnings
 from contextlib import AbstractContextManager
+from functools import cache
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -56,6 +57,13 @@ def _length(rows: Any) -> float:
         return np.inf
 
 
+@cache
+def _argument_names(kind: Any) -> tuple[str, ...]:
+    """Return the names of an estimator's arguments, as scikit-learn finds them."""
+    names: list[str] = super(KernelMachine, kind)._get_param_names()
+    return tuple(names)
+
+
 class KernelMachine(BaseEstimator):
     """Base of all estimators; each says what it is by tables and a few hooks.
 
@@ -69,6 +77,12 @@ class KernelMachine(BaseEstimator):
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {}
     _least: ClassVar[dict[str, int]] = {"cv": 2, "max_iter": 1}
     _conditional: ClassVar[tuple[Conditional, ...]] = ()
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        """Return the names of the arguments, which `inspect` takes as long to find as a small fit's steps."""
+        kind: Any = cls
+        return list(_argument_names(kind))
 
     def _keep(self, arguments: dict[str, Any]) -> None:
         """Keep the arguments of `__init__`, of which it gives all its local names."""

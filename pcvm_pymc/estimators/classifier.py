@@ -139,8 +139,11 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
                 f"Only binary classification is supported by {type(self).__name__}. y has "
                 f"{len(self.classes_)} classes; needed two: for several use {self._for_several}"
             )
-        label, self.classes_ = as_labels(known, len(rows))
-        return rows, (label > 0).astype(np.int64) if self._takes_several else label
+        if len(self.classes_) < 2:
+            as_labels(known, len(rows))  # raises
+        if self._takes_several:
+            return rows, number.astype(np.int64)
+        return rows, np.where(number == 1, 1.0, -1.0)
 
     def _counted(self, X: Array, y: NDArray[Any]) -> tuple[Array, NDArray[Any]]:
         """Return the rows that count, and note how often."""

@@ -4,6 +4,7 @@ import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
 from pcvm_pymc.core.pieces.kernels import (
+    RBF,
     design_matrix,
     linear_spline,
     log_width_derivative,
@@ -46,6 +47,15 @@ def test_extreme_widths_do_not_overflow(points, width):
     X, _ = points
     Phi = rbf(squared_distances(X, X), width)
     np.testing.assert_array_equal(Phi, np.eye(12) if width < 1 else np.ones((12, 12)))
+
+
+def test_the_rbf_may_take_the_place_of_the_distances():
+    X = np.random.default_rng(0).normal(size=(6, 2))
+    squared = squared_distances(X, X)
+    wanted = rbf(squared.copy(), 0.7)
+    assert rbf(squared, 0.7, out=squared) is squared
+    np.testing.assert_array_equal(squared, wanted)
+    np.testing.assert_array_equal(RBF(0.7)(X, X), wanted)
 
 
 def test_log_width_derivative_by_finite_differences(points):

@@ -14,7 +14,7 @@ from pcvm_pymc.core.evidence import (
     EvidenceProblem,
     computed,
     fit_rvm,
-    sequential,
+    search,
     unit_design,
 )
 from pcvm_pymc.core.evidence.active_set import ActiveSet, gains, refreshed
@@ -65,8 +65,8 @@ def test_computed_bases_change_nothing(seed, name, bias, live, rows):
     kernel = RBF(float(rng.uniform(0.7, 2.0)))
     problems = both(X, target, LIKELIHOODS[name], kernel, limit=2e5 + 100.0 * seed, bias=bias)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sequential, "_MANY", live)
-        patch.setattr(sequential, "_LIVE", live)
+        patch.setattr(search, "MANY", live)
+        patch.setattr(search, "MOST_LIVE", live)
         patch.setattr(computed, "_ROWS", rows)
         held, other = (fit_rvm(each, options=EvidenceOptions(max_iter=150)) for each in problems)
     assert_same(held, other)
@@ -118,8 +118,8 @@ def test_prices_are_those_of_columns_that_are_held(seed, is_label, n_jobs):
 
 @pytest.mark.parametrize("name", ["normal", "logit"])
 def test_from_coarse_to_fine_ends_where_nothing_gains(monkeypatch, name):
-    monkeypatch.setattr(sequential, "_MANY", 40)
-    monkeypatch.setattr(sequential, "_LIVE", 40)
+    monkeypatch.setattr(search, "MANY", 40)
+    monkeypatch.setattr(search, "MOST_LIVE", 40)
     X, target = data(150, 7)
     target = target if name == "normal" else np.sign(target)
     held, other = both(X, target, name, RBF(1.5))

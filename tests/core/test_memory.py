@@ -52,9 +52,17 @@ def test_basis_functions_their_gram_matrix_and_a_factor_have_to_fit(
     n_obs, n_basis, numbers, monkeypatch
 ):
     needed = 3 * 8 * numbers
+    monkeypatch.setattr(memory, "_SMALL", 0.0)
     monkeypatch.setattr(memory, "available_bytes", lambda: needed)
     memory.check_room(n_obs, n_basis)
     monkeypatch.setattr(memory, "available_bytes", lambda: 0.5 * needed)
     said = f"{n_obs} rows and {n_basis} bases need about {needed / 2**30:.3g} GiB, and "
     with pytest.raises(MemoryError, match=f"^{said}{needed / 2**31:.3g} GiB are free"):
         memory.check_room(n_obs, n_basis)
+
+
+def test_what_is_small_is_not_asked_about(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 0.0)
+    memory.check_room(800, 800)
+    with pytest.raises(MemoryError):
+        memory.check_room(900, 900)

@@ -134,8 +134,10 @@ def after_changes(design, target, state, most, period=0, draws=()):
     history = np.empty((most, 3))
     kept = kept_arrays(state, design[:, state.index].T @ design)
     noise = NoiseRule(period, 0, float(len(target)), 1e-3)
-    m, n_changes = change_precisions(
+    m, n_changes, _ = change_precisions(
         np.ascontiguousarray(design.T),
+        design.T @ design,
+        design.T @ target,
         target,
         kept,
         len(state.index),
@@ -309,13 +311,14 @@ def test_a_rest_below_the_best_state_is_no_convergence():
 def test_a_cycle_is_stopped(monkeypatch):
     """Gains that never end: the search stops after `patience` steps and returns the best state."""
     X, label = blobs(40, seed=4)
-    module = __import__("pcvm_pymc.core.evidence.sequential", fromlist=["change_precisions"])
+    module = __import__("pcvm_pymc.core.evidence.search", fromlist=["change_precisions"])
 
-    def to_and_fro(rows, target, kept, m, *rest):
+    def to_and_fro(*arguments):
+        kept, m = arguments[4:6]
         if m < 3:
-            return change_precisions(rows, target, kept, m, *rest)
+            return change_precisions(*arguments)
         kept.alpha[0] = 1.0 if kept.alpha[0] > 1.0 else 2.0
-        return m, 1
+        return m, 1, False
 
     monkeypatch.setattr(module, "change_precisions", to_and_fro)
     problem = EvidenceProblem(rbf(squared_distances(X, X), 0.8), label, "logit")

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 
 from pcvm_pymc.core.evidence.computed import ComputedColumns
+from pcvm_pymc.core.evidence.held import HeldColumns
 from pcvm_pymc.core.evidence.posterior import (
     Basis,
     Posterior,
@@ -17,10 +18,11 @@ from pcvm_pymc.core.evidence.posterior import (
 )
 from pcvm_pymc.core.evidence.problem import EvidenceProblem
 from pcvm_pymc.core.evidence.result import Index
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
+    "WELL_CONDITIONED",
     "ActiveSet",
     "Probe",
     "Selection",
@@ -28,13 +30,18 @@ __all__ = [
     "best_change",
     "empty_set",
     "gains",
+    "is_well_conditioned",
     "leave_one_out",
     "refreshed",
 ]
 
 _TINY, _HUGE = np.finfo(float).tiny, 1e100
 _LOST = 1e-6  # of phi' B phi: what is smaller has lost half of its digits in a difference
+# condition up to which a regression's inner products tell enough, whose rounding it multiplies
+WELL_CONDITIONED = 1e6
 _BLOCK = 512  # columns at a time, so that no second matrix of the size of the design is held
+
+type Columns = Array | ComputedColumns | HeldColumns
 
 
 class Probe(NamedTuple):
@@ -182,7 +189,7 @@ def leave_one_out(selection: Selection | ActiveSet, mean: Array, Q: Array) -> tu
     """
     index, alpha = selection.index, selection.alpha
     s, q = selection.S.copy(), Q.copy()
-    variance = np.diag(selection.covariance)
+    variance = selection.covariance.diagonal()
     inside = 1.0 / variance - alpha
     faint = inside <= 1e-8 * alpha
     if faint.any():
@@ -206,14 +213,14 @@ def best_change(s: Array, square: Array, n_responses: int = 1) -> tuple[Array, A
     n_responses : int
     """
     excess = square - n_responses * s
-    better = excess > 0
+    better = np.flatnonzero(excess > 0)
     alpha, gain = np.full(len(s), np.inf), np.zeros(len(s))
     s, excess = s[better], excess[better]
     with np.errstate(over="ignore"):
-        alpha[better] = n_responses * s * (s / excess)
+        precision = n_responses * s * (s / excess)
         ratio = np.minimum(square[better] / s / n_responses, _HUGE)  # beyond: lost digits
-    gain[better] = 0.5 * n_responses * (ratio - 1.0 - np.log(ratio))
-    gain[np.isinf(alpha)] = 0.0
+    gain[better] = 0.5 * n_responses * (ratio - 1.0 - np.log(ratio)) * np.isfinite(precision)
+    alpha[better] = precision
     return alpha, gain
 
 
@@ -230,29 +237,73 @@ def gains(state: ActiveSet) -> tuple[Array, Array]:
     return gain, alpha
 
 
-def empty_set(design: Array | ComputedColumns, target: Array, likelihood: Likelihood) -> ActiveSet:
+def empty_set(design: Columns, target: Array, likelihood: Likelihood) -> ActiveSet:
     """Return the model without any basis."""
-    none = np.empty(0, dtype=np.int64)
-    end = posterior(design[:, none], np.empty(0), target, likelihood)
-    return _set_at(design, none, design[:, none], end)
+    none, nothing = np.empty(0, dtype=np.int64), np.empty(0)
+    bare = ActiveSet(
+        index=none,
+        alpha=nothing,
+        mean=nothing,
+        covariance=np.empty((0, 0)),
+        S=nothing,
+        Q=nothing,
+        log_evidence=0.0,
+    )
+    return refreshed(design, target, likelihood, bare)
 
 
 def refreshed(
-    design: Array | ComputedColumns, target: Array, likelihood: Likelihood, state: ActiveSet
+    design: Columns, target: Array, likelihood: Likelihood, state: ActiveSet
 ) -> ActiveSet:
     """Return the state with everything but the precisions computed anew, to full precision."""
+    if isinstance(design, HeldColumns) and isinstance(likelihood, Normal):
+        known = _Products(
+            design, design.cross(state.index), design.with_target(target), design.square
+        )
+        found = _of_products(known, target, likelihood, state, WELL_CONDITIONED)
+        if found is not None:
+            return found
     Phi = design[:, state.index]
     end = posterior(Phi, state.alpha, target, likelihood, state.mean)
     return _set_at(design, state.index, Phi, end)
 
 
-def at_products(
-    gram: Array, problem: EvidenceProblem, state: ActiveSet, noise: float
-) -> ActiveSet | None:
-    """Return the state of a regression at another noise, computed from inner products alone.
+def is_well_conditioned(state: ActiveSet, square: Array, beta: float) -> bool:
+    """Whether inner products tell a regression's state to the digits that count.
 
-    They make no use of the rows, so that a computation by QR stays due; None where they are too
-    ill-conditioned.
+    The condition is that of the posterior precision with a unit diagonal: what decides, whatever the scales
+    of the weights; and S, a difference, has to have kept its digits outside the model.
+
+    Parameters
+    ----------
+    state : ActiveSet
+    square : ndarray, shape (n_columns,)
+        Squared norms of the columns, one or zero.
+    beta : float
+    """
+    variance = state.covariance.diagonal()
+    if not (variance > 0).all() or not float((state.alpha + beta) @ variance) < WELL_CONDITIONED:
+        return False
+    kept = (_LOST * beta) * square < state.S
+    kept[state.index] = True
+    return bool(np.count_nonzero(kept) >= np.count_nonzero(square))
+
+
+class _Products(NamedTuple):
+    """A regression's columns, inner products of those in the model and of the targets with all, squares."""
+
+    columns: Any
+    cross: Array
+    target: Array
+    square: Array
+
+
+def at_products(
+    gram: Array, problem: EvidenceProblem, state: ActiveSet, noise: float, limit: float = np.inf
+) -> ActiveSet | None:
+    """Return the state of a regression at another noise, computed from inner products.
+
+    None where they are too ill-conditioned. Without a limit a computation by QR stays due.
 
     Parameters
     ----------
@@ -261,36 +312,79 @@ def at_products(
     problem : EvidenceProblem
     state : ActiveSet
     noise : float
+    limit : float
+        On the condition of the posterior precision.
     """
-    likelihood, index, beta = problem.likelihood_at(noise), state.index, noise**-2.0
-    scale, cross = 1.0 / np.sqrt(state.alpha), gram[index]
-    inner = beta * np.outer(scale, scale) * cross[:, index]
+    products = problem.target @ problem.Phi
+    known = _Products(problem.Phi, gram[state.index], products, np.diag(gram))
+    return _of_products(known, problem.target, problem.likelihood_at(noise), state, limit)
+
+
+def _of_products(
+    known: _Products, target: Array, likelihood: Any, state: ActiveSet, limit: float
+) -> ActiveSet | None:
+    """Return the state of a regression, its precisions kept; None where it is too ill-conditioned.
+
+    The mean is corrected once by the residual, as a second step of Newton's method does.
+    """
+    index, alpha, beta = state.index, state.alpha, likelihood.bound
+    scale, cross = 1.0 / np.sqrt(alpha), known.cross
+    inner = cross[:, index] * scale
+    inner *= (beta * scale)[:, None]
     inner.flat[:: len(index) + 1] += 1.0
-    factor, failed = dpotrf(inner, overwrite_a=True)
+    factor, failed = dpotrf(inner, overwrite_a=True) if len(index) else (inner, 0)
     if failed:
         return None
     half = scale[:, None] * inverse_triangle(factor)
-    products = problem.target @ problem.Phi
     covariance = half @ half.T
-    mean = beta * (covariance @ products[index])
-    U = beta * (half.T @ cross)
-    value = likelihood.log_likelihood(problem.Phi[:, index] @ mean, problem.target)
-    value -= 0.5 * float(mean @ (state.alpha * mean))
-    return replace(
-        state,
+    variance = covariance.diagonal()
+    # times the diagonal of the precision: what decides, whatever the scales of the weights
+    if not float((alpha + beta) @ variance) < limit:
+        return None
+    Phi = known.columns[:, index]
+    mean = beta * (covariance @ known.target[index])
+    mean += covariance @ (beta * ((target - Phi @ mean) @ Phi) - alpha * mean)
+    U = half.T @ cross
+    S = known.square - beta * np.einsum("ij,ij->j", U, U)
+    lost = S <= _LOST
+    S *= beta
+    held = alpha * variance
+    S[index] = np.where(held < 0.5, alpha * (1.0 - held), S[index])
+    lost[index] = False
+    if lost.any():
+        _mend(S, np.flatnonzero(lost), known, Phi, (alpha, beta * covariance, beta))
+    value = likelihood.log_likelihood(Phi @ mean, target) - 0.5 * float(mean @ (alpha * mean))
+    return ActiveSet(
+        index=index,
+        alpha=alpha,
         mean=mean,
         covariance=covariance,
-        S=beta * np.diag(gram) - np.einsum("ij,ij->j", U, U),
-        Q=beta * (products - mean @ cross),
-        log_evidence=value - float(np.log(np.diag(factor)).sum()),
+        S=S,
+        Q=beta * (known.target - mean @ cross),
+        log_evidence=value - float(np.log(factor.diagonal()).sum()),
     )
 
 
-def _set_at(design: Array | ComputedColumns, index: Index, Phi: Array, end: Posterior) -> ActiveSet:
+def _mend(
+    S: Array, lost: Index, known: _Products, Phi: Array, at: tuple[Array, Array, float]
+) -> None:
+    """Compute S as a sum of squares where a difference has lost digits; `at` has A, beta Sigma and beta."""
+    alpha, pulled, beta = at
+    lost = lost[known.square[lost] > 0]
+    for begin in range(0, len(lost), _BLOCK):
+        some = lost[begin : begin + _BLOCK]
+        pull = pulled @ known.cross[:, some]
+        left = known.columns[:, some] - Phi @ pull
+        S[some] = beta * np.einsum("ij,ij->j", left, left) + alpha @ (pull * pull)
+
+
+def _set_at(design: Columns, index: Index, Phi: Array, end: Posterior) -> ActiveSet:
     """Return the state at a posterior; `Phi` are the columns in the model."""
     basis = orthogonal_basis(Phi, end.alpha, end.curvature)
     if isinstance(design, ComputedColumns):
         S, Q = design.prices(basis, end, _LOST)
+    elif isinstance(design, HeldColumns):
+        S, Q = _prices(design, basis, end)
     else:  # C^-1 (Phi mu + B^-1 score) = score at the posterior mean
         S, Q = _sparsity(design, basis, end), design.T @ end.score
     return ActiveSet(
@@ -302,6 +396,19 @@ def _set_at(design: Array | ComputedColumns, index: Index, Phi: Array, end: Post
         Q=Q,
         log_evidence=end.log_evidence,
     )
+
+
+def _prices(design: HeldColumns, basis: Basis, end: Posterior) -> tuple[Array, Array]:
+    """Return S and Q of every column in one pass over the bases, but for those that lose digits."""
+    root = np.sqrt(end.curvature)
+    every = design.products(np.column_stack([basis.upper * root[:, None], end.score]))
+    U, whole = every[:-1], design.weighted_squares(end.curvature)
+    S = whole - np.einsum("ij,ij->j", U, U)
+    lost = np.flatnonzero(S / whole.clip(_TINY) <= _LOST)
+    for begin in range(0, len(lost), _BLOCK):
+        some = lost[begin : begin + _BLOCK]
+        S[some] = sum_of_squares(basis, root[:, None] * design[:, some], U[:, some])
+    return S, every[-1]
 
 
 def _sparsity(design: Array, basis: Basis, end: Posterior) -> Array:

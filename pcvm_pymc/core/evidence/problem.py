@@ -1,7 +1,8 @@
 """What is given to type-II maximum likelihood: bases, targets, a likelihood, and options."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ __all__ = [
     "unit_design",
 ]
 
+_FEW = 128  # columns
 NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases
 _LIKELIHOODS = tuple(
     dict.fromkeys(
@@ -148,6 +150,13 @@ class EvidenceProblem:
             bias=problem.bias == "prior",
         )
 
+    def with_bases(self, Phi: Any) -> "EvidenceProblem":
+        """Return the problem of other bases, a constant among them where there is one."""
+        out = copy(self)
+        object.__setattr__(out, "Phi", Phi)
+        object.__setattr__(out, "bias", False)
+        return out
+
     @property
     def noise(self) -> float | None:
         """The known scale of the targets; None where there is none or it is to be estimated."""
@@ -190,7 +199,9 @@ class EvidenceProblem:
             return self.likelihood
         return self.likelihood.with_noise(noise)
 
-    def noise_at(self, latent: Array, n_determined: float, noise: float) -> float:
+    def noise_at(
+        self, latent: Array, n_determined: float, noise: float, floor: float | None = None
+    ) -> float:
         """Return the noise that follows upon another, not below a floor.
 
         ``sum_i u_i (t_i - Phi_i mu)^2 / (N - sum gamma)``, with ``gamma = 1 - alpha Sigma_ii`` and u the
@@ -205,12 +216,15 @@ class EvidenceProblem:
             Sum of gamma over the bases.
         noise : float
             At which the two were found.
+        floor : float, optional
+            The least noise, where it is known already.
         """
         likelihood = self.likelihood_at(noise)
         assert isinstance(likelihood, ScaleLikelihood)
         square = likelihood.squared_residuals(latent, self.target)
         free = max(self.n_obs - n_determined, 1e-3)
-        return max(float(np.sqrt(square / free)), NOISE_FLOOR * self.target_scale)
+        floor = NOISE_FLOOR * self.target_scale if floor is None else floor
+        return max(float(np.sqrt(square / free)), floor)
 
 
 def _with_noise(likelihood: Likelihood, noise: float | None) -> Likelihood:
@@ -442,7 +456,9 @@ def unit_design(problem: EvidenceProblem) -> Design:
 def problem_among(
     problem: EvidenceProblem, columns: Array | ComputedColumns, number: NDArray[np.int64]
 ) -> EvidenceProblem:
-    """Return the problem of some columns; a regression rotated to two rows more than there are columns.
+    """Return the problem of some columns; a regression with many rotated to two rows more than columns.
+
+    Few columns, of rows that are held, are worked on in less time than they are rotated.
 
     Parameters
     ----------
@@ -451,8 +467,9 @@ def problem_among(
         All there are, the constant among them.
     number : ndarray of int, shape (n_some,)
     """
-    if not problem.likelihood.is_quadratic or columns.shape[0] <= len(number) + 2:
-        return replace(problem, Phi=columns[:, number], bias=False)
+    n_rows, few = columns.shape[0], len(number) <= _FEW and not isinstance(columns, ComputedColumns)
+    if not problem.likelihood.is_quadratic or few or n_rows <= len(number) + 2:
+        return problem.with_bases(columns[:, number])
     if isinstance(columns, ComputedColumns):
         target = problem.target
         norm = columns.norm[number]

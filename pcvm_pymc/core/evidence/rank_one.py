@@ -13,7 +13,7 @@ from pcvm_pymc.core.evidence.active_set import ActiveSet
 from pcvm_pymc.core.evidence.result import Index
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["Kept", "NoiseRule", "change_precisions", "kept_arrays"]
+__all__ = ["Kept", "NoiseRule", "at_noise", "change_precisions", "kept_arrays"]
 
 # sums in any order, so that they are vectorised
 jit = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
@@ -60,12 +60,16 @@ class NoiseRule(NamedTuple):
     n_obs : float
     floor : float
         The least noise.
+    anew : int
+        Changes after which all is computed anew from inner products, as it is before there is said to be
+        nothing to do; zero: not here.
     """
 
     period: int
     done: int
     n_obs: float
     floor: float
+    anew: int = 0
 
 
 def kept_arrays(state: ActiveSet, cross: Array) -> Kept:
@@ -84,8 +88,8 @@ def kept_arrays(state: ActiveSet, cross: Array) -> Kept:
         np.zeros(n_columns, dtype=np.int64),
         np.ones(n_columns),
         np.zeros(n_columns),
-        np.zeros((n_columns, n_columns)),
-        np.zeros((n_columns, n_columns)),
+        np.empty((n_columns, n_columns)),
+        np.empty((n_columns, n_columns)),
         state.S.copy(),
         state.Q.copy(),
     )
@@ -128,13 +132,24 @@ def _gain_of(kept: Kept, k: int) -> tuple[float, float]:
 
 
 @jit
-def _best_change(kept: Kept) -> tuple[int, float, float]:
-    """Return the column whose change gains most, its new precision, and the gain."""
-    column, best, precision = 0, -np.inf, np.inf
+def _best_change(kept: Kept, m: int) -> tuple[int, float, float]:
+    """Return the column whose change gains most, its new precision, and the gain.
+
+    Outside the model the gain grows with q^2 / s: one logarithm for all of them.
+    """
+    # negative for none; a literal would have what follows compiled once more
+    column, ratio = -1 - len(kept.S), 1.0
     for k in range(len(kept.S)):
-        gain, alpha = _gain_of(kept, k)
+        square, s = kept.Q[k] * kept.Q[k], max(kept.S[k], _TINY)
+        if square > ratio * s and kept.place[k] < 0:
+            column, ratio = k, square / s
+    best, precision = 0.0, np.inf
+    if column >= 0:
+        best, precision = _gain_of(kept, column)
+    for j in range(m):
+        gain, alpha = _gain_of(kept, kept.column[j])
         if gain > best:
-            column, best, precision = k, gain, alpha
+            column, best, precision = kept.column[j], gain, alpha
     return column, precision, best
 
 
@@ -159,20 +174,21 @@ def _drawn_change(kept: Kept, tol: float, draw: float) -> tuple[int, float, floa
 def _probe(rows: Array, beta: float, kept: Kept, m: int, k: int) -> tuple[Array, Array, float]:
     """Return ``p = beta Sigma Phi' phi``, ``e = phi - Phi p`` and S of a column, see `probe_square`."""
     n = rows.shape[1]
-    pull, left = np.empty(m), np.empty(n)
+    pull, left, products = np.empty(m), np.empty(n), np.empty(m)
     S = 0.0
     for i in range(n):
         left[i] = rows[k, i]
     for j in range(m):
-        value = 0.0
+        products[j] = beta * kept.cross[j, k]
+    for j in range(m):
+        value, column = 0.0, kept.column[j]
         for i in range(m):
-            value += kept.covariance[j, i] * kept.cross[i, k]
-        pull[j] = value = beta * value
+            value += kept.covariance[j, i] * products[i]
+        pull[j] = value
         S += kept.alpha[j] * value * value
-        column = kept.column[j]
-        for i in range(n):
+        for i in range(len(left)):
             left[i] -= value * rows[column, i]
-    for i in range(n):
+    for i in range(len(left)):
         S += beta * left[i] * left[i]
     return pull, left, S
 
@@ -195,7 +211,7 @@ def _has_lost_digits(rows: Array, beta: float, kept: Kept, m: int, k: int) -> bo
 
 
 @jit
-def _add(rows: Array, beta: float, kept: Kept, m: int, k: int, alpha: float) -> None:
+def _add(rows: Array, gram: Array, beta: float, kept: Kept, m: int, k: int, alpha: float) -> None:
     """Take a column into the model (Tipping & Faul 2003, appendix)."""
     pull, left, S = _probe(rows, beta, kept, m, k)
     variance = 1.0 / (alpha + S)
@@ -210,8 +226,12 @@ def _add(rows: Array, beta: float, kept: Kept, m: int, k: int, alpha: float) -> 
     for i in range(len(rows)):
         product, overlap = 0.0, 0.0
         for n in range(rows.shape[1]):
-            product += rows[i, n] * rows[k, n]
             overlap += rows[i, n] * left[n]
+        if len(gram):
+            product = gram[k, i]
+        else:
+            for n in range(rows.shape[1]):
+                product += rows[i, n] * rows[k, n]
         overlap *= beta
         kept.cross[m, i] = product
         kept.S[i] -= variance * overlap * overlap
@@ -219,19 +239,25 @@ def _add(rows: Array, beta: float, kept: Kept, m: int, k: int, alpha: float) -> 
 
 
 @jit
+def _add_products(out: Array, factor: float, cross: Array) -> None:
+    """Add a row's multiple: in the innermost loop nothing else, so that it is vectorised."""
+    for k in range(len(out)):
+        out[k] += factor * cross[k]
+
+
+@jit
 def _shrink(beta: float, kept: Kept, m: int, j: int, kappa: float) -> None:
     """Let Sigma lose kappa times the square of its column at a place, and all else follow."""
     shift = kappa * kept.mean[j]
-    column = np.empty(m)
+    column, left = np.empty(m), np.empty(len(kept.S))
+    for k in range(len(left)):
+        left[k] = 0.0
     for i in range(m):
         column[i] = kept.covariance[j, i]
-    for k in range(len(kept.S)):
-        left = 0.0
-        for i in range(m):
-            left += column[i] * kept.cross[i, k]
-        left *= beta
-        kept.S[k] += kappa * left * left
-        kept.Q[k] += shift * left
+        _add_products(left, beta * column[i], kept.cross[i])
+    for k in range(len(left)):
+        kept.S[k] += kappa * left[k] * left[k]
+        kept.Q[k] += shift * left[k]
     for i in range(m):
         kept.mean[i] -= shift * column[i]
         for other in range(m):
@@ -256,11 +282,11 @@ def _take_out(kept: Kept, m: int, j: int) -> None:
 
 
 @jit
-def _change(rows: Array, beta: float, kept: Kept, m: int, k: int, alpha: float) -> int:
+def _change(rows: Array, gram: Array, beta: float, kept: Kept, m: int, k: int, alpha: float) -> int:
     """Give one column another precision, infinite to delete it; return how many there are then."""
     j = kept.place[k]
     if j < 0:
-        _add(rows, beta, kept, m, k, alpha)
+        _add(rows, gram, beta, kept, m, k, alpha)
         return m + 1
     if alpha == np.inf:
         _shrink(beta, kept, m, j, 1.0 / kept.covariance[j, j])
@@ -273,16 +299,25 @@ def _change(rows: Array, beta: float, kept: Kept, m: int, k: int, alpha: float) 
 
 
 @jit
+def _residual_square(rows: Array, target: Array, kept: Kept, m: int) -> float:
+    """Return the squared length of the residual."""
+    left, square = np.empty(len(target)), 0.0
+    for i in range(len(left)):
+        left[i] = target[i]
+    for j in range(m):
+        _add_products(left, -kept.mean[j], rows[kept.column[j]])
+    for i in range(len(left)):
+        square += left[i] * left[i]
+    return square
+
+
+@jit
 def _next_noise(rows: Array, target: Array, kept: Kept, m: int, noise: NoiseRule) -> float:
     """Return the noise of eqs. 8 and 15 of Chmielewski et al. (2019), see `EvidenceProblem.noise_at`."""
-    free, square = noise.n_obs, 0.0
+    free = noise.n_obs
     for j in range(m):
         free -= 1.0 - kept.alpha[j] * kept.covariance[j, j]
-    for i in range(len(target)):
-        left = target[i]
-        for j in range(m):
-            left -= kept.mean[j] * rows[kept.column[j], i]
-        square += left * left
+    square = _residual_square(rows, target, kept, m)
     return max(math.sqrt(square / max(free, 1e-3)), noise.floor)
 
 
@@ -316,70 +351,66 @@ def _inverse_factor(beta: float, kept: Kept, m: int) -> tuple[Array, float]:
 
 
 @jit
-def _mean_and_residual(rows: Array, target: Array, beta: float, kept: Kept, m: int) -> float:
-    """Compute mean and Q from the covariance; return the squared length of the residual."""
-    pulled, left = np.empty(m), np.empty(len(target))
-    for j in range(m):
-        pulled[j] = 0.0
-        for i in range(len(target)):
-            pulled[j] += beta * rows[kept.column[j], i] * target[i]
-    for i in range(len(target)):
-        left[i] = target[i]
+def _mean_and_pull(products: Array, beta: float, kept: Kept, m: int) -> None:
+    """Compute mean and Q from the covariance and the targets' inner products with all columns."""
+    for k in range(len(products)):
+        kept.Q[k] = beta * products[k]
     for j in range(m):
         mean = 0.0
         for i in range(m):
-            mean += kept.covariance[j, i] * pulled[i]
+            mean += kept.covariance[j, i] * beta * products[kept.column[i]]
         kept.mean[j] = mean
-        for i in range(len(target)):
-            left[i] -= mean * rows[kept.column[j], i]
-    square = 0.0
-    for i in range(len(left)):
-        square += left[i] * left[i]
-    for k in range(len(kept.Q)):
-        value = 0.0
-        for i in range(len(left)):
-            value += rows[k, i] * left[i]
-        kept.Q[k] = beta * value
-    return square
+        _add_products(kept.Q, -beta * mean, kept.cross[j])
 
 
 @jit
-def _at_noise(rows: Array, target: Array, beta: float, kept: Kept, m: int, n_obs: float) -> float:
+def at_noise(
+    rows: Array,
+    gram: Array,
+    products: Array,
+    target: Array,
+    beta: float,
+    kept: Kept,
+    m: int,
+    n: float,
+) -> float:
     """Compute all but the precisions from inner products, under another noise; return the log evidence.
 
-    NaN where a factorisation fails.
+    NaN where a factorisation fails. `n` is the number of observations.
     """
     half, log_root = _inverse_factor(beta, kept, m)
     if not math.isfinite(log_root):
         return np.nan
     for i in range(m):
-        for j in range(m):
+        for j in range(i + 1):
             value = 0.0
-            for n in range(max(i, j), m):
-                value += half[i, n] * half[j, n]
-            kept.covariance[i, j] = value
-    square = _mean_and_residual(rows, target, beta, kept, m)
+            for k in range(i, m):
+                value += half[i, k] * half[j, k]
+            kept.covariance[i, j] = kept.covariance[j, i] = value
+    _mean_and_pull(products, beta, kept, m)
+    square = _residual_square(rows, target, kept, m)
     for k in range(len(kept.S)):
-        value = 0.0
-        for i in range(rows.shape[1]):
-            value += rows[k, i] * rows[k, i]
-        value *= beta
-        for j in range(m):
-            product = 0.0
-            for i in range(j + 1):
-                product += half[i, j] * kept.cross[i, k]
-            value -= (beta * product) ** 2
-        kept.S[k] = value
+        kept.S[k] = beta * gram[k, k]
+    overlap = np.empty(len(kept.S))
+    for j in range(m):
+        for k in range(len(overlap)):
+            overlap[k] = 0.0
+        for i in range(j + 1):
+            _add_products(overlap, beta * half[i, j], kept.cross[i])
+        for k in range(len(overlap)):
+            kept.S[k] -= overlap[k] * overlap[k]
     penalty = 0.0
     for j in range(m):
         penalty += kept.alpha[j] * kept.mean[j] * kept.mean[j]
-    value = 0.5 * n_obs * math.log(beta / (2.0 * math.pi)) - 0.5 * beta * square
+    value = 0.5 * n * math.log(beta / (2.0 * math.pi)) - 0.5 * beta * square
     return value - 0.5 * penalty - log_root
 
 
 @jit
 def change_precisions(
     rows: Array,
+    gram: Array,
+    products: Array,
     target: Array,
     kept: Kept,
     m: int,
@@ -389,15 +420,17 @@ def change_precisions(
     draws: Array,
     noise: NoiseRule,
     history: Array,
-) -> tuple[int, int]:
+) -> tuple[int, int, bool]:
     """Change one precision after the other: that which gains most, or one that is drawn.
 
     Parameters
     ----------
     rows : ndarray, shape (n_columns, n_rows)
         The columns, as rows; times the root of the curvature where the model is a quadratic one.
-    target : ndarray, shape (n_rows,)
-        Used for the noise only.
+    gram : ndarray, shape (n_columns, n_columns) or (0, 0)
+        Inner products of the columns; needed where the noise moves, elsewhere they are computed when needed.
+    products, target : ndarray, shape (n_columns,) and (n_rows,)
+        Inner products of the columns with the targets, and these; used for the noise only.
     kept : Kept
         Changed in place.
     m : int
@@ -419,22 +452,33 @@ def change_precisions(
     m : int
     n_changes : int
         Fewer than the most where nothing gains any more, or digits are lost: all has to be computed anew.
+    at_rest : bool
+        Whether nothing gains any more.
     """
-    for done in range(len(history)):
+    done = since = 0
+    while done < len(history):
         if len(draws):
             k, alpha, gain = _drawn_change(kept, tol, draws[done])
         else:
-            k, alpha, gain = _best_change(kept)
-        if not gain >= tol:
-            return m, done
-        if done > 0 and _has_lost_digits(rows, beta, kept, m, k):
-            return m, done
-        m = _change(rows, beta, kept, m, k, alpha)
-        log_evidence += gain
-        if noise.period > 0 and (noise.done + done + 1) % noise.period == 0:
+            k, alpha, gain = _best_change(kept, m)
+        at_rest = not gain >= tol
+        anew = at_rest or (since > 0 and _has_lost_digits(rows, beta, kept, m, k))
+        if anew and (since == 0 or noise.anew == 0):
+            return m, done, at_rest
+        if not anew:
+            m = _change(rows, gram, beta, kept, m, k, alpha)
+            log_evidence += gain
+            since, done = since + 1, done + 1
+            anew = since == noise.anew
+        if not anew and noise.period > 0 and (noise.done + done) % noise.period == 0:
             beta = _next_noise(rows, target, kept, m, noise) ** -2.0
-            log_evidence = _at_noise(rows, target, beta, kept, m, noise.n_obs)
-        history[done, 0], history[done, 1], history[done, 2] = log_evidence, m, beta
+            anew = True
+        if anew:
+            since, log_evidence = (
+                0,
+                at_noise(rows, gram, products, target, beta, kept, m, noise.n_obs),
+            )
+        history[done - 1, 0], history[done - 1, 1], history[done - 1, 2] = log_evidence, m, beta
         if not math.isfinite(log_evidence):
-            return m, done + 1
-    return m, len(history)
+            return m, done, False
+    return m, done, False

@@ -92,8 +92,10 @@ class RBF(KernelPiece):
                 f"width has {len(self.width)} values; needed one or {X.shape[1]}, the features"
             )
         if np.ndim(self.width):
-            return rbf(squared_distances(X / self.width, centres / self.width), 1.0)
-        return rbf(squared_distances(X, centres), self.width)
+            squared = squared_distances(X / self.width, centres / self.width)
+            return rbf(squared, 1.0, out=squared)
+        squared = squared_distances(X, centres)
+        return rbf(squared, self.width, out=squared)
 
     def with_width(self, width: Any) -> "RBF":
         """Return the RBF of another width."""
@@ -284,11 +286,11 @@ def squared_distances(X: Array, Z: Array) -> Array:
     return cdist(X, Z, "sqeuclidean")
 
 
-def rbf(squared_distance: Array, width: float) -> Array:
-    """Return exp(-D / width^2) (Chen et al. 2009 eq. 13), shape of `squared_distance`."""
+def rbf(squared_distance: Array, width: float, *, out: Array | None = None) -> Array:
+    """Return exp(-D / width^2) (Chen et al. 2009 eq. 13), shape of `squared_distance`, which `out` may be."""
     # dividing twice keeps width^2 from under- or overflowing; an infinite exponent is a basis of zero
     with np.errstate(over="ignore"):
-        basis = squared_distance / -width
+        basis: Array = np.divide(squared_distance, -width, out=out)
         basis /= width
     return np.exp(basis, out=basis)
 

@@ -11,6 +11,9 @@ except ImportError:  # Windows
 
 __all__ = ["available_bytes", "check_room"]
 
+_SMALL = (
+    2.0**24
+)  # bytes that a process that has come so far has: asking would take as long as a small fit
 _COPIES = 3.0  # basis functions, their Gram matrix, and a factor of it
 
 
@@ -56,7 +59,10 @@ def check_room(n_obs: int, n_basis: int) -> None:
     MemoryError
         With what is needed, what there is, and the arguments that help.
     """
-    needed, there = 8.0 * n_basis * max(n_obs, n_basis) * _COPIES, available_bytes()
+    needed = 8.0 * n_basis * max(n_obs, n_basis) * _COPIES
+    if needed <= _SMALL:
+        return
+    there = available_bytes()
     if needed > there:
         raise MemoryError(
             f"{n_obs} rows and {n_basis} bases need about {needed / 2**30:.3g} GiB, and "
