@@ -440,3 +440,17 @@ def test_beginners_span_the_others_and_do_not_depend_on_rounding():
     noise = 1.0 + 1e-12 * np.random.default_rng(0).normal(size=columns.shape)
     np.testing.assert_array_equal(sequential._spanning(columns * noise, 64), chosen)
     assert sequential._spanning(np.zeros((5, 3)), 64).size == 0
+
+
+def test_wide_bases_whose_rounding_tells_end_where_nothing_gains():
+    """120 rows in one dimension under a width of four: all columns came in, and the noise ended at 1e27."""
+    rng = np.random.default_rng(88)
+    x = rng.normal(size=(120, 1))
+    y = np.sin(2 * x[:, 0]) + 0.01 * rng.normal(size=120)
+    fit = fit_sequential(
+        EvidenceProblem(rbf(squared_distances(x, x), 4.0), y, "normal", bias=False)
+    )
+    assert fit.converged
+    assert fit.noise < 0.05
+    assert len(fit.active) < 40
+    assert fit.log_evidence >= fit.trace.log_evidence.max() - 0.1

@@ -148,6 +148,11 @@ class Search:
         new, history = self._changed(among, state, period, (among.Phi, self.gram[state.index]))
         if len(history) == 0:
             return self._without_rounding(among, state) if self.stale else None
+        if not is_well_conditioned(new, self.gram.diagonal(), self.noise**-2.0):
+            new, history = self._sound(among, state, new, history)
+            if len(history) == 0:
+                self.at_rest = True
+                return None
         if self.noise_moves and len(history) == due:
             history[-1, 2] = _next_noise(among, new, self.noise, self.floor) ** -2.0
         self.noise = float(history[-1, 2]) ** -0.5
@@ -155,6 +160,22 @@ class Search:
         moved = self.noise_moves and self.stale < self.options.refresh_period
         found = at_products(self.gram, among, new, self.noise, _ROUGH) if moved else None
         return self._recorded(found or self._without_rounding(among, new), history)
+
+    def _sound(
+        self, among: EvidenceProblem, state: ActiveSet, new: ActiveSet, history: Array
+    ) -> tuple[ActiveSet, Array]:
+        """Return changes that raise the evidence computed anew: all of them, else the first, else none.
+
+        In exact arithmetic each does: one that does not is told by rounding, and others would follow, until
+        all columns are in and the noise is beyond the targets.
+        """
+        for most in dict.fromkeys((len(history), 1)):
+            if most < len(history):
+                new, history = self._changed(among, state, 1, (among.Phi, self.gram[state.index]))
+            new = self._without_rounding(among, new)
+            if not _is_lower(new, state):
+                return new, history
+        return state, history[:0]
 
     def _by_compiled(self, among: EvidenceProblem, state: ActiveSet) -> ActiveSet | None:
         """Return the state after all changes that gain; None where there is none.
