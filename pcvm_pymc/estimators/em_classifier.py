@@ -87,6 +87,11 @@ class EMClassifier(KernelClassifier):
     def _solver(self) -> str:
         return "em"
 
+    @property
+    def _is_quick(self) -> bool:
+        """Whether a search from the bottom up makes several changes under the same responses."""
+        return False
+
     def _fit(self, X: Any, y: Any) -> None:
         rng = np.random.default_rng(as_seed(getattr(self, "random_state", 0)))
         data, rows = self._of_dask(X, y) if self._is_lazy_ else self._of_array(X, y)
@@ -308,7 +313,8 @@ class EMClassifier(KernelClassifier):
         if self._solver == "em":
             return fit_em(problem, start, self._options)
         tol = self._tolerance["bottom-up"] if self.tol is None else self.tol
-        options = BottomUpOptions(max_iter=self.max_iter, tol=tol)
+        make = BottomUpOptions.quick if self._is_quick else BottomUpOptions
+        options = make(max_iter=self.max_iter, tol=tol)
         return fit_bottom_up(problem, None if start is None else start.response, options)
 
     def _store(self, centres: Centres, results: list[EMResult]) -> None:
