@@ -359,7 +359,8 @@ class MRVMClassifier(ProjectedClassifier, _MultinomialProbitMachine):
         As for `MPCVMClassifier`.
     search : {"quick", "paper"}
         From the bottom up: ``"paper"`` makes one change of a basis before responses are computed anew,
-        ``"quick"`` two, and lets the responses run ahead, see `BottomUpOptions`; it ends higher on most data.
+        ``"quick"`` two, and lets the responses run ahead, see `BottomUpOptions`; it ends higher on most data,
+        and gives way to ``"paper"`` where it ends without any basis.
     start : {"default", "random"}
         First latent responses: 10.5 for the own class and 0.5 for others, or drawn around these, as
         the authors do.

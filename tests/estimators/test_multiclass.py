@@ -1,5 +1,6 @@
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from pcvm_pymc.core.pieces.centres import as_centres, choose_rows
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.selection import problem_at
 from pcvm_pymc.experiments.datasets import overclass, overlap_classes
@@ -298,3 +299,19 @@ def test_widths_are_ranked_by_few_bases_of_the_rows_at_hand(monkeypatch):
 def test_a_search_has_no_effect_from_the_top_down():
     with pytest.raises(ValueError, match="search was given with algorithm='top-down'"):
         MRVMClassifier(algorithm="top-down", search="paper").fit(*three(30))
+
+
+def test_a_quick_search_that_ends_empty_gives_way(monkeypatch):
+    searched = []
+
+    def watched(problem, response, options):
+        searched.append(options.most)
+        found = fit_bottom_up(problem, response, options)
+        return replace(found, status=Status.EMPTY_MODEL) if options.most > 1 else found
+
+    monkeypatch.setattr("pcvm_pymc.estimators.em_classifier.fit_bottom_up", watched)
+    X, y = three(60)
+    model = MRVMClassifier(width=1.5).fit(X, y)
+    assert searched == [2, 1]
+    paper = MRVMClassifier(width=1.5, search="paper").fit(X, y)
+    np.testing.assert_array_equal(model.weight_, paper.weight_)
