@@ -176,10 +176,11 @@ class KernelMachine(BaseEstimator):
         """Return which widths were tried, and held-out mean log densities by refits."""
         targets = self._as_given(y)
         splits = list(folds.split(X, y))
+        looser = [self._looser | self._fewer_bases(X[rows], targets[rows]) for rows, _ in splits]
 
         def log_density(i: int, k: int) -> Array:
             train, test = splits[k]
-            model = clone(self).set_params(width=float(widths[i]), **self._looser)
+            model = clone(self).set_params(width=float(widths[i]), **looser[k])
             if isinstance(self.basis, Integral):  # a fold may have fewer rows
                 model.set_params(basis=min(self.basis, len(train)))
             model = without_idle(model, self._conditional)
@@ -199,6 +200,10 @@ class KernelMachine(BaseEstimator):
         return {
             name: None for name in ("memory_limit", "class_weight") if getattr(self, name, None)
         }
+
+    def _fewer_bases(self, X: Array, y: NDArray[Any]) -> dict[str, Any]:
+        """Return the argument for fewer bases, of which a fit takes its own that only ranks a width."""
+        return {}
 
     def _as_given(self, y: NDArray[Any]) -> NDArray[Any]:
         """Return targets as `fit` takes them."""

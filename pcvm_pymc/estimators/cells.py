@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +104,9 @@ class Task:
     scale: float
     moves: tuple[bool, bool]
     options: EMOptions
+    #: tolerance of a fit that only ranks, and the weight of a cell that is grown from
+    looseness: ClassVar[float] = _RANKING
+    grown_from: ClassVar[float] = GROWN_FROM
 
     def at(self, place: Place) -> tuple[Any, float]:
         """Return width and scale at a place of the grid."""
@@ -147,7 +150,7 @@ class Task:
     @property
     def _ranking(self) -> EMOptions:
         """Options as loose as a fit needs that only ranks a cell."""
-        return replace(self.options, tol=max(self.options.tol, _RANKING))
+        return replace(self.options, tol=max(self.options.tol, self.looseness))
 
     def start(self, near: Cell | None, problem: Problem) -> Start | None:
         """Return a neighbour's solution: weights in proportion to what the wider bases add up to."""
@@ -166,8 +169,12 @@ class OneVsRest(Task):
     """The same for several classes by a machine for each class, one against the rest.
 
     Many classes or rows make a fit of all scores together too costly to be made for every cell: this ranks
-    them. Its `problem` has the numbers of the classes as labels and the signs of each class's own weights.
+    them, more roughly than where fits are kept, since those that count are fitted anew. Its `problem`
+    has the numbers of the classes as labels and the signs of each class's own weights.
     """
+
+    looseness: ClassVar[float] = 0.2
+    grown_from: ClassVar[float] = 2.0 * GROWN_FROM
 
     def fitted(
         self, place: Place, near: Cell | None, *, improve: bool = False, final: bool = False
@@ -276,8 +283,8 @@ class Cells:
 def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cells:
     """Return all cells that carry weight, found by growing the grid from its middle.
 
-    Neighbours are fitted as long as a cell at the frontier carries more than a twentieth; cells that do
-    have their rows in doubt improved, which may grow the grid again.
+    Neighbours are fitted as long as a cell at the frontier carries more than a twentieth (a tenth where it is
+    found class by class); cells that do have their rows in doubt improved, which may grow the grid again.
 
     Parameters
     ----------
@@ -289,7 +296,9 @@ def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cell
     done: set[Place] = set()  # cells whose neighbours are fitted
     while True:
         weights = weights_of(list(cells.values()))
-        heavy = [each for each, w in zip(cells.values(), weights, strict=True) if w > GROWN_FROM]
+        heavy = [
+            each for each, w in zip(cells.values(), weights, strict=True) if w > task.grown_from
+        ]
         doubtful = [
             each for each in heavy if each.loo.unsettled.any() and not each.loo.improved.any()
         ]

@@ -20,7 +20,7 @@ from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.pieces.weighted import Weighted, majority_label, weighted_target
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.intervals import LatentNormal, of_machines
 from pcvm_pymc.estimators.parameters import Conditional
@@ -86,6 +86,11 @@ class EMClassifier(KernelClassifier):
     @property
     def _solver(self) -> str:
         return "em"
+
+    @property
+    def _is_quick(self) -> bool:
+        """Whether a search from the bottom up makes several changes under the same responses."""
+        return False
 
     def _fit(self, X: Any, y: Any) -> None:
         rng = np.random.default_rng(as_seed(getattr(self, "random_state", 0)))
@@ -308,8 +313,13 @@ class EMClassifier(KernelClassifier):
         if self._solver == "em":
             return fit_em(problem, start, self._options)
         tol = self._tolerance["bottom-up"] if self.tol is None else self.tol
-        options = BottomUpOptions(max_iter=self.max_iter, tol=tol)
-        return fit_bottom_up(problem, None if start is None else start.response, options)
+        response = None if start is None else start.response
+        if self._is_quick:
+            options = BottomUpOptions.quick(max_iter=self.max_iter, tol=tol)
+            result = fit_bottom_up(problem, response, options)
+            if result.status is not Status.EMPTY_MODEL:
+                return result
+        return fit_bottom_up(problem, response, BottomUpOptions(max_iter=self.max_iter, tol=tol))
 
     def _store(self, centres: Centres, results: list[EMResult]) -> None:
         """Set the fitted attributes."""

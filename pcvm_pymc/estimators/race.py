@@ -11,7 +11,10 @@ from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["Raced", "raced"]
 
-_FAR = 3.0  # standard errors of the difference to the best, row by row
+# standard errors of the difference to the best, row by row: where none beyond is tried, and where a candidate
+# runs no further
+_FAR, _BEHIND = 2.0, 1.5
+_ALIKE = 0.01  # nats per row that are not worth more folds
 _FEWEST_ROWS = 30
 
 
@@ -41,10 +44,11 @@ def raced(
 ) -> Raced:
     """Return which candidates of a grid were tried, and their mean held-out log densities.
 
-    A candidate that is three standard errors behind the best runs no further; what makes a row hard for all
+    A candidate runs no further once it is not ahead of the best by .01 nats, one and a half standard errors
+    allowed for: what is behind is out, and so is one of two that are alike. What makes a row hard for all
     does not count, for differences are taken row by row. In the first fold the grid is gone through from its
-    middle, up and then down, and on either side no farther than to the first that is so far behind. The last
-    candidate runs no further either.
+    middle, up and then down, and on either side no farther than to the first that is two standard errors
+    behind. The last candidate runs no further either.
 
     Parameters
     ----------
@@ -107,8 +111,8 @@ class _Race:
         """The best of those that run."""
         return max(self.running, key=lambda i: self._mean(self._value[i]))
 
-    def is_far(self, i: int) -> bool:
-        """Whether the rows speak against a candidate beyond doubt."""
+    def is_far(self, i: int, errors: float = _FAR, ahead: float = 0.0) -> bool:
+        """Whether the rows speak against a candidate's being ahead by so much, by so many standard errors."""
         count = self.weight[: len(self._value[i])].sum()
         if i == self.best or count < _FEWEST_ROWS:
             return False
@@ -116,7 +120,7 @@ class _Race:
         mean = self._mean(behind)
         if not np.isfinite(mean):
             return True
-        return mean > _FAR * np.sqrt(self._mean(np.square(behind - mean)) / count)
+        return mean + ahead > errors * np.sqrt(self._mean(np.square(behind - mean)) / count)
 
     def _gap(self, i: int) -> Array:
         """Return how much better each row is under the best; NaN where it cannot be under either."""
@@ -124,8 +128,8 @@ class _Race:
             return self._value[self.best] - self._value[i]
 
     def cull(self) -> None:
-        """Leave out those that are far behind."""
-        for i in [i for i in self.running if self.is_far(i)]:
+        """Leave out those that are far behind, or no better."""
+        for i in [i for i in self.running if self.is_far(i, _BEHIND, _ALIKE)]:
             self._behind[i] = self._mean(self._gap(i))
             self.running.remove(i)
 

@@ -97,7 +97,7 @@ class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
         Of the weights and, last, the bias (Laplace's approximation); two classes only.
     widths_, width_scores_ : ndarray, shape (n_widths,)
         The widths that were tried, and what they were chosen by; two classes only. With ``"auto"`` the mean
-        held-out log density of the folds; a width that falls three standard errors behind the best is
+        held-out log density of the folds; a width that is behind the best, or like it, is
         refitted no more (its score: the best's, less that difference), and none beyond it is tried.
     machines_ : list of RVMClassifier
         One for each class against the rest; itself for two classes.

@@ -11,15 +11,8 @@ from test_mpcvm import classes
 
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence.active_set import best_change
-from pcvm_pymc.core.evidence.bottom_up import (
-    BottomUpOptions,
-    Machine,
-    _improve,
-    _reestimate,
-    _Search,
-    _start,
-    fit_bottom_up,
-)
+from pcvm_pymc.core.evidence.bottom_up import BottomUpOptions, _Search, _start, fit_bottom_up
+from pcvm_pymc.core.evidence.bottom_up_changes import Machine, improve, reestimate
 from pcvm_pymc.core.evidence.bottom_up_rows import HeldBases
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, rbf, squared_distances
@@ -134,10 +127,10 @@ def test_at_the_end_no_addition_or_deletion_is_admissible(signs):
 
 def test_a_column_that_was_taken_out_three_times_stays_out():
     given_ = problem(signs=False, shared=True)
-    search = _Search(given_, _start(given_, None))
+    search = _Search(given_, _start(given_, None), BottomUpOptions())
     machine, first = search.machines[0], []
     for _ in range(4):
-        _improve(machine, search.pulled, None)
+        improve(machine, search.pulled, None)
         first.append(int(machine.kept.index[0]))
         machine.delete(0)
     assert first[0] == first[1] == first[2] != first[3]
@@ -263,7 +256,7 @@ def test_what_is_added_has_the_precision_and_gain_of_the_joint_evidence_of_all_c
         else:
             assert gain[j] <= 1e-6
     assert len(searched) > 2
-    _improve(machine, pulled, None)
+    improve(machine, pulled, None)
     chosen = max(searched, key=lambda j: searched[j][1])
     assert machine.kept.index[-1] == chosen
     assert machine.kept.alpha[-1] == pytest.approx(searched[chosen][0], rel=1e-4)
@@ -272,7 +265,7 @@ def test_what_is_added_has_the_precision_and_gain_of_the_joint_evidence_of_all_c
 @pytest.mark.parametrize("n_responses", [1, 2, 5])
 def test_a_precision_is_estimated_from_all_classes(n_responses):
     given_, machine, responses = members_and_responses(n_responses)
-    _reestimate(machine, given_.Phi.T @ responses)
+    reestimate(machine, given_.Phi.T @ responses)
     columns, alpha = given_.Phi[:, [4, 20]], np.array([0.8, 1.7])
     alpha[0], gain = best_by_search(columns, alpha, 0, responses)
     assert gain > 0.5
@@ -288,7 +281,7 @@ def machine_of(given_, result):
 
 
 def search_of(given_, result):
-    search = _Search(given_, _start(given_, None))
+    search = _Search(given_, _start(given_, None), BottomUpOptions())
     for _ in range(result.n_iter):
         search.step()
     return search

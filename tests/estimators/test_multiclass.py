@@ -1,5 +1,6 @@
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,13 +15,19 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pcvm_pymc import Hyperprior, MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_bottom_up, fit_rvm
+from pcvm_pymc.core.evidence import (
+    BottomUpOptions,
+    EvidenceOptions,
+    EvidenceProblem,
+    fit_bottom_up,
+    fit_rvm,
+)
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.centres import as_centres, choose_rows
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.selection import problem_at
 from pcvm_pymc.experiments.datasets import overclass, overlap_classes
@@ -248,3 +255,63 @@ def test_it_pickles(data):
 def test_bad_parameters_are_named(data, parameters, words):
     with pytest.raises(ValueError, match=words):
         MPCVMClassifier(**({"width": 1.0} | parameters)).fit(*data)
+
+
+def three(n):
+    """Return two features of three classes that overlap."""
+    y = np.arange(n) % 3
+    return np.random.default_rng(0).normal(size=(n, 2)) + 1.5 * np.eye(3)[y, :2], y
+
+
+def test_the_papers_search_stays_reachable():
+    X, y = three(90)
+    paper, quick = (MRVMClassifier(width=1.5, search=each).fit(X, y) for each in ("paper", "quick"))
+    Phi, piece = rbf(squared_distances(X, X), 1.5), MultinomialProbit(3)
+    known = Problem(Phi, y, None, Hyperprior.jeffreys(), piece, bias="none", shared=True)
+    for model, options in ((paper, BottomUpOptions()), (quick, BottomUpOptions.quick())):
+        wanted = fit_bottom_up(known, None, options)
+        np.testing.assert_array_equal(model.support_, wanted.support)
+        assert model.log_posterior_ == wanted.log_posterior
+        assert model.n_iter_ == wanted.n_iter
+
+
+def test_widths_are_ranked_by_few_bases_of_the_rows_at_hand(monkeypatch):
+    X, y = three(120)
+    names = np.array(["a", "b", "c"])[y]
+    monkeypatch.setattr("pcvm_pymc.estimators.multiclass._RANKING_BASES", 40)
+    seen, solved = [], MRVMClassifier._solved
+
+    def watched(self, problem, start=None):
+        seen.append((problem.Phi.shape, self.tol))
+        return solved(self, problem, start)
+
+    monkeypatch.setattr(MRVMClassifier, "_solved", watched)
+    model = MRVMClassifier(random_state=0).fit(X, names)
+    assert {shape for shape, _ in seen[:-1]} == {(96, 40)}
+    assert {tol for _, tol in seen[:-1]} == {0.1}
+    assert seen[-1] == ((120, 120), None)
+    assert model.score(X, names) > 0.5
+    seen.clear()
+    MRVMClassifier(random_state=0, search="paper").fit(X, names)
+    assert {shape for shape, _ in seen[:-1]} == {(96, 96)}
+
+
+def test_a_search_has_no_effect_from_the_top_down():
+    with pytest.raises(ValueError, match="search was given with algorithm='top-down'"):
+        MRVMClassifier(algorithm="top-down", search="paper").fit(*three(30))
+
+
+def test_a_quick_search_that_ends_empty_gives_way(monkeypatch):
+    searched = []
+
+    def watched(problem, response, options):
+        searched.append(options.most)
+        found = fit_bottom_up(problem, response, options)
+        return replace(found, status=Status.EMPTY_MODEL) if options.most > 1 else found
+
+    monkeypatch.setattr("pcvm_pymc.estimators.em_classifier.fit_bottom_up", watched)
+    X, y = three(60)
+    model = MRVMClassifier(width=1.5).fit(X, y)
+    assert searched == [2, 1]
+    paper = MRVMClassifier(width=1.5, search="paper").fit(X, y)
+    np.testing.assert_array_equal(model.weight_, paper.weight_)

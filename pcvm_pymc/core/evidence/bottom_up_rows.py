@@ -1,11 +1,13 @@
 """What a search from the bottom up asks of the rows: held, or in chunks."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pcvm_pymc.core.em.points import Chunks, FirstResponses
 from pcvm_pymc.core.em.rows import Request
+from pcvm_pymc.core.pieces.likelihood import RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 
@@ -41,6 +43,11 @@ def each_row(problem: Problem) -> Array:
     return np.ones((1, 1)) if problem.row_weight is None else problem.row_weight[:, None]
 
 
+def terms_of(problem: Problem, is_rough: bool) -> Callable[[Array, Any], RowTerms]:
+    """Return what gives the likelihood's terms."""
+    return problem.likelihood.rough_terms if is_rough else problem.likelihood.terms
+
+
 class HeldBases:
     """The bases (and a constant), and those columns of their Gram matrix that were asked for.
 
@@ -56,11 +63,14 @@ class HeldBases:
         How often the rows count.
     rounding : ndarray, shape (n_columns,)
         What S is at the least of a column that is not one of those in the model again.
+    is_rough : bool
+        Whether the likelihood's terms may be rough.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, *, is_rough: bool = False) -> None:
         Phi = problem.Phi
         self.problem = problem
+        self.is_rough = is_rough
         self.columns = Phi if problem.bias == "none" else np.hstack([Phi, np.ones((len(Phi), 1))])
         self.each = each_row(problem)
         if problem.row_weight is not None:
@@ -88,7 +98,7 @@ class HeldBases:
         problem, old = self.problem, self.latent
         used = np.flatnonzero(weight.any(axis=1))
         self.latent = problem.Phi[:, used] @ weight[used] + bias
-        terms = problem.likelihood.terms(self.latent, problem.label)
+        terms = terms_of(problem, self.is_rough)(self.latent, problem.label)
         response = self.beta * self.latent + terms.slope / self.each
         moved = float(np.abs(self.latent - old).max())
         return Seen(self._projected(response), terms.log_likelihood, moved, self.latent)
@@ -105,12 +115,13 @@ class ChunkedBases:
 
     Attributes
     ----------
-    square, beta, rounding
+    square, beta, rounding, is_rough
         As for `HeldBases`.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, *, is_rough: bool = False) -> None:
         self.problem = problem
+        self.is_rough = is_rough
         self.chunks: Chunks = problem.Phi
         self.beta = problem.likelihood.bound
         shape = (problem.Phi.shape[1], problem.n_scores)
@@ -145,7 +156,7 @@ class ChunkedBases:
 
     def at(self, weight: Array, bias: Array) -> Seen:
         """Return the rows at weights, shape (n_basis, n_scores), and biases, with the responses there."""
-        sums = self._sums((weight, bias), self.problem.likelihood.terms, "none")
+        sums = self._sums((weight, bias), terms_of(self.problem, self.is_rough), "none")
         self.point = weight.copy(), bias.copy()
         every = weight if self.problem.bias == "none" else np.vstack([weight, bias])
         used = np.flatnonzero(every.any(axis=1))
@@ -170,6 +181,7 @@ class ChunkedBases:
         )
 
 
-def bases_of(problem: Problem) -> HeldBases | ChunkedBases:
+def bases_of(problem: Problem, *, is_rough: bool = False) -> HeldBases | ChunkedBases:
     """Return a problem's bases, held or in chunks."""
-    return ChunkedBases(problem) if isinstance(problem.Phi, Chunks) else HeldBases(problem)
+    kind = ChunkedBases if isinstance(problem.Phi, Chunks) else HeldBases
+    return kind(problem, is_rough=is_rough)

@@ -86,11 +86,11 @@ def gap_of(x: float, mills: float) -> float:
 
 
 @_jit
-def mode_of_integrand(margin: Array) -> tuple[float, float, float]:
+def mode_of_integrand(margin: Array, near: float = 1e-3) -> tuple[float, float, float]:
     """Return mode, log height and curvature of ``-e^2/2 + sum_k log Phi(e + margin_k)``.
 
-    Its slope is a convex decreasing function of e and positive at zero, so that Newton's steps from
-    there never overshoot.
+    To `near` times the width of the peak: a node near the mode is as good as the mode. Its slope is a convex
+    decreasing function of e and positive at zero, so that Newton's steps from there never overshoot.
     """
     e = 0.0
     for _ in range(200):
@@ -102,7 +102,7 @@ def mode_of_integrand(margin: Array) -> tuple[float, float, float]:
             slope += mills
             bend += mills * gap_of(x, mills)
         step = slope / bend
-        if abs(step) <= 1e-3 / math.sqrt(bend):  # a node near the mode is as good as the mode
+        if abs(step) <= near / math.sqrt(bend):
             break
         e += step
     return e, value, bend

@@ -101,6 +101,10 @@ class Likelihood:
             self.curvature(own, target),
         )
 
+    def rough_terms(self, latent: Array, target: NDArray[Any]) -> RowTerms:
+        """Return the terms to three digits, where that is cheaper: for steps that only point the way."""
+        return self.terms(latent, target)
+
     def response(self, target: NDArray[Any]) -> Array | None:
         """Return latent responses to begin with, shape (n_obs, n_scores); None: those of the weights."""
         return None

@@ -11,6 +11,7 @@ from pcvm_pymc.core.pieces import probit
 from pcvm_pymc.core.pieces.arguments import check_real, is_real, is_unknown, shown
 from pcvm_pymc.core.pieces.likelihood import Likelihood, RowTerms, ScaleLikelihood
 from pcvm_pymc.core.pieces.multinomial import (
+    ClassTerms,
     class_hessian,
     class_probabilities,
     class_terms,
@@ -338,7 +339,14 @@ class MultinomialProbit(Likelihood):
         Minus the second derivative is the Laplacian matrix of a graph over the classes: its largest
         eigenvalue is at most twice a diagonal entry, of which the own class has the largest.
         """
-        terms = class_terms(latent, target)
+        return self._row_terms(class_terms(latent, target))
+
+    def rough_terms(self, latent: Array, target: NDArray[np.int64]) -> RowTerms:
+        """Return the terms by a rule that leaves 1e-4: in two fifths of the time."""
+        return self._row_terms(class_terms(latent, target, accuracy=1e-3))
+
+    @staticmethod
+    def _row_terms(terms: ClassTerms) -> RowTerms:
         return RowTerms(
             float(terms.log_probability.sum()),
             terms.score,

@@ -116,13 +116,22 @@ class Weighted(Likelihood):
     def terms(self, latent: Array, target: NDArray[Any]) -> RowTerms:
         """Return the terms of rows, each as often as it counts."""
         plain, weight = self._known(target)
-        terms = self.base.terms(latent, plain)
+        return self._weighed(self.base.terms(latent, plain), latent, plain, weight)
+
+    def _weighed(
+        self, terms: RowTerms, latent: Array, plain: NDArray[Any], weight: Array
+    ) -> RowTerms:
         own = latent[:, 0] if self.n_scores == 1 else latent
         return RowTerms(
             float(weight @ self.base.log_density(own, plain)),
             weight[:, None] * terms.slope,
             weight * terms.curvature,
         )
+
+    def rough_terms(self, latent: Array, target: NDArray[Any]) -> RowTerms:
+        """Return the terms of rows to three digits, each as often as it counts."""
+        plain, weight = self._known(target)
+        return self._weighed(self.base.rough_terms(latent, plain), latent, plain, weight)
 
     def probability(self, latent: Array) -> Array:
         """Return the base's."""

@@ -201,7 +201,7 @@ _ROWS = (
     Classifier(
         "mRVM1",
         "mRVM1, bottom-up",
-        several(MRVMClassifier, "bottom-up"),
+        several(MRVMClassifier, "bottom-up", search="paper"),
         candidates=lyu_widths,
     ),
     Classifier(

@@ -1,0 +1,170 @@
+"""The search from the bottom up by several changes under the same responses, which run ahead."""
+
+import numpy as np
+import pytest
+from test_mpcvm import classes
+
+from pcvm_pymc.core.evidence.bottom_up import BottomUpOptions, _Search, _start, fit_bottom_up
+from pcvm_pymc.core.evidence.bottom_up_changes import Machine, improve, reestimate
+from pcvm_pymc.core.evidence.bottom_up_rows import HeldBases
+from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
+from pcvm_pymc.core.pieces.multinomial import class_terms
+from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target
+from pcvm_pymc.core.problem import Problem, Status
+
+
+def problem(n=90, n_classes=3, *, seed=0, width=2.0):
+    X, label = classes(n, n_classes, seed)
+    return Problem(
+        rbf(squared_distances(X, X), width),
+        label,
+        None,
+        Hyperprior.jeffreys(),
+        MultinomialProbit(n_classes),
+        bias="none",
+        shared=True,
+    )
+
+
+def bound(machine, pulled):
+    """Return the log evidence of responses, up to what is the same for all machines."""
+    kept = machine.kept
+    own = pulled[kept.index]
+    precision = machine.design.beta * kept.cross[:, kept.index] + np.diag(kept.alpha)
+    fit = 0.5 * np.einsum("ik,ij,jk->", own, np.linalg.inv(precision), own)
+    spread = np.log(kept.alpha).sum() - np.linalg.slogdet(precision)[1]
+    return fit + 0.5 * own.shape[1] * spread
+
+
+def test_each_of_several_changes_raises_the_bound():
+    known = problem()
+    search = _Search(known, _start(known, None), BottomUpOptions())
+    machine, pulled, values, kinds = search.machines[0], search.pulled, [], set()
+    for _ in range(60):
+        before = bound(machine, pulled), len(machine.kept.index)
+        change = improve(machine, pulled, None, most=3)
+        values.append(bound(machine, pulled) - before[0])
+        kinds.add(np.sign(len(machine.kept.index) - before[1]))
+        if not change.structural and change.moved < 1e-8:
+            break
+        search._update()
+        pulled = search.pulled
+    assert min(values) > -1e-8
+    assert kinds == {-1, 0, 1}
+
+
+def test_at_most_so_many_bases_come_under_the_same_responses():
+    known = problem()
+    for most in (1, 2, 5):
+        search = _Search(known, _start(known, None), BottomUpOptions())
+        improve(search.machines[0], search.pulled, None, most)
+        assert len(search.machines[0].kept.index) == most
+
+
+def test_several_additions_are_those_of_single_steps():
+    known = problem()
+    search = _Search(known, _start(known, None), BottomUpOptions())
+    once, again = search.machines[0], Machine(HeldBases(known))
+    improve(once, search.pulled, None, most=4)
+    for _ in range(4):
+        improve(again, search.pulled, None)
+    np.testing.assert_array_equal(once.kept.index, again.kept.index)
+    np.testing.assert_allclose(once.kept.alpha, again.kept.alpha)
+
+
+def test_precisions_are_the_best_in_turn():
+    known = problem()
+    search = _Search(known, _start(known, None), BottomUpOptions())
+    machine = search.machines[0]
+    improve(machine, search.pulled, None, most=5)
+    while reestimate(machine, search.pulled) > 1e-10:
+        pass
+    value = bound(machine, search.pulled)
+    for place in range(len(machine.kept.alpha)):
+        for factor in (0.9, 1.1):
+            other = Machine(machine.design)
+            alpha = machine.kept.alpha.copy()
+            alpha[place] *= factor
+            for n, each in zip(machine.kept.index, alpha, strict=True):
+                other.add(int(n), each)
+            assert bound(other, search.pulled) < value
+
+
+def test_momentum_ends_where_em_ends():
+    """At precisions that rest, the weights are the mode: their slope is zero."""
+    known = problem()
+    options = BottomUpOptions(tol=1e-7, momentum=0.8, max_iter=20_000)
+    result = fit_bottom_up(known, None, options)
+    assert result.status is Status.CONVERGED
+    slope = known.likelihood.terms(result.latent, known.label).slope
+    search = _Search(known, _start(known, None), options)
+    for _ in range(result.n_iter):
+        search.step()
+    kept = search.machines[0].kept
+    left = known.Phi.T @ slope
+    np.testing.assert_allclose(
+        left[kept.index], kept.alpha[:, None] * search.weight[kept.index], atol=1e-3
+    )
+
+
+def test_momentum_takes_fewer_epochs():
+    known = problem()
+    plain, ahead = (
+        fit_bottom_up(known, None, BottomUpOptions(momentum=share, tol=1e-3, max_iter=20_000))
+        for share in (0.0, 0.8)
+    )
+    assert plain.status is ahead.status is Status.CONVERGED
+    assert ahead.n_iter < 0.8 * plain.n_iter
+
+
+def test_a_rough_search_tells_its_end_exactly():
+    known = problem()
+    result = fit_bottom_up(known, None, BottomUpOptions.quick())
+    np.testing.assert_allclose(result.latent, known.Phi @ result.weight, atol=1e-12)
+    exact = fit_bottom_up(known, None, BottomUpOptions(most=2, momentum=0.8))
+    np.testing.assert_allclose(result.log_posterior, exact.log_posterior, atol=0.05)
+    assert result.trace.log_posterior[-1] == result.log_posterior
+
+
+def test_a_quick_search_is_as_good_as_the_papers():
+    gain = []
+    for seed in range(4):
+        known = problem(seed=seed)
+        quick, paper = (
+            fit_bottom_up(known, None, options)
+            for options in (BottomUpOptions.quick(), BottomUpOptions())
+        )
+        gain.append(quick.log_posterior - paper.log_posterior)
+    assert np.mean(gain) > 0.0
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 8])
+def test_rough_terms_have_three_digits(n_classes):
+    rng = np.random.default_rng(n_classes)
+    latent = 4.0 * rng.normal(size=(500, n_classes))
+    label = rng.integers(n_classes, size=500)
+    piece = MultinomialProbit(n_classes)
+    rough, exact = piece.rough_terms(latent, label), piece.terms(latent, label)
+    np.testing.assert_allclose(rough.slope, exact.slope, atol=1e-3)
+    assert abs(rough.log_likelihood - exact.log_likelihood) < 1e-3 * 500
+    assert np.abs(rough.slope - exact.slope).max() > 1e-9  # it is another rule
+    assert np.abs(class_terms(latent, label, accuracy=1e-3).score - exact.slope).max() < 1e-3
+
+
+def test_rough_terms_of_weighted_rows_are_those_of_repeated_rows():
+    rng = np.random.default_rng(0)
+    latent, label = rng.normal(size=(40, 3)), rng.integers(3, size=40)
+    count = rng.integers(1, 4, size=40)
+    piece = MultinomialProbit(3)
+    weighted = Weighted(piece).rough_terms(latent, weighted_target(label, count.astype(float)))
+    repeated = piece.rough_terms(np.repeat(latent, count, axis=0), np.repeat(label, count))
+    assert weighted.log_likelihood == pytest.approx(repeated.log_likelihood, abs=1e-2)
+    np.testing.assert_allclose(weighted.slope.sum(axis=0), repeated.slope.sum(axis=0))
+
+
+@pytest.mark.parametrize("given", [{"most": 2}, {"momentum": 0.5}, {"is_rough": True}])
+def test_what_the_printed_algorithm_does_not_have_is_refused(given):
+    with pytest.raises(ValueError, match="no effect on update='printed'"):
+        BottomUpOptions(update="printed", **given)
