@@ -328,7 +328,7 @@ ESTIMATORS = {
     "mpcvm_bottom_up": lambda likelihood, prior: MPCVMClassifier(
         algorithm="bottom-up", width=WIDTH
     ),
-    "mrvm_bottom_up": lambda likelihood, prior: MRVMClassifier(width=WIDTH),
+    "mrvm_bottom_up": lambda likelihood, prior: MRVMClassifier(width=WIDTH, search="paper"),
 }
 # mRVM2 drops a basis for all classes or for none, and has Jeffreys' prior: no model says so
 WITHOUT_A_MODEL = {"mrvm_top_down"}

@@ -1,7 +1,5 @@
 """Bases that are held in memory, seen as columns of unit norm without a second matrix of their size."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +18,6 @@ _VECTORS = (
 _VALUES = 2**16  # of a block whose squares are taken: it stays in the cache
 
 
-@dataclass(eq=False)
 class HeldColumns:
     """All bases, and a constant before them, each to be divided by its norm where it is used.
 
@@ -36,12 +33,10 @@ class HeldColumns:
         Squared norms after that: ones, and zeros.
     """
 
-    Phi: Array
-    constant: Array
-    norm: Array
-    square: Array
-    _rows: dict[int, Array] = field(default_factory=dict)
-    _target: tuple[Array, Array] | None = None
+    def __init__(self, Phi: Array, constant: Array, norm: Array, square: Array) -> None:
+        self.Phi, self.constant, self.norm, self.square = Phi, constant, norm, square
+        self._rows: dict[int, Array] = {}
+        self._target: tuple[Array, Array] | None = None
 
     @classmethod
     def of(cls, Phi: Array, constant: Array | None) -> "HeldColumns | None":
@@ -132,11 +127,11 @@ class HeldColumns:
         return np.concatenate([first, whole]) / self.norm**2
 
 
-@dataclass(eq=False)
 class FewColumns(HeldColumns):
     """So few columns that a copy of unit norm and all their inner products take less time than calls."""
 
-    def __post_init__(self) -> None:
+    def __init__(self, Phi: Array, constant: Array, norm: Array, square: Array) -> None:
+        super().__init__(Phi, constant, norm, square)
         columns = np.empty(self.shape, order="F")
         first = self.constant.shape[1]
         columns[:, :first] = self.constant

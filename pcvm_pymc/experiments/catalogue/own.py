@@ -106,8 +106,8 @@ EXPERIMENTS = (
         control="PCVM_posterior",
         figure="ranks",
         remarks=(
-            "PCVM_posterior and PCVM_mode are of one model, on 30 means of rows, at one width, chosen by "
-            "cross-validated log loss; "
+            "PCVM_posterior and PCVM_mode are of one model, on 30 means of rows, each with a weight of "
+            "either sign, at one width, chosen by cross-validated log loss; "
             "the default averages modes over widths and scales; PCVM_jeffreys is the paper's sparse mode.",
             "Four chains of 250 draws each: enough for probabilities, not for a convergence check.",
         ),
