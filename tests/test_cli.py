@@ -87,13 +87,20 @@ def check_several(said, out):
     assert (out / "rank.png").exists()
 
 
-def test_compare_takes_several_classes_and_several_draws(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def short_chains(monkeypatch):
+    """Let `pcvm compare` draw ten times, in this process."""
+
     def short(model, **options):
         return sample(
             model, **options | {"draws": 10, "method": "gibbs", "max_sweeps": 100, "cores": 1}
         )
 
     monkeypatch.setattr("pcvm_pymc.inference.sampling.sample", short)
+
+
+@pytest.mark.usefixtures("short_chains")
+def test_compare_takes_several_classes_and_several_draws(tmp_path, capsys):
     arguments, out = several(tmp_path)
     assert main(arguments) == 0
     check_several(capsys.readouterr().out, out)
@@ -107,18 +114,19 @@ def test_compare_takes_them_with_the_draws_it_is_asked_for(tmp_path):
     check_several(finished.stdout, out)
 
 
-def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_path):
+@pytest.mark.usefixtures("short_chains")
+def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_path, capsys):
     frame = pd.read_csv(csv)
     alike = (frame["sort"] == "cat") ^ (np.arange(60) % 15 == 0)
     frame.insert(0, "colour", np.where(alike, "red", "blue"))  # which tells the sort, as a rule
     frame.loc[4, "height"] = frame.loc[7, "colour"] = np.nan
     frame.to_csv(csv, sep=";")
     out, options = tmp_path / "out", ["--categorical", "--impute", "--width", "1.5", *FAST]
-    finished = run(["compare", str(csv), "--out", str(out), *options])
-    assert finished.returncode == 0, finished.stderr
-    assert "separated by semicolons" in finished.stdout
-    assert "an index, left out" in finished.stdout
-    assert "60 rows, 3 features" in finished.stdout
+    assert main(["compare", str(csv), "--out", str(out), *options]) == 0
+    said = capsys.readouterr().out
+    assert "separated by semicolons" in said
+    assert "an index, left out" in said
+    assert "60 rows, 3 features" in said
     assert pd.read_csv(out / "table.csv", index_col=0).loc["averaged MAP", "error"] < 0.25
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -185,8 +185,12 @@ class AveragingClassifier(AveragePredictions):
         return self._note_best(found)
 
     def _some_centres(self, X: Array, y: NDArray[Any]) -> Centres:
-        """Return bases for some of the rows, by which cells are found."""
-        return self._centres(X, y)
+        """Return bases for some of the rows, by which cells are found: no more than there are rows."""
+        raise NotImplementedError
+
+    def _basis_of(self, n_obs: int) -> Any:
+        """Return the argument `basis` where there are but so many rows."""
+        return min(self.basis, n_obs) if isinstance(self.basis, Integral) else self.basis
 
     @property
     def _looser(self) -> dict[str, Any]:

@@ -76,16 +76,20 @@ class _MultinomialProbitMachine(EMClassifier):
 
     def _centres(self, X: Array, label: Labels) -> Centres:
         """Return centres of the bases, and the sign of each one's weight in each class."""
-        if self.basis is None or isinstance(self.basis, Integral):
-            n_basis = len(X) if self.basis is None else int(self.basis)
+        return self._centres_at(self.basis, X, label)
+
+    def _centres_at(self, basis: Any, X: Array, label: Labels) -> Centres:
+        """Return the same of another argument `basis`."""
+        if basis is None or isinstance(basis, Integral):
+            n_basis = len(X) if basis is None else int(basis)
             rows = choose_rows(X, label, n_basis, random_state=0, name="basis")
             return Centres(X[rows], self._signs(label[rows]), rows)
-        if not isinstance(self.basis, tuple) or len(self.basis) != 2:
+        if not isinstance(basis, tuple) or len(basis) != 2:
             raise ValueError(
-                f"basis={shown(self.basis)}; needed None, a number of rows to choose, or (centres, labels)"
+                f"basis={shown(basis)}; needed None, a number of rows to choose, or (centres, labels)"
             )
-        points = as_features(self.basis[0], "basis", X.shape[1])
-        kind = np.asarray(self.basis[1])
+        points = as_features(basis[0], "basis", X.shape[1])
+        kind = np.asarray(basis[1])
         if kind.shape != (len(points),) or not np.isin(kind, self.classes_).all():
             raise ValueError(
                 f"the basis' labels are {kind!r}; needed one of {self.classes_.tolist()} for each centre"
@@ -311,6 +315,9 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
         """Return the rows by which cells are found: all where the classes' machines are cheap."""
         most = max(_RANKED_ROWS, 5 * len(self.classes_))
         return np.arange(len(y)) if len(y) <= 1.5 * most else choose_share(y, most, rng)
+
+    def _some_centres(self, X: Array, y: NDArray[Any]) -> Centres:
+        return self._centres_at(self._basis_of(len(X)), X, y)
 
     def _ranking_task(self, data: Training, middle: Any, moves: tuple[bool, bool]) -> Task:
         task = self._task(data, middle, moves)

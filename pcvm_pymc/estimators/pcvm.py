@@ -1,6 +1,5 @@
 """The probabilistic classification vector machine for scikit-learn."""
 
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -261,10 +260,6 @@ class PCVMClassifier(AveragingClassifier):
 
     def _some_centres(self, X: Array, y: NDArray[Any]) -> Centres:
         return as_centres(self._basis_of(len(X)), X, y)
-
-    def _basis_of(self, n_obs: int) -> Any:
-        """Return the argument `basis` where there are but so many rows."""
-        return min(self.basis, n_obs) if isinstance(self.basis, Integral) else self.basis
 
     def _problem(self, Phi: Any, label: Any, centres: Centres, width: Any) -> Problem:
         return Problem(Phi, label, centres.sign, self._prior, self._likelihood_, width=width)

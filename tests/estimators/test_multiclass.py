@@ -315,3 +315,16 @@ def test_a_quick_search_that_ends_empty_gives_way(monkeypatch):
     assert searched == [2, 1]
     paper = MRVMClassifier(width=1.5, search="paper").fit(X, y)
     np.testing.assert_array_equal(model.weight_, paper.weight_)
+
+
+def test_more_bases_than_rows_by_which_cells_are_found(monkeypatch):
+    """They were refused, with a number of rows that nobody had given."""
+    monkeypatch.setattr("pcvm_pymc.estimators.multiclass._RANKED_ROWS", 60)
+    monkeypatch.setattr("pcvm_pymc.estimators.multiclass._COUPLED", 30)
+    rng = np.random.default_rng(0)
+    y = np.arange(150) % 3
+    X = rng.normal(size=(150, 2)) + 3.0 * np.eye(3, 2)[y]
+    model = MPCVMClassifier(basis=100, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.8
+    with pytest.raises(ValueError, match=r"basis=200; needed a whole number from 3, .* to 150"):
+        MPCVMClassifier(basis=200, random_state=0).fit(X, y)
