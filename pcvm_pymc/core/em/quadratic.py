@@ -8,7 +8,7 @@ from scipy.linalg import blas
 
 from pcvm_pymc.core.em.mstep import bias_precision
 from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows, applied
-from pcvm_pymc.core.em.rows import CoupledGram
+from pcvm_pymc.core.em.rows import CoupledGram, row_blocks
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["BOUND", "CONVEX", "OWN", "Quadratic", "RowsQuadratic", "SummedQuadratic"]
@@ -22,6 +22,8 @@ _DAMPING = 1e-4
 
 # of the diagonal in units of the prior: single precision takes a hundredth of the prior then
 _LARGEST_SINGLE = 1e5
+
+_BLOCK = 2**18  # values of a block of rows: a megabyte in single precision
 
 
 class Quadratic:
@@ -136,7 +138,10 @@ class RowsQuadratic(Quadratic):
     def squares(self) -> Array:
         """See `Quadratic`."""
         own = np.einsum("icc->ic", self.hessian)
-        return np.vstack([np.square(self.Phi).T @ own, own.sum(axis=0)])
+        out = np.zeros((own.shape[1], self.Phi.shape[1]))
+        for block in row_blocks(len(own), max(1, _BLOCK // self.Phi.shape[1])):
+            out += own[block].T @ np.square(self.Phi[block])
+        return np.vstack([out.T, own.sum(axis=0)])
 
     def latent(self, values: Array) -> Array:
         """Return the scores of weights and biases, shape (n_obs, n_scores)."""
@@ -147,11 +152,16 @@ class RowsQuadratic(Quadratic):
         return np.vstack([(slope.T @ self.Phi).T, slope.sum(axis=0)])
 
     def curved(self, values: Array) -> Array:
-        """See `Quadratic`."""
+        """See `Quadratic`; rows by blocks, which stay in the cache from the one product to the other."""
         values = values.astype(self.kind)
-        latent = applied(self._basis, values[:-1]) + values[-1]
-        slope = np.einsum("icd,id->ic", self._hessian, latent)
-        return np.vstack([(slope.T @ self._basis).T, slope.sum(axis=0)]).astype(float)
+        out = np.zeros(values.shape[::-1], dtype=self.kind)
+        for block in row_blocks(len(self._basis), max(1, _BLOCK // len(values))):
+            Phi = self._basis[block]
+            latent = applied(Phi, values[:-1]) + values[-1]
+            slope = np.einsum("icd,id->ic", self._hessian[block], latent)
+            out[:, :-1] += slope.T @ Phi
+            out[:, -1] += slope.sum(axis=0)
+        return out.T.astype(float)
 
 
 class SummedQuadratic(Quadratic):
