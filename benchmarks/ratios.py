@@ -1,309 +1,184 @@
-"""Seconds beside what cannot be avoided and beside peers, in one run: ratios to keep, and a guard on them.
+"""One table: seconds before and after, beside peers and what cannot be avoided; and a guard on the ratios.
 
-``uv run --with fastrvm python benchmarks/ratios.py [CASE ...] [--large] [--save] [--check]``
-with OMP_NUM_THREADS=1.
+``uv run --with fastrvm python benchmarks/ratios.py [CASE ...] [--large] [--before PATH] [--save] [--check]``
+with OMP_NUM_THREADS=1; PCVM_DATA for the letters.
 
-Each case is a fit of ours and a yardstick on the same rows: BLAS work of the same size, or what a user
-would take instead. The table is printed; ``--save`` writes ratios to ratios.json, ``--check`` compares with
-those there and ends with code 1 where one has grown by half. CPU seconds, the least of the repeats. Ratios
-are what counts: seconds are those of a machine.
+Each case (`cases.py`) is a work of ours on the same rows as a peer, which is what a user would take instead,
+and a floor: products, factors and kernels that cannot be avoided. Each runs in a process of its own, after a
+small fit that compiles and loads; with ``--before`` ours runs in that working tree, too, an earlier state of
+the package. CPU seconds, the least of the repeats; of whole processes those of the clock. Ratios are what
+counts: seconds are those of a machine.
+
+``--save`` writes the ratios to peer and floor to ratios.json; ``--check`` compares with those there and ends
+with code 1 where one has grown by half. ``--rows FILE`` appends each row as it comes, and leaves out those
+that are there.
 """
 
 import argparse
-import importlib
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack
-from sklearn.datasets import make_friedman2
-from sklearn.kernel_approximation import Nystroem
-from sklearn.linear_model import SGDClassifier
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC, SVR
-
-import pcvm_pymc
-from pcvm_pymc.core.em import nonnegative
-from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
-from pcvm_pymc.core.pieces.kernels import design_matrix
-from pcvm_pymc.experiments.baselines import TunedSVC
-from pcvm_pymc.experiments.datasets import load
-from pcvm_pymc.experiments.datasets.generators import ringnorm, ripley_mixture
+from cases import CASES, noise
 
 STORED = Path(__file__).with_name("ratios.json")
+HERE = Path(__file__).resolve().parents[1]
 GROWN = 1.5  # by which a ratio may grow before it is a fault: machines differ
+ROLES = ("before", "ours", "peer", "floor")
+LIMIT = 600.0  # seconds by the clock of one work and its preparation
+LIMIT_BEFORE = 150.0  # of an earlier state
 
 
-class Case(NamedTuple):
-    """A function of ours, its yardstick (from ours' result, or None) and what that is."""
+def _warm():
+    """Fit small problems, which compiles and loads."""
+    import pcvm_pymc
 
-    ours: Callable[[], object]
-    yardstick: Callable[[], object]
-    beside: str
-    repeats: int = 3
-    large: bool = False
-
-
-def mixture(n, n_classes=2):
-    X, y = ripley_mixture(n, random_state=1)
-    return X, (y if n_classes == 2 else (y > 0).astype(int) + (X[:, 0] > 0.3))
+    names = ("PCVMClassifier", "RVMClassifier", "RVMRegressor", "MPCVMClassifier", "MRVMClassifier")
+    for name in names:
+        X, y = noise(60, 2)
+        y[:9] = 2 * (name[0] == "M")  # a third class
+        getattr(pcvm_pymc, name)(width=1.0).fit(X, y)
 
 
-def friedman(n):
-    X, y = make_friedman2(n, noise=125.0, random_state=n)
-    return StandardScaler().fit_transform(X), y
+def child(name, role, rows):
+    """Run one work of a case on the rows of a file, and print what it took."""
+    warnings.simplefilter("ignore")
+    case, held = CASES[name], np.load(rows)
+    work = case.ours if role in {"before", "ours"} else getattr(case, role)[1]
+    if case.unit != "s" and role in {"before", "ours"}:
+        _warm()
+    run = work(held["X"], held["y"])
+    clock = time.perf_counter if case.unit == "s" else time.process_time
+    found = []
+    for _ in range(case.repeats):
+        began = clock()
+        value = run()
+        found.append(clock() - began if case.unit in ("s", "CPU s") else value)
+    print(json.dumps(min(found)))
 
 
-def tuned_svr(X, y):
-    scale = float(np.std(y))
-    grid = {"C": scale * 10.0 ** np.arange(-1, 4), "gamma": 10.0 ** np.linspace(-2, 1, 6)}
-    return GridSearchCV(SVR(epsilon=0.05 * scale), grid, cv=5).fit(X, y)
-
-
-@contextmanager
-def recorded_sizes():
-    """Yield a list that gets the size of each system of equations that is solved within."""
-    sizes, solve = [], nonnegative._Scaled._solved
-
-    def recorded(self, passive, rhs):
-        sizes.append(int(passive.sum()) + 1)
-        return solve(self, passive, rhs)
-
-    nonnegative._Scaled._solved = recorded
+def measured(name, role, rows, path):
+    """Return what a role of a case took, with that working tree's package; what went wrong as a str."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(path), os.environ.get("PYTHONPATH", "")]),
+        "OMP_NUM_THREADS": str(CASES[name].threads),
+    }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # users have byte code
+    command = [sys.executable, __file__, "--child", name, role, str(rows)]
+    limit = LIMIT_BEFORE if role == "before" else LIMIT
     try:
-        yield sizes
-    finally:
-        nonnegative._Scaled._solved = solve
-
-
-def cell(n, **options):
-    """Return a fit of one cell beside one Gram product and the factorisations of the sizes it solved for."""
-    X, y = mixture(n)
-
-    def fit():
-        return pcvm_pymc.PCVMClassifier(width=0.6, estimation="em", **options).fit(X, y)
-
-    with recorded_sizes() as sizes:
-        fit()
-    Phi = design_matrix("rbf", X, X, 0.6)
-    gram = Phi.T @ Phi + np.eye(n)
-    matrices = [gram[: min(m, n), : min(m, n)].copy(order="F") for m in sizes]
-
-    def work():
-        design_matrix("rbf", X, X, 0.6)
-        _ = Phi.T @ Phi
-        for each in matrices:
-            lapack.dpotrf(each, lower=1)
-
-    return Case(fit, work, f"kernel, Gram product, {len(sizes)} Cholesky factors", large=n > 2000)
-
-
-def rvm_beside_fastrvm(rows, n, likelihood):
-    X, y = rows(n)
-    kind = "RVR" if likelihood == "normal" else "RVC"
-
-    def ours():
-        return fit_rvm(EvidenceProblem(design_matrix("rbf", X, X, 1.0), y, likelihood, bias=False))
-
-    def theirs():
-        module = importlib.import_module("fastrvm")
-        getattr(module, kind)(kernel="rbf", gamma=1.0, fit_intercept=False).fit(X, y)
-
-    return Case(ours, theirs, "fastrvm (C++)", repeats=3 if n > 400 else 25, large=n > 1000)
-
-
-def default(name, n, n_classes=2):
-    X, y = mixture(n, n_classes)
-    model = getattr(pcvm_pymc, name)()
-    if "random_state" in model.get_params():
-        model.set_params(random_state=0)  # which folds there are decides how many fits a race takes
-    return Case(
-        lambda: model.fit(X, y),
-        lambda: TunedSVC().fit(X, y),
-        "SVC, grid of 30",
-        repeats=1,
-        large=n > 1300,
-    )
-
-
-def regression_default(n):
-    X, y = friedman(n)
-    return Case(
-        lambda: pcvm_pymc.RVMRegressor().fit(X, y),
-        lambda: tuned_svr(X, y),
-        "SVR, grid of 30",
-        repeats=1,
-        large=n > 1300,
-    )
-
-
-def several_classes(n, n_classes):
-    """Return one cell of several classes beside the fits of each class against the rest."""
-    data = load("letter", random_state=0)
-    number = np.unique(data.y, return_inverse=True)[1]
-    rows = np.flatnonzero(number < n_classes)[:n]
-    X, y = StandardScaler().fit_transform(data.X[rows]), number[rows]
-
-    def binary():
-        for c in range(n_classes):
-            pcvm_pymc.PCVMClassifier(width=4.0, estimation="em").fit(X, y == c)
-
-    return Case(
-        lambda: pcvm_pymc.MPCVMClassifier(width=4.0, estimation="em").fit(X, y),
-        binary,
-        f"{n_classes} fits of two classes",
-    )
-
-
-def all_letters():
-    data = load("letter", random_state=0)
-    X, y = StandardScaler().fit_transform(data.X[:16000]), data.y[:16000]
-    machine = pcvm_pymc.MPCVMClassifier(width=2.5, estimation="em", basis=500, random_state=0)
-    return Case(
-        lambda: machine.fit(X, y),
-        lambda: SVC(C=10.0, gamma=0.16).fit(X, y),
-        "SVC, one fit",
-        repeats=1,
-        large=True,
-    )
-
-
-def many_rows(n):
-    X, y = ringnorm(n, random_state=0)
-    machine = pcvm_pymc.PCVMClassifier(
-        width=6.0,
-        estimation="em",
-        basis=500,
-        memory_limit=5e8,
-        kernel_dtype="float32",
-        random_state=0,
-    )
-    gamma = 1.0 / 36.0
-    sgd = make_pipeline(
-        Nystroem(gamma=gamma, n_components=500, random_state=0),
-        SGDClassifier(loss="log_loss", random_state=0),
-    )
-    return Case(
-        lambda: machine.fit(X, y), lambda: sgd.fit(X, y), "SGD on Nystroem", 1, large=n > 100_000
-    )
-
-
-def prediction():
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(200, 20)), rng.integers(2, size=200)
-    machine = pcvm_pymc.PCVMClassifier(width=6.0, n_vectors=20).fit(X, y)
-    new, centres = rng.normal(size=(200_000, 20)), X[:20]
-    return Case(
-        lambda: machine.decision_function(new),
-        lambda: design_matrix("rbf", new, centres, 6.0),
-        "its kernel matrix",
-    )
-
-
-def first_use(ours, theirs, beside):
-    """Return whole processes, by the clock on the wall."""
-
-    def run(code):
-        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
-
-    return Case(run(ours), run(theirs), beside)
-
-
-_FIT = "import numpy as np; X = np.random.default_rng(0).normal(size=(100, 2)); "
-CASES: dict[str, Callable[[], Case]] = {
-    "import pcvm_pymc": lambda: first_use("import pcvm_pymc", "import numpy", "import numpy"),
-    "a process that fits PCVMClassifier()": lambda: first_use(
-        _FIT + "import pcvm_pymc; pcvm_pymc.PCVMClassifier().fit(X, X[:, 0] > 0)",
-        _FIT + "from sklearn.svm import SVC; SVC().fit(X, X[:, 0] > 0)",
-        "one with SVC()",
-    ),
-    **{
-        f"{name}(), N = {n}": lambda name=name, n=n, c=c: default(name, n, c)
-        for n in (300, 1200, 4000)
-        for name, c in (
-            ("PCVMClassifier", 2),
-            ("RVMClassifier", 2),
-            ("SparseProbitClassifier", 2),
-            ("MPCVMClassifier", 3),
-            ("MRVMClassifier", 3),
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=limit
         )
-    },
-    "RVMRegressor(), N = 300": lambda: regression_default(
-        300
-    ),  # the grid takes 347 s on 1,200 rows
-    **{f"one cell, N = {n}": lambda n=n: cell(n) for n in (100, 400, 1300, 4000)},
-    **{
-        f"RVM, {kind}, N = {n}": lambda rows=rows, n=n, k=kind: rvm_beside_fastrvm(rows, n, k)
-        for rows, kind in ((friedman, "normal"), (mixture, "logit"))
-        for n in (100, 400, 1000, 2000, 4000)
-    },
-    "one cell of six letters, N = 600": lambda: several_classes(600, 6),
-    "26 letters, 16,000 rows, 500 bases": all_letters,
-    "100,000 rows, 500 bases": lambda: many_rows(100_000),
-    "1,000,000 rows, 500 bases": lambda: many_rows(1_000_000),
-    "200,000 predictions, 20 vectors": prediction,
-}
+    except subprocess.TimeoutExpired:
+        return f"more than {limit:.0f} s"
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or ["killed"])[-1][:80]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def measured(case, is_process):
-    """Return seconds of ours and of the yardstick; wall seconds of whole processes."""
-    clock = time.perf_counter if is_process else time.process_time
+def row_of(name, before):
+    """Return a case's row: a number, what went wrong, or None for each role."""
+    case = CASES[name]
+    present = [
+        role
+        for role in ROLES
+        if role == "ours"
+        or (role == "before" and before is not None)
+        or (role in ("peer", "floor") and getattr(case, role) is not None)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        X, y = case.data()
+        rows = Path(folder) / "rows.npz"
+        np.savez(rows, X=X, y=y)
+        found = {
+            role: measured(name, role, rows, before if role == "before" else HERE)
+            for role in present
+        }
+    return {"case": name, "unit": case.unit, **found}
 
-    def least(function):
-        found = []
-        for _ in range(case.repeats):
-            began = clock()
-            function()
-            found.append(clock() - began)
-        return min(found)
 
-    return least(case.ours), least(case.yardstick)
+def ratio(row, role):
+    """Return ours over a role's; NaN where one is not a number."""
+    pair = row.get("ours"), row.get(role)
+    if not all(isinstance(each, float | int) for each in pair):
+        return np.nan
+    return pair[0] / pair[1]
+
+
+def line(row):
+    """Return a row of the table."""
+    case = CASES[row["case"]]
+
+    def cell(role):
+        value = row.get(role)
+        if value is None:
+            return ""
+        if isinstance(value, str):
+            return value
+        return f"{value:.3g}"
+
+    def beside(role):
+        named = getattr(case, role)
+        if named is None:
+            return " | "
+        return f"{cell(role)} ({named[0]}) | " + _shown(ratio(row, role))
+
+    faster = _shown(ratio(row, "before"))
+    name = row["case"] + ("" if case.unit == "CPU s" else f" ({case.unit})")
+    columns = (name, cell("before"), cell("ours"), faster, beside("peer"), beside("floor"))
+    return "| " + " | ".join(columns) + " |"
+
+
+def _shown(value):
+    return "" if np.isnan(value) else f"{value:.2f}"
+
+
+def stored_ratios(row):
+    """Return a row's ratios to peer and floor, by the names that ratios.json has them under."""
+    found = {f"{row['case']}, {role}": ratio(row, role) for role in ("peer", "floor")}
+    return {name: round(value, 3) for name, value in found.items() if np.isfinite(value)}
 
 
 def main():
+    """Run the cases, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", metavar="CASE", help="those whose name contains it")
     parser.add_argument("--large", action="store_true", help="also those that take minutes")
+    parser.add_argument("--before", type=Path, help="working tree of an earlier state")
+    parser.add_argument("--rows", type=Path, help="keep the rows in this file, and go on from it")
     parser.add_argument("--save", action="store_true")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
+    if options.child:
+        child(*options.child)
+        return
+    kept = options.rows.read_text().splitlines() if options.rows and options.rows.exists() else []
+    done = {row["case"]: row for row in map(json.loads, kept)}
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
-    for small in ("PCVMClassifier", "RVMClassifier", "RVMRegressor", "MPCVMClassifier"):
-        getattr(pcvm_pymc, small)().fit(*mixture(60, 3 if small[0] == "M" else 2))  # compiles
+    print("| work | before | after | ratio | peer | ratio | floor | ratio |")
+    print("|" + " --- |" * 8)
     grown = []
-    print("| case | ours, s | yardstick, s | ratio | stored | beside |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for name, make in CASES.items():
-        if options.cases and not any(part in name for part in options.cases):
+    for name, case in CASES.items():
+        chosen = not options.cases or any(part in name for part in options.cases)
+        if not chosen or (case.large and not options.large):
             continue
-        case = make()
-        if case.large and not options.large:
-            continue
-        try:
-            ours, theirs = measured(case, name.startswith(("import", "a process")))
-        except ModuleNotFoundError as missing:
-            print(f"| {name} | | | | | {missing} |")
-            continue
-        ratio = ours / theirs
-        before = stored.get(name)
-        shown = "" if before is None else f"{before:.2f}"
-        print(
-            f"| {name} | {ours:.3g} | {theirs:.3g} | {ratio:.2f} | {shown} | {case.beside} |",
-            flush=True,
-        )
-        if before is not None and ratio > GROWN * before:
-            grown.append(name)
-        stored[name] = round(ratio, 3)
+        row = done.get(name) or row_of(name, options.before)
+        if options.rows and name not in done:
+            with options.rows.open("a") as stream:
+                stream.write(json.dumps(row) + "\n")
+        print(line(row), flush=True)
+        ratios = stored_ratios(row)
+        grown += [each for each in ratios if ratios[each] > GROWN * stored.get(each, np.inf)]
+        stored |= ratios
     if options.save:
         STORED.write_text(json.dumps(stored, indent=1) + "\n")
     if options.check and grown:

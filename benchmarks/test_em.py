@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ratios import recorded_sizes
+from cases import recorded_sizes
 from scipy.linalg import lapack
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
