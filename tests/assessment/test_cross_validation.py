@@ -10,6 +10,7 @@ from pcvm_pymc import (
     HalfHorseshoe,
     Hyperprior,
     Laplace,
+    approximate,
     find_map_em,
     fit_evidence,
     kfold,
@@ -287,3 +288,13 @@ def test_loo_comes_with_its_caveat(fit, caplog):
     found = psis_loo(fit[0])
     assert found.elpd == pytest.approx(az.loo(fit[0]).elpd)
     assert "optimistic" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+@pytest.mark.parametrize(("signs", "says"), [("both", False), ("labels", True), (None, True)])
+def test_the_caveat_is_of_signs_that_are_labels(signs, says, caplog):
+    X, label = blobs(20, seed=3)
+    given = {"basis": X[:6], "signs": label[:6] if signs == "labels" else signs} if signs else {}
+    model = pcvm_model(X, label, width=1.0, hyperprior="default", **given)
+    psis_loo(approximate(model, method="laplace", draws=300, random_seed=1))
+    assert ("optimistic" in caplog.text) == says
