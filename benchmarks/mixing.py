@@ -1,11 +1,12 @@
 """How soon chains of the Gibbs sampler agree under the learned prior, by the rule that `sample` stops at.
 
-OMP_NUM_THREADS=1 uv run python benchmarks/mixing.py [N ...]
+OMP_NUM_THREADS=1 uv run python benchmarks/mixing.py [N ...] [--means]
 
+On every row, with the sign of its label; with ``--means`` on 30 means of rows, with weights of either sign.
 CPU seconds of four chains; on two free cores a run takes half as many. Widths by `select_width`.
 """
 
-import sys
+import argparse
 import time
 
 import arviz as az
@@ -23,14 +24,19 @@ SETS = {
 
 
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sizes", nargs="*", type=int, default=[400, 1000])
+    parser.add_argument("--means", action="store_true")
+    options = parser.parse_args()
+    stands = {"basis": "kmeans", "signs": "both"} if options.means else {}
     print("| set | N | width | sweeps a chain | CPU s | worst r-hat | smallest ESS |")
     print("|" + " --- |" * 7)
-    for n in map(int, sys.argv[1:] or ("400", "1000")):
+    for n in options.sizes:
         for name, make in SETS.items():
             X, y = make(n)
             X = StandardScaler().fit_transform(X)
             width = select_width(X, y, random_state=1).width
-            model = pcvm_model(X, y, width=width, hyperprior="learned")
+            model = pcvm_model(X, y, width=width, hyperprior="learned", **stands)
             began = time.process_time()
             posterior = sample(model, method="gibbs", random_seed=1, quiet=True)["posterior"]
             seconds = time.process_time() - began
