@@ -49,10 +49,18 @@ def ringnorm(n, seed):
     return datasets.ringnorm(n, random_state=seed)
 
 
+def mixture(n, seed):
+    """Return Ripley's mixture, 2 features."""
+    from pcvm_pymc.experiments import datasets
+
+    return datasets.ripley_mixture(n, random_state=seed)
+
+
 # rows, width, and whether they are labels
 TASKS = {
     "wave, logit": (labels, 4.0, True),
     "ringnorm, logit": (ringnorm, 6.0, True),
+    "mixture, logit": (mixture, 0.6, True),
     "friedman1, normal": (friedman, 1.5, False),
     "sine, normal": (sine, 8.0, False),
 }
