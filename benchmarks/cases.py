@@ -104,9 +104,6 @@ def noise(n, d):
     return rng.normal(size=(n, d)), rng.integers(2, size=n)
 
 
-# --- ours --------------------------------------------------------------------------------------
-
-
 def fit(name, **options):
     """Return the fit of an estimator of ours; its folds are those of `random_state` 0."""
 
@@ -191,8 +188,6 @@ def _smallest_ess(tree):
     return float(az.ess(latent)["latent"].min())
 
 
-# --- whole processes ----------------------------------------------------------------------------
-
 _FIT = "import numpy as np; X = np.random.default_rng(0).normal(size=(100, 2)); "
 
 
@@ -227,9 +222,6 @@ def first_compare(X, y):
             )
 
     return run
-
-
-# --- peers and floors ----------------------------------------------------------------------------
 
 
 def tuned_svc(X, y):
