@@ -176,17 +176,14 @@ class AveragingClassifier(AveragePredictions):
         middle: Any = median_distance(X) if width_moves else super()._width(X, y, rng)
         some = self._few(y, rng)
         weight = None if self._weight is None else self._weight[some]
-        data = Training(X[some], y[some], self._some_centres(X[some], y[some]), weight)
+        centres = self._centres_at(self._basis_of(len(some)), X[some], y[some])
+        data = Training(X[some], y[some], centres, weight)
         task = self._ranking_task(data, middle, (width_moves, scale_moves))
         found = grown_cells(task)
         self._cells_cover_ = len(some) == len(X) and not self._in_chunks and type(task) is Task
         self._cell_rows_ = np.where(data.centres.rows < 0, -1, some[data.centres.rows])
         self.selection_ = found
         return self._note_best(found)
-
-    def _some_centres(self, X: Array, y: NDArray[Any]) -> Centres:
-        """Return bases for some of the rows, by which cells are found: no more than there are rows."""
-        raise NotImplementedError
 
     def _basis_of(self, n_obs: int) -> Any:
         """Return the argument `basis` where there are but so many rows."""

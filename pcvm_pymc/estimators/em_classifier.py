@@ -123,6 +123,10 @@ class EMClassifier(KernelClassifier):
 
     def _centres(self, X: Array, label: NDArray[Any]) -> Centres:
         """Return where basis functions stand, and the signs of their weights."""
+        return self._centres_at(self.basis, X, label)
+
+    def _centres_at(self, basis: Any, X: Array, label: NDArray[Any]) -> Centres:
+        """Return the same of another argument `basis`."""
         raise NotImplementedError
 
     def _likelihood(self, n_classes: int) -> Likelihood:

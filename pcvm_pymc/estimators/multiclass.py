@@ -74,12 +74,8 @@ class _MultinomialProbitMachine(EMClassifier):
         row = self._system
         return as_likelihood(row.likelihood, row.likelihoods, n_classes=n_classes)
 
-    def _centres(self, X: Array, label: Labels) -> Centres:
-        """Return centres of the bases, and the sign of each one's weight in each class."""
-        return self._centres_at(self.basis, X, label)
-
     def _centres_at(self, basis: Any, X: Array, label: Labels) -> Centres:
-        """Return the same of another argument `basis`."""
+        """Return centres of the bases, and the sign of each one's weight in each class."""
         if basis is None or isinstance(basis, Integral):
             n_basis = len(X) if basis is None else int(basis)
             rows = choose_rows(X, label, n_basis, random_state=0, name="basis")
@@ -315,9 +311,6 @@ class MPCVMClassifier(AveragingClassifier, _MultinomialProbitMachine):
         """Return the rows by which cells are found: all where the classes' machines are cheap."""
         most = max(_RANKED_ROWS, 5 * len(self.classes_))
         return np.arange(len(y)) if len(y) <= 1.5 * most else choose_share(y, most, rng)
-
-    def _some_centres(self, X: Array, y: NDArray[Any]) -> Centres:
-        return self._centres_at(self._basis_of(len(X)), X, y)
 
     def _ranking_task(self, data: Training, middle: Any, moves: tuple[bool, bool]) -> Task:
         task = self._task(data, middle, moves)

@@ -255,11 +255,8 @@ class PCVMClassifier(AveragingClassifier):
         # from the bottom up precisions are estimated, their logarithms flat
         return super()._prior if _by_em(self) else Hyperprior.jeffreys()
 
-    def _centres(self, X: Array, label: NDArray[Any]) -> Centres:
-        return as_centres(self.basis, X, label)
-
-    def _some_centres(self, X: Array, y: NDArray[Any]) -> Centres:
-        return as_centres(self._basis_of(len(X)), X, y)
+    def _centres_at(self, basis: Any, X: Array, label: NDArray[Any]) -> Centres:
+        return as_centres(basis, X, label)
 
     def _problem(self, Phi: Any, label: Any, centres: Centres, width: Any) -> Problem:
         return Problem(Phi, label, centres.sign, self._prior, self._likelihood_, width=width)

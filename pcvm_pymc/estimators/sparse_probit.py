@@ -173,9 +173,9 @@ class SparseProbitClassifier(EMClassifier):
     def _likelihood(self, n_classes: int) -> Likelihood:
         return as_likelihood(_ROW.likelihood, _ROW.likelihoods)
 
-    def _centres(self, X: Array, label: NDArray[Any]) -> Centres:
+    def _centres_at(self, basis: Any, X: Array, label: NDArray[Any]) -> Centres:
         if _on_kernels(self):
-            return as_centres(self.basis, X, None)
+            return as_centres(basis, X, None)
         number = np.arange(n_features(X.shape[1], self.features))
         return Centres(number[:, None].astype(float), None, np.full(len(number), -1))
 
