@@ -42,6 +42,13 @@ def sine(n, seed):
     return X, np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.5 * (seed == 0) * rng.normal(size=n)
 
 
+def ripples(n, seed):
+    """Return a sine and a parabola in 2 dimensions, with noise of 1/5."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.2 * (seed == 0) * rng.normal(size=n)
+
+
 def ringnorm(n, seed):
     """Return Breiman's ringnorm, 20 features."""
     from pcvm_pymc.experiments import datasets
@@ -63,6 +70,7 @@ TASKS = {
     "mixture, logit": (mixture, 0.6, True),
     "friedman1, normal": (friedman, 1.5, False),
     "sine, normal": (sine, 8.0, False),
+    "ripples, normal": (ripples, 1.5, False),
 }
 
 

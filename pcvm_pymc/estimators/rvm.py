@@ -76,8 +76,9 @@ class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
     memory_limit : float, optional
         Bytes for basis functions. With a limit they are computed when they are needed, some rows and columns
         at a time, and only those of the vectors and of 64 candidates are held (those of the vectors beside
-        the limit): for many rows, all of which may be candidates; ``"sequential"`` only. A width that is not
-        a number is then chosen on at most 5000 rows.
+        the limit): for many rows, all of which may be candidates; ``"sequential"`` only. RBFs of few features
+        that a few hundred of them span to rounding are looked at by factors, in half of the limit. A width
+        that is not a number is then chosen on at most 5000 rows.
     class_weight : dict, "balanced" or None
         As for `PCVMClassifier`.
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.em.rows import BasisFunctions, row_blocks
 from pcvm_pymc.core.evidence.posterior import Basis, Posterior, sum_of_squares
+from pcvm_pymc.core.evidence.spanned import Span, span_of
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.threads import blas_thread_count, one_blas_thread
@@ -21,6 +22,7 @@ _ROWS, _COLUMNS = 2048, 1024  # of a block: more at a time are no faster
 _HELD = 3  # columns at hand, their weighted copy, and what LAPACK makes of them
 _AT_HAND = 64  # columns at least
 _FAINT = 1e-140  # whose square has lost digits
+_NEAR = 1e-2  # least norm of a basis function whose digits its factors tell; at a row it is one
 _TINY = np.finfo(float).tiny
 
 
@@ -62,6 +64,11 @@ class ComputedBases:
         """Return the least limit for so many rows."""
         return 8.0 * (_HELD * _AT_HAND * n_obs + _AT_HAND**2)
 
+    def span(self) -> Span | None:
+        """Return factors of all bases, in at most half of the memory; None where few do not span them."""
+        room = min(self.memory_limit / 2.0, self.memory_limit - self.least_bytes(len(self.X)))
+        return span_of(self.X, self.centres, self.kernel, room)
+
     @property
     def shape(self) -> tuple[int, int]:
         """(n_obs, n_basis)."""
@@ -92,19 +99,22 @@ class ComputedColumns:
         Which of all columns these are, ascending.
     norm : ndarray, shape (n_columns,)
         What they are divided by, infinite for zeros.
+    span : Span or None
+        Factors of all bases, where few span them to rounding: a look then computes none.
     """
 
     bases: ComputedBases
     bias: bool
     number: Index
     norm: Array
+    span: Span | None = None
 
     @classmethod
     def of(cls, bases: ComputedBases, bias: bool) -> "ComputedColumns":
         """Return all columns, each divided by its norm."""
         n_columns = bases.shape[1] + int(bias)
         raw = cls(bases, bias, np.arange(n_columns), np.ones(n_columns))
-        return replace(raw, norm=raw._norms())
+        return raw._spanned() or replace(raw, norm=raw._norms())
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -148,6 +158,8 @@ class ComputedColumns:
         lost : float
             Share of ``phi' B phi`` below which S is a sum of squares.
         """
+        if self.span is not None:
+            return self._spanned_prices(self.span, basis, end)
         S, Q = np.empty(self.shape[1]), np.empty(self.shape[1])
         root = np.sqrt(end.curvature)
         left = np.column_stack([basis.upper * root[:, None], end.score])
@@ -188,6 +200,43 @@ class ComputedColumns:
             return
         with one_blas_thread(), ThreadPoolExecutor(n_jobs) as pool:
             list(pool.map(function, places))
+
+    def _spanned_prices(self, span: Span, basis: Basis, end: Posterior) -> tuple[Array, Array]:
+        """Return S, a sum of squares, and Q of every column by the columns' factors."""
+        S, Q = np.empty(self.shape[1]), np.empty(self.shape[1])
+        root = np.sqrt(end.curvature)
+        R = span.triangle(root, basis.upper)
+        shared = span.shared(np.column_stack([basis.upper * root[:, None], end.score]))
+        for some, columns in self._factors(span):
+            every = shared @ columns
+            U, Q[some] = every[:-1], every[-1]
+            S[some] = np.square(R @ np.vstack([columns, -U])).sum(axis=0)
+            S[some] += np.square(basis.lower @ U).sum(axis=0)
+        return S, Q
+
+    def _spanned(self) -> "ComputedColumns | None":
+        """Return all columns with factors, each divided by its norm; None where few do not span them.
+
+        Nor where a centre is far from all rows, of whose values the factors tell too few digits.
+        """
+        span = self.bases.span()
+        if span is None:
+            return None
+        n_obs = self.shape[0]
+        R = span.triangle(np.ones(n_obs), np.empty((n_obs, 0)))
+        norm = np.concatenate(
+            [np.linalg.norm(R @ columns, axis=0) for _, columns in self._factors(span)]
+        )
+        if not norm.min() > _NEAR:
+            return None
+        bases = replace(self.bases, memory_limit=self.bases.memory_limit - span.nbytes)
+        return replace(self, bases=bases, norm=norm, span=span)
+
+    def _factors(self, span: Span) -> Iterator[tuple[slice, Array]]:
+        """Yield the factors of some columns at a time, divided by the columns' norms."""
+        for some in row_blocks(self.shape[1], _ROWS):
+            number = self.number[some] - int(self.bias)
+            yield some, span.factors(number) / self.norm[some]
 
     def _norms(self) -> Array:
         """Return the columns' norms, infinite for one of zeros."""

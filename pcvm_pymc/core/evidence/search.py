@@ -104,7 +104,7 @@ class Search:
     def _change_some(self, gain: Array) -> None:
         """Search among the columns in the model and those that promise most."""
         index, tol = self.state.index, self.options.tol
-        if self.live is not None or len(gain) <= MANY:
+        if self.live is not None or not _is_dear(self.columns):
             self._search_among(_promising(gain, index, tol, _CANDIDATES))
             return
         every, live = self.columns, _promising(gain, index, tol, MOST_LIVE)
@@ -380,6 +380,12 @@ def _state_of(kept: Kept, m: int, log_evidence: float) -> ActiveSet:
         Q=kept.Q,
         log_evidence=log_evidence,
     )
+
+
+def _is_dear(columns: Any) -> bool:
+    """Whether a look at all columns takes so long that few are had."""
+    is_spanned = isinstance(columns, ComputedColumns) and columns.span is not None
+    return bool(columns.shape[1] > MANY) and not is_spanned
 
 
 def _is_lower(new: ActiveSet, state: ActiveSet) -> bool:

@@ -67,7 +67,8 @@ def fit_sequential(
     steps.
     Of more than 16,384 columns the 2048 that promise most are searched among until none of them gains a
     hundredth of what the best of all did; so all are looked at a few times only, which is what counts where
-    they are computed when needed (`ComputedBases`).
+    they are computed when needed (`ComputedBases`), but for those that few span (`Span`): by their factors a
+    look is not dear.
     Where the likelihood is not quadratic, the steps are those of its quadratic model at the mode: as many
     as do not lower Laplace's evidence, at the least one, after which all is computed anew. Since Laplace's
     evidence can fall even so, the best state is kept, and the search stops after 30 models without a better

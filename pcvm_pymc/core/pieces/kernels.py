@@ -61,6 +61,7 @@ class KernelPiece:
     """
 
     name: ClassVar[str]
+    is_correlation: ClassVar[bool] = False  # positive semidefinite, with ones on the diagonal
     width: Any = np.nan
 
     def __call__(self, X: Array, centres: Array) -> Array:
@@ -84,6 +85,7 @@ class RBF(KernelPiece):
 
     width: Any = 1.0
     name: ClassVar[str] = "rbf"
+    is_correlation: ClassVar[bool] = True
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
@@ -135,6 +137,7 @@ class MatrixRBF(KernelPiece):
     matrix: Any
     width: Any = 1.0
     name: ClassVar[str] = "matrix-rbf"
+    is_correlation: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         S = np.asarray(as_numbers(self.matrix, "matrix"), dtype=float)
