@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _N_LARGEST = 6
-# some, in a sweep of many weights: an exchange costs as much as a draw, and of hundreds most help nothing
+# in a sweep of many weights: an exchange costs as much as a draw and helps the latent function less
 _EXCHANGES = 64
 
 
