@@ -29,8 +29,8 @@ __all__ = ["main"]
 # a training part of this size keeps `pcvm compare` without a file below a minute on two cores
 _EXAMPLE_TRAINING_ROWS = 120
 _MANY_TRAINING_ROWS = 600
-_PICTURES = ("reliability", "weights", "em_trace", "rank")
-_PICTURES_OF_SEVERAL = ("em_trace", "rank")
+_PICTURES = ("reliability", "weights", "rank")
+_PICTURES_OF_SEVERAL = ("rank",)
 _SECONDS = 45.0
 
 
@@ -304,8 +304,9 @@ def _fits(
     map_result = find_map_em(model, progressbar=out is not None)
     if out is not None:
         save(map_result, out / "map.zarr")
-        for of_pictures in ("matplotlib.pyplot", "arviz_plots"):  # while the sampler is compiled
-            import_module(of_pictures)
+        # while the sampler is compiled: what the first of all pictures waits for, the others have then
+        _draw_trace(map_result, out)
+        import_module("arviz_plots")
     compiled()
     draws = options.draws if out is not None else max(100, options.draws // 4)
     posterior = sample(
@@ -390,10 +391,16 @@ def _output_folder(path: Path, force: bool) -> Path:
     return path
 
 
-def _draw(result: Any, rows: Rows, n_train: int, options: argparse.Namespace, out: Path) -> None:
+def _draw_trace(map_result: Any, out: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
+    from pcvm_pymc.assessment.plots import plot_em_trace
+
+    _write_picture(plot_em_trace(map_result), out / "em_trace.png")
+
+
+def _draw(result: Any, rows: Rows, n_train: int, options: argparse.Namespace, out: Path) -> None:
     import matplotlib.pyplot as plt
 
     from pcvm_pymc.assessment.plots import plot_decision_surface

@@ -39,15 +39,25 @@ def state(p, seed=0):
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
 def test_the_force_is_the_potentials_slope(likelihood):
     p = problem(likelihood)
-    parts, place, _ = state(p)
+    parts, place, met = state(p)
     given = block._Given(p.label, p.parameters, RATE, augmented(likelihood))
 
     def potential(at):
-        return block._potential(parts, at, parts.offset + parts.columns @ at, given)
+        return block._potential(parts, at, parts.offset + at @ parts.columns, given)
 
-    latent = parts.offset + parts.columns @ place
-    found = block._slope(parts, place, latent, given)
+    latent, momentum = parts.offset + place @ parts.columns, np.zeros(len(place))
+    np.testing.assert_allclose(latent, met)
+    block._push(momentum, 0.5, parts, place, latent, given)
+    found = np.linalg.solve(parts.root, momentum) / -0.5
     np.testing.assert_allclose(found, approx_fprime(place, potential, 1e-7), rtol=1e-4, atol=1e-5)
+
+
+def test_the_mass_is_the_curvature_of_the_likelihood_and_a_soft_prior():
+    parts, place, _ = state(problem(Probit()))
+    softness = np.append(np.full(len(place) - 1, block._SOFTNESS), block._BIAS_SOFTNESS)
+    mass = block._CURVATURE * parts.columns @ parts.columns.T + np.diag(softness)
+    np.testing.assert_allclose(parts.root @ mass @ parts.root.T, np.eye(len(place)), atol=1e-10)
+    np.testing.assert_array_equal(parts.root, np.tril(parts.root))
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
@@ -58,7 +68,7 @@ def test_the_potential_is_minus_the_log_posterior(likelihood):
     parts, place, _ = state(p)
     for factor in (1.0, 1.3, 2.0):
         at = factor * place
-        latent = parts.offset + parts.columns @ at
+        latent = parts.offset + at @ parts.columns
         found.append(block._potential(parts, at, latent, given))
         weight, bias = at[:-1] * parts.unit, at[-1]
         log_prior = p.hyperprior.log_weight_density(weight).sum() + p.hyperprior.log_bias_density(
@@ -71,15 +81,15 @@ def test_the_potential_is_minus_the_log_posterior(likelihood):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_way_back_is_the_way_there(seed):
     parts, place, _ = state(problem(Probit()))
-    momentum = 8.0 * parts.factor @ np.random.default_rng(seed).normal(size=len(place))
-    energy = momentum @ parts.inverse @ momentum
-    began, met = place.copy(), place + 3.0 * parts.inverse @ momentum
-    assert block._drift(place, momentum, parts.inverse, 3.0)
+    momentum = 8.0 * np.random.default_rng(seed).normal(size=len(place))
+    energy = momentum @ momentum
+    began, met = place.copy(), place + 3.0 * parts.root.T @ momentum
+    assert block._drift(place, momentum, parts.root, 3.0)
     assert (place[:-1] >= 1.0).all()
     assert np.allclose(place, met) != (met[:-1] < 1.0).any()  # a wall was met or it was not
-    assert momentum @ parts.inverse @ momentum == pytest.approx(energy)
+    assert momentum @ momentum == pytest.approx(energy)
     momentum *= -1.0
-    assert block._drift(place, momentum, parts.inverse, 3.0)
+    assert block._drift(place, momentum, parts.root, 3.0)
     np.testing.assert_allclose(place, began, atol=1e-9)
 
 

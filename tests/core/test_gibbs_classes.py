@@ -173,8 +173,7 @@ def test_one_score_does_not_wait_for_what_several_need(monkeypatch):
 
 
 def test_several_scores_do_not_wait_for_what_one_needs(monkeypatch):
-    for name in ("draw_noisy_responses", "draw_label_responses"):
-        monkeypatch.setattr(responses, name, None)
+    monkeypatch.setattr(responses, "draw_label_responses", None)
     latent, label, rng = np.zeros((3, 4)), np.array([0, 1, 2, 2]), np.random.default_rng(0)
     several, response = augmented(MultinomialProbit(3)), np.zeros((3, 4))
     njit(responses.draw_responses.py_func)(several, latent, label, response, rng)

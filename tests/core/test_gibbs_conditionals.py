@@ -112,9 +112,10 @@ def drawn_scores(basis, prior, response, old, n_draws=N_DRAWS):
     biases, without = np.empty(n_draws), np.empty((n_draws, len(response)))
     for i in range(n_draws):
         inside = (sign * size) @ basis.right
-        args = (basis, parameters(prior), prior.d, sign, inside, response, size, old, rng)
-        biases[i], latent = moves.update_score(*args)
-        without[i] = latent - biases[i]
+        args = (sign, inside, response, size, old, without[i], rng)
+        biases[i] = moves.update_score(basis, parameters(prior), prior.d, *args)
+        np.testing.assert_allclose(inside, (sign * size) @ basis.right, atol=1e-12)
+        without[i] -= biases[i]
     return biases, without
 
 

@@ -20,7 +20,16 @@ from pcvm_pymc.core.gibbs.responses import (
     log_label,
     slope_of_label,
 )
-from pcvm_pymc.core.gibbs.vectors import add_multiple, copy_into, jit, part_of_caller
+from pcvm_pymc.core.gibbs.vectors import (
+    add_multiple,
+    add_row,
+    copy_into,
+    jit,
+    part_of_caller,
+    product,
+    product_of_transposed,
+    row_product,
+)
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["move_visible_ones"]
@@ -39,20 +48,20 @@ class _Block(NamedTuple):
 
     Attributes
     ----------
-    columns : ndarray, shape (n_obs, k + 1)
-        Signed basis functions of the k weights, then ones for the bias.
+    columns : ndarray, shape (k + 1, n_obs)
+        Signed basis functions of the k weights, then ones for the bias; a row each.
     unit : ndarray, shape (k,)
     offset : ndarray, shape (n_obs,)
         The latent function without them.
-    factor, inverse : ndarray, shape (k + 1, k + 1)
-        Cholesky factor and inverse of the mass, which knows the set of weights but not their sizes.
+    root : ndarray, shape (k + 1, k + 1)
+        Of the inverse of the mass, which knows the set of weights but not their sizes. Momenta are in its
+        units, in which they are standard normal.
     """
 
     columns: Array
     unit: Array
     offset: Array
-    factor: Array
-    inverse: Array
+    root: Array
 
 
 class _Given(NamedTuple):
@@ -64,28 +73,45 @@ class _Given(NamedTuple):
     likelihood: Augmented
 
 
+@jit
+def _root_of_inverse(mass: Array) -> Array:
+    """Return the lower triangle R with R mass R' = I; of the mass only the lower triangle is read.
+
+    Unit vectors become orthonormal under the mass one after another (Gram and Schmidt).
+    """
+    root = np.empty(mass.shape)
+    for a in range(len(mass)):
+        for b in range(len(mass)):
+            root[a, b] = 0.0
+        root[a, a], square = 1.0, mass[a, a]
+        for b in range(a):
+            share = 0.0
+            for j in range(b + 1):
+                share += root[b, j] * mass[a, j]
+            square -= share * share
+            for j in range(b + 1):
+                root[a, j] -= share * root[b, j]
+        for b in range(a + 1):
+            root[a, b] /= math.sqrt(square)
+    return root
+
+
 @part_of_caller
 def _block(
     Phi: Array, sign: Array, unit: Array, which: Integers, place: Array, latent: Array
 ) -> _Block:
-    k = len(which)
-    columns = np.empty((len(latent), k + 1))
-    for a in range(k):
-        j = which[a]
-        scale = sign[j] * unit[a]
-        for i in range(len(latent)):
-            columns[i, a] = scale * Phi[i, j]
-    for i in range(len(latent)):
-        columns[i, k] = 1.0
-    mass = np.dot(columns.T, columns)
+    k, offset = len(which), np.empty(len(latent))
+    columns, mass = np.empty((k + 1, len(latent))), np.empty((k + 1, k + 1))
+    copy_into(offset, latent)
     for a in range(k + 1):
-        for b in range(k + 1):
-            mass[a, b] *= _CURVATURE
+        scale = sign[which[a]] * unit[a] if a < k else 0.0
+        for i in range(len(latent)):
+            columns[a, i] = scale * Phi[i, which[a]] if a < k else 1.0
+        add_row(offset, -place[a], columns, a)
+        for b in range(a + 1):
+            mass[a, b] = _CURVATURE * row_product(columns, a, columns[b])
         mass[a, a] += _SOFTNESS if a < k else _BIAS_SOFTNESS
-    offset = np.dot(columns, place)
-    for i in range(len(latent)):
-        offset[i] = latent[i] - offset[i]
-    return _Block(columns, unit, offset, np.linalg.cholesky(mass), np.linalg.inv(mass))
+    return _Block(columns, unit, offset, _root_of_inverse(mass))
 
 
 @jit
@@ -103,27 +129,30 @@ def _potential(block: _Block, place: Array, latent: Array, given: _Given) -> flo
 
 
 @jit
-def _slope(block: _Block, place: Array, latent: Array, given: _Given) -> Array:
-    """Return the gradient of `_potential`."""
+def _push(
+    momentum: Array, step: float, block: _Block, place: Array, latent: Array, given: _Given
+) -> None:
+    """Take `step` times the gradient of `_potential` from the momentum."""
     label, prior, rate, likelihood = given
-    k, pull = len(block.unit), np.empty(len(label))
+    k, pull, slope = len(block.unit), np.empty(len(label)), np.empty(len(place))
     for i in range(len(label)):
         pull[i] = -label[i] * slope_of_label(likelihood, label[i] * latent[i])
-    out = np.dot(block.columns.T, pull)
+    product(block.columns, pull, slope)
     for a in range(k):
         size = place[a] * block.unit[a]
-        out[a] += (2.0 * prior.c + 1.0) * size * block.unit[a] / (size * size + 2.0 * rate)
+        slope[a] += (2.0 * prior.c + 1.0) * size * block.unit[a] / (size * size + 2.0 * rate)
     bias = place[k]
-    out[k] += (2.0 * prior.e + 1.0) * bias / (bias * bias + 2.0 * prior.f)
-    return out
+    slope[k] += (2.0 * prior.e + 1.0) * bias / (bias * bias + 2.0 * prior.f)
+    for a in range(k + 1):
+        momentum[a] -= step * row_product(block.root, a, slope)
 
 
 @part_of_caller
-def _drift(place: Array, momentum: Array, inverse: Array, time: float) -> bool:
+def _drift(place: Array, momentum: Array, root: Array, time: float) -> bool:
     """Move on, reflected where a weight would fall to one unit; return whether that came to an end."""
-    k = len(place) - 1
+    k, velocity = len(place) - 1, np.empty(len(place))
     for _ in range(_MOST_BOUNCES):
-        velocity = np.dot(inverse, momentum)
+        product_of_transposed(root, momentum, velocity)
         wall, when = -1, time
         for a in range(k):
             if velocity[a] < 0.0:
@@ -135,7 +164,11 @@ def _drift(place: Array, momentum: Array, inverse: Array, time: float) -> bool:
             return True
         time -= when
         place[wall] = 1.0
-        momentum[wall] -= 2.0 * velocity[wall] / inverse[wall, wall]
+        square = 0.0
+        for a in range(wall, k + 1):
+            square += root[a, wall] * root[a, wall]
+        for a in range(wall, k + 1):
+            momentum[a] -= 2.0 * velocity[wall] / square * root[a, wall]
     return False
 
 
@@ -174,32 +207,34 @@ def move_visible_ones(
     k = len(which)
     if k == 0 or k > _MOST:
         return bias
-    unit, place, impulse = np.empty(k), np.empty(k + 1), np.empty(k + 1)
+    unit, place, momentum = np.empty(k), np.empty(k + 1), np.empty(k + 1)
     for a in range(k):
         unit[a] = 1.0 / peak[which[a]]
         place[a] = size[which[a]] * peak[which[a]]
     place[k] = bias
     block = _block(basis.Phi, sign, unit, which, place, latent)
     given = _Given(label, prior, rate, likelihood)
+    moved = np.empty(len(latent))
+    copy_into(moved, latent)
+    rise = -_potential(block, place, moved, given)
     for a in range(k + 1):
-        impulse[a] = rng.standard_normal()
-    momentum = np.dot(block.factor, impulse)
+        momentum[a] = rng.standard_normal()
+        rise -= 0.5 * momentum[a] * momentum[a]
     step = _STEP * (1.0 + _JITTER * (2.0 * rng.random() - 1.0))
     n_steps = 1 + int(rng.random() * _MOST_STEPS)
-    moved = latent.copy()
-    before = _potential(block, place, moved, given)
-    before += 0.5 * np.dot(impulse, impulse)
-    add_multiple(momentum, -0.5 * step, _slope(block, place, moved, given))
-    for n in range(n_steps):
-        if not _drift(place, momentum, block.inverse, step):
-            return bias
-        moved = np.dot(block.columns, place)
-        add_multiple(moved, 1.0, block.offset)
-        share = 1.0 if n + 1 < n_steps else 0.5
-        add_multiple(momentum, -share * step, _slope(block, place, moved, given))
-    after = _potential(block, place, moved, given)
-    after += 0.5 * np.dot(momentum, np.dot(block.inverse, momentum))
-    if not rng.standard_exponential() > after - before:  # nor where it is not a number
+    for n in range(n_steps + 1):
+        if n > 0:
+            if not _drift(place, momentum, block.root, step):
+                return bias
+            copy_into(moved, block.offset)
+            for a in range(k + 1):
+                add_row(moved, place[a], block.columns, a)
+        share = 1.0 if 0 < n < n_steps else 0.5
+        _push(momentum, share * step, block, place, moved, given)
+    rise += _potential(block, place, moved, given)
+    for a in range(k + 1):
+        rise += 0.5 * momentum[a] * momentum[a]
+    if not rng.standard_exponential() > rise:  # nor where it is not a number
         return bias
     copy_into(latent, moved)
     for a in range(k):

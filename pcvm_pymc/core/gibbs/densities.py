@@ -18,10 +18,14 @@ __all__ = [
     "coordinate_density",
     "log_rate_density",
     "log_size_density",
+    "log_sizes_density",
     "scale_density",
     "single_density",
     "transfer_density",
 ]
+
+
+_LARGE = 1e100  # a product beyond gives way to its logarithm
 
 
 class Parameters(NamedTuple):
@@ -45,7 +49,23 @@ class Parameters(NamedTuple):
 @jit
 def log_size_density(size: float, c: float, rate: float) -> float:
     """Return the half-Student-t's log density in the size, without its constant (chen2009 eq. 21)."""
-    return -(c + 0.5) * math.log1p(size * size / (2.0 * rate))
+    return -(c + 0.5) * math.log(1.0 + size * size / (2.0 * rate))
+
+
+@jit
+def log_sizes_density(size: Array, c: float, rate: float) -> float:
+    """Return the sum of `log_size_density` over sizes of shape (n_scores, n_basis).
+
+    Logarithms are taken of products: one for many sizes in place of one each.
+    """
+    log_product, product, half = 0.0, 1.0, 0.5 / rate
+    for k in range(size.shape[0]):
+        for j in range(size.shape[1]):
+            product *= 1.0 + half * size[k, j] * size[k, j]
+            if product > _LARGE:
+                log_product += math.log(product)
+                product = 1.0
+    return -(c + 0.5) * (log_product + math.log(product))
 
 
 @jit
@@ -67,9 +87,10 @@ def transfer_density(
     bend: float,
 ) -> float:
     """Return the log density along sizes (first + t, second + direction t)."""
-    prior = log_size_density(first + t, c, rate)
-    prior += log_size_density(second + direction * t, c, rate)
-    return prior + linear * t - 0.5 * bend * t * t
+    first, second = first + t, second + direction * t
+    half = 0.5 / rate
+    factors = (1.0 + half * first * first) * (1.0 + half * second * second)
+    return linear * t - 0.5 * bend * t * t - (c + 0.5) * math.log(factors)
 
 
 @jit
@@ -97,9 +118,7 @@ def scale_density(
         total += prior.rate_shape * moved - prior.rate_rate * math.exp(moved)
     else:
         rate = math.exp(log_rate - 2.0 * t)
-        for k in range(size.shape[0]):
-            for j in range(size.shape[1]):
-                total += t + log_size_density(size[k, j], prior.c, rate)
+        total += t * size.size + log_sizes_density(size, prior.c, rate)
     return total + log_likelihood(likelihood, factor, latent, label)
 
 
@@ -130,7 +149,4 @@ def log_rate_density(x: float, size: Array, prior: Parameters) -> float:
     """Return the log density of x = log d given all sizes."""
     rate = math.exp(x)
     total = prior.rate_shape * x - prior.rate_rate * rate - 0.5 * size.size * x
-    for k in range(size.shape[0]):
-        for j in range(size.shape[1]):
-            total += log_size_density(size[k, j], prior.c, rate)
-    return total
+    return total + log_sizes_density(size, prior.c, rate)

@@ -13,7 +13,18 @@ from pcvm_pymc.core.gibbs.slices import (
     slice_single,
     slice_transfer,
 )
-from pcvm_pymc.core.gibbs.vectors import add_multiple, jit, multiply, part_of_caller, total
+from pcvm_pymc.core.gibbs.vectors import (
+    add_multiple,
+    add_row,
+    jit,
+    multiply,
+    part_of_caller,
+    product,
+    product_of_transposed,
+    reordered,
+    row_product,
+    total,
+)
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
@@ -26,9 +37,12 @@ __all__ = [
     "update_a_large_one",
     "update_score",
     "update_sizes",
+    "write_latent",
 ]
 
 _N_LARGEST = 6
+# in a sweep of many weights: an exchange costs as much as a draw and helps the latent function less
+_EXCHANGES = 64
 
 
 class Basis(NamedTuple):
@@ -87,10 +101,17 @@ class Regression(NamedTuple):
 @jit
 def signed(sign: Array, size: Array) -> Array:
     """Return the weights, in an array of their own."""
-    out = size.copy()
+    out = np.empty(len(size))
     for j in range(len(size)):
-        out[j] *= sign[j]
+        out[j] = sign[j] * size[j]
     return out
+
+
+@jit
+def write_latent(basis: Basis, sign: Array, size: Array, inside: Array, latent: Array) -> None:
+    """Write ``right' w`` of one score into `inside`, its latent values but for the bias into `latent`."""
+    product_of_transposed(basis.right, signed(sign, size), inside)
+    product(basis.left, inside, latent)
 
 
 @part_of_caller
@@ -100,16 +121,15 @@ def update_sizes(basis: Basis, score: Regression, rng: np.random.Generator) -> N
     sign, size, slope, spread, c, rate = score
     for j in range(len(size)):
         bend = norm[j] - border[j] * border[j] / spread
-        linear = sign[j] * np.dot(right[j], slope) + bend * size[j]
+        linear = sign[j] * row_product(right, j, slope) + bend * size[j]
         new = max(slice_coordinate(size[j], c, rate, linear, bend, rng), SMALLEST_SIZE)
         delta = sign[j] * (new - size[j])
         size[j] = new
-        shared = delta * border[j] / spread
-        for k in range(right.shape[1]):
-            slope[k] -= delta * right[j, k] - shared * ones[k]
+        add_row(slope, -delta, right, j)
+        add_multiple(slope, delta * border[j] / spread, ones)
 
 
-@jit
+@reordered
 def _transfer(
     first: int,
     second: int,
@@ -149,13 +169,14 @@ def _transfer(
 
 @part_of_caller
 def transfer_between_neighbours(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
-    """Exchange size with a neighbour, drawn without regard to the state."""
+    """Exchange size with a neighbour, both drawn without regard to the state."""
     right, neighbours, ones, border = basis.right, basis.neighbours, basis.ones, basis.border
     sign, size, slope, spread, c, rate = score
     k = neighbours.shape[1]
     if k == 0:
         return
-    for j in range(len(size)):
+    stride = max(1, len(size) // _EXCHANGES)
+    for j in range(int(rng.random() * stride), len(size), stride):
         other = neighbours[j, int(rng.random() * k)]
         _transfer(j, other, 0.0, right, ones, border, sign, size, slope, spread, c, rate, rng)
 
@@ -214,28 +235,32 @@ def update_score(
     response: Array,
     size: Array,
     bias: float,
+    latent: Array,
     rng: np.random.Generator,
-) -> tuple[float, Array]:
-    """Draw one score's sizes (in place) and bias given its responses; return bias and latent values.
+) -> float:
+    """Draw one score's sizes, bias and latent values given its responses; return the bias.
 
-    `inside` is ``right' w`` of the old weights.
+    `inside` is ``right' w``: of the old weights, of the new ones in the end. Sizes and latent values are
+    written where the old ones were.
     """
     precision = rng.gamma(prior.e + 0.5, 1.0) / (prior.f + 0.5 * bias * bias)
     spread = len(response) + precision
     whole = total(response)
-    common = (whole - np.dot(basis.ones, inside)) / spread
-    slope = np.dot(basis.left.T, response)
+    slope, common = np.empty(len(inside)), whole / spread
+    product_of_transposed(basis.left, response, slope)
     for k in range(len(slope)):
-        slope[k] = slope[k] - inside[k] - basis.ones[k] * common
+        slope[k] -= inside[k]
+        common -= basis.ones[k] * inside[k] / spread
+    add_multiple(slope, -common, basis.ones)
     score = Regression(sign, size, slope, spread, prior.c, rate)
     update_sizes(basis, score, rng)
     transfer_between_neighbours(basis, score, rng)
     transfer_between_largest(basis, score, rng)
-    latent = np.dot(basis.left, np.dot(basis.right.T, signed(sign, size)))
+    write_latent(basis, sign, size, inside, latent)
     bias = (whole - total(latent)) / spread + rng.standard_normal() / math.sqrt(spread)
     for i in range(len(latent)):
         latent[i] += bias
-    return bias, latent
+    return bias
 
 
 @part_of_caller
@@ -262,7 +287,8 @@ def update_a_large_one(
     if len(largest) == 0:
         return
     j = largest[int(rng.random() * len(largest))]
-    column = np.dot(basis.left, basis.right[j])
+    column = np.empty(len(latent))
+    product(basis.left, basis.right[j], column)
     multiply(column, sign[j] * size[j])
     t = slice_single(size[j], floor, column, latent, label, c, rate, likelihood, rng)
     add_multiple(latent, math.exp(t) - 1.0, column)

@@ -116,10 +116,8 @@ def draw_responses(
     """Draw the responses given latent values, both of shape (n_scores, n_obs)."""
     if len(likelihood) == OF_CLASSES:
         draw_class_responses(latent, label, response, rng)
-    elif likelihood.kind == _LABEL_NOISE:
-        draw_noisy_responses(latent[0], label, likelihood.nuisance, response[0], rng)
     else:
-        draw_label_responses(latent[0], label, response[0], rng)
+        draw_label_responses(latent[0], label, likelihood.nuisance, response[0], rng)
 
 
 @jit
@@ -183,27 +181,18 @@ def upper_tail(a: float, rng: np.random.Generator) -> float:
 
 @part_of_caller
 def draw_label_responses(
-    latent: Array, label: Integers, response: Array, rng: np.random.Generator
-) -> None:
-    """Draw z given the latent function: N(f, 1) on the label's side of zero."""
-    for i in range(len(label)):
-        mean = label[i] * latent[i]
-        response[i] = label[i] * (mean + upper_tail(-mean, rng))
-
-
-@part_of_caller
-def draw_noisy_responses(
     latent: Array, label: Integers, flip: float, response: Array, rng: np.random.Generator
 ) -> None:
-    """Draw z given the latent function where a share of the labels is flipped.
+    """Draw z given the latent function: N(f, 1) on the label's side of zero.
 
-    Whether a label is flipped is drawn with the responses integrated out; given that they are a probit's.
+    Where a share of the labels is flipped, whether one is flipped is drawn with the responses integrated out.
     """
     for i in range(len(label)):
         side, mean = label[i], label[i] * latent[i]
-        kept, flipped = (1.0 - flip) * ndtr(mean), flip * ndtr(-mean)
-        if rng.random() * (kept + flipped) < flipped:
-            side, mean = -side, -mean
+        if flip > 0.0:
+            kept, flipped = (1.0 - flip) * ndtr(mean), flip * ndtr(-mean)
+            if rng.random() * (kept + flipped) < flipped:
+                side, mean = -side, -mean
         response[i] = side * (mean + upper_tail(-mean, rng))
 
 

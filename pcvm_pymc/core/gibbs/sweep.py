@@ -6,7 +6,13 @@ import numpy as np
 
 from pcvm_pymc.core.gibbs.block import move_visible_ones
 from pcvm_pymc.core.gibbs.densities import Parameters
-from pcvm_pymc.core.gibbs.moves import Basis, shift_biases, signed, update_a_large_one, update_score
+from pcvm_pymc.core.gibbs.moves import (
+    Basis,
+    shift_biases,
+    update_a_large_one,
+    update_score,
+    write_latent,
+)
 from pcvm_pymc.core.gibbs.responses import (
     OF_CLASSES,
     AnyAugmented,
@@ -14,23 +20,12 @@ from pcvm_pymc.core.gibbs.responses import (
     draw_responses,
 )
 from pcvm_pymc.core.gibbs.slices import slice_log_rate, slice_scale
-from pcvm_pymc.core.gibbs.vectors import copy_into, jit, multiply, part_of_caller
+from pcvm_pymc.core.gibbs.vectors import copy_into, jit, multiply
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["run"]
 
 _SCALE_PERIOD = 5  # sweeps, of several scores: their integrals would take most of a sweep's time
-
-
-@part_of_caller
-def _write_latent(
-    basis: Basis, sign: Array, size: Array, bias: float, inside: Array, latent: Array
-) -> None:
-    """Write ``right' w`` of one score into `inside`, its latent values into `latent`."""
-    copy_into(inside, np.dot(basis.right.T, signed(sign, size)))
-    copy_into(latent, np.dot(basis.left, inside))
-    for i in range(len(latent)):
-        latent[i] += bias
 
 
 @jit
@@ -59,14 +54,24 @@ def run(
     for sweep in range(draws * thin):
         # anew each time: what is kept of a chain is its sizes, biases and d
         for k in range(n_scores):
-            _write_latent(basis, sign[k], size[k], bias[k], inside[k], latent[k])
+            write_latent(basis, sign[k], size[k], inside[k], latent[k])
+            for i in range(len(label)):
+                latent[k, i] += bias[k]
         draw_responses(likelihood, latent, label, response, rng)
         rate = math.exp(log_rate)
         for k in range(n_scores):
-            bias[k], values = update_score(
-                basis, prior, rate, sign[k], inside[k], response[k], size[k], bias[k], rng
+            bias[k] = update_score(
+                basis,
+                prior,
+                rate,
+                sign[k],
+                inside[k],
+                response[k],
+                size[k],
+                bias[k],
+                latent[k],
+                rng,
             )
-            copy_into(latent[k], values)
         # from here on the responses are integrated out; the next sweep draws them anew
         if len(likelihood) != OF_CLASSES:
             update_a_large_one(
