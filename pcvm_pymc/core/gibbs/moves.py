@@ -41,8 +41,6 @@ __all__ = [
 ]
 
 _N_LARGEST = 6
-# in a sweep of many weights: an exchange costs as much as a draw and helps the latent function less
-_EXCHANGES = 64
 
 
 class Basis(NamedTuple):
@@ -169,14 +167,13 @@ def _transfer(
 
 @part_of_caller
 def transfer_between_neighbours(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
-    """Exchange size with a neighbour, both drawn without regard to the state."""
+    """Exchange size with a neighbour, drawn without regard to the state."""
     right, neighbours, ones, border = basis.right, basis.neighbours, basis.ones, basis.border
     sign, size, slope, spread, c, rate = score
     k = neighbours.shape[1]
     if k == 0:
         return
-    stride = max(1, len(size) // _EXCHANGES)
-    for j in range(int(rng.random() * stride), len(size), stride):
+    for j in range(len(size)):
         other = neighbours[j, int(rng.random() * k)]
         _transfer(j, other, 0.0, right, ones, border, sign, size, slope, spread, c, rate, rng)
 
