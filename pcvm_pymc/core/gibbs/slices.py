@@ -83,10 +83,8 @@ def slice_transfer(
     """Draw t along (first + t, second + direction t), both sizes kept above `floor`."""
     level = transfer_density(0.0, first, second, direction, c, rate, linear, bend)
     level -= rng.standard_exponential()
-    low, high = floor - first, second - floor
-    if (
-        direction > 0.0
-    ):  # else what one gains the other loses: the slice is within a bounded interval
+    low, high = floor - first, second - floor  # where what one gains the other loses
+    if direction > 0.0:  # both gain or both lose
         least = max(low, -high)
         width = min(_DEVIATIONS / math.sqrt(bend), _PRIOR_SCALES * math.sqrt(rate))
         low = -width * rng.random()
