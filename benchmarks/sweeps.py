@@ -15,6 +15,7 @@ from cases import WIDTH, mixture, moons
 
 from pcvm_pymc import Hyperprior, pcvm_model
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
+from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.read import read
@@ -31,7 +32,7 @@ def problem(data, n, prior="default"):
         )
     X, y = {"ripley": mixture, "moons": moons}[data](n)
     sign = np.where(y > 0, 1.0, -1.0)
-    Phi = np.exp(-np.square(X[:, None] - X).sum(axis=-1) / WIDTH**2)
+    Phi = RBF(WIDTH)(X, X)
     return GibbsProblem.of(
         Problem(Phi, sign, sign, getattr(Hyperprior, prior)(Phi, sign), Probit())
     )
