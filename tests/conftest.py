@@ -51,13 +51,14 @@ def pytest_collection_finish():
 def pytest_runtest_protocol(item):
     """Leave the graphs of models uncompiled: most are evaluated a few times, and compiled for seconds.
 
-    Neither by numba nor, where constants are folded, by a C compiler. Slow tests and those marked
+    Neither by numba nor, where constants are folded, by a C compiler; and no variable keeps the stack
+    that made it, which takes as long as a twentieth of the models' tests. Slow tests and those marked
     ``compiled`` have PyTensor's own mode, as processes that tests start do.
     """
     pytensor = sys.modules.get("pytensor")
     if pytensor is None or any(item.get_closest_marker(name) for name in ("slow", "compiled")):
         return (yield)
-    with pytensor.config.change_flags(mode="FAST_COMPILE", cxx=""):
+    with pytensor.config.change_flags(mode="FAST_COMPILE", cxx="", traceback__limit=0):
         return (yield)
 
 

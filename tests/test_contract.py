@@ -240,7 +240,7 @@ def test_em_on_a_model_is_that_of_the_core_and_its_value_the_models(key, likelih
 @every_em_case
 def test_rows_in_chunks_end_where_rows_in_memory_do(key, likelihood, prior):
     problem = read(model_of(key, likelihood, prior))
-    chunks = Chunks(ArrayRows(X, problem.label, 7), X, RBF(WIDTH), majority=1.0)
+    chunks = Chunks(ArrayRows(X, problem.label, 20), X, RBF(WIDTH), majority=1.0)
     options = EMOptions(tol=1e-7, max_iter=60_000)
     whole = fit_em(problem, None, options)
     found = fit_em(replace(problem, Phi=chunks, label=None), None, options)

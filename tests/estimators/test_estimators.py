@@ -21,7 +21,7 @@ from pcvm_pymc.experiments.datasets import load, ripley_mixture
         PCVMClassifier(),
         PCVMClassifier(width=1.0),
         PCVMClassifier(width="em", max_iter=10_000),
-        PCVMClassifier(estimation="projection", basis=10),
+        PCVMClassifier(estimation="projection", basis=10, width=1.0),
         PCVMClassifier(estimation="bottom-up", width=1.0),
         PCVMClassifier(likelihood="logit", width=1.0),
     ],

@@ -276,8 +276,9 @@ def in_memory(three):
     return cache(lambda name: clone(SEVERAL[name]).set_params(basis=basis).fit(X, words))
 
 
-@pytest.mark.parametrize("name", SEVERAL)
-@pytest.mark.parametrize("n_jobs", [None, 2])
+@pytest.mark.parametrize(
+    ("name", "n_jobs"), [*((name, None) for name in SEVERAL), ("mRVM2", 2), ("mPCVM2", 2)]
+)
 def test_a_memory_limit_changes_nothing_for_several_classes(three, in_memory, name, n_jobs):
     X, words, _ = three
     whole = in_memory(name)

@@ -43,10 +43,10 @@ ALL = [
 @parametrize_with_checks(
     [
         MPCVMClassifier(algorithm="bottom-up", width=1.0),
-        MPCVMClassifier(hyperprior="jeffreys", width=1.0, max_iter=300),
+        MPCVMClassifier(hyperprior="jeffreys", width=1.0, max_iter=100),
         MPCVMClassifier(width=1.0, scale="auto", basis=10),
         MRVMClassifier(width=1.0),
-        MRVMClassifier(algorithm="top-down", width=1.0, max_iter=300),
+        MRVMClassifier(algorithm="top-down", width=1.0, max_iter=100),
     ],
     expected_failed_checks=expected_failures,
 )
@@ -91,7 +91,7 @@ def test_the_width_is_that_of_the_smallest_log_loss(estimator, data):
     model = clone(estimator).set_params(width="auto", random_state=0, cv=3, max_iter=400)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X[:60], y[:60])
+        model.fit(X[:45], y[:45])
     assert model.width_ == model.widths_[model.width_scores_.argmax()]
     assert np.isfinite(model.width_scores_).all()
     assert -model.width_scores_.max() < np.log(3)

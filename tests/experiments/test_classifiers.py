@@ -65,7 +65,7 @@ def test_the_calibrated_machine_predicts_the_machines_labels():
     assert set(np.unique(certain)) == {0.0, 1.0}
 
 
-def task(n=60, **changes):
+def task(n=50, **changes):
     X, label = blobs(n, seed=5)
     X_test, y_test = blobs(n, seed=6)
     return TuningTask(X, label, X_test, y_test, **changes)
@@ -91,7 +91,7 @@ def with_few_candidates(row):
 def test_every_classifier_can_be_tuned_and_fitted(name):
     row = with_few_candidates(classifier_of(name))
     if "classification" not in row.tasks:
-        X, y = make_friedman1(60, random_state=0)
+        X, y = make_friedman1(50, random_state=0)
         work = TuningTask(X, y, X, y, is_regression=True)
     else:
         work = task()

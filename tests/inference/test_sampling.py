@@ -177,7 +177,7 @@ def test_the_same_seed_gives_the_same_draws(learned, width):
 
     def run(cores):
         options = {**QUIET, "cores": cores}
-        return sample(model, method="gibbs", draws=40, random_seed=3, max_sweeps=400, **options)
+        return sample(model, method="gibbs", draws=20, random_seed=3, max_sweeps=200, **options)
 
     first, second = run(1), run(2)
     for name, values in first["posterior"].data_vars.items():

@@ -146,7 +146,7 @@ def test_proper_forms_sample(prior):
     model = sparse_probit_model(X, label, prior=prior)
     with model:
         draws = pm.sample(
-            draws=100, tune=200, chains=1, nuts_sampler="pymc", progressbar=False, random_seed=1,
+            draws=60, tune=100, chains=1, nuts_sampler="pymc", progressbar=False, random_seed=1,
             max_treedepth=4, compute_convergence_checks=False,
         )  # fmt: skip
     assert draws["posterior"]["weight"].mean(("chain", "draw")).values[0] > 0.3
