@@ -12,6 +12,7 @@ __all__ = ["LatentNormal", "of_machines", "probability_interval"]
 
 _DRAWS = 1000
 _HALVINGS = 60
+_ROUNDING = 1e-14  # of the largest eigenvalue: below, an eigenvalue is zero
 
 
 class LatentNormal(NamedTuple):
@@ -66,9 +67,14 @@ def probability_interval(
 
 
 def _draws(part: LatentNormal, normal: Array) -> Array:
-    """Return latent values, shape (n_draws, n_new, n_scores)."""
+    """Return latent values, shape (n_draws, n_new, n_scores).
+
+    By the symmetric root of the covariance: signs and order of eigenvectors are those of rounding, which
+    differs with the rows beside.
+    """
     values, vectors = np.linalg.eigh(part.covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    values = np.where(values > _ROUNDING * values[:, -1:], values, 0.0)
+    root = (vectors * np.sqrt(values)[:, None, :]) @ vectors.swapaxes(1, 2)
     return part.mean + np.einsum("ncd,sd->snc", root, normal)
 
 

@@ -21,6 +21,7 @@ from pcvm_pymc import (
 from pcvm_pymc.core.approximation import normal_posterior
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
+from pcvm_pymc.estimators.intervals import LatentNormal, probability_interval
 
 X, LABEL = blobs(60, seed=5)
 CLASS = np.where((LABEL > 0) & (X[:, 1] > 0), 2, LABEL > 0)
@@ -98,6 +99,23 @@ def test_of_machines_that_are_told_from_the_rest():
     draws /= draws.sum(axis=-1, keepdims=True)
     wanted = np.moveaxis(np.quantile(draws, [0.25, 0.75], axis=0), 0, -1)
     np.testing.assert_allclose(model.predict_interval(NEW, probability=0.5), wanted, atol=0.04)
+
+
+def test_rounding_of_the_covariance_changes_nothing():
+    """Eigenvectors of equal eigenvalues are those of rounding, as is the sign of each."""
+    covariance = np.array([np.eye(3), np.diag([2.0, 2.0, 1.0]), np.eye(3) - 1 / 3, np.ones((3, 3))])
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        noise = 1e-15 * rng.normal(size=covariance.shape)
+        first, second = (
+            probability_interval(
+                lambda values: expit(values) / expit(values).sum(axis=1, keepdims=True),
+                [LatentNormal(1.0, np.zeros((4, 3)), each)],
+                0.9,
+            )
+            for each in (covariance, covariance + noise + noise.swapaxes(1, 2))
+        )
+        np.testing.assert_allclose(first, second, atol=1e-12)
 
 
 @pytest.mark.parametrize(("model", "y"), BY_EM)
