@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import approx_fprime
+from scipy.spatial.distance import cdist
+from scipy.stats import multivariate_normal
+
+from pcvm_pymc.core.metric import Evidence, class_targets, degree_weights, relative_widths
+
+
+def problem(seed, n=25, d=3, k=1):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return Evidence(X, rng.normal(size=(n, k)), unit=1.7, spread=0.7), rng.normal(size=d + 3) / 2
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 3))
+@settings(max_examples=20, deadline=None)
+def test_the_slope_is_the_derivative(seed, d, k):
+    evidence, at = problem(seed, d=d, k=k)
+    numeric = approx_fprime(at, lambda each: evidence.negative(each)[0], 1e-6)
+    np.testing.assert_allclose(evidence.negative(at)[1], numeric, rtol=1e-4, atol=2e-4)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=10, deadline=None)
+def test_the_value_is_a_multivariate_normal_s_density_and_the_priors(seed):
+    evidence, at = problem(seed, k=2)
+    *log_width, common, log_variance, log_noise = at
+    Z = evidence.X / (1.7 * np.exp(log_width))
+    K = np.exp(log_variance - 0.5 * cdist(Z, Z, "sqeuclidean"))
+    K += (np.exp(log_noise) + 1e-8 * np.exp(log_variance)) * np.eye(len(Z))
+    density = multivariate_normal(np.zeros(len(Z)), K).logpdf(evidence.target.T).sum()
+    constant = 0.5 * evidence.target.size * np.log(2 * np.pi)
+    prior = 0.5 * np.sum((np.array(log_width) - common) ** 2) / 0.49 + 0.5 * common**2
+    prior += log_variance**2 / 8 + (log_noise + 1.5) ** 2 / 8
+    assert evidence.negative(at)[0] == pytest.approx(prior - density - constant, rel=1e-9)
+
+
+def test_features_without_effect_become_wide():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 6))
+    width = relative_widths(X, np.sin(2 * X[:, 0]) + X[:, 3])
+    assert set(np.argsort(width)[:2]) == {0, 3}
+    assert width[[1, 2, 4, 5]].min() > 3 * width[[0, 3]].max()
+    assert np.log(width).mean() == pytest.approx(0.0, abs=1e-12)
+
+
+@given(st.integers(0, 10**6), st.floats(0.1, 10.0))
+@settings(max_examples=10, deadline=None)
+def test_neither_the_order_of_features_nor_units_of_all_matter(seed, unit):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(40, 4))
+    target = X[:, 0] + rng.normal(size=40)
+    order = rng.permutation(4)
+    width = relative_widths(X, target)
+    moved = relative_widths(unit * X[:, order], 5.0 * target - 3.0)
+    np.testing.assert_allclose(moved, width[order], rtol=0.02)
+
+
+@pytest.mark.parametrize("X", [np.ones((5, 3)), np.arange(5.0)[:, None]])
+def test_nothing_is_learned_from_constant_rows_or_one_feature(X):
+    np.testing.assert_array_equal(relative_widths(X, np.arange(5.0)), np.ones(X.shape[1]))
+
+
+def test_nothing_is_learned_from_a_constant_target():
+    X = np.random.default_rng(0).normal(size=(10, 3))
+    np.testing.assert_array_equal(relative_widths(X, np.ones(10)), np.ones(3))
+
+
+def test_two_classes_are_one_column_and_several_indicators():
+    np.testing.assert_array_equal(class_targets(np.array([-1.0, 1.0]), 2), [[-1.0], [1.0]])
+    np.testing.assert_array_equal(class_targets(np.array([2, 0]), 3), [[0, 0, 1], [1, 0, 0]])
+
+
+def test_weights_of_degrees_are_those_of_stacking():
+    rng = np.random.default_rng(0)
+    density = np.log(rng.uniform(0.2, 0.9, size=(2, 50)))
+    weight = degree_weights(density, np.array([0.0, 1.0]), penalty=0.0)
+    share = np.linspace(0, 1, 2001)[:, None]
+    total = np.log((1 - share) * np.exp(density[0]) + share * np.exp(density[1])).sum(axis=1)
+    assert weight[1] == pytest.approx(share[total.argmax(), 0], abs=0.02)
+
+
+def test_the_penalty_draws_to_one_width_and_a_clear_gain_overcomes_it():
+    alike, better = np.full((2, 40), -0.5), np.array([np.full(40, -0.5), np.full(40, -0.2)])
+    degrees = np.array([0.0, 1.0])
+    assert degree_weights(alike, degrees)[0] > 0.95
+    assert degree_weights(better, degrees)[1] > 0.95
