@@ -59,7 +59,7 @@ _PUBLIC = {
     "kfold": "assessment.cross_validation",
     "psis_loo": "assessment.cross_validation",
     "Projection": "estimators.projection",
-    "SearchOptions": "core.submodels",
+    "SearchOptions": "core.projection",
     "project": "assessment.project",
     "Comparison": "assessment.comparison",
     "compare": "assessment.comparison",

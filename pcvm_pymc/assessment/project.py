@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_classes, as_features, as_labels
-from pcvm_pymc.core.submodels import SearchOptions
+from pcvm_pymc.core.projection import SearchOptions
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.estimators.projected import ProjectedClassifier
@@ -69,7 +69,7 @@ def project(
     hyperprior : Hyperprior, optional
         Of the folds' references. Default: the classifier's, `Hyperprior.plug_in` for a posterior.
     options : SearchOptions, optional
-        How submodels are looked for. Default: all that there is, but forward selection within the folds.
+        How columns are selected. Default: forward selection by the score statistic.
     random_state : int or numpy.random.Generator, optional
         For the folds.
 

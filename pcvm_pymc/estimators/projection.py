@@ -14,7 +14,7 @@ from pcvm_pymc.core.pieces.arguments import check_instance, check_seed, check_wh
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.core.submodels import (
+from pcvm_pymc.core.projection import (
     ProjectionPath,
     SearchOptions,
     Submodel,
@@ -231,7 +231,6 @@ def project_reference(
             raise ValueError(
                 f"cv={cv!r} has no effect on an average, whose held-out probabilities are known; leave it out"
             )
-        options = options or SearchOptions.greedy()
         if isinstance(size, str) and size == "auto":
             return _grow(reference, sizes, options)
     wanted = _sizes(size, sizes, len(reference.centres))
@@ -243,14 +242,13 @@ def project_reference(
     folds = stratified_folds(reference.X, reference.label, cv or 5, random_state)
     if not folds:  # a class has a single point, so that nothing can be held out
         return nothing
-    # five searches of a seventh of the work rank the sizes as well, if a few vectors on the careful side
     scores = _cross_validate(
         reference,
         Phi,
         wanted,
         folds,
         em_options=em_options,
-        options=options or SearchOptions.greedy(),
+        options=options,
     )
     return replace(
         nothing,
@@ -260,7 +258,9 @@ def project_reference(
     )
 
 
-def _grow(reference: Reference, sizes: Sequence[int] | None, options: SearchOptions) -> Projection:
+def _grow(
+    reference: Reference, sizes: Sequence[int] | None, options: SearchOptions | None
+) -> Projection:
     """Add vectors until next to nothing is lost beside an average."""
     n_basis = len(reference.centres)
     wanted = default_sizes(n_basis).tolist() if sizes is None else _sizes("auto", sizes, n_basis)

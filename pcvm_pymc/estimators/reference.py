@@ -11,7 +11,7 @@ from pcvm_pymc.core.pieces.centres import Basis, Centres, Index
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, PerCentre, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, NormalProbability, Probit
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.submodels import Target
+from pcvm_pymc.core.projection import Target
 from pcvm_pymc.estimators.parameters import has_width
 
 __all__ = ["WIDTH_FACTORS", "Reference"]

@@ -33,7 +33,6 @@ from pcvm_pymc import (
 from pcvm_pymc.assessment.project import _from_classifier
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.submodels import SearchOptions
 from pcvm_pymc.estimators.projection import (
     _cross_validate,
     project_reference,
@@ -133,8 +132,7 @@ def test_scores_are_those_of_refits_without_the_held_out_rows_and_bases(dense, p
     truth = (np.arange(len(test)), (label[test] > 0).astype(int))
     held_out = np.log(fold.predict_proba(X[test])[truth])
     np.testing.assert_allclose(projection.reference_log_density[test], held_out, atol=1e-5)
-    greedy = SearchOptions.greedy()  # as folds are searched
-    sparse = project(fold, X[train], words[train], sizes=SIZES, size=8, options=greedy)
+    sparse = project(fold, X[train], words[train], sizes=SIZES, size=8)
     sparse = sparse.classifier_of(2)
     held_out = np.log(sparse.predict_proba(X[test])[truth])
     np.testing.assert_allclose(projection.log_density[2][test], held_out, atol=1e-3)
