@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.em.rows import BasisFunctions, row_blocks
+from pcvm_pymc.core.design import BasisFunctions, row_blocks
 from pcvm_pymc.core.evidence.posterior import Basis, Posterior, sum_of_squares
 from pcvm_pymc.core.evidence.spanned import Span, span_of
 from pcvm_pymc.core.pieces.kernels import KernelPiece

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.em.rows import row_blocks
+from pcvm_pymc.core.design import row_blocks
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["MOST_FEW", "FewColumns", "HeldColumns"]

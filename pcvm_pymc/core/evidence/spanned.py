@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dpstrf
 
-from pcvm_pymc.core.em.rows import BasisFunctions, row_blocks
+from pcvm_pymc.core.design import BasisFunctions, row_blocks
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.probit import Array
 

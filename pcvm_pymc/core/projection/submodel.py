@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from pcvm_pymc.core.em.gram import BorderedGram
-from pcvm_pymc.core.em.nonnegative import solve_nonnegative
+from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.multinomial import FractionalTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.projection.target import Columns, Target
+from pcvm_pymc.core.quadratic import BorderedGram
 
 _MAX_NEWTON = 100
 _MOST_HALVINGS = 20
