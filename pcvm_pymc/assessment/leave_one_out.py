@@ -16,6 +16,9 @@ from pcvm_pymc.core.pieces.priors import Prior, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.estimators.fit import fitted_problems
+from pcvm_pymc.estimators.multiclass import MPCVMClassifier
+from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.inference.results import kernel_of, likelihood_of, nuisance_of
 from pcvm_pymc.model.bases import AnyKernel
 
@@ -193,14 +196,14 @@ def _targets(observed: NDArray[Any], kind: str) -> NDArray[Any]:
 
 def _of_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> PointLOO:
     """Return the score of a fitted classifier, of an average that of its averaged probabilities."""
-    if X is None or y is None or not hasattr(model, "_fitted_problems"):
+    if X is None or y is None or not isinstance(model, PCVMClassifier | MPCVMClassifier):
         raise ValueError(
             f"{type(model).__name__} with X={'None' if X is None else 'given'}, y="
             f"{'None' if y is None else 'given'}; needed loo(classifier, X, y) with a fitted PCVMClassifier "
             "or MPCVMClassifier and its training data"
         )
     shares, found, inside = [], [], []
-    for share, problem, weight, bias, own in model._fitted_problems(X, y):
+    for share, problem, weight, bias, own in fitted_problems(model, X, y):
         found.append(leave_one_out(problem, weight, bias, own))
         inside.append(problem.likelihood.log_density(problem.Phi @ weight + bias, problem.label))
         shares.append(share)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_classes, as_features, as_labels
 from pcvm_pymc.core.projection import SearchOptions
+from pcvm_pymc.estimators.fit import centres_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.projected import ProjectedClassifier
+from pcvm_pymc.estimators.projected import classifier_of
 from pcvm_pymc.estimators.projection import Projection, project_reference
 from pcvm_pymc.estimators.reference import Reference
 
@@ -122,7 +124,7 @@ def project(
 
 def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Reference:
     """Return a fitted classifier as a reference."""
-    if not isinstance(model, ProjectedClassifier):
+    if not isinstance(model, PCVMClassifier | MPCVMClassifier | MRVMClassifier):
         raise ValueError(
             f"reference is a {type(model).__name__}; needed a PCVMClassifier, MPCVMClassifier or "
             "MRVMClassifier"
@@ -141,12 +143,12 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
         "X": inputs,
         "label": label,
         "classes": classes,
-        "centres": model._centres(inputs, label),
+        "centres": centres_of(model, inputs, label),
         "kernel": model.kernel,
         "width": model.width_,
         "hyperprior": getattr(model, "hyperprior_", Hyperprior.plug_in()),
         "likelihood": model._likelihood_,
-        "make_classifier": type(model).from_projection,
+        "make_classifier": partial(classifier_of, type(model)),
     }
     probability, held_out = model.predict_proba(inputs), getattr(model, "held_out_", None)
     if held_out is None:
@@ -156,7 +158,7 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
         raise ValueError(
             f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
         )
-    return Reference.of_average(probability, held_out, **common)
+    return Reference(probability=probability, **common).averaged(held_out)
 
 
 def _labels_of(model: Any, y: ArrayLike, n_obs: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -209,11 +211,11 @@ def _from_datatree(
         width=float(width) if width.ndim == 0 else width,
         hyperprior=Hyperprior.plug_in(),
         likelihood=likelihood,
-        make_classifier=maker.from_projection,
+        make_classifier=partial(classifier_of, maker),
     )
 
 
-def _maker(tree: Any) -> type[ProjectedClassifier]:
+def _maker(tree: Any) -> Any:
     """Return the classifier that a result's submodels become; raise where there is none."""
     from pcvm_pymc.inference.results import likelihood_of
 

@@ -21,22 +21,15 @@ from pcvm_pymc.core.projection import (
     default_sizes,
     project_path,
 )
-from pcvm_pymc.estimators.classifier import class_probability
+from pcvm_pymc.estimators.base import is_rbf
 from pcvm_pymc.estimators.figures import plot_projection_path
-from pcvm_pymc.estimators.parameters import is_rbf
+from pcvm_pymc.estimators.probabilities import class_probability
+from pcvm_pymc.estimators.race import inner_folds
 from pcvm_pymc.estimators.reference import Reference
-from pcvm_pymc.estimators.selection import stratified_folds
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
-
-__all__ = [
-    "Projection",
-    "Reference",
-    "project_reference",
-    "smallest_within_one_se",
-]
 
 _MOST_VECTORS = 50  # of the sizes tried by default with folds
 # nats per row that may be lost beside an average: on 18 draws of ten sets this took 18 vectors on average
@@ -239,17 +232,10 @@ def project_reference(
     nothing = Projection(path, wanted[-1], np.empty((len(wanted), 0)), np.empty(0), reference)
     if not isinstance(size, str):
         return replace(nothing, size=int(size))
-    folds = stratified_folds(reference.X, reference.label, cv or 5, random_state)
+    folds = inner_folds(reference.label, cv or 5, random_state)
     if not folds:  # a class has a single point, so that nothing can be held out
         return nothing
-    scores = _cross_validate(
-        reference,
-        Phi,
-        wanted,
-        folds,
-        em_options=em_options,
-        options=options,
-    )
+    scores = _cross_validate(reference, Phi, wanted, folds, em_options=em_options, options=options)
     return replace(
         nothing,
         size=smallest_within_one_se(path.sizes, scores[:-1]),

@@ -27,7 +27,7 @@ from pcvm_pymc.core.evidence import fit_bottom_up
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, NoisyProbit, Normal, StudentT
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.parameters import named_hyperprior
+from pcvm_pymc.estimators.base import named_hyperprior
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_nothing_of_an_earlier_fit_survives(data, first, change):
 def test_a_fit_that_fails_leaves_nothing_to_predict_by(data):
     X, words, _ = data
     model = PCVMClassifier(width=1.2).fit(X, words)
-    with pytest.raises(ValueError, match="width='wide'"):
+    with pytest.raises(ValueError, match=r"'width' parameter .* Got 'wide'"):
         model.set_params(width="wide").fit(X, words)
     with pytest.raises(NotFittedError):
         model.predict(X)
@@ -122,7 +122,6 @@ PRIOR = Hyperprior.plug_in()
             PCVMClassifier(estimation="bottom-up", hyperprior="jeffreys"),
             ("hyperprior", "estimation='bottom-up'"),
         ),
-        (PCVMClassifier(estimation="bottom-up", n_init=3), ("n_init", "estimation='bottom-up'")),
         (PCVMClassifier(estimation="bottom-up", update="em"), ("update", "bottom-up")),
         (RVMClassifier(width=1.0, cv=3), ("cv", "width=1.0")),
         (RVMRegressor(noise=0.1, noise_starts=(0.1, 0.3)), ("noise_starts", "noise=0.1")),
@@ -245,7 +244,7 @@ def test_two_classes_from_the_bottom_up(data):
     for method in ("evidence", "validity"):
         other = PCVMClassifier(estimation="bottom-up", width=method, basis=20).fit(X, words)
         assert other.width_ in other.width_selection_.widths
-    with pytest.raises(ValueError, match="width='em' is moved by EM"):
+    with pytest.raises(ValueError, match=r"width='em'.*it is moved by EM"):
         PCVMClassifier(estimation="bottom-up", width="em").fit(X, words)
     sparse = project(model, X, words, size=2).classifier
     assert len(sparse.weight_) <= 2
@@ -261,9 +260,7 @@ def test_a_likelihood_of_a_known_noise():
     in_chunks = clone(by_piece).set_params(memory_limit=1e6).fit(X, y)
     assert in_chunks.noise_ == 0.2
     np.testing.assert_allclose(in_chunks.predict(X), by_piece.predict(X), atol=1e-5)
-    with pytest.raises(
-        ValueError, match=r"noise=0\.1 was given with likelihood=Normal\(noise=0\.2"
-    ):
+    with pytest.raises(ValueError, match=r"noise=0\.1, likelihood=Normal\(noise=0\.2.*give either"):
         clone(by_piece).set_params(noise=0.1).fit(X, y)
     with pytest.raises(ValueError, match="likelihood='logit' is unknown"):
         RVMRegressor(likelihood="logit").fit(X, y)

@@ -46,8 +46,8 @@ def test_a_number_of_bases_is_choose_basis(data):
 
 def test_all_rows_as_given_centres_change_nothing(data):
     X, words, label = data
-    whole = PCVMClassifier(random_state=0, width="cv", n_init=2).fit(X, words)
-    given = PCVMClassifier(random_state=0, width="cv", n_init=2, basis=(X, label)).fit(X, words)
+    whole = PCVMClassifier(random_state=0, width="cv").fit(X, words)
+    given = PCVMClassifier(random_state=0, width="cv", basis=(X, label)).fit(X, words)
     assert given.width_ == whole.width_
     np.testing.assert_allclose(given.weight_, whole.weight_, atol=1e-12)
     np.testing.assert_array_equal(given.width_selection_.log_loss, whole.width_selection_.log_loss)

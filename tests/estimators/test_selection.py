@@ -7,7 +7,7 @@ from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.pieces.kernels import width_bounds
 from pcvm_pymc.core.pieces.probit import log_likelihood
 from pcvm_pymc.core.validity import pcvm_validity
-from pcvm_pymc.estimators.selection import problem_at
+from pcvm_pymc.estimators.problems import problem_at
 
 
 def test_the_scores_are_those_of_refits_without_the_held_out_rows():

@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc import (
+    Hyperprior,
     MPCVMClassifier,
     MRVMClassifier,
     PCVMClassifier,
@@ -70,15 +71,17 @@ def test_a_fit_with_weights_is_that_of_repeated_rows(model, y):
 
 def test_an_average_weighs_its_cells_by_the_rows_weights():
     model = PCVMClassifier(random_state=0).fit(X, Y, sample_weight=TIMES)
-    cell = model.selection_.cells[0]
+    cell = model.selection_.points[0]
     Phi = np.exp(-((X[:, None] - X[None]) ** 2).sum(-1) / cell.width**2)
-    problem = Problem(Phi, LABEL, LABEL, model._prior_at(cell.scale)).weighted(TIMES)
+    problem = Problem(Phi, LABEL, LABEL, Hyperprior(5.0, 5.0 * cell.scale**2, 1.0, 1.0)).weighted(
+        TIMES
+    )
     at = leave_one_out(
         problem,
         cell.result.weight,
         cell.result.bias,
         np.arange(48),
-        improve=cell.loo.improved.any(),
+        improve=False,
     )
     np.testing.assert_allclose(cell.loo.log_density, at.log_density, rtol=1e-10)
     assert model.component_weights_.sum() == pytest.approx(1.0)
@@ -125,13 +128,6 @@ def test_widths_are_scored_as_on_repeated_rows(method):
         assert found.width == pytest.approx(wanted.width, rel=1e-3)
     else:
         np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-4)
-
-
-def test_starts_are_chosen_by_weighted_scores():
-    model = PCVMClassifier(width=1.5, hyperprior="jeffreys", n_init=4, cv=3, random_state=0)
-    ones = clone(model).fit(X, Y, sample_weight=np.ones(48)).predict_proba(NEW)
-    np.testing.assert_allclose(ones, clone(model).fit(X, Y).predict_proba(NEW), rtol=1e-6)
-    assert np.isfinite(clone(model).fit(X, Y, sample_weight=TIMES).log_posterior_)
 
 
 def test_weights_travel_by_metadata_routing():

@@ -9,7 +9,8 @@ from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_labels
-from pcvm_pymc.estimators.selection import problem_at, select_width
+from pcvm_pymc.estimators.problems import problem_at
+from pcvm_pymc.estimators.select import select_width
 from pcvm_pymc.estimators.starts import start_recipes
 from pcvm_pymc.estimators.validity import validity
 from pcvm_pymc.experiments.classifiers.candidates import KROPOTOV_WIDTHS

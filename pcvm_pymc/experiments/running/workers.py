@@ -63,7 +63,7 @@ def _on_a_cluster(tasks: Sequence[CellTask], address: str) -> Iterator[Record]:
     try:
         from distributed import Client
 
-        from pcvm_pymc.estimators.waiting import finished
+        from pcvm_pymc.estimators.cluster import finished
     except ImportError:
         raise RunError('--dask needs the extra: pip install "pcvm-pymc[dask]"') from None
     try:

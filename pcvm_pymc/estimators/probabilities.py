@@ -1,18 +1,49 @@
-"""Intervals of class probabilities, from normal posteriors of the latent function."""
+"""Class probabilities of latent values, and their intervals under a normal posterior of these."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import logsumexp, ndtr, ndtri
 
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-
-__all__ = ["LatentNormal", "of_machines", "probability_interval"]
 
 _DRAWS = 1000
 _HALVINGS = 60
 _ROUNDING = 1e-14  # of the largest eigenvalue: below, an eigenvalue is zero
+
+
+def class_probability(likelihood: Likelihood, latent: Array) -> Array:
+    """Return probabilities, shape (n_new, n_classes), at latent values.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Of several scores; or of one, then with one latent value for two classes, and with one for each of
+        several that are told one from the rest.
+    latent : ndarray, shape (n_new,) or (n_new, n_classes)
+    """
+    if latent.ndim == 1:  # the likelihoods of labels are mirror images
+        return np.column_stack([likelihood.probability(-latent), likelihood.probability(latent)])
+    if likelihood.n_scores > 1:
+        probability = likelihood.probability(latent)
+        return probability / probability.sum(axis=1, keepdims=True)  # of one but for rounding
+    return np.exp(log_class_probability(likelihood, latent))
+
+
+def log_class_probability(likelihood: Likelihood, latent: Array) -> Array:
+    """Return logarithms of class probabilities, exact in the tails; see `class_probability`."""
+    ones = np.ones(len(latent))
+    if latent.ndim == 1:
+        return np.column_stack([likelihood.log_density(latent, sign * ones) for sign in (-1, 1)])
+    if likelihood.n_scores > 1:
+        numbers = range(latent.shape[1])
+        each = [likelihood.log_density(latent, np.full(len(latent), c)) for c in numbers]
+        return np.column_stack(each)
+    # all machines may say no
+    yes = np.column_stack([likelihood.log_density(each, ones) for each in latent.T])
+    return yes - logsumexp(yes, axis=1, keepdims=True)
 
 
 class LatentNormal(NamedTuple):
@@ -31,14 +62,17 @@ class LatentNormal(NamedTuple):
     covariance: Array
 
 
-def of_machines(moments: list[tuple[Array, Array]]) -> LatentNormal:
+type Posterior = Callable[[Array], list[LatentNormal]]
+
+
+def independent(moments: list[tuple[Array, Array]]) -> LatentNormal:
     """Return the posterior of independent scores, from the mean and variance of each, shape (n_new,)."""
     mean, variance = (np.column_stack(each) for each in zip(*moments, strict=True))
     return LatentNormal(1.0, mean, variance[:, :, None] * np.eye(len(moments)))
 
 
 def probability_interval(
-    class_probability: Callable[[Array], Array], parts: list[LatentNormal], probability: float
+    likelihood: Likelihood, parts: list[LatentNormal], probability: float
 ) -> Array:
     """Return equal-tailed intervals of class probabilities, shape (n_new, n_classes, 2).
 
@@ -46,22 +80,21 @@ def probability_interval(
 
     Parameters
     ----------
-    class_probability : callable
-        From latent values, shape (n,) or (n, n_scores), to probabilities, shape (n, n_classes).
+    likelihood : Likelihood
     parts : list of LatentNormal
         Of a mixture.
     probability : float
-        That the interval holds.
+        Of the interval.
     """
     tails = 0.5 * (1.0 - probability), 0.5 * (1.0 + probability)
     n_scores = parts[0].mean.shape[1]
     if n_scores == 1:  # one class' probability rises with the latent function, the other's falls
-        ends = np.stack([class_probability(_quantile(parts, tail)) for tail in tails], axis=-1)
-        return np.sort(ends, axis=-1)
+        ends = [class_probability(likelihood, _quantile(parts, tail)) for tail in tails]
+        return np.sort(np.stack(ends, axis=-1), axis=-1)
     ends = np.round(_DRAWS * np.cumsum([0.0, *(each.share for each in parts)])).astype(int)
     normals = np.split(np.random.default_rng(0).standard_normal((ends[-1], n_scores)), ends[1:-1])
     draws = np.concatenate([_draws(each, z) for each, z in zip(parts, normals, strict=True)])
-    flat = class_probability(draws.reshape(-1, n_scores))
+    flat = class_probability(likelihood, draws.reshape(-1, n_scores))
     found = np.quantile(flat.reshape(draws.shape), tails, axis=0)
     return np.moveaxis(found, 0, -1)
 
@@ -69,8 +102,8 @@ def probability_interval(
 def _draws(part: LatentNormal, normal: Array) -> Array:
     """Return latent values, shape (n_draws, n_new, n_scores).
 
-    By the symmetric root of the covariance: signs and order of eigenvectors are those of rounding, which
-    differs with the rows beside.
+    By the symmetric root of the covariance: signs and order of eigenvectors depend on rounding, and so
+    on which rows are predicted together.
     """
     values, vectors = np.linalg.eigh(part.covariance)
     values = np.where(values > _ROUNDING * values[:, -1:], values, 0.0)
