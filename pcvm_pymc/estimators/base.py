@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pcvm_pymc.core.pieces.arguments import shown
+from pcvm_pymc.core.pieces.arguments import is_real, is_unknown, shown
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Prior
@@ -130,11 +130,19 @@ def named_likelihood(
 ) -> Likelihood:
     """Return a likelihood by its name, or as it was given; `argument` is its name in the estimator."""
     try:
-        return as_likelihood(likelihood, allowed)
+        found = as_likelihood(likelihood, allowed)
     except ValueError:
         raise ValueError(
             f"{argument}={shown(likelihood)} is unknown; use one of {allowed}, or a piece of that kind"
         ) from None
+    for name, value in vars(found).items():
+        # an unknown noise, NaN, is estimated with the evidence
+        if is_unknown(value) and (name == "flip" or not is_real(value)):
+            raise ValueError(
+                f"{argument} has the unknown {name}={shown(value)}; needed a number here, or a model and "
+                "`sample`"
+            )
+    return found
 
 
 def has_width(kernel: Kernel) -> bool:
