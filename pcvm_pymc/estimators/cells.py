@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from pcvm_pymc.core.em import EMOptions, EMResult, Start, fit_em
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights, leave_one_out
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.weighted import Weighted, plain_target
 from pcvm_pymc.core.pieces.weighted import against_rest as labels_against_rest
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import EMResult, Problem
 
 __all__ = [
     "GROWN_FROM",

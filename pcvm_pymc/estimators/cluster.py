@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.em.rows import ArrayRows, Request, Sums
+from pcvm_pymc.core.design import ArrayRows, Request, Sums
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.waiting import computed
 

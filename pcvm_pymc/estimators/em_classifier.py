@@ -9,9 +9,8 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.approximation import NormalPosterior, normal_posterior
-from pcvm_pymc.core.em import Chunks, EMOptions, EMResult, Start, fit_em
-from pcvm_pymc.core.em.rows import ArrayRows, Rows, chunk_rows, has_room_for_coupled
+from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign, chunk_rows, has_room_for_coupled
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up
 from pcvm_pymc.core.pieces.centres import Centres, choose_share
 from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
@@ -20,7 +19,8 @@ from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.pieces.weighted import Weighted, majority_label, weighted_target
-from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.core.problem import EMResult, Problem, Status
+from pcvm_pymc.core.quadratic import QuadraticModel
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.intervals import LatentNormal, of_machines
 from pcvm_pymc.estimators.parameters import Conditional
@@ -66,11 +66,6 @@ class Mode(NamedTuple):
     weight: Array
     bias: Any
     prior: Any
-
-
-def with_ones(Phi: Array) -> Array:
-    """Return basis functions and a constant."""
-    return np.column_stack([Phi, np.ones(len(Phi))])
 
 
 class EMClassifier(KernelClassifier):
@@ -171,8 +166,8 @@ class EMClassifier(KernelClassifier):
         def at(X: Array) -> list[LatentNormal]:
             out = []
             for mode, normals in parts:
-                design = with_ones(mode.basis(X))
-                each = [normal.latent(design) for normal in normals]
+                Phi = mode.basis(X)
+                each = [normal.latent(Phi) for normal in normals]
                 if len(each) == 1:
                     out.append(LatentNormal(mode.share, *each[0]))
                 else:
@@ -181,27 +176,31 @@ class EMClassifier(KernelClassifier):
 
         return at
 
-    def _normals(self, mode: Mode) -> list[NormalPosterior]:
+    def _normals(self, mode: Mode) -> list[QuadraticModel]:
         """Return the normal posterior around a mode, of each machine."""
-        X, label, weight = self._training_
-        value = mode.weight.reshape(len(mode.weight), -1)
-        theta = np.vstack([value, np.atleast_1d(mode.bias)])
+        X, label, row_weight = self._training_
+        weight, bias = mode.weight.reshape(len(mode.weight), -1), np.atleast_1d(mode.bias)
         with np.errstate(divide="ignore"):
-            precision = np.vstack([mode.prior.weight_precision(value), self._bias_precision(mode)])
-        precision = np.where(theta == 0, np.inf, precision)
-        likelihood, design = self._likelihood_, with_ones(mode.basis(X))
-        if weight is not None:
+            known = mode.prior.weight_precision(weight), self._bias_precision(mode)
+        precision = np.where(weight == 0, np.inf, known[0])
+        bias_precision = np.where(bias == 0, np.inf, known[1])
+        likelihood, Phi = self._likelihood_, mode.basis(X)
+        if row_weight is not None:
             likelihood = Weighted(likelihood)
-        return [
-            normal_posterior(
-                design,
-                target if weight is None else weighted_target(target, weight),
-                likelihood,
-                theta[:, own],
-                precision[:, own],
+        normals = []
+        for own, target in self._machines(label):
+            rows = target if row_weight is None else weighted_target(target, row_weight)
+            normals.append(
+                QuadraticModel.at(
+                    [(Phi, rows)],
+                    likelihood,
+                    weight[:, own],
+                    bias[own],
+                    precision=precision[:, own],
+                    bias_precision=bias_precision[own],
+                )
             )
-            for own, target in self._machines(label)
-        ]
+        return normals
 
     # --- arguments -----------------------------------------------------------------------------
 
@@ -292,7 +291,7 @@ class EMClassifier(KernelClassifier):
         ]
 
     def _chunked(self, rows: Rows, centres: Centres, width: Any, majority: float = 1.0) -> Problem:
-        Phi = Chunks(
+        Phi = StreamedDesign(
             rows,
             centres.points,
             self._kernel(width),

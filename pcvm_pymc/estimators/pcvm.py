@@ -5,14 +5,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.em import EMResult, fit_em
+from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.centres import Basis, Centres, Index, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.estimators.averaging import CV_AND_VECTORS, AveragingClassifier
 from pcvm_pymc.estimators.base import WIDTH_EFFECT
 from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, Training

@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin, clone
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import validate_data
 
-from pcvm_pymc.core.em.rows import chunk_rows, row_blocks
+from pcvm_pymc.core.design import chunk_rows, row_blocks
 from pcvm_pymc.core.evidence import (
     ComputedBases,
     EvidenceOptions,

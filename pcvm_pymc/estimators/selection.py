@@ -10,13 +10,7 @@ from rich.console import Console
 from rich.progress import track
 from sklearn.model_selection import StratifiedKFold
 
-from pcvm_pymc.core.em import (
-    EMOptions,
-    EMResult,
-    ScalarRBFMoves,
-    Start,
-    fit_em,
-)
+from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, Start, fit_em
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult, fit_rvm
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.arguments import (
@@ -44,7 +38,7 @@ from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_row_weight
 from pcvm_pymc.core.pieces.weighted import Weighted, row_weight, weighted_target
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.parameters import is_rbf, named_likelihood
 

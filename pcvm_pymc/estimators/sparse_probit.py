@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.em import EMResult
-from pcvm_pymc.core.em.rows import Rows
+from pcvm_pymc.core.design import Rows
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.pieces.features import FEATURES, FeatureColumns, feature_matrix, n_features
@@ -14,7 +13,7 @@ from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier, Mode, Training
 from pcvm_pymc.estimators.parameters import Conditional, has_width
 

@@ -16,10 +16,10 @@ from sklearn.svm import SVC
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pcvm_pymc.core.em import EMResult, Start
+from pcvm_pymc.core.em import Start
 from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up
 from pcvm_pymc.core.pieces.kernels import width_grid
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 
 __all__ = [

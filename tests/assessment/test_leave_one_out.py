@@ -18,7 +18,7 @@ from pcvm_pymc import (
     pcvm_model,
     rvm_model,
 )
-from pcvm_pymc.core.em import ridge_solve
+from pcvm_pymc.core.quadratic import ridge_solve
 
 PRIOR = Hyperprior.plug_in()
 

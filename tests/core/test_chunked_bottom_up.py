@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcvm_pymc.core.em import Chunks
-from pcvm_pymc.core.em.rows import ArrayRows
+from pcvm_pymc.core.design import ArrayRows, StreamedDesign
 from pcvm_pymc.core.evidence import BottomUpOptions, EvidenceProblem, fit_bottom_up
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF
@@ -39,7 +38,7 @@ def problem(kind, seed, bias="prior"):
 
 def in_chunks(whole, X, centres, size=7, n_jobs=1):
     rows = ArrayRows(X, whole.label, size, n_jobs)
-    return replace(whole, Phi=Chunks(rows, centres, RBF(whole.width)), label=None)
+    return replace(whole, Phi=StreamedDesign(rows, centres, RBF(whole.width)), label=None)
 
 
 @given(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from problems import banana, blobs, problem
 from sklearn.datasets import load_iris, make_moons
 
-from pcvm_pymc.core.em import Chunks, EMOptions, Start, fit_em, ridge_solve
-from pcvm_pymc.core.em.rows import ArrayRows
+from pcvm_pymc.core.design import ArrayRows, StreamedDesign
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import averaging_weights, leave_one_out
 from pcvm_pymc.core.loo import held_out as held_out_module
 from pcvm_pymc.core.loo import weights as weights_module
@@ -27,6 +27,7 @@ from pcvm_pymc.core.pieces.likelihoods import (
 )
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, SharedHyperprior
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.quadratic import ridge_solve
 
 TIGHT = EMOptions(tol=1e-10)
 
@@ -318,7 +319,7 @@ def test_rows_in_chunks_are_rows_in_memory(several, chunk):
         whole, sign = problem(X, y, at_scale(3.0), width), y
     fit = fit_em(whole)
     found = held_out(whole, fit, refits=0)  # rows in chunks are not refitted
-    Phi = Chunks(ArrayRows(X, y, chunk), X, RBF(width))
+    Phi = StreamedDesign(ArrayRows(X, y, chunk), X, RBF(width))
     other = held_out(
         replace(whole, Phi=Phi, label=None, sign=sign), fit, np.arange(len(X)), refits=0
     )
@@ -338,7 +339,7 @@ def test_rows_on_a_cluster_and_wrong_owners_are_refused():
         n_obs, label = 20, whole.label
 
     with pytest.raises(ValueError, match="rows are DaskRows; leaving one out needs"):
-        held_out(replace(whole, Phi=Chunks(DaskRows(), np.zeros((20, 1)), RBF(1.0))), fit)
+        held_out(replace(whole, Phi=StreamedDesign(DaskRows(), np.zeros((20, 1)), RBF(1.0))), fit)
     for own in (np.arange(19), np.zeros((20, 1), dtype=int)):
         with pytest.raises(ValueError, match=r"own has shape .*; needed \(20,\)"):
             held_out(whole, fit, own)

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs
 
 from pcvm_pymc import Hyperprior, MPCVMClassifier, PCVMClassifier
-from pcvm_pymc.core.em.rows import latent_in_blocks
+from pcvm_pymc.core.design import latent_in_blocks
 from pcvm_pymc.core.loo import leave_one_out
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit

@@ -21,7 +21,7 @@ from pcvm_pymc import (
     SparseProbitClassifier,
     choose_basis,
 )
-from pcvm_pymc.core.em.rows import ArrayRows
+from pcvm_pymc.core.design import ArrayRows
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Probit
@@ -226,7 +226,7 @@ def test_a_worker_that_dies_costs_time_and_not_the_fit(data, monkeypatch):
 
 
 def test_sums_over_dask_rows_are_those_over_the_array(data):
-    from pcvm_pymc.core.em.rows import Request
+    from pcvm_pymc.core.design import Request
 
     X, words = data
     label = np.where(words == "yes", 1.0, -1.0)

@@ -5,17 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pcvm_pymc.core.em.gram import BorderedGram
-from pcvm_pymc.core.em.nonnegative import solve_nonnegative
-from pcvm_pymc.core.em.points import Chunks
-from pcvm_pymc.core.em.results import EMResult, EMTrace
+from pcvm_pymc.core.design import StreamedDesign
 from pcvm_pymc.core.evidence.bottom_up_changes import Change, Machine, improve
 from pcvm_pymc.core.evidence.bottom_up_rows import Seen, bases_of, each_row
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
+from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.arguments import check_choice, check_flag, check_real, check_whole
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.threads import threads_by_size
-from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
+from pcvm_pymc.core.quadratic import BorderedGram
 
 __all__ = ["BottomUpOptions", "fit_bottom_up"]
 
@@ -285,7 +284,7 @@ class _Printed(_Search):
 
 def _start(problem: Problem, start: Array | None) -> Array | None:
     """Return the responses of the first epoch, shape (n_obs, n_scores); None for rows in chunks."""
-    if isinstance(problem.Phi, Chunks):
+    if isinstance(problem.Phi, StreamedDesign):
         if start is not None:
             raise ValueError(
                 f"start of shape {np.shape(start)} was given for rows in chunks, whose responses are not "
@@ -319,7 +318,7 @@ def fit_bottom_up(
     Parameters
     ----------
     problem : Problem
-        Of a row of `FAMILY` with the solver ``"bottom-up"``; its `Phi` in memory, or `Chunks`, of which the
+        Of a row of `FAMILY` with the solver ``"bottom-up"``; its `Phi` in memory, or streamed, of which the
         Gram matrix is held. Each weight has a precision of its own, or each basis where `shared`; under
         ``bias="prior"`` so has the constant, which the papers lack. The precisions are estimated, their
         logarithms flat: the numbers of the hyperprior are not used.
@@ -359,7 +358,7 @@ def fit_bottom_up(
     if options.update == "printed":
         if problem.sign is None or problem.shared:
             raise ValueError("update='printed' is of weights with signs; found none")
-        if isinstance(problem.Phi, Chunks):
+        if isinstance(problem.Phi, StreamedDesign):
             raise ValueError(
                 "update='printed' is stopped by the scores of all rows, which rows in chunks do not keep; "
                 "needed update='truncated', or basis functions in memory"

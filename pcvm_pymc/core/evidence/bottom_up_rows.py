@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pcvm_pymc.core.em.points import Chunks, FirstResponses
-from pcvm_pymc.core.em.rows import Request
+from pcvm_pymc.core.design import FirstResponses, StreamedDesign
 from pcvm_pymc.core.pieces.likelihood import RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
@@ -122,7 +121,7 @@ class ChunkedBases:
     def __init__(self, problem: Problem, *, is_rough: bool = False) -> None:
         self.problem = problem
         self.is_rough = is_rough
-        self.chunks: Chunks = problem.Phi
+        self.chunks: StreamedDesign = problem.Phi
         self.beta = problem.likelihood.bound
         shape = (problem.Phi.shape[1], problem.n_scores)
         self.point = np.zeros(shape), np.zeros(problem.n_scores)
@@ -167,21 +166,10 @@ class ChunkedBases:
         return sums.pull if self.problem.bias == "none" else np.vstack([sums.pull, sums.total])
 
     def _sums(self, point: tuple[Array, Array], terms: Any, gram: str) -> Any:
-        return self.chunks.rows.sums(
-            Request(
-                centres=self.chunks.centres,
-                kernel=self.chunks.kernel,
-                weight=point[0],
-                bias=point[1],
-                old_weight=self.point[0],
-                old_bias=self.point[1],
-                terms=terms,
-                gram=gram,
-            )
-        )
+        return self.chunks.sums(point, terms, old=self.point, gram=gram)
 
 
 def bases_of(problem: Problem, *, is_rough: bool = False) -> HeldBases | ChunkedBases:
     """Return a problem's bases, held or in chunks."""
-    kind = ChunkedBases if isinstance(problem.Phi, Chunks) else HeldBases
+    kind = ChunkedBases if isinstance(problem.Phi, StreamedDesign) else HeldBases
     return kind(problem, is_rough=is_rough)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.em.rows import BasisFunctions, row_blocks
+from pcvm_pymc.core.design import BasisFunctions, row_blocks
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.threads import blas_thread_count, one_blas_thread

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.em.points import Chunks
+from pcvm_pymc.core.design import StreamedDesign
 from pcvm_pymc.core.evidence.columns import Columns, ComputedBases, DenseColumns, StreamedColumns
 from pcvm_pymc.core.family import FAMILY, check_solver
 from pcvm_pymc.core.pieces.arguments import check_real, check_whole, shown
@@ -214,7 +214,7 @@ def check_fixed_bases(problem: Problem, solver: str) -> None:
         raise ValueError(
             f"{solver!r} takes basis functions as they are; found a width that may move, needed a number"
         )
-    in_chunks = solver == "bottom-up" and isinstance(problem.Phi, Chunks)
+    in_chunks = solver == "bottom-up" and isinstance(problem.Phi, StreamedDesign)
     if not isinstance(problem.Phi, np.ndarray) and not in_chunks:
         raise ValueError(
             f"{solver!r} holds all basis functions in memory; found Phi of type "

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pcvm_pymc.core.design import StreamedDesign
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.em.points import Chunks
 from pcvm_pymc.core.loo.carried import carried_on
 from pcvm_pymc.core.loo.mode import Mode
 from pcvm_pymc.core.pieces.probit import Array
@@ -114,7 +114,7 @@ def leave_one_out(
         latent[group], unsettled[group] = carried_on(
             mode, group, moved[group], to_the_end=refits > 0
         )
-    if refits and precision is None and not isinstance(problem.Phi, Chunks):
+    if refits and precision is None and not isinstance(problem.Phi, StreamedDesign):
         moved = np.abs(latent - inside).max(axis=1)
         in_doubt = rows[unsettled[rows] | (moved[rows] > _VERY_FAR)]
         worst = in_doubt[np.lexsort((-moved[in_doubt], ~unsettled[in_doubt]))]

@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-from pcvm_pymc.core.em.gram import cross_product
-from pcvm_pymc.core.em.mstep import bias_precision
-from pcvm_pymc.core.em.points import Chunks
-from pcvm_pymc.core.em.rows import ArrayRows, BasisFunctions, row_blocks
+from pcvm_pymc.core.design import ArrayRows, BasisFunctions, StreamedDesign, row_blocks
 from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.quadratic import cross_product
 
 __all__ = ["Block", "Index", "Mode"]
 
@@ -46,7 +44,7 @@ class Mode:
         self.is_fixed = precision is not None or isinstance(prior, SharedHyperprior)
         known = prior.weight_precision(self.weight) if precision is None else precision
         self.precision = np.reshape(known, self.weight.shape)
-        self.bias_ridge = np.array([bias_precision(problem, float(b)) for b in self.bias])
+        self.bias_ridge = np.array([problem.bias_precision(float(b)) for b in self.bias])
         self.has_bias = np.isfinite(self.bias_ridge)
         self.columns = [np.flatnonzero(each) for each in self.weight.T]
         self.sizes = [
@@ -106,13 +104,13 @@ class Mode:
     def label(self) -> NDArray[Any]:
         """Targets of all rows."""
         Phi: Any = self.problem.Phi
-        in_chunks = isinstance(self.problem.Phi, Chunks)
+        in_chunks = isinstance(self.problem.Phi, StreamedDesign)
         return np.asarray(Phi.rows.label if in_chunks else self.problem.label)
 
     def blocks(self) -> Iterator[Block]:
         """Yield all rows, some at a time."""
         problem = self.problem
-        if not isinstance(problem.Phi, Chunks):
+        if not isinstance(problem.Phi, StreamedDesign):
             for rows in row_blocks(len(problem.Phi), _BLOCK):
                 yield rows, problem.Phi[rows], self.label[rows]
             return

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import lapack, lstsq
 
-from pcvm_pymc.core.em.gram import BorderedGram
-from pcvm_pymc.core.em.nonnegative import solve_nonnegative
+from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.multinomial import FractionalTerms
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.quadratic import BorderedGram
 from pcvm_pymc.core.submodels.target import Columns, Mask, Target
 
 __all__ = ["Moving", "Submodel", "fit_submodel", "minimise", "null_model"]

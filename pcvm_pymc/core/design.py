@@ -1,8 +1,12 @@
-"""Sums over rows, chunk by chunk: all that EM needs of them at a fixed width.
+"""The design matrix Phi of basis functions at rows: a dense array, or streamed in chunks of rows.
 
-The log likelihood, ``Phi' g`` with g the slope of each row, and the Gram matrix ``Phi' W Phi``. They are
-computed wherever the rows lie, so that the basis functions are never held whole: memory holds one chunk
-and matrices of the number of bases.
+A dense design is an ndarray, shape (n_obs, n_basis). A `StreamedDesign` computes
+``Phi[i, j] = k(x_i, z_j)`` one chunk of rows at a time, from an array, a memory map or Dask, and is never
+in memory as a whole: a pass over the rows gives the log likelihood, ``Phi' g`` with g the slope of each row's
+log likelihood, and the Gram matrix ``Phi' W Phi``. Memory is one chunk and matrices of the size of the basis.
+
+Used by EM, the evidence (bottom-up and computed candidates), leave-one-out, and by the estimators, whose
+`Rows` may lie in arrays or on the workers of a cluster.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,32 +15,25 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pcvm_pymc.core.em.gram import BorderedGram
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece
-from pcvm_pymc.core.pieces.likelihoods import RowTerms
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.threads import one_blas_thread
-from pcvm_pymc.core.pieces.weighted import against_rest, row_weight
+from pcvm_pymc.core.pieces.weighted import against_rest, plain_target, row_weight
+from pcvm_pymc.core.quadratic import BorderedGram
 
-__all__ = [
-    "ArrayRows",
-    "BasisFunctions",
-    "CoupledGram",
-    "Request",
-    "Rows",
-    "Sums",
-    "chunk_rows",
-    "has_room_for_coupled",
-    "latent_in_blocks",
-    "row_blocks",
-]
+type Index = NDArray[np.intp]
+#: a slice of rows, their basis functions and their targets
+type Block = tuple[slice, Array, NDArray[Any]]
 
 # rounding of ||x||^2 + ||z||^2 - 2 x'z in the exponent beyond which distances are taken one by one
 _ROUNDING = {np.float64: 1e-11, np.float32: 1e-4}
 # what coupled matrices may take of a limit, and, in bytes, each worker's where there is none
 _COUPLED_SHARE, _WITHOUT_LIMIT = 0.5, 2.0**28
 _LARGEST_CHUNK = 2048  # more rows at a time are no faster
+_BLOCK = 4096  # rows of a dense design at a time
 
 
 @dataclass(frozen=True)
@@ -373,6 +370,123 @@ class ArrayRows:
         return accumulator.sums()
 
 
+@dataclass(frozen=True)
+class StreamedDesign:
+    """A design matrix computed in chunks of rows; given as `Problem.Phi` in place of an array.
+
+    Attributes
+    ----------
+    rows : Rows
+        Inputs and labels.
+    centres : ndarray, shape (n_basis, n_features)
+    kernel : KernelPiece
+    single : bool
+        Compute the basis functions in single precision; everything else stays double.
+    majority : float
+        -1. or +1., the larger of two classes: where EM starts the bias under an improper prior.
+    coupled : bool
+        Whether Newton steps of several scores may use a matrix of (bases times scores) squared.
+    """
+
+    rows: Rows
+    centres: Array
+    kernel: KernelPiece
+    single: bool = False
+    majority: float = 1.0
+    coupled: bool = True
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and bases."""
+        return self.rows.n_obs, len(self.centres)
+
+    def take(self, columns: Index) -> "StreamedDesign":
+        """Return the design of some of the bases."""
+        return replace(self, centres=self.centres[columns])
+
+    def sums(
+        self,
+        at: tuple[Array, Array],
+        terms: Callable[[Array, Any], RowTerms],
+        *,
+        old: tuple[Array, Array] | None = None,
+        gram: str = "none",
+        hessian: Callable[[Array, Any], Array] | None = None,
+        every: int = 1,
+    ) -> Sums:
+        """Return sums over the rows at weights and biases; see `Request`.
+
+        Parameters
+        ----------
+        at : tuple of ndarray
+            Weights, shape (n_basis, n_scores), and biases, shape (n_scores,).
+        terms, gram, hessian, every
+            See `Request`.
+        old : tuple of ndarray, optional
+            Weights and biases whose latent values `Sums.change` compares with. Default: those of `at`.
+        """
+        old = at if old is None else old
+        return self.rows.sums(
+            Request(
+                centres=self.centres,
+                kernel=self.kernel,
+                weight=at[0],
+                bias=at[1],
+                old_weight=old[0],
+                old_bias=old[1],
+                terms=terms,
+                gram=gram,
+                single=self.single,
+                hessian=hessian,
+                every=every,
+            )
+        )
+
+
+def blocks_of(Phi: Any, label: Any = None) -> Iterator[Block]:
+    """Yield a design in blocks of rows: their slice, basis functions and targets.
+
+    Parameters
+    ----------
+    Phi : ndarray or StreamedDesign
+    label : ndarray, shape (n_obs, ...)
+        Targets; a streamed design has its own.
+
+    Raises
+    ------
+    ValueError
+        If the rows of a streamed design are not in an array.
+    """
+    if not isinstance(Phi, StreamedDesign):
+        for rows in row_blocks(len(Phi), _BLOCK):
+            yield rows, Phi[rows], label[rows]
+        return
+    source = Phi.rows
+    if not isinstance(source, ArrayRows):
+        raise ValueError(
+            f"rows are {type(source).__name__}; needed rows in memory or in chunks of an array"
+        )
+    basis = BasisFunctions(Phi.centres, Phi.kernel)
+    for rows in row_blocks(source.n_obs, source.chunk):
+        yield rows, basis(np.asarray(source.X[rows], dtype=float)), source.label[rows]
+
+
+@dataclass(frozen=True)
+class FirstResponses:
+    """A likelihood's terms with its first responses, or the targets, in place of the slopes."""
+
+    likelihood: Likelihood
+
+    def __call__(self, latent: Array, target: NDArray[Any]) -> RowTerms:
+        """Return the terms of some rows."""
+        response, own = self.likelihood.response(target), row_weight(target)
+        if response is None:
+            response = np.asarray(plain_target(target), dtype=float)[:, None]
+        value = self.likelihood.terms(latent, target).log_likelihood
+        each = np.ones(len(target)) if own is None else own
+        return RowTerms(value, each[:, None] * response, each)
+
+
 def latent_in_blocks(
     X: Array,
     centres: Array,
@@ -415,3 +529,13 @@ def latent_in_blocks(
             list(pool.map(fill, range(n_jobs)))
     out += bias
     return out
+
+
+def times(Phi: Array, weight: Array) -> Array:
+    """Return Phi w, shape (n_obs, n_scores); several scores transposed, which BLAS does in half the time."""
+    return (Phi @ weight[:, 0])[:, None] if weight.shape[1] == 1 else (weight.T @ Phi.T).T
+
+
+def transposed_times(Phi: Array, values: Array) -> Array:
+    """Return Phi' r, shape (n_columns, n_scores); one score as a product with a vector."""
+    return (values[:, 0] @ Phi)[:, None] if values.shape[1] == 1 else (values.T @ Phi).T

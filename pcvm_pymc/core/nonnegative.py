@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
-from pcvm_pymc.core.em.gram import SINGLE_ROUNDING, Gram, Index, Mask
 from pcvm_pymc.core.pieces.probit import Array
-
-__all__ = ["solve_nonnegative"]
+from pcvm_pymc.core.quadratic import SINGLE_ROUNDING, Gram, Index, Mask
 
 # by precision: SciPy's look-up takes as long as a factor of 30 columns
 _POTRF: Any = {"f": lapack.spotrf, "d": lapack.dpotrf}

@@ -1,26 +1,28 @@
-"""Gram matrices of basis functions under row weights, as the M-step's solver asks for them."""
+"""The quadratic model of the log posterior at a point: H = Phi' W Phi + A, its factor and its inverse.
 
+W has minus the second derivatives of the rows' log likelihoods in their latent values (or a bound of them),
+A the prior's precisions: diagonal. Around a point v0 with slope t, minus the log posterior is
+``1/2 (v - v0)' H (v - v0) - t' (v - v0)`` up to a constant. Its minimum is a Newton step, its
+inverse the covariance of Laplace's approximation (Tipping 2001, eqs. 25-27).
+
+`BorderedGram` and `PartialGram` are ``[Phi, 1]' W [Phi, 1]`` of one score, the latter in single precision
+where the slopes, in double precision, decide where steps end: EM, the bottom-up search and the projection
+solve it under the sign rule (`core.nonnegative`). `ridge_solve` is the step without a sign rule.
+`QuadraticModel` is H at a mode, for one score or several: leave-one-out and intervals.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.linalg import blas
+from scipy.linalg import blas, cho_factor, cho_solve, lapack, svd
 
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-
-__all__ = [
-    "SINGLE_ROUNDING",
-    "BorderedGram",
-    "Gram",
-    "Index",
-    "Mask",
-    "PartialGram",
-    "cross_product",
-    "in_single",
-    "lower_block",
-]
 
 type Index = NDArray[np.intp]
 type Mask = NDArray[np.bool_]
@@ -34,6 +36,11 @@ _SINGLE_FROM = 256  # columns: fewer cost more in conversions than single precis
 SINGLE_ROUNDING = float(np.finfo(np.float32).eps)
 # of a basis function: in single precision products of less come to subnormals, which are slow
 _LEAST_SINGLE = 1e-10
+# of a ridge problem's Gram matrix: above, it has lost what the identity adds, and singular values are taken
+_LARGEST_SQUARE = 1e10
+# curvature of a bias with a flat prior, in units of H's diagonal of ones
+_FLAT = 1e-10
+_INFLATION = 1e-8  # of the diagonal, where rounding has made a matrix singular
 
 
 class Gram(Protocol):
@@ -316,3 +323,221 @@ def _fill_rows(
         for j in range(len(columns)):
             value = Phi[rows[i], np.uintp(columns[j])] * root[i]
             out[i, j] = value if abs(value) >= least else 0.0
+
+
+def ridge_solve(
+    Phi: Array,
+    response: Array,
+    precision: Array,
+    bias_precision: float,
+    *,
+    row_weight: Array | None = None,
+    dual: bool | None = None,
+) -> tuple[Array, float]:
+    r"""Minimise ``|response - Phi w - b|^2 + w' diag(precision) w + bias_precision b^2``.
+
+    By ``w = T (I + T Phi' Phi T)^-1 T Phi' v``, ``T = precision^(-1/2)`` (Figueiredo & Jain 2001
+    eq. 16), which takes infinite precisions as weights of zero, or by its dual ``T Phi'_T (I + Phi_T
+    Phi_T')^-1 v``, ``Phi_T = Phi T``.
+
+    Parameters
+    ----------
+    Phi : ndarray, shape (n_obs, n_features)
+    response : ndarray, shape (n_obs,)
+    precision : ndarray, shape (n_features,)
+        Positive, infinity included.
+    bias_precision : float
+        0 leaves the bias free; infinity leaves it out.
+    row_weight : ndarray, shape (n_obs,), optional
+        Positive weights of the squares. Default: ones.
+    dual : bool, optional
+        Whether to solve n_obs equations in place of n_features. Default: whichever are fewer.
+
+    Returns
+    -------
+    weight : ndarray, shape (n_features,)
+    bias : float
+    """
+    root = np.ones(len(response)) if row_weight is None else np.sqrt(row_weight)
+    kept = np.flatnonzero(np.isfinite(precision))
+    scale = 1.0 / np.sqrt(precision[kept])
+    A = root[:, None] * Phi[:, kept] * scale
+    v = root * response
+    free = bias_precision == 0
+    if free:  # what the bias explains is projected out
+        unit = root / np.linalg.norm(root)
+        A = A - np.outer(unit, unit @ A)
+        v = v - unit * (unit @ v)
+    elif np.isfinite(bias_precision):
+        scale = np.append(scale, 1.0 / np.sqrt(bias_precision))
+        A = np.column_stack([A, root * scale[-1]])
+    solution = scale * _unit_ridge(A, v, A.shape[1] > A.shape[0] if dual is None else dual)
+    weight = np.zeros(Phi.shape[1])
+    weight[kept] = solution[: len(kept)]
+    if free:
+        residual = response - Phi[:, kept] @ weight[kept]
+        return weight, float((root**2) @ residual / (root @ root))
+    return weight, float(solution[-1]) if len(solution) > len(kept) else 0.0
+
+
+def _unit_ridge(A: Array, v: Array, dual: bool) -> Array:
+    """Return (I + A'A)^-1 A'v."""
+    if A.shape[1] == 0:
+        return np.zeros(0)
+    gram = A @ A.T if dual else A.T @ A
+    if gram.diagonal().max() > _LARGEST_SQUARE:  # the Gram matrix has lost what the identity adds
+        U, size, Vt = svd(A, full_matrices=False, check_finite=False)
+        return Vt.T @ (size / (1.0 + size**2) * (U.T @ v))
+    gram[np.diag_indices_from(gram)] += 1.0
+    factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+    if dual:
+        return A.T @ cho_solve(factor, v, check_finite=False)
+    return cho_solve(factor, A.T @ v, check_finite=False)
+
+
+class QuadraticModel:
+    """H = Phi' W Phi + A at a mode, over the weights in the model and the biases.
+
+    The values are those of finite precision, score by score, each score's bias last, in units of the
+    prior's standard deviations: H has the identity in place of A there.
+
+    Parameters
+    ----------
+    weight : ndarray, shape (n_basis, n_scores)
+    bias : ndarray, shape (n_scores,)
+    precision : ndarray, shape (n_basis, n_scores)
+        Of the weights' normal prior, for instance E[precision | weight]; infinite leaves a weight out.
+    bias_precision : ndarray, shape (n_scores,)
+        Zero for a flat prior, infinite leaves the bias out.
+
+    Attributes
+    ----------
+    columns : list of ndarray of int
+        Bases in the model, for each score.
+    has_bias : ndarray of bool, shape (n_scores,)
+    sizes : list of int
+        Values of each score.
+    ends : ndarray of int, shape (n_scores + 1,)
+        Where each score's values begin, and the end of the last.
+    scale : ndarray, shape (n_values,)
+        The prior's standard deviations, ones where it is flat.
+    value : ndarray, shape (n_values,)
+        The mode in units of `scale`.
+    factor : ndarray, shape (n_values, n_values)
+        Lower triangular L with L L' = H; set by `at`.
+    """
+
+    factor: Array
+
+    def __init__(self, weight: Array, bias: Array, precision: Array, bias_precision: Array) -> None:
+        self.weight, self.bias = weight, bias
+        self.columns = [np.flatnonzero(np.isfinite(each)) for each in precision.T]
+        self.has_bias = np.isfinite(bias_precision)
+        self.sizes = [
+            len(each) + int(has) for each, has in zip(self.columns, self.has_bias, strict=True)
+        ]
+        self.ends = np.cumsum([0, *self.sizes])
+        ridge = self.pack(precision, bias_precision)
+        self.is_ridged = ridge > 0
+        self.scale = 1.0 / np.sqrt(np.where(self.is_ridged, ridge, 1.0))
+        self.value = self.pack(weight, bias) / self.scale
+
+    @classmethod
+    def at(
+        cls,
+        blocks: Iterable[tuple[Array, NDArray[Any]]],
+        likelihood: Likelihood,
+        weight: Array,
+        bias: Array,
+        *,
+        precision: Array,
+        bias_precision: Array,
+    ) -> "QuadraticModel":
+        """Return the model with its factor, from blocks of rows: basis functions and targets."""
+        model = cls(weight, bias, precision, bias_precision)
+        H = np.zeros((len(model.value), len(model.value)), order="F")
+        model.factor = H
+        if not len(H):  # an empty model without a bias
+            return model
+        for Phi, label in blocks:
+            latent = Phi @ weight + bias
+            latent = latent[:, 0] if latent.shape[1] == 1 else latent
+            model._add_rows(H, Phi, likelihood.hessian(latent, label))
+        H[np.diag_indices(len(H))] += np.where(model.is_ridged, 1.0, _FLAT)
+        model.factor, failed = lapack.dpotrf(H, lower=1)
+        if failed:  # a flat bias where every row is certain, and rounding
+            H[np.diag_indices(len(H))] += _INFLATION * max(1.0, float(H.diagonal().max()))
+            model.factor, _ = lapack.dpotrf(H, lower=1, overwrite_a=1)
+        return model
+
+    def _add_rows(self, H: Array, Phi: Array, bend: Array) -> None:
+        """Add some rows to the lower triangle; `bend` is minus their second derivatives."""
+        designs = self.designs(Phi)
+        for c, one in enumerate(designs):
+            for k, other in enumerate(designs[: c + 1]):
+                own = bend[:, c, k, None]
+                at = (self.part(c), self.part(k))
+                if c == k and own.min(initial=0.0) >= 0.0:
+                    H[at] += cross_product(one * np.sqrt(own))
+                else:
+                    H[at] += (one * own).T @ other
+
+    def part(self, c: int) -> slice:
+        """Return which values are a score's."""
+        return slice(int(self.ends[c]), int(self.ends[c + 1]))
+
+    def pack(self, weight: Array, bias: Array) -> Array:
+        """Return the values, shape (n_values, ...), of arrays (n_basis, n_scores, ...), (n_scores, ...)."""
+        parts = [
+            np.concatenate([weight[columns, c], bias[c][None]])[: self.sizes[c]]
+            for c, columns in enumerate(self.columns)
+        ]
+        return np.concatenate(parts)
+
+    def unpack(self, values: Array, weight: Array, bias: Array) -> None:
+        """Write values into arrays of shape (n_basis, n_scores, ...) and (n_scores, ...)."""
+        for c, columns in enumerate(self.columns):
+            part = values[self.part(c)]
+            weight[columns, c] = part[: len(columns)]
+            if self.has_bias[c]:
+                bias[c] = part[-1]
+
+    def designs(self, Phi: Array) -> list[Array]:
+        """Return each score's columns at some rows times `scale`, the bias' last."""
+        out = []
+        for c, columns in enumerate(self.columns):
+            scale, size = self.scale[self.part(c)], len(columns)
+            one = np.empty((len(Phi), self.sizes[c]))
+            np.multiply(Phi[:, columns], scale[:size], out=one[:, :size])
+            one[:, size:] = scale[size:]
+            out.append(one)
+        return out
+
+    @cached_property
+    def root(self) -> Array:
+        """L^-1, lower triangular; L^-1' L^-1 is the covariance in units of `scale`."""
+        return lapack.dtrtri(self.factor, lower=1)[0] if len(self.factor) else self.factor
+
+    @cached_property
+    def inverse(self) -> Array:
+        """H^-1, shape (n_values, n_values)."""
+        lower = np.tril(lapack.dlauum(self.root, lower=1)[0])
+        return lower + np.tril(lower, -1).T
+
+    def solved(self, c: int, design: Array) -> Array:
+        """Return L^-1 J' of some rows' columns of a score, without the zeros above."""
+        part = self.part(c)
+        top = blas.dtrmm(1.0, self.root[part, part], design.T, lower=1)
+        if part.stop == len(self.root):
+            return top
+        return np.concatenate([top, self.root[part.stop :, part] @ design.T])
+
+    def latent(self, Phi: Array) -> tuple[Array, Array]:
+        """Return mean, shape (n, n_scores), and covariance, shape (n, n_scores, n_scores), at new rows."""
+        each = [self.solved(c, design) for c, design in enumerate(self.designs(Phi))]
+        covariance = np.empty((len(Phi), len(each), len(each)))
+        for c, one in enumerate(each):
+            for k, other in enumerate(each[: c + 1]):
+                own = np.einsum("ij,ij->j", one, other[len(other) - len(one) :])
+                covariance[:, c, k] = covariance[:, k, c] = own
+        return Phi @ self.weight + self.bias, covariance
