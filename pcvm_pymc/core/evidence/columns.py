@@ -206,9 +206,7 @@ class StreamedColumns:
 
     def part(self, place: Index) -> "StreamedColumns":
         """Return some of the columns as a design of their own, not computed."""
-        return StreamedColumns(
-            self.bases, bool(self.first), self.number[place], self.norm[place]
-        )
+        return StreamedColumns(self.bases, bool(self.first), self.number[place], self.norm[place])
 
     def tiles(self, place: Index) -> Iterator[tuple[slice, Array]]:
         """Yield some columns, not divided by their norms, in blocks of rows."""

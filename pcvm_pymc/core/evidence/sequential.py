@@ -28,7 +28,6 @@ _TINY, _HUGE = np.finfo(float).tiny, 1e100
 _LOST = 1e-6  # share of phi' B phi: a difference that is smaller has lost half of its digits
 _SQUARED = 1e6  # condition number up to which S is computed from inner products of all rows
 _BLOCK = 512  # columns at a time
-_FEW = 128  # columns which are all candidates
 _CANDIDATES = 64  # columns, besides those in the model, among which changes are made
 _EXPENSIVE = 16_384  # columns above which a full scan is expensive,
 _POOL = 2048  # so that candidates come from this many columns,
@@ -38,8 +37,14 @@ _DIGITS = 0.1  # share of tol by which the log evidence may then differ from the
 _QUADRATIC_PATIENCE = 4  # times that of the options, where only rounding can make a search cycle
 _HALVINGS = 3  # of a re-estimation that lowers Laplace's evidence
 _ROUNDING = 1e-9  # relative error of the log evidence
-_TRAPPED, _UNEXPLAINED = 2, 0.8  # bases, and share of the empty model's log evidence: see `_is_trapped`
-_SHARED = 10.0 ** np.arange(-4.0, 2.0)  # precisions of all columns of unit norm, of which the best is taken
+_TRAPPED, _UNEXPLAINED = (
+    2,
+    0.8,
+)  # bases, and share of the empty model's log evidence: see `_is_trapped`
+_WORTHWHILE = 1.0  # log evidence for which the denser model of a second search is taken
+_SHARED = 10.0 ** np.arange(
+    -4.0, 2.0
+)  # precisions of all columns of unit norm, of which the best is taken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,20 +149,30 @@ def scanned(
     )
 
 
-def leave_one_out(state: ActiveSet) -> tuple[Array, Array]:
+def leave_one_out(
+    index: Index, alpha: Array, variance: Array, mean: Array, S: Array, Q: Array
+) -> tuple[Array, Array]:
     """Return s and q of every column: S and Q with the column itself taken out of C.
 
     In the model they are ``1 / Sigma_jj - alpha_j`` and ``mu_j / Sigma_jj``, which does not cancel as
     ``alpha S / (alpha - S)`` does, unless the column is effectively pruned.
+
+    Parameters
+    ----------
+    index, alpha, S
+        As for `ActiveSet`.
+    variance : ndarray, shape (m,)
+        Diagonal of the covariance.
+    mean : ndarray, shape (m,) or (m, n_responses)
+        Of the weights in the model.
+    Q : ndarray, shape (n_columns,) or (n_columns, n_responses)
     """
-    alpha, s, q = state.alpha, state.S.copy(), state.Q.copy()
-    variance = state.covariance.diagonal()
-    inside = 1.0 / variance - alpha
+    s, q, inside = S.copy(), Q.copy(), 1.0 / variance - alpha
     faint = inside <= 1e-8 * alpha
     if faint.any():
-        left = alpha[faint] - s[state.index[faint]]
-        inside[faint] = alpha[faint] * s[state.index[faint]] / np.where(left > 0, left, np.inf)
-    s[state.index], q[state.index] = inside, state.mean / variance
+        left = alpha[faint] - S[index[faint]]
+        inside[faint] = alpha[faint] * S[index[faint]] / np.where(left > 0, left, np.inf)
+    s[index], q[index] = inside, (mean.T / variance).T
     return np.maximum(s, _TINY), q
 
 
@@ -190,7 +205,8 @@ def gains(state: ActiveSet) -> tuple[Array, Array]:
 
     Columns outside the model that stay there gain nothing.
     """
-    s, q = leave_one_out(state)
+    variance = state.covariance.diagonal()
+    s, q = leave_one_out(state.index, state.alpha, variance, state.mean, state.S, state.Q)
     alpha, gain = best_change(s, q * q)
     now, s, q = state.alpha, s[state.index], q[state.index]
     gain[state.index] -= 0.5 * (np.log(now / (now + s)) + q * q / (now + s))
@@ -253,7 +269,7 @@ def fit_sequential(
     best = max(ends, key=lambda end: end.log_evidence)
     start = Reached(index, best.alpha, best.mean, noise, Status.CONVERGED, [])
     again = result_at(problem, columns, improved(problem, columns, start, options))
-    return again if again.log_evidence > result.log_evidence + options.tol else result
+    return again if again.log_evidence > result.log_evidence + _WORTHWHILE else result
 
 
 def _is_trapped(result: EvidenceResult, columns: Columns) -> bool:
@@ -458,9 +474,7 @@ class _Search:
     def _scanned(
         self, columns: Columns, among: EvidenceProblem, index: Index, alpha: Array, mean: Array
     ) -> ActiveSet:
-        return scanned(
-            columns, among.target, among.likelihood_at(self.noise), index, alpha, mean
-        )
+        return scanned(columns, among.target, among.likelihood_at(self.noise), index, alpha, mean)
 
     def _next_noise(self, columns: Columns, among: EvidenceProblem, state: ActiveSet) -> float:
         latent = columns.take(state.index) @ state.mean
@@ -517,8 +531,6 @@ def _promising(gain: Array, index: Index, tol: float, most: int) -> Index:
     Neighbours gain alike, and all but one of them lose it once the first is added: half of the
     candidates are spread evenly over the rest of those that gain.
     """
-    if len(gain) <= _FEW:
-        return np.arange(len(gain))
     outside = gain.copy()
     outside[index] = 0.0
     taken = outside >= tol
