@@ -241,15 +241,18 @@ def fall_of(values, end, kind, method):
 def state_at(problem, result):
     """Return the state of a sequential search where a search of the evidence has ended."""
     columns = columns_of(problem)
-    precision, mean = np.append(result.alpha, result.bias_alpha), np.append(result.weight, result.bias)
+    precision, mean = (
+        np.append(result.alpha, result.bias_alpha),
+        np.append(result.weight, result.bias),
+    )
     if problem.bias:
         precision, mean = np.roll(precision, 1), np.roll(mean, 1)
     else:
         precision, mean = precision[:-1], mean[:-1]
     index = np.flatnonzero(np.isfinite(precision))
     norm, likelihood = columns.norm[index], problem.likelihood_at(result.noise)
-    at = precision[index] / norm**2, mean[index] * norm
-    return scanned(columns, problem.target, likelihood, index, *at)
+    at = index, precision[index] / norm**2, mean[index] * norm
+    return scanned(columns, problem.target, likelihood, at)
 
 
 def validity_randomly(seed):

@@ -11,6 +11,8 @@ from pcvm_pymc.core.evidence import (
     ComputedBases,
     EvidenceOptions,
     EvidenceProblem,
+    EvidenceResult,
+    check_method,
     fit_rvm,
     predictive_moments,
 )
@@ -40,6 +42,10 @@ class RelevanceVectorMachine(KernelMachine):
     _scores_all_rows = True
     _argument = "likelihood"  # what the likelihood goes by
 
+    def _begin(self, **state: Any) -> None:
+        check_method(self.method)
+        super()._begin(**state)
+
     def _check_parameters(self) -> None:
         given = getattr(self, self._argument)
         self._likelihood_ = named_likelihood(given, self._system.likelihoods, self._argument)
@@ -55,8 +61,7 @@ class RelevanceVectorMachine(KernelMachine):
 
     @property
     def _options(self) -> EvidenceOptions:
-        seed = as_seed(self.random_state) if self.method == "random" else None
-        return EvidenceOptions(max_iter=self.max_iter, tol=self.tol, random_state=seed)
+        return EvidenceOptions(max_iter=self.max_iter, tol=self.tol)
 
     @property
     def _looser(self) -> dict[str, Any]:
@@ -125,10 +130,12 @@ class RelevanceVectorMachine(KernelMachine):
         """Return the rows by which a width is chosen."""
         return np.sort(rng.choice(len(y), min(len(y), WIDTH_ROWS), replace=False))
 
+    def _maximised(self, problem: EvidenceProblem) -> EvidenceResult:
+        return fit_rvm(problem, method=self.method, options=self._options)
+
     def _set_fit(self, problem: EvidenceProblem, centres: Centres, width: Any) -> None:
         """Fit a problem, and set the fitted attributes."""
-        result = fit_rvm(problem, method=self.method, options=self._options)
-        self._result_ = result
+        self._result_ = result = self._maximised(problem)
         self._set_weights(centres, result.weight, result.bias, width)
         # all that are active, also those whose mean is zero
         self.support_ = centres.rows[result.active]

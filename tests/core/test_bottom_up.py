@@ -24,7 +24,7 @@ from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import log_class_probability
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
 from pcvm_pymc.core.problem import Problem, Status
-from pcvm_pymc.experiments.datasets import overlap_classes, ripley_mixture
+from pcvm_pymc.experiments.datasets import ripley_mixture
 
 
 def given_classes(Phi, label, n_classes, sign, *, bias="none", **kwargs):

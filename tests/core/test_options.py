@@ -22,8 +22,6 @@ DEFAULTS = {
     BottomUpOptions: {
         "max_iter": 1000,
         "tol": 1e-2,
-        "update": "truncated",
-        "random_state": 0,
         "most": 1,
         "momentum": 0.0,
         "is_rough": False,
@@ -36,7 +34,6 @@ DEFAULTS = {
         "noise_period": 5,
         "patience": 30,
         "refresh_period": 50,
-        "random_state": None,
     },
     PropagationOptions: {"max_iter": 1000, "tol": 1e-7, "damping": 0.7},
     SearchOptions: {
@@ -57,7 +54,6 @@ ENDS = [
     (BottomUpOptions(), "tol", 1e-300, 0.0),
     (BottomUpOptions(), "most", 1, 0),
     (BottomUpOptions(), "momentum", np.nextafter(1.0, 0.0), 1.0),
-    (BottomUpOptions(update="printed"), "random_state", 0, -1),
     (EvidenceOptions(), "max_iter", 1, 0),
     (EvidenceOptions(), "noise_period", 1, 0),
     (EvidenceOptions(), "patience", 1, 0),
@@ -65,7 +61,6 @@ ENDS = [
     (EvidenceOptions(), "tol", 1e-300, 0.0),
     (EvidenceOptions(), "noise_tol", 1e-300, 0.0),
     (EvidenceOptions(), "noise_starts", (1e-300,), (0.0,)),
-    (EvidenceOptions(), "random_state", 0, -1),
     (PropagationOptions(), "max_iter", 1, 0),
     (PropagationOptions(), "tol", 1e-300, 0.0),
     (PropagationOptions(), "damping", 1e-300, 0.0),

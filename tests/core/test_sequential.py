@@ -52,12 +52,12 @@ def problem(n=30, m=12, seed=0):
 def state_with(design, target, index, alpha, likelihood=None):
     index, alpha = np.asarray(index, dtype=np.int64), np.asarray(alpha, dtype=float)
     columns, mean = DenseColumns(design, None), np.zeros(len(index))
-    return scanned(columns, target, likelihood or Normal(NOISE), index, alpha, mean)
+    return scanned(columns, target, likelihood or Normal(NOISE), (index, alpha, mean))
 
 
 def left_out(state):
     variance = state.covariance.diagonal()
-    return leave_one_out(state.index, state.alpha, variance, state.mean, state.S, state.Q)
+    return leave_one_out(state.model, variance, state.S, state.Q)
 
 
 def noisy_sine(n=80, seed=0, noise=0.2):

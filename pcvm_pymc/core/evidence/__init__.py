@@ -1,6 +1,6 @@
 """Type-II maximum likelihood: relevance vector machines, and searches from the bottom up."""
 
-from pcvm_pymc.core.evidence.batch import METHODS, fit_batch, fit_rvm
+from pcvm_pymc.core.evidence.batch import METHODS, check_method, fit_batch, fit_rvm
 from pcvm_pymc.core.evidence.bottom_up import BottomUpOptions, fit_bottom_up
 from pcvm_pymc.core.evidence.columns import ComputedBases
 from pcvm_pymc.core.evidence.posterior import (
@@ -30,6 +30,7 @@ __all__ = [
     "EvidenceTrace",
     "Posterior",
     "augmentation",
+    "check_method",
     "fit_batch",
     "fit_bottom_up",
     "fit_rvm",

@@ -12,6 +12,7 @@ from pcvm_pymc.core.evidence.problem import (
 )
 from pcvm_pymc.core.evidence.result import EvidenceResult, Reached, result_at
 from pcvm_pymc.core.evidence.sequential import fit_sequential, improved
+from pcvm_pymc.core.pieces.arguments import check_choice
 from pcvm_pymc.core.pieces.threads import threads_by_size
 from pcvm_pymc.core.problem import Status
 
@@ -83,6 +84,16 @@ def fit_batch(
     return result_at(problem, columns, reached)
 
 
+def check_method(method: str) -> None:
+    """Raise unless a search of that name exists."""
+    if method == "random":
+        raise ValueError(
+            "method='random', a paper's, is now pcvm_pymc.experiments.replicas.chmielewski2019_random; "
+            "use it, or 'sequential'"
+        )
+    check_choice("method", method, tuple(METHODS))
+
+
 METHODS = {"sequential": fit_sequential, "batch": fit_batch}
 
 
@@ -110,8 +121,7 @@ def fit_rvm(
     ValueError
         If the method is unknown.
     """
-    if method not in METHODS:
-        raise ValueError(f"method={method!r} is unknown; use one of {tuple(METHODS)}")
+    check_method(method)
     options = options or EvidenceOptions()
     starts = options.noise_starts if problem.noise_is_estimated else (None,)
     fits = [METHODS[method](problem, options, noise_start=start) for start in starts]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,8 +44,9 @@ class BottomUpOptions:
         evidence that EM climbs. One is the papers'. With more the model is larger before it is thinned out,
         and ends higher on most data.
     momentum : float
-        From 0 to below 1: share of the weights' last change by which they are extrapolated before the responses
-        are computed. EM converges slowly and needs fewer epochs so; it ends at the same point. Zero is the papers'.
+        From 0 to below 1: share of the weights' last change by which they are extrapolated before the
+        responses are computed. EM, which is slow, needs fewer epochs so, and ends at the same point. Zero is
+        the papers'.
     is_rough : bool
         Whether integrals are computed to three digits until the end.
 
@@ -69,6 +70,8 @@ class BottomUpOptions:
     most: int = 1
     momentum: float = 0.0
     is_rough: bool = False
+    update: InitVar[str] = "truncated"
+    random_state: InitVar[object] = None
 
     @classmethod
     def quick(cls, *, max_iter: int = 1000, tol: float = 1e-2) -> "BottomUpOptions":
@@ -81,7 +84,12 @@ class BottomUpOptions:
         """
         return cls(max_iter=max_iter, tol=tol, most=2, momentum=0.8, is_rough=True)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, update: str, random_state: object) -> None:
+        if update != "truncated" or random_state:
+            raise ValueError(
+                f"update={update!r}, random_state={random_state!r}; Algorithm 2 as printed is now "
+                "pcvm_pymc.experiments.replicas.lyu2020_algorithm2.fit_printed: use it, or leave both out"
+            )
         check_whole("max_iter", self.max_iter, 1)
         check_real("tol", self.tol)
         check_whole("most", self.most, 1)
@@ -223,8 +231,8 @@ class Machine:
     """The bases of one score, or of several scores whose weights share their precisions.
 
     Given responses z whose noise has precision beta, the weights are normal with covariance
-    ``Sigma = (beta Phi'Phi + A)^-1`` (Lyu et al. 2020 eqs. 33-38). Methods take ``beta Phi' z`` of every column,
-    shape (n_columns, n_responses), as `pulled`.
+    ``Sigma = (beta Phi'Phi + A)^-1`` (Lyu et al. 2020 eqs. 33-38). Methods take ``beta Phi' z`` of every
+    column, shape (n_columns, n_responses), as `pulled`.
 
     Attributes
     ----------
@@ -275,7 +283,8 @@ class Machine:
         """Return s and q of every column, shapes (n_columns,) and (n_columns, n_responses)."""
         mean = self.mean(pulled)
         Q = pulled - self.bases.beta * (self.cross.T @ mean)
-        return leave_one_out(self.index, self.alpha, self.covariance.diagonal(), mean, self.S, Q)
+        model = self.index, self.alpha, mean
+        return leave_one_out(model, self.covariance.diagonal(), self.S, Q)
 
     def improve(self, pulled: Array, sign: Array | None, most: int = 1) -> tuple[bool, float]:
         """Make one change: an addition if any is admissible, else a deletion, else new precisions.
@@ -321,7 +330,7 @@ class Machine:
 
     def _may_come(self) -> NDArray[np.bool_]:
         """Return which columns may be added: no combinations of those in the model, nor deleted too often."""
-        out = self.S > self._least
+        out = self._least < self.S
         out &= self.n_deleted < _MOST_DELETIONS
         out[self.index] = False
         return out
@@ -443,8 +452,8 @@ def fit_bottom_up(
     Parameters
     ----------
     problem : Problem
-        Of a row of `FAMILY` with the solver ``"bottom-up"``; its `Phi` in memory, or a `StreamedDesign`, whose
-        Gram matrix is in memory. Each weight has a precision of its own, or each basis where `shared`; under
+        Of a row of `FAMILY` with the solver ``"bottom-up"``; its `Phi` in memory, or a `StreamedDesign`, of
+        which the Gram matrix is. Each weight has a precision of its own, or each basis where `shared`; under
         ``bias="prior"`` so has the constant, which the papers lack. The precisions are estimated, their
         logarithms flat: the numbers of the hyperprior are not used.
     start : ndarray, shape (n_obs,) or (n_obs, n_scores), optional

@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.threads import blas_thread_count, one_blas_thread
 
 type Index = NDArray[np.int64]
 
-_SAFE = 1e-100, 1e100  # sizes of values whose squares keep their digits
+_SAFE = 1e-200, 1e200  # squared norms that have kept their digits
 _VALUES = 2**16  # of a block that is squared: it fits into the cache
 _VECTORS = 3  # up to which products with vectors are faster than with a matrix, which BLAS copies
 _ROWS, _COLUMNS = 2048, 1024  # of a streamed block: larger ones are no faster
@@ -83,14 +83,17 @@ class DenseColumns:
     gram: Array | None
 
     def __init__(self, Phi: Array, constant: Array | None) -> None:
-        first = np.empty((len(Phi), 0)) if constant is None else constant[:, None]
-        largest = np.maximum(Phi.max(axis=0, initial=0.0), -Phi.min(axis=0, initial=0.0))
-        odd = (largest > 0) & ~((largest > _SAFE[0]) & (largest < _SAFE[1]))
-        scale = np.where(odd, largest, 1.0)
-        Phi = Phi / scale if odd.any() else Phi
-        own = np.sqrt(np.concatenate([np.einsum("ij,ij->j", each, each) for each in (first, Phi)]))
+        first, scale = np.empty((len(Phi), 0)) if constant is None else constant[:, None], 1.0
+        with np.errstate(over="ignore"):
+            square = np.einsum("ij,ij->j", Phi, Phi)
+        if not ((square > _SAFE[0]) & (square < _SAFE[1])).all():  # too large, too small, or zero
+            scale = np.maximum(Phi.max(axis=0, initial=0.0), -Phi.min(axis=0, initial=0.0))
+            scale[scale == 0] = 1.0
+            Phi = Phi / scale
+            square = np.einsum("ij,ij->j", Phi, Phi)
+        own = np.sqrt(np.append(np.einsum("ij,ij->j", first, first), square))
         self._set(Phi, first, np.where(own > 0, own, 1.0), (own > 0).astype(float))
-        self.norm = self._own * np.append(np.ones(first.shape[1]), scale)
+        self.norm = self._own * np.append(np.ones(first.shape[1]), np.ones(len(square)) * scale)
 
     def _set(self, Phi: Array, constant: Array, own: Array, square: Array) -> None:
         self.Phi, self.constant, self.norm, self._own, self.square = Phi, constant, own, own, square
@@ -109,12 +112,11 @@ class DenseColumns:
         """Return some columns, shape (n_obs, n_some), by their numbers."""
         first = self.constant.shape[1]
         out = np.empty((self.shape[0], len(number)), order="F")
-        if first:
-            of_basis = number >= first
-            out[:, of_basis] = self.Phi[:, number[of_basis] - first]
-            out[:, ~of_basis] = self.constant
-        else:
-            out[:] = self.Phi[:, number]
+        if not first:
+            return np.divide(self.Phi[:, number], self._own[number], out=out)
+        of_basis = number >= first
+        out[:, of_basis] = self.Phi[:, number[of_basis] - first]
+        out[:, ~of_basis] = self.constant
         out /= self._own[number]
         return out
 
@@ -186,7 +188,7 @@ class StreamedColumns:
             for _, Phi in self.tiles(place):
                 size = np.maximum(size, np.maximum(Phi.max(axis=0), -Phi.min(axis=0)))
                 square[place] += np.einsum("ij,ij->j", Phi, Phi)
-            faint = np.flatnonzero((size > 0) & (size < _SAFE[0]))
+            faint = np.flatnonzero((size > 0) & (size < _SAFE[0] ** 0.5))
             if len(faint):
                 raise ValueError(
                     f"basis {place[faint[0]] - self.first} is {size[faint[0]]:.3g} at the most, at all "

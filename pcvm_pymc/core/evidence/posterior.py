@@ -12,8 +12,8 @@ from pcvm_pymc.core.pieces.probit import Array
 
 _NEWTON_STEPS = 100
 _NEWTON_DECREMENT = 1e-18  # of the log posterior
-_QR_COLUMNS = 400  # above, the Cholesky factor of the normal equations: a third of the work
-_SQUARED = 1e5  # condition number up to which the normal equations are accurate enough
+_QR_COLUMNS = 400  # above, always the Cholesky factor of the normal equations: a third of the work
+_LEFT = 1e-5  # share of a column's square that the columns before it must leave
 
 
 @dataclass(frozen=True)
@@ -63,24 +63,25 @@ def inverse_triangle(R: Array) -> Array:
     return inverse
 
 
-def _cholesky(Z: Array, curvature: Array, condition: float = _SQUARED) -> Array | None:
-    """Return upper triangular R with R'R = I + Z' B Z; None where its condition may be above that.
+def _cholesky(Z: Array, curvature: Array) -> Array | None:
+    """Return upper triangular R with R'R = I + Z' B Z; None where that loses more than half of the digits.
 
-    No eigenvalue is below one, so that the trace bounds the condition number.
+    The rounding of a Cholesky factor depends on the matrix with a unit diagonal, whatever the scales: each
+    column must keep a share of its square that the columns before it do not explain.
     """
-    m = Z.shape[1]
-    if not m + curvature @ np.einsum("ij,ij->i", Z, Z) < condition:
-        return None
     gram = (Z.T * curvature) @ Z
-    gram.flat[:: m + 1] += 1.0
+    square = gram.diagonal() + 1.0
+    gram.flat[:: len(gram) + 1] = square
     R, failed = dpotrf(gram, overwrite_a=True)
-    return None if failed else R
+    if failed or (len(R) <= _QR_COLUMNS and not (R.diagonal() ** 2 > _LEFT * square).all()):
+        return None
+    return R
 
 
 def _triangle(Z: Array, curvature: Array) -> Array:
     """Return upper triangular R with R'R = I + Z' B Z, where necessary from the QR of [sqrt(B) Z; I]."""
     m = Z.shape[1]
-    R = _cholesky(Z, curvature, _SQUARED if m <= _QR_COLUMNS else np.inf) if m else np.empty((0, 0))
+    R = _cholesky(Z, curvature) if m else np.empty((0, 0))
     if R is None:
         R = np.linalg.qr(np.vstack([np.sqrt(curvature)[:, None] * Z, np.eye(m)]), mode="r")
     return R

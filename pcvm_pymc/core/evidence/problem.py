@@ -1,7 +1,7 @@
 """What type-II maximum likelihood is given: bases, targets, a likelihood, and options."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -299,9 +299,14 @@ class EvidenceOptions:
     noise_period: int = 5
     patience: int = 30
     refresh_period: int = 50
-    random_state: None = None
+    random_state: InitVar[object] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, random_state: object) -> None:
+        if random_state is not None:
+            raise ValueError(
+                f"random_state={shown(random_state)} has no effect, as nothing is drawn; leave it out, "
+                "or use pcvm_pymc.experiments.replicas.chmielewski2019_random.fit_random"
+            )
         for name in ("max_iter", "noise_period", "patience", "refresh_period"):
             check_whole(name, getattr(self, name), 1)
         for name in ("tol", "noise_tol"):

@@ -1,10 +1,11 @@
 """Changes of single precisions by rank-one updates (Tipping & Faul 2003), compiled.
 
-The likelihood is normal here, or its quadratic model at the mode, with curvature B. Of the columns Phi and the
-targets z, the matrix [Phi, z]' B [Phi, z], with the precision alpha_j added to the diagonal of each column in
-the model and swept on these columns, contains all that decides: ``-Sigma`` in the model, ``Sigma Phi' B phi``
-between the model and the other columns, S = ``phi' C^-1 phi`` and Q = ``phi' C^-1 z`` of these, and in the column
-of the targets the mean of the weights. A change of one precision adds a multiple of a a', a one of its columns.
+The likelihood is normal here, or its quadratic model at the mode, with curvature B. Take the inner products
+``[Phi, z]' B [Phi, z]`` of columns and targets, add the precision alpha_j to the diagonal of each column in
+the model, and sweep the matrix on these columns. It then contains all that decides: ``-Sigma`` in the model,
+``Sigma Phi' B phi`` between the model and the other columns, S = ``phi' C^-1 phi`` and Q = ``phi' C^-1 z`` of
+these, and in the column of the targets the mean of the weights. A change of one precision adds a multiple of
+a a', where a is one of its columns.
 """
 
 import math
@@ -75,8 +76,8 @@ class Schedule(NamedTuple):
     Attributes
     ----------
     refresh_period : int
-        Changes after which all is computed afresh from inner products, as it is after each update of the noise
-        and before convergence is declared. 0: not here; `change_precisions` returns where that is due.
+        Changes after which all is computed afresh from inner products, as it is after each update of the
+        noise and before convergence is declared. 0: not here; `change_precisions` returns where that is due.
     noise_period : int
         Changes between updates of the noise; 0 for none.
     n_before : int

@@ -32,6 +32,7 @@ _CANDIDATES = 64  # columns, besides those in the model, among which changes are
 _EXPENSIVE = 16_384  # columns above which a full scan is expensive,
 _POOL = 2048  # so that candidates come from this many columns,
 _COARSE = 0.01  # until none of them gains this share of what the best of all columns did
+_NO_SCHEDULE = Schedule(0, 0, 0, 0.0)
 _AT_ONCE = 1000  # changes of a regression between computations from the rows
 _DIGITS = 0.1  # share of tol by which the log evidence may then differ from theirs
 _QUADRATIC_PATIENCE = 4  # times that of the options, where only rounding can make a search cycle
@@ -45,6 +46,10 @@ _WORTHWHILE = 1.0  # log evidence for which the denser model of a second search 
 _SHARED = 10.0 ** np.arange(
     -4.0, 2.0
 )  # precisions of all columns of unit norm, of which the best is taken
+
+
+#: columns in a model, their precisions, and the mean of their weights
+type Model = tuple[Index, Array, Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,20 +78,18 @@ class ActiveSet:
     Q: Array
     log_evidence: float
 
+    @property
+    def model(self) -> Model:
+        """Columns in the model, their precisions, and the mean of their weights."""
+        return self.index, self.alpha, self.mean
+
     def among(self, number: Index) -> "ActiveSet":
         """Return the state over some columns, ascending, those in the model among them."""
         index = np.searchsorted(number, self.index)
         return replace(self, index=index, S=self.S[number], Q=self.Q[number])
 
 
-def scanned(
-    columns: Columns,
-    target: Array,
-    likelihood: Likelihood,
-    index: Index,
-    alpha: Array,
-    mean: Array,
-) -> ActiveSet:
+def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Model) -> ActiveSet:
     """Return the state at given precisions, accurate to rounding: a full scan of all columns.
 
     S is the difference ``phi' B phi - |U|^2``, with U the column's coordinates in the orthogonal basis of the
@@ -97,9 +100,10 @@ def scanned(
     columns : DenseColumns or StreamedColumns
     target : ndarray, shape (n_obs,)
     likelihood : Likelihood
-    index, alpha, mean
-        As for `ActiveSet`; Newton's method begins at the mean.
+    model : tuple of ndarray, shape (m,) each
+        Columns in the model, their precisions, and the mean of their weights: the start of Newton's method.
     """
+    index, alpha, mean = model
     Phi = columns.take(index)
     end = posterior(Phi, alpha, target, likelihood, mean)
     half = inverse_triangle(end.factor) / np.sqrt(alpha)[:, None]
@@ -149,9 +153,7 @@ def scanned(
     )
 
 
-def leave_one_out(
-    index: Index, alpha: Array, variance: Array, mean: Array, S: Array, Q: Array
-) -> tuple[Array, Array]:
+def leave_one_out(model: Model, variance: Array, S: Array, Q: Array) -> tuple[Array, Array]:
     """Return s and q of every column: S and Q with the column itself taken out of C.
 
     In the model they are ``1 / Sigma_jj - alpha_j`` and ``mu_j / Sigma_jj``, which does not cancel as
@@ -159,14 +161,14 @@ def leave_one_out(
 
     Parameters
     ----------
-    index, alpha, S
-        As for `ActiveSet`.
+    model : tuple of ndarray, shape (m,) each
+        Columns in the model, their precisions, and the mean of their weights, or shape (m, n_responses).
     variance : ndarray, shape (m,)
         Diagonal of the covariance.
-    mean : ndarray, shape (m,) or (m, n_responses)
-        Of the weights in the model.
+    S : ndarray, shape (n_columns,)
     Q : ndarray, shape (n_columns,) or (n_columns, n_responses)
     """
+    index, alpha, mean = model
     s, q, inside = S.copy(), Q.copy(), 1.0 / variance - alpha
     faint = inside <= 1e-8 * alpha
     if faint.any():
@@ -206,7 +208,7 @@ def gains(state: ActiveSet) -> tuple[Array, Array]:
     Columns outside the model that stay there gain nothing.
     """
     variance = state.covariance.diagonal()
-    s, q = leave_one_out(state.index, state.alpha, variance, state.mean, state.S, state.Q)
+    s, q = leave_one_out(state.model, variance, state.S, state.Q)
     alpha, gain = best_change(s, q * q)
     now, s, q = state.alpha, s[state.index], q[state.index]
     gain[state.index] -= 0.5 * (np.log(now / (now + s)) + q * q / (now + s))
@@ -222,10 +224,11 @@ def fit_sequential(
 ) -> EvidenceResult:
     """Maximise the evidence from the empty model upwards, one basis at a time.
 
-    Each step adds, re-estimates or deletes the basis that gains most, of those in the model and 64 candidates;
-    where none of these gains any more, a full scan of all bases finds new candidates. Wide bases may gain
-    together where none gains alone: a search of two classes that ends with two at most, and more than
-    four fifths of the empty model's log evidence, is repeated from 64 bases, and the better evidence kept.
+    Each step adds, re-estimates or deletes the basis that gains most, of those in the model and 64
+    candidates; where none of these gains any more, a full scan of all bases finds new candidates. Wide bases
+    may gain together where none gains alone: a search of two classes that ends with two at most, and
+    more than four fifths of the empty model's log evidence, is repeated from 64 bases, and the better
+    evidence is kept.
 
     Parameters
     ----------
@@ -241,13 +244,13 @@ def fit_sequential(
     Notes
     -----
     Columns have unit norm. A regression is changed by rank-one updates of inner products, computed afresh
-    every 50 changes; where the log evidence computed from the rows (by QR where necessary) is not the same, or
-    is lower, fewer changes are made between such computations. The noise is first updated when the precisions
-    have converged, then every five changes.
+    every 50 changes; where the log evidence computed from the rows (by QR where necessary) is not the same,
+    or is lower, fewer changes are made between such computations. The noise is first updated when the
+    precisions have converged, then every five changes.
     Of more than 16,384 columns the 2048 that gain most are searched until none of them gains a hundredth of
     what the best of all columns did: full scans are few, which counts where bases are streamed.
-    Where the likelihood is not quadratic, the changes are those of its quadratic model at the mode: as many as
-    do not lower Laplace's evidence, but at least one. Since Laplace's evidence can fall even so, the
+    Where the likelihood is not quadratic, the changes are those of its quadratic model at the mode: as many
+    as do not lower Laplace's evidence, but at least one. Since Laplace's evidence can fall even so, the
     best state is kept, and the search stops after 30 models without a better one: the status is then
     `BEST_OF_CYCLE`, as it is where the search converges at a lower evidence than it has seen.
 
@@ -284,7 +287,8 @@ def improved(
 ) -> Reached:
     """Return where single changes that gain lead to from a model; the model itself where none does."""
     likelihood = problem.likelihood_at(start.noise)
-    state = scanned(columns, problem.target, likelihood, start.index, start.alpha, start.mean)
+    model = start.index, start.alpha, start.mean
+    state = scanned(columns, problem.target, likelihood, model)
     search = _Search(problem, options, start, state)
     state, is_converged = search.run(columns, state, None, options.tol)
     status = Status.CONVERGED if is_converged else Status.ITERATION_LIMIT
@@ -310,8 +314,8 @@ class _Search:
         self.noise_moves = bool(start.trace) and problem.noise_is_estimated
         self.is_quadratic = problem.likelihood.is_quadratic
         self.patience = options.patience * (_QUADRATIC_PATIENCE if self.is_quadratic else 1)
-        self.floor = NOISE_FLOOR * problem.target_scale
-        self.n_at_once = _AT_ONCE if self.is_quadratic else 1
+        self.floor = NOISE_FLOOR * problem.target_scale if problem.noise_is_estimated else 0.0
+        self.n_at_once, self.is_careful = 1, False
 
     def run(
         self, columns: Columns, state: ActiveSet, pool: Index | None, least: float
@@ -340,8 +344,8 @@ class _Search:
                     number = some if pool is None else pool[some]
                     state = self._among(columns.take(some), state.among(some), number, least)
                 if is_expensive or len(some) < columns.shape[1]:
-                    index = some[state.index]
-                    state = self._scanned(columns, self.problem, index, state.alpha, state.mean)
+                    model = some[state.index], state.alpha, state.mean
+                    state = self._scanned(columns, self.problem, model)
             if len(self.trace) > before:
                 continue
             # in a pool the noise waits: what is still to be added counts as noise
@@ -357,93 +361,99 @@ class _Search:
 
     def _among(self, Phi: Array, state: ActiveSet, number: Index, least: float) -> ActiveSet:
         """Search until none of some columns, shape (n_obs, n_some), gains; `number` are theirs."""
-        among, is_rotated, inner = self.problem, False, None
-        columns = DenseColumns.unit(Phi, np.ones(Phi.shape[1]))
-        if self.is_quadratic:
-            columns.gram, target = Phi.T @ Phi, among.target
-            inner = Quadratic(
-                np.empty((len(number), 0)),
-                columns.gram,
-                columns.with_target(target),
-                float(target @ target),
-                float(among.n_obs),
-            )
+        given = _Candidates.of(self.problem, Phi, number, least)
+        step = self._regression_step if self.is_quadratic else self._laplace_step
+        is_converged, found = False, None
         while self._may_go_on():
-            found = self._by_changes(columns, among, state, number, least, inner)
+            if not is_converged:
+                found, is_converged = step(given, state)
             if found is None and self.noise_moves:
-                found = self._at_next_noise(columns, among, state, number[state.index])
+                number = given.number[state.index]
+                found = self._at_next_noise(given.columns, given.problem, state, number)
+                is_converged = False
             if found is None:
                 break
-            state = found
-            if self.is_quadratic and self.n_at_once < _AT_ONCE and not is_rotated:
-                # many computations from the rows are to come: as few rows as there are columns
-                among, is_rotated = _rotated(among, Phi), True
-                columns = DenseColumns.unit(among.Phi, columns.square)
+            state, found = found, None
         return state
 
-    def _by_changes(
-        self,
-        columns: DenseColumns,
-        among: EvidenceProblem,
-        state: ActiveSet,
-        number: Index,
-        least: float,
-        inner: Quadratic | None,
-    ) -> ActiveSet | None:
-        """Return the state after changes that gain, computed afresh; None where none does.
+    def _regression_step(
+        self, given: "_Candidates", state: ActiveSet
+    ) -> tuple[ActiveSet | None, bool]:
+        """Return the state after changes that gain, None where none is made, and whether none gains any more.
 
-        In exact arithmetic each change of a regression raises the evidence. One that does not is an effect of
-        rounding, and others would follow until all columns are in: it is not made. One that lowers Laplace's
-        evidence is made, by less if it re-estimates.
+        In exact arithmetic each change raises the evidence. One that does not is an effect of rounding, and
+        others would follow until all columns are in: it is not made.
         """
-        if not self.is_quadratic:
-            likelihood = self.problem.likelihood_at(self.noise)
-            latent = columns.take(state.index) @ state.mean
-            root = np.sqrt(likelihood.curvature(latent, among.target))[:, None]
-            inner = _at_mode(root * columns.Phi, state.index)
-        for at_once in dict.fromkeys((self.n_at_once, 1)):
-            is_fast = at_once == _AT_ONCE
-            index, alpha, mean, history = self._changed(inner, state, least, at_once)
+        options = self.options
+        period = options.noise_period if self.noise_moves else 0
+        if not self.is_careful:
+            schedule = Schedule(options.refresh_period, period, len(self.trace) - 1, self.floor)
+            model, history, is_converged = self._changed(given, state, _AT_ONCE, schedule)
             if len(history) == 0:
-                return None
+                return None, True
             noise, self.noise = self.noise, float(history[-1, 2]) ** -0.5
-            if not self.is_quadratic:
-                self.noise = noise
-            new = self._scanned(columns, among, index, alpha, mean)
-            is_worse = _is_lower(new, state)
-            if is_fast:
-                is_worse |= not abs(new.log_evidence - history[-1, 0]) < _DIGITS * self.options.tol
-            if not is_worse:
+            new = self._scanned(given.columns, given.problem, model)
+            error = abs(new.log_evidence - history[-1, 0])
+            if error < _DIGITS * options.tol and not _is_lower(new, state):
+                self._record(new, given.number[new.index], history)
+                return new, is_converged
+            self.noise, self.is_careful = noise, True
+        given.rotate()
+        for at_once in dict.fromkeys((min(self.n_at_once, period or _AT_ONCE), 1)):
+            model, history, _ = self._changed(given, state, at_once, _NO_SCHEDULE)
+            if len(history) == 0:
+                return None, True
+            new = self._scanned(given.columns, given.problem, model)
+            if not _is_lower(new, state):
                 break
-            self.noise = noise
-        if is_worse and self.is_quadratic:
-            return None
+        else:
+            return None, True
+        self.n_at_once = min(2 * at_once, options.refresh_period)
+        if period and len(self.trace) % period < len(history):
+            self.noise = self._next_noise(given.columns, given.problem, new)
+            new = self._scanned(given.columns, given.problem, new.model)
+        history[-1] = new.log_evidence, len(new.index), self.noise**-2.0
+        self._record(new, given.number[new.index], history)
+        return new, False
+
+    def _laplace_step(
+        self, given: "_Candidates", state: ActiveSet
+    ) -> tuple[ActiveSet | None, bool]:
+        """Return the same by changes of the quadratic model at the mode.
+
+        A single change that lowers Laplace's evidence is made, by less if it re-estimates.
+        """
+        columns, problem, options = given.columns, given.problem, self.options
+        latent = columns.take(state.index) @ state.mean
+        curvature = problem.likelihood_at(self.noise).curvature(latent, problem.target)
+        given.inner = _at_mode(np.sqrt(curvature)[:, None] * columns.Phi, state.index)
+        for at_once in dict.fromkeys((self.n_at_once, 1)):
+            model, history, _ = self._changed(given, state, at_once, _NO_SCHEDULE)
+            if len(history) == 0:
+                return None, True
+            new = self._scanned(columns, problem, model)
+            is_lower = _is_lower(new, state)
+            if not is_lower:
+                break
+        self.n_at_once = 1 if is_lower else min(2 * at_once, options.refresh_period)
         for _ in range(_HALVINGS):
             if not _is_lower(new, state) or len(new.index) != len(state.index):
                 break
             alpha = np.sqrt(state.alpha * new.alpha)
-            new = self._scanned(columns, among, new.index, alpha, new.mean)
-        if not is_fast:
-            more = min(2 * self.n_at_once, self.options.refresh_period)
-            self.n_at_once = 1 if at_once < self.n_at_once or is_worse else more
-            period = self.options.noise_period
-            n_done = len(history) if self.is_quadratic else 1
-            if self.noise_moves and len(self.trace) % period < n_done:
-                self.noise = self._next_noise(columns, among, new)
-                new = self._scanned(columns, among, new.index, new.alpha, new.mean)
-        # of a quadratic model the changes count as one
-        history = history if self.is_quadratic else history[-1:]
-        history[-1] = new.log_evidence, len(new.index), self.noise**-2.0
-        self._record(new, number[new.index], history)
-        return new
+            new = self._scanned(columns, problem, (new.index, alpha, new.mean))
+        if self.noise_moves and len(self.trace) % options.noise_period == 0:
+            self.noise = self._next_noise(columns, problem, new)
+            new = self._scanned(columns, problem, new.model)
+        history = np.array([[new.log_evidence, len(new.index), self.noise**-2.0]])
+        self._record(new, given.number[new.index], history)
+        return new, False
 
     def _changed(
-        self, inner: Quadratic, state: ActiveSet, least: float, at_once: int
-    ) -> tuple[Index, Array, Array, Array]:
-        """Return index, precisions and mean after at most so many compiled changes, and their history."""
-        index, m, options = state.index, len(state.index), self.options
-        n_columns, beta = len(state.S), self.noise**-2.0 if self.is_quadratic else 1.0
-        is_fast = at_once == _AT_ONCE
+        self, given: "_Candidates", state: ActiveSet, at_once: int, schedule: Schedule
+    ) -> tuple[Model, Array, bool]:
+        """Return (index, alpha, mean) after at most so many changes, their history, and if no more gains."""
+        index, m, n_columns = state.index, len(state.index), len(state.S)
+        beta = self.noise**-2.0 if self.is_quadratic else 1.0
         swept = Swept(
             np.full(n_columns, np.inf),
             np.empty((n_columns, n_columns)),
@@ -452,29 +462,18 @@ class _Search:
             np.zeros(n_columns, dtype=np.int64),
         )
         swept.alpha[index], swept.members[:m] = state.alpha, index
-        swept.rows[index] = beta * (state.covariance @ inner.gram[index])
-        swept.rows[np.ix_(index, index)] = -state.covariance
+        swept.rows[index] = beta * (state.covariance @ given.inner.gram[index])
+        swept.rows[index[:, None], index] = -state.covariance
         swept.S[index], swept.Q[index] = -state.covariance.diagonal(), state.mean
-        period = options.noise_period if self.noise_moves else 0
-        if period and not is_fast:
-            at_once = min(at_once, period)
-        schedule = Schedule(
-            options.refresh_period if is_fast else 0,
-            period if is_fast else 0,
-            len(self.trace) - 1,
-            self.floor,
+        history = np.empty((min(at_once, self.options.max_iter + 1 - len(self.trace)), 3))
+        m, n_changes, is_converged = change_precisions(
+            given.inner, swept, m, beta, state.log_evidence, given.least, schedule, history
         )
-        history = np.empty((min(at_once, options.max_iter + 1 - len(self.trace)), 3))
-        m, n_changes, _ = change_precisions(
-            inner, swept, m, beta, state.log_evidence, least, schedule, history
-        )
-        index, history = swept.members[:m], history[:n_changes]
-        return index, swept.alpha[index], swept.Q[index], history
+        index = swept.members[:m]
+        return (index, swept.alpha[index], swept.Q[index]), history[:n_changes], is_converged
 
-    def _scanned(
-        self, columns: Columns, among: EvidenceProblem, index: Index, alpha: Array, mean: Array
-    ) -> ActiveSet:
-        return scanned(columns, among.target, among.likelihood_at(self.noise), index, alpha, mean)
+    def _scanned(self, columns: Columns, among: EvidenceProblem, model: Model) -> ActiveSet:
+        return scanned(columns, among.target, among.likelihood_at(self.noise), model)
 
     def _next_noise(self, columns: Columns, among: EvidenceProblem, state: ActiveSet) -> float:
         latent = columns.take(state.index) @ state.mean
@@ -489,7 +488,7 @@ class _Search:
         if abs(np.log(noise / self.noise)) < self.options.noise_tol:
             return None
         self.noise = noise
-        state = self._scanned(columns, among, state.index, state.alpha, state.mean)
+        state = self._scanned(columns, among, state.model)
         self._record(state, number, np.array([[state.log_evidence, len(number), noise**-2.0]]))
         return state
 
@@ -504,21 +503,55 @@ class _Search:
             self.best, self.since = (state, number, self.noise), 0
 
 
+@dataclass
+class _Candidates:
+    """Some columns, those in the model among them, between which changes are made.
+
+    Attributes
+    ----------
+    problem : EvidenceProblem
+        With the targets of these columns' rows.
+    columns : DenseColumns
+    number : ndarray of int, shape (n_columns,)
+        Which of all columns they are.
+    inner : Quadratic
+        Their inner products: of a regression, or of the quadratic model at the mode.
+    least : float
+        Smallest gain for which a change is made.
+    """
+
+    problem: EvidenceProblem
+    columns: DenseColumns
+    number: Index
+    inner: Quadratic
+    least: float
+
+    @classmethod
+    def of(cls, problem: EvidenceProblem, Phi: Array, number: Index, least: float) -> "_Candidates":
+        columns, target = DenseColumns.unit(Phi, np.ones(Phi.shape[1])), problem.target
+        none = np.empty((len(number), 0))
+        inner = Quadratic(none, none, np.empty(0), 0.0, 0.0)
+        if problem.likelihood.is_quadratic:
+            columns.gram, square, n_obs = Phi.T @ Phi, float(target @ target), float(problem.n_obs)
+            inner = Quadratic(none, columns.gram, columns.with_target(target), square, n_obs)
+        return cls(problem, columns, number, inner, least)
+
+    def rotate(self) -> None:
+        """Go on with the triangular factor of a regression, whose rows are as few as the columns."""
+        Phi, target = self.columns.Phi, self.problem.target
+        if len(Phi) > Phi.shape[1] + 1:
+            likelihood = replace(self.problem.likelihood, n_obs=self.problem.n_obs)
+            R = np.linalg.qr(np.column_stack([Phi, target]), mode="r")
+            self.problem = EvidenceProblem(R[:, :-1], R[:, -1].copy(), likelihood, bias=False)
+            self.columns = DenseColumns.unit(R[:, :-1], self.columns.square)
+
+
 def _at_mode(weighted: Array, index: Index) -> Quadratic:
-    """Return the quadratic model of columns times the root of the curvature; others than `index` when needed."""
+    """Return the quadratic model of columns times the root of the curvature."""
     gram = np.empty((weighted.shape[1], weighted.shape[1]))
-    np.fill_diagonal(gram, np.nan)
+    np.fill_diagonal(gram, np.nan)  # columns outside the model: computed when needed
     gram[index] = weighted[:, index].T @ weighted
     return Quadratic(weighted.T, gram, np.empty(len(gram)), 0.0, 0.0)
-
-
-def _rotated(problem: EvidenceProblem, Phi: Array) -> EvidenceProblem:
-    """Return a regression on some columns with as few rows as their triangular factor has."""
-    if len(Phi) <= Phi.shape[1] + 1:
-        return EvidenceProblem(Phi, problem.target, problem.likelihood, bias=False)
-    R = np.linalg.qr(np.column_stack([Phi, problem.target]), mode="r")
-    likelihood = replace(problem.likelihood, n_obs=problem.n_obs)
-    return EvidenceProblem(R[:, :-1], R[:, -1].copy(), likelihood, bias=False)
 
 
 def _is_lower(new: ActiveSet, state: ActiveSet) -> bool:
