@@ -259,6 +259,8 @@ class KernelMachine(BaseEstimator):
     _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = {}
     #: whether widths are scored by the evidence of all rows where none can be held out
     _scores_all_rows: ClassVar[bool] = False
+    #: another solver, ``(problem) -> result``, in replicas of papers
+    _solved: Any = None
     #: rules between arguments
     _rules: ClassVar[tuple[Rule, ...]] = ()
 

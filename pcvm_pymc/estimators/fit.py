@@ -114,6 +114,7 @@ def problems_of(model: Any, data: TrainingData, *, few_rows: bool = False) -> Pr
         options_of(model),
         bias=bias,
         shared=system.signs is None,
+        solver=model._solved,
     )
 
 

@@ -107,6 +107,8 @@ class Problems:
         The rows in chunks, where the basis functions are streamed.
     single, coupled : bool
         For rows in chunks: single precision; whether Newton steps may be of all scores at once.
+    solver : callable, optional
+        ``(problem) -> result``, in place of EM or the search from the bottom up.
     squared : ndarray, shape (n_obs, n_basis), optional
         Squared distances, where many widths of the RBF are tried.
     """
@@ -122,6 +124,7 @@ class Problems:
     rows: Rows | None = None
     single: bool = False
     coupled: bool = False
+    solver: Any = None
     squared: Array | None = None
 
     def kernel_at(self, width: Any) -> KernelPiece:
@@ -182,6 +185,9 @@ class Problems:
 
     def solved(self, problem: Problem, start: Start | None = None) -> EMResult:
         """Return the posterior mode, or where the search from the bottom up ends."""
+        if self.solver is not None:
+            found: EMResult = self.solver(problem)
+            return found
         if isinstance(self.options, EMOptions):
             return fit_em(problem, start, self.options)
         from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up  # slow: compiled

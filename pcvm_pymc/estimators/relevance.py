@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from pcvm_pymc.core.evidence import (
     EvidenceOptions,
     EvidenceProblem,
     EvidenceResult,
+    check_method,
     fit_rvm,
     predictive_moments,
 )
@@ -140,8 +142,8 @@ class RelevanceFit(NamedTuple):
 
 def evidence_options(model: Any, **special: Any) -> EvidenceOptions:
     """Return how the evidence is maximised, by an estimator's arguments."""
-    seed = as_seed(model.random_state) if model.method == "random" else None
-    given = {"max_iter": model.max_iter, "tol": model.tol, "random_state": seed}
+    check_method(model.method)
+    given: dict[str, Any] = {"max_iter": model.max_iter, "tol": model.tol}
     if hasattr(model, "noise_starts"):
         given["noise_starts"] = tuple(model.noise_starts)
     return EvidenceOptions(**(given | special))
@@ -194,8 +196,8 @@ def fit_relevance(
     problem = (
         problems.at(width) if rotated is None else rotated(centres, as_kernel(model.kernel, width))
     )
-    result = fit_rvm(problem, method=model.method, options=options)
-    return RelevanceFit(problem, result, centres, width)
+    solve = model._solved or partial(fit_rvm, method=model.method, options=options)
+    return RelevanceFit(problem, solve(problem), centres, width)
 
 
 def set_relevance(model: Any, data: TrainingData, fit: RelevanceFit) -> None:

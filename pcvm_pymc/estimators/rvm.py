@@ -46,7 +46,7 @@ from pcvm_pymc.estimators.relevance import Machine, RelevanceVectors, fit_releva
 _ROWS = 1024  # predicted at a time
 _CONSTRAINTS: dict[str, list[Any]] = constraints(
     *("basis", "cv", "max_iter", "random_state", "memory_limit"),
-    method=set(METHODS),
+    method={*METHODS, "random"},
     tol=[POSITIVE],
     width=width_constraint("auto", "evidence", "validity"),
 )
@@ -77,10 +77,9 @@ class RVMClassifier(KernelClassifier):
         centres.
     link : {"logit", "probit"} or Likelihood
         The likelihood.
-    method : {"sequential", "batch", "random"}
+    method : {"sequential", "batch"}
         One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
         maximum of the evidence, in which no single change gains, and neither always at the higher one.
-        ``"random"`` draws the one basis among those that gain (Chmielewski-Anders et al. 2019).
     cv : int
         Folds of the inner cross-validation, for ``width="auto"``.
     max_iter : int
@@ -88,7 +87,7 @@ class RVMClassifier(KernelClassifier):
     tol : float
         Log evidence to be gained at which to stop.
     random_state : int, numpy.random.Generator or None
-        For the folds, and ``method="random"``.
+        For the folds.
     memory_limit : float, optional
         Bytes for basis functions. With a limit they are computed when they are needed, some rows and columns
         at a time, and only those of 64 candidates are kept, and those of the vectors, which the limit does

@@ -9,17 +9,17 @@ import pymc as pm
 import xarray as xr
 
 from pcvm_pymc.core.evidence import (
-    METHODS,
     BottomUpOptions,
     EvidenceOptions,
     EvidenceProblem,
     EvidenceResult,
     EvidenceTrace,
+    check_method,
     fit_bottom_up,
     fit_rvm,
 )
 from pcvm_pymc.core.family import FAMILY, systems_of
-from pcvm_pymc.core.pieces.arguments import check_choice, check_instance
+from pcvm_pymc.core.pieces.arguments import check_instance
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.inference.results import Values, likelihood_of, point_to_datatree, timed
 from pcvm_pymc.model.data import as_model
@@ -43,11 +43,10 @@ def fit_evidence(
         `mrvm_model` with ``shared=True`` (mRVM1) or `pcvm_model`. Default: the model on the context
         stack. The numbers of its hyperprior are not used: log precisions and log noise are flat, as in
         the papers.
-    method : {"sequential", "batch", "random"}
+    method : {"sequential", "batch"}
         For an RVM: one basis at a time, by the largest gain (Tipping & Faul 2003), or all at once,
         downwards (Tipping 2001), with single changes at the end. Both end at a local maximum, neither
-        always at the higher one. ``"random"`` draws the basis among those that gain (Chmielewski-Anders et
-        al. 2019): to a local maximum of its own.
+        always at the higher one.
     options : EvidenceOptions, or BottomUpOptions for a search from the bottom up, optional
 
     Returns
@@ -78,7 +77,7 @@ def fit_evidence(
     'CONVERGED'
     """
     model = as_model(model)
-    check_choice("method", method, tuple(METHODS))
+    check_method(method)
     kinds = (EvidenceOptions, BottomUpOptions)
     check_instance("options", options, kinds, "EvidenceOptions, BottomUpOptions", optional=True)
     solver = _solver(find_parts(model))

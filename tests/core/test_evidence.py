@@ -19,9 +19,9 @@ from pcvm_pymc.core.evidence import (
     posterior,
     predictive_moments,
     rotated_problem,
-    unit_design,
 )
-from pcvm_pymc.core.evidence.active_set import gains
+from pcvm_pymc.core.evidence.problem import columns_of
+from pcvm_pymc.core.evidence.sequential import gains
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
@@ -129,9 +129,10 @@ def test_newton_halves_its_steps_where_the_full_one_overshoots():
 
 def test_unit_columns_neither_overflow_nor_vanish():
     Phi = np.array([[1e-300, 1e300, 0.0], [2e-300, -1e300, 0.0]])
-    design = unit_design(EvidenceProblem(Phi, np.zeros(2)))
-    np.testing.assert_allclose((design.columns**2).sum(axis=0), [1, 1, 1, 0])
-    np.testing.assert_allclose(design.columns[:, 1:] * design.norm[1:], Phi)
+    columns = columns_of(EvidenceProblem(Phi, np.zeros(2)))
+    unit = columns.take(np.arange(4))
+    np.testing.assert_allclose((unit**2).sum(axis=0), [1, 1, 1, 0])
+    np.testing.assert_allclose(unit[:, 1:] * columns.norm[1:], Phi)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -303,25 +304,6 @@ def test_labels_that_the_bases_cannot_tell_give_an_empty_model(method):
     assert fit.covariance.shape == (1, 1)
 
 
-def test_a_random_choice_of_the_basis_is_seeded_and_gains_less_a_step():
-    x, target = sinc(noise=0.1)
-    problem = EvidenceProblem(design_matrix("rbf", x, x, 2.0), target)
-    best = fit_rvm(problem)
-    fits = [
-        fit_rvm(problem, method="random", options=EvidenceOptions(random_state=seed))
-        for seed in (0, 0, 1)
-    ]
-    assert all(fit.converged for fit in fits)  # where no single change gains
-    np.testing.assert_array_equal(fits[0].weight, fits[1].weight)
-    assert fits[0].trace.log_evidence[1] != fits[2].trace.log_evidence[1]
-    for n in (1, 3, 10):
-        assert max(fit.trace.log_evidence[n] for fit in fits) < best.trace.log_evidence[n]
-    for fit in fits:
-        assert fit.log_evidence == pytest.approx(best.log_evidence, abs=5.0)
-    with pytest.raises(ValueError, match="random_state='one'"):
-        EvidenceOptions(random_state="one")
-
-
 def test_iteration_limit_is_told():
     x, target = sinc(noise=0.1)
     problem = EvidenceProblem(design_matrix("rbf", x, x, 2.0), target)
@@ -389,9 +371,8 @@ def test_a_rotated_regression_has_the_same_evidence(n_obs, n_basis, chunk, seed)
     alpha, noise = np.exp(rng.normal(size=n_basis + 1)), 0.7
     ends = []
     for each in (whole, some):
-        design = unit_design(each)
-        likelihood = each.likelihood_at(noise)
-        ends.append(posterior(design.columns, alpha, each.target, likelihood))
+        unit = columns_of(each).take(np.arange(n_basis + 1))
+        ends.append(posterior(unit, alpha, each.target, each.likelihood_at(noise)))
         latent, determined = ends[-1].latent, min(n_obs, 2) / 2
         ends.append(each.noise_at(latent, determined, noise))
     assert ends[2].log_evidence == pytest.approx(ends[0].log_evidence, rel=1e-9, abs=1e-9)

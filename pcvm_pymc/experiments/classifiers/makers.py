@@ -39,6 +39,7 @@ __all__ = [
 
 MAX_ITER = 3000
 HARD_MARGIN = 1e4
+_RVMS = RVMClassifier, RVMRegressor
 _SVM_STEPS = 200_000  # a hard margin that does not exist is searched for ever
 
 
@@ -77,8 +78,8 @@ def matrix_rvm(setting: Setting) -> MatrixRVM:
     return MatrixRVM(width=setting.parameters.get("width", 1.0))
 
 
-def rvm(method: str, *, star: bool = False, **options: Any) -> Maker:
-    """Return a maker of RVMs, for classes or targets as the setting says."""
+def rvm(method: str, *, star: bool = False, kinds: Any = _RVMS, **options: Any) -> Maker:
+    """Return a maker of RVMs, of one kind for classes and one for targets, as the setting says."""
 
     def make(setting: Setting) -> RVMClassifier | RVMRegressor:
         kernel = setting.parameters.get("kernel", "rbf")
@@ -91,8 +92,8 @@ def rvm(method: str, *, star: bool = False, **options: Any) -> Maker:
             **options,
         }
         if setting.is_regression:
-            return RVMRegressor(star=star, noise=setting.parameters.get("noise"), **common)
-        return RVMClassifier(**common)
+            return kinds[1](star=star, noise=setting.parameters.get("noise"), **common)
+        return kinds[0](**common)
 
     return make
 

@@ -14,7 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
-from pcvm_pymc.experiments.baselines import DLSRClassifier, PrintedMPCVM2
+from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
+from pcvm_pymc.experiments.baselines import DLSRClassifier
 from pcvm_pymc.experiments.classifiers.candidates import (
     EXPONENTIAL_RATES,
     KROPOTOV_WIDTHS,
@@ -50,6 +51,11 @@ from pcvm_pymc.experiments.classifiers.tuners import (
     eight_starts,
     validity_and_c,
 )
+from pcvm_pymc.experiments.replicas.chmielewski2019_random import (
+    RandomRVMClassifier,
+    RandomRVMRegressor,
+)
+from pcvm_pymc.experiments.replicas.lyu2020_algorithm2 import PrintedMPCVM2
 
 __all__ = ["CLASSIFIERS", "classifier_of", "own_classifier"]
 
@@ -134,16 +140,21 @@ _ROWS = (
         Classifier(
             name,
             f"relevance vector machine, {method} ({paper})",
-            rvm(method),
+            rvm(method, kinds=kinds),
             candidates=widths_around(7),
-            draft=rvm(method, tol=1e-3),
+            draft=rvm(method, kinds=kinds, tol=1e-3),
             n_folds=_RANKING_FOLDS,
             tasks=("classification", "regression"),
         )
-        for name, method, paper in (
-            ("RVM", "sequential", "Tipping & Faul 2003"),
-            ("RVM_batch", "batch", "Tipping 2001"),
-            ("RVM_random", "random", "a random basis at each step: Chmielewski-Anders et al. 2019"),
+        for name, method, kinds, paper in (
+            ("RVM", "sequential", (RVMClassifier, RVMRegressor), "Tipping & Faul 2003"),
+            ("RVM_batch", "batch", (RVMClassifier, RVMRegressor), "Tipping 2001"),
+            (
+                "RVM_random",
+                "sequential",
+                (RandomRVMClassifier, RandomRVMRegressor),
+                "a random basis at each step: Chmielewski-Anders et al. 2019",
+            ),
         )
     ),
     Classifier(
