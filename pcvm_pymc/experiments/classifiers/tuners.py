@@ -11,12 +11,12 @@ from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_labels
 from pcvm_pymc.estimators.problems import problem_at
 from pcvm_pymc.estimators.select import select_width
-from pcvm_pymc.estimators.starts import start_recipes
 from pcvm_pymc.estimators.validity import validity
 from pcvm_pymc.experiments.classifiers.candidates import KROPOTOV_WIDTHS
 from pcvm_pymc.experiments.classifiers.makers import MAX_ITER, matrix_rvm, pcvm, rvm
 from pcvm_pymc.experiments.classifiers.rows import Classifier, Setting, TuningTask
 from pcvm_pymc.experiments.classifiers.tuning import middle_of_best, test_errors, tune
+from pcvm_pymc.experiments.replicas.starts import start_recipes
 
 __all__ = [
     "by_log_loss",
