@@ -4,6 +4,7 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from functools import cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
@@ -21,7 +22,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Prior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.threads import blas_threads
-from pcvm_pymc.core.pieces.validation import as_numbers
+from pcvm_pymc.core.pieces.validation import as_numbers, warn_unscaled
 from pcvm_pymc.core.problem import Status
 
 _log = logging.getLogger(__name__)
@@ -215,6 +216,11 @@ IN_CHUNKS = Rule(
 )
 
 
+MANY_ROWS, LONG_FIT = 3000, 10.0  # rows of which a fit is announced; seconds that are a warning
+_PER_SECOND = 2e10  # multiplications and additions, of one core
+NESTED: ContextVar[bool] = ContextVar("within another fit", default=False)
+
+
 def _length(rows: Any) -> float:
     """Return how many rows there are; infinity for what has no length, and is refused later."""
     try:
@@ -230,6 +236,28 @@ def n_bases(X: Any, basis: Any) -> float:
     if isinstance(basis, Integral):
         return int(basis)
     return _length(basis[0] if isinstance(basis, tuple) and basis else basis)
+
+
+def check_size_and_scales(model: Any, X: Array, *, n_modes: int = 1) -> None:
+    """Log how long a fit to many rows takes, and warn where one width does not suit all columns.
+
+    Fits within a fit say nothing.
+    """
+    if NESTED.get():
+        return
+    if is_rbf(model.kernel) and np.ndim(model.width) == 0:
+        some = X[:: max(1, len(X) // 5000)]
+        several = ((some > some.min(axis=0)) & (some < some.max(axis=0))).any(axis=0)
+        names = vars(model).get("feature_names_in_", np.arange(X.shape[1]))
+        if several.any():  # columns of two values are indicators
+            warn_unscaled(some[:, several], names[several])
+    n = n_bases(X, model.basis)
+    if len(X) > MANY_ROWS:
+        # some fifteen Newton steps for each mode, each a Gram matrix
+        seconds = 15.0 * n_modes * len(X) * n**2 / _PER_SECOND
+        level = logging.WARNING if seconds > LONG_FIT else logging.INFO
+        words = "%d rows, basis=%s: %d basis functions, about %.0f s; basis=500 takes fewer centres"
+        _log.log(level, words, len(X), shown(model.basis), n, seconds)
 
 
 def threads_for(X: Any, basis: Any) -> AbstractContextManager[Any]:

@@ -22,6 +22,7 @@ from pcvm_pymc.estimators.base import (
     STREAMED,
     WIDTH_EFFECT,
     Rule,
+    check_size_and_scales,
     has_width,
     is_named,
     named_hyperprior,
@@ -231,6 +232,7 @@ def fit_modes(model: Any, data: TrainingData) -> None:
             f"{model.n_vectors!r}: a projection's rows count once each; needed estimation='auto', 'em' or "
             "'average' and n_vectors=None, or estimation='bottom-up' for few vectors"
         )
+    check_size_and_scales(model, data.X, n_modes=MOST_MODES if plan.average else 1)
     problems = problems_of(model, data).for_model(model)
     n_scores, few = problems.likelihood.n_scores, data
     if problems.rows is not None:

@@ -15,7 +15,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from pcvm_pymc.core.pieces.centres import Index, choose_rows
 from pcvm_pymc.core.pieces.kernels import as_width, median_distance, width_grid
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.base import has_width, without_idle
+from pcvm_pymc.estimators.base import NESTED, has_width, without_idle
 from pcvm_pymc.estimators.problems import TrainingData, basis_for
 
 type Fold = tuple[Index, Index]
@@ -243,9 +243,11 @@ def raced_width(
     weights = [
         np.ones(len(test)) if data.weight is None else data.weight[test] for _, test in splits
     ]
+    outer = NESTED.set(True)
     with warnings.catch_warnings():  # about fits that are thrown away
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = race(len(widths), log_density, weights)
+    NESTED.reset(outer)
     return WidthSelection.best_of(widths[found.tried], "cv", found.scores, -found.by_fold)
 
 

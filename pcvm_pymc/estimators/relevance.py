@@ -28,6 +28,7 @@ from pcvm_pymc.core.pieces.weighted import Weighted, against_rest
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.average import Predictor
+from pcvm_pymc.estimators.base import check_size_and_scales
 from pcvm_pymc.estimators.probabilities import Posterior, independent
 from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData
 from pcvm_pymc.estimators.race import chosen_width
@@ -170,6 +171,7 @@ def fit_relevance(
     rotated : callable, optional
         ``(centres, kernel) -> problem`` in place of basis functions at all rows.
     """
+    check_size_and_scales(model, data.X)
     centres, limit = as_centres(model.basis, data.X, None), model.memory_limit
     problems = RelevanceProblem(
         data, centres, model.kernel, likelihood, getattr(model, "noise", None), model.method

@@ -17,6 +17,7 @@ from pcvm_pymc.estimators.base import (
     IN_CHUNKS,
     STREAMED,
     Rule,
+    check_size_and_scales,
     constraints,
     has_width,
     is_named,
@@ -171,6 +172,7 @@ class SparseProbitClassifier(KernelClassifier):
 
             # the basis functions, and the prior at their scale
             if _on_kernels(self):
+                check_size_and_scales(self, data.X)
                 median = is_named(self.width, "median") and has_width(self.kernel)
                 piece: KernelPiece = as_kernel(
                     self.kernel, median_distance(data.X) if median else None

@@ -26,6 +26,7 @@ from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence import fit_bottom_up
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, NoisyProbit, Normal, StudentT
+from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.base import named_hyperprior
 
@@ -321,3 +322,25 @@ def test_a_sparse_probit_in_chunks_and_on_dask(data, prior, n_classes):
             SparseProbitClassifier().fit(rows, y)
     with pytest.raises(ValueError, match="prior='student': rows in chunks"):
         clone(some).set_params(prior="student").fit(X, y)
+
+
+def test_columns_of_very_different_spread_are_named_once():
+    X, label = blobs(60, seed=112)
+    wide = np.column_stack([X, 1e3 * X[:, 0], np.ones(60), label > 0])
+    for model in (PCVMClassifier(width=1.0), RVMClassifier(cv=2), MRVMClassifier(cv=2)):
+        with pytest.warns(InputWarning, match="column 2 has .*StandardScaler") as found:
+            model.fit(wide, label)
+        assert len(found) == 1
+    PCVMClassifier(width=1.0).fit(wide[:, [0, 1, 3, 4]], label)  # constants and indicators
+    PCVMClassifier(width=[1.0, 1.0, 1e3, 1.0, 1.0]).fit(wide, label)
+
+
+def test_a_fit_to_many_rows_says_how_many_bases_it_has(monkeypatch, caplog):
+    monkeypatch.setattr("pcvm_pymc.estimators.base.MANY_ROWS", 50)
+    caplog.set_level("INFO", "pcvm_pymc.estimators.base")
+    X, label = blobs(60, seed=113)
+    PCVMClassifier(width="cv", cv=2).fit(X, label)
+    said = [each.getMessage() for each in caplog.records]
+    assert said == [
+        "60 rows, basis=None: 60 basis functions, about 0 s; basis=500 takes fewer centres"
+    ]
