@@ -33,7 +33,7 @@ __all__ = [
 type Place = tuple[int, int]
 
 LIGHT = 0.02  # a cell that carries no more is not kept
-GROWN_FROM = 0.05  # one that carries no more is neither improved nor grown from
+GROWN_FROM = 0.05  # one that carries no more is not grown from
 _WIDTH_STEP = 1.65
 _SCALE_STEP = float(np.sqrt(10.0))
 _FARTHEST = (7, 4)  # from the middle: widths from 0.1 to 10 times it, scales from 0.01 to 100
@@ -130,21 +130,13 @@ class Task:
                     found.append((each[0], each[1]))
         return found
 
-    def fitted(
-        self, place: Place, near: Cell | None, *, improve: bool = False, final: bool = False
-    ) -> Cell:
-        """Return the cell at a place, fitted from a neighbour's solution.
-
-        `improve` carries on the rows for which the quadratic model is in doubt; `final` fits to the end.
-        """
+    def fitted(self, place: Place, near: Cell | None, *, final: bool = False) -> Cell:
+        """Return the cell at a place, fitted from a neighbour's solution; `final` fits to the end."""
         width, scale = self.at(place)
         problem = self.problem(width, scale)
         start = self.start(near, problem)
         result = fit_em(problem, start, self.options if final else self._ranking)
-        # single rows' refits hardly move a mean, and with it a weight
-        loo = leave_one_out(
-            problem, result.weight, result.bias, self.own, improve=improve, refits=0
-        )
+        loo = leave_one_out(problem, result.weight, result.bias, self.own)
         return Cell(place, width, scale, self.log_prior(place), result, loo)
 
     @property
@@ -176,9 +168,7 @@ class OneVsRest(Task):
     looseness: ClassVar[float] = 0.2
     grown_from: ClassVar[float] = 2.0 * GROWN_FROM
 
-    def fitted(
-        self, place: Place, near: Cell | None, *, improve: bool = False, final: bool = False
-    ) -> Cell:
+    def fitted(self, place: Place, near: Cell | None, *, final: bool = False) -> Cell:
         """Return the cell at a place; its result has the weights of all the machines."""
         width, scale = self.at(place)
         whole = self.problem(width, scale)
@@ -188,7 +178,7 @@ class OneVsRest(Task):
             problem = against_rest(whole, c)
             one = None if start is None else Start(start.weight[:, c], float(start.bias[c]))
             fit = fit_em(problem, one, self._ranking)
-            loo = leave_one_out(problem, fit.weight, fit.bias, self.own, improve=False)
+            loo = leave_one_out(problem, fit.weight, fit.bias, self.own)
             fits.append(fit)
             yes.append(problem.likelihood.log_density(loo.latent, np.ones(len(problem.label))))
         result = replace(
@@ -211,9 +201,7 @@ class CrossValidated(Task):
 
     folds: tuple[tuple[NDArray[np.intp], NDArray[np.intp]], ...] = ()
 
-    def fitted(
-        self, place: Place, near: Cell | None, *, improve: bool = False, final: bool = False
-    ) -> Cell:
+    def fitted(self, place: Place, near: Cell | None, *, final: bool = False) -> Cell:
         """Return the cell at a place, with held-out densities by refits."""
         width, scale = self.at(place)
         whole = self.problem(width, scale)
@@ -229,8 +217,7 @@ class CrossValidated(Task):
             )
             latent[test] = whole.Phi[np.ix_(test, columns)] @ fit.weight + fit.bias
             density[test] = whole.likelihood.log_density(latent[test], label[test])
-        nothing = np.zeros(len(density), dtype=bool)
-        held_out = LeaveOneOut(latent, density, nothing, nothing)
+        held_out = LeaveOneOut(latent, density)
         return Cell(place, width, scale, self.log_prior(place), result, held_out)
 
 
@@ -249,8 +236,7 @@ def _own_class(problem: Problem, yes: list[Array]) -> LeaveOneOut:
     density = log_probability[np.arange(len(each)), plain_target(problem.label).astype(int)]
     if problem.row_weight is not None:
         density = problem.row_weight * density
-    nothing = np.zeros(len(each), dtype=bool)
-    return LeaveOneOut(log_probability, density, nothing, nothing)
+    return LeaveOneOut(log_probability, density)
 
 
 @dataclass(frozen=True)
@@ -284,7 +270,7 @@ def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cell
     """Return all cells that carry weight, found by growing the grid from its middle.
 
     Neighbours are fitted as long as a cell at the frontier carries more than a twentieth (a tenth where it is
-    found class by class); cells that do have their rows in doubt improved, which may grow the grid again.
+    found class by class).
 
     Parameters
     ----------
@@ -299,23 +285,16 @@ def grown_cells(task: Task, follow: Callable[[int], None] | None = None) -> Cell
         heavy = [
             each for each, w in zip(cells.values(), weights, strict=True) if w > task.grown_from
         ]
-        doubtful = [
-            each for each in heavy if each.loo.unsettled.any() and not each.loo.improved.any()
-        ]
         frontier = [each for each in heavy if each.place not in done]
-        if frontier:
-            for cell in frontier:
-                done.add(cell.place)
-                for place in task.neighbours(cell.place):
-                    if place not in cells:
-                        cells[place] = task.fitted(place, cell)
-                        if follow is not None:
-                            follow(len(cells))
-        elif doubtful:
-            for cell in doubtful:
-                cells[cell.place] = task.fitted(cell.place, cell, improve=True)
-        else:
+        if not frontier:
             return Cells(tuple(cells.values()), weights)
+        for cell in frontier:
+            done.add(cell.place)
+            for place in task.neighbours(cell.place):
+                if place not in cells:
+                    cells[place] = task.fitted(place, cell)
+                    if follow is not None:
+                        follow(len(cells))
 
 
 def refitted_cells(
@@ -360,7 +339,7 @@ def refitted_cells(
         start = task.start(near, problem) if again else own
         result, loo = fit_em(problem, start, task.options), cell.loo
         if again and held_out:  # those at hand are other rows', or other machines'
-            loo = leave_one_out(problem, result.weight, result.bias, task.own, improve=False)
+            loo = leave_one_out(problem, result.weight, result.bias, task.own)
         out.append(replace(cell, result=result, loo=loo))
     return Cells(tuple(out), weights_of(out) if again and weigh else kept.weights).kept()
 

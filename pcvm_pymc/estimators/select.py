@@ -40,8 +40,6 @@ class Selection:
         Mean negative log probability of the labels when they are left out, nats per row.
     weights : ndarray, shape (n_cells,)
         How much each counts in the average, see `averaging_weights`; they sum to one.
-    n_improved : ndarray of int, shape (n_cells,)
-        Rows that moved too far for the quadratic model, and were carried on.
     method : str
     """
 
@@ -51,7 +49,6 @@ class Selection:
     scales: Array = field(repr=False)
     log_loss: Array = field(repr=False)
     weights: Array = field(repr=False)
-    n_improved: Array = field(repr=False)
     method: str
 
     @classmethod
@@ -65,7 +62,6 @@ class Selection:
             np.array([each.scale for each in cells.cells]),
             np.array([each.loo.log_loss for each in cells.cells]),
             cells.weights,
-            np.array([int(each.loo.improved.sum()) for each in cells.cells]),
             method,
         )
 

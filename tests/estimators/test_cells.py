@@ -34,12 +34,11 @@ class Surface(Task):
 
     loss: object = None
 
-    def fitted(self, place, near, *, improve=False, final=False):
+    def fitted(self, place, near, *, final=False):
         width, scale = self.at(place)
         total = -self.loss(place) - self.log_prior(place)  # the prior counts besides
-        nothing = np.zeros(N, dtype=bool)
         density = np.full(N, total / N)
-        held_out = LeaveOneOut(density, density, nothing, nothing)
+        held_out = LeaveOneOut(density, density)
         return Cell(place, width, scale, self.log_prior(place), None, held_out)
 
 
@@ -142,14 +141,6 @@ def test_kept_cells_are_the_heaviest_first():
 # --- fits of cells ---------------------------------------------------------------------------------
 
 
-def test_heavy_cells_have_their_rows_in_doubt_improved():
-    found = grown_cells(task())
-    for cell, weight in zip(found.cells, found.weights, strict=True):
-        if weight > GROWN_FROM:
-            assert cell.loo.improved.any() or not cell.loo.unsettled.any()
-    assert any(each.loo.improved.any() for each in found.cells)
-
-
 def test_a_cell_is_the_mode_of_its_problem():
     known = task()
     near = known.fitted((0, 0), None)
@@ -172,7 +163,7 @@ def test_refitted_cells_are_the_modes_of_the_problem_itself():
         whole = itself.problem(cell.width, cell.scale)
         wanted = fit_em(whole, None, EMOptions(tol=1e-7))
         np.testing.assert_allclose(cell.result.latent, wanted.latent, atol=1e-3)
-        left_out = leave_one_out(whole, wanted.weight, wanted.bias, itself.own, improve=False)
+        left_out = leave_one_out(whole, wanted.weight, wanted.bias, itself.own)
         np.testing.assert_allclose(cell.loo.latent, left_out.latent, atol=1e-2)
     weighed = refitted_cells(itself, cells, again=True, most=3, weigh=True)
     assert weighed.weights.sum() == pytest.approx(1.0)
