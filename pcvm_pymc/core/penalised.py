@@ -13,6 +13,8 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import QuadraticModel
 
+__all__ = ["penalised_mode"]
+
 _MOST_STEPS = 500
 _HALVINGS = 20
 _LEAST_GAIN = 1e-10  # nats: Newton's steps end
