@@ -76,13 +76,7 @@ def test_an_average_weighs_its_cells_by_the_rows_weights():
     problem = Problem(Phi, LABEL, LABEL, Hyperprior(5.0, 5.0 * cell.scale**2, 1.0, 1.0)).weighted(
         TIMES
     )
-    at = leave_one_out(
-        problem,
-        cell.result.weight,
-        cell.result.bias,
-        np.arange(48),
-        improve=False,
-    )
+    at = leave_one_out(problem, cell.result.weight, cell.result.bias, np.arange(48))
     np.testing.assert_allclose(cell.loo.log_density, at.log_density, rtol=1e-10)
     assert model.component_weights_.sum() == pytest.approx(1.0)
 
