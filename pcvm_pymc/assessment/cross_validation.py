@@ -36,8 +36,6 @@ from pcvm_pymc.inference.sampling import sample
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.build import build
 
-__all__ = ["KFold", "kfold", "psis_loo"]
-
 _log = logging.getLogger("pymc.pcvm_pymc")
 
 LOO_CAVEAT = (

@@ -19,8 +19,6 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.inference.results import kernel_of, likelihood_of, nuisance_of
 from pcvm_pymc.model.bases import AnyKernel
 
-__all__ = ["PointLOO", "loo"]
-
 
 @dataclass(kw_only=True, repr=False)
 class PointLOO(ELPDDataLOO):

@@ -22,8 +22,6 @@ from pcvm_pymc.estimators.projected import ProjectedClassifier
 from pcvm_pymc.estimators.projection import Projection, project_reference
 from pcvm_pymc.estimators.reference import Reference
 
-__all__ = ["project"]
-
 
 def project(
     reference: Any,

@@ -27,8 +27,6 @@ from pcvm_pymc.inference.results import (
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import read
 
-__all__ = ["approximate"]
-
 _log = logging.getLogger(__name__)
 
 type Seed = int | np.random.Generator | None

@@ -25,8 +25,6 @@ from pcvm_pymc.inference.results import Values, likelihood_of, point_to_datatree
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import Parts, find_parts, read
 
-__all__ = ["evidence_fit_of", "fit_evidence"]
-
 
 def fit_evidence(
     model: pm.Model | None = None,

@@ -11,8 +11,6 @@ from pymc.stats import compute_log_prior
 from pcvm_pymc.inference.results import check_result, observed_and_constant_data
 from pcvm_pymc.model.data import as_model
 
-__all__ = ["add_log_prior"]
-
 _NEEDED = "the model that it was drawn from, with the data that this has now"
 
 

@@ -13,8 +13,6 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_numbers
 from pcvm_pymc.inference.results import check_result
 
-__all__ = ["mixture"]
-
 _OF_DRAWS = ("posterior", "sample_stats", "log_likelihood")
 _OF_WIDTH = ("width", "Phi", "hyperprior")  # what a width changes in the data of a model
 

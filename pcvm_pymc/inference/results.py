@@ -31,22 +31,6 @@ from pcvm_pymc.model.read import find_parts
 
 _log = logging.getLogger(__name__)
 
-__all__ = [
-    "check_result",
-    "classes_of",
-    "draws_dataset",
-    "kernel_of",
-    "likelihood_of",
-    "nuisance_of",
-    "observed_and_constant_data",
-    "point_to_datatree",
-    "record_model",
-    "rows_of",
-    "timed",
-    "weights_of",
-    "with_classes",
-]
-
 
 type Dims = str | tuple[str, ...]
 type Values = Mapping[str, tuple[Dims, Any]]

@@ -35,22 +35,6 @@ from pcvm_pymc.core.pieces.validation import as_features, as_signs, warn_unscale
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 from pcvm_pymc.model.names import Names
 
-__all__ = [
-    "AnyKernel",
-    "Bases",
-    "Covariance",
-    "Width",
-    "as_piece",
-    "basis_functions",
-    "check_centres",
-    "distances",
-    "kernel_data",
-    "known_width",
-    "own_variable",
-    "recall_kernel",
-    "with_signs",
-]
-
 _log = logging.getLogger("pymc.pcvm_pymc")
 
 type Width = ArrayLike | TensorVariable  # one, or one for each feature

@@ -40,8 +40,6 @@ from pcvm_pymc.model.improper import (
     ImproperWeightRV,
 )
 
-__all__ = ["NUTS", "WeightPrior", "weight_prior", "with_bias"]
-
 #: the end of a refusal
 NUTS = "or sample by NUTS, which takes any model"
 

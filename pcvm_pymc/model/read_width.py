@@ -16,8 +16,6 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.model.graphs import numbers, peeled, random_parts, shape_of
 from pcvm_pymc.model.read_priors import NUTS
 
-__all__ = ["free_width", "width_moves"]
-
 
 def free_width(Phi: Variable, free: set[Variable]) -> Variable | None:
     """Return the unknown width of an RBF; raise where basis functions are unknown in another way."""

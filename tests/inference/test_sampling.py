@@ -25,8 +25,7 @@ from pcvm_pymc import (
 from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.experiments.datasets import ripley_mixture
-from pcvm_pymc.inference.chains import GibbsRun
-from pcvm_pymc.inference.checkpoints import Chain, Checkpoints
+from pcvm_pymc.inference.chains import Chain, GibbsRun
 from pcvm_pymc.inference.results import observed_and_constant_data
 from pcvm_pymc.inference.sampling import choose_method
 from pcvm_pymc.model.read import read
@@ -256,18 +255,18 @@ def undisturbed(request):
 )
 def test_a_killed_run_goes_on_where_it_stopped(undisturbed, tmp_path, monkeypatch, survived):
     model, whole = undisturbed
-    write, count = Checkpoints.write, [0]
+    write, count = Chain.write, [0]
 
-    def fragile(checkpoints, chain):
+    def fragile(*arguments):
         if count[0] == survived:
             raise KilledError
         count[0] += 1
-        write(checkpoints, chain)
+        write(*arguments)
 
-    monkeypatch.setattr(Checkpoints, "write", fragile)
+    monkeypatch.setattr(Chain, "write", fragile)
     with pytest.raises(KilledError):
         sample(model, random_seed=3, checkpoint=tmp_path / "run", **LONG)
-    monkeypatch.setattr(Checkpoints, "write", write)
+    monkeypatch.setattr(Chain, "write", write)
     resumed = sample(model, random_seed=3, checkpoint=tmp_path / "run", **LONG)
     np.testing.assert_array_equal(whole["posterior"]["latent"], resumed["posterior"]["latent"])
     assert whole["posterior"].attrs["sweeps"] == resumed["posterior"].attrs["sweeps"]

@@ -25,7 +25,7 @@ from pcvm_pymc import (
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import design_matrix
 from pcvm_pymc.core.pieces.multinomial import class_probabilities, log_class_probability
-from pcvm_pymc.inference.checkpoints import Checkpoints
+from pcvm_pymc.inference.chains import Chain
 from pcvm_pymc.inference.sampling import choose_method
 
 PRIOR = Hyperprior(2.0, 0.3, 1.5, 0.7)
@@ -266,18 +266,18 @@ def test_a_killed_gibbs_run_of_several_classes_goes_on(tmp_path, monkeypatch):
     model = mpcvm_model(X, y, width=1.5)
     options = {"draws": 100, "chains": 2, "thin": 2, "max_sweeps": 2500, "random_seed": 3, **GIBBS}
     whole = sample(model, **options)
-    write, count = Checkpoints.write, [0]
+    write, count = Chain.write, [0]
 
-    def fragile(checkpoints, chain):
+    def fragile(*arguments):
         count[0] += 1
         if count[0] == 30:
             raise KeyboardInterrupt
-        write(checkpoints, chain)
+        write(*arguments)
 
-    monkeypatch.setattr(Checkpoints, "write", fragile)
+    monkeypatch.setattr(Chain, "write", fragile)
     with pytest.raises(KeyboardInterrupt):
         sample(model, checkpoint=tmp_path / "run", **options)
-    monkeypatch.setattr(Checkpoints, "write", write)
+    monkeypatch.setattr(Chain, "write", write)
     resumed = sample(model, checkpoint=tmp_path / "run", **options)
     np.testing.assert_array_equal(whole["posterior"]["latent"], resumed["posterior"]["latent"])
 
