@@ -55,7 +55,7 @@ def loo(
         From `find_map_em`, or from `fit_evidence` from the top down (then the precisions are held, too); or a
         `PCVMClassifier` or `MPCVMClassifier`, averages included.
     X : array_like, shape (n_obs, n_features), optional
-        Training inputs. Needed with a classifier, and where the bases do not stand on the training rows.
+        Training inputs. Needed with a classifier; a result has them among its data.
     y : array_like, shape (n_obs,), optional
         Training labels. Needed with a classifier; a DataTree has its own.
     kernel : str, callable or pm.gp.cov.Covariance, optional
@@ -136,7 +136,8 @@ def _of_tree(
         )
     point = posterior.isel(chain=0, draw=0)
     pieces, centres = json.loads(tree.attrs["pieces"]), data["centres"].values
-    inputs = centres if X is None else as_features(X, n_features=centres.shape[1])
+    known = data["inputs"].values if "inputs" in data else centres
+    inputs = known if X is None else as_features(X, n_features=centres.shape[1])
     likelihood: Any = likelihood_of(tree)
     drawn = {name: float(value.item()) for name, value in nuisance_of(tree).items()}
     likelihood = replace(likelihood, **drawn)
