@@ -20,7 +20,7 @@ from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
 from pcvm_pymc.core.pieces.arguments import check_seed, shown
 from pcvm_pymc.core.pieces.centres import rows_under
-from pcvm_pymc.core.pieces.priors import HalfHorseshoe, hyperprior_from
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features
 from pcvm_pymc.inference.modes import find_map_em
@@ -31,6 +31,7 @@ from pcvm_pymc.inference.results import (
     kernel_of,
     likelihood_of,
     nuisance_of,
+    prior_of,
     rows_of,
 )
 from pcvm_pymc.inference.sampling import sample
@@ -307,7 +308,7 @@ def _refitting(
     """Return what fits posterior and MAP to some rows, without the bases on the others."""
     piece, (bias, rows) = kernel_of(posterior, kernel), rows_of(posterior)
     constants = posterior["constant_data"].to_dataset()
-    prior = hyperprior_from(constants["hyperparameter"].values, constants["hyperprior"].values)
+    prior = prior_of(posterior)
     centres, known = constants["centres"].values, constants["Phi"].values
     Phi, own = piece(X, centres), rows_under(centres, X)
     if known.shape != Phi.shape or not np.allclose(Phi, known, rtol=1e-9, atol=1e-12):

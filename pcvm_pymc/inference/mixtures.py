@@ -81,7 +81,7 @@ def mixture(posteriors: Sequence[xr.DataTree], weights: ArrayLike) -> xr.DataTre
     for group in _OF_DRAWS:
         parts = [
             (_with_width(each) if group == "posterior" else each[group].to_dataset()).isel(
-                draw=_spaced(sizes["draw"], n)
+                draw=np.arange(n) * sizes["draw"] // n  # evenly spaced
             )
             for each, n in zip(posteriors, taken, strict=True)
         ]
@@ -142,8 +142,3 @@ def _shares(weight: Array, n_draws: int) -> NDArray[np.int64]:
             "more"
         )
     return out
-
-
-def _spaced(n_draws: int, n: int) -> NDArray[np.int64]:
-    """Return `n` of the draws' numbers, evenly spaced."""
-    return (np.arange(n) * n_draws) // n
