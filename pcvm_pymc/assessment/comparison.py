@@ -19,19 +19,6 @@ from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import check_result, classes_of, likelihood_of, weights_of
 from pcvm_pymc.model.bases import AnyKernel
 
-__all__ = [
-    "Comparison",
-    "Convergence",
-    "Rival",
-    "active_count",
-    "coded",
-    "compare",
-    "convergence",
-    "of_the_greater",
-    "scores",
-    "vector_count",
-]
-
 
 @dataclass(frozen=True)
 class Convergence:

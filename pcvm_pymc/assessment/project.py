@@ -24,8 +24,6 @@ from pcvm_pymc.estimators.projected import classifier_of
 from pcvm_pymc.estimators.projection import Projection, project_reference
 from pcvm_pymc.estimators.reference import Reference
 
-__all__ = ["project"]
-
 
 def project(
     reference: Any,
@@ -172,7 +170,7 @@ def _from_datatree(
     tree: xr.DataTree, X: ArrayLike | None, y: ArrayLike | None, kernel: Kernel | None
 ) -> Reference:
     """Return a posterior as a reference: the mean of its draws' probabilities."""
-    from pcvm_pymc.inference.results import classes_of, kernel_of
+    from pcvm_pymc.inference.results import classes_of, inputs_of, kernel_of, target_of
 
     maker = _maker(tree)
     if hasattr(kernel, "full"):
@@ -183,18 +181,10 @@ def _from_datatree(
     classes = classes_of(tree)
     likelihood, probability = _mean_probability(tree)
     data, posterior = tree["constant_data"].to_dataset(), tree["posterior"].to_dataset()
-    number = tree["observed_data"]["label"].values
-    several = likelihood.n_scores > 1
-    label = number.astype(np.int64) if several else np.where(number > 0, 1.0, -1.0)
+    label, inputs = target_of(tree), inputs_of(tree, X)
+    number = np.where(label > 0, label, 0).astype(np.int64)
     centres, piece = data["centres"].values, kernel_of(tree, kernel)
-    known = data["inputs"].values if "inputs" in data else centres
-    inputs = known if X is None else as_features(X, n_features=centres.shape[1])
-    if len(inputs) != len(label):
-        raise ValueError(
-            f"the posterior has {len(label)} rows and {'X' if X is not None else 'its bases'} "
-            f"{len(inputs)}; needed the training inputs as X"
-        )
-    if y is not None and not np.array_equal(np.asarray(y), classes[number.astype(np.int64)]):
+    if y is not None and not np.array_equal(np.asarray(y), classes[number]):
         raise ValueError("y differs from the labels that the posterior holds; leave it out")
     width = np.asarray(piece.width)
     if "width" in posterior:

@@ -16,8 +16,6 @@ from pcvm_pymc.inference.results import point_to_datatree, timed
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import find_parts, read
 
-__all__ = ["find_map_em"]
-
 type Seed = int | np.random.Generator | None
 
 _STARTS = ("default", "random", "chen2009")

@@ -28,8 +28,6 @@ from pcvm_pymc.inference.results import (
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.data import as_model
 
-__all__ = ["latent_draws", "log_density_draws", "predict", "prior_latent", "probability_draws"]
-
 type Seed = int | np.random.Generator | None
 
 _ROWS = 1000  # new rows whose own basis functions RVM* computes at once

@@ -38,8 +38,6 @@ from pcvm_pymc.model.observed import counted_twice
 from pcvm_pymc.model.read import find_parts, read
 from pcvm_pymc.storage import as_path
 
-__all__ = ["choose_method", "draw_precisions", "sample"]
-
 # a child of PyMC's logger: shown where PyMC's own messages are, and silenced with them
 _log = logging.getLogger("pymc.pcvm_pymc")
 

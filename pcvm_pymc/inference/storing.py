@@ -21,8 +21,6 @@ from pcvm_pymc.storage import (
     write_atomically,
 )
 
-__all__ = ["load", "save"]
-
 _KIND = "result"
 _REMEDY = "name a folder that save wrote, or a copy of it, or make the result again"
 _NETCDF = (".nc", ".netcdf")

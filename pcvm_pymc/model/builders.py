@@ -14,14 +14,6 @@ from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, Prior
 from pcvm_pymc.model.bases import AnyKernel, Width
 from pcvm_pymc.model.build import build
 
-__all__ = [
-    "mpcvm_model",
-    "mrvm_model",
-    "pcvm_model",
-    "rvm_model",
-    "sparse_probit_model",
-]
-
 # two rows of one machine
 _RVM = replace(
     FAMILY["rvm_regression"],

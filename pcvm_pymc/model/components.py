@@ -12,8 +12,6 @@ from pcvm_pymc.model.bases import AnyKernel, Width
 from pcvm_pymc.model.build import add_latent
 from pcvm_pymc.model.names import Names
 
-__all__ = ["pcvm_latent", "rvm_latent"]
-
 
 def pcvm_latent(
     X: ArrayLike,

@@ -15,8 +15,6 @@ from pcvm_pymc.model.bases import AnyKernel, distances, kernel_data, recall_kern
 from pcvm_pymc.model.names import Names
 from pcvm_pymc.model.read import targets_of
 
-__all__ = ["KernelModel", "as_model", "new_data"]
-
 
 class KernelModel(pm.Model):
     """A model whose basis functions follow its inputs: ``pm.set_data({"X": X_new})``.

@@ -19,8 +19,6 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import Parts, find_parts, read
 
-__all__ = ["EMStep", "PCVMGibbs", "PointMap", "point_of"]
-
 
 class PointMap:
     """Between weights, bias, width and rate, and a point of the model: value variables, transformed.

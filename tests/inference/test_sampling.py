@@ -1,7 +1,6 @@
 import logging
 from dataclasses import replace
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
@@ -19,18 +18,16 @@ from pcvm_pymc import (
     PCVMGibbs,
     draw_precisions,
     find_map_em,
-    load,
+    mpcvm_model,
     pcvm_model,
     predict,
     sample,
-    save,
 )
 from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.experiments.datasets import ripley_mixture
-from pcvm_pymc.inference.chains import GibbsRun
-from pcvm_pymc.inference.checkpoints import Chain, Checkpoints
+from pcvm_pymc.inference.chains import Chain, GibbsRun
 from pcvm_pymc.inference.results import observed_and_constant_data
 from pcvm_pymc.inference.sampling import choose_method
 from pcvm_pymc.model.read import read
@@ -88,16 +85,6 @@ def test_gibbs_and_nuts_agree_on_an_unknown_width(n_features):
     np.testing.assert_allclose(
         probability, ndtr(gibbs["posterior"]["latent"]).mean(("chain", "draw")), rtol=1e-9
     )
-
-
-@pytest.mark.slow  # a learned scale is tested against quadrature in tests/core/test_gibbs.py
-def test_gibbs_and_nuts_agree_on_a_learned_scale():
-    X, label = blobs(15, seed=50)
-    prior = Hyperprior(2.0, 0.5, 1.0, 1.0, rate_shape=2.0)
-    model = pcvm_model(X, label, width=1.2, hyperprior=prior)
-    gibbs = sample(model, method="gibbs", draws=2000, random_seed=1, **QUIET)
-    nuts = sample(model, method="nuts", chains=2, draws=1000, random_seed=2, **QUIET)
-    compare(gibbs, nuts, names=("latent", "rate"))
 
 
 def test_pymcs_step_and_gibbs_draw_the_posterior():
@@ -263,8 +250,11 @@ LONG = {"method": "gibbs", "draws": 250, "thin": 1, "max_sweeps": 6000, "chains"
 
 @pytest.fixture(scope="module")
 def undisturbed(request):
-    unknown = request.param == "unknown width"
-    model = small(n=20, width=pm.LogNormal.dist(0.0, 0.5) if unknown else 1.2)
+    if request.param == "three classes":
+        model = mpcvm_model(blobs(18)[0], np.arange(18) % 3, width=1.5)
+    else:
+        unknown = request.param == "unknown width"
+        model = small(n=20, width=pm.LogNormal.dist(0.0, 0.5) if unknown else 1.2)
     whole = sample(model, random_seed=3, **LONG)
     assert whole["posterior"].attrs["thin"] > 1  # more than one round, or this tests little
     return model, whole
@@ -273,23 +263,26 @@ def undisturbed(request):
 # an unknown width takes ten times as long: it is killed once
 @pytest.mark.parametrize(
     ("undisturbed", "survived"),
-    [("fixed width", 0), ("fixed width", 31), ("fixed width", 55), ("unknown width", 31)],
+    [
+        *(("fixed width", 0), ("fixed width", 31), ("fixed width", 55)),
+        *(("unknown width", 31), ("three classes", 31)),
+    ],
     indirect=["undisturbed"],
 )
 def test_a_killed_run_goes_on_where_it_stopped(undisturbed, tmp_path, monkeypatch, survived):
     model, whole = undisturbed
-    write, count = Checkpoints.write, [0]
+    write, count = Chain.write, [0]
 
-    def fragile(checkpoints, chain):
+    def fragile(*arguments):
         if count[0] == survived:
             raise KilledError
         count[0] += 1
-        write(checkpoints, chain)
+        write(*arguments)
 
-    monkeypatch.setattr(Checkpoints, "write", fragile)
+    monkeypatch.setattr(Chain, "write", fragile)
     with pytest.raises(KilledError):
         sample(model, random_seed=3, checkpoint=tmp_path / "run", **LONG)
-    monkeypatch.setattr(Checkpoints, "write", write)
+    monkeypatch.setattr(Chain, "write", write)
     resumed = sample(model, random_seed=3, checkpoint=tmp_path / "run", **LONG)
     np.testing.assert_array_equal(whole["posterior"]["latent"], resumed["posterior"]["latent"])
     assert whole["posterior"].attrs["sweeps"] == resumed["posterior"].attrs["sweeps"]
@@ -309,16 +302,6 @@ def test_rounds_end_at_convergence_or_at_the_limit():
     assert convergence(enough).ok
     sweep = enough["sample_stats"]["sweep"].values
     assert (np.diff(sweep, axis=1) == enough["posterior"].attrs["thin"]).all()
-
-
-def test_the_result_is_stored_and_summarised(tmp_path):
-    tree = sample(small(), method="gibbs", draws=200, random_seed=1, **QUIET)
-    again = load(save(tree, tmp_path / "gibbs.zarr"))
-    np.testing.assert_array_equal(again["posterior"]["weight"], tree["posterior"]["weight"])
-    summary = az.summary(tree, var_names=["bias", "latent"], round_to="none")
-    assert np.isfinite(summary.to_numpy(dtype=float)).all()
-    assert tree["log_likelihood"]["label"].sizes == {"chain": 4, "draw": 200, "obs": 20}
-    assert (tree["posterior"]["weight"] * tree["constant_data"]["signs"] >= 0).all()
 
 
 def test_posterior_on_the_maps_support():
@@ -374,13 +357,6 @@ def test_precisions_drawn_afterwards():
 def test_bad_options_are_named(options, words):
     with pytest.raises(ValueError, match=words):
         sample(small(), **options)
-
-
-def test_gibbs_refuses_models_that_it_cannot_draw_from():
-    with pytest.raises(ValueError, match="a half-horseshoe prior suits NUTS and is not what"):
-        sample(small(hyperprior=HalfHorseshoe(0.1)), method="gibbs")
-    with pytest.raises(ValueError, match="explicit precisions"):
-        sample(small(precision="joint"), method="gibbs")
 
 
 def test_em_refuses_priors_without_a_mode():
