@@ -290,7 +290,7 @@ def fit_modes(model: Any, data: TrainingData) -> None:
     model._set_fit("EM" if is_em(model) else "bottom-up", [best], log_posterior)
 
 
-def fixed_width(model: Any, data: TrainingData, rng: np.random.Generator) -> Any:
+def fixed_width(model: Any, data: TrainingData, rng: np.random.Generator, **special: Any) -> Any:
     """Return the width that is given, or chosen other than by leave-one-out; NaN without one."""
     rough: dict[str, Any] = {}
     most_bases = None
@@ -303,14 +303,14 @@ def fixed_width(model: Any, data: TrainingData, rng: np.random.Generator) -> Any
         rough = {"tol": tol, "max_iter": min(ROUGH_EPOCHS, model.max_iter)}
         most_bases = max(ROUGH_BASES, 5 * len(model.classes_)) if model.basis is None else None
 
-    def score(criterion: str, widths: Array) -> Array:
-        from pcvm_pymc.estimators.relevance import score_widths  # slow: compiled
+    def score(criterion: str, width: float) -> float:
+        from pcvm_pymc.estimators.relevance import score_width  # slow: compiled
 
         problems = replace(problems_of(model, data, few_rows=True), options=em_options(model))
-        return score_widths(problems, criterion, widths, plan_of(model).scale)
+        return score_width(problems, criterion, width, plan_of(model).scale)
 
     return chosen_width(
-        model, model._as_given(data), rng, score, rough=rough, most_bases=most_bases
+        model, model._as_given(data), rng, score, rough=rough, most_bases=most_bases, **special
     )
 
 

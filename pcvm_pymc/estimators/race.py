@@ -186,40 +186,21 @@ def raced_width(
     model: Any,
     data: TrainingData,
     rng: Any,
+    widths: Array,
     *,
-    rough: dict[str, Any] | None = None,
+    rough: dict[str, Any],
     most_bases: int | None = None,
-    widths: Array | None = None,
-    follow: Callable[[], None] | None = None,
+    follow: Callable[[], object] = lambda: None,
 ) -> WidthSelection:
-    """Choose an estimator's width by a race of refits on folds, of nine widths by default.
+    """Choose an estimator's width by a race of refits on folds; see `chosen_width`.
 
-    Parameters
-    ----------
-    model : estimator
-        Refitted with each width; a basis given by its centres loses those on held-out rows.
-    data : TrainingData
-        With targets as `fit` takes them.
-    rng : int or numpy.random.Generator, optional
-    rough : dict, optional
-        Arguments of the refits, such as looser tolerances.
-    most_bases : int, optional
-        Of a refit with a basis on every row: more are replaced by a choice of them.
-    widths : ndarray, optional
-    follow : callable, optional
-        Called after each refit.
-
-    Returns
-    -------
-    WidthSelection
-        The median candidate, without scores, where nothing can be held out.
+    Returns the median candidate, without scores, where nothing can be held out.
     """
     X, y = data.X, data.label
-    widths = width_grid(X) if widths is None else widths
     splits = inner_folds(y, model.cv, rng, classes=is_classifier(model))
     if not splits or len(widths) == 1:
         return WidthSelection.unscored(float(np.median(widths)), widths, "cv")
-    changes: dict[str, Any] = dict(rough or {})
+    changes = dict(rough)
     plain = ("memory_limit", "class_weight")  # weights of classes are in those of the rows
     changes |= {name: None for name in plain if getattr(model, name, None)}
     bases = [basis_for(model.basis, X, train) for train, _ in splits]
@@ -236,8 +217,7 @@ def raced_width(
         one.set_params(width=float(widths[i]), basis=bases[k], **changes)
         weight = {} if part.weight is None else {"sample_weight": part.weight}
         without_idle(one).fit(part.X, part.label, **weight)
-        if follow is not None:
-            follow()
+        follow()
         return np.asarray(one._log_densities(X[test], y[test]))
 
     weights = [
@@ -254,11 +234,13 @@ def raced_width(
 def chosen_width(
     model: Any,
     data: TrainingData,
-    rng: Any,
-    score: Callable[[str, Array], Array],
+    rng: np.random.Generator,
+    score: Callable[[str, float], float],
     *,
     rough: dict[str, Any],
     most_bases: int | None = None,
+    widths: Array | None = None,
+    follow: Callable[[], object] = lambda: None,
 ) -> Any:
     """Return the width that is given, or chosen by folds or a criterion; NaN for a kernel without.
 
@@ -266,25 +248,41 @@ def chosen_width(
 
     Parameters
     ----------
-    model, data, rng, rough, most_bases
-        See `raced_width`.
+    model : estimator
+        Refitted with each width; a basis given by its centres loses those on held-out rows.
+    data : TrainingData
+        With targets as `fit` takes them.
+    rng : numpy.random.Generator
     score : callable
-        ``(criterion, widths) -> scores`` of all rows.
+        ``(criterion, width) -> score`` of all rows.
+    rough : dict
+        Arguments of the refits, such as looser tolerances.
+    most_bases : int, optional
+        Of a refit with a basis on every row: more are replaced by a choice of them.
+    widths : ndarray, optional
+        Candidates. Default: nine around the median distance.
+    follow : callable, optional
+        Called after each refit or score.
     """
-    width = model.width
     if not has_width(model.kernel):
         return np.nan
-    if not isinstance(width, str):
-        return as_width(width)
-    if width == "em":  # where EM starts to move it
+    if not isinstance(model.width, str):
+        return as_width(model.width)
+    if model.width == "em":  # where EM starts to move it
         return median_distance(data.X)
-    widths = width_grid(data.X)
-    if width in ("evidence", "validity"):
-        found = WidthSelection.best_of(widths, width, score(width, widths))
-    else:
-        found = raced_width(model, data, rng, rough=rough, most_bases=most_bases)
+    widths = width_grid(data.X) if widths is None else widths
+    criterion, found = model.width, None
+    if criterion in ("auto", "cv"):
+        how: dict[str, Any] = {"rough": rough, "most_bases": most_bases, "follow": follow}
+        found = raced_width(model, data, rng, widths, **how)
         if model._scores_all_rows and np.isnan(found.scores).all():  # nothing can be held out
-            found = WidthSelection.best_of(widths, "evidence", score("evidence", widths))
+            criterion, found = "evidence", None
+    if found is None:
+        scores = np.empty(len(widths))
+        for i, width in enumerate(widths.tolist()):
+            scores[i] = score(criterion, width)
+            follow()
+        found = WidthSelection.best_of(widths, criterion, scores)
     model.width_selection_ = found
     if np.isfinite(found.scores).all():
         model.widths_, model.width_scores_ = found.widths, found.scores

@@ -36,43 +36,34 @@ from pcvm_pymc.estimators.race import chosen_width
 # --- scores of widths --------------------------------------------------------------------------
 
 
-def score_width(problems: Problems, criterion: str, width: Any, scale: float = 1.0) -> float:
-    """Return the score of a width for two classes, by ``"evidence"`` or ``"validity"``.
+def score_width(problems: Problems, criterion: str, width: float, scale: float) -> float:
+    """Return the score of a width by ``"evidence"`` or ``"validity"``, of several classes against the rest.
 
     The log evidence is that of the relevance vector machine on the same bases; the validity that of the
     PCVM's mode, or without a sign rule that of the relevance vector machine.
     """
-    data, points, likelihood = problems.data, problems.centres.points, problems.likelihood
-    if criterion == "validity" and problems.centres.sign is not None:
+    data, centres, likelihood = problems.data, problems.centres, problems.likelihood
+    if likelihood.n_scores > 1:
+        plain = replace(
+            problems, likelihood=Probit(), options=EMOptions(), bias="prior", shared=False
+        )
+        total = 0.0
+        for c in range(likelihood.n_scores):
+            own = TrainingData(data.X, against_rest(data.label, c), data.weight)
+            signed = replace(centres, sign=centres.signs_of((slice(None), c)))
+            total += score_width(replace(plain, data=own, centres=signed), criterion, width, scale)
+        return total
+    if criterion == "validity" and centres.sign is not None:
         problem = problems.at(width, scale)
         mode = fit_em(problem, None, problems.options)
-        return pcvm_validity(data.X, problem, mode, centres=points).log_validity
+        return pcvm_validity(data.X, problem, mode, centres=centres.points).log_validity
     if likelihood.name not in FAMILY["rvm_classification"].likelihoods:
         raise ValueError(
             f"there is no relevance vector machine with likelihood={likelihood.name!r} to score a width by; "
             "choose it by cross-validation or 'validity'"
         )
-    machine = RelevanceProblem(data, problems.centres, problems.kernel, likelihood)
+    machine = RelevanceProblem(data, centres, problems.kernel, likelihood)
     return machine.score(criterion, width, EvidenceOptions(tol=ROUGH["evidence"]))
-
-
-def score_widths(problems: Problems, criterion: str, widths: Array, scale: float) -> Array:
-    """Return scores of widths; of several classes sums over them, each against the rest."""
-    data, centres, machines = problems.data, problems.centres, [problems]
-    if problems.likelihood.n_scores > 1:
-        one = replace(
-            problems, likelihood=Probit(), options=EMOptions(), bias="prior", shared=False
-        )
-        machines = [
-            replace(
-                one,
-                data=TrainingData(data.X, against_rest(data.label, c), data.weight),
-                centres=replace(centres, sign=centres.signs_of((slice(None), c))),
-            )
-            for c in range(problems.likelihood.n_scores)
-        ]
-    each = [[score_width(m, criterion, w, scale) for w in widths.tolist()] for m in machines]
-    return np.sum(each, axis=0)
 
 
 # --- relevance vector machines -----------------------------------------------------------------
@@ -190,9 +181,8 @@ def fit_relevance(
         problems.at(1.0)  # is there room?
     tol = max(model.tol, ROUGH["evidence"])
 
-    def score(criterion: str, widths: Array) -> Array:
-        rough = replace(options, tol=tol)
-        return np.array([few.score(criterion, width, rough) for width in widths.tolist()])
+    def score(criterion: str, width: float) -> float:
+        return few.score(criterion, width, replace(options, tol=tol))
 
     width = chosen_width(model, given, rng, score, rough={"tol": tol})
     problem = (

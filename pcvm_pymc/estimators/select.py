@@ -1,6 +1,7 @@
 """Width and scale of a PCVM, of two classes or several, chosen from the data."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from pcvm_pymc.core.pieces.arguments import (
     check_choice,
     check_flag,
     check_instance,
-    check_seed,
     check_whole,
     shown,
 )
@@ -31,17 +31,14 @@ from pcvm_pymc.core.pieces.validation import (
     as_seed,
     present_labels,
 )
-from pcvm_pymc.estimators.base import is_rbf
 from pcvm_pymc.estimators.fit import fixed_width, plan_of, problems_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.problems import ROUGH, TrainingData
-from pcvm_pymc.estimators.race import WidthSelection, inner_folds, raced_width
-from pcvm_pymc.estimators.relevance import score_width
+from pcvm_pymc.estimators.problems import TrainingData
+from pcvm_pymc.estimators.race import WidthSelection, inner_folds
 from pcvm_pymc.estimators.search import Grid, HyperparameterSearch, by_folds, grown_search
 
 _OVER = (("width", "scale"), ("width",), ("scale",))
-WIDTH_METHODS = ("cv", "evidence", "validity", "em")
 
 
 def select(
@@ -246,60 +243,46 @@ def select_width(
     """
     X = as_features(X)
     label, _ = as_labels(y, len(X))
-    check_whole("cv", cv, 2)
-    check_seed("random_state", random_state)
     check_flag("progressbar", progressbar)
     check_instance("options", options, EMOptions, "EMOptions", optional=True)
     check_instance("hyperprior", hyperprior, Hyperprior, "a Hyperprior", optional=True)
-    candidates = width_grid(X) if widths is None else _as_widths(widths)
-    check_choice("method", method, WIDTH_METHODS)
-    if method in ("em", "validity") and not is_rbf(kernel):
-        raise ValueError(
-            f"method={method!r} needs kernel='rbf', whose derivatives it takes; found {kernel!r}"
-        )
-    as_kernel(kernel, float(candidates[0]))(X[:2], X[:1])
+    check_choice("method", method, ("cv", "evidence", "validity", "em"))
     if method == "evidence" and hyperprior is not None:
         raise ValueError(
             f"hyperprior was given with method='evidence', where it has no effect (found {hyperprior!r}); "
             "leave it at None"
         )
-    options = options or EMOptions()
+    if method != "cv":
+        check_whole("cv", cv, 2)
+    how = options or EMOptions()
     model = PCVMClassifier(
         kernel=kernel,
-        width="cv",
+        width=method,
         basis=basis,
         likelihood=likelihood,
         hyperprior=hyperprior or Hyperprior.plug_in(),
-        cv=cv,
-        update=options.update,
-        max_iter=options.max_iter,
-        tol=options.tol,
+        cv=cv if method == "cv" else 5,
+        random_state=random_state,
+        update=how.update,
+        max_iter=how.max_iter,
+        tol=how.tol,
     )
-    kind = "folds" if model.hyperprior.is_proper else "folds, improper"
     model._begin()
     data = TrainingData(X, label, as_row_weight(sample_weight, len(X)))
-    problems = problems_of(model, data)
+    model.classes_ = np.array([-1.0, 1.0])
+    candidates = width_grid(X) if widths is None else _as_widths(widths)
+    as_kernel(kernel, float(candidates[0]))(X[:2], X[:1])
     if method == "em":
-        problem = problems.at(median_distance(X), moves=True)
-        width = float(fit_em(problem, None, options).width)
-        return WidthSelection.unscored(width, candidates, method)
+        problem = problems_of(model, data).at(median_distance(X), moves=True)
+        return WidthSelection.unscored(float(fit_em(problem, None, how).width), candidates, method)
     with Progress(console=Console(stderr=True), disable=not progressbar) as progress:
-        n_fits = len(candidates) * (cv if method == "cv" else 1)
-        bar = progress.add_task(f"width by {method}", total=n_fits)
-        if method == "cv":
-            return raced_width(
-                model,
-                data,
-                random_state,
-                rough={"estimation": "em", "tol": max(options.tol, ROUGH[kind])},
-                widths=candidates,
-                follow=lambda: progress.advance(bar),
-            )
-        scores = []
-        for width in candidates.tolist():
-            scores.append(score_width(problems, method, width))
-            progress.advance(bar)
-    return WidthSelection.best_of(candidates, method, np.array(scores))
+        bar = progress.add_task(
+            f"width by {method}", total=len(candidates) * (method != "cv" or cv)
+        )
+        follow = partial(progress.advance, bar)
+        rng = np.random.default_rng(as_seed(random_state))
+        fixed_width(model, data, rng, widths=candidates, follow=follow)
+    return model.width_selection_
 
 
 def _as_widths(widths: Any) -> Array:
