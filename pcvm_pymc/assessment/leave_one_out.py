@@ -137,13 +137,16 @@ def _scored(modes: list[_Mode], coords: Any = None) -> PointLOO:
     share = np.array([[each.share] for each in modes])
     checked = [check_step(*each[1:5], precision=each.precision) for each in modes]
     density = np.array([each.after.log_density for each in checked])
-    # by how much a row's average density may change, relative to it
+    # by how much each mode may change a row's average density, relative to it; the least are let be
     part = share * np.exp(density - logsumexp(density, axis=0, b=share))
     with np.errstate(over="ignore"):
         doubt = np.maximum(part, _TINY) * np.expm1([each.doubt for each in checked])
-    in_doubt = np.argwhere(doubt > _DOUBT / len(modes))
+    order = doubt.argsort(axis=0)
+    beyond = np.take_along_axis(doubt, order, axis=0).cumsum(axis=0) > _DOUBT
+    in_doubt = np.empty(doubt.shape, dtype=bool)
+    np.put_along_axis(in_doubt, order, beyond, axis=0)
     refitted, unsettled = np.zeros((2, density.shape[1]), dtype=bool)
-    for k, row in _with_progress(in_doubt):
+    for k, row in _with_progress(np.argwhere(in_doubt)):
         latent, converged = _refit(modes[k], row)
         target, likelihood = modes[k].problem.label[[row]], modes[k].problem.likelihood
         density[k, row] = likelihood.log_density(latent, target)[0]
