@@ -33,6 +33,7 @@ from pcvm_pymc.inference.results import (
     nuisance_of,
     prior_of,
     rows_of,
+    training_latent,
 )
 from pcvm_pymc.inference.sampling import sample
 from pcvm_pymc.model.bases import AnyKernel
@@ -263,15 +264,14 @@ def _log_mean(log_density: Array) -> Array:
 
 def _elpd(posterior: xr.DataTree, target: Array, pointwise: Array, cv: int) -> ELPDDataLOOKFold:
     """Return held-out scores as `arviz.loo_kfold` does."""
-    latent = posterior["posterior"]["latent"].transpose("chain", "draw", "obs", ...).values
-    draws = latent.reshape(-1, *latent.shape[2:])
-    inside = _log_mean(log_density_draws(posterior, draws, target))
+    latent = training_latent(posterior)
+    inside = _log_mean(log_density_draws(posterior, latent, target))
     obs = {"obs": posterior["posterior"]["obs"].values}
     return ELPDDataLOOKFold(
         elpd=float(pointwise.sum()),
         se=float(np.sqrt(len(pointwise) * pointwise.var())),
         p=float((inside - pointwise).sum()),
-        n_samples=len(draws),
+        n_samples=len(latent),
         n_data_points=len(pointwise),
         scale="log",
         warning=False,

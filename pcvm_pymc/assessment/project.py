@@ -227,17 +227,10 @@ def _maker(tree: Any) -> Any:
 
 def _mean_probability(tree: xr.DataTree) -> tuple[Likelihood, Array]:
     """Return the likelihood, of mean nuisance parameters, and the draws' mean probabilities."""
-    from pcvm_pymc.inference.results import likelihood_of, nuisance_of
+    from pcvm_pymc.inference.prediction import probability_draws
+    from pcvm_pymc.inference.results import likelihood_of, nuisance_of, training_latent
 
-    likelihood, nuisance = likelihood_of(tree), nuisance_of(tree)
-    latent = tree["posterior"]["latent"].transpose("chain", "draw", "obs", ...).values
-    draws = latent.reshape(-1, *latent.shape[2:])
-    if not nuisance:
-        return likelihood, likelihood.probability(draws).mean(axis=0)
-    of_draws = {name: values.ravel().tolist() for name, values in nuisance.items()}
-    probability = [
-        replace(likelihood, **{name: values[i] for name, values in of_draws.items()}).probability(f)
-        for i, f in enumerate(draws)
-    ]
-    means = {name: float(np.mean(values)) for name, values in of_draws.items()}
-    return replace(likelihood, **means), np.mean(probability, axis=0)
+    means = {name: float(values.mean()) for name, values in nuisance_of(tree).items()}
+    likelihood: Any = likelihood_of(tree)
+    probability = probability_draws(tree, training_latent(tree)).mean(axis=0)
+    return replace(likelihood, **means), probability

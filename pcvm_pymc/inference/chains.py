@@ -249,7 +249,7 @@ def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -
             def after_block(chain: Chain) -> None:
                 if folder is not None:
                     chain.write(folder, fingerprint)
-                bar = position(chain, run.draws)
+                bar: dict[str, Any] = position(chain, run.draws)
                 progress.update(bars[chain.number], thin=chain.thin, round=n_round, **bar)
 
             while True:

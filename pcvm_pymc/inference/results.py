@@ -396,3 +396,9 @@ def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
     if "bias" not in posterior:
         return weight, np.zeros((len(weight), *weight.shape[2:]))
     return weight, posterior["bias"].transpose("sample", ...).values
+
+
+def training_latent(tree: xr.DataTree) -> Array:
+    """Return a result's draws of the latent function at the training rows, shape (n_draws, n_obs, ...)."""
+    latent = tree["posterior"]["latent"].transpose("chain", "draw", "obs", ...).values
+    return latent.reshape(-1, *latent.shape[2:])

@@ -176,7 +176,8 @@ def _declare_function(
         hyperprior = _scaled_prior(row, hyperprior, typical, sign, targets)
     if row.shared and isinstance(hyperprior, Hyperprior):
         hyperprior = SharedHyperprior(**asdict(hyperprior))
-    form = Form(sign is None, targets.scores, *(targets.shape or (0,)), names)
+    n_scores = targets.shape[0] if targets.is_several else 0
+    form = Form(sign is None, targets.scores, n_scores, names)
     weight, intercept = declare_prior(hyperprior, precision, form, bias)
     if sign is not None:
         data = pm.Data(names("signs"), sign, dims=form.dims)
