@@ -231,12 +231,17 @@ def _finish_round(
     stop: threading.Event,
     after_block: Callable[[Chain], None],
 ) -> None:
-    """Run one chain, block by block, to the end of its round."""
+    """Run one chain, block by block, to the end of its round, or until it is told to stop."""
+
+    def between() -> None:
+        if stop.is_set():
+            raise InterruptedError
+
     if chain.sweeps == 0:
-        chain.tune(problem, max(run.tune, 1))
+        chain.tune(problem, max(run.tune, 1), between)
     block = -(-run.draws // _BLOCKS)
-    while chain.n_kept < run.draws and not stop.is_set():
-        chain.extend(problem, min(block, run.draws - chain.n_kept))
+    while chain.n_kept < run.draws:
+        chain.extend(problem, min(block, run.draws - chain.n_kept), between)
         after_block(chain)
 
 

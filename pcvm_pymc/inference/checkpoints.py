@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,15 +60,19 @@ class Chain:
         """Sizes, biases, d and unknown widths of the round's states; empty before its first draw."""
         return tuple(np.concatenate(each) for each in zip(*self.blocks, strict=True))
 
-    def tune(self, problem: GibbsProblem, sweeps: int) -> None:
+    def tune(
+        self, problem: GibbsProblem, sweeps: int, between: Callable[[], None] = lambda: None
+    ) -> None:
         """Run sweeps whose draws are not kept."""
-        advance(problem, self.state, self.rng, draws=1, thin=sweeps)
+        advance(problem, self.state, self.rng, draws=1, thin=sweeps, between=between)
         self.sweeps += sweeps
 
-    def extend(self, problem: GibbsProblem, draws: int) -> None:
+    def extend(
+        self, problem: GibbsProblem, draws: int, between: Callable[[], None] = lambda: None
+    ) -> None:
         """Keep so many more draws."""
-        number, thin = draws * self.judged, self.thin // self.judged
-        self.blocks.append(advance(problem, self.state, self.rng, draws=number, thin=thin))
+        each = {"draws": draws * self.judged, "thin": self.thin // self.judged}
+        self.blocks.append(advance(problem, self.state, self.rng, **each, between=between))
         self.sweeps += draws * self.thin
 
     def next_round(self, *, finer: bool, keep: bool) -> None:

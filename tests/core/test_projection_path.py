@@ -264,6 +264,7 @@ def test_a_reference_in_the_span_is_recovered():
     np.testing.assert_allclose(path.dense_weight(3, 20), weight, atol=1e-3)
 
 
+@pytest.mark.fixed_seeds  # a search may end in another optimum
 @pytest.mark.parametrize("seed", range(6))
 def test_best_subsets_of_one_and_two_by_enumeration(seed):
     problem = target(n=30, n_basis=10, seed=seed)

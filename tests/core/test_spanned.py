@@ -104,6 +104,7 @@ def test_prices_are_those_of_columns_that_are_held(seed, likelihood):
     assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1e-8)
 
 
+@pytest.mark.fixed_seeds  # searches may end in different optima
 @pytest.mark.parametrize("name", ["normal", "logit"])
 def test_a_fit_is_the_one_of_bases_that_are_computed(monkeypatch, name):
     X, target = data(700, 5)
