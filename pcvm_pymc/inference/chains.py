@@ -138,10 +138,12 @@ class Chain:
         """Sizes, biases, d and unknown widths of the round's states; empty before its first draw."""
         return tuple(np.concatenate(each) for each in zip(*self.blocks, strict=True))
 
-    def extend(self, problem: GibbsProblem, draws: int) -> None:
-        """Keep so many more draws."""
-        number, thin = draws * self.judged, self.thin // self.judged
-        self.blocks.append(advance(problem, self.state, self.rng, draws=number, thin=thin))
+    def extend(
+        self, problem: GibbsProblem, draws: int, between: Callable[[], None] = lambda: None
+    ) -> None:
+        """Keep so many more draws; `between` is called several times a second."""
+        each = {"draws": draws * self.judged, "thin": self.thin // self.judged}
+        self.blocks.append(advance(problem, self.state, self.rng, **each, between=between))
         self.sweeps += draws * self.thin
 
     def next_round(self, *, finer: bool, keep: bool) -> None:
@@ -287,14 +289,18 @@ def _run_round(
     """Run all chains to the end of their round, in threads: the compiled sweeps release the lock."""
     stop = threading.Event()
 
+    def between() -> None:
+        if stop.is_set():
+            raise InterruptedError
+
     def finish(chain: Chain) -> None:
         if chain.sweeps == 0:  # warm-up, of which no draw is kept
             tune = max(run.tune, 1)
-            advance(problem, chain.state, chain.rng, draws=1, thin=tune)
+            advance(problem, chain.state, chain.rng, draws=1, thin=tune, between=between)
             chain.sweeps = tune
         block = -(-run.draws // _BLOCKS)
-        while chain.n_kept < run.draws and not stop.is_set():
-            chain.extend(problem, min(block, run.draws - chain.n_kept))
+        while chain.n_kept < run.draws:
+            chain.extend(problem, min(block, run.draws - chain.n_kept), between)
             after_block(chain)
 
     with threadpool_limits(1), ThreadPoolExecutor(run.cores) as pool:

@@ -50,7 +50,7 @@ SIZES = (0, 1, 2, 4, 8)
 
 @pytest.fixture(scope="module")
 def dense():
-    X, label = blobs(80, seed=70)
+    X, label = blobs(80, seed=70, fixed=True)
     words = np.where(label > 0, "plus", "minus")
     return PCVMClassifier(width=1.2).fit(X, words), X, words
 

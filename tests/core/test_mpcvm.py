@@ -319,7 +319,7 @@ def test_a_step_under_the_own_curvature_is_newtons(signs, monkeypatch):
     monkeypatch.setattr(coupled, "_RELATIVE", 1e-9)
     given_ = few_bases(signs=signs)
     end = fit_em(given_, None, EMOptions(tol=1e-12, max_iter=5_000))
-    start = Start(1.01 * end.weight, 1.01 * end.bias)
+    start = Start(1.002 * end.weight, 1.002 * end.bias)
     rows = rows_of(given_)
     point = rows.at(start.weight, start.bias, None)
 

@@ -16,6 +16,7 @@ from pcvm_pymc import Hyperprior, PCVMClassifier, Status, find_map_em, pcvm_mode
 from pcvm_pymc.experiments.datasets import load, ripley_mixture
 
 
+@pytest.mark.fixed_seeds  # of scikit-learn's own data
 @parametrize_with_checks(
     [
         PCVMClassifier(),

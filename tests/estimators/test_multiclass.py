@@ -40,6 +40,7 @@ ALL = [
 ]
 
 
+@pytest.mark.fixed_seeds  # of scikit-learn's own data
 @parametrize_with_checks(
     [
         MPCVMClassifier(algorithm="bottom-up", width=1.0),

@@ -18,6 +18,7 @@ from pcvm_pymc.core.validity import rvm_validity
 from pcvm_pymc.experiments.datasets import load
 
 
+@pytest.mark.fixed_seeds  # of scikit-learn's own data
 @parametrize_with_checks(
     [
         RVMClassifier(width=1.0),
@@ -173,6 +174,7 @@ def test_linear_spline_has_no_width():
     assert 0.06 < model.noise_ < 0.14
 
 
+@pytest.mark.fixed_seeds  # printed figures
 @pytest.mark.parametrize(
     ("make", "noise", "limit"), [(make_friedman2, 125.0, 4100), (make_friedman3, 0.1, 0.0165)]
 )

@@ -1,4 +1,7 @@
 import logging
+import signal
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -98,8 +101,8 @@ def test_pymcs_step_and_gibbs_draw_the_posterior():
     model = pcvm_model(X, (label > 0).astype(int), **options)
     with model:
         step = pm.sample(
-            1500,
-            tune=100,
+            800,
+            tune=50,
             chains=2,
             cores=1,
             step=PCVMGibbs(sweeps=3),
@@ -108,7 +111,7 @@ def test_pymcs_step_and_gibbs_draw_the_posterior():
             quiet=True,
         )
     assert (step["sample_stats"]["sweeps"] == 3).all()
-    gibbs = sample(model, method="gibbs", draws=1500, random_seed=2, **QUIET)
+    gibbs = sample(model, method="gibbs", draws=800, random_seed=2, **QUIET)
     Phi = model["Phi"].get_value()
 
     def functions(sizes, bias):
@@ -347,6 +350,10 @@ def test_precisions_drawn_afterwards():
         ({"method": "hmc"}, "method='hmc' is unknown"),
         ({"draws": 0}, "draws=0"),
         ({"thin": 1.5}, r"thin=1\.5"),
+        (
+            {"draws": 10, "thin": 10**9, "max_sweeps": 40, "quiet": True},
+            r"max_sweeps=40 is below draws \* thin = 10 \* 1000000000 = 10000000000; needed at least as many",
+        ),
         ({"method": "gibbs", "max_treedepth": 5}, r"\['max_treedepth'\] are for NUTS"),
         ({"method": "nuts", "checkpoint": "x"}, "checkpoint='x' has no effect on method='nuts'"),
         ({"method": "nuts", "thin": 3}, "thin=3 has no effect on method='nuts'; use 'gibbs'"),
@@ -357,6 +364,21 @@ def test_precisions_drawn_afterwards():
 def test_bad_options_are_named(options, words):
     with pytest.raises(ValueError, match=words):
         sample(small(), **options)
+
+
+@pytest.mark.parametrize("width", ["fixed", "unknown"])
+def test_sweeps_without_end_are_interrupted(width):
+    """Ctrl-C ends a run within seconds, whatever it was asked for."""
+    model = small(**({} if width == "fixed" else {"width": pm.LogNormal.dist(0.0, 0.5)}))
+    endless = {"draws": 10, "chains": 2, "thin": 10**9, "max_sweeps": 10**11}
+    sample(model, method="gibbs", draws=2, tune=1, chains=1, random_seed=1, **QUIET)  # compiled
+    main = threading.get_ident()
+    timer = threading.Timer(0.5, signal.pthread_kill, [main, signal.SIGINT])
+    timer.start()
+    began = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        sample(model, method="gibbs", tune=10**9, random_seed=1, **endless, **QUIET | {"cores": 2})
+    assert time.perf_counter() - began < 10
 
 
 def test_em_refuses_priors_without_a_mode():

@@ -37,7 +37,8 @@ def point_at(model, result):
 
 @pytest.fixture(scope="module")
 def data():
-    X, label = blobs(40, seed=20)
+    # under other data Newton's steps may end in another mode: they have other Gram matrices, to rounding
+    X, label = blobs(40, seed=20, fixed=True)
     return X, (label > 0).astype(int)
 
 

@@ -167,6 +167,8 @@ class GibbsState:
         Where it is unknown.
     basis : Basis, optional
         The basis functions at that width, once they are needed.
+    chunk : int
+        Sweeps between two returns from compiled code; it follows their speed.
     """
 
     size: Array
@@ -174,6 +176,7 @@ class GibbsState:
     log_rate: float
     width: Any = None
     basis: Any = None
+    chunk: int = 16
 
 
 def make_basis(Phi: Array, neighbours: Integers | None = None) -> Basis:
