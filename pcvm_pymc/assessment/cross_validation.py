@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
-from pcvm_pymc.core.pieces.arguments import check_seed, shown
+from pcvm_pymc.core.pieces.validation import check_seed, shown
 from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array

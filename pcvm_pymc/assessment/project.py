@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.pieces.arguments import check_instance
+from pcvm_pymc.core.pieces.validation import check_instance
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood

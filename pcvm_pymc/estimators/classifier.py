@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from pcvm_pymc.core.design import chunk_rows
-from pcvm_pymc.core.pieces.arguments import check_real
+from pcvm_pymc.core.pieces.validation import check_real
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, present_labels

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.pieces.arguments import shown
+from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.few_vectors import FewVectors
 

@@ -21,7 +21,7 @@ from pcvm_pymc.core.evidence import (
     star_moments,
 )
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.arguments import check_flag
+from pcvm_pymc.core.pieces.validation import check_flag
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood

@@ -11,7 +11,7 @@ from rich.progress import Progress
 from sklearn.utils.multiclass import check_classification_targets
 
 from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.pieces.arguments import (
+from pcvm_pymc.core.pieces.validation import (
     check_choice,
     check_flag,
     check_instance,

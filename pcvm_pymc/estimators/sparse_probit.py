@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
-from pcvm_pymc.core.pieces.features import FEATURES, FeatureColumns, n_features
+from pcvm_pymc.core.pieces.kernels import FEATURES, FeatureColumns, n_features
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, as_kernel, as_width, median_distance
 from pcvm_pymc.core.pieces.likelihoods import as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
@@ -76,7 +76,7 @@ class SparseProbitClassifier(KernelClassifier):
     classes_ : ndarray, shape (n_classes,)
     selected_ : ndarray of int, shape (n_selected,)
         Features whose weight is not zero (in any of several machines), in the order of
-        `pcvm_pymc.core.pieces.features.feature_matrix`; for a kernel, its centres.
+        `pcvm_pymc.core.pieces.kernels.feature_matrix`; for a kernel, its centres.
     relevance_vectors_ : ndarray, shape (n_selected, n_features)
         These centres, for a kernel only.
     support_ : ndarray of int, shape (n_selected,)

@@ -14,7 +14,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.family import FAMILY, System, check_solver, systems_of
-from pcvm_pymc.core.pieces.arguments import check_instance
+from pcvm_pymc.core.pieces.validation import check_instance
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import (
     LIKELIHOODS,

@@ -13,7 +13,7 @@ import xarray as xr
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 
 from pcvm_pymc.core.gibbs import GibbsProblem
-from pcvm_pymc.core.pieces.arguments import (
+from pcvm_pymc.core.pieces.validation import (
     check_choice,
     check_flag,
     check_instance,

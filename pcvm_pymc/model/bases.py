@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces.arguments import check_choice
+from pcvm_pymc.core.pieces.validation import check_choice
 from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
-from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
+from pcvm_pymc.core.pieces.kernels import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.kernels import (
     KERNELS,
     RBF,

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces.arguments import check_choice, check_flag, is_real, shown
-from pcvm_pymc.core.pieces.frames import Frame
+from pcvm_pymc.core.pieces.validation import check_choice, check_flag, is_real, shown
+from pcvm_pymc.core.pieces.validation import Frame
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
-from pcvm_pymc.core.pieces.memory import check_room
+from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
     RATE_SHAPE,

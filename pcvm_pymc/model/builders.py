@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.arguments import check_choice, check_flag
+from pcvm_pymc.core.pieces.validation import check_choice, check_flag
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, Prior
 from pcvm_pymc.model.bases import AnyKernel, Width

@@ -19,7 +19,7 @@ from pcvm_pymc.core.pieces.likelihoods import (
     StudentT,
 )
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, SharedHyperprior
-from pcvm_pymc.core.pieces.signs import class_signs
+from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.problem import Problem
 
 LIKELIHOODS = [

@@ -11,7 +11,7 @@ from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, sq
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.signs import class_signs
+from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.problem import Problem, Status
 
 PRIORS = {

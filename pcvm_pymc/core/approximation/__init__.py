@@ -12,7 +12,7 @@ from pcvm_pymc.core.approximation.moments import (
     student_tilted,
 )
 from pcvm_pymc.core.approximation.propagation import PropagationFit, PropagationOptions, propagate
-from pcvm_pymc.core.approximation.rows import SignedRows
+from pcvm_pymc.core.approximation.laplace import SignedRows
 from pcvm_pymc.core.approximation.truncated import truncated_normal_draws
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 from pcvm_pymc.core.design import StreamedDesign
 from pcvm_pymc.core.evidence.columns import Columns, ComputedBases, DenseColumns, StreamedColumns
 from pcvm_pymc.core.family import FAMILY, check_solver
-from pcvm_pymc.core.pieces.arguments import check_real, check_whole, shown
+from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown
 from pcvm_pymc.core.pieces.likelihoods import (
     Likelihood,
     Normal,

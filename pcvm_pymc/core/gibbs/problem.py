@@ -7,7 +7,7 @@ import numpy as np
 from scipy.linalg import qr
 
 from pcvm_pymc.core.family import check_solver
-from pcvm_pymc.core.gibbs.densities import Parameters
+from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.gibbs.moves import Basis
 from pcvm_pymc.core.gibbs.responses import AUGMENTED, Integers, augmented
 from pcvm_pymc.core.pieces.likelihoods import Likelihood

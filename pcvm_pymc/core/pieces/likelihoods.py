@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, gammaln, log_expit
 
 from pcvm_pymc.core.pieces import probit
-from pcvm_pymc.core.pieces.arguments import check_real, is_real, is_unknown, shown
+from pcvm_pymc.core.pieces.validation import check_real, is_real, is_unknown, shown
 from pcvm_pymc.core.pieces.likelihood import Likelihood, RowTerms, ScaleLikelihood
 from pcvm_pymc.core.pieces.multinomial import (
     ClassTerms,

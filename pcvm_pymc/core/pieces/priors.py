@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import gammaln
 
-from pcvm_pymc.core.pieces.arguments import check_real
-from pcvm_pymc.core.pieces.horseshoe import HalfHorseshoe
+from pcvm_pymc.core.pieces.validation import check_real
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
