@@ -12,12 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from pcvm_pymc.core.em import EMResult, fit_em
 from pcvm_pymc.core.em.rows import Rows
 from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces.arguments import check_real, check_whole
 from pcvm_pymc.core.pieces.centres import Centres, choose_share
 from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihood import majority_label
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_seed, present_labels
-from pcvm_pymc.core.pieces.weighted import majority_label
+from pcvm_pymc.core.pieces.validation import as_seed, check_real, check_whole, present_labels
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.averages import (
     AveragePredictions,

@@ -19,7 +19,7 @@ from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import as_kernel, width_grid
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import blas_threads
+from pcvm_pymc.core.pieces.resources import blas_threads
 from pcvm_pymc.core.pieces.validation import as_numbers
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.estimators.parameters import (

@@ -10,10 +10,10 @@ from scipy.special import logsumexp
 
 from pcvm_pymc.core.em import EMOptions, EMResult, Start, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights, leave_one_out
+from pcvm_pymc.core.pieces.likelihood import Weighted, plain_target
+from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.weighted import Weighted, plain_target
-from pcvm_pymc.core.pieces.weighted import against_rest as labels_against_rest
 from pcvm_pymc.core.problem import Problem
 
 __all__ = [

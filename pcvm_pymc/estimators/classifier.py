@@ -14,10 +14,9 @@ from sklearn.utils import gen_batches
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pcvm_pymc.core.pieces.arguments import check_real
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, present_labels
+from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, check_real, present_labels
 from pcvm_pymc.estimators.base import KernelMachine
 from pcvm_pymc.estimators.documented import of_rows
 from pcvm_pymc.estimators.intervals import LatentNormal, probability_interval

@@ -15,11 +15,11 @@ from pcvm_pymc.core.em.rows import ArrayRows, Rows, chunk_rows, has_room_for_cou
 from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up
 from pcvm_pymc.core.pieces.centres import Centres, choose_share
 from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
+from pcvm_pymc.core.pieces.likelihood import Weighted, majority_label, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
-from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.validation import as_seed
-from pcvm_pymc.core.pieces.weighted import Weighted, majority_label, weighted_target
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.intervals import LatentNormal, of_machines

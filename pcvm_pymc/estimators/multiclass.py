@@ -8,14 +8,13 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.em import Start
 from pcvm_pymc.core.family import FAMILY, System
-from pcvm_pymc.core.pieces.arguments import check_flag, shown
 from pcvm_pymc.core.pieces.centres import Centres, choose_rows, choose_share
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.multinomial import Labels
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features
+from pcvm_pymc.core.pieces.validation import as_features, check_flag, shown
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.averaging import CV_AND_VECTORS, AveragingClassifier
 from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT

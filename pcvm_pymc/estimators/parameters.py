@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pcvm_pymc.core.pieces.arguments import (
+from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
+from pcvm_pymc.core.pieces.priors import Hyperprior, Prior
+from pcvm_pymc.core.pieces.validation import (
     check_choice,
     check_flag,
     check_jobs,
@@ -16,9 +19,6 @@ from pcvm_pymc.core.pieces.arguments import (
     is_real,
     shown,
 )
-from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
-from pcvm_pymc.core.pieces.priors import Hyperprior, Prior
 
 __all__ = [
     "HYPERPRIORS",

@@ -16,10 +16,10 @@ from pcvm_pymc.core.evidence import (
 )
 from pcvm_pymc.core.pieces.centres import Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import as_kernel
-from pcvm_pymc.core.pieces.memory import check_room
+from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.validation import as_seed
-from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import rvm_validity
 from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT, KernelMachine

@@ -20,12 +20,11 @@ from pcvm_pymc.core.evidence import (
     star_moments,
 )
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.arguments import check_flag, check_real
 from pcvm_pymc.core.pieces.centres import Basis, choose_share
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets
+from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets, check_flag, check_real
 from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.documented import of_rows

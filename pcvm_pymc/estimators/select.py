@@ -8,11 +8,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.multiclass import check_classification_targets
 
-from pcvm_pymc.core.pieces.arguments import check_real, check_whole, shown
 from pcvm_pymc.core.pieces.kernels import Kernel, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_classes, as_features, present_labels
+from pcvm_pymc.core.pieces.validation import (
+    as_classes,
+    as_features,
+    check_real,
+    check_whole,
+    present_labels,
+    shown,
+)
 from pcvm_pymc.estimators.cells import Cells
 from pcvm_pymc.estimators.figures import plot_cells
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier

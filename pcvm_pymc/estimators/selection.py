@@ -19,14 +19,6 @@ from pcvm_pymc.core.em import (
 )
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult, fit_rvm
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.arguments import (
-    check_choice,
-    check_flag,
-    check_instance,
-    check_seed,
-    check_whole,
-    shown,
-)
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import (
     RBF,
@@ -39,11 +31,21 @@ from pcvm_pymc.core.pieces.kernels import (
     width_bounds,
     width_grid,
 )
+from pcvm_pymc.core.pieces.likelihood import Weighted, row_weight, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_row_weight
-from pcvm_pymc.core.pieces.weighted import Weighted, row_weight, weighted_target
+from pcvm_pymc.core.pieces.validation import (
+    as_features,
+    as_labels,
+    as_row_weight,
+    check_choice,
+    check_flag,
+    check_instance,
+    check_seed,
+    check_whole,
+    shown,
+)
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.parameters import is_rbf, named_likelihood

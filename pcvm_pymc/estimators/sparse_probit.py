@@ -9,8 +9,15 @@ from pcvm_pymc.core.em import EMResult
 from pcvm_pymc.core.em.rows import Rows
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
-from pcvm_pymc.core.pieces.features import FEATURES, FeatureColumns, feature_matrix, n_features
-from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, median_distance
+from pcvm_pymc.core.pieces.kernels import (
+    FEATURES,
+    FeatureColumns,
+    Kernel,
+    KernelPiece,
+    feature_matrix,
+    median_distance,
+    n_features,
+)
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.core.pieces.probit import Array
@@ -69,7 +76,7 @@ class SparseProbitClassifier(EMClassifier):
     classes_ : ndarray, shape (n_classes,)
     selected_ : ndarray of int, shape (n_selected,)
         Features whose weight is not zero (in any of several machines), in the order of
-        `pcvm_pymc.core.pieces.features.feature_matrix`; for a kernel, its centres.
+        `pcvm_pymc.core.pieces.kernels.feature_matrix`; for a kernel, its centres.
     relevance_vectors_ : ndarray, shape (n_selected, n_features)
         These centres, for a kernel only.
     support_ : ndarray of int, shape (n_selected,)

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from sklearn.svm import SVC
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, relevance_start
+from pcvm_pymc.core.pieces.likelihood import plain_target, weighted_target
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.weighted import plain_target, weighted_target
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.selection import held_out_loss, stratified_folds
 

@@ -19,7 +19,7 @@ from pcvm_pymc.core.evidence import (
     fit_rvm,
 )
 from pcvm_pymc.core.family import FAMILY, systems_of
-from pcvm_pymc.core.pieces.arguments import check_choice, check_instance
+from pcvm_pymc.core.pieces.validation import check_choice, check_instance
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.inference.results import Values, likelihood_of, point_to_datatree, timed
 from pcvm_pymc.model.data import as_model

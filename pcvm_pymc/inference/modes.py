@@ -9,7 +9,7 @@ import pymc as pm
 import xarray as xr
 
 from pcvm_pymc.core.em import EMOptions, EMResult, EMState, Start, fit_em
-from pcvm_pymc.core.pieces.arguments import check_flag, check_instance, check_seed
+from pcvm_pymc.core.pieces.validation import check_flag, check_instance, check_seed
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.inference.progress import Forecast, progress_bars
 from pcvm_pymc.inference.results import point_to_datatree, timed

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import xarray as xr
 
-from pcvm_pymc.core.pieces.arguments import check_flag
+from pcvm_pymc.core.pieces.validation import check_flag
 from pcvm_pymc.storage import (
     MARKER,
     StoreError,

@@ -12,10 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces.arguments import check_choice
 from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
-from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.kernels import (
+    FEATURES,
     KERNELS,
     RBF,
     Kernel,
@@ -23,12 +22,13 @@ from pcvm_pymc.core.pieces.kernels import (
     as_kernel,
     as_width,
     checked_values,
+    feature_matrix,
     median_distance,
     rbf,
     squared_distances,
 )
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_signs
+from pcvm_pymc.core.pieces.validation import as_features, as_signs, check_choice
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 from pcvm_pymc.model.names import Names
 

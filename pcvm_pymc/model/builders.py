@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.arguments import check_choice, check_flag
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, Prior
+from pcvm_pymc.core.pieces.validation import check_choice, check_flag
 from pcvm_pymc.model.bases import AnyKernel, Width
 from pcvm_pymc.model.build import build
 
@@ -178,7 +178,7 @@ def sparse_probit_model(
         ``latent`` and the observed ``label``. Data: ``Phi`` (the features), ``hyperprior``, ``y``, and
         for a kernel ``centres`` and its width. With a kernel `new_data` and `predict` serve as for
         `pcvm_model`; otherwise new rows come by ``pm.set_data({"Phi": Phi_new, "y": zeros}, coords={"obs":
-        range(n_new)})``, ``Phi_new`` from `pcvm_pymc.core.pieces.features.feature_matrix`.
+        range(n_new)})``, ``Phi_new`` from `pcvm_pymc.core.pieces.kernels.feature_matrix`.
 
     Raises
     ------

@@ -19,8 +19,8 @@ from pcvm_pymc.core.evidence import (
 )
 from pcvm_pymc.core.evidence.active_set import ActiveSet, gains, refreshed
 from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline
+from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Logit, StudentT
-from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target
 
 LIKELIHOODS = {"normal": "normal", "logit": "logit", "probit": "probit", "student": StudentT(4.0)}
 

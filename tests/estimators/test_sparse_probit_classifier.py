@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pcvm_pymc import Hyperprior, Laplace, SparseProbitClassifier, Status
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, iterate
-from pcvm_pymc.core.pieces.features import feature_matrix
+from pcvm_pymc.core.pieces.kernels import feature_matrix
 from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.datasets import load

@@ -21,7 +21,7 @@ from pcvm_pymc import (
     sparse_probit_model,
 )
 from pcvm_pymc.core.em import fit_em, log_posterior
-from pcvm_pymc.core.pieces.features import feature_matrix
+from pcvm_pymc.core.pieces.kernels import feature_matrix
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.read import read
 

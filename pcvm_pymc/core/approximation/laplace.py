@@ -1,15 +1,96 @@
-"""Laplace's approximation at the sign-constrained mode: a normal distribution truncated to the orthant."""
+"""Second-order expansions at a mode: Laplace's approximation on sizes, and of weights given precisions."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, solve_triangular
 
-from pcvm_pymc.core.approximation.rows import SignedRows
 from pcvm_pymc.core.approximation.truncated import truncated_normal_draws
+from pcvm_pymc.core.pieces.likelihood import Likelihood
+from pcvm_pymc.core.pieces.likelihoods import Probit
+from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array, curvature, inverse_mills
+from pcvm_pymc.core.problem import Problem
 
-__all__ = ["LaplaceFit", "fit_laplace"]
+
+@dataclass(frozen=True)
+class SignedRows:
+    """The posterior of theta, sizes and last the bias, under ``p(y | theta) = prod Phi(A theta)``.
+
+    Attributes
+    ----------
+    design : ndarray, shape (n_obs, n_basis + 1)
+        A: basis functions times the weights' signs, a column of ones, each row times its label.
+    label : ndarray, shape (n_obs,)
+    sign : ndarray, shape (n_basis,)
+    hyperprior : Hyperprior
+        Proper and of fixed scale.
+    """
+
+    design: Array
+    label: Array
+    sign: Array
+    hyperprior: Hyperprior
+
+    @classmethod
+    def of(cls, problem: Problem) -> "SignedRows":
+        """Return the rows of a problem.
+
+        Raises
+        ------
+        ValueError
+            Unless it has two classes under a probit, signed weights, a proper `Hyperprior` of fixed scale on
+            weights and bias, a known width and rows that count once.
+        """
+        _check(problem)
+        label, sign = np.asarray(problem.label, dtype=float), problem.weight_sign
+        signed = np.column_stack([problem.Phi * sign, np.ones(len(label))])
+        return cls(label[:, None] * signed, label, sign, _gamma_prior(problem))
+
+    def latent(self, theta: Array) -> Array:
+        """Return the latent function at the rows in draws of theta, shape (n_draws, n_obs)."""
+        return (theta @ self.design.T) * self.label
+
+
+def _check(problem: Problem) -> None:
+    name = problem.likelihood.name
+    if not isinstance(problem.likelihood, Probit):
+        raise ValueError(
+            f"likelihood={problem.likelihood}, {name!r}; the approximations need the probit of two classes "
+            "(likelihood='probit') and rows without weights, or sample(model)"
+        )
+    if not problem.is_signed:
+        raise ValueError(
+            "the weights are free; the approximations are for signed weights, those of pcvm_model; "
+            "or sample(model)"
+        )
+    _gamma_prior(problem)
+    if problem.bias != "prior" or problem.moves is not None:
+        width = "a known" if problem.moves is None else "an unknown"
+        raise ValueError(
+            f"bias={problem.bias!r} and {width} width; the approximations need bias='prior' and a known "
+            "width, or sample(model)"
+        )
+
+
+def _gamma_prior(problem: Problem) -> Hyperprior:
+    prior = problem.hyperprior
+    if type(prior) is not Hyperprior:
+        raise ValueError(
+            f"hyperprior={prior}, {prior.name!r}; the approximations need a Hyperprior(c, d, e, f), or "
+            "sample(model)"
+        )
+    if not prior.is_proper or prior.rate_shape is not None:
+        raise ValueError(
+            f"hyperprior={prior} is improper or of unknown scale; needed c, d, e and f positive and "
+            "rate_shape=None, as of pcvm_model(X, y, hyperprior='default')"
+        )
+    return prior
+
+
+# --- on sizes, precisions integrated out ----------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,3 +158,67 @@ def _student_curvature(value: Array, shape: float, rate: float) -> Array:
     """Return minus the second derivative of a Student-t's log density, precisions Gamma(shape, rate)."""
     square = value * value
     return (2.0 * shape + 1.0) * (2.0 * rate - square) / np.square(2.0 * rate + square)
+
+
+# --- of free values, given their precisions --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NormalPosterior:
+    """A normal distribution of weights and bias around their mode.
+
+    Attributes
+    ----------
+    theta : ndarray, shape (n_columns, n_scores)
+        The mode, of each column of the design and each score.
+    kept : tuple of ndarray of int
+        Columns that are in the model, for each score.
+    root : ndarray, shape (n_kept, n_kept)
+        Lower Cholesky factor of the precision matrix, one score's columns after the other's.
+    """
+
+    theta: Array
+    kept: tuple[NDArray[np.intp], ...]
+    root: Array
+
+    def latent(self, design: Array) -> tuple[Array, Array]:
+        """Return mean, shape (n, n_scores), and covariance, shape (n, n_scores, n_scores), at new rows."""
+        ends = np.cumsum([0, *map(len, self.kept)])
+        roots = []
+        for kept, first, last in zip(self.kept, ends, ends[1:], strict=False):
+            own = np.zeros((ends[-1], len(design)))
+            own[first:last] = design[:, kept].T
+            roots.append(solve_triangular(self.root, own, lower=True))
+        each = np.stack(roots)
+        return design @ self.theta, np.einsum("cin,din->ncd", each, each)
+
+
+def normal_posterior(
+    design: Array, target: NDArray[Any], likelihood: Likelihood, theta: Array, precision: Array
+) -> NormalPosterior:
+    """Expand the log posterior given the precisions at its mode, to second order.
+
+    The precision matrix is ``design' H design + diag(precision)``, H the likelihood's curvature: Tipping
+    (2001) eqs. 25-27 for several scores. Columns of infinite precision are left out.
+
+    Parameters
+    ----------
+    design : ndarray, shape (n_obs, n_columns)
+        Basis functions, and a column of ones for the bias.
+    target : ndarray, shape (n_obs,)
+        As the likelihood has it.
+    likelihood : Likelihood
+    theta : ndarray, shape (n_columns, n_scores)
+    precision : ndarray, shape (n_columns, n_scores)
+        Of the weights' normal prior, for instance E[precision | theta].
+    """
+    latent = design @ theta
+    bend = likelihood.hessian(latent if likelihood.n_scores > 1 else latent[:, 0], target)
+    kept = tuple(map(np.flatnonzero, np.isfinite(precision).T))
+    parts = [design[:, each] for each in kept]
+    rows = range(len(kept))
+    matrix = np.block([[(parts[c].T * bend[:, c, d]) @ parts[d] for d in rows] for c in rows])
+    matrix[np.diag_indices_from(matrix)] += np.concatenate(
+        [precision[each, c] for c, each in enumerate(kept)]
+    )
+    return NormalPosterior(theta, kept, cholesky(matrix, lower=True))

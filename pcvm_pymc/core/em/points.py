@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.em.gram import BorderedGram, Gram, Mask, PartialGram, in_single
 from pcvm_pymc.core.em.rows import CoupledGram, Request, Rows
 from pcvm_pymc.core.pieces.kernels import KernelPiece
+from pcvm_pymc.core.pieces.likelihood import plain_target, row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.weighted import plain_target, row_weight
 from pcvm_pymc.core.problem import Problem, WidthMoves
 
 __all__ = [

@@ -14,10 +14,10 @@ import numpy as np
 
 from pcvm_pymc.core.em.gram import BorderedGram
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece
+from pcvm_pymc.core.pieces.likelihood import against_rest, row_weight
 from pcvm_pymc.core.pieces.likelihoods import RowTerms
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import one_blas_thread
-from pcvm_pymc.core.pieces.weighted import against_rest, row_weight
+from pcvm_pymc.core.pieces.resources import one_blas_thread
 
 __all__ = [
     "ArrayRows",

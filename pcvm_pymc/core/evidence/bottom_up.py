@@ -12,9 +12,9 @@ from pcvm_pymc.core.em.results import EMResult, EMTrace
 from pcvm_pymc.core.evidence.bottom_up_changes import Change, Machine, improve
 from pcvm_pymc.core.evidence.bottom_up_rows import Seen, bases_of, each_row
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
-from pcvm_pymc.core.pieces.arguments import check_choice, check_flag, check_real, check_whole
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import threads_by_size
+from pcvm_pymc.core.pieces.resources import threads_by_size
+from pcvm_pymc.core.pieces.validation import check_choice, check_flag, check_real, check_whole
 from pcvm_pymc.core.problem import Problem, Status
 
 __all__ = ["BottomUpOptions", "fit_bottom_up"]

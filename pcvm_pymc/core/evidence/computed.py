@@ -12,7 +12,7 @@ from pcvm_pymc.core.evidence.posterior import Basis, Posterior, sum_of_squares
 from pcvm_pymc.core.evidence.spanned import Span, span_of
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import blas_thread_count, one_blas_thread
+from pcvm_pymc.core.pieces.resources import blas_thread_count, one_blas_thread
 
 __all__ = ["ComputedBases", "ComputedColumns"]
 

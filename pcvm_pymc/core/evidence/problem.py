@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.em.points import Chunks
 from pcvm_pymc.core.evidence.computed import ComputedBases, ComputedColumns
 from pcvm_pymc.core.family import FAMILY, check_solver
-from pcvm_pymc.core.pieces.arguments import check_real, check_seed, check_whole, shown
 from pcvm_pymc.core.pieces.likelihoods import (
     Likelihood,
     Normal,
@@ -20,6 +19,7 @@ from pcvm_pymc.core.pieces.likelihoods import (
 )
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_real, check_seed, check_whole, shown
 from pcvm_pymc.core.problem import Problem
 
 __all__ = [

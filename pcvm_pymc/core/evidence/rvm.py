@@ -6,7 +6,7 @@ from pcvm_pymc.core.evidence.batch import fit_batch
 from pcvm_pymc.core.evidence.problem import EvidenceOptions, EvidenceProblem
 from pcvm_pymc.core.evidence.result import EvidenceResult
 from pcvm_pymc.core.evidence.sequential import fit_random, fit_sequential
-from pcvm_pymc.core.pieces.threads import threads_by_size
+from pcvm_pymc.core.pieces.resources import threads_by_size
 
 __all__ = ["METHODS", "fit_rvm"]
 

@@ -11,7 +11,7 @@ from pcvm_pymc.core.em.points import Chunks
 from pcvm_pymc.core.loo.carried import carried_on
 from pcvm_pymc.core.loo.mode import Mode
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import threads_by_size
+from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.problem import Problem
 
 __all__ = ["LeaveOneOut", "leave_one_out"]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.arguments import check_flag, check_real, check_whole
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import threads_by_size
+from pcvm_pymc.core.pieces.resources import threads_by_size
+from pcvm_pymc.core.pieces.validation import check_flag, check_real, check_whole
 from pcvm_pymc.core.submodels.l1 import l1_supports
 from pcvm_pymc.core.submodels.refit import Submodel, fit_submodel, null_model
 from pcvm_pymc.core.submodels.scans import addition_gains, best_additions, best_exchanges, scan

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
 
-from pcvm_pymc.core.measures import classification_measures, regression_measures
+from pcvm_pymc.assessment.measures import classification_measures, regression_measures
 from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.classifiers import (
     Classifier,
