@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.estimators.few_vectors import FewVectors
 
 __all__ = ["to_c"]

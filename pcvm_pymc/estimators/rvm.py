@@ -21,12 +21,11 @@ from pcvm_pymc.core.evidence import (
     star_moments,
 )
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.validation import check_flag
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers, as_targets
+from pcvm_pymc.core.pieces.validation import as_numbers, as_targets, check_flag
 from pcvm_pymc.estimators.base import (
     CV_EFFECT,
     POSITIVE,

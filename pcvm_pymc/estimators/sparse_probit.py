@@ -8,8 +8,16 @@ from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
-from pcvm_pymc.core.pieces.kernels import FEATURES, FeatureColumns, n_features
-from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, as_kernel, as_width, median_distance
+from pcvm_pymc.core.pieces.kernels import (
+    FEATURES,
+    FeatureColumns,
+    Kernel,
+    KernelPiece,
+    as_kernel,
+    as_width,
+    median_distance,
+    n_features,
+)
 from pcvm_pymc.core.pieces.likelihoods import as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.estimators.average import modes_of

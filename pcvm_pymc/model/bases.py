@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces.validation import check_choice
 from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
-from pcvm_pymc.core.pieces.kernels import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.kernels import (
+    FEATURES,
     KERNELS,
     RBF,
     Kernel,
@@ -25,13 +24,14 @@ from pcvm_pymc.core.pieces.kernels import (
     as_kernel,
     as_width,
     checked_values,
+    feature_matrix,
     median_distance,
     rbf,
     squared_distances,
     warn_of_width,
 )
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_signs, warn_unscaled
+from pcvm_pymc.core.pieces.validation import as_features, as_signs, check_choice, warn_unscaled
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 from pcvm_pymc.model.names import Names
 

@@ -19,9 +19,9 @@ from scipy import stats
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from pcvm_pymc.core.gibbs import moves, responses, slices
-from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.gibbs.problem import make_basis
 from pcvm_pymc.core.gibbs.responses import augmented
+from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import log_class_probability
 from pcvm_pymc.core.pieces.priors import Hyperprior

@@ -4,7 +4,11 @@ Sizes of the weights are what is unknown here, on half-lines, precisions integra
 (2014) approximate the same posterior given the precisions, and maximise over these.
 """
 
-from pcvm_pymc.core.approximation.laplace import LaplaceFit, fit_laplace
+from pcvm_pymc.core.approximation.laplace import (
+    LaplaceFit,
+    SignedRows,
+    fit_laplace,
+)
 from pcvm_pymc.core.approximation.moments import (
     Tilted,
     half_line_tilted,
@@ -12,7 +16,6 @@ from pcvm_pymc.core.approximation.moments import (
     student_tilted,
 )
 from pcvm_pymc.core.approximation.propagation import PropagationFit, PropagationOptions, propagate
-from pcvm_pymc.core.approximation.laplace import SignedRows
 from pcvm_pymc.core.approximation.truncated import truncated_normal_draws
 
 __all__ = [

@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve, cholesky
 
+from pcvm_pymc.core.approximation.laplace import SignedRows
 from pcvm_pymc.core.approximation.moments import (
     Mask,
     Tilted,
@@ -14,14 +15,11 @@ from pcvm_pymc.core.approximation.moments import (
     probit_tilted,
     student_tilted,
 )
-from pcvm_pymc.core.approximation.laplace import SignedRows
 from pcvm_pymc.core.approximation.truncated import truncated_normal_draws
-from pcvm_pymc.core.pieces.validation import check_real, check_whole
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_real, check_whole
 from pcvm_pymc.core.problem import Ended, Status
-
-__all__ = ["PropagationFit", "PropagationOptions", "propagate"]
 
 _NO_CAVITY = 1e-10  # share of a marginal's precision below which the cavity's is rounding
 _SHORTEST = 0.25  # that damping grows by itself: shorter steps creep
@@ -286,11 +284,7 @@ def _distance(now: _Normal, tilted: Tilted, usable: Mask) -> float:
 
 
 def _moved(
-    rows: SignedRows,
-    now: _Normal,
-    tilted: Tilted,
-    cavity: tuple[Array, Array, Mask],
-    step: float,
+    rows: SignedRows, now: _Normal, tilted: Tilted, cavity: tuple[Array, Array, Mask], step: float
 ) -> tuple[_Normal, float] | None:
     """Return the sites a step nearer to the tilted moments, and the step, shortened to keep all densities.
 

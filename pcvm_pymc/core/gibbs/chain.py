@@ -12,8 +12,6 @@ from pcvm_pymc.core.gibbs.sweep import run
 from pcvm_pymc.core.gibbs.widths import move_width
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["advance"]
-
 _WIDTH_PERIOD = 5  # sweeps: what a new width costs, a factorisation, is worth several of them
 _CHUNK_SECONDS = 0.3  # of compiled sweeps, after which a chain can be interrupted
 

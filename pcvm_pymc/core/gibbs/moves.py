@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.gibbs.responses import Augmented, Integers
 from pcvm_pymc.core.gibbs.slices import (
     SMALLEST_SIZE,
+    Parameters,
     slice_coordinate,
     slice_single,
     slice_transfer,
@@ -26,19 +26,6 @@ from pcvm_pymc.core.gibbs.vectors import (
     total,
 )
 from pcvm_pymc.core.pieces.probit import Array
-
-__all__ = [
-    "Basis",
-    "Regression",
-    "shift_biases",
-    "signed",
-    "transfer_between_largest",
-    "transfer_between_neighbours",
-    "update_a_large_one",
-    "update_score",
-    "update_sizes",
-    "write_latent",
-]
 
 _N_LARGEST = 6
 

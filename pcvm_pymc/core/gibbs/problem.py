@@ -7,15 +7,13 @@ import numpy as np
 from scipy.linalg import qr
 
 from pcvm_pymc.core.family import check_solver
-from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.gibbs.moves import Basis
 from pcvm_pymc.core.gibbs.responses import AUGMENTED, Integers, augmented
+from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem, WidthMoves
-
-__all__ = ["GibbsProblem", "GibbsState", "check_gibbs", "factorise", "make_basis"]
 
 # columns of Phi below this share of the largest pivot are rounding: latent values keep nine digits
 _RANK_TOLERANCE = 1e-11

@@ -5,7 +5,6 @@ import math
 import numpy as np
 
 from pcvm_pymc.core.gibbs.block import move_visible_ones
-from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.gibbs.moves import (
     Basis,
     shift_biases,
@@ -13,17 +12,10 @@ from pcvm_pymc.core.gibbs.moves import (
     update_score,
     write_latent,
 )
-from pcvm_pymc.core.gibbs.responses import (
-    OF_CLASSES,
-    AnyAugmented,
-    Integers,
-    draw_responses,
-)
-from pcvm_pymc.core.gibbs.slices import slice_log_rate, slice_scale
+from pcvm_pymc.core.gibbs.responses import OF_CLASSES, AnyAugmented, Integers, draw_responses
+from pcvm_pymc.core.gibbs.slices import Parameters, slice_log_rate, slice_scale
 from pcvm_pymc.core.gibbs.vectors import copy_into, jit, multiply
 from pcvm_pymc.core.pieces.probit import Array
-
-__all__ = ["run"]
 
 _SCALE_PERIOD = 5  # sweeps, of several scores: their integrals would take most of a sweep's time
 

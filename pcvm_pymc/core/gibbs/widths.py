@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.gibbs.slices import log_rate_density
 from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, make_basis
+from pcvm_pymc.core.gibbs.slices import log_rate_density
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import WidthMoves
-
-__all__ = ["log_density", "move_width", "moved"]
 
 # standard deviations of the steps in log(width), drawn anew each time: none is right for all posteriors
 _STEPS = 0.5 ** np.arange(5)

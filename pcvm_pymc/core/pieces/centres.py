@@ -1,5 +1,6 @@
 """Where basis functions stand: on all rows, on few of them, at means of them, or at given centres."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -7,24 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.pieces.validation import check_choice, check_seed, shown
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_signs
-
-__all__ = [
-    "Basis",
-    "Centres",
-    "as_centres",
-    "choose_basis",
-    "choose_means",
-    "choose_rows",
-    "choose_share",
-    "rows_under",
-]
+from pcvm_pymc.core.pieces.validation import (
+    as_features,
+    as_labels,
+    as_signs,
+    check_choice,
+    check_seed,
+    shown,
+)
 
 _OF_ROWS = ("kmeans++", "farthest")
 
 type Index = NDArray[np.intp]
+type SignRule = Callable[..., Array]
 type Basis = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
 
 # k-means++ looks at so many rows per basis at most: its cost is their number times that of the bases
@@ -32,6 +29,28 @@ _CANDIDATES = 20
 _MEANS = 30  # in all, chosen by what the posterior predicts: ten are too few (benchmarks/README.md)
 _RESTARTS = 4  # of k-means
 _ROUNDING = 1e-9  # of the largest input: what differs by no more is the same row
+
+
+def own_label(label: NDArray[Any], n_scores: int = 1) -> Array:
+    """Return the sign rule of the PCVM: a weight has the sign of its own row's label, -1. or +1."""
+    return np.array(label, dtype=float)
+
+
+def class_signs(label: NDArray[Any], n_scores: int) -> Array:
+    """Return +1 for a row's own class and -1 for the others (Lyu et al. 2020 eq. 3).
+
+    Parameters
+    ----------
+    label : ndarray of int, shape (n_basis,)
+        Classes of the rows that the bases stand on.
+    n_scores : int
+        Number of classes.
+
+    Returns
+    -------
+    ndarray, shape (n_basis, n_scores)
+    """
+    return np.where(np.asarray(label)[:, None] == np.arange(n_scores), 1.0, -1.0)
 
 
 @dataclass(frozen=True)

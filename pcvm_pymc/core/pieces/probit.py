@@ -2,20 +2,9 @@
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfcx, log_ndtr, ndtr
+from scipy.special import erfcx, log_ndtr, ndtr  # noqa: F401 (for what imports this)
 
 type Array = NDArray[np.float64]
-
-__all__ = [
-    "curvature",
-    "density",
-    "inverse_mills",
-    "latent_mean",
-    "log_likelihood",
-    "log_ndtr",
-    "ndtr",
-    "score",
-]
 
 _SQRT_HALF = np.sqrt(0.5)
 _SQRT_2_OVER_PI = np.sqrt(2.0 / np.pi)
