@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pcvm_pymc.assessment.leave_one_out import _Mode, _scored
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import leave_one_out
 from pcvm_pymc.estimators.fit import fitted_problems
@@ -78,12 +79,11 @@ def main() -> None:
         for share, problem, weight, bias, own in fitted_problems(model, draw[0], draw[1]):
             loose = EMOptions(tol=1e-2)
             fit, fit_seconds = timed(lambda p=problem, o=loose: fit_em(p, None, o))
-            quadratic, seconds = timed(
-                lambda a=(problem, weight, bias, own): leave_one_out(*a, improve=False)
-            )
-            whole, whole_seconds = timed(lambda a=(problem, weight, bias, own): leave_one_out(*a))
+            mode = (problem, weight, bias, own)
+            quadratic, seconds = timed(lambda m=mode: leave_one_out(*m))
+            whole, whole_seconds = timed(lambda m=mode: _scored([_Mode(1.0, *m)]))
             exact = -refitted(problem, replace(fit, weight=weight, bias=bias)).mean()
-            off = whole.log_loss - exact
+            off = -whole.elpd / len(draw[0]) - exact
             worst = max(worst, abs(off))
             print(
                 f"{name:20s} {problem.width:6.2f} {np.sqrt(problem.hyperprior.d / problem.hyperprior.c):5.2f}"

@@ -304,7 +304,7 @@ def fit_average(
         result, loo = fit_em(problem, start, problems.options), point.loo
         if not same_fits and held_out:
             rows = problems.centres.rows
-            loo = leave_one_out(problem, result.weight, result.bias, rows, improve=False)
+            loo = leave_one_out(problem, result.weight, result.bias, rows)
         points.append(replace(point, result=result, loo=loo))
     found = replace(kept, points=tuple(points))
     if problems.rows is not None:

@@ -237,7 +237,7 @@ def by_leave_one_out(problems: Problems, *, final: bool = False) -> Score:
         problem = problems.at(point.width, point.scale)
         result = fit_em(problem, start_near(problems, near, problem), options)
         rows = problems.centres.rows
-        loo = leave_one_out(problem, result.weight, result.bias, rows, improve=False)
+        loo = leave_one_out(problem, result.weight, result.bias, rows)
         return replace(point, result=result, loo=loo)
 
     return score
@@ -259,7 +259,7 @@ def by_class(problems: Problems) -> Score:
             one = None if start is None else Start(start.weight[:, c], float(start.bias[c]))
             fit = fit_em(problem, one, options)
             rows = problems.centres.rows
-            loo = leave_one_out(problem, fit.weight, fit.bias, rows, improve=False)
+            loo = leave_one_out(problem, fit.weight, fit.bias, rows)
             fits.append(fit)
             yes.append(problem.likelihood.log_density(loo.latent, np.ones(len(problem.label))))
         weight = np.column_stack([each.weight for each in fits])
@@ -293,10 +293,9 @@ def by_folds(problems: Problems, folds: Sequence[Fold]) -> Score:
 
 def _held_out(problem: Problem, latent: Array, number: NDArray[Any] | None = None) -> LeaveOneOut:
     """Return held-out predictions; of log probabilities of the classes the own class' is the density."""
-    nothing = np.zeros(len(latent), dtype=bool)
     if number is None:
         density = problem.likelihood.log_density(latent, problem.label)
     else:
         density = latent[np.arange(len(latent)), number]
         density = density if problem.row_weight is None else problem.row_weight * density
-    return LeaveOneOut(latent, density, nothing, nothing)
+    return LeaveOneOut(latent, density)

@@ -85,7 +85,7 @@ def test_an_average_is_scored_by_its_averaged_probabilities(rows):
         parts.append(np.exp(loo(one, X, label).elpd_i))
     wanted = np.log(model.component_weights_ @ np.array(parts))
     np.testing.assert_allclose(found.elpd_i, wanted, atol=0.01)
-    assert found.n_unsettled <= found.n_improved
+    assert found.n_unsettled <= found.n_refitted
     assert found.warning == (found.n_unsettled > 0)
 
 

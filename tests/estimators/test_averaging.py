@@ -288,7 +288,7 @@ def test_few_vectors_of_many_classes_have_the_model_s_own_held_out_probabilities
         one = MPCVMClassifier(width=cell.width, scale=cell.scale, tol=1e-2).fit(blobs_of, y)
         ((_, whole, weight, bias, own),) = fitted_problems(one, blobs_of, y)
         np.testing.assert_array_equal(whole.sign, sign)
-        held_out = leave_one_out(whole, weight, bias, own, improve=False)
+        held_out = leave_one_out(whole, weight, bias, own)
         wanted += share * likelihood.probability(held_out.latent)
     np.testing.assert_allclose(model.projection_.reference.held_out, wanted, atol=5e-3)
 

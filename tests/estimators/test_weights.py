@@ -81,7 +81,6 @@ def test_an_average_weighs_its_cells_by_the_rows_weights():
         cell.result.weight,
         cell.result.bias,
         np.arange(48),
-        improve=False,
     )
     np.testing.assert_allclose(cell.loo.log_density, at.log_density, rtol=1e-10)
     assert model.component_weights_.sum() == pytest.approx(1.0)

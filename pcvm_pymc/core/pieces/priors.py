@@ -357,6 +357,14 @@ class Laplace:
         """Return the same for a bias, or an array of them."""
         return self.weight_precision(np.asarray(bias, dtype=float))
 
+    def weight_bend(self, weight: Array) -> Array:
+        """Return zeros, the second derivative of minus the log density away from zero."""
+        return np.zeros_like(weight)
+
+    def bias_bend(self, bias: Array) -> Array:
+        """Return the same for biases."""
+        return np.zeros_like(bias)
+
     def log_weight_density(self, weight: Array) -> Array:
         """Return log p(w), variances integrated out."""
         return np.log(self.penalty / 2.0) - self.penalty * np.abs(weight)
