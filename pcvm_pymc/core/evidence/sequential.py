@@ -31,7 +31,7 @@ _HALVINGS = 3  # of a re-estimation that lowers Laplace's evidence
 _ROUNDING = 1e-9  # relative error of the log evidence
 # A search of two classes that ends with at most so many bases, and more than this share of the empty model's
 # log evidence, is repeated from 64 bases that share the best of these precisions (of columns of unit norm);
-# the result is taken where it has more log evidence by so many nats. Only on wide bases, where none gains alone.
+# the result is taken where it has more log evidence by so many nats.
 _TRAPPED, _UNEXPLAINED, _WORTHWHILE = 2, 0.8, 1.0
 _SHARED = 10.0 ** np.arange(-4.0, 2.0)
 
