@@ -1,6 +1,7 @@
 """The fast relevance vector machine: one basis at a time, that of the largest gain (Tipping & Faul 2003)."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -99,7 +100,8 @@ def _is_trapped(result: EvidenceResult, columns: Columns) -> bool:
     """Whether a search of two classes has ended with almost nothing although there are many columns."""
     few = np.count_nonzero(result.weight) <= _TRAPPED < columns.shape[1] <= _EXPENSIVE
     left = result.log_evidence < _UNEXPLAINED * result.trace.log_evidence[0]
-    return few and left and np.isnan(result.noise) and result.status is not Status.ITERATION_LIMIT
+    is_classification = bool(np.isnan(result.noise))
+    return bool(few and left and is_classification and result.status is not Status.ITERATION_LIMIT)
 
 
 def improved(
@@ -360,7 +362,8 @@ class _Candidates:
         """Go on with the triangular factor of a regression, whose rows are as few as the columns."""
         Phi, target = self.columns.Phi, self.problem.target
         if len(Phi) > Phi.shape[1] + 1:
-            likelihood = replace(self.problem.likelihood, n_obs=self.problem.n_obs)
+            likelihood: Any = self.problem.likelihood
+            likelihood = replace(likelihood, n_obs=self.problem.n_obs)
             R = np.linalg.qr(np.column_stack([Phi, target]), mode="r")
             self.problem = EvidenceProblem(R[:, :-1], R[:, -1].copy(), likelihood, bias=False)
             self.columns = DenseColumns.unit(R[:, :-1], self.columns.square)
