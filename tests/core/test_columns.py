@@ -17,10 +17,10 @@ from pcvm_pymc.core.evidence import (
     fit_rvm,
     sequential,
 )
+from pcvm_pymc.core.evidence.active_set import gains, scanned
 from pcvm_pymc.core.evidence.columns import DenseColumns
 from pcvm_pymc.core.evidence.posterior import orthogonal_basis, posterior, sum_of_squares
 from pcvm_pymc.core.evidence.problem import columns_of
-from pcvm_pymc.core.evidence.sequential import gains, scanned
 from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline, design_matrix
 from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, StudentT
 from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target

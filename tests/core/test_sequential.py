@@ -19,6 +19,7 @@ from pcvm_pymc.core.evidence import (
     posterior,
     sequential,
 )
+from pcvm_pymc.core.evidence.active_set import gains, leave_one_out, scanned
 from pcvm_pymc.core.evidence.columns import DenseColumns
 from pcvm_pymc.core.evidence.posterior import orthogonal_basis, sum_of_squares
 from pcvm_pymc.core.evidence.rank_one import (
@@ -29,12 +30,7 @@ from pcvm_pymc.core.evidence.rank_one import (
     _has_drifted,
     change_precisions,
 )
-from pcvm_pymc.core.evidence.sequential import (
-    fit_sequential,
-    gains,
-    leave_one_out,
-    scanned,
-)
+from pcvm_pymc.core.evidence.sequential import fit_sequential
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit, ScaleLikelihood
 

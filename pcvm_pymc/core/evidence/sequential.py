@@ -1,16 +1,13 @@
 """The fast relevance vector machine: one basis at a time, that of the largest gain (Tipping & Faul 2003)."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from pcvm_pymc.core.evidence.active_set import ActiveSet, Model, gains, scanned
 from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index
-from pcvm_pymc.core.evidence.posterior import (
-    inverse_triangle,
-    orthogonal_basis,
-    posterior,
-    sum_of_squares,
-)
+from pcvm_pymc.core.evidence.posterior import posterior
 from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
     EvidenceOptions,
@@ -20,200 +17,24 @@ from pcvm_pymc.core.evidence.problem import (
 )
 from pcvm_pymc.core.evidence.rank_one import Quadratic, Schedule, Swept, change_precisions
 from pcvm_pymc.core.evidence.result import EvidenceResult, Reached, result_at
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Status
 
-_TINY, _HUGE = np.finfo(float).tiny, 1e100
-_LOST = 1e-6  # share of phi' B phi: a difference that is smaller has lost half of its digits
-_SQUARED = 1e6  # condition number up to which S is computed from inner products of all rows
-_BLOCK = 512  # columns at a time
 _CANDIDATES = 64  # columns, besides those in the model, among which changes are made
-_EXPENSIVE = 16_384  # columns above which a full scan is expensive,
-_POOL = 2048  # so that candidates come from this many columns,
-_COARSE = 0.01  # until none of them gains this share of what the best of all columns did
+# Above so many columns a full scan is expensive: candidates then come from a pool, until none of it gains
+# this share of what the best of all columns did.
+_EXPENSIVE, _POOL, _COARSE = 16_384, 2048, 0.01
 _NO_SCHEDULE = Schedule(0, 0, 0, 0.0)
 _AT_ONCE = 1000  # changes of a regression between computations from the rows
 _DIGITS = 0.1  # share of tol by which the log evidence may then differ from theirs
 _QUADRATIC_PATIENCE = 4  # times that of the options, where only rounding can make a search cycle
 _HALVINGS = 3  # of a re-estimation that lowers Laplace's evidence
 _ROUNDING = 1e-9  # relative error of the log evidence
-_TRAPPED, _UNEXPLAINED = (
-    2,
-    0.8,
-)  # bases, and share of the empty model's log evidence: see `_is_trapped`
-_WORTHWHILE = 1.0  # log evidence for which the denser model of a second search is taken
-_SHARED = 10.0 ** np.arange(
-    -4.0, 2.0
-)  # precisions of all columns of unit norm, of which the best is taken
-
-
-#: columns in a model, their precisions, and the mean of their weights
-type Model = tuple[Index, Array, Array]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ActiveSet:
-    """The bases in a model, and what every basis would add to it (Laplace's approximation, if not quadratic).
-
-    Attributes
-    ----------
-    index : ndarray of int, shape (m,)
-        Columns in the model, in the order in which they were added.
-    alpha, mean : ndarray, shape (m,)
-        Precisions and posterior mean of their weights.
-    covariance : ndarray, shape (m, m)
-        ``Sigma = (Phi' B Phi + A)^-1``.
-    S, Q : ndarray, shape (n_columns,)
-        ``phi' C^-1 phi`` and ``phi' C^-1 t`` of every column, with the whole of C = B^-1 + Phi A^-1 Phi'
-        (Chmielewski et al. 2019 eq. 13, corrected: its first line has C_-i for C).
-    log_evidence : float
-    """
-
-    index: Index
-    alpha: Array
-    mean: Array
-    covariance: Array
-    S: Array
-    Q: Array
-    log_evidence: float
-
-    @property
-    def model(self) -> Model:
-        """Columns in the model, their precisions, and the mean of their weights."""
-        return self.index, self.alpha, self.mean
-
-    def among(self, number: Index) -> "ActiveSet":
-        """Return the state over some columns, ascending, those in the model among them."""
-        index = np.searchsorted(number, self.index)
-        return replace(self, index=index, S=self.S[number], Q=self.Q[number])
-
-
-def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Model) -> ActiveSet:
-    """Return the state at given precisions, accurate to rounding: a full scan of all columns.
-
-    S is the difference ``phi' B phi - |U|^2``, with U the column's coordinates in the orthogonal basis of the
-    model, or where that has lost half of its digits the squared norm of what the projection leaves.
-
-    Parameters
-    ----------
-    columns : DenseColumns or StreamedColumns
-    target : ndarray, shape (n_obs,)
-    likelihood : Likelihood
-    model : tuple of ndarray, shape (m,) each
-        Columns in the model, their precisions, and the mean of their weights: the start of Newton's method.
-    """
-    index, alpha, mean = model
-    Phi = columns.take(index)
-    end = posterior(Phi, alpha, target, likelihood, mean)
-    half = inverse_triangle(end.factor) / np.sqrt(alpha)[:, None]
-    covariance, root = half @ half.T, np.sqrt(end.curvature)[:, None]
-    S, Q = np.empty(columns.shape[1]), np.empty(columns.shape[1])
-    beta, basis = likelihood.bound, None
-    condition = (alpha + beta) @ covariance.diagonal()
-
-    def compute_S(place: Index, whole: Array, U: Array) -> None:
-        S[place] = whole - np.einsum("ij,ij->j", U, U)
-        lost = np.flatnonzero(S[place] <= _LOST * whole.clip(_TINY))
-        own = basis or orthogonal_basis(Phi, alpha, end.curvature) if len(lost) else basis
-        for begin in range(0, len(lost), _BLOCK):
-            some = lost[begin : begin + _BLOCK]
-            weighted = root * columns.take(place[some])
-            S[place[some]] = sum_of_squares(own, weighted, own.upper.T @ weighted)
-
-    every = np.arange(columns.shape[1])
-    if likelihood.is_quadratic and isinstance(columns, DenseColumns) and condition < _SQUARED:
-        # inner products of the columns in the model with all are known from one scan to the next
-        cross = columns.cross(index)
-        Q = beta * (columns.with_target(target) - end.mean @ cross)
-        compute_S(every, beta * columns.square, beta * (half.T @ cross))
-    else:
-        basis = orthogonal_basis(Phi, alpha, end.curvature)
-        left = np.column_stack([basis.upper * root, end.score])
-        if isinstance(columns, DenseColumns):
-            U = columns.products(left)
-            Q = U[-1]
-            compute_S(every, columns.weighted_squares(end.curvature), U[:-1])
-        else:
-
-            def scan_block(place: Index) -> None:
-                U, whole = columns.products(left, end.curvature, place)
-                Q[place] = U[-1]
-                compute_S(place, whole, U[:-1])
-
-            columns.for_each_block(scan_block)
-    return ActiveSet(
-        index=index,
-        alpha=alpha,
-        mean=end.mean,
-        covariance=covariance,
-        S=S,
-        Q=Q,
-        log_evidence=end.log_evidence,
-    )
-
-
-def leave_one_out(model: Model, variance: Array, S: Array, Q: Array) -> tuple[Array, Array]:
-    """Return s and q of every column: S and Q with the column itself taken out of C.
-
-    In the model they are ``1 / Sigma_jj - alpha_j`` and ``mu_j / Sigma_jj``, which does not cancel as
-    ``alpha S / (alpha - S)`` does, unless the column is effectively pruned.
-
-    Parameters
-    ----------
-    model : tuple of ndarray, shape (m,) each
-        Columns in the model, their precisions, and the mean of their weights, or shape (m, n_responses).
-    variance : ndarray, shape (m,)
-        Diagonal of the covariance.
-    S : ndarray, shape (n_columns,)
-    Q : ndarray, shape (n_columns,) or (n_columns, n_responses)
-    """
-    index, alpha, mean = model
-    s, q, inside = S.copy(), Q.copy(), 1.0 / variance - alpha
-    faint = inside <= 1e-8 * alpha
-    if faint.any():
-        left = alpha[faint] - S[index[faint]]
-        inside[faint] = alpha[faint] * S[index[faint]] / np.where(left > 0, left, np.inf)
-    s[index], q[index] = inside, (mean.T / variance).T
-    return np.maximum(s, _TINY), q
-
-
-def best_change(s: Array, square: Array, n_responses: int = 1) -> tuple[Array, Array]:
-    """Return the best precision of each column, and what it gains in log evidence over being out.
-
-    Chmielewski et al. (2019) eqs. 13-14: ``alpha = s^2 / (q^2 - s)`` where that is positive, else infinite,
-    which gains nothing. For several responses whose weights share the precision, ``n s^2 / (q'q - n s)``.
-
-    Parameters
-    ----------
-    s, square : ndarray, shape (n_columns,)
-        s, and q^2 or q'q, with the column itself taken out.
-    n_responses : int
-    """
-    excess = square - n_responses * s
-    better = np.flatnonzero(excess > 0)
-    alpha, gain = np.full(len(s), np.inf), np.zeros(len(s))
-    s, excess = s[better], excess[better]
-    with np.errstate(over="ignore"):
-        precision = n_responses * s * (s / excess)
-        ratio = np.minimum(square[better] / s / n_responses, _HUGE)  # above, digits are lost
-    gain[better] = 0.5 * n_responses * (ratio - 1.0 - np.log(ratio)) * np.isfinite(precision)
-    alpha[better] = precision
-    return alpha, gain
-
-
-def gains(state: ActiveSet) -> tuple[Array, Array]:
-    """Return the gain in log evidence of each column's best change, and its precision after that.
-
-    Columns outside the model that stay there gain nothing.
-    """
-    variance = state.covariance.diagonal()
-    s, q = leave_one_out(state.model, variance, state.S, state.Q)
-    alpha, gain = best_change(s, q * q)
-    now, s, q = state.alpha, s[state.index], q[state.index]
-    gain[state.index] -= 0.5 * (np.log(now / (now + s)) + q * q / (now + s))
-    gain[alpha == 0] = 0.0
-    return gain, alpha
+# A search of two classes that ends with at most so many bases, and more than this share of the empty model's
+# log evidence, is repeated from 64 bases that share the best of these precisions (of columns of unit norm);
+# the result is taken where it has more log evidence by so many nats.
+_TRAPPED, _UNEXPLAINED, _WORTHWHILE = 2, 0.8, 1.0
+_SHARED = 10.0 ** np.arange(-4.0, 2.0)
 
 
 def fit_sequential(
@@ -279,7 +100,8 @@ def _is_trapped(result: EvidenceResult, columns: Columns) -> bool:
     """Whether a search of two classes has ended with almost nothing although there are many columns."""
     few = np.count_nonzero(result.weight) <= _TRAPPED < columns.shape[1] <= _EXPENSIVE
     left = result.log_evidence < _UNEXPLAINED * result.trace.log_evidence[0]
-    return few and left and np.isnan(result.noise) and result.status is not Status.ITERATION_LIMIT
+    is_classification = bool(np.isnan(result.noise))
+    return bool(few and left and is_classification and result.status is not Status.ITERATION_LIMIT)
 
 
 def improved(
@@ -540,7 +362,8 @@ class _Candidates:
         """Go on with the triangular factor of a regression, whose rows are as few as the columns."""
         Phi, target = self.columns.Phi, self.problem.target
         if len(Phi) > Phi.shape[1] + 1:
-            likelihood = replace(self.problem.likelihood, n_obs=self.problem.n_obs)
+            likelihood: Any = self.problem.likelihood
+            likelihood = replace(likelihood, n_obs=self.problem.n_obs)
             R = np.linalg.qr(np.column_stack([Phi, target]), mode="r")
             self.problem = EvidenceProblem(R[:, :-1], R[:, -1].copy(), likelihood, bias=False)
             self.columns = DenseColumns.unit(R[:, :-1], self.columns.square)

@@ -294,6 +294,12 @@ class StudentT(ScaleLikelihood):
         """Return the expected precision of each row, which bounds the second derivative."""
         return (self.degrees + 1.0) / (self.degrees * self.noise**2 + (target - latent) ** 2)
 
+    def hessian(self, latent: Array, target: Array) -> Array:
+        """Return minus the second derivative, negative for outliers, shape (n_obs, 1, 1)."""
+        scale, square = self.degrees * self.noise**2, (target - latent) ** 2
+        share = (scale - square) / (scale + square)
+        return (share * self.curvature(latent, target))[:, None, None]
+
 
 @dataclass(frozen=True)
 class MultinomialProbit(Likelihood):
