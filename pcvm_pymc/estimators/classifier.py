@@ -249,7 +249,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 
     @of_rows("ndarray, shape (n_new,), or (n_new, n_classes) for several classes")
     @lazy(lambda self: len(self.classes_) if len(self.classes_) > 2 else None)
-    def decision_function(self, X: ArrayLike) -> Array:
+    def decision_function(self, X: Any) -> Array:
         """Return the latent function, shape (n_new,): positive where ``classes_[1]`` is likelier.
 
         For several classes that of each, shape (n_new, n_classes); of two classes with a score each the
@@ -262,19 +262,19 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 
     @of_rows("ndarray, shape (n_new, n_classes)")
     @lazy(lambda self: len(self.classes_))
-    def predict_proba(self, X: ArrayLike) -> Array:
+    def predict_proba(self, X: Any) -> Array:
         """Return class probabilities, shape (n_new, n_classes), in the order of ``classes_``."""
         return self._predictor_.probability(X, self._jobs)
 
     @of_rows("ndarray, shape (n_new, n_classes)")
     @lazy(lambda self: len(self.classes_))
-    def predict_log_proba(self, X: ArrayLike) -> Array:
+    def predict_log_proba(self, X: Any) -> Array:
         """Return logarithms of class probabilities, shape (n_new, n_classes), exact in the tails."""
         return self._predictor_.log_probability(X, self._jobs)
 
     @of_rows("ndarray, shape (n_new,)")
     @lazy(lambda self: None)
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: Any) -> NDArray[Any]:
         """Return the likeliest class of each row, shape (n_new,)."""
         latent = self._predictor_.latent(X, self._jobs)
         likeliest = (latent > 0).astype(int) if latent.ndim == 1 else latent.argmax(axis=1)

@@ -50,7 +50,7 @@ def score_width(problems: Problems, criterion: str, width: float, scale: float) 
         total = 0.0
         for c in range(likelihood.n_scores):
             own = TrainingData(data.X, against_rest(data.label, c), data.weight)
-            signed = replace(centres, sign=centres.signs_of((slice(None), c)))
+            signed = replace(centres, sign=None if centres.sign is None else centres.sign[:, c])
             total += score_width(replace(plain, data=own, centres=signed), criterion, width, scale)
         return total
     if criterion == "validity" and centres.sign is not None:

@@ -336,7 +336,8 @@ class RVMRegressor(RegressorMixin, KernelMachine):
             For input or parameters that cannot be used.
         """
         self._begin(in_chunks=self.memory_limit is not None)
-        self._likelihood_ = likelihood = named_likelihood(self.likelihood, self._system.likelihoods)
+        likelihood: Any = named_likelihood(self.likelihood, self._system.likelihoods)
+        self._likelihood_ = likelihood
         if self.star and not likelihood.is_quadratic:
             raise ValueError(f"star=True needs likelihood='normal'; found {likelihood.name!r}")
         as_numbers(X, "X")

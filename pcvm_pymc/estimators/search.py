@@ -194,7 +194,7 @@ def grown_search(
 
     Neighbours are scored as long as a grid point at the frontier has more than a weight of `least`.
     """
-    points = {(0, 0): score(grid.point((0, 0)), None)}
+    points: dict[tuple[int, ...], GridPoint] = {(0, 0): score(grid.point((0, 0)), None)}
     expanded: set[tuple[int, ...]] = set()
     while True:
         found = HyperparameterSearch.of(list(points.values()), method)

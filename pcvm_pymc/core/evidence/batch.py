@@ -60,7 +60,8 @@ def fit_batch(
     index = np.flatnonzero(columns.square)
     variance = problem.target_scale**2 if problem.likelihood.targets == "numbers" else 1.0
     alpha = np.full(len(index), max(len(index), 1) / (problem.n_obs * variance))
-    mean, trace, status = None, [], Status.ITERATION_LIMIT
+    mean, status = None, Status.ITERATION_LIMIT
+    trace: list[tuple[float, int, float]] = []
     last, since, noise_moves = -np.inf, 0, False
     while len(trace) <= options.max_iter:
         likelihood = problem.likelihood_at(noise)
