@@ -10,8 +10,6 @@ import pandas as pd
 from pcvm_pymc.experiments.errors import UsageError
 from pcvm_pymc.experiments.tables import read_table
 
-__all__ = ["Rows", "labels_and_features", "read_rows"]
-
 _MOST_CLASSES = 30  # more are numbers, not labels, as a rule
 
 
@@ -68,13 +66,11 @@ def read_rows(
     """
     table = read_table(path, header)
     labels, features = labels_and_features(path, table.frame, target)
-    from pcvm_pymc.experiments.model_files import Columns, transformer
+    from pcvm_pymc.experiments.model_files import TableScaler
 
-    columns = Columns.of(path, features, categorical=categorical, impute=impute is not None)
-    taken = columns.taken(features)
-    names = tuple(map(str, taken.columns))
-    scaler = transformer(columns, impute, taken)
-    return Rows(taken, labels.to_numpy(), names, path.name, table.told, scaler)
+    scaler = TableScaler.of(path, features, categorical=categorical, impute=impute)
+    names = tuple(map(str, features.columns))
+    return Rows(features, labels.to_numpy(), names, path.name, table.told, scaler)
 
 
 def labels_and_features(
@@ -114,6 +110,12 @@ def _check_labels(path: Path, labels: pd.Series, target: str, least: int = 4) ->
             f"{first}; remove them"
         )
     counts = labels.value_counts()
+    if len(counts) > _MOST_CLASSES and pd.api.types.is_numeric_dtype(labels.dtype):
+        raise UsageError(
+            f"label column {target!r} of {path} has {len(counts)} distinct numbers, {labels.min()} to "
+            f"{labels.max()}: the target of a regression, as it seems; needed 2 to {_MOST_CLASSES} classes. "
+            "Use RVMRegressor in Python, or name a column of classes with --target"
+        )
     if not 2 <= len(counts) <= _MOST_CLASSES:
         some = ", ".join(map(str, counts.index[:6])) + (", ..." if len(counts) > 6 else "")
         raise UsageError(

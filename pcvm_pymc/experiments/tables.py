@@ -4,17 +4,17 @@ import codecs
 import csv
 import io
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from rich.console import Console
 
 from pcvm_pymc.experiments.errors import UsageError, first_line
 
-__all__ = ["HEADERS", "Table", "read_table"]
-
-HEADERS = ("auto", "yes", "no")
 _SEPARATORS = (";", "\t", "|", ",")  # a comma last: it may be the decimal mark
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -72,15 +72,15 @@ def read_table(path: Path, header: str = "auto") -> Table:
     decimal = "." if separator == "," or not _has_decimal_commas(rows[1:]) else ","
     if decimal == ",":
         told.append("decimal commas")
+    how = {"sep": separator, "encoding": encoding, "decimal": decimal, "skipinitialspace": True}
+    how["header"] = None if header == "no" else 0
     try:
-        frame = pd.read_csv(
-            path,
-            sep=separator,
-            encoding=encoding,
-            decimal=decimal,
-            header=None if header == "no" else 0,
-            skipinitialspace=True,
-        )
+        frame = pd.read_csv(path, **how)
+        marked = (frame == "?").sum()
+        if marked.any():  # the mark of missing cells in many old tables
+            frame = pd.read_csv(path, na_values=["?"], **how)
+            where = ", ".join(f"{name} ({n})" for name, n in marked[marked > 0].items())
+            told.append(f"cells with '?' are taken as missing: {where}")
     except (OSError, UnicodeError, ValueError) as error:
         said = first_line(error).removeprefix("Error tokenizing data. C error: ")
         raise UsageError(f"{path} cannot be read as CSV: {said}") from None
@@ -193,3 +193,22 @@ def _counts_rows(column: pd.Series) -> bool:
         return False
     values = column.to_numpy()
     return len(values) > 0 and values[0] in (0, 1) and bool((np.diff(values) == 1).all())
+
+
+def tell(console: Console, name: str, told: Iterable[str]) -> None:
+    """Print what was recognised in a table."""
+    for each in told:
+        console.print(f"{name}: {each}", style="dim", highlight=False, markup=False)
+
+
+def checked_width(text: str) -> Any:
+    """Return the kernel width that was asked for, a number or "auto"."""
+    if text == "auto":
+        return text
+    try:
+        width = float(text)
+    except ValueError:
+        width = np.nan
+    if not (np.isfinite(width) and width > 0):
+        raise UsageError(f"--width is {text!r}; needed a positive number or auto")
+    return width
