@@ -22,16 +22,6 @@ from pcvm_pymc.core.pieces.kernels import width_grid
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 
-__all__ = [
-    "CalibratedSVC",
-    "DLSRClassifier",
-    "PrintedMPCVM2",
-    "TunedSVC",
-    "gamma_of",
-    "gaussian_process",
-    "tuned_logistic_regression",
-]
-
 _FOLDS = 5
 
 

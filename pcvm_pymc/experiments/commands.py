@@ -17,8 +17,8 @@ from pcvm_pymc.experiments.errors import UsageError
 def reproduce(options: argparse.Namespace, console: Console) -> int:
     """Run an experiment and write its report, draw a figure without one, or do so for ALL."""
     from pcvm_pymc.experiments.catalogue import Sketch, listed
-    from pcvm_pymc.experiments.running import NoSetError, RunError
-    from pcvm_pymc.experiments.running import reproduce as run
+    from pcvm_pymc.experiments.running.run import reproduce as run
+    from pcvm_pymc.experiments.running.store import NoSetError, RunError
 
     if options.name == "ALL":
         return _reproduce_all(options, console)
@@ -51,7 +51,7 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
 def _without_data() -> list[str]:
     """Return the experiments whose sets are all here: drawn, or of scikit-learn, where there is no folder."""
     from pcvm_pymc.experiments.catalogue import EXPERIMENTS
-    from pcvm_pymc.experiments.datasets import available
+    from pcvm_pymc.experiments.datasets.loading import available
 
     here = set(available())
     return [name for name, each in EXPERIMENTS.items() if here.issuperset(each.sets)]
@@ -76,7 +76,7 @@ def _draw(sketch: Any, out: Path, console: Console) -> None:
 
 
 def _reproduce_all(options: argparse.Namespace, console: Console) -> int:
-    """Run every experiment; say in a line how each ended, and return 1 if a cell failed."""
+    """Run every experiment; say in a line how each ended, and return 1 if a job failed."""
     from pcvm_pymc.experiments.everything import reproduce_everything
 
     if options.sets is not None or options.classifiers is not None:
@@ -103,7 +103,7 @@ def _reproduce_all(options: argparse.Namespace, console: Console) -> int:
     n_failed = sum(each.n_failed for each in ended)
     said = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     console.print(
-        f"{len(ended)} tables and figures: {said}; {n_failed} cells failed.", soft_wrap=True
+        f"{len(ended)} tables and figures: {said}; {n_failed} jobs failed.", soft_wrap=True
     )
     return int(counts["failed"] > 0)
 
@@ -125,8 +125,8 @@ def report(options: argparse.Namespace, console: Console) -> None:
 
 
 def _write_report(folder: Path, name: str | None, out: Path, console: Console) -> None:
-    from pcvm_pymc.experiments.reporting import report_of
-    from pcvm_pymc.experiments.running import RunError
+    from pcvm_pymc.experiments.reporting.reading import report_of
+    from pcvm_pymc.experiments.running.store import RunError
 
     _without_windows()
     try:
@@ -145,7 +145,7 @@ def _write_report(folder: Path, name: str | None, out: Path, console: Console) -
             soft_wrap=True,
         )
     if len(report.failures):
-        console.print(f"{len(report.failures)} cells failed; see failures.csv", style="red")
+        console.print(f"{len(report.failures)} jobs failed; see failures.csv", style="red")
     console.print(
         f"Written to {escape(str(out))}{os.sep}: report.html, report.md, table.csv, cells.csv, ..."
     )
@@ -213,7 +213,7 @@ def _experiment_rows() -> list[tuple[str, ...]]:
 
 
 def _classifier_rows() -> list[tuple[str, ...]]:
-    from pcvm_pymc.experiments.classifiers import CLASSIFIERS
+    from pcvm_pymc.experiments.classifiers.table import CLASSIFIERS
 
     rows: list[tuple[str, ...]] = [("classifier", "what", "parameters chosen")]
     return rows + [
@@ -223,7 +223,8 @@ def _classifier_rows() -> list[tuple[str, ...]]:
 
 
 def _set_rows() -> list[tuple[str, ...]]:
-    from pcvm_pymc.experiments.datasets import SOURCES, available
+    from pcvm_pymc.experiments.datasets.loading import available
+    from pcvm_pymc.experiments.datasets.registry import SOURCES
 
     here = set(available())
     rows: list[tuple[str, ...]] = [("set", "size", "here", "used in, or how to obtain")]

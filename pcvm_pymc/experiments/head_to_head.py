@@ -23,8 +23,6 @@ from pcvm_pymc.experiments.baselines import (
     tuned_logistic_regression,
 )
 
-__all__ = ["estimators", "fitted_rival", "mean_and_error", "peers", "stratified_draws"]
-
 type Draw = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
 

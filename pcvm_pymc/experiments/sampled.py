@@ -9,8 +9,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.pieces.arguments import check_choice
 
-__all__ = ["ModelPCVM"]
-
 
 class ModelPCVM(ClassifierMixin, BaseEstimator):
     """`pcvm_model` on means of rows, with weights of either sign, at one width: its posterior, or its mode.

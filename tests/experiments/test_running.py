@@ -22,7 +22,7 @@ from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 from pcvm_pymc.experiments.datasets import SOURCES
 from pcvm_pymc.experiments.protocols import TUNING
 from pcvm_pymc.experiments.reporting import report_of
-from pcvm_pymc.experiments.running import Cell, RunError, Store, reproduce
+from pcvm_pymc.experiments.running import JobName, RunError, Store, reproduce
 from pcvm_pymc.experiments.statistics import MEASURES
 from pcvm_pymc.storage import sealed
 
@@ -101,9 +101,9 @@ def test_lyus_protocol_tunes_and_scores_on_different_partitions(finished):
     names = {path.name for path in files_of(finished)}
     assert names == {"tune-000.json", "tune-001.json", "score-002.json", "score-003.json"}
     store = Store(finished)
-    tuned = [store.read(Cell("iris", "SVM", "tune", k)) for k in (0, 1)]
+    tuned = [store.read(JobName("iris", "SVM", "tune", k)) for k in (0, 1)]
     mean = np.mean([record["errors"] for record in tuned], axis=0)
-    scored = store.read(Cell("iris", "SVM", "score", 2))
+    scored = store.read(JobName("iris", "SVM", "score", 2))
     chosen = tuned[0]["choices"].index(scored["parameters"])
     assert mean[chosen] == mean.min()
     assert tuned[0]["choices"] == tuned[1]["choices"]
@@ -121,7 +121,7 @@ def test_lyus_protocol_tunes_and_scores_on_different_partitions(finished):
         50
         * sum(
             report_cell["measures"]["error"]
-            for report_cell in (store.read(Cell("iris", "SVM", "score", k)) for k in (2, 3))
+            for report_cell in (store.read(JobName("iris", "SVM", "score", k)) for k in (2, 3))
         )
     )
 
@@ -157,7 +157,7 @@ def test_processes_and_clusters_give_the_same_table(finished, tmp_path, options)
 
 def test_a_cluster_that_does_not_answer_is_named(tmp_path, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("pcvm_pymc.experiments.running.workers.DASK_TIMEOUT", "1s")
+    monkeypatch.setattr("pcvm_pymc.experiments.running.jobs.DASK_TIMEOUT", "1s")
     with pytest.raises(RunError, match=r"no Dask cluster answers at 127\.0\.0\.1:9"):
         go_on(tmp_path / "run", dask="127.0.0.1:9")
 
@@ -204,7 +204,7 @@ def test_folders_of_something_else_are_left_alone(finished, tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
     with pytest.raises(RunError, match="holds no run"):
         report_of(tmp_path)
-    with pytest.raises(RunError, match=r"holds cells of lyu2020-table3.*lyu2020-table6"):
+    with pytest.raises(RunError, match=r"holds jobs of lyu2020-table3.*lyu2020-table6"):
         report_of(finished, "chen2009-table1")
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="file is a file; needed a folder"):
@@ -308,7 +308,7 @@ def test_failures_are_recorded_and_the_others_go_on(tmp_path):
     assert len(report_of(out).failures) == 0
 
 
-def test_a_worker_that_dies_is_a_failed_cell(tmp_path):
+def test_a_worker_that_dies_is_a_failed_job(tmp_path):
     out = tmp_path / "run"
     go_on(out, classifiers={"MLR": None, "deadly": Deadly()}, repeats=1, jobs=2)
     report = report_of(out)
@@ -327,7 +327,7 @@ def test_tuning_that_fails_is_said_where_it_is_missed(tmp_path, monkeypatch):
     go_on(out, classifiers=["SVM", "MLR"])
     report = report_of(out)
     assert len(report.failures) == 2 * (2 + 2)
-    assert report.failures["reason"].str.contains("every tuning cell of SVM failed").sum() == 4
+    assert report.failures["reason"].str.contains("every tuning job of SVM failed").sum() == 4
     assert set(report.cells["classifier"]) == {"MLR"}
 
 
@@ -375,14 +375,16 @@ def test_raetschs_protocol_takes_the_median(tmp_path, monkeypatch):
     out = tmp_path / "run"
     reproduce("small", classifiers=["SVM_PCVM", "kNN"], repeats=3, out=out, **QUIET)
     store = Store(out)
-    widths = [store.read(Cell("relevance", "PCVM", "tune", k))["chosen"]["width"] for k in range(3)]
-    follower = store.read(Cell("relevance", "SVM_PCVM", "score", 0))
+    widths = [
+        store.read(JobName("relevance", "PCVM", "tune", k))["chosen"]["width"] for k in range(3)
+    ]
+    follower = store.read(JobName("relevance", "SVM_PCVM", "score", 0))
     assert follower["parameters"]["width"] == median_low(widths)
-    chosen = [store.read(Cell("relevance", "SVM_PCVM", "tune", k))["chosen"] for k in range(3)]
+    chosen = [store.read(JobName("relevance", "SVM_PCVM", "tune", k))["chosen"] for k in range(3)]
     assert {each["width"] for each in chosen} == {median_low(widths)}
     assert follower["parameters"]["C"] == median_low([each["C"] for each in chosen])
-    neighbours = store.read(Cell("relevance", "kNN", "score", 2))
-    ks = [store.read(Cell("relevance", "kNN", "tune", k))["chosen"]["k"] for k in range(3)]
+    neighbours = store.read(JobName("relevance", "kNN", "score", 2))
+    ks = [store.read(JobName("relevance", "kNN", "tune", k))["chosen"]["k"] for k in range(3)]
     assert neighbours["parameters"]["k"] == median_low(ks)
     # the leader is tuned only, and not in the table
     assert set(report_of(out).cells["classifier"]) == {"SVM_PCVM", "kNN"}
