@@ -160,6 +160,7 @@ def test_compare_takes_them_with_the_draws_it_is_asked_for(tmp_path):
     check_several(finished.stdout, out)
 
 
+@pytest.mark.fixed_seeds  # an error rate of few rows
 @pytest.mark.usefixtures("short_chains")
 def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_path, capsys):
     frame = pd.read_csv(csv)

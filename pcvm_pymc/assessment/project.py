@@ -52,8 +52,7 @@ def project(
         From `sample` or `find_map_em` (then its posterior mean probabilities are projected), or a
         fitted classifier.
     X : array_like, shape (n_obs, n_features), optional
-        Training inputs. Needed with a classifier, and where the bases of the posterior do not stand on
-        the training rows.
+        Training inputs. Needed with a classifier; a posterior has them among its data.
     y : array_like, shape (n_obs,), optional
         Training labels. Needed with a classifier.
     size : "auto" or int
@@ -186,7 +185,8 @@ def _from_datatree(
     several = likelihood.n_scores > 1
     label = number.astype(np.int64) if several else np.where(number > 0, 1.0, -1.0)
     centres, piece = data["centres"].values, kernel_of(tree, kernel)
-    inputs = centres if X is None else as_features(X, n_features=centres.shape[1])
+    known = data["inputs"].values if "inputs" in data else centres
+    inputs = known if X is None else as_features(X, n_features=centres.shape[1])
     if len(inputs) != len(label):
         raise ValueError(
             f"the posterior has {len(label)} rows and {'X' if X is not None else 'its bases'} "

@@ -14,6 +14,7 @@ from pcvm_pymc.core.pieces.arguments import (
     check_seed,
     check_whole,
     is_real,
+    is_unknown,
     shown,
 )
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
@@ -138,11 +139,19 @@ def named_likelihood(
     `argument` is the name that it goes by in the estimator.
     """
     try:
-        return as_likelihood(likelihood, allowed)
+        found = as_likelihood(likelihood, allowed)
     except ValueError:
         raise ValueError(
             f"{argument}={shown(likelihood)} is unknown; use one of {allowed}, or a piece of that kind"
         ) from None
+    for name, value in vars(found).items():
+        # an unknown noise, NaN, is estimated with the evidence
+        if is_unknown(value) and (name == "flip" or not is_real(value)):
+            raise ValueError(
+                f"{argument} has the unknown {name}={shown(value)}; needed a number here, or a model and "
+                "`sample`"
+            )
+    return found
 
 
 def given_width(width: Any, methods: tuple[str, ...]) -> Any:

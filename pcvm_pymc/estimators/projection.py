@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ _MOST_VECTORS = 50  # of the sizes tried by default with folds
 _NEAR = 2e-3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Projection:
     """Submodels of a reference, their honest scores, and the one that was chosen.
 
@@ -78,10 +78,26 @@ class Projection:
 
     path: ProjectionPath
     size: int
-    log_density: Array = field(repr=False)
-    reference_log_density: Array = field(repr=False)
-    reference: Reference = field(repr=False)
-    loss_se: Array | None = field(default=None, repr=False)
+    log_density: Array
+    reference_log_density: Array
+    reference: Reference
+    loss_se: Array | None = None
+
+    def __repr__(self) -> str:
+        """Return the chosen size, and the scores of the sizes around it, in ten lines at most."""
+        sizes, n, chosen = self.path.sizes, self.log_density.shape[1], self.index
+        first = max(0, min(chosen - 3, len(sizes) - 7))
+        head = f"Projection onto {self.size} vectors, of {len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
+        lines = [
+            head,
+            "vectors  KL per row" + "   elpd per row  s.e. of difference to the best" * (n > 0),
+        ]
+        for i in range(first, min(first + 7, len(sizes))):
+            line = f"{sizes[i]:7d}  {self.path.kl[i]:10.2e}"
+            if n:
+                line += f"  {self.elpd[i] / n:13.4f}  {self.difference_se[i] / n:.4f}"
+            lines.append(line + "  <- chosen" * (i == chosen))
+        return "\n".join(lines)
 
     @property
     def index(self) -> int:

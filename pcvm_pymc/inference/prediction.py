@@ -197,7 +197,7 @@ def predict(
         RVM*: each new row also has a basis function of its own, so that the uncertainty grows away from the
         training rows (Rasmussen & Quinonero-Candela 2005). For `fit_evidence` of a regression.
     X : array_like, shape (n_obs, n_features), optional
-        The training inputs, which RVM* needs; default: the centres, where the bases stand on all rows.
+        The training inputs, which RVM* needs; default: those in the result, otherwise the centres.
 
     Returns
     -------
@@ -294,7 +294,9 @@ def _moments(
     if not star:
         mean, variance = predictive_moments(Phi, fit)
         return mean, np.sqrt(variance)
-    rows, fitted = _training_inputs(problem.Phi, piece, centres, X), augmentation(problem, fit)
+    data = result["constant_data"]
+    inputs = data["inputs"].values if X is None and "inputs" in data else X
+    rows, fitted = _training_inputs(problem.Phi, piece, centres, inputs), augmentation(problem, fit)
     blocks = [slice(i, i + _ROWS) for i in range(0, len(X_new), _ROWS)]
     moments = [
         star_moments(

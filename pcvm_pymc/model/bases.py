@@ -1,5 +1,6 @@
 """Basis functions in a model: a kernel is declared with what recalls it for new rows."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -20,15 +21,17 @@ from pcvm_pymc.core.pieces.kernels import (
     RBF,
     Kernel,
     KernelPiece,
+    MatrixRBF,
     as_kernel,
     as_width,
     checked_values,
     median_distance,
     rbf,
     squared_distances,
+    warn_of_width,
 )
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_signs
+from pcvm_pymc.core.pieces.validation import as_features, as_signs, warn_unscaled
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 from pcvm_pymc.model.names import Names
 
@@ -47,6 +50,8 @@ __all__ = [
     "recall_kernel",
     "with_signs",
 ]
+
+_log = logging.getLogger("pymc.pcvm_pymc")
 
 type Width = ArrayLike | TensorVariable  # one, or one for each feature
 type AnyKernel = Kernel | pm.gp.cov.Covariance
@@ -120,6 +125,18 @@ def _has_width(piece: KernelPiece) -> bool:
     return piece.with_width(piece.width) is not piece
 
 
+def _default_width(piece: KernelPiece, X: Array) -> float | None:
+    """Return the median distance between rows, the centre of the estimators' grid; None without a width."""
+    if not _has_width(piece):
+        return None
+    width = median_distance(X)
+    _log.info(
+        "width=%.4g: the median distance between rows; select(X, y, over=('width',)).width chooses one",
+        width,
+    )
+    return width
+
+
 def basis_functions(
     model: pm.Model,
     kernel: KernelPiece,
@@ -146,17 +163,21 @@ def basis_functions(
     names = names or Names()
     model.add_coords(names.coords({"kernel": [kernel.name]}))
     points = pm.Data(names("centres"), centres, dims=names.dims("basis", "feature"))
+    is_random = isinstance(kernel, Covariance) and kernel.is_random
+    # kept for results; in a random covariance it is computed from them
+    inputs = pm.Data(names("X" if is_random else "inputs"), X, dims=names.dims("obs", "feature"))
+    if is_random:
+        typical = rbf(squared_distances(X, centres), median_distance(X))
+        return kernel.covariance(inputs, points), typical  # type: ignore[attr-defined]
     if isinstance(width, TensorVariable):
         return _of_free_width(model, X, centres, width, names)
-    if isinstance(kernel, Covariance) and kernel.is_random:
-        inputs = pm.Data(names("X"), X, dims=names.dims("obs", "feature"))
-        typical = rbf(squared_distances(X, centres), median_distance(X))
-        return kernel.covariance(inputs, points), typical
     if _has_width(kernel):
         pm.Data(names(_width_name(kernel.name)), kernel.width)
     if kernel.name != RBF.name:
         _declare_check(model, kernel, centres[:_N_CHECKED], names)
     numbers = kernel(X, centres)
+    if kernel.name == RBF.name:
+        warn_of_width(numbers, X, np.round(kernel.width, 6))
     return pm.Data(names("Phi"), numbers, dims=names.dims(*_MATRIX)), numbers
 
 
@@ -327,6 +348,8 @@ class Bases:
                         f"{name} was given with features={features!r}; needed features='kernel'"
                     )
             return cls(X, X, True, None, None, None, features)
+        if width is None and not isinstance(kernel, KernelPiece | pm.gp.cov.Covariance):
+            width = _default_width(as_piece(kernel), X)
         piece = as_piece(kernel, width)
         by_name = isinstance(basis, str)
         if isinstance(basis, bool | np.bool_) or (by_name and basis != "kmeans"):
@@ -349,12 +372,16 @@ class Bases:
         self, model: pm.Model, names: Names, columns: NDArray[Any]
     ) -> tuple[TensorVariable, Array]:
         """Declare Phi; return it and its numbers. `columns` is what the features are called."""
+        # these weigh the features themselves
+        weighed = isinstance(self.kernel, Covariance | MatrixRBF) or np.ndim(self.width) > 0
+        if not weighed:
+            warn_unscaled(self.X, columns.tolist())
+        model.add_coords(names.coords({"feature": columns}))
         if self.kernel is None:
             matrix = feature_matrix(self.X, self.features)
             model.add_coords(names.coords({"basis": np.arange(matrix.shape[1])}))
             return pm.Data(names("Phi"), matrix, dims=names.dims("obs", "basis")), matrix
-        coords = {"basis": np.arange(len(self.centres)), "feature": columns}
-        model.add_coords(names.coords(coords))
+        model.add_coords(names.coords({"basis": np.arange(len(self.centres))}))
         return basis_functions(model, self.kernel, self.X, self.centres, self.width, names=names)
 
 

@@ -35,6 +35,7 @@ from pcvm_pymc.core.pieces.validation import (
     as_targets,
 )
 from pcvm_pymc.model.bases import AnyKernel, Bases, Width, own_variable, with_signs
+from pcvm_pymc.model.data import KernelModel
 from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, Form, declare_prior
 from pcvm_pymc.model.distributions import ProbitBernoulli
 from pcvm_pymc.model.multinomial import MultinomialProbit
@@ -96,7 +97,7 @@ def build(
     choices = kernel, width, basis, features
     prior: dict[str, Any] = {"hyperprior": hyperprior, "precision": precision, "bias": bias}
     function = _Function.of(row, frame, targets, choices, signs=signs, **prior)
-    with pm.Model.get_context(error_if_none=False) or pm.Model() as model:
+    with pm.Model.get_context(error_if_none=False) or KernelModel() as model:
         latent = function.declare(model, Names())
         model.add_coords(targets.coords)
         observed = pm.Data("y", targets.codes, dims="obs")
@@ -104,6 +105,8 @@ def build(
         if link not in _TOLD_BY_SHAPES:
             model.add_coords({"likelihood": [link]})
             pm.Data("likelihood_name", np.ones(1), dims="likelihood")
+    if isinstance(model, KernelModel) and not isinstance(kernel, str):
+        model.kernel = kernel
     return model
 
 

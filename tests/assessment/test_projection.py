@@ -110,16 +110,24 @@ def test_a_posterior_is_projected_by_its_mean_probability():
     np.testing.assert_array_equal(again.path.kl, found.path.kl)
 
 
-def test_a_free_width_is_fixed_at_its_median_and_few_bases_need_the_inputs():
+def test_a_free_width_is_fixed_at_its_median_and_results_have_their_inputs():
     X, label = blobs(40, seed=72)
     tree = find_map_em(pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5)), progressbar=False)
     width = tree["posterior"]["width"].item()
     assert project(tree, size=3).classifier.width_ == pytest.approx(width)
     few = pcvm_model(X, label, width=1.2, basis=X[:10], signs=label[:10])
     tree = find_map_em(few, progressbar=False)
+    found = project(tree, size=4)
+    given = project(tree, X, size=4)
+    np.testing.assert_array_equal(given.path.kl, found.path.kl)
+    lines = repr(project(tree, random_state=1)).splitlines()
+    assert 3 <= len(lines) <= 10
+    assert lines[0].startswith("Projection onto ")
+    assert sum("chosen" in line for line in lines) == 1
+    without = tree.copy()  # as results were packed before
+    without["constant_data"] = without["constant_data"].to_dataset().drop_vars("inputs")
     with pytest.raises(ValueError, match="40 rows and its bases 10; needed the training inputs"):
-        project(tree)
-    found = project(tree, X, size=4)
+        project(without)
     np.testing.assert_array_equal(found.reference.centres.sign, label[:10])
     np.testing.assert_array_equal(found.reference.centres.rows, np.arange(10))
     assert found.path.kl[-1] < found.path.kl[0] or len(found.path.kl) == 1

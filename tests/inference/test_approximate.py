@@ -22,7 +22,7 @@ both = pytest.mark.parametrize("method", ["laplace", "ep"])
 
 
 def small(n=30, seed=7, **options):
-    X, label = blobs(n, seed=seed)
+    X, label = blobs(n, seed=seed, fixed=True)
     options = {"hyperprior": PLUG_IN, "width": 1.2} | options
     return X, pcvm_model(X, np.where(label > 0, "yes", "no"), **options)
 

@@ -22,7 +22,6 @@ from pcvm_pymc import (
     save,
     sparse_probit_model,
 )
-from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.likelihoods import (
     Logit,
     MultinomialProbit,
@@ -31,7 +30,6 @@ from pcvm_pymc.core.pieces.likelihoods import (
     Probit,
 )
 from pcvm_pymc.inference.results import kernel_of, likelihood_of
-from pcvm_pymc.model.build import build
 from pcvm_pymc.model.distributions import FreeWeight, MarginalBias, MarginalWeight
 
 SHORT = {
@@ -181,8 +179,7 @@ def test_plain_results_name_a_likelihood_that_their_shapes_do_not_tell():
 @NOT_CONVERGED
 def test_each_draw_has_its_own_share_of_flipped_labels():
     X, label = blobs(20, seed=8)
-    share = pm.Beta.dist(2.0, 20.0)
-    with build(FAMILY["pcvm"], X, label, likelihood="label noise", flip=share):
+    with pcvm_model(X, label, likelihood=NoisyProbit(pm.Beta.dist(2.0, 20.0))):
         drawn = pm.sample(**SHORT, compute_convergence_checks=False)
     predictions = predict(drawn, X)["predictions"]
     flip = drawn["posterior"]["flip"].values[..., None]

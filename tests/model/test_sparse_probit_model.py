@@ -122,17 +122,15 @@ def test_predictions_at_new_rows_by_a_kernel():
     assert model["Phi"].get_value().shape == (7, 50)
 
 
-def test_new_rows_of_other_features_are_set_by_their_matrix():
+@pytest.mark.parametrize("features", ["linear", "quadratic"])
+def test_new_rows_of_other_features_are_set_by_their_inputs(features):
     X, label = blobs(50, 2, seed=2)
-    model = sparse_probit_model(X, label, features="quadratic")
+    model = sparse_probit_model(X, label, features=features)
     result = find_map_em(model, progressbar=False)
     with pytest.raises(ValueError, match="no kernel, hence no centres"):
         predict(result, X[:7])
-    with pytest.raises(ValueError, match="no kernel, hence no centres"):
-        new_data(model, X[:7])
-    Phi = feature_matrix(X[:7], "quadratic")
     with model:
-        pm.set_data({"Phi": Phi, "y": np.zeros(7, dtype="int64")}, coords={"obs": range(7)})
+        pm.set_data({"X": X[:7]})
         out = pm.sample_posterior_predictive(
             result, var_names=["latent"], progressbar=False, predictions=True
         )

@@ -39,8 +39,9 @@ def _shape(value: Any) -> str:
 
 
 def is_unknown(value: Any) -> bool:
-    """Whether a parameter is NaN, which stands for one that is to be estimated or drawn."""
-    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+    """Whether a parameter is NaN, to be estimated or drawn, or a random variable of a PyMC model."""
+    is_variable = hasattr(value, "owner") and hasattr(value, "type")
+    return is_variable or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
 
 
 def is_real(value: Any) -> bool:

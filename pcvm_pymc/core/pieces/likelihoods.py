@@ -90,7 +90,8 @@ class NoisyProbit(Likelihood):
     Parameters
     ----------
     flip : float
-        Probability that a label is the other one, less than 1/2; NaN where it is unknown.
+        Probability that a label is the other one, less than 1/2; NaN where it is unknown. For `pcvm_model`
+        also a prior, ``pm.Beta.dist(1, 9)``.
     """
 
     flip: float = 0.05

@@ -1,5 +1,8 @@
 """Checks of arrays that come from outside: each error gives name, value found and value needed."""
 
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,7 @@ from pcvm_pymc.core.pieces.arguments import check_seed
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
+    "InputWarning",
     "as_classes",
     "as_features",
     "as_labels",
@@ -19,7 +23,48 @@ __all__ = [
     "as_targets",
     "check_kind",
     "present_labels",
+    "warn_input",
+    "warn_unscaled",
 ]
+
+_PACKAGE = str(Path(__file__).resolve().parents[2])
+_UNEQUAL = 50.0  # times the spread of another column
+
+
+class InputWarning(UserWarning):
+    """Input that can be used, and is hardly meant as it is."""
+
+
+def warn_input(message: str) -> None:
+    """Give an `InputWarning` at the line outside this package that called it."""
+    warnings.warn(message, InputWarning, skip_file_prefixes=(_PACKAGE,), stacklevel=2)
+
+
+def warn_unscaled(X: Array, columns: Sequence[Any] | None = None) -> None:
+    """Warn where a column of `X` has fifty times the spread of another, or more.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+        Of more than 5000 rows every so many count. Spread is the standard deviation; constant columns do not
+        count.
+    columns : sequence, optional
+        Names of the columns. Default: their numbers.
+    """
+    some = X[:: max(1, len(X) // 5000)]
+    spread = np.std(some, axis=0)
+    varying = np.flatnonzero(spread > 1e-12 * np.abs(some).max(axis=0))
+    if not varying.size:
+        return
+    wide, narrow = (varying[pick(spread[varying])] for pick in (np.argmax, np.argmin))
+    if spread[wide] < _UNEQUAL * spread[narrow]:
+        return
+    names = range(X.shape[1]) if columns is None else columns
+    warn_input(
+        f"X is not scaled: column {names[wide]!s} has the standard deviation {spread[wide]:.3g}, column "
+        f"{names[narrow]!s} {spread[narrow]:.3g}, so that the second hardly counts in distances; standardise "
+        "the columns first: (X - X.mean(axis=0)) / X.std(axis=0), or StandardScaler() in a pipeline"
+    )
 
 
 def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) -> Array:
