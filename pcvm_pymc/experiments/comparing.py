@@ -21,8 +21,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pcvm_pymc.experiments.errors import UsageError
-from pcvm_pymc.experiments.labelled_csv import Rows, read_rows
-from pcvm_pymc.experiments.tables import checked_width, tell
+from pcvm_pymc.experiments.tables import Rows, checked_width, labels_and_features, read_table
 from pcvm_pymc.storage import alone_in, is_scratch, write_atomically
 
 _EXAMPLE_TRAINING_ROWS = 120
@@ -309,10 +308,15 @@ def _example() -> Rows:
 
 def _read(options: argparse.Namespace, console: Console) -> Rows:
     """Return the rows of a file, and say what was recognised in it."""
+    path = options.file
+    frame = read_table(path, options.header, console)
+    labels, features = labels_and_features(path, frame, options.target)
+    from pcvm_pymc.experiments.model_files import TableScaler
+
     how = {"categorical": options.categorical, "impute": options.impute}
-    rows = read_rows(options.file, options.target, header=options.header, **how)
-    tell(console, rows.name, rows.told)
-    return rows
+    scaler = TableScaler.of(path, features, **how)
+    names = tuple(map(str, features.columns))
+    return Rows(features, labels.to_numpy(), names, path.name, scaler)
 
 
 def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:

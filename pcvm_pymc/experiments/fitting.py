@@ -11,8 +11,7 @@ import pandas as pd
 from rich.console import Console
 
 from pcvm_pymc.experiments.errors import UsageError, first_line
-from pcvm_pymc.experiments.labelled_csv import labels_and_features
-from pcvm_pymc.experiments.tables import checked_width, read_table, tell
+from pcvm_pymc.experiments.tables import checked_width, labels_and_features, read_table, tell
 from pcvm_pymc.storage import write_atomically
 
 _BYTES = 1e9  # for basis functions: with more they go in chunks, and --basis is needed
@@ -25,9 +24,8 @@ _GROWTH = 2.6
 def fit(options: argparse.Namespace, console: Console) -> None:
     """Fit a classifier to a table, and write it into a file."""
     _check_free(options.out, options.force)
-    table = read_table(options.file, options.header)
-    tell(console, options.file.name, table.told)
-    labels, features = labels_and_features(options.file, table.frame, options.target, least=2)
+    frame = read_table(options.file, options.header, console)
+    labels, features = labels_and_features(options.file, frame, options.target, least=2)
     _check_size(options, len(features))
     from pcvm_pymc.experiments.model_files import FittedTable, TableScaler
 
@@ -127,17 +125,16 @@ def predict(options: argparse.Namespace, console: Console) -> None:
     if options.out is not None:
         _check_free(options.out, options.force)
     notes = Console(stderr=True)  # the table itself may go to the terminal
-    table = read_table(options.file, options.header)
-    tell(notes, options.file.name, table.told)
+    frame = read_table(options.file, options.header, notes)
     from pcvm_pymc.experiments.model_files import FittedTable
 
     model = FittedTable.load(options.model)
-    found = model.probabilities(options.file, table.frame)
-    extra = [each for each in table.frame if each not in (*model.features, model.target)]
+    found = model.probabilities(options.file, frame)
+    extra = [each for each in frame if each not in (*model.features, model.target)]
     if extra:
         tell(notes, options.file.name, [f"not used: {', '.join(map(str, extra[:8]))}"])
-    if model.target in table.frame:
-        _score(found, table.frame[model.target], model.target, notes)
+    if model.target in frame:
+        _score(found, frame[model.target], model.target, notes)
     if options.out is None:
         found.to_csv(sys.stdout, index=False)
         return

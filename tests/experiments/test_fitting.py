@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from problems import blobs
+from rich.console import Console
 
 from pcvm_pymc import MPCVMClassifier, PCVMClassifier
 from pcvm_pymc.cli import main
@@ -46,31 +47,31 @@ def written(path, frame=NUMBERS, **options):
         ({"quoting": 1}, ()),
     ],
 )
-def test_separators_encodings_and_decimal_marks_are_recognised(tmp_path, options, told):
-    found = read_table(written(tmp_path / "x.csv", **options))
-    pd.testing.assert_frame_equal(found.frame, NUMBERS, check_dtype=False)
-    assert found.told == told
+def test_separators_encodings_and_decimal_marks_are_recognised(tmp_path, capsys, options, told):
+    found = read_table(written(tmp_path / "x.csv", **options), "auto", Console())
+    pd.testing.assert_frame_equal(found, NUMBERS, check_dtype=False)
+    assert capsys.readouterr().out.splitlines() == [f"x.csv: {each}" for each in told]
 
 
-def test_an_unnamed_index_is_noticed_and_left_out(tmp_path):
-    path = tmp_path / "x.csv"
+def test_an_unnamed_index_is_noticed_and_left_out(tmp_path, capsys):
+    path, console = tmp_path / "x.csv", Console(width=200)
     NUMBERS.to_csv(path)
-    found = read_table(path)
-    assert found.told == ("column 1 has no name and counts the rows: an index, left out",)
-    assert list(found.frame) == list(NUMBERS)
+    assert list(read_table(path, "auto", console)) == list(NUMBERS)
+    assert "column 1 has no name and counts the rows: an index, left out" in capsys.readouterr().out
     path.write_text("a,b,\n1,2,\n3,4,\n")
-    assert read_table(path).told == ("column 3 has no name and is empty: left out",)
+    assert list(read_table(path, "auto", console)) == ["a", "b"]
+    assert "column 3 has no name and is empty: left out" in capsys.readouterr().out
     path.write_text(",b\n7,2\n3,4\n")
     with pytest.raises(UsageError, match=r"column 1 of .* has no name \(its first value is 7\)"):
-        read_table(path)
+        read_table(path, "auto", console)
 
 
 def test_a_missing_header_is_noticed(tmp_path):
     path = written(tmp_path / "x.csv", header=False)
     with pytest.raises(UsageError, match=r"line 1 of .* holds numbers .*--header no"):
-        read_table(path)
-    assert list(read_table(path, "no").frame) == ["column1", "column2", "column3"]
-    assert len(read_table(path, "yes").frame) == 47
+        read_table(path, "auto", Console())
+    assert list(read_table(path, "no", Console())) == ["column1", "column2", "column3"]
+    assert len(read_table(path, "yes", Console())) == 47
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_what_is_no_table_is_named(tmp_path, content, words):
     path = tmp_path / "x.csv"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=re.escape(words)):
-        read_table(path)
+        read_table(path, "auto", Console())
 
 
 def test_numbers_with_a_few_other_cells_are_not_called_text(tmp_path, capsys):
