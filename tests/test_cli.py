@@ -331,6 +331,6 @@ def test_interrupted_runs_say_what_to_do(tmp_path, monkeypatch, capsys):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pcvm_pymc.experiments.running.reproduce", interrupted)
+    monkeypatch.setattr("pcvm_pymc.experiments.running.run.reproduce", interrupted)
     assert main(["reproduce", "figueiredo2001-fig3", "--out", str(tmp_path / "out")]) == 130
     assert "what was finished stays in the output folder" in capsys.readouterr().err

@@ -17,11 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from pcvm_pymc.core.measures import Rival
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.experiments.baselines import (
-    TunedSVC,
-    gaussian_process,
-    tuned_logistic_regression,
-)
+from pcvm_pymc.experiments.baselines import TunedSVC, gaussian_process, tuned_logistic_regression
 
 type Draw = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 

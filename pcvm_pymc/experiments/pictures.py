@@ -136,11 +136,7 @@ def _panels(
     columns = min(n, columns)
     rows = -(-n // columns)
     figure, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(width * columns, height * rows),
-        squeeze=False,
-        layout="constrained",
+        rows, columns, figsize=(width * columns, height * rows), squeeze=False, layout="constrained"
     )
     flat = list(axes.flat)
     for axis in flat[n:]:

@@ -256,11 +256,7 @@ def _generated(name: str, n: int, seed: int) -> tuple[Dataset, list[Split], list
 
 
 def _drawn(
-    data: Dataset,
-    train: float,
-    test: float,
-    state: int,
-    kind: type = StratifiedShuffleSplit,
+    data: Dataset, train: float, test: float, state: int, kind: type = StratifiedShuffleSplit
 ) -> Split:
     """Return one seeded partition; `train` and `test` are numbers of rows, or shares."""
     splitter = kind(1, train_size=train, test_size=test, random_state=state)

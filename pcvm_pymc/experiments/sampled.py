@@ -25,12 +25,7 @@ class ModelPCVM(ClassifierMixin, BaseEstimator):
     """
 
     def __init__(
-        self,
-        *,
-        width: float = 1.0,
-        by: str = "posterior",
-        draws: int = 250,
-        random_state: int = 0,
+        self, *, width: float = 1.0, by: str = "posterior", draws: int = 250, random_state: int = 0
     ) -> None:
         self.width = width
         self.by = by

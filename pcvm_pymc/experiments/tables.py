@@ -16,11 +16,7 @@ from rich.console import Console
 from pcvm_pymc.experiments.errors import UsageError, first_line
 
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas", r"\s+": "spaces"}
-_BOMS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
+_BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _LINES = 30  # by which the separator is recognised
 _WITH_COMMA = re.compile(r"\s*[+-]?\d*,\d+\s*")
 _MOST_CLASSES = 30  # more are numbers, not labels, as a rule

@@ -7,12 +7,7 @@ from scipy.special import ndtr
 from scipy.stats import multivariate_normal
 
 from pcvm_pymc.experiments import datasets
-from pcvm_pymc.experiments.datasets import (
-    SOURCES,
-    available,
-    load,
-    random_splits,
-)
+from pcvm_pymc.experiments.datasets import SOURCES, available, load, random_splits
 from pcvm_pymc.experiments.datasets.loading import coded_column
 
 GENERATORS = {

@@ -267,21 +267,13 @@ LYU_RANKS = {
         "SVM": (3.875, 3.75),
         "MLR": (3.875, 4.1875),
     },
-    ("mPCVM2", "AUC"): {
-        "mRVM1": (3.5, 3.625),
-        "mRVM2": (3.25, 3.375),
-        "mPCVM2": (1.875, 1.625),
-    },
+    ("mPCVM2", "AUC"): {"mRVM1": (3.5, 3.625), "mRVM2": (3.25, 3.375), "mPCVM2": (1.875, 1.625)},
 }
 # z of Tables 6 and 7 that the printed ranks of Tables 4 and 5 do not give: (printed, from the ranks)
 LYU_Z = {
     ("mPCVM1", "error"): {},
     ("mPCVM1", "AUC"): {},
-    ("mPCVM2", "error"): {
-        "mRVM2": (2.272, 2.539),
-        "DLSR": (4.811, 4.677),
-        "MLR": (3.207, 3.074),
-    },
+    ("mPCVM2", "error"): {"mRVM2": (2.272, 2.539), "DLSR": (4.811, 4.677), "MLR": (3.207, 3.074)},
     ("mPCVM2", "AUC"): {
         "mRVM1": (2.138, 1.737),
         "mRVM2": (1.871, 1.47),

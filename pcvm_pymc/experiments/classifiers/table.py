@@ -32,19 +32,10 @@ def _add(name: str, make: Maker, **options: Any) -> None:
 
 
 # PCVMs
-_add(
-    "PCVM",
-    pcvm("chen2009", n_init=8),
-    draft=pcvm("chen2009"),
-    candidates=widths_around(9),
-)
+_add("PCVM", pcvm("chen2009", n_init=8), draft=pcvm("chen2009"), candidates=widths_around(9))
 _add("PCVM_jeffreys", pcvm("jeffreys"), candidates=widths_around(9))
 _add("PCVM_exponential", makers.exponential, candidates=makers.exponential_candidates)
-_add(
-    "PCVM_normal",
-    pcvm("chen2009", likelihood="normal-probability"),
-    candidates=widths_around(9),
-)
+_add("PCVM_normal", pcvm("chen2009", likelihood="normal-probability"), candidates=widths_around(9))
 _add("PCVM_widths", makers.feature_widths, candidates=widths_around(3))
 _DEFAULT: dict[str, Any] = {"tuner": makers.by_log_loss, "candidates": widths_around(9)}
 _add("PCVM_plug_in", pcvm("default"), **_DEFAULT)
@@ -84,11 +75,7 @@ _add(
     follows="PCVM",
 )
 _add("1NN", lambda setting: KNeighborsClassifier(1))
-_add(
-    "kNN",
-    makers.neighbours,
-    candidates=lambda X: {"k": list(range(1, min(20, len(X) // 2) + 1))},
-)
+_add("kNN", makers.neighbours, candidates=lambda X: {"k": list(range(1, min(20, len(X) // 2) + 1))})
 _add("LDA", lambda setting: LinearDiscriminantAnalysis())
 _add("QDA", lambda setting: QuadraticDiscriminantAnalysis(reg_param=1e-4))
 _add("MLR", lambda setting: LogisticRegression(max_iter=5000))

@@ -31,11 +31,7 @@ def available(folder: str | Path | None = None) -> tuple[str, ...]:
 
 
 def load(
-    name: str,
-    *,
-    folder: str | Path | None = None,
-    random_state: Seed = 0,
-    download: bool = False,
+    name: str, *, folder: str | Path | None = None, random_state: Seed = 0, download: bool = False
 ) -> Dataset:
     """Read a set from scikit-learn or the data folder, make it from another, or draw it.
 

@@ -8,13 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from pcvm_pymc.experiments import pictures
-from pcvm_pymc.experiments.catalogue import (
-    EXPERIMENTS,
-    OWN,
-    Experiment,
-    printed_of,
-    sentence_of,
-)
+from pcvm_pymc.experiments.catalogue import EXPERIMENTS, OWN, Experiment, printed_of, sentence_of
 from pcvm_pymc.experiments.reporting.comparisons import few_vectors, growth, ranked, tested
 from pcvm_pymc.experiments.reporting.report import Report, Section
 from pcvm_pymc.experiments.statistics import HIGHER_IS_BETTER, MEASURES, average_ranks
