@@ -177,15 +177,6 @@ def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_pat
     assert table_of(out).loc["averaged MAP", "error"] < 0.25
 
 
-def test_an_interrupted_comparison_says_what_stays(csv, tmp_path, monkeypatch, capsys):
-    def interrupted(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("pcvm_pymc.experiments.head_to_head.fitted_rival", interrupted)
-    assert main(["compare", str(csv), "--out", str(tmp_path / "out")]) == 130
-    assert "the splits that were finished stay in the output folder" in capsys.readouterr().err
-
-
 def write(path, text):
     path.write_text(text)
     return path

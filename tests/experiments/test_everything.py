@@ -48,6 +48,7 @@ def test_every_table_and_figure_is_listed_once():
         ("figueiredo2001", 4, 3),
         ("chmielewski2019", 3, 2),
         ("kropotov2006", 6, 1),
+        ("lyu2020", 6, 7),
     ],
 )
 def test_no_table_or_figure_of_a_paper_is_left_out(paper, n_figures, n_tables):

@@ -1,10 +1,6 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import median_low
@@ -407,46 +403,6 @@ def test_five_replications_of_two_folds_are_tested(tmp_path, monkeypatch):
     np.testing.assert_array_equal(splits["test_8"], splits["train_9"])
 
 
-@pytest.mark.slow
-def test_a_killed_run_ends_like_an_undisturbed_one(tmp_path):
-    """SIGKILL, again and again, until it is through."""
-    options = [
-        "chen2009-fig4",
-        "--jobs",
-        "2",
-        "--repeats",
-        "2",
-        "--classifiers",
-        "PCVM",
-        "SVM",
-        "RVM",
-    ]
-    command = [sys.executable, "-m", "pcvm_pymc", "reproduce", *options]
-    subprocess.run([*command, "--out", tmp_path / "calm"], check=True, capture_output=True)
-    out = tmp_path / "killed"
-    n_kills, done = 0, False
-    while not done:
-        before = len(files_of(out)) if out.exists() else 0
-        process = subprocess.Popen(
-            [*command, "--out", out],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        while process.poll() is None and (not out.exists() or len(files_of(out)) < before + 5):
-            time.sleep(0.05)
-        done = process.poll() is not None
-        if not done:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            n_kills += 1
-    assert n_kills >= 3
-    assert process.returncode == 0
-    assert (out / "report" / "table.csv").read_bytes() == (
-        tmp_path / "calm" / "report" / "table.csv"
-    ).read_bytes()
-
-
 # --- every experiment ------------------------------------------------------------------------
 
 QUICK = {
@@ -463,58 +419,36 @@ QUICK = {
 }
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_experiments_on_generated_sets(name, tmp_path):
-    out = tmp_path / "run"
-    reproduce(name, repeats=1, out=out, **QUICK[name], **QUIET)
+def check_report(out, name, report_folder):
+    """Check that a run has ended, and that its report and those of its other tables are written."""
     report = report_of(out)
-    assert len(report.failures) == 0
-    assert report.missing == {}
-    written = {path.name for path in report.write(tmp_path / "report")}
+    assert len(report.failures) == 0, report.failures["traceback"][0]
+    assert len(report.cells) > 0
+    assert all(key.startswith("set ") for key in report.missing)
+    written = {path.name for path in report.write(report_folder)}
     assert {"report.md", "report.html", "table.csv", "cells.csv", "timing.csv"} <= written
-    if report.experiment.figure:
-        assert (tmp_path / "report" / "picture.png").read_bytes()[:4] == b"\x89PNG"
-    page = (tmp_path / "report" / "report.html").read_text()
+    page = (report_folder / "report.html").read_text()
     assert "src='http" not in page
     assert "href" not in page
+    for other in EXPERIMENTS.values():
+        if other.run == report.experiment.run:
+            assert report_of(out, other.name).to_html()
+    return report, page
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_experiments_on_generated_sets(name, tmp_path):
+    reproduce(name, repeats=1, out=tmp_path / "run", **QUICK[name], **QUIET)
+    report, page = check_report(tmp_path / "run", name, tmp_path / "report")
+    assert report.missing == {}
     if report.experiment.figure:
+        assert (tmp_path / "report" / "picture.png").read_bytes()[:4] == b"\x89PNG"
         assert "data:image/png;base64," in page
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("chen2009-table1", {"sets": ["titanic", "heart", "thyroid", "splice"]}),
-        (
-            "chen2009-table4",
-            {"sets": ["heart"], "classifiers": ["LDA", "RVM", "PCVM"], "repeats": 10},
-        ),
-        ("chen2009-fig1", {}),
-        ("chen2009-fig2", {"classifiers": ["RVM", "SVM"]}),
-        ("chen2009-variants", {"sets": ["titanic", "heart"]}),
-        ("figueiredo2001-fig4", {}),
-        ("figueiredo2001-table1", {}),
-        ("figueiredo2001-table2", {}),
-        ("figueiredo2001-table3", {}),
-        ("chmielewski2019-fig3", {}),
-        ("chmielewski2019-table1", {"sets": ["titanic_training", "sinc", "friedman2"]}),
-        ("kropotov2006-fig6", {}),
-        ("kropotov2006-matrix", {"sets": ["switzerland"]}),
-        ("kropotov2006-table1", {"sets": ["switzerland", "long_beach", "bupa"]}),
-        ("lyu2020-table3", {"sets": ["glass", "heart_hungarian_reprocessed"]}),
-        ("lyu2020-fig5", {"sets": ["letter_2"]}),
-        ("lyu2020-fig6", {"sets": ["leaves_20"], "classifiers": ["mPCVM2", "SVM", "MLR"]}),
-    ],
-)
-def test_experiments_on_real_sets(name, options, tmp_path, data_folder):
-    options = {"repeats": 2} | options
-    reproduce(name, out=tmp_path / "run", jobs=2, folder=data_folder, **options, **QUIET)
-    report = report_of(tmp_path / "run")
-    assert len(report.failures) == 0, report.failures["traceback"][0]
-    assert len(report.cells) > 0
-    assert all(key.startswith("set ") for key in report.missing)
-    report.write(tmp_path / "report")
-    for other in EXPERIMENTS.values():
-        if other.run == report.experiment.run:
-            assert report_of(tmp_path / "run", other.name).to_html()
+@pytest.mark.parametrize("name", [name for name, each in EXPERIMENTS.items() if each.run == name])
+def test_a_small_part_of_every_experiment(name, tmp_path, data_folder):
+    options = {"repeats": 2, "small": True, "jobs": 2, "folder": data_folder}
+    reproduce(name, out=tmp_path / "run", **options, **QUIET)
+    check_report(tmp_path / "run", name, tmp_path / "report")
