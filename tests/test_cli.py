@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from problems import blobs
 
+from pcvm_pymc import PCVMClassifier
 from pcvm_pymc.cli import main
 from pcvm_pymc.inference.sampling import sample
 
@@ -99,6 +100,13 @@ def short_chains(monkeypatch):
 
 @pytest.mark.usefixtures("short_chains")
 def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
+    place = "pcvm_pymc.experiments"
+    one = {"averaged MAP": PCVMClassifier(width=1.0)}  # folders are the same for few classifiers
+    monkeypatch.setattr(f"{place}.head_to_head.estimators", lambda *_, **__: one)
+    monkeypatch.setattr(
+        f"{place}.comparison_pictures.draw_comparison",
+        lambda out, *_, **__: (out / "rank.png").write_bytes(b"\x89PNG"),
+    )
     monkeypatch.chdir(tmp_path)
     quick = ["compare", str(csv), "--width", "1.0", *FAST, "--splits", "1"]
     mine, second = tmp_path / "pcvm-compare" / "mine.txt", tmp_path / "pcvm-compare-2"

@@ -178,44 +178,21 @@ def _fit_posteriors(
     out: Path,
     console: Console,
 ) -> dict[str, Any]:
-    """Sample the posterior on the first splits; return the first, its mode, and the verdict on all of them.
-
-    Two classes have basis functions on k-means centres with unconstrained weights, several on all rows: there
-    they predict better (benchmarks/README.md).
-    """
+    """Sample the posterior on the first splits; return the first, its mode, and the verdict on all."""
     with console.status("importing PyMC"):
         from pcvm_pymc.assessment.comparison import convergence, of_the_greater, vector_count
         from pcvm_pymc.core.measures import Rival
-        from pcvm_pymc.estimators.select import select
         from pcvm_pymc.inference.modes import find_map_em
         from pcvm_pymc.inference.prediction import predict
-        from pcvm_pymc.inference.sampling import sample
         from pcvm_pymc.inference.storing import save
-        from pcvm_pymc.model.builders import mpcvm_model, pcvm_model
     with console.status("compiling the sampler"):
         compiled()
     found: dict[str, Any] = {}
     verdicts = []
     for split, (X, y, X_test, _) in enumerate(parts[: options.posteriors]):
-        seed, began = _seed_of(options, split), time.process_time()
-        at = width
+        began = time.process_time()
         with console.status(f"posterior {split + 1} of {options.posteriors}"), _quiet_pymc():
-            if at == "auto":
-                at = float(select(X, y, over=("width",), random_state=seed).width)
-            if len(scored.classes) == 2:
-                model = pcvm_model(X, y, width=at, basis="kmeans", signs="both")
-            else:
-                model = mpcvm_model(X, y, width=at)
-            posterior = sample(
-                model,
-                method="gibbs",
-                draws=options.draws,
-                tune=options.draws,
-                chains=options.chains,
-                random_seed=seed,
-                progressbar=False,
-                quiet=True,
-            )
+            model, posterior = _sampled(X, y, width, _seed_of(options, split), options)
             seconds = time.process_time() - began
             probability = predict(posterior, X_test)["predictions"]["probability"]
         mean = of_the_greater(probability.mean(("chain", "draw")).values)
@@ -228,6 +205,35 @@ def _fit_posteriors(
         scored.write(out)
     found["verdict"], found["verdicts"] = _verdict(verdicts[:1]), _verdict(verdicts)
     return found
+
+
+def _sampled(X: Any, y: Any, width: Any, seed: int, options: argparse.Namespace) -> tuple[Any, Any]:
+    """Return a model and its posterior by Gibbs sampling.
+
+    Two classes have basis functions on k-means centres with unconstrained weights, several on all rows: there
+    they predict better (benchmarks/README.md).
+    """
+    from pcvm_pymc.estimators.select import select
+    from pcvm_pymc.inference.sampling import sample
+    from pcvm_pymc.model.builders import mpcvm_model, pcvm_model
+
+    if width == "auto":
+        width = float(select(X, y, over=("width",), random_state=seed).width)
+    if len(np.unique(y)) == 2:
+        model = pcvm_model(X, y, width=width, basis="kmeans", signs="both")
+    else:
+        model = mpcvm_model(X, y, width=width)
+    posterior = sample(
+        model,
+        method="gibbs",
+        draws=options.draws,
+        tune=options.draws,
+        chains=options.chains,
+        random_seed=seed,
+        progressbar=False,
+        quiet=True,
+    )
+    return model, posterior
 
 
 def _verdict(chains: list[Any]) -> str:

@@ -73,37 +73,15 @@ def draw_calibration(scored: Any) -> Figure:
         squeeze=False,
         layout="constrained",
     )
-    edges = np.linspace(0.0, 1.0, _BINS + 1)
     for axes, (name, row) in zip(panels.flat, mean.iterrows(), strict=False):
         pairs = [
             _against_the_rest(label, probability, len(scored.classes))
             for label, probability in zip(scored.labels, scored.probability[name], strict=False)
         ]
-        member, stated = (np.concatenate(each) for each in zip(*pairs, strict=True))
-        counts = np.histogram(stated, edges)[0]
-        axes.bar(
-            (edges[:-1] + edges[1:]) / 2,
-            counts / counts.sum(),
-            0.09,
-            color="0.88",
-            label="share of rows",
-        )
-        axes.plot([0, 1], [0, 1], color="0.5", lw=0.8, label="calibrated")
-        frequency, predicted = calibration_curve(member, stated, n_bins=_BINS)
-        axes.errorbar(
-            predicted,
-            frequency,
-            2 * _standard_errors(pairs, edges)[counts > 0],
-            fmt="o-",
-            ms=4,
-            capsize=2,
-            color=NEGATIVE,
-            label="frequency ± 2 standard errors",
-        )
+        _draw_reliability(axes, pairs)
         n_splits = int(row["splits"])
         over = f"{n_splits} split" + "s" * (n_splits > 1)
         axes.set_title(f"{name} ({over})\nlog loss {row['log loss']:.3f}, ECE {row['ECE']:.3f}")
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     for axes in panels.flat[len(mean) :]:
         axes.set_visible(False)
     for axes in panels[:, 0]:
@@ -112,6 +90,28 @@ def draw_calibration(scored: Any) -> Figure:
         axes.set_xlabel("predicted probability")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
+
+
+def _draw_reliability(axes: Any, pairs: list[Any]) -> None:
+    """Draw frequencies of labels against predicted probabilities, given both for each split."""
+    edges = np.linspace(0.0, 1.0, _BINS + 1)
+    member, stated = (np.concatenate(each) for each in zip(*pairs, strict=True))
+    counts = np.histogram(stated, edges)[0]
+    share = counts / counts.sum()
+    axes.bar((edges[:-1] + edges[1:]) / 2, share, 0.09, color="0.88", label="share of rows")
+    axes.plot([0, 1], [0, 1], color="0.5", lw=0.8, label="calibrated")
+    frequency, predicted = calibration_curve(member, stated, n_bins=_BINS)
+    axes.errorbar(
+        predicted,
+        frequency,
+        2 * _standard_errors(pairs, edges)[counts > 0],
+        fmt="o-",
+        ms=4,
+        capsize=2,
+        color=NEGATIVE,
+        label="frequency ± 2 standard errors",
+    )
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
 
 
 def _against_the_rest(label: Any, probability: Any, n_classes: int) -> tuple[Any, Any]:
