@@ -292,7 +292,7 @@ def kernel_matrix(width, n_centres=None):
 @contextmanager
 def recorded_sizes():
     """Yield a list that gets the size of each system of equations that is solved within."""
-    from pcvm_pymc.core.em import nonnegative
+    from pcvm_pymc.core import nonnegative
 
     sizes, solve = [], nonnegative._Scaled._solved
 

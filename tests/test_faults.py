@@ -25,7 +25,7 @@ from pcvm_pymc import (
 from pcvm_pymc.__main__ import main as entry_point
 from pcvm_pymc.cli import main
 from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.pieces import memory
+from pcvm_pymc.core.pieces import resources
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.reporting.report import _markdown_table

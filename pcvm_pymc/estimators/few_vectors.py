@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from pcvm_pymc.core.pieces.arguments import check_instance
+from pcvm_pymc.core.pieces.validation import check_instance
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece, PerCentre
 from pcvm_pymc.core.pieces.probit import Array
 

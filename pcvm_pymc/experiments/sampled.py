@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pcvm_pymc.core.pieces.arguments import check_choice
+from pcvm_pymc.core.pieces.validation import check_choice
 
 
 class ModelPCVM(ClassifierMixin, BaseEstimator):

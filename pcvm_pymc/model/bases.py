@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces.arguments import check_choice
+from pcvm_pymc.core.pieces.validation import check_choice
 from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
-from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
+from pcvm_pymc.core.pieces.kernels import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.kernels import (
     KERNELS,
     RBF,
@@ -34,22 +34,6 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_signs, warn_unscaled
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 from pcvm_pymc.model.names import Names
-
-__all__ = [
-    "AnyKernel",
-    "Bases",
-    "Covariance",
-    "Width",
-    "as_piece",
-    "basis_functions",
-    "check_centres",
-    "distances",
-    "kernel_data",
-    "known_width",
-    "own_variable",
-    "recall_kernel",
-    "with_signs",
-]
 
 _log = logging.getLogger("pymc.pcvm_pymc")
 
@@ -332,17 +316,20 @@ class Bases:
 
     @classmethod
     def of(
-        cls, X: Array, within: NDArray[Any] | None, choices: tuple[AnyKernel, Any, Any, str]
+        cls,
+        X: Array,
+        within: NDArray[Any] | None,
+        *,
+        kernel: AnyKernel,
+        width: Any,
+        basis: Any,
+        features: str,
     ) -> "Bases":
         """Return what was asked for; `within` are the labels within which rows are chosen."""
-        kernel, width, basis, features = choices
         check_choice("features", features, FEATURES)
         if features != "kernel":
-            for name, value in (
-                ("basis", basis),
-                ("width", width),
-                ("kernel", None if kernel == "rbf" else kernel),
-            ):
+            given = {"basis": basis, "width": width, "kernel": None if kernel == "rbf" else kernel}
+            for name, value in given.items():
                 if value is not None:
                     raise ValueError(
                         f"{name} was given with features={features!r}; needed features='kernel'"
@@ -351,22 +338,21 @@ class Bases:
         if width is None and not isinstance(kernel, KernelPiece | pm.gp.cov.Covariance):
             width = _default_width(as_piece(kernel), X)
         piece = as_piece(kernel, width)
-        by_name = isinstance(basis, str)
-        if isinstance(basis, bool | np.bool_) or (by_name and basis != "kmeans"):
+        if isinstance(basis, bool | np.bool_ | str) and basis != "kmeans":
             raise ValueError(
                 f"basis={basis!r}; needed centres, a number of rows to choose, or 'kmeans'"
             )
-        if by_name:
+        if isinstance(basis, str):
             centres, known = choose_means(X, within, random_state=0)
-            return cls(X, centres, False, known, piece, width, features)
-        if basis is None or isinstance(basis, Integral):
-            rows = np.arange(len(X))
-            if basis is not None:
-                rows = choose_rows(X, within, int(basis), random_state=0, name="basis")
-            known = None if within is None else within[rows]
-            return cls(X, X[rows], False, known, piece, width, features)
-        centres = as_features(basis, "basis", X.shape[1])
-        return cls(X, centres, True, None, piece, width, features)
+        elif basis is None:
+            centres, known = X, within
+        elif isinstance(basis, Integral):
+            rows = choose_rows(X, within, int(basis), random_state=0, name="basis")
+            centres, known = X[rows], None if within is None else within[rows]
+        else:
+            centres = as_features(basis, "basis", X.shape[1])
+            return cls(X, centres, True, None, piece, width, features)
+        return cls(X, centres, False, known, piece, width, features)
 
     def declare(
         self, model: pm.Model, names: Names, columns: NDArray[Any]

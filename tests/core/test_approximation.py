@@ -12,7 +12,6 @@ from pcvm_pymc.core.approximation import (
     SignedRows,
     fit_laplace,
     half_line_tilted,
-    normal_posterior,
     probit_tilted,
     propagate,
     student_tilted,
@@ -20,7 +19,7 @@ from pcvm_pymc.core.approximation import (
 )
 from pcvm_pymc.core.approximation.moments import half_line_location, half_line_matching
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit
+from pcvm_pymc.core.pieces.likelihoods import Logit
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
 
@@ -291,27 +290,3 @@ def test_options_are_checked():
     for name, value in (("damping", 0.0), ("damping", 1.5), ("max_iter", 0), ("tol", 0.0)):
         with pytest.raises(ValueError, match=f"{name}={value}"):
             PropagationOptions(**{name: value})
-
-
-@pytest.mark.parametrize(
-    "likelihood", [Logit(), MultinomialProbit(2), MultinomialProbit(3)], ids=str
-)
-def test_the_normal_posterior_given_precisions_by_its_whole_matrix(likelihood):
-    """H + diag(precision) over all scores' values, those of infinite precision left out."""
-    rng, C = np.random.default_rng(5), likelihood.n_scores
-    design, new = rng.normal(size=(20, 4)), rng.normal(size=(3, 4))
-    target = rng.integers(C, size=20) if C > 1 else rng.choice([-1.0, 1.0], 20)
-    theta, precision = rng.normal(size=(4, C)), rng.uniform(0.5, 3.0, (4, C))
-    theta[1, 0], precision[1, 0] = 0.0, np.inf
-    latent = design @ theta
-    bend = likelihood.hessian(latent if C > 1 else latent[:, 0], target)
-    # values score by score
-    whole = np.einsum("na,ncd,nb->cadb", design, bend, design).reshape(4 * C, 4 * C)
-    kept = np.flatnonzero(np.isfinite(precision.T.ravel()))
-    matrix = whole[np.ix_(kept, kept)] + np.diag(precision.T.ravel()[kept])
-    covariance = np.zeros_like(whole)
-    covariance[np.ix_(kept, kept)] = np.linalg.inv(matrix)
-    wanted = np.einsum("na,cadb,nb->ncd", new, covariance.reshape(C, 4, C, 4), new)
-    mean, found = normal_posterior(design, target, likelihood, theta, precision).latent(new)
-    np.testing.assert_allclose(mean, new @ theta)
-    np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-14)

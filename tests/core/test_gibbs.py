@@ -1,3 +1,4 @@
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -274,6 +275,22 @@ def test_draws_depend_on_the_seed_alone(prior):
 
     for whole, parts in zip(run(40), run(7, 13, 20), strict=True):
         np.testing.assert_array_equal(whole, parts)
+
+
+def test_compiled_sweeps_return_several_times_a_second():
+    p, calls = problem(), []
+    rng = np.random.default_rng(0)
+    state = p.start(rng)
+
+    def between():
+        calls.append(time.perf_counter())
+        if calls[-1] > calls[0] + 3.0:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        advance(p, state, rng, draws=1, thin=10**12, between=between)
+    assert state.chunk > 1000  # and not after every sweep
+    assert np.median(np.diff(calls)[-3:]) < 1.0
 
 
 def test_one_basis_against_quadrature():

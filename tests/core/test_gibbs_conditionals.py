@@ -19,7 +19,7 @@ from scipy import stats
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from pcvm_pymc.core.gibbs import moves, responses, slices
-from pcvm_pymc.core.gibbs.densities import Parameters
+from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.gibbs.problem import make_basis
 from pcvm_pymc.core.gibbs.responses import augmented
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pcvm_pymc.core.pieces import memory
+from pcvm_pymc.core.pieces import resources
 
 
 @pytest.fixture

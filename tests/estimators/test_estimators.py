@@ -16,6 +16,7 @@ from pcvm_pymc import Hyperprior, PCVMClassifier, Status, find_map_em, pcvm_mode
 from pcvm_pymc.experiments.datasets import load, ripley_mixture
 
 
+@pytest.mark.fixed_seeds  # of scikit-learn's own data
 @parametrize_with_checks(
     [
         PCVMClassifier(),
@@ -64,7 +65,7 @@ def test_the_width_by_cross_validation_is_the_best_of_the_grid():
     X, label = blobs(80, seed=52)
     model = PCVMClassifier(width="cv", random_state=0).fit(X, label)
     chosen = model.width_selection_
-    assert model.width_ == chosen.widths[chosen.log_loss.mean(axis=1).argmin()]
+    assert model.width_ == chosen.widths[chosen.scores.argmax()]
     again = PCVMClassifier(width="cv", random_state=0).fit(X, label)
     np.testing.assert_array_equal(again.width_selection_.log_loss, chosen.log_loss)
     np.testing.assert_array_equal(again.weight_, model.weight_)
@@ -84,24 +85,6 @@ def test_width_by_em_moves():
     model = PCVMClassifier(width="em", max_iter=10_000).fit(X, label)
     fixed = PCVMClassifier(width=model.width_ * 1.05).fit(X, label)
     assert model.log_posterior_ > fixed.log_posterior_
-
-
-def test_eight_starts_are_chosen_among_by_cross_validation():
-    X, label = blobs(80, seed=54)
-    kwargs = {"hyperprior": "jeffreys", "width": 1.2, "n_init": 8, "random_state": 0}
-    model = PCVMClassifier(**kwargs).fit(X, label)
-    assert 0 < len(model.weight_) < 40
-    np.testing.assert_array_equal(PCVMClassifier(**kwargs).fit(X, label).weight_, model.weight_)
-
-
-def test_authors_recipe():
-    X, label = blobs(80, seed=55, gap=4.0)
-    recipe = {"hyperprior": "chen2009", "update": "clip", "width": 2.0, "tol": 1e-2}
-    model = PCVMClassifier(**recipe, random_state=0).fit(X, label)
-    assert model.score(X, label) > 0.9
-    assert 0 < len(model.weight_) < 40
-    other = PCVMClassifier(**recipe, random_state=1).fit(X, label)  # another random start
-    assert model.log_posterior_ != other.log_posterior_
 
 
 def test_an_empty_model_predicts_by_its_bias():
@@ -140,15 +123,15 @@ def test_it_pickles_and_works_in_a_pipeline():
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"width": -1.0}, "width=-1.0 must be positive"),
+        ({"width": -1.0}, r"'width' parameter .* float in the range \(0.0, inf\).* Got -1.0"),
         (
             {"width": "narrow"},
-            "width='narrow'; needed a positive number, 'auto', 'cv', 'evidence', 'validity' or 'em'",
+            "'width' parameter .* among .*'evidence'.* Got 'narrow'",
         ),
         ({"hyperprior": "flat"}, "hyperprior='flat' is unknown"),
-        ({"estimation": "vb"}, "estimation='vb' is unknown"),
-        ({"n_init": 0}, "n_init=0; needed a whole number of at least 1"),
-        ({"cv": 1}, "cv=1; needed a whole number of at least 2"),
+        ({"estimation": "vb"}, "'estimation' parameter .* Got 'vb'"),
+        ({"n_init": 0}, r"'n_init' parameter .* \[1, inf\).* Got 0 "),
+        ({"cv": 1}, r"'cv' parameter .* \[2, inf\).* Got 1 "),
         ({"width": "em", "kernel": lambda A, B, w: A @ B.T}, "width='em' needs kernel='rbf'"),
     ],
 )

@@ -29,7 +29,7 @@ from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
-from pcvm_pymc.estimators.selection import problem_at
+from pcvm_pymc.estimators.problems import Problems, problem_at
 from pcvm_pymc.experiments.datasets import overclass, overlap_classes
 
 ALL = [
@@ -40,6 +40,7 @@ ALL = [
 ]
 
 
+@pytest.mark.fixed_seeds  # of scikit-learn's own data
 @parametrize_with_checks(
     [
         MPCVMClassifier(algorithm="bottom-up", width=1.0),
@@ -172,19 +173,6 @@ PAPERS = {
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_random_starts_are_seeded(paper, data):
-    X, y = data
-    first, again, other = (
-        MPCVMClassifier(**PAPERS[paper], width=1.0, start="random", random_state=seed)
-        .fit(X, y)
-        .predict_proba(X)
-        for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-@pytest.mark.parametrize("paper", PAPERS)
 def test_the_class_of_three_points_is_not_lost(paper):
     """Lyu et al. (2020), Fig. 4, where mRVM1 and mRVM2 lose it."""
     for seed in range(5):
@@ -213,11 +201,11 @@ def test_errors_near_the_papers(load, limits):
         assert np.mean(errors) <= limit
 
 
-def test_the_papers_clipping_and_other_hyperpriors(data):
+def test_other_hyperpriors(data):
     X, y = data
     for options in (
         {"hyperprior": "jeffreys", "max_iter": 100},
-        {"hyperprior": "chen2009", "update": "clip", "max_iter": 100},
+        {"hyperprior": "chen2009", "max_iter": 100},
         {"hyperprior": "plug_in", "max_iter": 100},
         {"bias": False},
     ):
@@ -239,16 +227,16 @@ def test_it_pickles(data):
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"algorithm": "sideways"}, "algorithm='sideways' is unknown"),
-        ({"width": "narrow"}, "width='narrow'; needed a positive number, 'auto'"),
+        ({"algorithm": "sideways"}, "'algorithm' parameter .* Got 'sideways'"),
+        ({"width": "narrow"}, "'width' parameter .* Got 'narrow'"),
         ({"width": -1.0}, "width"),
-        ({"start": "warm"}, "start='warm' is unknown"),
-        ({"cv": 1}, "cv=1; needed a whole number of at least 2"),
-        ({"tol": 0.0}, "tol=0.0; needed a positive finite number or None"),
+        ({"start": "warm"}, "'start' parameter .* Got 'warm'"),
+        ({"cv": 1}, r"'cv' parameter .* \[2, inf\).* Got 1 "),
+        ({"tol": 0.0}, r"'tol' parameter .* \(0.*, inf\) or None. Got 0.0"),
         ({"hyperprior": "vague"}, "hyperprior='vague' is unknown"),
-        ({"bias": "yes"}, "bias='yes'; needed True or False or None"),
-        ({"update": "leap"}, "update='leap' is unknown"),
-        ({"basis": "few"}, "basis='few'; needed None, a number"),
+        ({"bias": "yes"}, "'bias' parameter .* Got 'yes'"),
+        ({"update": "leap"}, "'update' parameter .* Got 'leap'"),
+        ({"basis": "few"}, "'basis' parameter .* None. Got 'few'"),
         ({"basis": (np.zeros((2, 2)), ["red", "green"])}, "the basis' labels are"),
     ],
 )
@@ -278,18 +266,18 @@ def test_the_papers_search_stays_reachable():
 def test_widths_are_ranked_by_few_bases_of_the_rows_at_hand(monkeypatch):
     X, y = three(120)
     names = np.array(["a", "b", "c"])[y]
-    monkeypatch.setattr("pcvm_pymc.estimators.multiclass._RANKING_BASES", 40)
-    seen, solved = [], MRVMClassifier._solved
+    monkeypatch.setattr("pcvm_pymc.estimators.fit.ROUGH_BASES", 40)
+    seen, solved = [], Problems.solved
 
     def watched(self, problem, start=None):
-        seen.append((problem.Phi.shape, self.tol))
+        seen.append((problem.Phi.shape, self.options.tol))
         return solved(self, problem, start)
 
-    monkeypatch.setattr(MRVMClassifier, "_solved", watched)
+    monkeypatch.setattr(Problems, "solved", watched)
     model = MRVMClassifier(random_state=0).fit(X, names)
     assert {shape for shape, _ in seen[:-1]} == {(96, 40)}
     assert {tol for _, tol in seen[:-1]} == {0.1}
-    assert seen[-1] == ((120, 120), None)
+    assert seen[-1] == ((120, 120), 1e-2)
     assert model.score(X, names) > 0.5
     seen.clear()
     MRVMClassifier(random_state=0, search="paper").fit(X, names)
@@ -309,7 +297,7 @@ def test_a_quick_search_that_ends_empty_gives_way(monkeypatch):
         found = fit_bottom_up(problem, response, options)
         return replace(found, status=Status.EMPTY_MODEL) if options.most > 1 else found
 
-    monkeypatch.setattr("pcvm_pymc.estimators.em_classifier.fit_bottom_up", watched)
+    monkeypatch.setattr("pcvm_pymc.core.evidence.fit_bottom_up", watched)
     X, y = three(60)
     model = MRVMClassifier(width=1.5).fit(X, y)
     assert searched == [2, 1]
@@ -319,8 +307,8 @@ def test_a_quick_search_that_ends_empty_gives_way(monkeypatch):
 
 def test_more_bases_than_rows_by_which_cells_are_found(monkeypatch):
     """They were refused, with a number of rows that nobody had given."""
-    monkeypatch.setattr("pcvm_pymc.estimators.multiclass._RANKED_ROWS", 60)
-    monkeypatch.setattr("pcvm_pymc.estimators.multiclass._COUPLED", 30)
+    monkeypatch.setattr("pcvm_pymc.estimators.fit.CLASS_ROWS", 60)
+    monkeypatch.setattr("pcvm_pymc.estimators.fit.JOINT_WEIGHTS", 30)
     rng = np.random.default_rng(0)
     y = np.arange(150) % 3
     X = rng.normal(size=(150, 2)) + 3.0 * np.eye(3, 2)[y]

@@ -26,6 +26,8 @@ QUIET = {"progressbar": False}
 LINES = "figueiredo2001-fig3"
 LINE_SETS = ["half_gaussians_2", "half_gaussians_4"]
 
+pytestmark = pytest.mark.fixed_seeds  # other processes have the seeds as they are
+
 
 def table_bytes(out):
     return report_of(out).table.to_csv(index=False)

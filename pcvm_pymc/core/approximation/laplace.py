@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from pcvm_pymc.core.approximation.rows import SignedRows
+from pcvm_pymc.core.approximation.laplace import SignedRows
 from pcvm_pymc.core.approximation.truncated import truncated_normal_draws
 from pcvm_pymc.core.pieces.probit import Array, curvature, inverse_mills
 

@@ -14,9 +14,9 @@ from pcvm_pymc.core.approximation.moments import (
     probit_tilted,
     student_tilted,
 )
-from pcvm_pymc.core.approximation.rows import SignedRows
+from pcvm_pymc.core.approximation.laplace import SignedRows
 from pcvm_pymc.core.approximation.truncated import truncated_normal_draws
-from pcvm_pymc.core.pieces.arguments import check_real, check_whole
+from pcvm_pymc.core.pieces.validation import check_real, check_whole
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Ended, Status

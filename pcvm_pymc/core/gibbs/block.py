@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pcvm_pymc.core.gibbs.densities import Parameters, log_size_density
+from pcvm_pymc.core.gibbs.slices import Parameters, log_size_density
 from pcvm_pymc.core.gibbs.moves import Basis
 from pcvm_pymc.core.gibbs.responses import (
     Augmented,

@@ -1,5 +1,8 @@
 """A chain: sweeps, and moves of an unknown width between them."""
 
+import time
+from collections.abc import Callable
+
 import numpy as np
 
 from pcvm_pymc.core.gibbs.moves import Basis
@@ -12,6 +15,7 @@ from pcvm_pymc.core.pieces.probit import Array
 __all__ = ["advance"]
 
 _WIDTH_PERIOD = 5  # sweeps: what a new width costs, a factorisation, is worth several of them
+_CHUNK_SECONDS = 0.3  # of compiled sweeps, after which a chain can be interrupted
 
 
 def advance(
@@ -21,8 +25,9 @@ def advance(
     *,
     draws: int,
     thin: int = 1,
+    between: Callable[[], None] = lambda: None,
 ) -> tuple[Array, ...]:
-    """Run ``draws * thin`` sweeps; `state` moves along. An unknown width moves every fifth, and last.
+    """Run ``draws * thin`` sweeps from `state`, and move it. An unknown width moves every fifth, and last.
 
     Parameters
     ----------
@@ -34,6 +39,8 @@ def advance(
     draws : int
         States kept, one every `thin` sweeps.
     thin : int
+    between : callable
+        Called several times a second; what it raises ends the sweeps.
 
     Returns
     -------
@@ -52,14 +59,14 @@ def advance(
     """
     moves = problem.moves
     if moves is None:
-        return _sweep(problem, problem.basis, state, rng, draws=draws, thin=thin)
+        return _sweep(problem, problem.basis, state, rng, draws=draws, thin=thin, between=between)
     if state.basis is None:
         state.basis = make_basis(moves.basis(state.width), problem.basis.neighbours)
     kept = []
     for _ in range(draws):
         for done in range(0, thin, _WIDTH_PERIOD):
             sweeps = min(_WIDTH_PERIOD, thin - done)
-            _sweep(problem, state.basis, state, rng, draws=1, thin=sweeps)
+            _sweep(problem, state.basis, state, rng, draws=1, thin=sweeps, between=between)
             move_width(problem, moves, state, rng)
         kept.append((state.size, state.bias, np.exp(state.log_rate), state.width))
     return tuple(map(np.array, zip(*kept, strict=True)))
@@ -73,22 +80,49 @@ def _sweep(
     *,
     draws: int,
     thin: int,
+    between: Callable[[], None],
 ) -> tuple[Array, Array, Array]:
-    """Run sweeps at one width; return sizes, biases and d."""
+    """Run sweeps at one width; return sizes, biases and d.
+
+    Compiled code cannot be interrupted: it returns after every chunk of sweeps. Draws do not depend on the
+    chunks, since what a sweep takes from the one before is the state alone.
+    """
     size, bias = _by_score(state.size), np.array(state.bias, dtype=float, ndmin=1)
-    sizes, biases, rate, state.log_rate = run(
-        basis,
+    sign, likelihood, prior = (
+        _by_score(problem.sign),
         augmented(problem.likelihood),
         problem.parameters,
-        _by_score(problem.sign),
-        problem.label,
-        size,
-        bias,
-        float(state.log_rate),
-        rng,
-        draws,
-        thin,
     )
+    log_rate, parts, missing, done = float(state.log_rate), [], draws, 0
+    while missing:
+        if done == 0 and state.chunk >= thin:  # whole draws, or a part of one
+            n_draws, sweeps = min(state.chunk // thin, missing), thin
+        else:
+            n_draws, sweeps = 1, min(state.chunk, thin - done)
+        began = time.perf_counter()
+        *kept, log_rate = run(
+            basis,
+            likelihood,
+            prior,
+            sign,
+            problem.label,
+            size,
+            bias,
+            log_rate,
+            rng,
+            n_draws,
+            sweeps,
+        )
+        seconds = time.perf_counter() - began
+        wanted = n_draws * sweeps * _CHUNK_SECONDS / max(seconds, 1e-6)
+        state.chunk = int(np.clip(wanted, 1, 2 * state.chunk))
+        done += sweeps
+        if done == thin:
+            parts.append(kept)
+            missing, done = missing - n_draws, 0
+        between()
+    sizes, biases, rate = map(np.concatenate, zip(*parts, strict=True))
+    state.log_rate = log_rate
     if problem.sign.ndim == 1:
         state.size, state.bias = size[0], float(bias[0])
         return sizes[:, 0], biases[:, 0], rate

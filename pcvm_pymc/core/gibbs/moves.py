@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pcvm_pymc.core.gibbs.densities import Parameters
+from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.gibbs.responses import Augmented, Integers
 from pcvm_pymc.core.gibbs.slices import (
     SMALLEST_SIZE,

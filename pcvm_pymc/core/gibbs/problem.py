@@ -7,7 +7,7 @@ import numpy as np
 from scipy.linalg import qr
 
 from pcvm_pymc.core.family import check_solver
-from pcvm_pymc.core.gibbs.densities import Parameters
+from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.gibbs.moves import Basis
 from pcvm_pymc.core.gibbs.responses import AUGMENTED, Integers, augmented
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
@@ -167,6 +167,8 @@ class GibbsState:
         Where it is unknown.
     basis : Basis, optional
         The basis functions at that width, once they are needed.
+    chunk : int
+        Sweeps between two returns from compiled code; it follows their speed.
     """
 
     size: Array
@@ -174,6 +176,7 @@ class GibbsState:
     log_rate: float
     width: Any = None
     basis: Any = None
+    chunk: int = 16
 
 
 def make_basis(Phi: Array, neighbours: Integers | None = None) -> Basis:

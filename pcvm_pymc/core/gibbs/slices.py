@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from pcvm_pymc.core.gibbs.densities import (
+from pcvm_pymc.core.gibbs.slices import (
     Parameters,
     coordinate_density,
     log_rate_density,

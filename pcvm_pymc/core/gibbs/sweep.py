@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from pcvm_pymc.core.gibbs.block import move_visible_ones
-from pcvm_pymc.core.gibbs.densities import Parameters
+from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.gibbs.moves import (
     Basis,
     shift_biases,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.gibbs.densities import log_rate_density
+from pcvm_pymc.core.gibbs.slices import log_rate_density
 from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, make_basis
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import WidthMoves

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from pcvm_pymc.core.pieces.arguments import check_real
+from pcvm_pymc.core.pieces.validation import check_real
 
 __all__ = ["HalfHorseshoe"]
 

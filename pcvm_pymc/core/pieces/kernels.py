@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 
-from pcvm_pymc.core.pieces.arguments import shown
+from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_numbers, warn_input
 

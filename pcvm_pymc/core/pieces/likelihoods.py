@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, gammaln, log_expit
 
 from pcvm_pymc.core.pieces import probit
-from pcvm_pymc.core.pieces.arguments import check_real, is_real, is_unknown, shown
+from pcvm_pymc.core.pieces.validation import check_real, is_real, is_unknown, shown
 from pcvm_pymc.core.pieces.likelihood import Likelihood, RowTerms, ScaleLikelihood
 from pcvm_pymc.core.pieces.multinomial import (
     ClassTerms,
@@ -293,6 +293,12 @@ class StudentT(ScaleLikelihood):
     def curvature(self, latent: Array, target: Array) -> Array:
         """Return the expected precision of each row, which bounds the second derivative."""
         return (self.degrees + 1.0) / (self.degrees * self.noise**2 + (target - latent) ** 2)
+
+    def hessian(self, latent: Array, target: Array) -> Array:
+        """Return minus the second derivative, negative for outliers, shape (n_obs, 1, 1)."""
+        scale, square = self.degrees * self.noise**2, (target - latent) ** 2
+        share = (scale - square) / (scale + square)
+        return (share * self.curvature(latent, target))[:, None, None]
 
 
 @dataclass(frozen=True)

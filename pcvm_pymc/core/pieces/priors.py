@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import gammaln
 
-from pcvm_pymc.core.pieces.arguments import check_real
-from pcvm_pymc.core.pieces.horseshoe import HalfHorseshoe
+from pcvm_pymc.core.pieces.validation import check_real
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [
@@ -356,6 +356,14 @@ class Laplace:
     def bias_precision(self, bias: Any) -> Any:
         """Return the same for a bias, or an array of them."""
         return self.weight_precision(np.asarray(bias, dtype=float))
+
+    def weight_bend(self, weight: Array) -> Array:
+        """Return zeros, the second derivative of minus the log density away from zero."""
+        return np.zeros_like(weight)
+
+    def bias_bend(self, bias: Array) -> Array:
+        """Return the same for biases."""
+        return np.zeros_like(bias)
 
     def log_weight_density(self, weight: Array) -> Array:
         """Return log p(w), variances integrated out."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.pieces.arguments import check_seed
+from pcvm_pymc.core.pieces.validation import check_seed
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = [

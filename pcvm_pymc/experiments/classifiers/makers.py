@@ -18,10 +18,10 @@ from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.pieces.validation import as_labels
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
+from pcvm_pymc.estimators.problems import problem_at
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
-from pcvm_pymc.estimators.selection import problem_at, select_width
+from pcvm_pymc.estimators.select import select_width
 from pcvm_pymc.estimators.sparse_probit import SparseProbitClassifier
-from pcvm_pymc.estimators.starts import start_recipes
 from pcvm_pymc.estimators.validity import validity
 from pcvm_pymc.experiments.baselines import CalibratedSVC, gamma_of
 from pcvm_pymc.experiments.classifiers.tuning import (
@@ -35,10 +35,12 @@ from pcvm_pymc.experiments.classifiers.tuning import (
     tune,
 )
 from pcvm_pymc.experiments.other_kernels import FeatureWidthPCVM, MatrixRVM
+from pcvm_pymc.experiments.replicas.starts import start_recipes
 from pcvm_pymc.experiments.sampled import ModelPCVM
 
 MAX_ITER = 3000
 HARD_MARGIN = 1e4
+_RVMS = RVMClassifier, RVMRegressor
 _SVM_STEPS = 200_000  # a hard margin that does not exist is searched for ever
 MARGINS = tuple(np.geomspace(0.1, 1000.0, 5).tolist())
 # Kropotov et al. (2006), section V.B, in their form exp(-d^2 / (2 sigma^2))
@@ -104,8 +106,8 @@ def matrix_rvm(setting: Setting) -> MatrixRVM:
     return MatrixRVM(width=setting.parameters.get("width", 1.0))
 
 
-def rvm(method: str, *, star: bool = False, **options: Any) -> Maker:
-    """Return a maker of RVMs, for classes or targets as the setting says."""
+def rvm(method: str, *, star: bool = False, kinds: Any = _RVMS, **options: Any) -> Maker:
+    """Return a maker of RVMs, of one kind for classes and one for targets, as the setting says."""
 
     def make(setting: Setting) -> RVMClassifier | RVMRegressor:
         kernel = setting.parameters.get("kernel", "rbf")
@@ -118,8 +120,8 @@ def rvm(method: str, *, star: bool = False, **options: Any) -> Maker:
             **options,
         }
         if setting.is_regression:
-            return RVMRegressor(star=star, noise=setting.parameters.get("noise"), **common)
-        return RVMClassifier(**common)
+            return kinds[1](star=star, noise=setting.parameters.get("noise"), **common)
+        return kinds[0](**common)
 
     return make
 

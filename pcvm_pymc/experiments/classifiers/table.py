@@ -18,6 +18,11 @@ from pcvm_pymc.experiments import baselines
 from pcvm_pymc.experiments.classifiers import makers
 from pcvm_pymc.experiments.classifiers.makers import lyu_widths, pcvm, rvm, several, widths_around
 from pcvm_pymc.experiments.classifiers.tuning import Classifier, Maker
+from pcvm_pymc.experiments.replicas.chmielewski2019_random import (
+    RandomRVMClassifier,
+    RandomRVMRegressor,
+)
+from pcvm_pymc.experiments.replicas.lyu2020_algorithm2 import PrintedMPCVM2
 
 _TITLES = tomllib.loads((files(__package__) / "titles.toml").read_text(encoding="utf-8"))
 _BOTH = {"tasks": ("classification", "regression")}
@@ -45,7 +50,14 @@ _add("PCVM_eight_starts", pcvm("chen2009", n_init=8), tuner=makers.eight_starts)
 # relevance vector machines and sparse probit
 _add("RVM", rvm("sequential"), draft=rvm("sequential", tol=1e-3), **_RANKED, **_BOTH)
 _add("RVM_batch", rvm("batch"), draft=rvm("batch", tol=1e-3), **_RANKED, **_BOTH)
-_add("RVM_random", rvm("random"), draft=rvm("random", tol=1e-3), **_RANKED, **_BOTH)
+_RANDOM = {"kinds": (RandomRVMClassifier, RandomRVMRegressor)}
+_add(
+    "RVM_random",
+    rvm("sequential", **_RANDOM),
+    draft=rvm("sequential", tol=1e-3, **_RANDOM),
+    **_RANKED,
+    **_BOTH,
+)
 _add("RVM_star", rvm("sequential", star=True), **_RANKED, tasks=("regression",))
 _add("sparse_probit", makers.sparse_probit("kernel"), candidates=widths_around(7))
 _add("sparse_probit_linear", makers.sparse_probit("linear"))
@@ -54,7 +66,7 @@ _add("sparse_probit_quadratic", makers.sparse_probit("quadratic"))
 _add("mPCVM1", several(MPCVMClassifier, "top-down", hyperprior="jeffreys"), **_LYU)
 _add("mPCVM1_chen2009", several(MPCVMClassifier, "top-down", hyperprior="chen2009"), **_LYU)
 _add("mPCVM2", several(MPCVMClassifier, "bottom-up"), **_LYU)
-_add("mPCVM2_printed", several(baselines.PrintedMPCVM2, "bottom-up"), **_LYU)
+_add("mPCVM2_printed", several(PrintedMPCVM2, "bottom-up"), **_LYU)
 _add("PCVM_pairs", makers.pairs, **_LYU)
 _add("PCVM_rest", makers.rest, **_LYU)
 _add("mRVM1", several(MRVMClassifier, "bottom-up", search="paper"), **_LYU)
