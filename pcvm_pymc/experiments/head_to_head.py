@@ -17,13 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from pcvm_pymc.assessment.measures import Rival
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.experiments.baselines import (
-    TunedSVC,
-    gaussian_process,
-    tuned_logistic_regression,
-)
-
-__all__ = ["estimators", "fitted_rival", "mean_and_error", "peers", "stratified_draws"]
+from pcvm_pymc.experiments.baselines import TunedSVC, gaussian_process, tuned_logistic_regression
 
 type Draw = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 

@@ -9,8 +9,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.pieces.validation import check_choice
 
-__all__ = ["ModelPCVM"]
-
 
 class ModelPCVM(ClassifierMixin, BaseEstimator):
     """`pcvm_model` on means of rows, with weights of either sign, at one width: its posterior, or its mode.
@@ -27,12 +25,7 @@ class ModelPCVM(ClassifierMixin, BaseEstimator):
     """
 
     def __init__(
-        self,
-        *,
-        width: float = 1.0,
-        by: str = "posterior",
-        draws: int = 250,
-        random_state: int = 0,
+        self, *, width: float = 1.0, by: str = "posterior", draws: int = 250, random_state: int = 0
     ) -> None:
         self.width = width
         self.by = by
