@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.cluster.vq import vq
 
+from pcvm_pymc.core.pieces.kernels import squared_distances
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import (
     as_features,
@@ -27,7 +29,7 @@ type Basis = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
 # k-means++ looks at so many rows per basis at most: its cost is their number times that of the bases
 _CANDIDATES = 20
 _MEANS = 30  # in all, chosen by what the posterior predicts: ten are too few (benchmarks/README.md)
-_RESTARTS = 4  # of k-means
+_RESTARTS, _MOST_ROUNDS = 4, 300  # of k-means
 _ROUNDING = 1e-9  # of the largest input: what differs by no more is the same row
 
 
@@ -310,8 +312,6 @@ def _shares(groups: list[Index], n_basis: int) -> list[int]:
 
 def _spread(X: Array, rows: Index, size: int, rng: np.random.Generator) -> Index:
     """Return some of the rows by k-means++ seeding, all different; of many rows few are read."""
-    from sklearn.cluster import kmeans_plusplus
-
     seen = rows
     if len(rows) > _CANDIDATES * size:
         seen = rows[np.sort(rng.choice(len(rows), _CANDIDATES * size, replace=False))]
@@ -319,21 +319,63 @@ def _spread(X: Array, rows: Index, size: int, rng: np.random.Generator) -> Index
     if len(distinct) <= size:
         return _filled(distinct, rows, size, rng)
     middle, scale = _frame(X[distinct])
-    _, found = kmeans_plusplus(
-        (X[distinct] - middle) / scale, size, random_state=int(rng.integers(2**31))
-    )
+    found = _seeds((X[distinct] - middle) / scale, size, _legacy(rng))
     return _filled(distinct[np.unique(found)], rows, size, rng)
 
 
 def _means(X: Array, size: int, rng: np.random.Generator) -> Array:
     """Return the means of k-means, shape (size, n_features); rows, where so few are distinct."""
-    from sklearn.cluster import KMeans
-
     if len(_distinct(X)) <= size:
         return X[_spread(X, np.arange(len(X)), size, rng)] if size < len(X) else X
     middle, scale = _frame(X)
-    found = KMeans(size, n_init=_RESTARTS, random_state=int(rng.integers(2**31)))
-    return middle + scale * found.fit((X - middle) / scale).cluster_centers_
+    Z, state = (X - middle) / scale, _legacy(rng)
+    best, least = Z[:size], np.inf
+    for _ in range(_RESTARTS):
+        means = _lloyd(Z, Z[_seeds(Z, size, state)])
+        inertia = float(np.square(vq(Z, means)[1]).sum())
+        if inertia < (1.0 - 1e-9) * least:  # the same means in another order are not better
+            best, least = means, inertia
+    return middle + scale * best
+
+
+def _legacy(rng: np.random.Generator) -> np.random.RandomState:
+    """Return a generator with scikit-learn's stream: its k-means chooses the same rows."""
+    return np.random.RandomState(int(rng.integers(2**31)))
+
+
+def _seeds(X: Array, size: int, state: np.random.RandomState) -> Index:
+    """Return rows by greedy k-means++ (Arthur & Vassilvitskii 2007).
+
+    Of some rows, drawn with probability proportional to their squared distance to those chosen, the one that
+    leaves the least sum of distances.
+    """
+    n_drawn = 2 + int(np.log(size))
+    chosen = [state.choice(len(X), p=np.full(len(X), 1.0 / len(X)))]
+    nearest = squared_distances(X[chosen], X)[0]
+    while len(chosen) < size:
+        level = state.uniform(size=n_drawn) * nearest.sum()
+        drawn = np.minimum(np.searchsorted(np.cumsum(nearest), level), len(X) - 1)
+        left = np.minimum(nearest, squared_distances(X[drawn], X))
+        best = left.sum(axis=1).argmin()
+        chosen.append(drawn[best])
+        nearest = left[best]
+    return np.array(chosen)
+
+
+def _lloyd(X: Array, means: Array) -> Array:
+    """Return k-means centres from first ones: until no row changes its mean, or the means hardly move."""
+    own, tolerance = np.full(len(X), -1), 1e-4 * X.var(axis=0).mean()
+    for _ in range(_MOST_ROUNDS):
+        last, own = own, vq(X, means)[0]
+        if (own == last).all():
+            break
+        count = np.bincount(own, minlength=len(means))[:, None]
+        sums = np.column_stack([np.bincount(own, x, len(means)) for x in X.T])
+        moved = np.where(count > 0, sums / np.maximum(count, 1), means)
+        shift, means = np.square(moved - means).sum(), moved
+        if shift <= tolerance:
+            break
+    return means
 
 
 def _distinct(X: Array) -> Index:
