@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.em import EMResult, fit_em
 from pcvm_pymc.core.family import FAMILY, System
-from pcvm_pymc.core.pieces.centres import Basis, Centres, Index, as_centres
+from pcvm_pymc.core.pieces.centres import Centres, CentresLike, Index, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -205,7 +205,7 @@ class PCVMClassifier(AveragingClassifier):
         *,
         kernel: Kernel = "rbf",
         width: float | str = "auto",
-        basis: Basis = None,
+        basis: CentresLike = None,
         likelihood: Likelihood | str = "probit",
         hyperprior: Hyperprior | str = "default",
         scale: float | str | None = None,

@@ -20,7 +20,7 @@ from pcvm_pymc.core.evidence import (
     star_moments,
 )
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Basis, choose_share
+from pcvm_pymc.core.pieces.centres import CentresLike, choose_share
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
@@ -127,7 +127,7 @@ class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
         link: str = "logit",
         kernel: Kernel = "rbf",
         width: float | str = "auto",
-        basis: Basis = None,
+        basis: CentresLike = None,
         method: str = "sequential",
         cv: int = 5,
         max_iter: int = 100_000,
@@ -287,7 +287,7 @@ class RVMRegressor(RegressorMixin, RelevanceVectorMachine):
         likelihood: str | Likelihood = "normal",
         kernel: Kernel = "rbf",
         width: float | str = "auto",
-        basis: Basis = None,
+        basis: CentresLike = None,
         star: bool = False,
         noise: float | None = None,
         noise_starts: tuple[float, ...] = (0.3,),

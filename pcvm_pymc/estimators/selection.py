@@ -19,7 +19,7 @@ from pcvm_pymc.core.em import (
 )
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult, fit_rvm
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
+from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres
 from pcvm_pymc.core.pieces.kernels import (
     RBF,
     Kernel,
@@ -107,7 +107,7 @@ def select_width(
     likelihood: str | Likelihood = "probit",
     kernel: Kernel = "rbf",
     widths: Sequence[float] | None = None,
-    basis: Basis = None,
+    basis: CentresLike = None,
     cv: int = 5,
     method: str = "cv",
     options: EMOptions | None = None,

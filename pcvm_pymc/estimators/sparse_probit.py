@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.em import EMResult
 from pcvm_pymc.core.em.rows import Rows
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
+from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres
 from pcvm_pymc.core.pieces.kernels import (
     FEATURES,
     FeatureColumns,
@@ -158,7 +158,7 @@ class SparseProbitClassifier(EMClassifier):
         bias: str = "penalised",
         kernel: Kernel = "rbf",
         width: float | str = "median",
-        basis: Basis = None,
+        basis: CentresLike = None,
         update: str = "auto",
         max_iter: int = 10_000,
         tol: float = 1e-5,

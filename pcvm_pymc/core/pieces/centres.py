@@ -1,4 +1,4 @@
-"""Where basis functions stand: on all rows, on few of them, at means of them, or at given centres."""
+"""Centres of basis functions, all rows, some rows, k-means centres or given points, and weights' signs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _OF_ROWS = ("kmeans++", "farthest")
 
 type Index = NDArray[np.intp]
 type SignRule = Callable[..., Array]
-type Basis = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
+type CentresLike = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
 
 # k-means++ looks at so many rows per basis at most: its cost is their number times that of the bases
 _CANDIDATES = 20
@@ -34,7 +34,7 @@ _ROUNDING = 1e-9  # of the largest input: what differs by no more is the same ro
 
 
 def own_label(label: NDArray[Any], n_scores: int = 1) -> Array:
-    """Return the sign rule of the PCVM: a weight has the sign of its own row's label, -1. or +1."""
+    """Return the signs of the PCVM's weights: the label, -1. or +1., of the row that is the centre."""
     return np.array(label, dtype=float)
 
 
@@ -44,7 +44,7 @@ def class_signs(label: NDArray[Any], n_scores: int) -> Array:
     Parameters
     ----------
     label : ndarray of int, shape (n_basis,)
-        Classes of the rows that the bases stand on.
+        Classes of the rows that are the centres.
     n_scores : int
         Number of classes.
 
@@ -102,10 +102,10 @@ def _positions(X: Array, points: Array) -> Index:
 
 
 def rows_under(points: Array, X: Array) -> Index:
-    """Return the row of `X` that each centre stands on, -1 for none, shape (n_points,).
+    """Return the row of `X` that equals each centre, -1 for none, shape (n_points,).
 
-    Centres that are all the rows are each on their own, also where rows are equal. What differs by rounding
-    alone, as after a change of units and back, is the same.
+    Where the centres are all rows in their order, each is its own, also where rows are equal. Points that
+    differ by rounding, as after a change of units and back, are equal.
     """
     near = _ROUNDING * float(np.abs(X).max())
     if points.shape == X.shape and np.abs(points - X).max() <= near:
@@ -118,13 +118,13 @@ def rows_under(points: Array, X: Array) -> Index:
 
 
 def as_centres(
-    basis: Basis,
+    basis: CentresLike,
     X: Array,
     label: NDArray[Any] | None,
     *,
     random_state: int | np.random.Generator | None = 0,
 ) -> Centres:
-    """Return the centres that an argument ``basis=`` stands for.
+    """Return the centres of an argument ``basis=``.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def choose_means(
     """Return means of rows by k-means within each class, and the class of each; see `choose_basis`.
 
     Default: 30 in all, or 10 of each class where that is more, or all rows where they are fewer. A class of
-    no more distinct rows than it has means stands on its rows.
+    no more distinct rows than means has its rows as centres.
     """
     groups = _groups(label, len(X))
     if n_basis is None:
@@ -253,7 +253,7 @@ def choose_rows(
     random_state: int | np.random.Generator | None = None,
     name: str = "n_basis",
 ) -> Index:
-    """Return rows to stand bases on, shape (n_basis,), ascending; see `choose_basis`.
+    """Return rows as centres, shape (n_basis,), ascending; see `choose_basis`.
 
     Each class has its share of them, at least one; `label` None is one class. Errors call the number `name`.
     """
@@ -276,11 +276,8 @@ def choose_share(label: NDArray[Any], most: int, rng: np.random.Generator) -> In
     if len(label) <= most:
         return np.arange(len(label))
     groups = _groups(label, len(label))
-    shares = _shares(groups, most)
-    drawn = [
-        rng.choice(rows, size, replace=False) for rows, size in zip(groups, shares, strict=True)
-    ]
-    return np.sort(np.concatenate(drawn))
+    pairs = zip(groups, _shares(groups, most), strict=True)
+    return np.sort(np.concatenate([rng.choice(rows, n, replace=False) for rows, n in pairs]))
 
 
 def _check_number(n_basis: Any, groups: list[Index], X: Array, name: str) -> None:
