@@ -180,9 +180,9 @@ def propagate(rows: SignedRows, options: PropagationOptions | None = None) -> Pr
     precisions integrated out (`student_tilted`): the constraint of a sign is part of its prior's factor.
 
     Under a heavy tail a tilted density may have more variance than its cavity, and its site negative
-    precision. Where no step leaves all cavities densities, the algorithm restarts with such precisions fixed at
-    zero: these sites match means alone. It may still not converge where the data leave a heavy tail unbounded,
-    as that of the bias where a class has one row; then `converged` is false.
+    precision. Where no step leaves all cavities densities, the algorithm restarts with such precisions fixed
+    at zero: these sites match means alone. It may still not converge where the data leave a heavy tail
+    unbounded, as that of the bias where a class has one row; then `converged` is false.
 
     Parameters
     ----------
