@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
+from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres
 from pcvm_pymc.core.pieces.kernels import (
     FEATURES,
     FeatureColumns,
@@ -156,7 +156,7 @@ class SparseProbitClassifier(KernelClassifier):
         bias: str = "penalised",
         kernel: Kernel = "rbf",
         width: float | str = "median",
-        basis: Basis = None,
+        basis: CentresLike = None,
         update: str = "auto",
         max_iter: int = 10_000,
         tol: float = 1e-5,

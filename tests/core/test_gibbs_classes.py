@@ -12,8 +12,8 @@ from scipy.special import log_ndtr
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, responses, slices
 from pcvm_pymc.core.gibbs.ahead import compile_sampler
+from pcvm_pymc.core.gibbs.chain import run
 from pcvm_pymc.core.gibbs.responses import augmented
-from pcvm_pymc.core.gibbs.sweep import run
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import log_class_probability, response_mean

@@ -41,39 +41,29 @@ class SignedRows:
             Unless it has two classes under a probit, signed weights, a proper `Hyperprior` of fixed scale on
             weights and bias, a known width and rows that count once.
         """
-        _check(problem)
+        prior = _checked_prior(problem)
         label, sign = np.asarray(problem.label, dtype=float), problem.weight_sign
         signed = np.column_stack([problem.Phi * sign, np.ones(len(label))])
-        return cls(label[:, None] * signed, label, sign, _gamma_prior(problem))
+        return cls(label[:, None] * signed, label, sign, prior)
 
     def latent(self, theta: Array) -> Array:
         """Return the latent function at the rows in draws of theta, shape (n_draws, n_obs)."""
         return (theta @ self.design.T) * self.label
 
 
-def _check(problem: Problem) -> None:
-    name = problem.likelihood.name
-    if not isinstance(problem.likelihood, Probit):
+def _checked_prior(problem: Problem) -> Hyperprior:
+    """Return the hyperprior of a problem that can be approximated; raise for others."""
+    likelihood, prior = problem.likelihood, problem.hyperprior
+    if not isinstance(likelihood, Probit):
         raise ValueError(
-            f"likelihood={problem.likelihood}, {name!r}; the approximations need the probit of two classes "
-            "(likelihood='probit') and rows without weights, or sample(model)"
+            f"likelihood={likelihood}, {likelihood.name!r}; the approximations need the probit of two "
+            "classes (likelihood='probit') and rows without weights, or sample(model)"
         )
     if not problem.is_signed:
         raise ValueError(
             "the weights are free; the approximations are for signed weights, those of pcvm_model; "
             "or sample(model)"
         )
-    _gamma_prior(problem)
-    if problem.bias != "prior" or problem.moves is not None:
-        width = "a known" if problem.moves is None else "an unknown"
-        raise ValueError(
-            f"bias={problem.bias!r} and {width} width; the approximations need bias='prior' and a known "
-            "width, or sample(model)"
-        )
-
-
-def _gamma_prior(problem: Problem) -> Hyperprior:
-    prior = problem.hyperprior
     if type(prior) is not Hyperprior:
         raise ValueError(
             f"hyperprior={prior}, {prior.name!r}; the approximations need a Hyperprior(c, d, e, f), or "
@@ -83,6 +73,12 @@ def _gamma_prior(problem: Problem) -> Hyperprior:
         raise ValueError(
             f"hyperprior={prior} is improper or of unknown scale; needed c, d, e and f positive and "
             "rate_shape=None, as of pcvm_model(X, y, hyperprior='default')"
+        )
+    if problem.bias != "prior" or problem.moves is not None:
+        width = "a known" if problem.moves is None else "an unknown"
+        raise ValueError(
+            f"bias={problem.bias!r} and {width} width; the approximations need bias='prior' and a known "
+            "width, or sample(model)"
         )
     return prior
 

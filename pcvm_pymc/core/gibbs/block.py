@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pcvm_pymc.core.gibbs.moves import Basis
+from pcvm_pymc.core.gibbs.moves import Columns
 from pcvm_pymc.core.gibbs.responses import Augmented, Integers, log_label, slope_of_label
 from pcvm_pymc.core.gibbs.slices import Parameters, log_size_density
 from pcvm_pymc.core.gibbs.vectors import (
@@ -178,7 +178,7 @@ def _visible(size: Array, peak: Array) -> Integers:
 
 @part_of_caller
 def move_visible_ones(
-    basis: Basis,
+    basis: Columns,
     sign: Array,
     label: Integers,
     size: Array,

@@ -1,8 +1,8 @@
-"""Kernels: basis functions that carry their width, derivatives in it, and scales of the data."""
+"""Kernels with their widths, other features of the inputs, and widths that suit the data."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -31,10 +31,7 @@ def as_width(width: Any) -> Any:
 
 
 class KernelPiece:
-    """Basis functions k(x, z) that know their own width: what every kernel has.
-
-    Called with rows and centres it returns the matrix of basis functions, shape (n_obs, n_basis).
-    """
+    """Base of all kernels k(x, z): called with rows and centres, it returns the basis functions."""
 
     name: ClassVar[str]
     is_correlation: ClassVar[bool] = False  # positive semidefinite, with ones on the diagonal
@@ -44,9 +41,10 @@ class KernelPiece:
         """Return Phi, shape (n_obs, n_basis)."""
         raise NotImplementedError
 
-    def with_width(self, width: Any) -> "KernelPiece":
-        """Return the same kernel of another width; itself where it has none."""
-        return self
+    def with_width(self, width: Any) -> Self:
+        """Return the same kernel at another width; itself where it has none."""
+        fields = getattr(self, "__dataclass_fields__", {})
+        return replace(self, width=width) if "width" in fields else self  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -74,10 +72,6 @@ class RBF(KernelPiece):
             return rbf(squared, 1.0, out=squared)
         squared = squared_distances(X, centres)
         return rbf(squared, self.width, out=squared)
-
-    def with_width(self, width: Any) -> "RBF":
-        """Return the RBF of another width."""
-        return RBF(width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,10 +137,6 @@ class MatrixRBF(KernelPiece):
         each = (solve_triangular(factor, part.T, lower=True).T for part in (X, centres))
         return RBF(self.width)(*each)
 
-    def with_width(self, width: Any) -> "MatrixRBF":
-        """Return the same form at another width."""
-        return MatrixRBF(self.matrix, width)
-
 
 @dataclass(frozen=True)
 class LinearSpline(KernelPiece):
@@ -178,14 +168,10 @@ class FunctionKernel(KernelPiece):
             )
         return checked_values(Phi)
 
-    def with_width(self, width: Any) -> "FunctionKernel":
-        """Return the same function at another width."""
-        return FunctionKernel(self.function, width)
-
 
 @dataclass(frozen=True)
 class PerCentre(KernelPiece):
-    """Basis functions of one kernel that have a width each.
+    """A kernel with a width for each centre.
 
     Parameters
     ----------
@@ -211,10 +197,6 @@ class PerCentre(KernelPiece):
             Phi[:, own] = self.kernel.with_width(width)(X, centres[own])
         return Phi
 
-    def with_width(self, width: Any) -> "PerCentre":
-        """Return the same of other widths."""
-        return PerCentre(self.kernel, width)
-
 
 def checked_values(Phi: Array) -> Array:
     """Return basis functions; raise where they are not finite, or too large for their squares to be summed.
@@ -234,7 +216,7 @@ def checked_values(Phi: Array) -> Array:
 
 
 def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
-    """Return the kernel that a name, a function or a piece stands for, of a width if one is given.
+    """Return a kernel by its name, a function or as given, at a width if one is given.
 
     Parameters
     ----------
@@ -364,9 +346,9 @@ def n_features(d: int, features: str) -> int:
 
 @dataclass(frozen=True)
 class FeatureColumns(KernelPiece):
-    """Linear or quadratic features in the place of a kernel; its centres are their numbers.
+    """Linear or quadratic features as a kernel: a centre is the number of a feature.
 
-    So rows in chunks, which know kernels at centres, know features, too.
+    With it, what streams kernels at centres over chunks of rows also streams features.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What every likelihood of a latent function knows; the pieces themselves are in `likelihoods`."""
+"""What all likelihoods share, and rows that count by weights; the likelihoods are in `likelihoods`."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -10,7 +10,7 @@ from pcvm_pymc.core.pieces.probit import Array
 
 
 class RowTerms(NamedTuple):
-    """What a likelihood says of some rows at their latent values.
+    """Log likelihood of some rows, with slope and curvature in their latent values.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class RowTerms(NamedTuple):
 
 @dataclass(frozen=True)
 class Likelihood:
-    """How targets depend on the latent function: what every likelihood knows.
+    """How targets depend on the latent function: the base of all likelihoods.
 
     A likelihood is a frozen dataclass whose fields are its nuisance parameters. Each method takes
     ``(latent, target)``: latent values of shape (n_obs,), or (n_obs, n_scores) where there are
@@ -110,7 +110,7 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class ScaleLikelihood(Likelihood):
-    """Numbers scattered around the latent function: what those with a scale of the scatter share.
+    """Numbers around the latent function with a noise scale: the base of normal and Student-t.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class ScaleLikelihood(Likelihood):
 
 
 def weighted_target(target: NDArray[Any], weight: Array) -> Array:
-    """Return targets with the rows' weights beside them, shape (n_obs, 2)."""
+    """Return targets and the rows' weights as two columns, shape (n_obs, 2)."""
     return np.column_stack([np.asarray(target, dtype=float), weight])
 
 
@@ -171,10 +171,10 @@ def against_rest(target: NDArray[Any], number: int) -> Array:
 
 @dataclass(frozen=True)
 class Weighted(Likelihood):
-    """A likelihood whose rows count by weights: a weight of two is the row twice.
+    """A likelihood with row weights: a row of weight two counts as the row twice.
 
-    The weights come with the targets, see `weighted_target`, so that what takes some of the rows takes their
-    weights too; targets of shape (n_obs,) count once.
+    The weights are the second column of the targets (`weighted_target`), so that a selection of rows selects
+    their weights too; rows of targets of shape (n_obs,) count once.
 
     Parameters
     ----------
@@ -183,79 +183,53 @@ class Weighted(Likelihood):
     """
 
     base: Likelihood
+    name = property(lambda self: self.base.name)
+    targets = property(lambda self: self.base.targets)
+    spread = property(lambda self: self.base.spread)
+    n_scores = property(lambda self: self.base.n_scores)
+    #: that of a row that counts once; a row's own is this times its weight
+    bound = property(lambda self: self.base.bound)
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The base's."""
-        return self.base.name
-
-    @property
-    def targets(self) -> str:  # type: ignore[override]
-        """The base's."""
-        return self.base.targets
-
-    @property
-    def spread(self) -> float:  # type: ignore[override]
-        """The base's."""
-        return self.base.spread
-
-    @property
-    def n_scores(self) -> int:
-        """The base's."""
-        return self.base.n_scores
-
-    @property
-    def bound(self) -> float:
-        """That of a row that counts once; a row's own is this times its weight."""
-        return self.base.bound
-
-    def _known(self, target: NDArray[Any]) -> tuple[NDArray[Any], Array]:
-        """Return targets as the base has them, and weights."""
+    def _split(self, target: NDArray[Any]) -> tuple[NDArray[Any], Array]:
+        """Return targets as the base takes them, and weights."""
         plain, weight = plain_target(target), row_weight(target)
         if self.base.targets == "classes":
             plain = np.ascontiguousarray(plain, dtype=np.int64)
         return plain, np.ones(len(plain)) if weight is None else weight
 
+    def _times(self, method: str, latent: Array, target: NDArray[Any]) -> Array:
+        """Return what a method of the base says of each row, times the row's weight."""
+        plain, weight = self._split(target)
+        each = getattr(self.base, method)(latent, plain)
+        return weight.reshape(-1, *[1] * (each.ndim - 1)) * each
+
     def log_density(self, latent: Array, target: NDArray[Any]) -> Array:
-        """Return the log density of each row, as often as it counts."""
-        plain, weight = self._known(target)
-        return weight * self.base.log_density(latent, plain)
+        """Return weighted log densities, shape (n_obs,)."""
+        return self._times("log_density", latent, target)
 
     def score(self, latent: Array, target: NDArray[Any]) -> Array:
-        """Return the slope of each row, as often as it counts."""
-        plain, weight = self._known(target)
-        slope = self.base.score(latent, plain)
-        return weight.reshape(-1, *[1] * (slope.ndim - 1)) * slope
+        """Return weighted slopes, shape of `latent`."""
+        return self._times("score", latent, target)
 
     def curvature(self, latent: Array, target: NDArray[Any]) -> Array:
-        """Return the curvature of each row, as often as it counts."""
-        plain, weight = self._known(target)
-        return weight * self.base.curvature(latent, plain)
+        """Return weighted curvatures, shape (n_obs,)."""
+        return self._times("curvature", latent, target)
 
     def hessian(self, latent: Array, target: NDArray[Any]) -> Array:
-        """Return minus the second derivatives of each row, as often as it counts."""
-        plain, weight = self._known(target)
-        return weight[:, None, None] * self.base.hessian(latent, plain)
+        """Return weighted minus second derivatives, shape (n_obs, n_scores, n_scores)."""
+        return self._times("hessian", latent, target)
 
-    def terms(self, latent: Array, target: NDArray[Any]) -> RowTerms:
-        """Return the terms of rows, each as often as it counts."""
-        plain, weight = self._known(target)
-        return self._weighed(self.base.terms(latent, plain), latent, plain, weight)
-
-    def _weighed(
-        self, terms: RowTerms, latent: Array, plain: NDArray[Any], weight: Array
-    ) -> RowTerms:
+    def terms(self, latent: Array, target: NDArray[Any], *, rough: bool = False) -> RowTerms:
+        """Return the weighted terms of rows, to three digits where they may be rough."""
+        plain, weight = self._split(target)
+        terms = (self.base.rough_terms if rough else self.base.terms)(latent, plain)
         own = latent[:, 0] if self.n_scores == 1 else latent
-        return RowTerms(
-            float(weight @ self.base.log_density(own, plain)),
-            weight[:, None] * terms.slope,
-            weight * terms.curvature,
-        )
+        log_likelihood = float(weight @ self.base.log_density(own, plain))
+        return RowTerms(log_likelihood, weight[:, None] * terms.slope, weight * terms.curvature)
 
     def rough_terms(self, latent: Array, target: NDArray[Any]) -> RowTerms:
-        """Return the terms of rows to three digits, each as often as it counts."""
-        plain, weight = self._known(target)
-        return self._weighed(self.base.rough_terms(latent, plain), latent, plain, weight)
+        """Return the weighted terms of rows to three digits."""
+        return self.terms(latent, target, rough=True)
 
     def probability(self, latent: Array) -> Array:
         """Return the base's."""
@@ -263,4 +237,4 @@ class Weighted(Likelihood):
 
     def response(self, target: NDArray[Any]) -> Array | None:
         """Return the base's, of a row that counts once."""
-        return self.base.response(self._known(target)[0])
+        return self.base.response(self._split(target)[0])

@@ -41,22 +41,6 @@ def curvature(latent: Array, label: Array) -> Array:
     return np.clip(mills * (mills + x), 0.0, 1.0)
 
 
-def latent_mean(latent: Array, label: Array) -> Array:
-    """Return the mean of N(latent, 1) truncated to the label's side of zero.
-
-    Chen et al. (2009) eq. 23, corrected: the printed form lacks its normalisation (as in
-    Figueiredo & Jain (2001) eq. 6).
-
-    Parameters
-    ----------
-    latent : ndarray, shape (n_obs,)
-        Values of the latent function.
-    label : ndarray, shape (n_obs,)
-        Labels, -1 or +1.
-    """
-    return latent + score(latent, label)
-
-
 def log_likelihood(latent: Array, label: Array) -> float:
     """Return sum_i log Phi(label_i * latent_i)."""
     return float(log_ndtr(label * latent).sum())
