@@ -19,9 +19,9 @@ from sklearn.svm import SVC
 
 from pcvm_pymc import EMOptions, Hyperprior, PCVMClassifier
 from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.em.gram import BorderedGram
 from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance, width_grid
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.quadratic import BorderedGram
 from pcvm_pymc.experiments.datasets import ringnorm, ripley_mixture, waveform
 
 SIZES = (100, 400, 1300, 4000)
@@ -166,7 +166,7 @@ def test_fit_on_all_rows_beside_its_unavoidable_work(benchmark):
 PEAK = """
 import json, re, sys, tracemalloc
 from pathlib import Path
-from pcvm_pymc.core.em import gram
+from pcvm_pymc.core import quadratic as gram
 from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.problem import Problem

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pcvm_pymc.core.em.rows import latent_in_blocks
+from pcvm_pymc.core.design import latent_in_blocks
 
 
 def test_a_million_rows(benchmark):

@@ -36,8 +36,9 @@ from pcvm_pymc import (
     sample,
     save,
 )
-from pcvm_pymc.core.em import Chunks, fit_em, log_posterior
-from pcvm_pymc.core.em.rows import ArrayRows
+from pcvm_pymc.core.design import ArrayRows
+from pcvm_pymc.core.design import StreamedDesign as Chunks
+from pcvm_pymc.core.em import fit_em, log_posterior
 from pcvm_pymc.core.family import check_solver, systems_of
 from pcvm_pymc.core.gibbs.responses import AUGMENTED
 from pcvm_pymc.core.pieces.kernels import RBF

@@ -7,12 +7,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pcvm_pymc.core.pieces.likelihood import Weighted, row_weight, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.priors import Prior, log_gamma_density
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.weighted import Weighted, row_weight, weighted_target
-
-__all__ = ["Ended", "Problem", "Status", "WidthMoves"]
 
 
 class Status(Enum):
@@ -48,6 +46,51 @@ class Ended:
         return self.status not in (Status.ITERATION_LIMIT, Status.SHORT_STEPS, Status.DIVERGED)
 
 
+@dataclass(frozen=True)
+class EMTrace:
+    """Per iteration, the start first: shape (n_iter + 1,) each."""
+
+    log_posterior: Array
+    n_active: NDArray[np.int64]
+    change: Array
+    width: Array
+
+
+@dataclass(frozen=True)
+class EMResult(Ended):
+    """The end point of a fit.
+
+    Attributes
+    ----------
+    weight : ndarray, shape (n_basis,), or (n_basis, n_scores) for several scores
+        Signed weights, exactly zero where pruned.
+    bias : float, or ndarray, shape (n_scores,)
+    width : float or ndarray, shape (n_features,)
+    latent : ndarray, shape (n_obs,) or (n_obs, n_scores)
+        Latent function at the training inputs; empty where rows are in chunks.
+    log_posterior : float
+        Log posterior of weights and bias, precisions integrated out; from the bottom up, given the
+        precisions.
+    status : Status
+    n_iter : int
+    trace : EMTrace
+    """
+
+    weight: Array
+    bias: Any
+    width: Any
+    latent: Array
+    log_posterior: float
+    status: Status
+    n_iter: int
+    trace: EMTrace = field(repr=False)
+
+    @property
+    def support(self) -> NDArray[np.intp]:
+        """Bases with a weight that is not zero in any score."""
+        return np.flatnonzero(self.weight.reshape(len(self.weight), -1).any(axis=1))
+
+
 class WidthMoves(Protocol):
     """Basis functions whose width EM may move; see `pcvm_pymc.core.em.widths`."""
 
@@ -80,8 +123,8 @@ class Problem:
     Attributes
     ----------
     Phi : ndarray, shape (n_obs, n_basis)
-        Basis functions at the training inputs. EM also takes `pcvm_pymc.core.em.Chunks`, rows whose basis
-        functions are never held whole.
+        Basis functions at the training inputs. EM also takes a `pcvm_pymc.core.design.StreamedDesign`,
+        computed in chunks of rows.
     label : ndarray, shape (n_obs,)
         Labels -1. and +1., numbers of classes, or targets, as the likelihood has them. Of `weighted` rows
         shape (n_obs, 2), their weights beside them.
@@ -143,6 +186,21 @@ class Problem:
         known = replace(prior, d=prior.c, rate_shape=None)
         density = log_gamma_density(known.d, prior.rate_shape, prior.rate_shape / prior.d)
         return replace(self, hyperprior=known, log_rate_density=float(density))
+
+    def log_prior(self, weight: Array, bias: Any) -> float:
+        """Return log p(w) + log p(b) (+ log p(d)), precisions integrated out; a free or no bias adds 0."""
+        prior: Any = self.hyperprior
+        value = prior.log_weights_density(weight, free=not self.is_signed) + self.log_rate_density
+        if self.bias == "prior":
+            value += sum(map(prior.log_bias_density, np.atleast_1d(bias).tolist()))
+        return float(value)
+
+    def bias_precision(self, bias: float) -> float:
+        """Return the expected precision of a bias: zero where it is free, infinite where there is none."""
+        if self.bias == "prior":
+            prior: Any = self.hyperprior
+            return float(prior.bias_precision(bias))
+        return 0.0 if self.bias == "free" else np.inf
 
     @property
     def row_weight(self) -> Array | None:

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx
 
-from pcvm_pymc.core.em.results import EMResult
 from pcvm_pymc.core.evidence import (
     EvidenceProblem,
     EvidenceResult,
@@ -15,11 +14,11 @@ from pcvm_pymc.core.evidence import (
     orthogonal_basis,
 )
 from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF
+from pcvm_pymc.core.pieces.likelihood import row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.weighted import row_weight
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import EMResult, Problem
 
 __all__ = [
     "Validity",

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import IMPROPER, PROPER, awkward_data, blobs
 
-from pcvm_pymc.core.em import Chunks, EMOptions, fit_em
-from pcvm_pymc.core.em.rows import ArrayRows, Request, chunk_rows, row_blocks
+from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, chunk_rows, row_blocks
+from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -26,7 +26,7 @@ def both(X, label, n_basis, hyperprior, width, *, signs=True, kernel="rbf"):
 
 def fit_chunked(rows, given_, options=None, callback=None, *, single=False):
     centres, sign, hyperprior, kernel, majority = given_
-    chunks = Chunks(rows, centres, kernel, single, majority)
+    chunks = StreamedDesign(rows, centres, kernel, single, majority)
     return fit_em(Problem(chunks, None, sign, hyperprior), None, options, callback)
 
 

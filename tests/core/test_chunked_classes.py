@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcvm_pymc.core.em import Chunks, EMOptions, fit_em
-from pcvm_pymc.core.em.rows import ArrayRows, Request, has_room_for_coupled
+from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, has_room_for_coupled
+from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.signs import class_signs
 from pcvm_pymc.core.problem import Problem, Status
 
 PRIORS = {
@@ -38,7 +38,7 @@ def both(n, n_classes, n_basis, hyperprior, *, seed=0, signs=True, kernel="rbf",
     whole = Problem(Phi, label, sign, hyperprior, likelihood, **kwargs)
 
     def chunked(rows):
-        chunks = Chunks(rows, centres, as_kernel(kernel, 1.3))
+        chunks = StreamedDesign(rows, centres, as_kernel(kernel, 1.3))
         return Problem(chunks, None, sign, hyperprior, likelihood, **kwargs)
 
     return X, label, whole, chunked

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcvm_pymc.core.em.rows import latent_in_blocks
+from pcvm_pymc.core.design import latent_in_blocks
 from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, PerCentre
 
 SEEDS = st.integers(0, 2**32 - 1)

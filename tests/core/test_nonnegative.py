@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
+from pcvm_pymc.core import quadratic as gram_module
 from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.em import gram as gram_module
-from pcvm_pymc.core.em.gram import BorderedGram, PartialGram
-from pcvm_pymc.core.em.nonnegative import solve_nonnegative
+from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.quadratic import BorderedGram, PartialGram
 from pcvm_pymc.experiments.datasets.generators import ripley_mixture
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -8,7 +8,7 @@ import pytest
 from pcvm_pymc.core.approximation import PropagationOptions
 from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.evidence import BottomUpOptions, EvidenceOptions
-from pcvm_pymc.core.submodels import SearchOptions
+from pcvm_pymc.core.projection import SearchOptions
 
 #: what a call without options does, which users and stored results rely on
 DEFAULTS = {
@@ -22,8 +22,6 @@ DEFAULTS = {
     BottomUpOptions: {
         "max_iter": 1000,
         "tol": 1e-2,
-        "update": "truncated",
-        "random_state": 0,
         "most": 1,
         "momentum": 0.0,
         "is_rough": False,
@@ -36,17 +34,9 @@ DEFAULTS = {
         "noise_period": 5,
         "patience": 30,
         "refresh_period": 50,
-        "random_state": None,
     },
     PropagationOptions: {"max_iter": 1000, "tol": 1e-7, "damping": 0.7},
-    SearchOptions: {
-        "candidates": 5,
-        "exchanges": 4,
-        "max_exchanges": 20,
-        "l1": True,
-        "backward": True,
-        "tol": 1e-6,
-    },
+    SearchOptions: {"tol": 1e-6},
 }
 #: the last value of a range that is allowed, and the first that is not
 ENDS = [
@@ -57,7 +47,6 @@ ENDS = [
     (BottomUpOptions(), "tol", 1e-300, 0.0),
     (BottomUpOptions(), "most", 1, 0),
     (BottomUpOptions(), "momentum", np.nextafter(1.0, 0.0), 1.0),
-    (BottomUpOptions(update="printed"), "random_state", 0, -1),
     (EvidenceOptions(), "max_iter", 1, 0),
     (EvidenceOptions(), "noise_period", 1, 0),
     (EvidenceOptions(), "patience", 1, 0),
@@ -65,14 +54,10 @@ ENDS = [
     (EvidenceOptions(), "tol", 1e-300, 0.0),
     (EvidenceOptions(), "noise_tol", 1e-300, 0.0),
     (EvidenceOptions(), "noise_starts", (1e-300,), (0.0,)),
-    (EvidenceOptions(), "random_state", 0, -1),
     (PropagationOptions(), "max_iter", 1, 0),
     (PropagationOptions(), "tol", 1e-300, 0.0),
     (PropagationOptions(), "damping", 1e-300, 0.0),
     (PropagationOptions(), "damping", 1.0, np.nextafter(1.0, 2.0)),
-    (SearchOptions(), "candidates", 1, 0),
-    (SearchOptions(), "exchanges", 1, 0),
-    (SearchOptions(), "max_exchanges", 0, -1),
     (SearchOptions(), "tol", 1e-300, 0.0),
 ]
 
@@ -97,3 +82,9 @@ def test_the_authors_program():
     found = asdict(EMOptions.chen2009())
     wanted = {"update": "clip", "bias": "alternating", "max_iter": 500, "tol": 1e-3, "drop": 1e-3}
     assert found == wanted
+
+
+@pytest.mark.parametrize("name", ["candidates", "exchanges", "max_exchanges", "l1", "backward"])
+def test_what_the_search_no_longer_does_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name}=0 is no longer there: .* leave {name} out"):
+        SearchOptions(**{name: 0})

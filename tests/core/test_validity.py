@@ -8,12 +8,11 @@ from problems import awkward_data, blobs, problem
 from scipy.integrate import quad
 
 from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.em.results import EMResult, EMTrace
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF, as_kernel, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
-from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
 from pcvm_pymc.core.validity import (
     centre_derivatives,
     determined_share,

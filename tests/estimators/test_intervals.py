@@ -18,10 +18,10 @@ from pcvm_pymc import (
     approximate,
     pcvm_model,
 )
-from pcvm_pymc.core.approximation import normal_posterior
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
-from pcvm_pymc.estimators.intervals import LatentNormal, probability_interval
+from pcvm_pymc.core.quadratic import QuadraticModel
+from pcvm_pymc.estimators.probabilities import LatentNormal, probability_interval
 
 X, LABEL = blobs(60, seed=5)
 CLASS = np.where((LABEL > 0) & (X[:, 1] > 0), 2, LABEL > 0)
@@ -71,13 +71,21 @@ def test_the_precision_matrix_is_minus_the_second_derivative(likelihood, n_score
             for b in moves
         ]
     ) / (4 * step**2)
-    found = normal_posterior(design, target, likelihood, theta, precision)
-    np.testing.assert_allclose(found.root @ found.root.T, -hessian, atol=2e-4)
+    found = QuadraticModel.at(
+        [(design[:, :-1], target)],
+        likelihood,
+        theta[:-1],
+        theta[-1],
+        precision=precision[:-1],
+        bias_precision=precision[-1],
+    )
+    factor = np.tril(found.factor) / found.scale[:, None]
+    np.testing.assert_allclose(factor @ factor.T, -hessian, atol=2e-4)
     new = np.column_stack([rng.normal(size=(4, 2)), np.ones(4)])
-    mean, covariance = found.latent(new)
+    mean, covariance = found.latent(new[:, :-1])
     np.testing.assert_allclose(mean, new @ theta)
     full = np.zeros((3 * n_scores, 3 * n_scores))  # one score's columns after the other's
-    full[np.ix_(kept.ravel(), kept.ravel())] = np.linalg.inv(found.root @ found.root.T)
+    full[np.ix_(kept.ravel(), kept.ravel())] = np.linalg.inv(factor @ factor.T)
     rows = np.kron(np.eye(n_scores), new[0])
     np.testing.assert_allclose(covariance[0], rows @ full @ rows.T)
 
@@ -109,7 +117,7 @@ def test_rounding_of_the_covariance_changes_nothing():
         noise = 1e-15 * rng.normal(size=covariance.shape)
         first, second = (
             probability_interval(
-                lambda values: expit(values) / expit(values).sum(axis=1, keepdims=True),
+                MultinomialProbit(3),
                 [LatentNormal(1.0, np.zeros((4, 3)), each)],
                 0.9,
             )
@@ -150,7 +158,7 @@ def test_ends_of_an_average_are_quantiles_of_its_mixture():
     model = PCVMClassifier().fit(X, LABEL)
     assert len(model.components_) > 1
     at = ndtri(model.predict_interval(NEW, probability=0.8)[:, 1])
-    parts = model._posterior()(NEW)
+    parts = model._predictor_.posterior(model._training_)(NEW)
     below = sum(
         each.share * ndtr((at - each.mean) / np.sqrt(each.covariance[:, 0])) for each in parts
     )

@@ -8,15 +8,13 @@ from pcvm_pymc.core.em.machine import (
     log_posterior,
     relevance_start,
 )
-from pcvm_pymc.core.em.mstep import ridge_solve
 from pcvm_pymc.core.em.options import EMOptions
-from pcvm_pymc.core.em.points import Chunks
-from pcvm_pymc.core.em.results import EMResult, EMState, EMTrace
+from pcvm_pymc.core.em.results import EMState
 from pcvm_pymc.core.em.starts import Start
 from pcvm_pymc.core.em.widths import ScalarRBFMoves, width_gradient
+from pcvm_pymc.core.problem import EMResult, EMTrace
 
 __all__ = [
-    "Chunks",
     "EMOptions",
     "EMResult",
     "EMState",
@@ -29,6 +27,5 @@ __all__ = [
     "log_joint",
     "log_posterior",
     "relevance_start",
-    "ridge_solve",
     "width_gradient",
 ]

@@ -10,17 +10,17 @@ from pcvm_pymc.core.em.coupled import CoupledNewton, RowsNewton, SummedNewton
 from pcvm_pymc.core.em.mstep import maximised, may_be_rough
 from pcvm_pymc.core.em.options import SETTLED, EMOptions
 from pcvm_pymc.core.em.penalty import mended_zeros
-from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows, log_prior, rows_of
+from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows, rows_of
 from pcvm_pymc.core.em.quadratic import BOUND, CONVEX, OWN
-from pcvm_pymc.core.em.results import EMResult, EMState, EMTrace
+from pcvm_pymc.core.em.results import EMState
 from pcvm_pymc.core.em.starts import Start
 from pcvm_pymc.core.em.widths import improved_width
 from pcvm_pymc.core.family import check_mode
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import threads_by_size
+from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.pieces.validation import as_numbers
-from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
 
 __all__ = ["fit_em", "initial_state", "iterate", "log_joint", "log_posterior", "relevance_start"]
 
@@ -42,7 +42,7 @@ def log_posterior(
     value = problem.likelihood.log_likelihood(latent, problem.label)
     if problem.moves is not None:
         value += problem.moves.log_density(problem.width if width is None else width)
-    return value + log_prior(problem, weight, bias)
+    return value + problem.log_prior(weight, bias)
 
 
 def log_joint(
@@ -338,7 +338,7 @@ def fit_em(
     Parameters
     ----------
     problem : Problem
-        Of one score or several; its `Phi` in memory, or `Chunks`.
+        Of one score or several; its `Phi` in memory, or a `StreamedDesign`.
     start : Start, optional
         Default: `Start.default`.
     options : EMOptions, optional

@@ -3,30 +3,20 @@
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, svd
 
-from pcvm_pymc.core.em.gram import Gram, PartialGram
-from pcvm_pymc.core.em.nonnegative import solve_nonnegative
 from pcvm_pymc.core.em.options import EMOptions
 from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows, expected
+from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.quadratic import Gram, PartialGram, ridge_solve
 
-__all__ = ["bias_precision", "maximised", "may_be_rough", "ridge_solve"]
+__all__ = ["maximised", "may_be_rough"]
 
-_LARGEST_SQUARE = 1e10
 _LEAST_CURVATURE = 1e-12
 _PRUNED_BIAS = 1e-6  # the value of an expected precision of 1e12, as in pieces.priors
 _FAR = 0.3  # of a latent value: while steps are longer, which weights are zero is not settled
 _SLACK = 0.1  # share of the weights that may be on the wrong side until then
-
-
-def bias_precision(problem: Problem, bias: float) -> float:
-    """Return the expected precision of a bias; zero where it is free, infinite where there is none."""
-    if problem.bias == "prior":
-        prior: Any = problem.hyperprior
-        return float(prior.bias_precision(bias))
-    return 0.0 if problem.bias == "free" else np.inf
 
 
 def maximised(
@@ -84,7 +74,7 @@ def _ridge_step(
         rows.Phi,
         working if response is None else response[:, 0],
         prior.weight_precision(point.weight[rows.index, 0]),
-        bias_precision(problem, float(point.bias[0])),
+        problem.bias_precision(float(point.bias[0])),
         row_weight=row_weight,
     )
     weight = np.zeros_like(point.weight)
@@ -167,7 +157,7 @@ def _maximised_score(
         play = np.flatnonzero(old)
         gram, old, sign, pull = gram.take(play), old[play], sign[play], pull[play]  # type: ignore[attr-defined]
         expected_precision = expected_precision[play]
-    precision = bias_precision(problem, float(point.bias[c])) / unit
+    precision = problem.bias_precision(float(point.bias[c])) / unit
     alternating = options.bias == "alternating"
     if alternating:  # eq. 11: the weights at the old bias, then eq. 12
         pull = pull - float(point.bias[c]) * gram.border
@@ -198,73 +188,3 @@ def _maximised_score(
 def _scale(precision: float) -> float:
     """Return the standard deviation, infinite for a precision of zero."""
     return np.inf if precision == 0 else float(1.0 / np.sqrt(precision))
-
-
-def ridge_solve(
-    Phi: Array,
-    response: Array,
-    precision: Array,
-    bias_precision: float,
-    *,
-    row_weight: Array | None = None,
-    dual: bool | None = None,
-) -> tuple[Array, float]:
-    r"""Minimise ``|response - Phi w - b|^2 + w' diag(precision) w + bias_precision b^2``.
-
-    By ``w = T (I + T Phi' Phi T)^-1 T Phi' v``, ``T = precision^(-1/2)`` (Figueiredo & Jain 2001
-    eq. 16), which takes infinite precisions as weights of zero, or by its dual ``T Phi'_T (I + Phi_T
-    Phi_T')^-1 v``, ``Phi_T = Phi T``.
-
-    Parameters
-    ----------
-    Phi : ndarray, shape (n_obs, n_features)
-    response : ndarray, shape (n_obs,)
-    precision : ndarray, shape (n_features,)
-        Positive, infinity included.
-    bias_precision : float
-        0 leaves the bias free; infinity leaves it out.
-    row_weight : ndarray, shape (n_obs,), optional
-        Positive weights of the squares. Default: ones.
-    dual : bool, optional
-        Whether to solve n_obs equations in place of n_features. Default: whichever are fewer.
-
-    Returns
-    -------
-    weight : ndarray, shape (n_features,)
-    bias : float
-    """
-    root = np.ones(len(response)) if row_weight is None else np.sqrt(row_weight)
-    kept = np.flatnonzero(np.isfinite(precision))
-    scale = 1.0 / np.sqrt(precision[kept])
-    A = root[:, None] * Phi[:, kept] * scale
-    v = root * response
-    free = bias_precision == 0
-    if free:  # what the bias explains is projected out
-        unit = root / np.linalg.norm(root)
-        A = A - np.outer(unit, unit @ A)
-        v = v - unit * (unit @ v)
-    elif np.isfinite(bias_precision):
-        scale = np.append(scale, 1.0 / np.sqrt(bias_precision))
-        A = np.column_stack([A, root * scale[-1]])
-    solution = scale * _unit_ridge(A, v, A.shape[1] > A.shape[0] if dual is None else dual)
-    weight = np.zeros(Phi.shape[1])
-    weight[kept] = solution[: len(kept)]
-    if free:
-        residual = response - Phi[:, kept] @ weight[kept]
-        return weight, float((root**2) @ residual / (root @ root))
-    return weight, float(solution[-1]) if len(solution) > len(kept) else 0.0
-
-
-def _unit_ridge(A: Array, v: Array, dual: bool) -> Array:
-    """Return (I + A'A)^-1 A'v."""
-    if A.shape[1] == 0:
-        return np.zeros(0)
-    gram = A @ A.T if dual else A.T @ A
-    if gram.diagonal().max() > _LARGEST_SQUARE:  # the Gram matrix has lost what the identity adds
-        U, size, Vt = svd(A, full_matrices=False, check_finite=False)
-        return Vt.T @ (size / (1.0 + size**2) * (U.T @ v))
-    gram[np.diag_indices_from(gram)] += 1.0
-    factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
-    if dual:
-        return A.T @ cho_solve(factor, v, check_finite=False)
-    return cho_solve(factor, A.T @ v, check_finite=False)

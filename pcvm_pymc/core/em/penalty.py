@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.em.gram import Mask
 from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.quadratic import Mask
 
 __all__ = ["mended_zeros"]
 

@@ -7,60 +7,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.em.gram import BorderedGram, Gram, Mask, PartialGram, in_single
-from pcvm_pymc.core.em.rows import CoupledGram, Request, Rows
-from pcvm_pymc.core.pieces.kernels import KernelPiece
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
+from pcvm_pymc.core.design import (
+    CoupledGram,
+    FirstResponses,
+    StreamedDesign,
+    times,
+    transposed_times,
+)
+from pcvm_pymc.core.pieces.likelihoods import RowTerms
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.weighted import plain_target, row_weight
 from pcvm_pymc.core.problem import Problem, WidthMoves
+from pcvm_pymc.core.quadratic import BorderedGram, Gram, Mask, PartialGram, in_single
 
-__all__ = [
-    "ChunkedRows",
-    "Chunks",
-    "FirstResponses",
-    "Point",
-    "WholeRows",
-    "applied",
-    "log_prior",
-    "rows_of",
-]
+__all__ = ["ChunkedRows", "Point", "WholeRows", "rows_of"]
 
 type Index = NDArray[np.intp]
 
 _NEAR = 0.1  # no row's curvature moves by more than a tenth: the Gram matrix at hand will do
 _ROWS_PER_COLUMN = 100  # of a matrix that stands for all rows
-
-
-@dataclass(frozen=True)
-class Chunks:
-    """Rows whose basis functions are never held whole; given as `Problem.Phi`.
-
-    Attributes
-    ----------
-    rows : Rows
-        Inputs and labels.
-    centres : ndarray, shape (n_basis, n_features)
-    kernel : KernelPiece
-    single : bool
-        Compute the basis functions in single precision; everything else stays double.
-    majority : float
-        -1. or +1., the larger of two classes: where EM starts the bias under an improper prior.
-    coupled : bool
-        Whether Newton steps of several scores may hold a matrix of (bases times scores) squared.
-    """
-
-    rows: Rows
-    centres: Array
-    kernel: KernelPiece
-    single: bool = False
-    majority: float = 1.0
-    coupled: bool = True
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of rows and bases."""
-        return self.rows.n_obs, len(self.centres)
 
 
 @dataclass(frozen=True)
@@ -101,30 +65,9 @@ class Point:
         return int(np.count_nonzero(self.weight))
 
 
-def log_prior(problem: Problem, weight: Array, bias: Any) -> float:
-    """Return log p(w) + log p(b) (+ log p(d)), precisions integrated out; a bias free or absent adds 0."""
-    prior: Any = problem.hyperprior
-    value = prior.log_weights_density(weight, free=not problem.is_signed) + problem.log_rate_density
-    if problem.bias == "prior":
-        value += sum(map(prior.log_bias_density, np.atleast_1d(bias).tolist()))
-    return float(value)
-
-
 def rows_of(problem: Problem) -> "WholeRows | ChunkedRows":
     """Return a problem's rows, in memory or in chunks."""
-    return ChunkedRows(problem) if isinstance(problem.Phi, Chunks) else WholeRows(problem)
-
-
-def _pulled(response: Array, Phi: Array) -> Array:
-    """Return Phi' r, shape (n_columns, n_scores); a single score by a product with a vector."""
-    if response.shape[1] == 1:
-        return (response[:, 0] @ Phi)[:, None]
-    return (response.T @ Phi).T
-
-
-def applied(Phi: Array, weight: Array) -> Array:
-    """Return Phi w, shape (n_obs, n_scores); several scores transposed, which BLAS does in half the time."""
-    return (Phi @ weight[:, 0])[:, None] if weight.shape[1] == 1 else (weight.T @ Phi.T).T
+    return ChunkedRows(problem) if isinstance(problem.Phi, StreamedDesign) else WholeRows(problem)
 
 
 def expected(old: Array) -> Mask:
@@ -184,7 +127,7 @@ class WholeRows:
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases."""
-        latent = applied(self.Phi, weight[self.index]) + bias
+        latent = times(self.Phi, weight[self.index]) + bias
         width = self.problem.width if old is None else old.width
         return self._point(weight, bias, latent, width, old)
 
@@ -192,7 +135,7 @@ class WholeRows:
         self, weight: Array, bias: Array, latent: Array, width: Any, old: Point | None
     ) -> Point:
         terms = self.problem.likelihood.terms(latent, self.problem.label)
-        value = terms.log_likelihood + log_prior(self.problem, weight, bias)
+        value = terms.log_likelihood + self.problem.log_prior(weight, bias)
         if self.moves is not None:
             value += self.moves.log_density(width)
         change = np.nan if old is None else float(np.abs(latent - old.latent).max())
@@ -202,7 +145,7 @@ class WholeRows:
         """Return the point at another width; the rows stay at theirs."""
         assert self.moves is not None
         self._moved = self.moves.basis(width)
-        latent = applied(self._moved, point.weight[self.index]) + point.bias
+        latent = times(self._moved, point.weight[self.index]) + point.bias
         return self._point(point.weight, point.bias, latent, width, point)
 
     def set_width(self, point: Point, width: Any) -> Point:
@@ -250,7 +193,7 @@ class WholeRows:
         else:
             slope = point.terms.slope / self.problem.likelihood.bound
             response = self._counted(point.latent) + slope
-        return _pulled(response, self.Phi), response.sum(axis=0)
+        return transposed_times(self.Phi, response), response.sum(axis=0)
 
     def _counted(self, values: Array) -> Array:
         """Return values of the rows, shape (n_obs, n_scores), as often as each row counts."""
@@ -260,7 +203,7 @@ class WholeRows:
     def gradient(self, point: Point) -> tuple[Array, Array]:
         """Return Phi' g and 1' g."""
         slope = point.terms.slope
-        return _pulled(slope, self.Phi), slope.sum(axis=0)
+        return transposed_times(self.Phi, slope), slope.sum(axis=0)
 
     def shrink(self, point: Point) -> Point:
         """Leave out columns whose weights are zero for good, once that saves real work."""
@@ -282,22 +225,6 @@ class WholeRows:
         return point
 
 
-@dataclass(frozen=True)
-class FirstResponses:
-    """A likelihood's terms with its first responses, or the targets, in place of the slopes."""
-
-    likelihood: Likelihood
-
-    def __call__(self, latent: Array, target: NDArray[Any]) -> RowTerms:
-        """Return the terms of some rows."""
-        response, own = self.likelihood.response(target), row_weight(target)
-        if response is None:
-            response = np.asarray(plain_target(target), dtype=float)[:, None]
-        value = self.likelihood.terms(latent, target).log_likelihood
-        each = np.ones(len(target)) if own is None else own
-        return RowTerms(value, each[:, None] * response, each)
-
-
 class ChunkedRows:
     """Rows that are only seen as sums: one pass for each point."""
 
@@ -306,7 +233,7 @@ class ChunkedRows:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.chunks: Chunks = problem.Phi
+        self.chunks: StreamedDesign = problem.Phi
         self.index: Index = np.arange(len(self.chunks.centres))
         self.sign = _signs(problem)
         self._unit: BorderedGram | None = None
@@ -332,20 +259,13 @@ class ChunkedRows:
 
     def _pass(self, weight: Array, bias: Array, old: Point | None, gram: str, terms: Any) -> Point:
         previous = (weight, bias) if old is None else (old.weight, old.bias)
-        sums = self.chunks.rows.sums(
-            Request(
-                centres=self.chunks.centres[self.index],
-                kernel=self.chunks.kernel,
-                weight=weight[self.index],
-                bias=bias,
-                old_weight=previous[0][self.index],
-                old_bias=previous[1],
-                terms=terms,
-                gram=gram,
-                single=self.chunks.single,
-                hessian=self._hessian,
-                every=self._every(gram),
-            )
+        sums = self.chunks.take(self.index).sums(
+            (weight[self.index], bias),
+            terms,
+            old=(previous[0][self.index], previous[1]),
+            gram=gram,
+            hessian=self._hessian,
+            every=self._every(gram),
         )
         if gram == "unit":
             self._unit = sums.gram
@@ -353,7 +273,7 @@ class ChunkedRows:
             self.curved = sums.gram
         elif gram == "coupled":
             self.coupled = sums.coupled
-        value = sums.log_likelihood + log_prior(self.problem, weight, bias)
+        value = sums.log_likelihood + self.problem.log_prior(weight, bias)
         nothing = np.empty((0, self.problem.n_scores))
         return Point(
             weight,

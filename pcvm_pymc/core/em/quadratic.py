@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import blas
 
-from pcvm_pymc.core.em.mstep import bias_precision
-from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows, applied
-from pcvm_pymc.core.em.rows import CoupledGram, row_blocks
+from pcvm_pymc.core.design import CoupledGram, row_blocks, times, transposed_times
+from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows
 from pcvm_pymc.core.pieces.probit import Array
 
 __all__ = ["BOUND", "CONVEX", "OWN", "Quadratic", "RowsQuadratic", "SummedQuadratic"]
@@ -50,7 +49,7 @@ class Quadratic:
         old = point.weight[rows.index]
         sign = problem.weight_sign[rows.index]
         self.scale = sign / np.sqrt(prior.weight_precision(old))
-        precision = np.array([bias_precision(problem, float(b)) for b in point.bias])
+        precision = np.array([problem.bias_precision(float(b)) for b in point.bias])
         self.has_bias_prior = precision > 0
         self.is_convex = least_bend > 0
         self.ridge = np.ones((len(old) + 1, old.shape[1]))
@@ -145,11 +144,11 @@ class RowsQuadratic(Quadratic):
 
     def latent(self, values: Array) -> Array:
         """Return the scores of weights and biases, shape (n_obs, n_scores)."""
-        return applied(self.Phi, values[:-1]) + values[-1]
+        return times(self.Phi, values[:-1]) + values[-1]
 
     def pulled(self, slope: Array) -> Array:
         """Return [Phi, 1]' times values of the rows."""
-        return np.vstack([(slope.T @ self.Phi).T, slope.sum(axis=0)])
+        return np.vstack([transposed_times(self.Phi, slope), slope.sum(axis=0)])
 
     def curved(self, values: Array) -> Array:
         """See `Quadratic`; rows by blocks, which stay in the cache from the one product to the other."""
@@ -157,7 +156,7 @@ class RowsQuadratic(Quadratic):
         out = np.zeros(values.shape[::-1], dtype=self.kind)
         for block in row_blocks(len(self._basis), max(1, _BLOCK // len(values))):
             Phi = self._basis[block]
-            latent = applied(Phi, values[:-1]) + values[-1]
+            latent = times(Phi, values[:-1]) + values[-1]
             slope = np.einsum("icd,id->ic", self._hessian[block], latent)
             out[:, :-1] += slope.T @ Phi
             out[:, -1] += slope.sum(axis=0)

@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.em.mstep import ridge_solve
-from pcvm_pymc.core.em.nonnegative import solve_nonnegative
-from pcvm_pymc.core.em.points import ChunkedRows, Chunks
+from pcvm_pymc.core.design import StreamedDesign
+from pcvm_pymc.core.em.points import ChunkedRows
+from pcvm_pymc.core.nonnegative import solve_nonnegative
+from pcvm_pymc.core.pieces.likelihood import majority_label, plain_target
 from pcvm_pymc.core.pieces.likelihoods import start_response
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.weighted import majority_label, plain_target
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.quadratic import ridge_solve
 
 __all__ = ["Start"]
 
@@ -68,7 +69,7 @@ class Start:
         """
         if problem.n_scores > 1:
             responses = None
-            if not isinstance(problem.Phi, Chunks):
+            if not isinstance(problem.Phi, StreamedDesign):
                 responses = problem.likelihood.response(problem.label)
             return cls._of_size_one(problem, responses)
         if not problem.is_signed:
@@ -98,7 +99,7 @@ class Start:
         """
         penalties = {"prior": ridge, "free": 0.0, "none": np.inf}
         n_basis = problem.Phi.shape[1]
-        if isinstance(problem.Phi, Chunks):
+        if isinstance(problem.Phi, StreamedDesign):
             rows = ChunkedRows(problem)
             at = rows.first(np.zeros((n_basis, 1)), np.zeros(1))
             (pull, total), scale = rows.gradient(at), np.full(n_basis, ridge**-0.5)
@@ -197,6 +198,6 @@ class Start:
 
 def _majority(problem: Problem) -> float:
     """Return -1. or +1., the larger class."""
-    if isinstance(problem.Phi, Chunks):
+    if isinstance(problem.Phi, StreamedDesign):
         return problem.Phi.majority
     return majority_label(plain_target(problem.label), problem.row_weight)

@@ -1,0 +1,214 @@
+"""Exact solution of the sign-constrained M-step: a strictly convex non-negative quadratic programme."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import lapack
+
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.quadratic import SINGLE_ROUNDING, Gram, Index, Mask
+
+# by precision: SciPy's look-up takes as long as a factor of 30 columns
+_POTRF: Any = {"f": lapack.spotrf, "d": lapack.dpotrf}
+_POTRS: Any = {"f": lapack.spotrs, "d": lapack.dpotrs}
+
+_MOST_EXCHANGES = 100  # and ten for each weight: far more than exact arithmetic was seen to need
+# scaled problems have unit diagonal curvature from the prior: smaller slopes are rounding
+_SLOPE_TOLERANCE = 1e-10
+_MOST_ROUNDING = 0.3  # of a matrix in single precision, in units of what the prior bends
+# of the diagonal, one after the other where a matrix is not positive definite for rounding
+_INFLATIONS = (0.0, 1e-14, 1e-12, 1e-10, 1e-8)
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """The problem in units of the prior's standard deviations, as a change from a point.
+
+    Its matrix is ``D G D + I``, the ridge in place of the one for the bias.
+
+    Attributes
+    ----------
+    gram : Gram
+    scale : ndarray, shape (n_basis,)
+    bias_scale : float
+    ridge : float
+        Of the bias: one, or zero where its prior is flat.
+    at : ndarray, shape (n_basis + 1,)
+        The point, the bias last.
+    rhs : ndarray, shape (n_basis + 1,)
+        Minus the gradient there.
+    """
+
+    gram: Gram
+    scale: Array
+    bias_scale: float
+    ridge: float
+    at: Array
+    rhs: Array
+
+    @classmethod
+    def of(
+        cls,
+        gram: Gram,
+        scale: Array,
+        bias_scale: float,
+        target: tuple[Array, float],
+        start: tuple[Array, float] | None,
+    ) -> "_Scaled":
+        """Return the problem of `solve_nonnegative`'s arguments."""
+        ridge = 1.0
+        if bias_scale == np.inf:  # any unit will do where the prior gives none
+            bias_scale, ridge = 1.0 / np.sqrt(gram.corner), 0.0
+        at = np.zeros(len(scale) + 1)
+        if start is not None:
+            np.divide(start[0], scale, out=at[:-1], where=scale != 0)
+            at[-1] = start[1] / bias_scale if bias_scale else 0.0  # a bias that is out
+        rhs = np.empty(len(scale) + 1)
+        rhs[:-1] = scale * target[0] - at[:-1]
+        rhs[-1] = bias_scale * target[1] - ridge * at[-1]
+        return cls(gram, scale, bias_scale, ridge, at, rhs)
+
+    def product(self, change: Array) -> tuple[Array, float]:
+        """Return D G D times a change: of the weights, and of the bias."""
+        pull, total = self.gram.product(
+            self.scale * change[:-1], self.bias_scale * float(change[-1])
+        )
+        return self.scale * pull, self.bias_scale * total
+
+    def unscaled(self, u: Array) -> tuple[Array, float]:
+        """Return weights and bias."""
+        return self.scale * u[:-1], self.bias_scale * float(u[-1])
+
+    def change(self, passive: Mask) -> Array:
+        """Return the change to the solution on the passive weights alone, the others going to zero."""
+        goes = ~passive & (self.at[:-1] != 0)
+        if not goes.any():
+            return self._solved(passive, self.rhs)
+        leaving = np.zeros(len(self.at))
+        leaving[:-1][goes] = -self.at[:-1][goes]
+        pull, total = self.product(leaving)
+        return self._solved(passive, self.rhs - np.append(pull, total)) + leaving
+
+    def _solved(self, passive: Mask, rhs: Array) -> Array:
+        """Solve the equations of the passive weights and the bias.
+
+        The matrix is I + positive semi-definite; where bases are so large that rounding takes the I away, it
+        is computed in double precision, and then its diagonal grows by what rounding may have taken.
+        """
+        factored = self._factored(passive)
+        while factored is None:
+            if not self.gram.widen():
+                raise ValueError(
+                    "kernel: the squares of its values are too large to be solved for; standardise the "
+                    "features, or scale the kernel"
+                )
+            factored = self._factored(passive)
+        columns, factor = factored
+        goal = np.empty((len(factor), 1), dtype=factor.dtype)
+        goal[:-1, 0], goal[-1] = rhs[columns], rhs[-1]
+        solution, _ = _POTRS[factor.dtype.char](factor, goal, lower=1, overwrite_b=1)
+        out = np.zeros(len(rhs))
+        out[columns], out[-1] = solution[:-1, 0], solution[-1, 0]
+        return out
+
+    def _factored(self, passive: Mask) -> tuple[Index, Array] | None:
+        """Return the passive columns and the Cholesky factor of their matrix; None where rounding forbids."""
+        for inflation in _INFLATIONS:
+            columns, H = self.gram.block(passive, self.scale, self.bias_scale)
+            n, single = len(columns), H.dtype == np.float32
+            diagonal = H.T.ravel()[:: n + 2]  # a view, the matrix being in column order
+            # written so that what is not a number is too much
+            if single and not diagonal.sum(dtype=float) * SINGLE_ROUNDING < _MOST_ROUNDING:
+                return None
+            diagonal[:n] += 1.0
+            diagonal[n] += self.ridge
+            diagonal *= 1.0 + inflation
+            factor, info = _POTRF[H.dtype.char](H, lower=1, overwrite_a=1)
+            if info == 0:
+                return columns, factor
+            if single:
+                return None
+        return None
+
+
+def solve_nonnegative(
+    gram: Gram,
+    scale: Array,
+    bias_scale: float,
+    target: tuple[Array, float],
+    passive: Mask,
+    *,
+    start: tuple[Array, float] | None = None,
+    constrained: bool = True,
+    slack: float = 0.0,
+) -> tuple[Array, float]:
+    r"""Minimise 1/2 v' G v - t' v + 1/2 (w / scale)^2 + 1/2 (b / bias_scale)^2 over v = (w, b).
+
+    In u = v / scale this is strictly convex with matrix ``D G D + I`` (the stable form
+    ``M (M Phi'Phi M + I)^-1 M`` of Chen et al. 2009, appendix C), so that a scale of zero simply
+    removes a weight. Block principal pivoting with Murty's single exchange as the fallback
+    that makes it finite.
+
+    Parameters
+    ----------
+    gram : Gram
+        G, of [Phi, 1].
+    scale : ndarray, shape (n_basis,)
+        Prior standard deviation of each weight times its sign: w / scale >= 0 is the constraint.
+    bias_scale : float
+        Prior standard deviation of the bias, which is free of constraints; infinite: a flat prior.
+    target : tuple of ndarray, shape (n_basis,), and float
+        t = [Phi, 1]' (working response).
+    passive : ndarray of bool, shape (n_basis,)
+        Weights expected to be non-zero; the solution does not depend on it, the time does.
+    start : tuple of ndarray, shape (n_basis,), and float, optional
+        A point v_0 of which `target` holds t - G v_0, the slope of what is not the prior. It is the change
+        that is solved for then: where the slopes at v_0 are the prior's, the solution is v_0, however
+        roughly G is known.
+    constrained : bool
+        False solves without the sign constraint.
+    slack : float
+        Be content once at most this share of the passive weights is on the wrong side of zero, or should
+        not be zero; the former are set to zero then. 0 solves to the end.
+
+    Returns
+    -------
+    weight : ndarray, shape (n_basis,)
+    bias : float
+
+    References
+    ----------
+    J. J. Judice and F. M. Pires (1994), "A block principal pivoting algorithm for large-scale
+    strictly monotone linear complementarity problems", Computers & Operations Research 21.
+    """
+    scaled = _Scaled.of(gram, scale, bias_scale, target, start)
+    usable = scale != 0
+    if not constrained:
+        return scaled.unscaled(scaled.at + scaled.change(usable))
+    passive = passive & usable
+    fewest, patience = len(scale) + 1, 3
+    for _ in range(_MOST_EXCHANGES + 10 * len(scale)):
+        change = scaled.change(passive)
+        u = scaled.at + change
+        wrong = passive & (u[:-1] < 0)
+        if not passive[usable].all():
+            # of weights at zero, whose prior does not pull
+            slope = scaled.product(change)[0] + change[:-1] - scaled.rhs[:-1]
+            least = -_SLOPE_TOLERANCE * (1.0 + np.abs(scaled.rhs[:-1]))
+            wrong |= usable & ~passive & (slope < least)
+        count = int(wrong.sum())
+        if count == 0 or (slack and count <= slack * passive.sum()):
+            break
+        if count < fewest:
+            fewest, patience = count, 3
+        elif patience > 0:
+            patience -= 1
+        elif gram.widen():  # rounding may have made it go in circles
+            fewest, patience = len(scale) + 1, 3
+        else:
+            wrong[: np.flatnonzero(wrong)[-1]] = False
+        passive = passive ^ wrong
+    # what is left of the sign rule's violations is slack, or rounding that has made it go in circles
+    u[:-1] = np.maximum(u[:-1], 0.0)
+    return scaled.unscaled(u)

@@ -1,0 +1,542 @@
+"""The quadratic model of the log posterior at a point: H = Phi' W Phi + A, its factor and its inverse.
+
+W has minus the second derivatives of the rows' log likelihoods in their latent values (or a bound of them),
+A the prior's precisions: diagonal. Around a point v0 with slope t, minus the log posterior is
+``1/2 (v - v0)' H (v - v0) - t' (v - v0)`` up to a constant. Its minimum is a Newton step, its
+inverse the covariance of Laplace's approximation (Tipping 2001, eqs. 25-27).
+
+`BorderedGram` and `PartialGram` are ``[Phi, 1]' W [Phi, 1]`` of one score, the latter in single precision
+where the slopes, in double precision, decide where steps end: EM, the bottom-up search and the projection
+solve it under the sign rule (`core.nonnegative`). `ridge_solve` is the step without a sign rule.
+`QuadraticModel` is H at a mode, for one score or several: leave-one-out and intervals.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.linalg import blas, cho_factor, cho_solve, lapack, svd
+
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.probit import Array
+
+type Index = NDArray[np.intp]
+type Mask = NDArray[np.bool_]
+
+_GEMM: Any = {"f": blas.sgemm, "d": blas.dgemm}  # by precision
+_SYRK: Any = {"f": blas.ssyrk, "d": blas.dsyrk}
+_ROWS = 256  # weighted at a time: what is held beside Phi, its Gram matrix and the factor
+# a row counts again once its weight is off by this share
+_STALE = 0.1
+_SINGLE_FROM = 256  # columns: fewer cost more in conversions than single precision saves
+SINGLE_ROUNDING = float(np.finfo(np.float32).eps)
+# of a basis function: in single precision products of less come to subnormals, which are slow
+_LEAST_SINGLE = 1e-10
+# of a ridge problem's Gram matrix: above, it has lost what the identity adds, and singular values are taken
+_LARGEST_SQUARE = 1e10
+# curvature of a bias with a flat prior, in units of H's diagonal of ones
+_FLAT = 1e-10
+_INFLATION = 1e-8  # of the diagonal, where rounding has made a matrix singular
+
+
+class Gram(Protocol):
+    """What the solver asks of a Gram matrix of [Phi, 1] under row weights."""
+
+    @property
+    def border(self) -> Array:
+        """Phi' W 1, shape (n_basis,)."""
+        ...
+
+    @property
+    def corner(self) -> float:
+        """1' W 1."""
+        ...
+
+    def block(self, passive: Mask, scale: Array, bias_scale: float) -> tuple[Index, Array]:
+        """Return the passive columns in some order, and their Gram matrix in units of the scales.
+
+        Its last row is the border; only the lower triangle is set, in a matrix of its own.
+        """
+        ...
+
+    def product(self, weight: Array, bias: float) -> tuple[Array, float]:
+        """Return the product with (weight, bias)."""
+        ...
+
+    def widen(self) -> bool:
+        """Go on in double precision; False where that is what it is in."""
+        ...
+
+
+@dataclass(frozen=True)
+class BorderedGram:
+    """The Gram matrix of [Phi, 1] under row weights, without a copy of Phi for its last column.
+
+    Attributes
+    ----------
+    gram : ndarray, shape (n_basis, n_basis)
+        Phi' W Phi; only the lower triangle is set.
+    border : ndarray, shape (n_basis,)
+        Phi' W 1.
+    corner : float
+        1' W 1.
+    """
+
+    gram: Array
+    border: Array
+    corner: float
+
+    @classmethod
+    def of(cls, Phi: Array, row_weight: Array | None = None) -> "BorderedGram":
+        """Return the Gram matrix of `Phi`, shape (n_obs, n_basis), by one symmetric rank-k product."""
+        if row_weight is None:
+            return cls(cross_product(Phi), Phi.sum(axis=0), float(len(Phi)))
+        root = np.sqrt(row_weight)[:, None]
+        gram = np.zeros((Phi.shape[1], Phi.shape[1]), order="F")
+        for start in range(0, len(Phi), _ROWS):
+            rows = slice(start, start + _ROWS)
+            gram = cross_product(Phi[rows] * root[rows], gram)
+        return cls(gram, row_weight @ Phi, float(row_weight.sum()))
+
+    def block(self, passive: Mask, scale: Array, bias_scale: float) -> tuple[Index, Array]:
+        """Return the passive columns and their Gram matrix in units of the scales, see `Gram`."""
+        columns = passive.nonzero()[0]
+        return columns, _bordered(self, self.gram, (columns, columns), scale, bias_scale)
+
+    def take(self, columns: Index) -> "BorderedGram":
+        """Return the Gram matrix of some columns, in ascending order."""
+        gram = lower_block(self.gram, columns, np.ones(len(columns)), 0)
+        return BorderedGram(gram, self.border[columns], self.corner)
+
+    def product(self, weight: Array, bias: float) -> tuple[Array, float]:
+        """Return the product with (weight, bias)."""
+        if len(weight) == 0:
+            return weight, self.corner * bias
+        inner = blas.dsymv(1.0, self.gram, weight, lower=1)
+        return inner + self.border * bias, float(self.border @ weight) + self.corner * bias
+
+    def widen(self) -> bool:
+        """Return False: it is in double precision, see `Gram`."""
+        return False
+
+
+class PartialGram:
+    """The Gram matrix of [Phi, 1] under row weights that move, on the columns that are asked for.
+
+    A step with the probit's curvature needs the Gram matrix of the weights that stay positive alone,
+    and not to the last digit: its fixed point is given by the slopes, which are computed apart. So
+    a row is taken anew only where its weight has moved by more than a tenth; `row_weight` tells
+    which weights the matrix stands for. For the same reason it may be in single precision, which halves
+    the time of its products and of the factor.
+
+    Parameters
+    ----------
+    Phi : ndarray, shape (n_obs, n_basis)
+    single : bool
+        Whether many columns are taken in single precision, as long as that suffices.
+    """
+
+    def __init__(self, Phi: Array, *, single: bool = False) -> None:
+        self.Phi = Phi
+        self._kind: type = np.float32 if single and Phi.shape[1] >= _SINGLE_FROM else np.float64
+        self.row_weight = np.zeros(len(Phi))
+        self.border = np.zeros(Phi.shape[1])
+        self.corner = 0.0
+        self._forget()
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is in single precision."""
+        return self._kind is np.float32
+
+    def _forget(self) -> None:
+        self._columns: Index = np.empty(0, dtype=np.intp)
+        self._gram: Array = np.zeros((0, 0), order="F", dtype=self._kind)
+
+    def widen(self) -> bool:
+        """Go on in double precision, computed anew; False where that is what it is in, see `Gram`."""
+        if not self.is_single:
+            return False
+        self._kind = np.float64
+        self._forget()
+        return True
+
+    def follow(self, row_weight: Array, passive: Mask) -> None:
+        """Move to other row weights; `passive` are the columns expected to be asked for."""
+        change = row_weight - self.row_weight
+        stale = (np.abs(change) > _STALE * row_weight).nonzero()[0]
+        if len(stale) == 0:
+            return
+        # taking away most of what there is would leave its rounding
+        if len(stale) > len(change) // 2 or self.row_weight.sum() > 10.0 * row_weight.sum():
+            self._forget()
+            self.row_weight = row_weight.copy()
+        else:
+            self._narrow(passive)
+            for rows, sign in ((stale[change[stale] > 0], 1.0), (stale[change[stale] < 0], -1.0)):
+                self._add_rows(rows, np.abs(change[rows]), sign)
+            self.row_weight[stale] = row_weight[stale]
+        self.border = self.row_weight @ self.Phi
+        self.corner = float(self.row_weight.sum())
+
+    def take(self, columns: Index, Phi: Array) -> None:
+        """Go on with some columns, in ascending order; `Phi` are theirs."""
+        place = np.flatnonzero(np.isin(self._columns, columns))
+        self._narrow_to(place)
+        self._columns = np.searchsorted(columns, self._columns)
+        self.Phi, self.border = Phi, self.border[columns]
+
+    def block(self, passive: Mask, scale: Array, bias_scale: float) -> tuple[Index, Array]:
+        """Return the passive columns and their Gram matrix in units of the scales, see `Gram`."""
+        known = np.zeros(len(passive), dtype=bool)
+        known[self._columns] = True
+        self._extend((passive & ~known).nonzero()[0])
+        place = passive[self._columns].nonzero()[0]
+        columns = self._columns[place]
+        return columns, _bordered(self, self._gram, (place, columns), scale, bias_scale)
+
+    def product(self, weight: Array, bias: float) -> tuple[Array, float]:
+        """Return the product with (weight, bias)."""
+        inner = (self.row_weight * (self.Phi @ weight)) @ self.Phi
+        return inner + self.border * bias, float(self.border @ weight) + self.corner * bias
+
+    def _narrow(self, passive: Mask) -> None:
+        """Leave out columns that are no longer expected, once that saves real work."""
+        place = passive[self._columns].nonzero()[0]
+        if len(place) < 0.9 * len(self._columns):
+            self._narrow_to(place)
+
+    def _narrow_to(self, place: Index) -> None:
+        self._gram = lower_block(self._gram, place, np.ones(len(place)), 0)
+        self._columns = self._columns[place]
+
+    def _add_rows(self, rows: Index, weight: Array, sign: float) -> None:
+        root = np.sqrt(weight)
+        for start in range(0, len(rows), _ROWS):
+            some = slice(start, start + _ROWS)
+            part = self._weighted(rows[some], self._columns, root[some])
+            self._gram = cross_product(part, self._gram, sign)
+
+    def _extend(self, new: Index) -> None:
+        """Add columns: rows at the bottom of the lower triangle."""
+        if len(new) == 0:
+            return
+        k, n = len(self._columns), len(self._columns) + len(new)
+        below: Array = np.zeros((n - k, k), order="F", dtype=self._kind)
+        corner: Array = np.zeros((n - k, n - k), order="F", dtype=self._kind)
+        gemm = _GEMM[below.dtype.char]
+        root = np.sqrt(self.row_weight)
+        for start in range(0, len(self.Phi), _ROWS):
+            some = np.arange(start, min(start + _ROWS, len(self.Phi)))
+            part = self._weighted(some, new, root[some])
+            corner = cross_product(part, corner)
+            if k:
+                old = self._weighted(some, self._columns, root[some])
+                below = gemm(1.0, part.T, old.T, trans_b=1, beta=1.0, c=below, overwrite_c=1)
+        self._gram = _stacked(self._gram, below, corner) if k else corner
+        self._columns = np.append(self._columns, new)
+
+    def _weighted(self, rows: Index, columns: Index, root: Array) -> Array:
+        """Return some rows and columns, by the roots of the rows' weights."""
+        out: Array = np.empty((len(rows), len(columns)), dtype=self._kind)
+        least = _LEAST_SINGLE if self.is_single else 0.0
+        _fill_rows(out, self.Phi, (rows, columns), root, least)
+        return out
+
+
+def _stacked(above: Array, below: Array, corner: Array) -> Array:
+    """Return the lower triangle whose blocks these are."""
+    k, n = len(above), len(above) + len(corner)
+    out: Array = np.zeros((n, n), order="F", dtype=corner.dtype)
+    out[:k, :k], out[k:, :k], out[k:, k:] = above, below, corner
+    return out
+
+
+def _bordered(
+    whole: Gram, gram: Array, where: tuple[Index, Index], scale: Array, bias_scale: float
+) -> Array:
+    """Return the scaled lower triangle of some columns: places in `gram`, numbers among the scales."""
+    place, columns = where
+    own = scale[columns]
+    # beside a diagonal of one and more these are rounding, and their products, subnormal, would be slow
+    least = SINGLE_ROUNDING if gram.dtype == np.float32 else 0.0
+    out = lower_block(gram, place, own, 1, least=least)
+    out[-1, :-1] = whole.border[columns] * own * bias_scale
+    out[-1, -1] = whole.corner * bias_scale**2
+    return out
+
+
+def cross_product(A: Array, total: Array | None = None, sign: float = 1.0) -> Array:
+    """Return the lower triangle of A'A, added to `total` in place (either memory order, no copy)."""
+    if A.shape[1] == 0:
+        return np.zeros((0, 0), order="F", dtype=A.dtype)
+    operand, trans = (A.T, 0) if A.flags.c_contiguous else (A, 1)
+    syrk = _SYRK[A.dtype.char]
+    if total is None:
+        return syrk(1.0, operand, trans=trans, lower=1)
+    return syrk(sign, operand, trans=trans, lower=1, beta=1.0, c=total, overwrite_c=1)
+
+
+def in_single(Phi: Array) -> Array:
+    """Return basis functions in single precision, what products would be slow with taken as zero."""
+    values: Array = Phi.astype(np.float32)
+    values[np.abs(values) < _LEAST_SINGLE] = 0.0
+    return values
+
+
+def lower_block(
+    gram: Array, columns: Index, scale: Array, room: int, *, least: float = 0.0
+) -> Array:
+    """Return scale gram[columns, columns] scale, with room for more rows and columns at the end.
+
+    Columns ascend, matrices are in column order, and of both the lower triangle counts alone. Values below
+    `least` are zeros.
+    """
+    size = len(columns) + room
+    out: Array = np.zeros((size, size), order="F", dtype=gram.dtype)
+    _fill_lower(out, gram, columns, scale, least)
+    return out
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _fill_lower(out: Array, gram: Array, columns: Index, scale: Array, least: float) -> None:
+    """Do it in one pass: NumPy's copies and products took as long as the factor of 400 columns."""
+    for j in range(len(columns)):
+        column, own = columns[j], scale[j]
+        for i in range(j, len(columns)):
+            # unsigned spares a test whether a number counts from the end: a third of the time
+            value = gram[np.uintp(columns[i]), column] * scale[i] * own
+            out[i, j] = value if abs(value) >= least else 0.0
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _fill_rows(
+    out: Array, Phi: Array, where: tuple[Index, Index], root: Array, least: float
+) -> None:
+    """Take rows and columns times the roots of the rows' weights, in one pass."""
+    rows, columns = where
+    for i in range(len(rows)):
+        for j in range(len(columns)):
+            value = Phi[rows[i], np.uintp(columns[j])] * root[i]
+            out[i, j] = value if abs(value) >= least else 0.0
+
+
+def ridge_solve(
+    Phi: Array,
+    response: Array,
+    precision: Array,
+    bias_precision: float,
+    *,
+    row_weight: Array | None = None,
+    dual: bool | None = None,
+) -> tuple[Array, float]:
+    r"""Minimise ``|response - Phi w - b|^2 + w' diag(precision) w + bias_precision b^2``.
+
+    By ``w = T (I + T Phi' Phi T)^-1 T Phi' v``, ``T = precision^(-1/2)`` (Figueiredo & Jain 2001
+    eq. 16), which takes infinite precisions as weights of zero, or by its dual ``T Phi'_T (I + Phi_T
+    Phi_T')^-1 v``, ``Phi_T = Phi T``.
+
+    Parameters
+    ----------
+    Phi : ndarray, shape (n_obs, n_features)
+    response : ndarray, shape (n_obs,)
+    precision : ndarray, shape (n_features,)
+        Positive, infinity included.
+    bias_precision : float
+        0 leaves the bias free; infinity leaves it out.
+    row_weight : ndarray, shape (n_obs,), optional
+        Positive weights of the squares. Default: ones.
+    dual : bool, optional
+        Whether to solve n_obs equations in place of n_features. Default: whichever are fewer.
+
+    Returns
+    -------
+    weight : ndarray, shape (n_features,)
+    bias : float
+    """
+    root = np.ones(len(response)) if row_weight is None else np.sqrt(row_weight)
+    kept = np.flatnonzero(np.isfinite(precision))
+    scale = 1.0 / np.sqrt(precision[kept])
+    A = root[:, None] * Phi[:, kept] * scale
+    v = root * response
+    free = bias_precision == 0
+    if free:  # what the bias explains is projected out
+        unit = root / np.linalg.norm(root)
+        A = A - np.outer(unit, unit @ A)
+        v = v - unit * (unit @ v)
+    elif np.isfinite(bias_precision):
+        scale = np.append(scale, 1.0 / np.sqrt(bias_precision))
+        A = np.column_stack([A, root * scale[-1]])
+    solution = scale * _unit_ridge(A, v, A.shape[1] > A.shape[0] if dual is None else dual)
+    weight = np.zeros(Phi.shape[1])
+    weight[kept] = solution[: len(kept)]
+    if free:
+        residual = response - Phi[:, kept] @ weight[kept]
+        return weight, float((root**2) @ residual / (root @ root))
+    return weight, float(solution[-1]) if len(solution) > len(kept) else 0.0
+
+
+def _unit_ridge(A: Array, v: Array, dual: bool) -> Array:
+    """Return (I + A'A)^-1 A'v."""
+    if A.shape[1] == 0:
+        return np.zeros(0)
+    gram = A @ A.T if dual else A.T @ A
+    if gram.diagonal().max() > _LARGEST_SQUARE:  # the Gram matrix has lost what the identity adds
+        U, size, Vt = svd(A, full_matrices=False, check_finite=False)
+        return Vt.T @ (size / (1.0 + size**2) * (U.T @ v))
+    gram[np.diag_indices_from(gram)] += 1.0
+    factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+    if dual:
+        return A.T @ cho_solve(factor, v, check_finite=False)
+    return cho_solve(factor, A.T @ v, check_finite=False)
+
+
+class QuadraticModel:
+    """H = Phi' W Phi + A at a mode, over the weights in the model and the biases.
+
+    The values are those of finite precision, score by score, each score's bias last, in units of the
+    prior's standard deviations: H has the identity in place of A there.
+
+    Parameters
+    ----------
+    weight : ndarray, shape (n_basis, n_scores)
+    bias : ndarray, shape (n_scores,)
+    precision : ndarray, shape (n_basis, n_scores)
+        Of the weights' normal prior, for instance E[precision | weight]; infinite leaves a weight out.
+    bias_precision : ndarray, shape (n_scores,)
+        Zero for a flat prior, infinite leaves the bias out.
+
+    Attributes
+    ----------
+    columns : list of ndarray of int
+        Bases in the model, for each score.
+    has_bias : ndarray of bool, shape (n_scores,)
+    sizes : list of int
+        Values of each score.
+    ends : ndarray of int, shape (n_scores + 1,)
+        Where each score's values begin, and the end of the last.
+    scale : ndarray, shape (n_values,)
+        The prior's standard deviations, ones where it is flat.
+    value : ndarray, shape (n_values,)
+        The mode in units of `scale`.
+    factor : ndarray, shape (n_values, n_values)
+        Lower triangular L with L L' = H; set by `at`.
+    """
+
+    factor: Array
+
+    def __init__(self, weight: Array, bias: Array, precision: Array, bias_precision: Array) -> None:
+        self.weight, self.bias = weight, bias
+        self.columns = [np.flatnonzero(np.isfinite(each)) for each in precision.T]
+        self.has_bias = np.isfinite(bias_precision)
+        self.sizes = [
+            len(each) + int(has) for each, has in zip(self.columns, self.has_bias, strict=True)
+        ]
+        self.ends = np.cumsum([0, *self.sizes])
+        ridge = self.pack(precision, bias_precision)
+        self.is_ridged = ridge > 0
+        self.scale = 1.0 / np.sqrt(np.where(self.is_ridged, ridge, 1.0))
+        self.value = self.pack(weight, bias) / self.scale
+
+    @classmethod
+    def at(
+        cls,
+        blocks: Iterable[tuple[Array, NDArray[Any]]],
+        likelihood: Likelihood,
+        weight: Array,
+        bias: Array,
+        *,
+        precision: Array,
+        bias_precision: Array,
+    ) -> "QuadraticModel":
+        """Return the model with its factor, from blocks of rows: basis functions and targets."""
+        model = cls(weight, bias, precision, bias_precision)
+        H = np.zeros((len(model.value), len(model.value)), order="F")
+        model.factor = H
+        if not len(H):  # an empty model without a bias
+            return model
+        for Phi, label in blocks:
+            latent = Phi @ weight + bias
+            latent = latent[:, 0] if latent.shape[1] == 1 else latent
+            model.add_rows(H, model.designs(Phi), likelihood.hessian(latent, label))
+        H[np.diag_indices(len(H))] += np.where(model.is_ridged, 1.0, _FLAT)
+        model.factor, failed = lapack.dpotrf(H, lower=1)
+        if failed:  # a flat bias where every row is certain, and rounding
+            H[np.diag_indices(len(H))] += _INFLATION * max(1.0, float(H.diagonal().max()))
+            model.factor, _ = lapack.dpotrf(H, lower=1, overwrite_a=1)
+        return model
+
+    def add_rows(self, H: Array, designs: list[Array], bend: Array) -> None:
+        """Add some rows to the lower triangle of H, by their `designs` and minus their second derivatives."""
+        for c, one in enumerate(designs):
+            for k, other in enumerate(designs[: c + 1]):
+                own = bend[:, c, k, None]
+                at = (self.part(c), self.part(k))
+                if c == k and own.min(initial=0.0) >= 0.0:
+                    H[at] += cross_product(one * np.sqrt(own))
+                else:
+                    H[at] += (one * own).T @ other
+
+    def part(self, c: int) -> slice:
+        """Return which values are a score's."""
+        return slice(int(self.ends[c]), int(self.ends[c + 1]))
+
+    def pack(self, weight: Array, bias: Array) -> Array:
+        """Return the values, shape (n_values, ...), of arrays (n_basis, n_scores, ...), (n_scores, ...)."""
+        parts = [
+            np.concatenate([weight[columns, c], bias[c][None]])[: self.sizes[c]]
+            for c, columns in enumerate(self.columns)
+        ]
+        return np.concatenate(parts)
+
+    def unpack(self, values: Array, weight: Array, bias: Array) -> None:
+        """Write values into arrays of shape (n_basis, n_scores, ...) and (n_scores, ...)."""
+        for c, columns in enumerate(self.columns):
+            part = values[self.part(c)]
+            weight[columns, c] = part[: len(columns)]
+            if self.has_bias[c]:
+                bias[c] = part[-1]
+
+    def designs(self, Phi: Array) -> list[Array]:
+        """Return each score's columns at some rows times `scale`, the bias' last."""
+        out = []
+        for c, columns in enumerate(self.columns):
+            scale, size = self.scale[self.part(c)], len(columns)
+            one = np.empty((len(Phi), self.sizes[c]))
+            np.multiply(Phi[:, columns], scale[:size], out=one[:, :size])
+            one[:, size:] = scale[size:]
+            out.append(one)
+        return out
+
+    @cached_property
+    def root(self) -> Array:
+        """L^-1, lower triangular; L^-1' L^-1 is the covariance in units of `scale`."""
+        return lapack.dtrtri(self.factor, lower=1)[0] if len(self.factor) else self.factor
+
+    @cached_property
+    def inverse(self) -> Array:
+        """H^-1, shape (n_values, n_values)."""
+        lower = np.tril(lapack.dlauum(self.root, lower=1)[0])
+        return lower + np.tril(lower, -1).T
+
+    def solved(self, c: int, design: Array) -> Array:
+        """Return L^-1 J' of some rows' columns of a score, without the zeros above."""
+        part = self.part(c)
+        top = blas.dtrmm(1.0, self.root[part, part], design.T, lower=1)
+        if part.stop == len(self.root):
+            return top
+        return np.concatenate([top, self.root[part.stop :, part] @ design.T])
+
+    def latent(self, Phi: Array) -> tuple[Array, Array]:
+        """Return mean, shape (n, n_scores), and covariance, shape (n, n_scores, n_scores), at new rows."""
+        each = [self.solved(c, design) for c, design in enumerate(self.designs(Phi))]
+        covariance = np.empty((len(Phi), len(each), len(each)))
+        for c, one in enumerate(each):
+            for k, other in enumerate(each[: c + 1]):
+                own = np.einsum("ij,ij->j", one, other[len(other) - len(one) :])
+                covariance[:, c, k] = covariance[:, k, c] = own
+        return Phi @ self.weight + self.bias, covariance

@@ -1,0 +1,45 @@
+"""The quadratic model of the log posterior at a mode."""
+
+import numpy as np
+import pytest
+
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit
+from pcvm_pymc.core.quadratic import QuadraticModel
+
+
+@pytest.mark.parametrize(
+    "likelihood", [Logit(), MultinomialProbit(2), MultinomialProbit(3)], ids=str
+)
+def test_covariance_of_latent_values_by_the_whole_matrix(likelihood):
+    """H + diag(precision) over all scores' values, those of infinite precision left out."""
+    rng, C = np.random.default_rng(5), likelihood.n_scores
+    design, new = rng.normal(size=(20, 4)), rng.normal(size=(3, 4))
+    target = rng.integers(C, size=20) if C > 1 else rng.choice([-1.0, 1.0], 20)
+    theta, precision = rng.normal(size=(4, C)), rng.uniform(0.5, 3.0, (4, C))
+    theta[1, 0], precision[1, 0] = 0.0, np.inf
+    latent = design @ theta
+    bend = likelihood.hessian(latent if C > 1 else latent[:, 0], target)
+    # values score by score
+    whole = np.einsum("na,ncd,nb->cadb", design, bend, design).reshape(4 * C, 4 * C)
+    kept = np.flatnonzero(np.isfinite(precision.T.ravel()))
+    matrix = whole[np.ix_(kept, kept)] + np.diag(precision.T.ravel()[kept])
+    covariance = np.zeros_like(whole)
+    covariance[np.ix_(kept, kept)] = np.linalg.inv(matrix)
+    wanted = np.einsum("na,cadb,nb->ncd", new, covariance.reshape(C, 4, C, 4), new)
+    model = QuadraticModel.at(
+        [(design[:8], target[:8]), (design[8:], target[8:])],
+        likelihood,
+        theta,
+        np.zeros(C),
+        precision=precision,
+        bias_precision=np.full(C, np.inf),
+    )
+    mean, found = model.latent(new)
+    np.testing.assert_allclose(mean, new @ theta)
+    np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(
+        model.scale[:, None] * model.inverse * model.scale,
+        np.linalg.inv(matrix),
+        rtol=1e-9,
+        atol=1e-14,
+    )
