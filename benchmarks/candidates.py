@@ -11,7 +11,6 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import numpy as np
 from memory import peak
@@ -103,22 +102,21 @@ def cell(task, n, held, tol):
 
 
 def look(n):
-    """Print what one look at all candidates takes, with 100 vectors in the model of the wave's labels."""
-    from pcvm_pymc.core.evidence import ComputedBases, EvidenceProblem, unit_design
-    from pcvm_pymc.core.evidence.active_set import empty_set, refreshed
+    """Print what a full scan of all candidates takes, with 100 vectors in the model of the wave's labels."""
+    from pcvm_pymc.core.evidence import ComputedBases, EvidenceProblem
+    from pcvm_pymc.core.evidence.active_set import scanned
+    from pcvm_pymc.core.evidence.problem import columns_of
     from pcvm_pymc.core.pieces.kernels import RBF
 
     X, y = labels(n, 0)
     problem = EvidenceProblem(ComputedBases(X, X, RBF(4.0), LIMIT), y, "logit")
     began = time.process_time()
-    columns = unit_design(problem).columns
+    columns = columns_of(problem)
     norms = time.process_time() - began
-    state = empty_set(columns.taken(np.arange(2)), y, problem.likelihood)
-    state = replace(state, index=np.arange(100), alpha=np.ones(100), mean=np.zeros(100))
     began = time.process_time()
-    refreshed(columns, y, problem.likelihood, state)
+    scanned(columns, y, problem.likelihood, (np.arange(100), np.ones(100), np.zeros(100)))
     print(
-        f"{n:,} rows and candidates: norms {norms:.0f} CPU s, one look {time.process_time() - began:.0f} "
+        f"{n:,} rows and candidates: norms {norms:.0f} CPU s, one scan {time.process_time() - began:.0f} "
         f"CPU s, peak {peak():.0f} MiB"
     )
 

@@ -52,7 +52,7 @@ _PUBLIC = {
     "SparseProbitClassifier": "estimators.sparse_probit",
     "to_c": "estimators.export_c",
     "to_onnx": "estimators.export_onnx",
-    "select_width": "estimators.selection",
+    "select_width": "estimators.select",
     "select": "estimators.select",
     "validity": "estimators.validity",
     "loo": "assessment.leave_one_out",

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm, unit_design
-from pcvm_pymc.core.evidence.active_set import empty_set, gains, refreshed
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
+from pcvm_pymc.core.evidence.active_set import gains, scanned
+from pcvm_pymc.core.evidence.problem import columns_of
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.loo import leave_one_out
 from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
@@ -238,17 +239,19 @@ def fall_of(values, end, kind, method):
 
 def state_at(problem, result):
     """Return the state of a sequential search where a search of the evidence has ended."""
-    design = unit_design(problem)
-    precision = np.append(result.bias_alpha, result.alpha)
-    index = np.flatnonzero(np.isfinite(precision))
-    likelihood = problem.likelihood_at(result.noise)
-    start = replace(
-        empty_set(design.columns, problem.target, likelihood),
-        index=index,
-        alpha=precision[index] / design.norm[index] ** 2,
-        mean=np.append(result.bias, result.weight)[index] * design.norm[index],
+    columns = columns_of(problem)
+    precision, mean = (
+        np.append(result.alpha, result.bias_alpha),
+        np.append(result.weight, result.bias),
     )
-    return refreshed(design.columns, problem.target, likelihood, start)
+    if problem.bias:
+        precision, mean = np.roll(precision, 1), np.roll(mean, 1)
+    else:
+        precision, mean = precision[:-1], mean[:-1]
+    index = np.flatnonzero(np.isfinite(precision))
+    norm, likelihood = columns.norm[index], problem.likelihood_at(result.noise)
+    at = index, precision[index] / norm**2, mean[index] * norm
+    return scanned(columns, problem.target, likelihood, at)
 
 
 def validity_randomly(seed):

@@ -32,7 +32,7 @@ from scipy.linalg import lapack
 
 from pcvm_pymc.core.design import Block, blocks_of, row_blocks
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import threads_by_size
+from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import Index, QuadraticModel
 

@@ -16,21 +16,7 @@ from sklearn.svm import SVC
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pcvm_pymc.core.em import Start
-from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up
 from pcvm_pymc.core.pieces.kernels import width_grid
-from pcvm_pymc.core.problem import EMResult, Problem
-from pcvm_pymc.estimators.multiclass import MPCVMClassifier
-
-__all__ = [
-    "CalibratedSVC",
-    "DLSRClassifier",
-    "PrintedMPCVM2",
-    "TunedSVC",
-    "gamma_of",
-    "gaussian_process",
-    "tuned_logistic_regression",
-]
 
 _FOLDS = 5
 
@@ -158,19 +144,6 @@ class TunedSVC(ClassifierMixin, BaseEstimator):
         """Return Platt's probabilities, shape (n_new, n_classes)."""
         check_is_fitted(self)
         return self.calibrated_.predict_proba(validate_data(self, X, dtype=float, reset=False))
-
-
-class PrintedMPCVM2(MPCVMClassifier):
-    """mPCVM2 by Algorithm 2 of Lyu et al. (2020) as it is printed, which diverges on many data.
-
-    Its status is then ``DIVERGED``, and its weights are those at which it was stopped: see
-    `BottomUpOptions`. Parameters are those of `MPCVMClassifier`, with ``algorithm="bottom-up"``.
-    """
-
-    def _solved(self, problem: Problem, start: Start | None = None) -> EMResult:
-        seed = 0 if self.random_state is None else int(self.random_state)
-        options = BottomUpOptions(max_iter=self.max_iter, update="printed", random_state=seed)
-        return fit_bottom_up(problem, None if start is None else start.response, options)
 
 
 class DLSRClassifier(ClassifierMixin, BaseEstimator):

@@ -72,8 +72,6 @@ def test_chunks_end_where_all_rows_do(seed, kind, bias, weighted, n_jobs):
 def test_what_rows_in_chunks_do_not_hold_is_refused():
     whole, X, centres = problem("mPCVM2", 1)
     chunks = in_chunks(whole, X, centres)
-    with pytest.raises(ValueError, match="update='printed' is stopped by the scores of all rows"):
-        fit_bottom_up(chunks, options=BottomUpOptions(update="printed"))
     with pytest.raises(ValueError, match=r"start of shape \(\d+, 3\) was given for rows in chunks"):
         fit_bottom_up(chunks, np.zeros((len(X), 3)))
     with pytest.raises(ValueError, match="'evidence'"):

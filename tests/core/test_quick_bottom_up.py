@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 from test_mpcvm import classes
 
-from pcvm_pymc.core.evidence.bottom_up import BottomUpOptions, _Search, _start, fit_bottom_up
-from pcvm_pymc.core.evidence.bottom_up_changes import Machine, improve, reestimate
-from pcvm_pymc.core.evidence.bottom_up_rows import HeldBases
+from pcvm_pymc.core.evidence.bottom_up import (
+    BottomUpOptions,
+    DenseBases,
+    Machine,
+    Search,
+    fit_bottom_up,
+)
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target
 from pcvm_pymc.core.problem import Problem, Status
 
 
@@ -30,9 +34,9 @@ def problem(n=90, n_classes=3, *, seed=0, width=2.0):
 
 def bound(machine, pulled):
     """Return the log evidence of responses, up to what is the same for all machines."""
-    kept = machine.kept
+    kept = machine
     own = pulled[kept.index]
-    precision = machine.design.beta * kept.cross[:, kept.index] + np.diag(kept.alpha)
+    precision = machine.bases.beta * kept.cross[:, kept.index] + np.diag(kept.alpha)
     fit = 0.5 * np.einsum("ik,ij,jk->", own, np.linalg.inv(precision), own)
     spread = np.log(kept.alpha).sum() - np.linalg.slogdet(precision)[1]
     return fit + 0.5 * own.shape[1] * spread
@@ -40,17 +44,18 @@ def bound(machine, pulled):
 
 def test_each_of_several_changes_raises_the_bound():
     known = problem()
-    search = _Search(known, _start(known, None), BottomUpOptions())
-    machine, pulled, values, kinds = search.machines[0], search.pulled, [], set()
+    search = Search(known, None, BottomUpOptions())
+    machine, pulled, values, kinds = search.machines[0], search.responses.pulled, [], set()
     for _ in range(60):
-        before = bound(machine, pulled), len(machine.kept.index)
-        change = improve(machine, pulled, None, most=3)
+        before = bound(machine, pulled), len(machine.index)
+        is_structural, moved = machine.improve(pulled, None, most=3)
         values.append(bound(machine, pulled) - before[0])
-        kinds.add(np.sign(len(machine.kept.index) - before[1]))
-        if not change.structural and change.moved < 1e-8:
+        kinds.add(np.sign(len(machine.index) - before[1]))
+        if not is_structural and moved < 1e-8:
             break
-        search._update()
-        pulled = search.pulled
+        search.weight = np.zeros_like(search.weight)
+        search.weight[machine.index] = machine.mean(pulled)
+        pulled = search.bases.at(search.weight, search.bias, False).pulled
     assert min(values) > -1e-8
     assert kinds == {-1, 0, 1}
 
@@ -58,38 +63,37 @@ def test_each_of_several_changes_raises_the_bound():
 def test_at_most_so_many_bases_come_under_the_same_responses():
     known = problem()
     for most in (1, 2, 5):
-        search = _Search(known, _start(known, None), BottomUpOptions())
-        improve(search.machines[0], search.pulled, None, most)
-        assert len(search.machines[0].kept.index) == most
+        search = Search(known, None, BottomUpOptions())
+        search.machines[0].improve(search.responses.pulled, None, most)
+        assert len(search.machines[0].index) == most
 
 
 def test_several_additions_are_those_of_single_steps():
     known = problem()
-    search = _Search(known, _start(known, None), BottomUpOptions())
-    once, again = search.machines[0], Machine(HeldBases(known))
-    improve(once, search.pulled, None, most=4)
+    search = Search(known, None, BottomUpOptions())
+    once, again = search.machines[0], Machine(DenseBases(known))
+    once.improve(search.responses.pulled, None, most=4)
     for _ in range(4):
-        improve(again, search.pulled, None)
-    np.testing.assert_array_equal(once.kept.index, again.kept.index)
-    np.testing.assert_allclose(once.kept.alpha, again.kept.alpha)
+        again.improve(search.responses.pulled, None)
+    np.testing.assert_array_equal(once.index, again.index)
+    np.testing.assert_allclose(once.alpha, again.alpha)
 
 
 def test_precisions_are_the_best_in_turn():
     known = problem()
-    search = _Search(known, _start(known, None), BottomUpOptions())
+    search = Search(known, None, BottomUpOptions())
     machine = search.machines[0]
-    improve(machine, search.pulled, None, most=5)
-    while reestimate(machine, search.pulled) > 1e-10:
+    machine.improve(search.responses.pulled, None, most=5)
+    while machine.reestimate(search.responses.pulled) > 1e-10:
         pass
-    value = bound(machine, search.pulled)
-    for place in range(len(machine.kept.alpha)):
+    value = bound(machine, search.responses.pulled)
+    for place in range(len(machine.alpha)):
         for factor in (0.9, 1.1):
-            other = Machine(machine.design)
-            alpha = machine.kept.alpha.copy()
+            other = Machine(machine.bases)
+            alpha = machine.alpha.copy()
             alpha[place] *= factor
-            for n, each in zip(machine.kept.index, alpha, strict=True):
-                other.add(int(n), each)
-            assert bound(other, search.pulled) < value
+            other.set_to(machine.index.copy(), alpha)
+            assert bound(other, search.responses.pulled) < value
 
 
 def test_momentum_ends_where_em_ends():
@@ -99,10 +103,10 @@ def test_momentum_ends_where_em_ends():
     result = fit_bottom_up(known, None, options)
     assert result.status is Status.CONVERGED
     slope = known.likelihood.terms(result.latent, known.label).slope
-    search = _Search(known, _start(known, None), options)
+    search = Search(known, None, options)
     for _ in range(result.n_iter):
         search.step()
-    kept = search.machines[0].kept
+    kept = search.machines[0]
     left = known.Phi.T @ slope
     np.testing.assert_allclose(
         left[kept.index], kept.alpha[:, None] * search.weight[kept.index], atol=1e-3
@@ -162,9 +166,3 @@ def test_rough_terms_of_weighted_rows_are_those_of_repeated_rows():
     repeated = piece.rough_terms(np.repeat(latent, count, axis=0), np.repeat(label, count))
     assert weighted.log_likelihood == pytest.approx(repeated.log_likelihood, abs=1e-2)
     np.testing.assert_allclose(weighted.slope.sum(axis=0), repeated.slope.sum(axis=0))
-
-
-@pytest.mark.parametrize("given", [{"most": 2}, {"momentum": 0.5}, {"is_rough": True}])
-def test_what_the_printed_algorithm_does_not_have_is_refused(given):
-    with pytest.raises(ValueError, match="no effect on update='printed'"):
-        BottomUpOptions(update="printed", **given)

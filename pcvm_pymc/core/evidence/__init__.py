@@ -1,8 +1,8 @@
 """Type-II maximum likelihood: relevance vector machines, and searches from the bottom up."""
 
-from pcvm_pymc.core.evidence.batch import fit_batch
+from pcvm_pymc.core.evidence.batch import METHODS, check_method, fit_batch, fit_rvm
 from pcvm_pymc.core.evidence.bottom_up import BottomUpOptions, fit_bottom_up
-from pcvm_pymc.core.evidence.computed import ComputedBases
+from pcvm_pymc.core.evidence.columns import ComputedBases
 from pcvm_pymc.core.evidence.posterior import (
     Posterior,
     inverse_triangle,
@@ -15,14 +15,8 @@ from pcvm_pymc.core.evidence.prediction import (
     predictive_moments,
     star_moments,
 )
-from pcvm_pymc.core.evidence.problem import (
-    EvidenceOptions,
-    EvidenceProblem,
-    rotated_problem,
-    unit_design,
-)
+from pcvm_pymc.core.evidence.problem import EvidenceOptions, EvidenceProblem, rotated_problem
 from pcvm_pymc.core.evidence.result import EvidenceResult, EvidenceTrace
-from pcvm_pymc.core.evidence.rvm import METHODS, fit_rvm
 from pcvm_pymc.core.evidence.sequential import fit_sequential
 
 __all__ = [
@@ -36,6 +30,7 @@ __all__ = [
     "EvidenceTrace",
     "Posterior",
     "augmentation",
+    "check_method",
     "fit_batch",
     "fit_bottom_up",
     "fit_rvm",
@@ -46,5 +41,4 @@ __all__ = [
     "predictive_moments",
     "rotated_problem",
     "star_moments",
-    "unit_design",
 ]

@@ -1,52 +1,52 @@
 """Classes from the bottom up: mPCVM2 (Lyu et al. 2020, Algorithm 2, corrected), mRVM1, and two classes."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf
 
 from pcvm_pymc.core.design import StreamedDesign
-from pcvm_pymc.core.evidence.bottom_up_changes import Change, Machine, improve
-from pcvm_pymc.core.evidence.bottom_up_rows import Seen, bases_of, each_row
+from pcvm_pymc.core.evidence.active_set import leave_one_out
+from pcvm_pymc.core.evidence.columns import Index
+from pcvm_pymc.core.evidence.posterior import inverse_triangle
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
+from pcvm_pymc.core.evidence.responses import DenseBases, StreamedBases
 from pcvm_pymc.core.nonnegative import solve_nonnegative
-from pcvm_pymc.core.pieces.arguments import check_choice, check_flag, check_real, check_whole
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import threads_by_size
+from pcvm_pymc.core.pieces.resources import threads_by_size
+from pcvm_pymc.core.pieces.validation import check_flag, check_real, check_whole
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
 from pcvm_pymc.core.quadratic import BorderedGram
 
-__all__ = ["BottomUpOptions", "fit_bottom_up"]
-
-_UPDATES = ("truncated", "printed")
-_UNBOUNDED = 1e3  # a score at which the probit is certain to more digits than there are
+# share of phi' phi: a column of which the model leaves less in S is a combination of its columns
+_DISTINCT = 1e-8
+_MOST_DELETIONS = (
+    3  # of one column, after which it stays out: under rounding it would be added for ever
+)
+_SMALLEST_STEP = 1e-4  # 1 + (change of alpha) variance: below, a rank-one update loses digits
 
 
 @dataclass(frozen=True)
 class BottomUpOptions:
-    """How long the search runs.
+    """How the search from the bottom up proceeds and ends.
 
     Parameters
     ----------
     max_iter : int
-        Epochs; in each, every class makes one change and the responses are computed anew.
+        Epochs; in each, every class makes one change and the responses are computed afresh.
     tol : float
-        The search stops when no basis is to be added or deleted and no log precision moves by more.
-    update : {"truncated", "printed"}
-        ``"truncated"`` is corrected: a basis is admitted by what it gains, only with the sign of its class,
-        and the weights are the mode on the signs' side. ``"printed"`` is Algorithm 2 as the paper has it,
-        with signs only: the basis of the largest ``q^2 - s`` comes, a member chosen at random is weighed
-        anew, and wrong-signed entries of the mean are set to zero (eq. 31). It diverges on many data: it
-        stops, by a rule that the paper does not have, where a score exceeds 1000, and says so in its status.
-    random_state : int
-        For the members chosen at random, ``"printed"`` only.
+        The search stops when no basis is to be added or deleted and no log precision changes by more.
     most : int
-        Additions, or deletions, under the same responses, one after the other; each raises the bound of the
+        Additions, or deletions, under the same responses; each raises the bound of the
         evidence that EM climbs. One is the papers'. With more the model is larger before it is thinned out,
         and ends higher on most data.
     momentum : float
-        From 0 to below 1: share of the weights' last move that the responses run ahead by, so that EM, which
-        is slow, takes fewer epochs. It ends where it would without; zero is the papers'.
+        From 0 to below 1: share of the weights' last change by which they are extrapolated before the
+        responses are computed. EM, which is slow, needs fewer epochs so, and ends at the same point. Zero is
+        the papers'.
     is_rough : bool
         Whether integrals are computed to three digits until the end.
 
@@ -67,15 +67,15 @@ class BottomUpOptions:
 
     max_iter: int = 1000
     tol: float = 1e-2
-    update: str = "truncated"
-    random_state: int = 0
     most: int = 1
     momentum: float = 0.0
     is_rough: bool = False
+    update: InitVar[str] = "truncated"
+    random_state: InitVar[object] = None
 
     @classmethod
     def quick(cls, *, max_iter: int = 1000, tol: float = 1e-2) -> "BottomUpOptions":
-        """Return a search of several changes under the same responses, which run ahead.
+        """Return a search of two changes under the same responses, with momentum and rough integrals.
 
         Parameters
         ----------
@@ -84,13 +84,11 @@ class BottomUpOptions:
         """
         return cls(max_iter=max_iter, tol=tol, most=2, momentum=0.8, is_rough=True)
 
-    def __post_init__(self) -> None:
-        check_choice("update", self.update, _UPDATES)
-        check_whole("random_state", self.random_state, 0)
-        if self.random_state and self.update != "printed":
+    def __post_init__(self, update: str, random_state: object) -> None:
+        if update != "truncated" or random_state:
             raise ValueError(
-                f"random_state={self.random_state} has no effect on update={self.update!r}, which draws "
-                "nothing; leave it out, or use update='printed'"
+                f"update={update!r}, random_state={random_state!r}; Algorithm 2 as printed is now "
+                "pcvm_pymc.experiments.replicas.lyu2020_algorithm2.fit_printed: use it, or leave both out"
             )
         check_whole("max_iter", self.max_iter, 1)
         check_real("tol", self.tol)
@@ -98,208 +96,215 @@ class BottomUpOptions:
         check_flag("is_rough", self.is_rough)
         if not 0.0 <= self.momentum < 1.0:
             raise ValueError(f"momentum={self.momentum!r}; needed a number from 0 to below 1")
-        if self.update == "printed" and (self.most > 1 or self.momentum or self.is_rough):
-            raise ValueError(
-                f"most={self.most}, momentum={self.momentum}, is_rough={self.is_rough} have no effect on "
-                "update='printed'; leave them out, or use update='truncated'"
-            )
 
 
-def _mode(machine: Machine, pulled: Array, sign: Array) -> tuple[Array, float]:
-    """Return weights of all bases, and the bias, as the mode of the posterior on the signs' side."""
-    kept, design = machine.kept, machine.design
-    n_basis, n_columns = len(sign), len(design.square)
-    basis = kept.index < n_basis
-    index, place = kept.index[basis], np.flatnonzero(basis)
-    if n_columns > n_basis:
-        border, corner = kept.cross[place, n_basis], float(design.square[n_basis])
-    else:
-        border, corner = np.zeros(len(index)), 0.0
-    has_bias = not basis.all()
-    gram = np.asfortranarray(design.beta * kept.cross[np.ix_(place, index)])
-    weight, bias = solve_nonnegative(
-        BorderedGram(gram, design.beta * border, design.beta * corner),
-        sign[index] / np.sqrt(kept.alpha[place]),
-        float(kept.alpha[~basis][0] ** -0.5) if has_bias else 0.0,
-        (pulled[index], float(pulled[n_basis]) if has_bias else 0.0),
-        np.ones(len(index), dtype=bool),
-    )
-    out = np.zeros(n_basis)
-    out[index] = weight
-    return out, bias
+class Machine:
+    """The bases of one score, or of several scores whose weights share their precisions.
+
+    Given responses z whose noise has precision beta, the weights are normal with covariance
+    ``Sigma = (beta Phi'Phi + A)^-1`` (Lyu et al. 2020 eqs. 33-38). Methods take ``beta Phi' z`` of every
+    column, shape (n_columns, n_responses), as `pulled`.
+
+    Attributes
+    ----------
+    index : ndarray of int, shape (m,)
+        Columns in the model, in the order in which they were added.
+    alpha : ndarray, shape (m,)
+    cross : ndarray, shape (m, n_columns)
+        Inner products of these columns with all.
+    covariance : ndarray, shape (m, m)
+    S : ndarray, shape (n_columns,)
+        ``phi' C^-1 phi`` of every column, with the whole of C = 1 / beta + Phi A^-1 Phi'.
+    n_deleted : ndarray of int, shape (n_columns,)
+        How often each column was deleted.
+    """
+
+    def __init__(self, bases: DenseBases | StreamedBases) -> None:
+        self.bases, n_columns = bases, len(bases.square)
+        self.n_deleted = np.zeros(n_columns, dtype=np.int64)
+        self._least = _DISTINCT * bases.beta * bases.square
+        self.index = np.empty(0, dtype=np.int64)
+        self.set_to(self.index.copy(), np.empty(0))
+
+    def set_to(self, index: Index, alpha: Array) -> None:
+        """Have these columns in the model, with these precisions; compute covariance and S."""
+        bases, m = self.bases, len(index)
+        if index is not self.index:
+            cross = [bases.products(n) for n in index.tolist()]
+            self.cross = np.array(cross).reshape(m, len(bases.square))
+        self.index, self.alpha = index, alpha
+        self.covariance, self.S = np.empty((m, m)), bases.beta * bases.square
+        if m == 0:
+            return
+        precision = bases.beta * self.cross[:, index]
+        precision.flat[:: m + 1] += alpha
+        # LAPACK itself: SciPy's checks take as long where few bases are in the model
+        factor, failed = dpotrf(precision)
+        if failed:
+            raise np.linalg.LinAlgError(f"the precision of {m} weights is singular")
+        inverse = inverse_triangle(factor)
+        self.covariance, half = inverse @ inverse.T, inverse.T @ self.cross
+        self.S = self.S - bases.beta**2 * np.einsum("ij,ij->j", half, half)
+
+    def mean(self, pulled: Array) -> Array:
+        """Return the posterior mean, shape (m, n_responses)."""
+        return self.covariance @ pulled[self.index]
+
+    def leave_one_out(self, pulled: Array) -> tuple[Array, Array]:
+        """Return s and q of every column, shapes (n_columns,) and (n_columns, n_responses)."""
+        mean = self.mean(pulled)
+        Q = pulled - self.bases.beta * (self.cross.T @ mean)
+        model = self.index, self.alpha, mean
+        return leave_one_out(model, self.covariance.diagonal(), self.S, Q)
+
+    def improve(self, pulled: Array, sign: Array | None, most: int = 1) -> tuple[bool, float]:
+        """Make one change: an addition if any is admissible, else a deletion, else new precisions.
+
+        A column is added only if ``f q > 0``, and deleted if ``f mu < 0``: eq. 31, which sets wrong-signed
+        entries of the mean to zero, diverges.
+
+        Parameters
+        ----------
+        pulled : ndarray, shape (n_columns, n_responses)
+        sign : ndarray, shape (n_columns,), or None
+        most : int
+            Additions, or deletions, under these responses.
+
+        Returns
+        -------
+        is_structural : bool
+            Whether columns were added or deleted.
+        moved : float
+            The largest change of a log precision.
+        """
+        n_responses, kind = pulled.shape[1], 0
+        for _ in range(most):
+            s, q = self.leave_one_out(pulled)
+            square = np.einsum("ij,ij->i", q, q)
+            # the best precision outside is n s^2 / (q'q - n s), and its gain grows with q'q / s
+            ratio = np.where(self._may_come(), square / s, 0.0)
+            excess = square - n_responses * s
+            if sign is not None:
+                is_wrong = sign * q[:, 0] < 0.0
+                ratio[is_wrong], excess[is_wrong] = 0.0, -np.inf
+            best, inside = int(ratio.argmax()), excess[self.index]
+            if kind >= 0 and ratio[best] > n_responses:
+                kind, new = 1, n_responses * s[best] * (s[best] / excess[best])
+                self.set_to(np.append(self.index, best), np.append(self.alpha, new))
+            elif kind <= 0 and inside.min(initial=np.inf) <= 0.0:
+                worst, kind = int(inside.argmin()), -1
+                self.n_deleted[self.index[worst]] += 1
+                self.set_to(np.delete(self.index, worst), np.delete(self.alpha, worst))
+            else:
+                break
+        return (True, np.inf) if kind else (False, self.reestimate(pulled))
+
+    def _may_come(self) -> NDArray[np.bool_]:
+        """Return which columns may be added: no combinations of those in the model, nor deleted too often."""
+        out = self._least < self.S
+        out &= self.n_deleted < _MOST_DELETIONS
+        out[self.index] = False
+        return out
+
+    def reestimate(self, pulled: Array) -> float:
+        """Set each precision to its best value in turn (eq. 39); return the largest change of a log."""
+        own, n_responses, moved = pulled[self.index], pulled.shape[1], 0.0
+        alpha, covariance = self.alpha.copy(), self.covariance
+        for j, old in enumerate(alpha.tolist()):
+            column = covariance[j]
+            variance, pull = float(column[j]), column @ own
+            s, square = 1.0 / variance - old, float(pull @ pull) / variance**2
+            excess = square - n_responses * s
+            if excess <= 0.0 or s <= 0.0:  # deleted in the next epoch
+                continue
+            alpha[j] = new = n_responses * s * s / excess
+            moved, growth = max(moved, abs(math.log(new / old))), 1.0 + (new - old) * variance
+            if growth > _SMALLEST_STEP:
+                covariance = covariance - ((new - old) / growth) * (column[:, None] * column)
+            else:
+                self.set_to(self.index, alpha.copy())
+                covariance = self.covariance
+        if moved:
+            self.set_to(self.index, alpha)
+        return moved
+
+    def signed_mode(self, pulled: Array, sign: Array) -> tuple[Array, float]:
+        """Return weights of all bases, and the bias: the posterior mode under the sign constraint.
+
+        Parameters
+        ----------
+        pulled : ndarray, shape (n_columns,)
+        sign : ndarray, shape (n_basis,)
+        """
+        n_basis, beta, square = len(sign), self.bases.beta, self.bases.square
+        is_basis = self.index < n_basis
+        index, scale = self.index[is_basis], 1.0 / np.sqrt(self.alpha)
+        cross, border, corner = beta * self.cross[is_basis], np.zeros(len(index)), 0.0
+        if len(square) > n_basis:
+            border, corner = cross[:, n_basis], beta * float(square[n_basis])
+        has_bias = not is_basis.all()
+        weight, bias = solve_nonnegative(
+            BorderedGram(np.asfortranarray(cross[:, index]), border, corner),
+            sign[index] * scale[is_basis],
+            float(scale[~is_basis][0]) if has_bias else 0.0,
+            (pulled[index], float(pulled[n_basis]) if has_bias else 0.0),
+            np.ones(len(index), dtype=bool),
+        )
+        out = np.zeros(n_basis)
+        out[index] = weight
+        return out, bias
 
 
-class _Search:
+class Search:
     """Machines, responses and weights of a fit, epoch after epoch; all with an axis of scores."""
 
-    def __init__(self, problem: Problem, response: Array | None, options: BottomUpOptions) -> None:
-        self.problem = problem
-        self.options = options
-        self.design = bases_of(problem, is_rough=options.is_rough)
+    def __init__(self, problem: Problem, start: Array | None, options: BottomUpOptions) -> None:
+        self.problem, self.options = problem, options
+        is_streamed = isinstance(problem.Phi, StreamedDesign)
+        self.bases = StreamedBases(problem) if is_streamed else DenseBases(problem)
         n_basis, n_scores = problem.Phi.shape[1], problem.n_scores
         self.sign = None if problem.sign is None else problem.sign.reshape(n_basis, n_scores)
-        # of a machine's columns: zero for the constant, which is free
-        rest = np.zeros((len(self.design.square) - n_basis, n_scores))
-        self.column_sign = None if self.sign is None else np.vstack([self.sign, rest])
-        self.machines = [Machine(self.design) for _ in range(1 if problem.shared else n_scores)]
+        if self.sign is not None:  # of all columns: zero for the constant, which is free
+            rest = np.zeros((len(self.bases.square) - n_basis, n_scores))
+            self._column_sign = np.vstack([self.sign, rest])
+        self.machines = [Machine(self.bases) for _ in range(1 if problem.shared else n_scores)]
         self.weight, self.bias = np.zeros((n_basis, n_scores)), np.zeros(n_scores)
-        self._see(self.design.first(response))
+        self.responses = self.bases.first(start)
 
-    def _see(self, seen: Seen) -> None:
-        self.pulled, self.log_likelihood, self.moved, self.latent = seen
-
-    def step(self) -> Change:
-        """Run one epoch: a change in every machine, then weights and responses."""
-        changes = [
-            self._changed(
-                machine,
-                self.pulled if self.problem.shared else self.pulled[:, [k]],
-                None if self.column_sign is None else self.column_sign[:, k],
-            )
-            for k, machine in enumerate(self.machines)
-        ]
-        self._update()
-        return Change(
-            any(change.structural for change in changes),
-            max(change.moved for change in changes),
+    def step(self) -> tuple[bool, float]:
+        """Run one epoch: a change in every machine, then weights and responses; see `Machine.improve`."""
+        n_basis, changes = len(self.weight), []
+        every = np.zeros((n_basis + 1, len(self.bias)))
+        for k, machine in enumerate(self.machines):
+            scores = slice(None) if self.problem.shared else slice(k, k + 1)
+            pulled = self.responses.pulled[:, scores]
+            sign = None if self.sign is None else self._column_sign[:, k]
+            changes.append(machine.improve(pulled, sign, self.options.most))
+            if self.sign is None:
+                every[machine.index, scores] = machine.mean(pulled)
+            else:
+                every[:-1, k], every[-1, k] = machine.signed_mode(pulled[:, 0], self.sign[:, k])
+        old, (self.weight, self.bias) = (self.weight, self.bias), (every[:-1], every[-1])
+        share = self.options.momentum if old[0].any() else 0.0
+        self.responses = self.bases.at(
+            self.weight + share * (self.weight - old[0]),
+            self.bias + share * (self.bias - old[1]),
+            self.options.is_rough,
         )
-
-    @property
-    def has_diverged(self) -> bool:
-        """Whether to go on is of no use."""
-        return False
-
-    def _changed(self, machine: Machine, pulled: Array, sign: Array | None) -> Change:
-        """Make one change to a machine."""
-        return improve(machine, pulled, sign, self.options.most)
-
-    def _signed_weights(self, machine: Machine, pulled: Array, sign: Array) -> tuple[Array, float]:
-        """Return the weights of all bases, and the bias, on the signs' side."""
-        return _mode(machine, pulled, sign)
-
-    @property
-    def n_active(self) -> int:
-        """Number of weights that are not zero."""
-        return int(np.count_nonzero(self.weight))
+        is_structural, moved = zip(*changes, strict=True)
+        return any(is_structural), max(moved)
 
     def log_posterior(self) -> float:
-        """Return log p(t | W) + log p(W | A), the precisions as they stand."""
-        total, every = self.log_likelihood, np.vstack([self.weight, self.bias])
+        """Return log p(t | W) + log p(W | A) at the present precisions."""
+        total, every = self.responses.log_likelihood, np.vstack([self.weight, self.bias])
         for k, machine in enumerate(self.machines):
-            kept = machine.kept
-            value = every[kept.index] if self.problem.shared else every[kept.index, k : k + 1]
+            value = every[machine.index][:, slice(None) if self.problem.shared else slice(k, k + 1)]
+            log_alpha = value.shape[1] * np.log(machine.alpha / (2 * np.pi))
             square = np.einsum("ij,ij->i", value, value)
-            log_alpha = value.shape[1] * np.log(kept.alpha / (2 * np.pi))
-            total += 0.5 * float(log_alpha.sum() - kept.alpha @ square)
+            total += 0.5 * float(log_alpha.sum() - machine.alpha @ square)
             if self.sign is not None:
-                total += np.log(2.0) * np.sum(kept.index < len(self.weight))
-        return total
-
-    def result(self, status: Status, rows: list[tuple[float, int, float, float]]) -> EMResult:
-        """Return where the search stands; without the axis of scores where there is one score."""
-        several = self.problem.n_scores > 1
-        return EMResult(
-            weight=self.weight if several else self.weight[:, 0],
-            bias=self.bias if several else float(self.bias[0]),
-            width=self.problem.width,
-            latent=self.latent if several else self.latent[:, 0],
-            log_posterior=rows[-1][0],
-            status=Status.EMPTY_MODEL if self.n_active == 0 else status,
-            n_iter=len(rows) - 1,
-            trace=EMTrace(*(np.asarray(column) for column in zip(*rows, strict=True))),
-        )
-
-    def _update(self) -> None:
-        """Compute the weights, and the responses there or, under momentum, farther on in their direction."""
-        old = self.weight, self.bias
-        every = np.zeros((len(self.weight) + 1, len(self.bias)))
-        for k, machine in enumerate(self.machines):
-            index, sign = machine.kept.index, self.sign
-            if self.problem.shared:
-                every[index] = machine.mean(self.pulled)
-            elif sign is None:
-                every[index, k] = machine.mean(self.pulled[:, [k]])[:, 0]
-            else:
-                every[:-1, k], every[-1, k] = self._signed_weights(
-                    machine, self.pulled[:, k], sign[:, k]
-                )
-        self.weight, self.bias = every[:-1], every[-1]
-        share = self.options.momentum if old[0].any() else 0.0
-        ahead = (
-            new + share * (new - before)
-            for new, before in zip((self.weight, self.bias), old, strict=True)
-        )
-        self._see(self.design.at(*ahead))
-
-    def settle(self) -> None:
-        """See the rows at the weights themselves, to all digits."""
-        self.design.is_rough = False
-        self._see(self.design.at(self.weight, self.bias))
-
-
-class _Printed(_Search):
-    """Algorithm 2 of Lyu et al. (2020) as it is printed."""
-
-    def __init__(self, problem: Problem, response: Array | None, options: BottomUpOptions) -> None:
-        super().__init__(problem, response, options)
-        self._rng = np.random.default_rng(options.random_state)
-
-    @property
-    def has_diverged(self) -> bool:
-        """Whether a score is beyond what a probit tells apart."""
-        return not np.abs(self.latent).max() < _UNBOUNDED
-
-    def _changed(self, machine: Machine, pulled: Array, sign: Array | None) -> Change:
-        s, q = machine.leave_one_out(pulled)
-        excess = q[:, 0] ** 2 - s
-        member = np.zeros(len(s), dtype=bool)
-        member[machine.kept.index] = True
-        # beside the print: a column that is one of the model's again has an S of rounding alone
-        outside = ~member & (excess > 0) & (machine.design.rounding < machine.kept.S)
-        if outside.any():
-            n = int(np.where(outside, excess, -np.inf).argmax())
-            machine.add(n, float(s[n] ** 2 / excess[n]))
-            return Change(True, np.inf)
-        if (member & (excess < 0)).any():
-            n = int(np.where(member, excess, np.inf).argmin())
-            machine.delete(int(np.flatnonzero(machine.kept.index == n)[0]))
-            return Change(True, np.inf)
-        if not member.any():
-            return Change(False, 0.0)
-        index = machine.kept.index
-        with np.errstate(over="ignore", divide="ignore"):  # one that is about to go
-            alpha = s[index] ** 2 / excess[index]
-        place = int(self._rng.integers(len(index)))
-        moved = float(np.abs(np.log(alpha / machine.kept.alpha)).max())
-        machine.set_alpha(place, float(alpha[place]))
-        return Change(False, moved)
-
-    def _signed_weights(self, machine: Machine, pulled: Array, sign: Array) -> tuple[Array, float]:
-        """Return the mean with wrong-signed entries set to zero (eq. 31)."""
-        every = np.zeros(len(sign) + 1)
-        every[machine.kept.index] = machine.mean(pulled[:, None])[:, 0]
-        weight = every[:-1]
-        return np.where(weight * sign > 0, weight, 0.0), float(every[-1])
-
-
-def _start(problem: Problem, start: Array | None) -> Array | None:
-    """Return the responses of the first epoch, shape (n_obs, n_scores); None for rows in chunks."""
-    if isinstance(problem.Phi, StreamedDesign):
-        if start is not None:
-            raise ValueError(
-                f"start of shape {np.shape(start)} was given for rows in chunks, whose responses are not "
-                "held; needed None, the likelihood's own, or basis functions in memory"
-            )
-        return None
-    shape = (len(problem.label), problem.n_scores)
-    if start is None:
-        start = problem.likelihood.response(problem.label)
-    if start is None:
-        slope = problem.likelihood.terms(np.zeros(shape), problem.label).slope
-        return slope / (each_row(problem) * problem.likelihood.bound)
-    if np.shape(start) != shape and (problem.n_scores > 1 or np.shape(start) != shape[:1]):
-        raise ValueError(f"start has shape {np.shape(start)}; needed {shape}")
-    return np.reshape(start, shape)
+                total += np.log(2.0) * np.count_nonzero(machine.index < len(self.weight))
+        return float(total)
 
 
 @threads_by_size
@@ -309,7 +314,7 @@ def fit_bottom_up(
     options: BottomUpOptions | None = None,
     callback: Callable[[int, float], None] | None = None,
 ) -> EMResult:
-    """Add, delete and weigh bases one at a time: mPCVM2 with signs, mRVM1 shared without.
+    """Add, delete and re-estimate bases one at a time: mPCVM2 with signs, mRVM1 shared without.
 
     Under the probit, with signs, it is the PCVM of two classes from the bottom up: the same search for one
     score, as Chen et al. (2014) have it, but with the responses of EM, from weights of zero, in place of
@@ -318,8 +323,8 @@ def fit_bottom_up(
     Parameters
     ----------
     problem : Problem
-        Of a row of `FAMILY` with the solver ``"bottom-up"``; its `Phi` in memory, or streamed, of which the
-        Gram matrix is held. Each weight has a precision of its own, or each basis where `shared`; under
+        Of a row of `FAMILY` with the solver ``"bottom-up"``; its `Phi` in memory, or a `StreamedDesign`, of
+        which the Gram matrix is. Each weight has a precision of its own, or each basis where `shared`; under
         ``bias="prior"`` so has the constant, which the papers lack. The precisions are estimated, their
         logarithms flat: the numbers of the hyperprior are not used.
     start : ndarray, shape (n_obs,) or (n_obs, n_scores), optional
@@ -354,32 +359,29 @@ def fit_bottom_up(
     if problem.shared and problem.is_signed:
         raise ValueError("shared precisions need free weights: sign=None, found signs")
     options = options or BottomUpOptions()
-    response = _start(problem, start)
-    if options.update == "printed":
-        if problem.sign is None or problem.shared:
-            raise ValueError("update='printed' is of weights with signs; found none")
-        if isinstance(problem.Phi, StreamedDesign):
-            raise ValueError(
-                "update='printed' is stopped by the scores of all rows, which rows in chunks do not keep; "
-                "needed update='truncated', or basis functions in memory"
-            )
-        search: _Search = _Printed(problem, response, options)
-    else:
-        search = _Search(problem, response, options)
-    rows = [(search.log_posterior(), 0, np.nan, problem.width)]
+    search = Search(problem, start, options)
+    trace = [(search.log_posterior(), 0, np.nan, problem.width)]
     status = Status.ITERATION_LIMIT
     for n_iter in range(1, options.max_iter + 1):
-        change = search.step()
-        rows.append((search.log_posterior(), search.n_active, search.moved, problem.width))
+        is_structural, moved = search.step()
+        n_active = int(np.count_nonzero(search.weight))
+        trace.append((search.log_posterior(), n_active, search.responses.moved, problem.width))
         if callback is not None:
-            callback(n_iter, rows[-1][0])
-        if search.has_diverged:
-            status = Status.DIVERGED
-            break
-        if not change.structural and change.moved < options.tol:
+            callback(n_iter, trace[-1][0])
+        if not is_structural and moved < options.tol:
             status = Status.CONVERGED
             break
-    if options.momentum or options.is_rough:
-        search.settle()
-        rows[-1] = (search.log_posterior(), *rows[-1][1:])
-    return search.result(status, rows)
+    if options.momentum or options.is_rough:  # at the weights themselves, to all digits
+        search.responses = search.bases.at(search.weight, search.bias, False)
+        trace[-1] = (search.log_posterior(), *trace[-1][1:])
+    several = problem.n_scores > 1
+    return EMResult(
+        weight=search.weight if several else search.weight[:, 0],
+        bias=search.bias if several else float(search.bias[0]),
+        width=problem.width,
+        latent=search.responses.latent if several else search.responses.latent[:, 0],
+        log_posterior=trace[-1][0],
+        status=Status.EMPTY_MODEL if n_active == 0 else status,
+        n_iter=n_iter,
+        trace=EMTrace(*(np.asarray(column) for column in zip(*trace, strict=True))),
+    )

@@ -1,6 +1,7 @@
-"""Posterior of the weights and log evidence at given precisions, and the factors that tell both."""
+"""Posterior of the weights at given precisions, and the log evidence there."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -9,19 +10,10 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = [
-    "Basis",
-    "Posterior",
-    "inverse_triangle",
-    "orthogonal_basis",
-    "posterior",
-    "sum_of_squares",
-]
-
 _NEWTON_STEPS = 100
-_NEWTON_DECREMENT = 1e-18
-_QR_COLUMNS = 400  # beyond, the Cholesky factor of the normal equations: a third of the work
-_SQUARED = 1e5  # condition up to which the normal equations lose too little to matter
+_NEWTON_DECREMENT = 1e-18  # of the log posterior
+_QR_COLUMNS = 400  # above, always the Cholesky factor of the normal equations: a third of the work
+_LEFT = 1e-5  # share of a column's square that the columns before it must leave
 
 
 @dataclass(frozen=True)
@@ -37,6 +29,8 @@ class Posterior:
     latent, score, curvature : ndarray, shape (n_obs,)
         Phi @ mean, and slope and curvature (the diagonal of B) of the log likelihood there.
     log_evidence : float
+        Exact for a normal likelihood, else Laplace's approximation, with the second derivative of the
+        likelihood, where the covariance has its curvature (they differ under Student-t noise alone).
     """
 
     mean: Array
@@ -48,21 +42,15 @@ class Posterior:
     log_evidence: float
 
     @property
-    def _half_covariance(self) -> Array:
-        """Return T with T T' the covariance (Phi' B Phi + A)^-1."""
-        scale = 1.0 / np.sqrt(self.alpha)
-        return scale[:, None] * inverse_triangle(self.factor)
-
-    @property
     def covariance(self) -> Array:
         """``(Phi' B Phi + A)^-1``, shape (n_basis, n_basis)."""
-        half = self._half_covariance
+        half = inverse_triangle(self.factor) / np.sqrt(self.alpha)[:, None]
         return half @ half.T
 
     @property
     def variance(self) -> Array:
         """Diagonal of `covariance`, shape (n_basis,)."""
-        return (self._half_covariance**2).sum(axis=1)
+        return np.square(inverse_triangle(self.factor)).sum(axis=1) / self.alpha
 
 
 def inverse_triangle(R: Array) -> Array:
@@ -75,32 +63,28 @@ def inverse_triangle(R: Array) -> Array:
     return inverse
 
 
-def _cholesky(Z: Array, curvature: Array, condition: float = _SQUARED) -> Array | None:
-    """Return upper triangular R with R'R = I + Z' B Z; None where its condition may be above that.
+def _cholesky(Z: Array, curvature: Array) -> Array | None:
+    """Return upper triangular R with R'R = I + Z' B Z; None where that loses more than half of the digits.
 
-    No eigenvalue is below one, so that the trace bounds the condition.
+    The rounding of a Cholesky factor depends on the matrix with a unit diagonal, whatever the scales: each
+    column must keep a share of its square that the columns before it do not explain.
     """
-    m = Z.shape[1]
-    if not m + curvature @ np.einsum("ij,ij->i", Z, Z) < condition:
-        return None
     gram = (Z.T * curvature) @ Z
-    gram.flat[:: m + 1] += 1.0
+    square = gram.diagonal() + 1.0
+    gram.flat[:: len(gram) + 1] = square
     R, failed = dpotrf(gram, overwrite_a=True)
-    return None if failed else R
-
-
-def _triangle(Z: Array, curvature: Array) -> Array:
-    """Return upper triangular R with R'R = I + Z' B Z, if need be from the QR of [sqrt(B) Z; I]."""
-    m = Z.shape[1]
-    R = _cholesky(Z, curvature, _SQUARED if m <= _QR_COLUMNS else np.inf) if m else np.empty((0, 0))
-    if R is None:
-        R = np.linalg.qr(np.vstack([np.sqrt(curvature)[:, None] * Z, np.eye(m)]), mode="r")
+    if failed or (len(R) <= _QR_COLUMNS and not (R.diagonal() ** 2 > _LEFT * square).all()):
+        return None
     return R
 
 
-def _solve_normal(R: Array, g: Array) -> Array:
-    """Return (R'R)^-1 g."""
-    return dpotrs(R, g)[0] if len(g) else g
+def _triangle(Z: Array, curvature: Array) -> Array:
+    """Return upper triangular R with R'R = I + Z' B Z, where necessary from the QR of [sqrt(B) Z; I]."""
+    m = Z.shape[1]
+    R = _cholesky(Z, curvature) if m else np.empty((0, 0))
+    if R is None:
+        R = np.linalg.qr(np.vstack([np.sqrt(curvature)[:, None] * Z, np.eye(m)]), mode="r")
+    return R
 
 
 def posterior(
@@ -110,7 +94,7 @@ def posterior(
 
     Newton's method with step halving, ``w += Sigma (Phi' score - A w)``: Chmielewski et al. (2019)
     eq. 12, corrected (its mean holds for the working response ``Phi w + B^-1 (t - y)``, not for
-    t). For a normal likelihood the first step is exact and the second refines its rounding.
+    t). For a normal likelihood the first step is exact and the second reduces its rounding error.
 
     Parameters
     ----------
@@ -125,72 +109,53 @@ def posterior(
     scale = 1.0 / np.sqrt(alpha)
     Z = Phi * scale  # in v = w / scale the prior is standard normal and no eigenvalue is below one
     v = np.zeros(len(alpha)) if start is None else start / scale
-    v, R = _mode(Z, target, likelihood, v)
     latent = Z @ v
     value = likelihood.log_likelihood(latent, target) - 0.5 * float(v @ v)
+    curvature = likelihood.curvature(latent, target)
+    R, last = _triangle(Z, curvature), np.inf
+    for _ in range(_NEWTON_STEPS):
+        gradient = Z.T @ likelihood.score(latent, target) - v
+        step = dpotrs(R, gradient)[0] if len(v) else gradient
+        decrement = float(gradient @ step)
+        if decrement <= _NEWTON_DECREMENT or (decrement < 1e-8 and decrement >= last):
+            break
+        last, change = decrement, Z @ step
+        for size in 0.5 ** np.arange(30):
+            point, there = v + size * step, latent + size * change
+            found = likelihood.log_likelihood(there, target) - 0.5 * float(point @ point)
+            if found >= value - 1e-13 * (1.0 + abs(value)):
+                break
+        else:
+            break
+        v, latent, value = point, there, found
+        new = likelihood.curvature(latent, target)
+        if not np.array_equal(new, curvature):
+            curvature, R = new, _triangle(Z, new)
+    half_log_det = float(np.log(np.abs(np.diag(R))).sum())
+    if not likelihood.is_quadratic:
+        second = likelihood.hessian(latent, target)[:, 0, 0]
+        if not np.array_equal(second, curvature):  # not log-concave
+            sign, log_det = np.linalg.slogdet(np.eye(len(v)) + (Z.T * second) @ Z)
+            half_log_det = 0.5 * float(log_det) if sign > 0 else half_log_det
     return Posterior(
         mean=scale * v,
         factor=R,
         alpha=alpha,
         latent=latent,
         score=likelihood.score(latent, target),
-        curvature=likelihood.curvature(latent, target),
-        log_evidence=value - float(np.log(np.abs(np.diag(R))).sum()),
+        curvature=curvature,
+        log_evidence=value - half_log_det,
     )
 
 
-def _mode(Z: Array, target: Array, likelihood: Likelihood, v: Array) -> tuple[Array, Array]:
-    """Return the maximum of log p(t | Z v) - v'v/2, and R of `_triangle` there."""
-    latent = Z @ v
-    value = likelihood.log_likelihood(latent, target) - 0.5 * float(v @ v)
-    curvature = likelihood.curvature(latent, target)
-    R = _triangle(Z, curvature)
-    last = np.inf
-    for _ in range(_NEWTON_STEPS):
-        gradient = Z.T @ likelihood.score(latent, target) - v
-        step = _solve_normal(R, gradient)
-        decrement = float(gradient @ step)
-        if decrement <= _NEWTON_DECREMENT or (decrement < 1e-8 and decrement >= last):
-            break
-        last = decrement
-        found = _halved_step(Z, target, likelihood, (v, latent, value), step)
-        if found is None:
-            break
-        v, latent, value = found
-        new = likelihood.curvature(latent, target)
-        if not np.array_equal(new, curvature):
-            curvature, R = new, _triangle(Z, new)
-    return v, R
-
-
-def _halved_step(
-    Z: Array,
-    target: Array,
-    likelihood: Likelihood,
-    at: tuple[Array, Array, float],
-    step: Array,
-) -> tuple[Array, Array, float] | None:
-    """Return the first point of v + step, v + step/2, ... that does not lower the log posterior."""
-    v, latent, value = at
-    change = Z @ step
-    rounding = 1e-13 * (1.0 + abs(value))
-    for halvings in range(30):
-        size = 0.5**halvings
-        new, new_latent = v + size * step, latent + size * change
-        new_value = likelihood.log_likelihood(new_latent, target) - 0.5 * float(new @ new)
-        if new_value >= value - rounding:
-            return new, new_latent, new_value
-    return None
-
-
-@dataclass(frozen=True)
-class Basis:
-    """The factors of ``[sqrt(B) Phi D; I] = Q R``, Q in its upper and lower block.
+class OrthogonalBasis(NamedTuple):
+    """The factors of ``[sqrt(B) Phi D; I] = Q R``, D = diag(alpha)^(-1/2), Q in two blocks.
 
     Attributes
     ----------
     upper : ndarray, shape (n_obs, m)
     lower, factor : ndarray, shape (m, m)
+        The lower block of Q is the inverse of R.
     """
 
     upper: Array
@@ -198,23 +163,23 @@ class Basis:
     factor: Array
 
 
-def orthogonal_basis(Phi: Array, alpha: Array, curvature: Array) -> Basis:
+def orthogonal_basis(Phi: Array, alpha: Array, curvature: Array) -> OrthogonalBasis:
     """Return the factors for bases with precisions `alpha` and rows with curvature B."""
     Z, root = Phi / np.sqrt(alpha), np.sqrt(curvature)[:, None]
     R = _cholesky(Z, curvature) if len(alpha) else None
     if R is not None:
         lower = inverse_triangle(R)
-        return Basis((root * Z) @ lower, lower, R)
+        return OrthogonalBasis((root * Z) @ lower, lower, R)
     Q, R = np.linalg.qr(np.vstack([root * Z, np.eye(len(alpha))]))
-    return Basis(Q[: len(Phi)], Q[len(Phi) :], R)
+    return OrthogonalBasis(Q[: len(Phi)], Q[len(Phi) :], R)
 
 
-def sum_of_squares(basis: Basis, weighted: Array, U: Array) -> Array:
-    """Return phi' C^-1 phi: the squared length of what Q leaves of ``[sqrt(B) phi; 0]``.
+def sum_of_squares(basis: OrthogonalBasis, weighted: Array, U: Array) -> Array:
+    """Return phi' C^-1 phi of columns: the squared norm of their residual after projection on Q.
 
     Parameters
     ----------
-    basis : Basis
+    basis : OrthogonalBasis
     weighted : ndarray, shape (n_obs, n_columns)
         ``sqrt(B) phi``.
     U : ndarray, shape (m, n_columns)

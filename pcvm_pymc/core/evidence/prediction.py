@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from pcvm_pymc.core.evidence.posterior import Basis, orthogonal_basis, sum_of_squares
+from pcvm_pymc.core.evidence.posterior import OrthogonalBasis, orthogonal_basis, sum_of_squares
 from pcvm_pymc.core.evidence.problem import EvidenceProblem
 from pcvm_pymc.core.evidence.result import EvidenceResult
 from pcvm_pymc.core.pieces.probit import Array
@@ -44,7 +44,7 @@ class Augmentation:
         Which of the active bases and, last, the constant are in the model: the bias may not be.
     scale : ndarray, shape (n_kept,)
         ``alpha^(-1/2)`` of those.
-    basis : Basis
+    basis : OrthogonalBasis
         The factors of ``[sqrt(beta) Phi D; I]``.
     residual : ndarray, shape (n_obs,)
     noise : float
@@ -53,7 +53,7 @@ class Augmentation:
 
     kept: NDArray[np.bool_]
     scale: Array
-    basis: Basis
+    basis: OrthogonalBasis
     residual: Array
     noise: float
     target_variance: float

@@ -1,17 +1,14 @@
-"""What is given to type-II maximum likelihood: bases, targets, a likelihood, and options."""
+"""What type-II maximum likelihood is given: bases, targets, a likelihood, and options."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import StreamedDesign
-from pcvm_pymc.core.evidence.computed import ComputedBases, ComputedColumns
+from pcvm_pymc.core.evidence.columns import Columns, ComputedBases, DenseColumns, StreamedColumns
 from pcvm_pymc.core.family import FAMILY, check_solver
-from pcvm_pymc.core.pieces.arguments import check_real, check_seed, check_whole, shown
 from pcvm_pymc.core.pieces.likelihoods import (
     Likelihood,
     Normal,
@@ -20,23 +17,9 @@ from pcvm_pymc.core.pieces.likelihoods import (
 )
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown
 from pcvm_pymc.core.problem import Problem
 
-__all__ = [
-    "NOISE_FLOOR",
-    "Design",
-    "EvidenceOptions",
-    "EvidenceProblem",
-    "Rotated",
-    "check_fixed_bases",
-    "check_held",
-    "problem_among",
-    "rotated_problem",
-    "start_noise",
-    "unit_design",
-]
-
-_FEW = 128  # columns
 NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases
 _LIKELIHOODS = tuple(
     dict.fromkeys(
@@ -45,29 +28,13 @@ _LIKELIHOODS = tuple(
 )
 
 
-@dataclass(frozen=True)
-class Rotated:
-    """What a rotated regression, cut down to the rows that are not zero, no longer says of itself.
-
-    Attributes
-    ----------
-    n_obs : int
-        Rows that there were.
-    constant : ndarray, shape (n_rows,)
-        What has become of a column of ones.
-    """
-
-    n_obs: int
-    constant: Array
-
-
 @dataclass(frozen=True, init=False)
 class EvidenceProblem:
     """What is given to type-II maximum likelihood.
 
     Parameters
     ----------
-    Phi, target, likelihood, bias, rotated
+    Phi, target, likelihood, bias, constant
         See the attributes; the likelihood may be given by its name.
     noise : float, optional
         Known scale of numbers around the latent function; None leaves it as the likelihood has it, to be
@@ -82,9 +49,9 @@ class EvidenceProblem:
     likelihood : Likelihood
         One of the rows of `FAMILY` that the evidence is maximised for.
     bias : bool
-        Whether a constant belongs to the bases, under its own ARD precision like any other.
-    rotated : Rotated, optional
-        For a problem from `rotated_problem`.
+        Whether a constant is one of the bases, under its own ARD precision like any other.
+    constant : ndarray, shape (n_obs,), optional
+        The column of the bias; ones by default. Only `rotated_problem` has another.
 
     Raises
     ------
@@ -96,7 +63,7 @@ class EvidenceProblem:
     target: Array
     likelihood: Likelihood
     bias: bool
-    rotated: Rotated | None
+    constant: Array | None
 
     def __init__(
         self,
@@ -106,27 +73,39 @@ class EvidenceProblem:
         *,
         noise: float | None = None,
         bias: bool = True,
-        rotated: Rotated | None = None,
+        constant: Array | None = None,
     ) -> None:
-        piece = _with_noise(as_likelihood(likelihood, _LIKELIHOODS), noise)
-        if rotated is not None and not piece.is_quadratic:
+        piece = as_likelihood(likelihood, _LIKELIHOODS)
+        if isinstance(piece, ScaleLikelihood):
+            piece = piece if noise is None else piece.with_noise(noise)
+            found = piece.noise
+            if not (np.isfinite(found) and found > 0) and not (noise is None and np.isnan(found)):
+                raise ValueError(
+                    f"noise={found} must be positive and finite, or None to estimate it"
+                )
+        elif noise is not None:
+            raise ValueError(
+                f"noise={noise} was given with likelihood={piece.name!r}, which has none"
+            )
+        if constant is not None and not piece.is_quadratic:
             raise ValueError(
                 f"likelihood={piece.name!r} is not that of a rotated problem; needed a normal one"
             )
-        for name, value in (
-            ("Phi", Phi),
-            ("target", target),
-            ("likelihood", piece),
-            ("bias", bias),
-            ("rotated", rotated),
-        ):
+        fields = {
+            "Phi": Phi,
+            "target": target,
+            "likelihood": piece,
+            "bias": bias,
+            "constant": constant,
+        }
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     @classmethod
     def of(cls, problem: Problem, *, noise: float | None = None) -> "EvidenceProblem":
         """Return the problem whose evidence is maximised for one that any solver may be given.
 
-        Its hyperprior has no part in it: log precisions are flat, as in the papers.
+        Its hyperprior is not used: log precisions are flat, as in the papers.
 
         Parameters
         ----------
@@ -142,20 +121,8 @@ class EvidenceProblem:
             If the problem is of another row, its bases are not fixed, or its bias is free.
         """
         check_fixed_bases(problem, "evidence")
-        return cls(
-            problem.Phi,
-            problem.label,
-            problem.likelihood,
-            noise=noise,
-            bias=problem.bias == "prior",
-        )
-
-    def with_bases(self, Phi: Any) -> "EvidenceProblem":
-        """Return the problem of other bases, a constant among them where there is one."""
-        out = copy(self)
-        object.__setattr__(out, "Phi", Phi)
-        object.__setattr__(out, "bias", False)
-        return out
+        has_bias = problem.bias == "prior"
+        return cls(problem.Phi, problem.label, problem.likelihood, noise=noise, bias=has_bias)
 
     @property
     def noise(self) -> float | None:
@@ -171,27 +138,16 @@ class EvidenceProblem:
 
     @property
     def n_obs(self) -> int:
-        """Number of rows."""
-        return len(self.target) if self.rotated is None else self.rotated.n_obs
-
-    @property
-    def constant(self) -> Array:
-        """A column of ones, or what a rotation has made of it, shape (n_rows,)."""
-        return np.ones(len(self.target)) if self.rotated is None else self.rotated.constant
+        """Number of rows, also of those that a rotation has left out."""
+        return getattr(self.likelihood, "n_obs", None) or len(self.target)
 
     @property
     def target_scale(self) -> float:
         """Standard deviation of the targets; their size where they are constant, 1 where zero."""
-        if self.rotated is None:
-            size = float(np.abs(self.target).max(initial=0.0))
-            spread = float(np.std(self.target))
-        else:
-            along = self.rotated.constant / np.sqrt(self.n_obs)
-            across = self.target - along * float(along @ self.target)
-            size, spread = (
-                float(np.linalg.norm(each) / np.sqrt(self.n_obs)) for each in (self.target, across)
-            )
-        return spread if spread > 1e-10 * size else size or 1.0
+        constant = np.ones(len(self.target)) if self.constant is None else self.constant
+        across = self.target - constant * float(constant @ self.target) / self.n_obs
+        size, spread = (float(np.linalg.norm(each)) for each in (self.target, across))
+        return (spread if spread > 1e-10 * size else size) / np.sqrt(self.n_obs) or 1.0
 
     def likelihood_at(self, noise: float) -> Likelihood:
         """Return the likelihood, of this scale where it has one."""
@@ -202,7 +158,7 @@ class EvidenceProblem:
     def noise_at(
         self, latent: Array, n_determined: float, noise: float, floor: float | None = None
     ) -> float:
-        """Return the noise that follows upon another, not below a floor.
+        """Return the next estimate of the noise, not below a floor.
 
         ``sum_i u_i (t_i - Phi_i mu)^2 / (N - sum gamma)``, with ``gamma = 1 - alpha Sigma_ii`` and u the
         rows' curvature in units of noise^-2: one for a normal likelihood, where this is Chmielewski et
@@ -215,9 +171,9 @@ class EvidenceProblem:
         n_determined : float
             Sum of gamma over the bases.
         noise : float
-            At which the two were found.
+            The last estimate, at which the two were found.
         floor : float, optional
-            The least noise, where it is known already.
+            Default: that of these targets.
         """
         likelihood = self.likelihood_at(noise)
         assert isinstance(likelihood, ScaleLikelihood)
@@ -227,20 +183,12 @@ class EvidenceProblem:
         return max(float(np.sqrt(square / free)), floor)
 
 
-def _with_noise(likelihood: Likelihood, noise: float | None) -> Likelihood:
-    """Return the likelihood of a known scale, where one is given; raise where it cannot be used."""
-    if not isinstance(likelihood, ScaleLikelihood):
-        if noise is not None:
-            raise ValueError(
-                f"noise={noise} was given with likelihood={likelihood.name!r}, which has none"
-            )
-        return likelihood
-    if noise is not None:
-        likelihood = likelihood.with_noise(noise)
-    found = likelihood.noise
-    if (noise is not None or not np.isnan(found)) and not (np.isfinite(found) and found > 0):
-        raise ValueError(f"noise={found} must be positive and finite, or None to estimate it")
-    return likelihood
+def columns_of(problem: EvidenceProblem) -> Columns:
+    """Return the problem's bases as columns of unit norm, so that units have no effect."""
+    if isinstance(problem.Phi, ComputedBases):
+        return StreamedColumns(problem.Phi, problem.bias)
+    constant = np.ones(len(problem.target)) if problem.constant is None else problem.constant
+    return DenseColumns(problem.Phi, constant if problem.bias else None)
 
 
 def check_fixed_bases(problem: Problem, solver: str) -> None:
@@ -278,28 +226,13 @@ def check_fixed_bases(problem: Problem, solver: str) -> None:
         )
 
 
-def check_held(problem: EvidenceProblem, method: str) -> None:
-    """Raise where a search that looks at all bases at each step is given computed ones.
-
-    Raises
-    ------
-    ValueError
-        With what to use.
-    """
-    if isinstance(problem.Phi, ComputedBases):
-        raise ValueError(
-            f"method={method!r} needs all basis functions at every step; found bases that are computed when "
-            "needed (a memory_limit): use method='sequential', or fewer bases (basis=)"
-        )
-
-
 def rotated_problem(
     blocks: Iterable[tuple[Array, Array]], *, noise: float | None = None
 ) -> EvidenceProblem:
-    """Return the regression of all rows in coordinates in which n_basis + 2 of them are left.
+    """Return a regression of many rows as an equivalent one of n_basis + 2 rows.
 
-    The triangular factor of ``[1, Phi, t]`` says all of a regression's evidence and posterior; it comes
-    from one block of rows after the other, so that Phi is never held whole.
+    The triangular factor of ``[1, Phi, t]`` determines the evidence and the posterior. It is computed block
+    after block of rows, so that Phi is never in memory as a whole.
 
     Parameters
     ----------
@@ -308,41 +241,16 @@ def rotated_problem(
     noise : float, optional
         As for `EvidenceProblem`.
     """
-    n_obs = 0
-
-    def counted() -> Iterator[tuple[Array, Array]]:
-        nonlocal n_obs
-        for Phi, target in blocks:
-            n_obs += len(target)
-            yield Phi, target
-
-    R = _triangle(counted())
-    return _of_triangle(R, n_obs, noise=noise)
-
-
-def _triangle(blocks: Iterable[tuple[Array, Array]]) -> Array:
-    """Return the triangular factor of ``[1, Phi, t]``, of one block of rows after the other."""
-    R = None
+    n_obs, R = 0, None
     for Phi, target in blocks:
+        n_obs += len(target)
         block = np.column_stack([np.ones(len(target)), Phi, target])
         R = np.linalg.qr(block if R is None else np.vstack([R, block]), mode="r")
     if R is None:
         raise ValueError("there are no rows; needed one or more")
-    return R
-
-
-def _of_triangle(
-    R: Array, n_obs: int, *, noise: float | None, bias: bool = True
-) -> EvidenceProblem:
-    """Return the regression that the triangular factor of ``[1, Phi, t]`` says all of."""
-    return EvidenceProblem(
-        np.asfortranarray(R[:, 1:-1]),
-        R[:, -1].copy(),
-        Normal(n_obs=n_obs),
-        noise=noise,
-        bias=bias,
-        rotated=Rotated(n_obs, R[:, 0].copy()),
-    )
+    Phi = np.asfortranarray(R[:, 1:-1])
+    likelihood = Normal(n_obs=n_obs)
+    return EvidenceProblem(Phi, R[:, -1].copy(), likelihood, noise=noise, constant=R[:, 0].copy())
 
 
 @dataclass(frozen=True)
@@ -367,9 +275,7 @@ class EvidenceOptions:
         Steps without a better evidence after which a cycling classification is stopped. (A regression,
         which only rounding can make cycle, after four times as many.)
     refresh_period : int
-        Rank-one steps after which all is computed anew.
-    random_state : int, numpy.random.Generator or None
-        For the choice of the basis by ``method="random"``.
+        Rank-one steps after which everything is computed afresh.
 
     References
     ----------
@@ -393,9 +299,14 @@ class EvidenceOptions:
     noise_period: int = 5
     patience: int = 30
     refresh_period: int = 50
-    random_state: int | np.random.Generator | None = None
+    random_state: InitVar[object] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, random_state: object) -> None:
+        if random_state is not None:
+            raise ValueError(
+                f"random_state={shown(random_state)} has no effect, as nothing is drawn; leave it out, "
+                "or use pcvm_pymc.experiments.replicas.chmielewski2019_random.fit_random"
+            )
         for name in ("max_iter", "noise_period", "patience", "refresh_period"):
             check_whole(name, getattr(self, name), 1)
         for name in ("tol", "noise_tol"):
@@ -407,7 +318,6 @@ class EvidenceOptions:
             )
         for start in starts:
             check_real("noise_starts", start)
-        check_seed("random_state", self.random_state)
 
 
 def start_noise(
@@ -417,64 +327,3 @@ def start_noise(
     if not problem.noise_is_estimated:
         return np.nan if problem.noise is None else problem.noise
     return (multiple or options.noise_starts[0]) * problem.target_scale
-
-
-@dataclass(frozen=True)
-class Design:
-    """All bases, the constant first where there is one, each column divided by its norm.
-
-    Attributes
-    ----------
-    columns : ndarray, shape (n_obs, n_columns), or ComputedColumns
-        Of unit norm; a zero column stays zero.
-    norm : ndarray, shape (n_columns,)
-    """
-
-    columns: Any
-    norm: Array
-
-
-def unit_design(problem: EvidenceProblem) -> Design:
-    """Return the problem's bases as columns of unit norm, so that no unit matters."""
-    if isinstance(problem.Phi, ComputedBases):
-        computed = ComputedColumns.of(problem.Phi, problem.bias)
-        return Design(computed, computed.norm)
-    n_obs, n_basis = problem.Phi.shape
-    first = int(problem.bias)
-    columns = np.empty((n_obs, n_basis + first), order="F")  # columns are what is taken out
-    columns[:, :first] = problem.constant[:, None]
-    columns[:, first:] = problem.Phi
-    size = np.maximum(columns.max(axis=0), -columns.min(axis=0))
-    size[size == 0] = 1.0
-    columns /= size  # squares of what remains neither overflow nor vanish
-    norm = np.sqrt(np.einsum("ij,ij->j", columns, columns))
-    norm[norm == 0] = 1.0
-    columns /= norm
-    return Design(columns, size * norm)
-
-
-def problem_among(
-    problem: EvidenceProblem, columns: Array | ComputedColumns, number: NDArray[np.int64]
-) -> EvidenceProblem:
-    """Return the problem of some columns; a regression with many rotated to two rows more than columns.
-
-    Few columns, of rows that are held, are worked on in less time than they are rotated.
-
-    Parameters
-    ----------
-    problem : EvidenceProblem
-    columns : ndarray, shape (n_obs, n_columns), or ComputedColumns
-        All there are, the constant among them.
-    number : ndarray of int, shape (n_some,)
-    """
-    n_rows, few = columns.shape[0], len(number) <= _FEW and not isinstance(columns, ComputedColumns)
-    if not problem.likelihood.is_quadratic or few or n_rows <= len(number) + 2:
-        return problem.with_bases(columns[:, number])
-    if isinstance(columns, ComputedColumns):
-        target = problem.target
-        norm = columns.norm[number]
-        R = _triangle((Phi / norm, target[rows]) for rows, Phi in columns.tiles(number))
-    else:
-        every = np.column_stack([problem.constant, columns[:, number], problem.target])
-        R = np.linalg.qr(every, mode="r")
-    return _of_triangle(R, problem.n_obs, noise=problem.noise, bias=False)

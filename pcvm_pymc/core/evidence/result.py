@@ -1,18 +1,15 @@
-"""Where type-II maximum likelihood ends, in the bases' own units."""
+"""Where type-II maximum likelihood ends, in the units of the bases."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.evidence.posterior import Posterior, posterior
-from pcvm_pymc.core.evidence.problem import Design, EvidenceProblem
+from pcvm_pymc.core.evidence.columns import Columns, Index
+from pcvm_pymc.core.evidence.posterior import posterior
+from pcvm_pymc.core.evidence.problem import EvidenceProblem
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Ended, Status
-
-__all__ = ["EvidenceResult", "EvidenceTrace", "Index", "Reached", "result_at"]
-
-type Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class EvidenceResult(Ended):
     latent : ndarray, shape (n_obs,)
         Mean latent function at the training inputs.
     log_evidence : float
-        Log marginal likelihood; Laplace's approximation for classification.
+        Log marginal likelihood: exact for normal noise, else Laplace's approximation.
     status : Status
     n_iter : int
     trace : EvidenceTrace
@@ -68,54 +65,43 @@ class EvidenceResult(Ended):
 
 @dataclass(frozen=True)
 class Reached:
-    """Where a search ended: kept columns of the design, their precisions, noise, and its history."""
+    """Where a search ended: kept columns, their precisions and mean, noise, status, and its history."""
 
     index: Index
     alpha: Array
     mean: Array
     noise: float
     status: Status
-    rows: list[tuple[float, int, float]]
+    trace: list[tuple[float, int, float]]
 
 
-def result_at(problem: EvidenceProblem, design: Design, reached: Reached) -> EvidenceResult:
-    """Return the result at the end of a search, everything computed anew there."""
+def result_at(problem: EvidenceProblem, columns: Columns, reached: Reached) -> EvidenceResult:
+    """Return the result at the end of a search, computed afresh, in the units of the bases."""
     order = np.argsort(reached.index)
-    index, alpha = reached.index[order], reached.alpha[order]
-    likelihood = problem.likelihood_at(reached.noise)
+    index, first = reached.index[order], int(problem.bias)
+    likelihood, norm = problem.likelihood_at(reached.noise), columns.norm[index]
     end = posterior(
-        design.columns[:, index], alpha, problem.target, likelihood, reached.mean[order]
+        columns.take(index), reached.alpha[order], problem.target, likelihood, reached.mean[order]
     )
-    return _packed(problem, design, index, end, reached)
-
-
-def _packed(
-    problem: EvidenceProblem, design: Design, index: Index, end: Posterior, reached: Reached
-) -> EvidenceResult:
-    """Return a posterior over columns of unit norm as a result in the bases' own units."""
-    norm = design.norm[index]
-    weight, alpha = np.zeros(len(design.norm)), np.full(len(design.norm), np.inf)
+    weight, alpha = np.zeros(columns.shape[1]), np.full(columns.shape[1], np.inf)
     weight[index], alpha[index] = end.mean / norm, end.alpha * norm * norm
-    first = int(problem.bias)
-    covariance = end.covariance / np.outer(norm, norm)
-    has_bias = bool(first and len(index) and index[0] == 0)
-    active = index[int(has_bias) :] - first
-    full = np.zeros((len(active) + 1, len(active) + 1))
-    places = np.arange(len(index)) - 1 if has_bias else np.arange(len(index))  # the bias goes last
-    full[np.ix_(places, places)] = covariance
-    trace = [np.asarray(column) for column in zip(*reached.rows, strict=True)]
-    empty = len(active) == 0
+    has_bias = int(first and len(index) > 0 and index[0] == 0)
+    active = index[has_bias:] - first
+    covariance = np.zeros((len(active) + 1, len(active) + 1))
+    places = np.arange(len(index)) - has_bias  # the bias, -1, goes last
+    covariance[np.ix_(places, places)] = end.covariance / np.outer(norm, norm)
+    trace = [np.asarray(column) for column in zip(*reached.trace, strict=True)]
     return EvidenceResult(
         weight=weight[first:],
         bias=float(weight[0]) if first else 0.0,
         alpha=alpha[first:],
         bias_alpha=float(alpha[0]) if first else np.inf,
         active=active,
-        covariance=full,
+        covariance=covariance,
         noise=reached.noise,
         latent=end.latent,
         log_evidence=end.log_evidence,
-        status=Status.EMPTY_MODEL if empty else reached.status,
-        n_iter=len(reached.rows) - 1,
+        status=Status.EMPTY_MODEL if len(active) == 0 else reached.status,
+        n_iter=len(reached.trace) - 1,
         trace=EvidenceTrace(*trace),
     )

@@ -1,35 +1,40 @@
-"""The fast RVM: one basis at a time by the largest gain in evidence (Tipping & Faul 2003)."""
+"""The fast relevance vector machine: one basis at a time, that of the largest gain (Tipping & Faul 2003)."""
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.evidence.computed import ComputedBases
-from pcvm_pymc.core.evidence.held import HeldColumns
+from pcvm_pymc.core.evidence.active_set import ActiveSet, Model, gains, scanned
+from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index
 from pcvm_pymc.core.evidence.posterior import posterior
 from pcvm_pymc.core.evidence.problem import (
-    Design,
+    NOISE_FLOOR,
     EvidenceOptions,
     EvidenceProblem,
-    check_held,
+    columns_of,
     start_noise,
-    unit_design,
 )
-from pcvm_pymc.core.evidence.result import EvidenceResult, Index, Reached, result_at
-from pcvm_pymc.core.evidence.search import MANY, MOST_LIVE, Search
+from pcvm_pymc.core.evidence.rank_one import Quadratic, Schedule, Swept, change_precisions
+from pcvm_pymc.core.evidence.result import EvidenceResult, Reached, result_at
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Status
 
-__all__ = ["fit_random", "fit_sequential", "improved"]
-
-# a search that ends with no more bases, and more than this share of the empty model's log evidence left,
-# begins once more, from many
-_TRAPPED, _UNEXPLAINED = 2, 0.8
-_BEGINNERS = 64  # bases that it begins with then
-# precisions that all of them may have, of columns of unit norm
+_CANDIDATES = 64  # columns, besides those in the model, among which changes are made
+# Above so many columns a full scan is expensive: candidates then come from a pool, until none of it gains
+# this share of what the best of all columns did.
+_EXPENSIVE, _POOL, _COARSE = 16_384, 2048, 0.01
+_NO_SCHEDULE = Schedule(0, 0, 0, 0.0)
+_AT_ONCE = 1000  # changes of a regression between computations from the rows
+_DIGITS = 0.1  # share of tol by which the log evidence may then differ from theirs
+_QUADRATIC_PATIENCE = 4  # times that of the options, where only rounding can make a search cycle
+_HALVINGS = 3  # of a re-estimation that lowers Laplace's evidence
+_ROUNDING = 1e-9  # relative error of the log evidence
+# A search of two classes that ends with at most so many bases, and more than this share of the empty model's
+# log evidence, is repeated from 64 bases that share the best of these precisions (of columns of unit norm);
+# the result is taken where it has more log evidence by so many nats.
+_TRAPPED, _UNEXPLAINED, _WORTHWHILE = 2, 0.8, 1.0
 _SHARED = 10.0 ** np.arange(-4.0, 2.0)
-_OFFERED = 1024  # columns that they are chosen among
-_SPANNED = 1e-6  # of a column's square: it adds nothing to those before it, nor tells two apart
 
 
 def fit_sequential(
@@ -40,11 +45,11 @@ def fit_sequential(
 ) -> EvidenceResult:
     """Maximise the evidence from the empty model upwards, one basis at a time.
 
-    Each step adds, re-estimates or deletes the basis that gains most, of those in the model and some
-    candidates; where none of these gains any more, all bases are looked at for new candidates. Wide bases
-    may gain together where none does alone: a search of two classes that ends with two at most, and more
-    than four fifths of the empty model's log evidence, begins once more, from 64 that span the others, and
-    the better evidence is kept.
+    Each step adds, re-estimates or deletes the basis that gains most, of those in the model and 64
+    candidates; where none of these gains any more, a full scan of all bases finds new candidates. Wide bases
+    may gain together where none gains alone: a search of two classes that ends with two at most, and
+    more than four fifths of the empty model's log evidence, is repeated from 64 bases, and the better
+    evidence is kept.
 
     Parameters
     ----------
@@ -59,162 +64,338 @@ def fit_sequential(
 
     Notes
     -----
-    Columns have unit norm; states are computed anew every 50 rank-one steps, where a chosen column has lost
-    its digits, and before convergence is declared: those of a regression from inner products, where these
-    tell enough (`WELL_CONDITIONED`), others by a QR factorisation of ``[sqrt(B) Phi D; I]``. Inner products
-    of the vectors with all bases are kept from one look at all bases to the next; the bases themselves are
-    read as they are given. The noise is first updated when the precisions have converged, then every five
-    steps.
-    Of more than 16,384 columns the 2048 that promise most are searched among until none of them gains a
-    hundredth of what the best of all did; so all are looked at a few times only, which is what counts where
-    they are computed when needed (`ComputedBases`), but for those that few span (`Span`): by their factors a
-    look is not dear.
-    Where the likelihood is not quadratic, the steps are those of its quadratic model at the mode: as many
-    as do not lower Laplace's evidence, at the least one, after which all is computed anew. Since Laplace's
-    evidence can fall even so, the best state is kept, and the search stops after 30 models without a better
-    one: the status is then `BEST_OF_CYCLE`, as it is where the search comes to rest at a lower evidence
-    than it has seen.
+    Columns have unit norm. A regression is changed by rank-one updates of inner products, computed afresh
+    every 50 changes; where the log evidence computed from the rows (by QR where necessary) is not the same,
+    or is lower, fewer changes are made between such computations. The noise is first updated when the
+    precisions have converged, then every five changes.
+    Of more than 16,384 columns the 2048 that gain most are searched until none of them gains a hundredth of
+    what the best of all columns did: full scans are few, which counts where bases are streamed.
+    Where the likelihood is not quadratic, the changes are those of its quadratic model at the mode: as many
+    as do not lower Laplace's evidence, but at least one. Since Laplace's evidence can fall even so, the
+    best state is kept, and the search stops after 30 models without a better one: the status is then
+    `BEST_OF_CYCLE`, as it is where the search converges at a lower evidence than it has seen.
 
     References
     ----------
     M. E. Tipping and A. C. Faul (2003), "Fast marginal likelihood maximisation for sparse Bayesian
-    models", AISTATS; A. Chmielewski-Anders et al. (2019), eqs. 13-15, corrected (see `ActiveSet`; for their
-    random choice of the basis `fit_random`).
+    models", AISTATS; A. Chmielewski-Anders et al. (2019), eqs. 13-15, corrected (see `ActiveSet`).
     """
-    options = options or EvidenceOptions()
-    design = _design(problem)
-    result = result_at(problem, design, _from_empty(Search, problem, design, options, noise_start))
-    if not _is_trapped(result, design):
-        return result
-    again = result_at(problem, design, _from_many(problem, design, options, result.noise))
-    return again if again.log_evidence > result.log_evidence + options.tol else result
-
-
-def _design(problem: EvidenceProblem) -> Design:
-    """Return all bases, those in memory as they are: a second matrix costs more than a look."""
-    if not isinstance(problem.Phi, ComputedBases):
-        columns = HeldColumns.of(problem.Phi, problem.constant if problem.bias else None)
-        if columns is not None:
-            return Design(columns, columns.norm)
-    return unit_design(problem)
-
-
-def _is_trapped(result: EvidenceResult, design: Design) -> bool:
-    """Whether a search of two classes has ended with next to nothing where there are many columns.
-
-    A regression comes to like errors from either side, and from many columns by paths that rounding turns.
-    """
-    is_regression, n_columns = not np.isnan(result.noise), design.columns.shape[1]
-    few = np.count_nonzero(result.weight) <= _TRAPPED < n_columns <= MANY
-    left = result.log_evidence < _UNEXPLAINED * result.trace.log_evidence[0]
-    return few and left and not is_regression and result.status is not Status.ITERATION_LIMIT
-
-
-def _from_many(
-    problem: EvidenceProblem, design: Design, options: EvidenceOptions, noise: float
-) -> Reached:
-    """Return where a search ends that begins with many bases, at the best precision that all may share."""
-    n_columns = design.columns.shape[1]
-    offered = np.unique(np.linspace(0, n_columns - 1, min(n_columns, _OFFERED)).astype(np.int64))
-    index = offered[_spanning(design.columns[:, offered], _BEGINNERS)]
-    Phi, likelihood = design.columns[:, index], problem.likelihood_at(noise)
-    starts = [
-        posterior(Phi, np.full(len(index), alpha), problem.target, likelihood) for alpha in _SHARED
-    ]
-    best = max(starts, key=lambda each: each.log_evidence)
-    rows = [(best.log_evidence, len(index), noise)]
-    start = Reached(index, best.alpha, best.mean, noise, Status.CONVERGED, rows)
-    return improved(problem, design, start, options)
-
-
-def _spanning(columns: Array, most: int) -> Index:
-    """Return columns that span the others: the pivots of a QR factorisation that is cut off, ascending.
-
-    Of pivots that rounding alone tells apart the first is taken.
-    """
-    left = np.einsum("ij,ij->j", columns, columns)
-    Q = np.empty((len(columns), min(most, *columns.shape)), order="F")
-    chosen: list[int] = []
-    while len(chosen) < Q.shape[1] and left.max() > _SPANNED:
-        k, n = len(chosen), int((left >= left.max() - _SPANNED).argmax())
-        rest = columns[:, n] - Q[:, :k] @ (columns[:, n] @ Q[:, :k])
-        Q[:, k] = rest / np.linalg.norm(rest)
-        left = left - np.square(Q[:, k] @ columns)
-        left[n] = 0.0
-        chosen.append(n)
-    return np.sort(np.array(chosen, dtype=np.int64))
-
-
-def fit_random(
-    problem: EvidenceProblem,
-    options: EvidenceOptions | None = None,
-    *,
-    noise_start: float | None = None,
-) -> EvidenceResult:
-    """Maximise the evidence one basis at a time, each drawn at random (Chmielewski-Anders et al. 2019).
-
-    As `fit_sequential`, but of the bases whose change gains evidence any may be next. The paper draws among
-    all and passes over those that gain nothing, which takes the same steps. Of more than 2048 bases so many
-    are drawn first, and searched among until none of them gains.
-
-    Parameters
-    ----------
-    problem : EvidenceProblem
-    options : EvidenceOptions, optional
-        With the `random_state` of the draws.
-    noise_start : float, optional
-        Multiple of the targets' standard deviation; default: the first of the options' starts.
-
-    Returns
-    -------
-    EvidenceResult
-    """
-    check_held(problem, "random")
-    options = options or EvidenceOptions()
-    design = _design(problem)
-    return result_at(
-        problem, design, _from_empty(_RandomSearch, problem, design, options, noise_start)
-    )
-
-
-def _from_empty(
-    kind: type[Search],
-    problem: EvidenceProblem,
-    design: Design,
-    options: EvidenceOptions,
-    noise_start: float | None,
-) -> Reached:
-    """Return where a search from the empty model ends."""
+    options, columns = options or EvidenceOptions(), columns_of(problem)
     noise = start_noise(problem, options, noise_start)
-    return kind(problem, design.columns, options, noise).run()
+    none = np.empty(0)
+    empty = Reached(none.astype(np.int64), none, none, noise, Status.CONVERGED, [])
+    result = result_at(problem, columns, improved(problem, columns, empty, options))
+    if not _is_trapped(result, columns):
+        return result
+    index = np.unique(np.linspace(0, columns.shape[1] - 1, _CANDIDATES).astype(np.int64))
+    Phi, likelihood = columns.take(index), problem.likelihood_at(noise)
+    ends = [posterior(Phi, np.full(len(index), a), problem.target, likelihood) for a in _SHARED]
+    best = max(ends, key=lambda end: end.log_evidence)
+    start = Reached(index, best.alpha, best.mean, noise, Status.CONVERGED, [])
+    again = result_at(problem, columns, improved(problem, columns, start, options))
+    return again if again.log_evidence > result.log_evidence + _WORTHWHILE else result
+
+
+def _is_trapped(result: EvidenceResult, columns: Columns) -> bool:
+    """Whether a search of two classes has ended with almost nothing although there are many columns."""
+    few = np.count_nonzero(result.weight) <= _TRAPPED < columns.shape[1] <= _EXPENSIVE
+    left = result.log_evidence < _UNEXPLAINED * result.trace.log_evidence[0]
+    is_classification = bool(np.isnan(result.noise))
+    return bool(few and left and is_classification and result.status is not Status.ITERATION_LIMIT)
 
 
 def improved(
-    problem: EvidenceProblem, design: Design, reached: Reached, options: EvidenceOptions
+    problem: EvidenceProblem, columns: Columns, start: Reached, options: EvidenceOptions
 ) -> Reached:
-    """Return where the search goes on to from where another one ended; there, where nothing gains."""
-    search = Search(problem, design.columns, options, reached.noise)
-    search.begin_at(reached)
-    return search.run()
+    """Return where single changes that gain lead to from a model; the model itself where none does."""
+    likelihood = problem.likelihood_at(start.noise)
+    model = start.index, start.alpha, start.mean
+    state = scanned(columns, problem.target, likelihood, model)
+    search = _Search(problem, options, start, state)
+    state, is_converged = search.run(columns, state, None, options.tol)
+    status = Status.CONVERGED if is_converged else Status.ITERATION_LIMIT
+    index, noise = state.index, search.noise
+    best, best_index, best_noise = search.best
+    if not problem.likelihood.is_quadratic and _is_lower(state, best):
+        state, index, noise = best, best_index, best_noise
+        status = Status.BEST_OF_CYCLE if is_converged else status
+    if search.since >= search.patience:
+        status = Status.BEST_OF_CYCLE
+    return Reached(index, state.alpha, state.mean, noise, status, search.trace)
 
 
-class _RandomSearch(Search):
-    """The search that draws a basis before each change."""
+class _Search:
+    """The search: how it proceeds, its noise, its history, and the best state so far."""
 
     def __init__(
-        self, problem: EvidenceProblem, columns: Any, options: EvidenceOptions, noise: float
+        self, problem: EvidenceProblem, options: EvidenceOptions, start: Reached, state: ActiveSet
     ) -> None:
-        super().__init__(problem, columns, options, noise)
-        self.rng = np.random.default_rng(options.random_state)
+        self.problem, self.options, self.noise = problem, options, start.noise
+        self.trace = start.trace or [(state.log_evidence, len(state.index), start.noise)]
+        self.best, self.since = (state, state.index, start.noise), 0
+        self.noise_moves = bool(start.trace) and problem.noise_is_estimated
+        self.is_quadratic = problem.likelihood.is_quadratic
+        self.patience = options.patience * (_QUADRATIC_PATIENCE if self.is_quadratic else 1)
+        self.floor = NOISE_FLOOR * problem.target_scale if problem.noise_is_estimated else 0.0
+        self.n_at_once, self.is_careful = 1, False
 
-    def _change_some(self, gain: Array) -> None:
-        """Search among all columns, or those in the model and many of those that gain, drawn."""
-        if len(gain) <= MOST_LIVE:
-            self._search_among(np.arange(len(gain)))
-            return
-        gaining = np.setdiff1d(np.flatnonzero(gain >= self.options.tol), self.state.index)
-        drawn = self.rng.choice(gaining, min(MOST_LIVE, len(gaining)), replace=False)
-        self._search_among(np.union1d(self.state.index, drawn))
+    def run(
+        self, columns: Columns, state: ActiveSet, pool: Index | None, least: float
+    ) -> tuple[ActiveSet, bool]:
+        """Search until no column gains `least`; return the state, and whether it came to that.
 
-    def _draws(self, most: int) -> Array:
-        return self.rng.random(most)
+        Parameters
+        ----------
+        columns : DenseColumns or StreamedColumns
+        state : ActiveSet
+            Over these columns.
+        pool : ndarray of int, optional
+            Their numbers, where they are a part of all columns.
+        least : float
+        """
+        while self._may_go_on():
+            gain, before = gains(state)[0], len(self.trace)
+            if gain.max(initial=0.0) >= least:
+                is_expensive = columns.shape[1] > _EXPENSIVE and pool is None
+                most = _POOL if is_expensive else _CANDIDATES
+                some = _promising(gain, state.index, self.options.tol, most)
+                if is_expensive:
+                    coarse = max(least, _COARSE * float(gain.max()))
+                    state = self.run(columns.part(some), state.among(some), some, coarse)[0]
+                else:
+                    number = some if pool is None else pool[some]
+                    state = self._among(columns.take(some), state.among(some), number, least)
+                if is_expensive or len(some) < columns.shape[1]:
+                    model = some[state.index], state.alpha, state.mean
+                    state = self._scanned(columns, self.problem, model)
+            if len(self.trace) > before:
+                continue
+            # in a pool the noise waits: what is still to be added counts as noise
+            if not self.problem.noise_is_estimated or (pool is not None and not self.noise_moves):
+                return state, True
+            self.noise_moves = True
+            number = state.index if pool is None else pool[state.index]
+            moved = self._at_next_noise(columns, self.problem, state, number)
+            if moved is None:
+                return state, True
+            state = moved
+        return state, False
+
+    def _among(self, Phi: Array, state: ActiveSet, number: Index, least: float) -> ActiveSet:
+        """Search until none of some columns, shape (n_obs, n_some), gains; `number` are theirs."""
+        given = _Candidates.of(self.problem, Phi, number, least)
+        step = self._regression_step if self.is_quadratic else self._laplace_step
+        is_converged, found = False, None
+        while self._may_go_on():
+            if not is_converged:
+                found, is_converged = step(given, state)
+            if found is None and self.noise_moves:
+                number = given.number[state.index]
+                found = self._at_next_noise(given.columns, given.problem, state, number)
+                is_converged = False
+            if found is None:
+                break
+            state, found = found, None
+        return state
+
+    def _regression_step(
+        self, given: "_Candidates", state: ActiveSet
+    ) -> tuple[ActiveSet | None, bool]:
+        """Return the state after changes that gain, None where none is made, and whether none gains any more.
+
+        In exact arithmetic each change raises the evidence. One that does not is an effect of rounding, and
+        others would follow until all columns are in: it is not made.
+        """
+        options = self.options
+        period = options.noise_period if self.noise_moves else 0
+        if not self.is_careful:
+            schedule = Schedule(options.refresh_period, period, len(self.trace) - 1, self.floor)
+            model, history, is_converged = self._changed(given, state, _AT_ONCE, schedule)
+            if len(history) == 0:
+                return None, True
+            noise, self.noise = self.noise, float(history[-1, 2]) ** -0.5
+            new = self._scanned(given.columns, given.problem, model)
+            error = abs(new.log_evidence - history[-1, 0])
+            if error < _DIGITS * options.tol and not _is_lower(new, state):
+                self._record(new, given.number[new.index], history)
+                return new, is_converged
+            self.noise, self.is_careful = noise, True
+        given.rotate()
+        for at_once in dict.fromkeys((min(self.n_at_once, period or _AT_ONCE), 1)):
+            model, history, _ = self._changed(given, state, at_once, _NO_SCHEDULE)
+            if len(history) == 0:
+                return None, True
+            new = self._scanned(given.columns, given.problem, model)
+            if not _is_lower(new, state):
+                break
+        else:
+            return None, True
+        self.n_at_once = min(2 * at_once, options.refresh_period)
+        if period and len(self.trace) % period < len(history):
+            self.noise = self._next_noise(given.columns, given.problem, new)
+            new = self._scanned(given.columns, given.problem, new.model)
+        history[-1] = new.log_evidence, len(new.index), self.noise**-2.0
+        self._record(new, given.number[new.index], history)
+        return new, False
+
+    def _laplace_step(
+        self, given: "_Candidates", state: ActiveSet
+    ) -> tuple[ActiveSet | None, bool]:
+        """Return the same by changes of the quadratic model at the mode.
+
+        A single change that lowers Laplace's evidence is made, by less if it re-estimates.
+        """
+        columns, problem, options = given.columns, given.problem, self.options
+        latent = columns.take(state.index) @ state.mean
+        curvature = problem.likelihood_at(self.noise).curvature(latent, problem.target)
+        given.inner = _at_mode(np.sqrt(curvature)[:, None] * columns.Phi, state.index)
+        for at_once in dict.fromkeys((self.n_at_once, 1)):
+            model, history, _ = self._changed(given, state, at_once, _NO_SCHEDULE)
+            if len(history) == 0:
+                return None, True
+            new = self._scanned(columns, problem, model)
+            is_lower = _is_lower(new, state)
+            if not is_lower:
+                break
+        self.n_at_once = 1 if is_lower else min(2 * at_once, options.refresh_period)
+        for _ in range(_HALVINGS):
+            if not _is_lower(new, state) or len(new.index) != len(state.index):
+                break
+            alpha = np.sqrt(state.alpha * new.alpha)
+            new = self._scanned(columns, problem, (new.index, alpha, new.mean))
+        if self.noise_moves and len(self.trace) % options.noise_period == 0:
+            self.noise = self._next_noise(columns, problem, new)
+            new = self._scanned(columns, problem, new.model)
+        history = np.array([[new.log_evidence, len(new.index), self.noise**-2.0]])
+        self._record(new, given.number[new.index], history)
+        return new, False
+
+    def _changed(
+        self, given: "_Candidates", state: ActiveSet, at_once: int, schedule: Schedule
+    ) -> tuple[Model, Array, bool]:
+        """Return (index, alpha, mean) after at most so many changes, their history, and if no more gains."""
+        index, m, n_columns = state.index, len(state.index), len(state.S)
+        beta = self.noise**-2.0 if self.is_quadratic else 1.0
+        swept = Swept(
+            np.full(n_columns, np.inf),
+            np.empty((n_columns, n_columns)),
+            state.S.copy(),
+            state.Q.copy(),
+            np.zeros(n_columns, dtype=np.int64),
+        )
+        swept.alpha[index], swept.members[:m] = state.alpha, index
+        swept.rows[index] = beta * (state.covariance @ given.inner.gram[index])
+        swept.rows[index[:, None], index] = -state.covariance
+        swept.S[index], swept.Q[index] = -state.covariance.diagonal(), state.mean
+        history = np.empty((min(at_once, self.options.max_iter + 1 - len(self.trace)), 3))
+        m, n_changes, is_converged = change_precisions(
+            given.inner, swept, m, beta, state.log_evidence, given.least, schedule, history
+        )
+        index = swept.members[:m]
+        return (index, swept.alpha[index], swept.Q[index]), history[:n_changes], is_converged
+
+    def _scanned(self, columns: Columns, among: EvidenceProblem, model: Model) -> ActiveSet:
+        return scanned(columns, among.target, among.likelihood_at(self.noise), model)
+
+    def _next_noise(self, columns: Columns, among: EvidenceProblem, state: ActiveSet) -> float:
+        latent = columns.take(state.index) @ state.mean
+        determined = len(state.index) - float(state.alpha @ state.covariance.diagonal())
+        return among.noise_at(latent, determined, self.noise, self.floor)
+
+    def _at_next_noise(
+        self, columns: Columns, among: EvidenceProblem, state: ActiveSet, number: Index
+    ) -> ActiveSet | None:
+        """Return the state at the next noise; None where it has converged."""
+        noise = self._next_noise(columns, among, state)
+        if abs(np.log(noise / self.noise)) < self.options.noise_tol:
+            return None
+        self.noise = noise
+        state = self._scanned(columns, among, state.model)
+        self._record(state, number, np.array([[state.log_evidence, len(number), noise**-2.0]]))
+        return state
+
+    def _may_go_on(self) -> bool:
+        return len(self.trace) <= self.options.max_iter and self.since < self.patience
+
+    def _record(self, state: ActiveSet, number: Index, history: Array) -> None:
+        """Add changes to the trace, and note whether they have led to the best state so far."""
+        self.trace += [(value, int(m), beta**-0.5) for value, m, beta in history.tolist()]
+        self.since += len(history)
+        if state.log_evidence > self.best[0].log_evidence + self.options.tol:
+            self.best, self.since = (state, number, self.noise), 0
+
+
+@dataclass
+class _Candidates:
+    """Some columns, those in the model among them, between which changes are made.
+
+    Attributes
+    ----------
+    problem : EvidenceProblem
+        With the targets of these columns' rows.
+    columns : DenseColumns
+    number : ndarray of int, shape (n_columns,)
+        Which of all columns they are.
+    inner : Quadratic
+        Their inner products: of a regression, or of the quadratic model at the mode.
+    least : float
+        Smallest gain for which a change is made.
+    """
+
+    problem: EvidenceProblem
+    columns: DenseColumns
+    number: Index
+    inner: Quadratic
+    least: float
+
+    @classmethod
+    def of(cls, problem: EvidenceProblem, Phi: Array, number: Index, least: float) -> "_Candidates":
+        columns, target = DenseColumns.unit(Phi, np.ones(Phi.shape[1])), problem.target
+        none = np.empty((len(number), 0))
+        inner = Quadratic(none, none, np.empty(0), 0.0, 0.0)
+        if problem.likelihood.is_quadratic:
+            columns.gram, square, n_obs = Phi.T @ Phi, float(target @ target), float(problem.n_obs)
+            inner = Quadratic(none, columns.gram, columns.with_target(target), square, n_obs)
+        return cls(problem, columns, number, inner, least)
+
+    def rotate(self) -> None:
+        """Go on with the triangular factor of a regression, whose rows are as few as the columns."""
+        Phi, target = self.columns.Phi, self.problem.target
+        if len(Phi) > Phi.shape[1] + 1:
+            likelihood: Any = self.problem.likelihood
+            likelihood = replace(likelihood, n_obs=self.problem.n_obs)
+            R = np.linalg.qr(np.column_stack([Phi, target]), mode="r")
+            self.problem = EvidenceProblem(R[:, :-1], R[:, -1].copy(), likelihood, bias=False)
+            self.columns = DenseColumns.unit(R[:, :-1], self.columns.square)
+
+
+def _at_mode(weighted: Array, index: Index) -> Quadratic:
+    """Return the quadratic model of columns times the root of the curvature."""
+    gram = np.empty((weighted.shape[1], weighted.shape[1]))
+    np.fill_diagonal(gram, np.nan)  # columns outside the model: computed when needed
+    gram[index] = weighted[:, index].T @ weighted
+    return Quadratic(weighted.T, gram, np.empty(len(gram)), 0.0, 0.0)
+
+
+def _is_lower(new: ActiveSet, state: ActiveSet) -> bool:
+    return new.log_evidence < state.log_evidence - _ROUNDING * abs(state.log_evidence)
+
+
+def _promising(gain: Array, index: Index, tol: float, most: int) -> Index:
+    """Return the columns in the model and candidates: those that gain most, and some of the others.
+
+    Neighbours gain alike, and all but one of them lose it once the first is added: half of the
+    candidates are spread evenly over the rest of those that gain.
+    """
+    outside = gain.copy()
+    outside[index] = 0.0
+    taken = outside >= tol
+    if np.count_nonzero(taken) > most:
+        number = np.flatnonzero(taken)
+        order = number[np.argsort(-outside[number], kind="stable")]
+        half = most // 2
+        spread = np.linspace(half, len(order) - 1, most - half).astype(np.int64)
+        taken[:] = False
+        taken[order[:half]] = taken[order[spread]] = True
+    taken[index] = True
+    return np.flatnonzero(taken)

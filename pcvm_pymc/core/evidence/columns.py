@@ -1,0 +1,248 @@
+"""Candidate basis functions as columns of unit norm: in memory, or streamed in blocks of rows and columns."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcvm_pymc.core.design import BasisFunctions, row_blocks
+from pcvm_pymc.core.pieces.kernels import KernelPiece
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import blas_thread_count, one_blas_thread
+
+type Index = NDArray[np.int64]
+
+_SAFE = 1e-200, 1e200  # squared norms that have kept their digits
+_VALUES = 2**16  # of a block that is squared: it fits into the cache
+_VECTORS = 3  # up to which products with vectors are faster than with a matrix, which BLAS copies
+_ROWS, _COLUMNS = 2048, 1024  # of a streamed block: larger ones are no faster
+_COPIES = 3  # of the candidates' columns: themselves, weighted, and LAPACK's
+_CANDIDATES = 64  # columns that a memory limit has to have room for
+
+
+@dataclass(frozen=True)
+class ComputedBases:
+    """Basis functions that are computed when needed, given as `EvidenceProblem.Phi` in place of an array.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+        In memory, or mapped from a file.
+    centres : ndarray, shape (n_basis, n_features)
+    kernel : KernelPiece
+    memory_limit : float
+        Bytes for blocks of basis functions and the columns of 64 candidates; the columns of the relevance
+        vectors are not counted.
+
+    Raises
+    ------
+    ValueError
+        If the limit is too small.
+    """
+
+    X: Array
+    centres: Array
+    kernel: KernelPiece
+    memory_limit: float
+
+    def __post_init__(self) -> None:
+        needed = self.least_bytes(len(self.X))
+        if not self.memory_limit >= needed:
+            raise ValueError(
+                f"memory_limit={self.memory_limit:.3g} bytes is too small for {len(self.X)} rows, of which "
+                f"{_CANDIDATES} candidate bases are held; needed at least {needed:.3g}: give a larger limit"
+            )
+
+    @staticmethod
+    def least_bytes(n_obs: int) -> float:
+        """Return the smallest limit for so many rows."""
+        return 8.0 * (_COPIES * _CANDIDATES * n_obs + _CANDIDATES**2)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n_obs, n_basis)."""
+        return len(self.X), len(self.centres)
+
+
+class DenseColumns:
+    """All basis functions in memory, after a constant if there is one, each divided by its norm when used.
+
+    Attributes
+    ----------
+    norm : ndarray, shape (n_columns,)
+        What columns are divided by; one for a column of zeros.
+    square : ndarray, shape (n_columns,)
+        Squared norms after that: ones and zeros.
+    gram : ndarray, shape (n_columns, n_columns), optional
+        Inner products of all columns, where they are known.
+    """
+
+    gram: Array | None
+    _own: Array
+
+    def __init__(self, Phi: Array, constant: Array | None) -> None:
+        first = np.empty((len(Phi), 0)) if constant is None else constant[:, None]
+        scale = np.ones(Phi.shape[1])
+        with np.errstate(over="ignore"):
+            square = np.einsum("ij,ij->j", Phi, Phi)
+        if not ((square > _SAFE[0]) & (square < _SAFE[1])).all():  # too large, too small, or zero
+            scale = np.maximum(Phi.max(axis=0, initial=0.0), -Phi.min(axis=0, initial=0.0))
+            scale[scale == 0] = 1.0
+            Phi = Phi / scale
+            square = np.einsum("ij,ij->j", Phi, Phi)
+        own = np.sqrt(np.append(np.einsum("ij,ij->j", first, first), square))
+        self._set(Phi, first, np.where(own > 0, own, 1.0), (own > 0).astype(float))
+        self.norm = self._own * np.append(np.ones(first.shape[1]), scale)
+
+    def _set(self, Phi: Array, constant: Array, own: Array, square: Array) -> None:
+        self.Phi, self.constant, self.norm, self._own, self.square = Phi, constant, own, own, square
+        self.shape, self.gram = (len(Phi), len(own)), None
+        self._rows: dict[int, Array] = {}
+        self._target: tuple[Array, Array] | None = None
+
+    @classmethod
+    def unit(cls, Phi: Array, square: Array) -> "DenseColumns":
+        """Return columns that have unit norm already, or are zero."""
+        out = cls.__new__(cls)
+        out._set(Phi, np.empty((len(Phi), 0)), np.ones(len(square)), square)
+        return out
+
+    def take(self, number: Index) -> Array:
+        """Return some columns, shape (n_obs, n_some), by their numbers."""
+        first = self.constant.shape[1]
+        out = np.empty((self.shape[0], len(number)), order="F")
+        if not first:
+            return np.divide(self.Phi[:, number], self._own[number], out=out)
+        of_basis = number >= first
+        out[:, of_basis] = self.Phi[:, number[of_basis] - first]
+        out[:, ~of_basis] = self.constant
+        out /= self._own[number]
+        return out
+
+    def part(self, number: Index) -> "DenseColumns":
+        """Return some of the columns as a design of their own."""
+        return DenseColumns.unit(self.take(number), self.square[number])
+
+    def products(self, left: Array) -> Array:
+        """Return inner products of vectors, shape (n_obs, n_left), with all columns."""
+        if 0 < left.shape[1] <= _VECTORS:
+            out = np.stack([each @ self.Phi for each in left.T])
+        else:
+            out = left.T @ self.Phi
+        if self.constant.shape[1]:
+            out = np.hstack([left.T @ self.constant, out])
+        return out / self._own
+
+    def weighted_squares(self, weight: Array) -> Array:
+        """Return ``phi' diag(weight) phi`` of each column."""
+        if weight.min() == weight.max():
+            return weight[0] * self.square
+        whole = np.zeros(self.Phi.shape[1])
+        for rows in row_blocks(len(self.Phi), max(1, _VALUES // max(1, len(whole)))):
+            whole += weight[rows] @ np.square(self.Phi[rows])
+        return np.append(weight @ np.square(self.constant), whole) / self._own**2
+
+    def cross(self, number: Index) -> Array:
+        """Return inner products of some columns with all; those of the last call are known."""
+        if self.gram is not None:
+            return self.gram[number]
+        new = [each for each in number.tolist() if each not in self._rows]
+        if new:
+            some = self.products(self.take(np.array(new)))
+            self._rows.update(zip(new, some, strict=True))
+        self._rows = {each: self._rows[each] for each in number.tolist()}
+        return np.array(list(self._rows.values())).reshape(len(number), self.shape[1])
+
+    def with_target(self, target: Array) -> Array:
+        """Return inner products of the targets with all columns, shape (n_columns,); computed once."""
+        if self._target is None or self._target[0] is not target:
+            self._target = target, self.products(target[:, None])[0]
+        return self._target[1]
+
+
+class StreamedColumns:
+    """Columns of unit norm that are computed in blocks when needed, of `ComputedBases` and a constant.
+
+    Attributes
+    ----------
+    number : ndarray of int, shape (n_columns,)
+        Which of all columns these are, ascending; 0 is the constant where there is one.
+    norm : ndarray, shape (n_columns,)
+        What they are divided by, infinite for zeros.
+    """
+
+    def __init__(
+        self, bases: ComputedBases, bias: bool, number: Index | None = None, norm: Any = None
+    ) -> None:
+        self.bases, self.first = bases, int(bias)
+        self.number = np.arange(bases.shape[1] + self.first) if number is None else number
+        self.shape = len(bases.X), len(self.number)
+        self.norm = self._norms() if norm is None else norm
+
+    def _norms(self) -> Array:
+        square = np.zeros(self.shape[1])
+
+        def add(place: Index) -> None:
+            size = np.zeros(len(place))
+            for _, Phi in self.tiles(place):
+                size = np.maximum(size, np.maximum(Phi.max(axis=0), -Phi.min(axis=0)))
+                square[place] += np.einsum("ij,ij->j", Phi, Phi)
+            faint = np.flatnonzero((size > 0) & (size < _SAFE[0] ** 0.5))
+            if len(faint):
+                raise ValueError(
+                    f"basis {place[faint[0]] - self.first} is {size[faint[0]]:.3g} at the most, at all "
+                    "rows: too small for its square; needed a wider kernel, other centres, or no "
+                    "memory_limit"
+                )
+
+        self.for_each_block(add)
+        return np.where(square > 0, np.sqrt(square), np.inf)
+
+    def take(self, place: Index) -> Array:
+        """Return some columns, shape (n_obs, n_some), by their places."""
+        out = np.empty((self.shape[0], len(place)), order="F")
+        for rows, Phi in self.tiles(place):
+            np.divide(Phi, self.norm[place], out=out[rows])
+        return out
+
+    def part(self, place: Index) -> "StreamedColumns":
+        """Return some of the columns as a design of their own, not computed."""
+        return StreamedColumns(self.bases, bool(self.first), self.number[place], self.norm[place])
+
+    def tiles(self, place: Index) -> Iterator[tuple[slice, Array]]:
+        """Yield some columns, not divided by their norms, in blocks of rows."""
+        own = self.number[place] - self.first
+        basis = BasisFunctions(self.bases.centres[own[own >= 0]], self.bases.kernel)
+        for rows in row_blocks(self.shape[0], min(_ROWS, self.shape[0])):
+            X = np.asarray(self.bases.X[rows], dtype=float)
+            if len(own) and (own >= 0).all():
+                yield rows, basis(X)
+                continue
+            Phi = np.ones((len(X), len(own)))
+            if (own >= 0).any():
+                Phi[:, own >= 0] = basis(X)
+            yield rows, Phi
+
+    def products(self, left: Array, weight: Array, place: Index) -> tuple[Array, Array]:
+        """Return inner products with vectors, and ``phi' diag(weight) phi``, of some columns."""
+        U, whole = np.zeros((left.shape[1], len(place))), np.zeros(len(place))
+        for rows, Phi in self.tiles(place):
+            U += left[rows].T @ Phi
+            whole += weight[rows] @ np.square(Phi, out=Phi)
+        return U / self.norm[place], whole / self.norm[place] ** 2
+
+    def for_each_block(self, function: Callable[[Index], None]) -> None:
+        """Call a function with the places of some columns at a time, on as many threads as BLAS has."""
+        n_jobs = blas_thread_count()
+        # a block, its squares, and what is left over
+        most = self.bases.memory_limit / (32.0 * n_jobs * min(_ROWS, self.shape[0]))
+        size = max(1, min(_COLUMNS, int(most)))
+        places = [np.arange(some.start, some.stop) for some in row_blocks(self.shape[1], size)]
+        with one_blas_thread(), ThreadPoolExecutor(n_jobs) as pool:
+            list(pool.map(function, places))
+
+
+type Columns = DenseColumns | StreamedColumns

@@ -1,0 +1,230 @@
+"""Candidate columns of unit norm, in memory or streamed: the same states and fits."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_problems import state_at
+
+from pcvm_pymc import Status
+from pcvm_pymc.core.evidence import (
+    ComputedBases,
+    EvidenceOptions,
+    EvidenceProblem,
+    columns,
+    fit_rvm,
+    sequential,
+)
+from pcvm_pymc.core.evidence.active_set import gains, scanned
+from pcvm_pymc.core.evidence.columns import DenseColumns
+from pcvm_pymc.core.evidence.posterior import orthogonal_basis, posterior, sum_of_squares
+from pcvm_pymc.core.evidence.problem import columns_of
+from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline, design_matrix
+from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
+from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, StudentT
+
+LIKELIHOODS = {"normal": "normal", "logit": "logit", "probit": "probit", "student": StudentT(4.0)}
+
+
+def data(n, seed, d=2):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] ** 2 - 1 + 0.4 * rng.normal(size=n)
+
+
+def both(X, target, likelihood, kernel, limit=2e6, **more):
+    """Return the problem with its bases in memory, and with its bases streamed."""
+    return (
+        EvidenceProblem(kernel(X, X), target, likelihood, **more),
+        EvidenceProblem(ComputedBases(X, X, kernel, limit), target, likelihood, **more),
+    )
+
+
+def assert_same(dense, other):
+    np.testing.assert_array_equal(other.active, dense.active)
+    assert other.log_evidence == pytest.approx(dense.log_evidence, abs=1e-8)
+    # wide bases trade large weights of either sign: rounding is that of the largest
+    for name, tol in (("weight", 1e-8), ("covariance", 1e-7)):
+        first, second = getattr(dense, name), getattr(other, name)
+        largest = max(1.0, np.abs(first).max(initial=0.0))
+        np.testing.assert_allclose(second, first, rtol=tol, atol=1e-8 * largest, err_msg=name)
+    assert other.bias == pytest.approx(dense.bias, rel=1e-8, abs=1e-8)
+    np.testing.assert_allclose(other.latent, dense.latent, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(other.noise, dense.noise, rtol=1e-8)
+
+
+@pytest.mark.parametrize("has_constant", [False, True])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_columns_in_memory_have_unit_norm(has_constant, order):
+    rng = np.random.default_rng(0)
+    Phi = rng.normal(size=(60, 150)) * 10.0 ** rng.uniform(-3, 3, 150)
+    Phi[:, 7] = 0.0
+    Phi = np.asarray(Phi, order=order)
+    every = np.column_stack([np.ones((60, int(has_constant))), Phi])
+    norm = np.linalg.norm(every, axis=0)
+    norm[norm == 0] = 1.0
+    unit = every / norm
+    found = DenseColumns(Phi, np.ones(60) if has_constant else None)
+    np.testing.assert_allclose(found.norm, norm)
+    left, curvature = rng.normal(size=(60, 5)), rng.uniform(0.1, 1.0, 60)
+    for n_left in (1, 5):
+        wanted = left[:, :n_left].T @ unit
+        np.testing.assert_allclose(found.products(left[:, :n_left]), wanted, atol=1e-13)
+    for number in (np.array([5, 1]), np.array([1, 8, 5]), np.array([2]), np.array([0, 7])):
+        np.testing.assert_allclose(found.take(number), unit[:, number], atol=1e-15)
+        # some are known already
+        np.testing.assert_allclose(found.cross(number), unit[:, number].T @ unit, atol=1e-14)
+        part = found.part(number)
+        np.testing.assert_allclose(part.products(left), left.T @ unit[:, number], atol=1e-13)
+    for weight in (curvature, np.full(60, 0.3)):
+        wanted = weight @ np.square(unit)
+        np.testing.assert_allclose(found.weighted_squares(weight), wanted, atol=1e-14)
+
+
+@pytest.mark.parametrize("size", [1e-110, 1e110])
+def test_columns_whose_squares_over_or_underflow_change_nothing(size):
+    rng = np.random.default_rng(2)
+    Phi = rng.normal(size=(60, 9))
+    target = Phi[:, 2] / np.abs(Phi[:, 2]).max() + 0.1 * rng.normal(size=60)
+    plain = fit_rvm(EvidenceProblem(Phi, target))
+    Phi[:, 2] *= size
+    fit = fit_rvm(EvidenceProblem(Phi, target))
+    assert fit.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
+    assert list(fit.active) == list(plain.active)
+
+
+def explicit(unit, target, likelihood, index, alpha):
+    """Return S and Q by the QR factorisation of the model's columns."""
+    Phi = unit[:, index]
+    end = posterior(Phi, alpha, target, likelihood)
+    basis, root = orthogonal_basis(Phi, alpha, end.curvature), np.sqrt(end.curvature)[:, None]
+    S = sum_of_squares(basis, root * unit, basis.upper.T @ (root * unit))
+    return end, S, unit.T @ end.score
+
+
+@given(st.integers(0, 10_000), st.booleans(), st.booleans())
+@settings(max_examples=30)
+def test_a_scan_from_inner_products_is_that_of_the_rows(seed, is_label, are_close):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-3, 3, (80, 1))
+    centres = np.linspace(-3, 3, 160)[:, None] if are_close else rng.normal(size=(160, 1))
+    Phi = design_matrix("rbf", x, centres, 0.5)
+    target = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=80)
+    target, likelihood = (np.sign(target), Logit()) if is_label else (target, Normal(0.1))
+    index, alpha = rng.choice(160, 8, replace=False), 10.0 ** rng.uniform(-3, 2, 8)
+    found = scanned(DenseColumns(Phi, None), target, likelihood, (index, alpha, np.zeros(8)))
+    end, S, Q = explicit(Phi / np.linalg.norm(Phi, axis=0), target, likelihood, index, alpha)
+    for value, exact in (
+        (found.mean, end.mean),
+        (found.covariance, end.covariance),
+        (found.S, S),
+        (found.Q, Q),
+    ):
+        np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-8 * np.abs(exact).max())
+    assert found.log_evidence == pytest.approx(end.log_evidence, abs=1e-7)
+
+
+def test_s_keeps_its_digits_next_to_a_column_of_the_model():
+    """Outside the model and almost equal to a free column within: what is left of it, not rounding."""
+    rng = np.random.default_rng(0)
+    Phi = rng.normal(size=(40, 140))
+    Phi[:, 1] = Phi[:, 0] + 1e-6 * rng.normal(size=40)
+    target, unit = rng.normal(size=40), Phi / np.linalg.norm(Phi, axis=0)
+    left = unit[:, 1] - unit[:, 0] * (unit[:, 0] @ unit[:, 1])
+    at = np.array([0]), np.array([1e-9]), np.zeros(1)
+    found = scanned(DenseColumns(Phi, None), target, Normal(1.0), at)
+    assert found.S[1] == pytest.approx(left @ left + 1e-9, rel=1e-3)
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(sorted(LIKELIHOODS)),
+    st.booleans(),
+    st.sampled_from([20, 16_384]),
+    st.sampled_from([7, 2048]),
+)
+@settings(max_examples=20)
+def test_streamed_bases_change_nothing(seed, name, bias, pool, rows):
+    rng = np.random.default_rng(seed)
+    X, target = data(int(rng.integers(30, 50)), seed)
+    if name in {"logit", "probit"}:
+        target = np.where(target > 0, 1.0, -1.0)
+    kernel = RBF(float(rng.uniform(0.7, 2.0)))
+    problems = both(X, target, LIKELIHOODS[name], kernel, limit=2e5 + 100.0 * seed, bias=bias)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequential, "_EXPENSIVE", pool)
+        patch.setattr(sequential, "_POOL", pool)
+        patch.setattr(columns, "_ROWS", rows)
+        dense, other = (fit_rvm(each, options=EvidenceOptions(max_iter=150)) for each in problems)
+    assert_same(dense, other)
+
+
+@pytest.mark.parametrize("kernel", [LinearSpline(), FunctionKernel(lambda X, Z, w: (X @ Z.T) ** 2)])
+def test_any_kernel_and_weighted_rows(kernel):
+    X, target = data(50, 3)
+    label = weighted_target(np.where(target > 0, 1.0, -1.0), 1.0 + np.arange(50) % 3)
+    dense, other = (fit_rvm(each) for each in both(X, label, Weighted(Logit()), kernel))
+    assert dense.log_evidence > 50 * np.log(0.5) * 2
+    assert_same(dense, other)
+
+
+@given(st.integers(0, 10_000), st.booleans(), st.integers(1, 2))
+@settings(max_examples=20)
+def test_streamed_scans_are_those_of_columns_in_memory(seed, is_label, n_jobs):
+    """S and Q at any state, of zero columns, too, and where S has lost its digits in a difference."""
+    rng = np.random.default_rng(seed)
+    X, target = data(40, seed)
+    centres = np.vstack([X, [[1e6, 0.0]], X[:5] + 1e-7])  # zeros, and almost equal columns
+    target, likelihood = (np.sign(target), Logit()) if is_label else (target, StudentT(3.0, 0.3))
+    kernel = RBF(float(rng.uniform(0.5, 3.0)))
+    at = rng.choice(41, 6, replace=False), 10.0 ** rng.uniform(-3, 2, 6), np.zeros(6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "blas_thread_count", lambda: n_jobs)
+        patch.setattr(columns, "_COLUMNS", 9)
+        dense, other = (
+            scanned(columns_of(EvidenceProblem(Phi, target, likelihood)), target, likelihood, at)
+            for Phi in (kernel(X, centres), ComputedBases(X, centres, kernel, 1e6))
+        )
+    np.testing.assert_allclose(other.S, dense.S, rtol=1e-6, atol=1e-11 * dense.S.max())
+    np.testing.assert_allclose(other.Q, dense.Q, rtol=1e-8, atol=1e-9 * np.abs(dense.Q).max())
+    assert dense.S[41] == other.S[41] == other.Q[41] == 0.0
+    assert (other.S >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["normal", "logit"])
+def test_from_coarse_to_fine_ends_where_nothing_gains(monkeypatch, name):
+    monkeypatch.setattr(sequential, "_EXPENSIVE", 40)
+    monkeypatch.setattr(sequential, "_POOL", 40)
+    X, target = data(150, 7)
+    target = target if name == "normal" else np.sign(target)
+    dense, other = both(X, target, name, RBF(1.5))
+    result = fit_rvm(other, options=EvidenceOptions(patience=200))
+    assert result.status is Status.CONVERGED
+    assert gains(state_at(dense, result))[0].max() < 1.1e-4
+
+
+def test_streamed_bases_are_never_in_memory_as_a_whole():
+    X, target = data(4000, 1)
+    tracemalloc.start()
+    problem = EvidenceProblem(ComputedBases(X, X, RBF(1.5), 8e6), np.sign(target), "logit")
+    result = fit_rvm(problem, options=EvidenceOptions(max_iter=1))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert result.status is Status.ITERATION_LIMIT
+    assert peak < 3e7  # they are 128 MB
+
+
+def test_what_streamed_bases_cannot_do_is_refused():
+    X, target = data(60, 0)
+    problem = EvidenceProblem(ComputedBases(X, X, RBF(1.0), 1e6), target)
+    with pytest.raises(ValueError, match="method='batch' needs all basis functions"):
+        fit_rvm(problem, method="batch")
+    with pytest.raises(
+        ValueError, match=r"memory_limit=1e\+05 bytes is too small for 60 rows.*needed at least"
+    ):
+        ComputedBases(X, X, RBF(1.0), 1e5)
+    far = ComputedBases(X, np.full((3, 2), 20.0), RBF(1.0), 1e6)
+    with pytest.raises(ValueError, match=r"basis 0 is .* at the most.*no memory_limit"):
+        fit_rvm(EvidenceProblem(far, target))
