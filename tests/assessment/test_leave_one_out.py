@@ -21,6 +21,8 @@ from pcvm_pymc import (
     rvm_model,
     sparse_probit_model,
 )
+from pcvm_pymc.assessment import leave_one_out
+from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.quadratic import ridge_solve
 from pcvm_pymc.estimators.fit import fitted_problems
 
@@ -179,6 +181,23 @@ def test_rows_that_move_far_have_the_scores_of_their_refits(prior):
         p = predict(refit, X[[row]])["predictions"]["probability"].values.item()
         wanted = np.log(p if y[row] else 1 - p)
         assert float(found.elpd_i[row]) == pytest.approx(wanted, abs=0.01)
+
+
+def test_refits_that_are_given_up_are_reported_and_long_ones_show_progress(
+    rows, monkeypatch, capsys
+):
+    X, label = rows
+    one = PCVMClassifier(width=0.3, scale=10.0).fit(X, label)
+    found = loo(one, X, label)
+    assert found.n_refitted > 0 == found.n_unsettled
+    assert not found.warning
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(leave_one_out, "_REFIT", EMOptions(tol=1e-4, max_iter=1))
+    monkeypatch.setattr(leave_one_out, "_SILENT", 0.0)
+    given_up = loo(one, X, label)
+    assert 0 < given_up.n_unsettled <= given_up.n_refitted == found.n_refitted
+    assert given_up.warning
+    assert "leave-one-out" in capsys.readouterr().err
 
 
 def test_several_draws_are_refused(result):
