@@ -141,12 +141,12 @@ def test_a_laplace_weight_that_is_next_to_nothing_is_zero():
 
 
 def test_what_does_not_fit_is_said_at_once(monkeypatch):
-    monkeypatch.setattr(memory, "available_bytes", lambda: 8.0 * 2**30)
+    monkeypatch.setattr(resources, "available_bytes", lambda: 8.0 * 2**30)
     X = np.random.default_rng(0).normal(size=(30_000, 2))
     for take in (PCVMClassifier().fit, pcvm_model):
         with pytest.raises(MemoryError, match=r"30000 rows .*basis=.*memory_limit="):
             take(X, X[:, 0] > 0)
-    assert memory.available_bytes() > 0
+    assert resources.available_bytes() > 0
 
 
 def test_a_second_run_on_a_folder_is_told_of_the_first(tmp_path):

@@ -12,9 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.measures import Rival, classification_measures
-from pcvm_pymc.core.pieces.validation import check_choice, check_instance
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, present_labels
+from pcvm_pymc.core.pieces.validation import (
+    as_features,
+    check_choice,
+    check_instance,
+    present_labels,
+)
 from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import check_result, classes_of, likelihood_of, weights_of
 from pcvm_pymc.model.bases import AnyKernel

@@ -18,11 +18,10 @@ from sklearn.model_selection import StratifiedKFold
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
-from pcvm_pymc.core.pieces.validation import check_seed, shown
 from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import InputWarning, as_features
+from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
 from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.inference.prediction import latent_draws, log_density_draws, probability_draws
 from pcvm_pymc.inference.results import (

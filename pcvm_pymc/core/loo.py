@@ -321,7 +321,7 @@ class _Removals:
         #: whose values must not change sign: by the sign rule, or the penalty has a kink at zero
         self.sign = np.sign(at_mode) * (penalty > 0)
         if problem.is_signed:
-            self.sign[:-1] = np.reshape(problem.sign, mode.weight.shape)
+            self.sign[:-1] = np.reshape(problem.weight_sign, mode.weight.shape)
         #: slope beyond which a zero becomes non-zero
         self.threshold = np.full(at_mode.shape, penalty)
         if mode.given is not None or (prior.holds_zeros and not penalty):

@@ -16,10 +16,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from pcvm_pymc.core.design import chunk_rows
-from pcvm_pymc.core.pieces.validation import check_real
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, present_labels
+from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, check_real, present_labels
 from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.estimators.average import Predictor
 from pcvm_pymc.estimators.base import KernelMachine, threads_for
@@ -250,7 +249,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 
     @of_rows("ndarray, shape (n_new,), or (n_new, n_classes) for several classes")
     @lazy(lambda self: len(self.classes_) if len(self.classes_) > 2 else None)
-    def decision_function(self, X: ArrayLike) -> Array:
+    def decision_function(self, X: Any) -> Array:
         """Return the latent function, shape (n_new,): positive where ``classes_[1]`` is likelier.
 
         For several classes that of each, shape (n_new, n_classes); of two classes with a score each the
@@ -263,19 +262,19 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 
     @of_rows("ndarray, shape (n_new, n_classes)")
     @lazy(lambda self: len(self.classes_))
-    def predict_proba(self, X: ArrayLike) -> Array:
+    def predict_proba(self, X: Any) -> Array:
         """Return class probabilities, shape (n_new, n_classes), in the order of ``classes_``."""
         return self._predictor_.probability(X, self._jobs)
 
     @of_rows("ndarray, shape (n_new, n_classes)")
     @lazy(lambda self: len(self.classes_))
-    def predict_log_proba(self, X: ArrayLike) -> Array:
+    def predict_log_proba(self, X: Any) -> Array:
         """Return logarithms of class probabilities, shape (n_new, n_classes), exact in the tails."""
         return self._predictor_.log_probability(X, self._jobs)
 
     @of_rows("ndarray, shape (n_new,)")
     @lazy(lambda self: None)
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: Any) -> NDArray[Any]:
         """Return the likeliest class of each row, shape (n_new,)."""
         latent = self._predictor_.latent(X, self._jobs)
         likeliest = (latent > 0).astype(int) if latent.ndim == 1 else latent.argmax(axis=1)

@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
-from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.estimators.few_vectors import FewVectors
 
 __all__ = ["few_vectors_of", "to_c"]

@@ -390,17 +390,17 @@ def fitted_problems(model: Any, X: ArrayLike, y: ArrayLike) -> list[FittedProble
             "the classifier was fitted with weights of its rows; its held-out predictions are those of "
             "held_out_, and a score of them is weighted by the caller"
         )
-    X = model._inputs(X)
-    if np.shape(y) != (len(X),):
+    rows: Array = model._inputs(X)
+    if np.shape(y) != (len(rows),):
         raise ValueError(
-            f"y has shape {np.shape(y)}; needed ({len(X)},), a label for each row of X"
+            f"y has shape {np.shape(y)}; needed ({len(rows)},), a label for each row of X"
         )
     y, classes = present_labels(y), model.classes_
     if not np.isin(y.astype(object), classes.astype(object)).all():
         raise ValueError(f"y has labels that are none of {classes.tolist()}, the fitted classes")
     number = np.searchsorted(classes, y)
     label = number if model._takes_several else np.where(number > 0, 1.0, -1.0)
-    problems = problems_of(model, TrainingData(X, label))
+    problems = problems_of(model, TrainingData(rows, label))
     predictor = model._predictor_
     modes = predictor.modes if isinstance(predictor, Average) else [predictor]
     weights = predictor.weights if isinstance(predictor, Average) else np.ones(1)

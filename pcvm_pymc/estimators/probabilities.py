@@ -89,8 +89,8 @@ def probability_interval(
     tails = 0.5 * (1.0 - probability), 0.5 * (1.0 + probability)
     n_scores = parts[0].mean.shape[1]
     if n_scores == 1:  # one class' probability rises with the latent function, the other's falls
-        ends = [class_probability(likelihood, _quantile(parts, tail)) for tail in tails]
-        return np.sort(np.stack(ends, axis=-1), axis=-1)
+        both = [class_probability(likelihood, _quantile(parts, tail)) for tail in tails]
+        return np.sort(np.stack(both, axis=-1), axis=-1)
     ends = np.round(_DRAWS * np.cumsum([0.0, *(each.share for each in parts)])).astype(int)
     normals = np.split(np.random.default_rng(0).standard_normal((ends[-1], n_scores)), ends[1:-1])
     draws = np.concatenate([_draws(each, z) for each, z in zip(parts, normals, strict=True)])

@@ -20,11 +20,11 @@ from pcvm_pymc.core.evidence import (
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_share
 from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
-from pcvm_pymc.core.pieces.resources import check_room
-from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.pieces.likelihood import Weighted, against_rest
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import check_room
+from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.average import Predictor
@@ -50,7 +50,7 @@ def score_width(problems: Problems, criterion: str, width: float, scale: float) 
         total = 0.0
         for c in range(likelihood.n_scores):
             own = TrainingData(data.X, against_rest(data.label, c), data.weight)
-            signed = replace(centres, sign=centres.signs_of((slice(None), c)))
+            signed = replace(centres, sign=None if centres.sign is None else centres.sign[:, c])
             total += score_width(replace(plain, data=own, centres=signed), criterion, width, scale)
         return total
     if criterion == "validity" and centres.sign is not None:

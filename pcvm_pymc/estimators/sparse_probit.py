@@ -7,9 +7,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
-from pcvm_pymc.core.pieces.kernels import FEATURES, FeatureColumns, n_features
-from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, as_kernel, as_width, median_distance
+from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres
+from pcvm_pymc.core.pieces.kernels import (
+    FEATURES,
+    FeatureColumns,
+    Kernel,
+    KernelPiece,
+    as_kernel,
+    as_width,
+    median_distance,
+    n_features,
+)
 from pcvm_pymc.core.pieces.likelihoods import as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.estimators.average import modes_of
@@ -148,7 +156,7 @@ class SparseProbitClassifier(KernelClassifier):
         bias: str = "penalised",
         kernel: Kernel = "rbf",
         width: float | str = "median",
-        basis: Basis = None,
+        basis: CentresLike = None,
         update: str = "auto",
         max_iter: int = 10_000,
         tol: float = 1e-5,

@@ -16,8 +16,8 @@ from pcvm_pymc.core.approximation import (
     propagate,
 )
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.pieces.validation import check_choice, check_real, check_seed, check_whole
 from pcvm_pymc.core.pieces.probit import Array, log_ndtr
+from pcvm_pymc.core.pieces.validation import check_choice, check_real, check_seed, check_whole
 from pcvm_pymc.inference.results import (
     Values,
     draws_dataset,

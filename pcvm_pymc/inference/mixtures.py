@@ -8,9 +8,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.pieces.validation import check_instance, shown
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers
+from pcvm_pymc.core.pieces.validation import as_numbers, check_instance, shown
 from pcvm_pymc.inference.results import check_result
 
 _OF_DRAWS = ("posterior", "sample_stats", "log_likelihood")

@@ -10,12 +10,10 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.evidence import augmentation, predictive_moments, star_moments
-from pcvm_pymc.core.pieces.validation import check_flag, check_seed, check_whole
-from pcvm_pymc.core.pieces.validation import Frame
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features
+from pcvm_pymc.core.pieces.validation import Frame, as_features, check_flag, check_seed, check_whole
 from pcvm_pymc.inference.evidence import evidence_fit_of
 from pcvm_pymc.inference.results import (
     check_result,

@@ -14,7 +14,6 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.family import FAMILY, System, check_solver, systems_of
-from pcvm_pymc.core.pieces.validation import check_instance
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import (
     LIKELIHOODS,
@@ -25,7 +24,7 @@ from pcvm_pymc.core.pieces.likelihoods import (
 )
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features
+from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Ended, Problem
 from pcvm_pymc.model.bases import AnyKernel, check_centres, recall_kernel
 from pcvm_pymc.model.graphs import numbers

@@ -13,6 +13,8 @@ import xarray as xr
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 
 from pcvm_pymc.core.gibbs import GibbsProblem
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Prior
+from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import (
     check_choice,
     check_flag,
@@ -21,8 +23,6 @@ from pcvm_pymc.core.pieces.validation import (
     check_seed,
     check_whole,
 )
-from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Prior
-from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.inference.chains import GibbsDraws, GibbsRun, run_chains
 from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.inference.results import (

@@ -16,10 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces.validation import check_choice, check_flag, is_real, shown
-from pcvm_pymc.core.pieces.validation import Frame
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
-from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
     RATE_SHAPE,
@@ -29,10 +26,16 @@ from pcvm_pymc.core.pieces.priors import (
     named_prior,
 )
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.validation import (
+    Frame,
     as_classes,
     as_labels,
     as_targets,
+    check_choice,
+    check_flag,
+    is_real,
+    shown,
 )
 from pcvm_pymc.model.bases import AnyKernel, Bases, Width, own_variable, with_signs
 from pcvm_pymc.model.data import KernelModel

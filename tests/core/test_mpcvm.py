@@ -10,12 +10,12 @@ from pcvm_pymc.core.em import EMOptions, Start, coupled, fit_em, initial_state, 
 from pcvm_pymc.core.em.machine import _Machine
 from pcvm_pymc.core.em.points import rows_of
 from pcvm_pymc.core.em.quadratic import BOUND, CONVEX, OWN
+from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihood import weighted_target
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms, response_mean
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.centres import class_signs
-from pcvm_pymc.core.pieces.likelihood import weighted_target
 from pcvm_pymc.core.problem import Problem, Status
 
 PRIORS = {

@@ -1,17 +1,15 @@
-import pickle
 import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import blobs, expected_failures
+from problems import blobs
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pcvm_pymc import Hyperprior, MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.core.em import fit_em
@@ -38,23 +36,6 @@ ALL = [
     MRVMClassifier(),
     MRVMClassifier(algorithm="top-down"),
 ]
-
-
-@pytest.mark.fixed_seeds  # of scikit-learn's own data
-@parametrize_with_checks(
-    [
-        MPCVMClassifier(algorithm="bottom-up", width=1.0),
-        MPCVMClassifier(hyperprior="jeffreys", width=1.0, max_iter=100),
-        MPCVMClassifier(width=1.0, scale="auto", basis=10),
-        MRVMClassifier(width=1.0),
-        MRVMClassifier(algorithm="top-down", width=1.0, max_iter=100),
-    ],
-    expected_failed_checks=expected_failures,
-)
-def test_scikit_learns_checks(estimator, check):
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=ConvergenceWarning)
-        check(estimator)
 
 
 @pytest.fixture(scope="module")
@@ -215,34 +196,6 @@ def test_other_hyperpriors(data):
         assert model.score(X, y) > 0.7
     assert model.bias_.tolist() == [0, 0, 0]
     assert MPCVMClassifier(width=1.0, bias=True).fit(X, y).bias_.shape == (3,)
-
-
-def test_it_pickles(data):
-    X, y = data
-    model = MPCVMClassifier(width=1.0, scale="auto").fit(X, y)
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"algorithm": "sideways"}, "'algorithm' parameter .* Got 'sideways'"),
-        ({"width": "narrow"}, "'width' parameter .* Got 'narrow'"),
-        ({"width": -1.0}, "width"),
-        ({"start": "warm"}, "'start' parameter .* Got 'warm'"),
-        ({"cv": 1}, r"'cv' parameter .* \[2, inf\).* Got 1 "),
-        ({"tol": 0.0}, r"'tol' parameter .* \(0.*, inf\) or None. Got 0.0"),
-        ({"hyperprior": "vague"}, "hyperprior='vague' is unknown"),
-        ({"bias": "yes"}, "'bias' parameter .* Got 'yes'"),
-        ({"update": "leap"}, "'update' parameter .* Got 'leap'"),
-        ({"basis": "few"}, "'basis' parameter .* None. Got 'few'"),
-        ({"basis": (np.zeros((2, 2)), ["red", "green"])}, "the basis' labels are"),
-    ],
-)
-def test_bad_parameters_are_named(data, parameters, words):
-    with pytest.raises(ValueError, match=words):
-        MPCVMClassifier(**({"width": 1.0} | parameters)).fit(*data)
 
 
 def three(n):

@@ -36,8 +36,7 @@ def surface(loss):
     def score(point, near):
         total = -loss(point.steps) - point.log_prior  # the prior counts besides
         density = np.full(N, total / N)
-        nothing = np.zeros(N, dtype=bool)
-        return replace(point, loo=LeaveOneOut(density, density, nothing, nothing))
+        return replace(point, loo=LeaveOneOut(density, density))
 
     return score
 
@@ -154,7 +153,7 @@ def test_points_found_class_by_class_are_fitted_together():
         wanted = fit_em(whole, None, EMOptions(tol=1e-7))
         np.testing.assert_allclose(point.result.latent, wanted.latent, atol=1e-3)
         rows = itself.centres.rows
-        left_out = leave_one_out(whole, wanted.weight, wanted.bias, rows, improve=False)
+        left_out = leave_one_out(whole, wanted.weight, wanted.bias, rows)
         np.testing.assert_allclose(point.loo.latent, left_out.latent, atol=1e-2)
     weighed = fit_average(itself, found, most=3, weigh=True, **options)
     assert weighed.search.weights.sum() == pytest.approx(1.0)

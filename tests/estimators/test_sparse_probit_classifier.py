@@ -1,14 +1,9 @@
-import pickle
-import warnings
-
 import numpy as np
 import pytest
-from problems import blobs, expected_failures
+from problems import blobs
 from sklearn.datasets import load_breast_cancer, load_iris
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pcvm_pymc import Hyperprior, Laplace, SparseProbitClassifier, Status
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, iterate
@@ -16,22 +11,6 @@ from pcvm_pymc.core.pieces.kernels import feature_matrix
 from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.datasets import load
-
-
-@pytest.mark.fixed_seeds  # of scikit-learn's own data
-@parametrize_with_checks(
-    [
-        SparseProbitClassifier(),
-        SparseProbitClassifier(features="quadratic", prior="laplace", bias="free"),
-        SparseProbitClassifier(features="kernel"),
-        SparseProbitClassifier(features="kernel", prior="student"),
-    ],
-    expected_failed_checks=expected_failures,
-)
-def test_scikit_learns_checks(estimator, check):
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=ConvergenceWarning)
-        check(estimator)
 
 
 @pytest.mark.parametrize("features", ["linear", "quadratic", "kernel"])
@@ -86,40 +65,6 @@ def test_probabilities_where_every_machine_says_no():
     probability = model.predict_proba(1e3 * np.array([[1.0, -3.0, 2.0, -1.0]]))
     assert np.isfinite(probability).all()
     assert probability.sum() == pytest.approx(1)
-
-
-def test_it_pickles_and_works_in_a_pipeline():
-    X, label = blobs(60, seed=59)
-    pipeline = make_pipeline(StandardScaler(), SparseProbitClassifier()).fit(1e6 * X, label)
-    copy = pickle.loads(pickle.dumps(pipeline))
-    np.testing.assert_array_equal(copy.predict_proba(1e6 * X), pipeline.predict_proba(1e6 * X))
-
-
-def test_an_empty_model_predicts_by_its_bias():
-    X, label = blobs(30, seed=60)
-    with pytest.warns(ConvergenceWarning, match="every weight was pruned"):
-        model = SparseProbitClassifier(prior="laplace", gamma=1e6).fit(X, label)
-    assert model.selected_.size == 0
-    assert len(set(model.predict(X))) == 1
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"features": "cubic"}, "'features' parameter .* Got 'cubic'"),
-        ({"prior": "flat"}, "prior='flat'; needed one of"),
-        ({"prior": Hyperprior(1, 1, 1, 1, rate_shape=1.0)}, "of fixed scale"),
-        ({"bias": "none"}, "'bias' parameter .* Got 'none'"),
-        ({"update": "clip"}, "'update' parameter .* Got 'clip'"),
-        ({"prior": "laplace", "gamma": -1.0}, r"gamma=-1\.0; needed a positive finite number"),
-        ({"features": "kernel", "width": "narrow"}, "'width' parameter .* Got 'narrow'"),
-        ({"max_iter": 0}, "'max_iter' parameter .* Got 0 "),
-    ],
-)
-def test_bad_parameters_are_named(parameters, words):
-    X, label = blobs(20, seed=61)
-    with pytest.raises(ValueError, match=words):
-        SparseProbitClassifier(**parameters).fit(X, label)
 
 
 def irrelevant_features(d, features, n_per_class, seed):

@@ -30,9 +30,9 @@ from pcvm_pymc import (
 )
 from pcvm_pymc.core.em import ScalarRBFMoves
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
+from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
-from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.read import find_parts
 

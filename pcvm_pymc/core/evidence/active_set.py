@@ -81,13 +81,15 @@ def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Mode
     half = inverse_triangle(end.factor) / np.sqrt(alpha)[:, None]
     covariance, root = half @ half.T, np.sqrt(end.curvature)[:, None]
     S, Q = np.empty(columns.shape[1]), np.empty(columns.shape[1])
-    beta, basis = likelihood.bound, None
+    beta, basis = likelihood.bound, None  # found when needed
     condition = (alpha + beta) @ covariance.diagonal()
 
     def compute_S(place: Index, whole: Array, U: Array) -> None:
         S[place] = whole - np.einsum("ij,ij->j", U, U)
         lost = np.flatnonzero(S[place] <= _LOST * whole.clip(_TINY))
-        own = basis or orthogonal_basis(Phi, alpha, end.curvature) if len(lost) else basis
+        if len(lost) == 0:
+            return
+        own = basis or orthogonal_basis(Phi, alpha, end.curvature)
         for begin in range(0, len(lost), _BLOCK):
             some = lost[begin : begin + _BLOCK]
             weighted = root * columns.take(place[some])

@@ -12,8 +12,8 @@ from pcvm_pymc.core.evidence.problem import (
 )
 from pcvm_pymc.core.evidence.result import EvidenceResult, Reached, result_at
 from pcvm_pymc.core.evidence.sequential import fit_sequential, improved
-from pcvm_pymc.core.pieces.validation import check_choice
 from pcvm_pymc.core.pieces.resources import threads_by_size
+from pcvm_pymc.core.pieces.validation import check_choice
 from pcvm_pymc.core.problem import Status
 
 # alpha / beta of a basis of unit norm: its weight explains a millionth of the noise
@@ -60,7 +60,8 @@ def fit_batch(
     index = np.flatnonzero(columns.square)
     variance = problem.target_scale**2 if problem.likelihood.targets == "numbers" else 1.0
     alpha = np.full(len(index), max(len(index), 1) / (problem.n_obs * variance))
-    mean, trace, status = None, [], Status.ITERATION_LIMIT
+    mean, status = None, Status.ITERATION_LIMIT
+    trace: list[tuple[float, int, float]] = []
     last, since, noise_moves = -np.inf, 0, False
     while len(trace) <= options.max_iter:
         likelihood = problem.likelihood_at(noise)

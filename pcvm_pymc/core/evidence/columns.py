@@ -81,9 +81,11 @@ class DenseColumns:
     """
 
     gram: Array | None
+    _own: Array
 
     def __init__(self, Phi: Array, constant: Array | None) -> None:
-        first, scale = np.empty((len(Phi), 0)) if constant is None else constant[:, None], 1.0
+        first = np.empty((len(Phi), 0)) if constant is None else constant[:, None]
+        scale = np.ones(Phi.shape[1])
         with np.errstate(over="ignore"):
             square = np.einsum("ij,ij->j", Phi, Phi)
         if not ((square > _SAFE[0]) & (square < _SAFE[1])).all():  # too large, too small, or zero
@@ -93,7 +95,7 @@ class DenseColumns:
             square = np.einsum("ij,ij->j", Phi, Phi)
         own = np.sqrt(np.append(np.einsum("ij,ij->j", first, first), square))
         self._set(Phi, first, np.where(own > 0, own, 1.0), (own > 0).astype(float))
-        self.norm = self._own * np.append(np.ones(first.shape[1]), np.ones(len(square)) * scale)
+        self.norm = self._own * np.append(np.ones(first.shape[1]), scale)
 
     def _set(self, Phi: Array, constant: Array, own: Array, square: Array) -> None:
         self.Phi, self.constant, self.norm, self._own, self.square = Phi, constant, own, own, square

@@ -1,6 +1,7 @@
 """The fast relevance vector machine: one basis at a time, that of the largest gain (Tipping & Faul 2003)."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ _HALVINGS = 3  # of a re-estimation that lowers Laplace's evidence
 _ROUNDING = 1e-9  # relative error of the log evidence
 # A search of two classes that ends with at most so many bases, and more than this share of the empty model's
 # log evidence, is repeated from 64 bases that share the best of these precisions (of columns of unit norm);
-# the result is taken where it has more log evidence by so many nats. Only on wide bases, where none gains alone.
+# the result is taken where it has more log evidence by so many nats.
 _TRAPPED, _UNEXPLAINED, _WORTHWHILE = 2, 0.8, 1.0
 _SHARED = 10.0 ** np.arange(-4.0, 2.0)
 
@@ -99,7 +100,8 @@ def _is_trapped(result: EvidenceResult, columns: Columns) -> bool:
     """Whether a search of two classes has ended with almost nothing although there are many columns."""
     few = np.count_nonzero(result.weight) <= _TRAPPED < columns.shape[1] <= _EXPENSIVE
     left = result.log_evidence < _UNEXPLAINED * result.trace.log_evidence[0]
-    return few and left and np.isnan(result.noise) and result.status is not Status.ITERATION_LIMIT
+    is_classification = bool(np.isnan(result.noise))
+    return bool(few and left and is_classification and result.status is not Status.ITERATION_LIMIT)
 
 
 def improved(
@@ -360,7 +362,8 @@ class _Candidates:
         """Go on with the triangular factor of a regression, whose rows are as few as the columns."""
         Phi, target = self.columns.Phi, self.problem.target
         if len(Phi) > Phi.shape[1] + 1:
-            likelihood = replace(self.problem.likelihood, n_obs=self.problem.n_obs)
+            likelihood: Any = self.problem.likelihood
+            likelihood = replace(likelihood, n_obs=self.problem.n_obs)
             R = np.linalg.qr(np.column_stack([Phi, target]), mode="r")
             self.problem = EvidenceProblem(R[:, :-1], R[:, -1].copy(), likelihood, bias=False)
             self.columns = DenseColumns.unit(R[:, :-1], self.columns.square)

@@ -12,7 +12,7 @@ from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.multinomial import FractionalTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.projection.target import Columns, Target
-from pcvm_pymc.core.quadratic import BorderedGram
+from pcvm_pymc.core.quadratic import BorderedGram, QuadraticModel
 
 _MAX_NEWTON = 100
 _MOST_HALVINGS = 20
@@ -59,88 +59,70 @@ class _Point(NamedTuple):
     objective: float
 
 
-class _System:
-    """Newton's equations for the weights on some columns, score by score, and the biases, last."""
+class _Newton:
+    """Newton's equations for the weights on some columns, and the biases, in units of the ridge."""
 
-    def __init__(self, target: Target, columns: Columns) -> None:
-        self.target, self.columns, n_scores = target, columns, target.n_scores
-        free = self.free = target.free[columns]
-        self.n_weights = n = int(free.sum())
-        ends = np.cumsum([0, *free.sum(axis=0)])
-        first = int(n_scores > 1)  # of several biases the first is zero
-        self.n_values = n + n_scores - first
-        one, A = np.ones((len(target.Phi), 1)), target.Phi[:, columns]
-        #: columns of Phi and 1 of each score, and the positions of their values
-        self.designs: list[Array] = []
-        self.at: list[Columns] = []
-        for c in range(n_scores):
-            bias = [n + c - first] if c >= first else []
-            self.designs.append(np.hstack([A[:, free[:, c]], one[:, : len(bias)]]))
-            self.at.append(np.array([*range(ends[c], ends[c + 1]), *bias], dtype=np.intp))
-        self.ridge = np.full(self.n_values, _DAMPING)
-        self.ridge[:n] = np.broadcast_to(target.penalty[columns], free.T.shape)[free.T]
-        self.sign = np.ones(n)
-        if target.sign is not None:
-            self.sign = target.sign[columns].reshape(free.shape).T[free.T]
+    def __init__(self, target: Target, columns: Columns, weight: Array, bias: Any) -> None:
+        self.target, free, n_scores = target, target.free[columns], target.n_scores
+        flat = np.zeros(n_scores)
+        flat[: n_scores > 1] = np.inf  # of several biases the first is zero
+        self.model = QuadraticModel(
+            np.reshape(weight, free.shape),
+            np.broadcast_to(bias, (n_scores,)),
+            np.where(free, target.penalty[columns, None], np.inf),
+            flat,
+        )
+        self.designs = self.model.designs(target.Phi[:, columns])
+        self.is_weight = self.model.is_ridged
+        sign = np.ones(free.shape) if target.sign is None else target.sign[columns]
+        self.sign = self.model.pack(sign.reshape(free.shape), flat)[self.is_weight]
 
-    def packed(self, weight: Array, bias: Any) -> Array:
-        """Return weights and biases as one vector."""
-        biases = np.reshape(bias, -1)
-        flat = weight.reshape(self.free.shape).T[self.free.T]
-        return np.append(flat, biases[len(biases) - (self.n_values - self.n_weights) :])
-
-    def unpacked(self, value: Array) -> tuple[Array, Any]:
-        """Return weights and biases of a vector."""
-        weight, biases = np.zeros(self.free.shape), value[self.n_weights :]
-        weight.T[self.free.T] = value[: self.n_weights]
-        if self.target.n_scores == 1:
-            return weight[:, 0], float(biases[0])
-        return weight, np.append(0.0, biases)
+    def unpacked(self, value: Array) -> tuple[Array, Array]:
+        """Return weights, shape (n_vectors, n_scores), and biases, shape (n_scores,)."""
+        weight, bias = np.zeros(self.model.weight.shape), np.zeros(self.target.n_scores)
+        self.model.unpack(self.model.scale * value, weight, bias)
+        return weight, bias
 
     def point(self, value: Array) -> _Point:
         """Return the objective at some values."""
-        target, n = self.target, self.n_weights
-        parts = zip(self.designs, self.at, strict=True)
-        latent = np.column_stack([one @ value[at] for one, at in parts])
-        terms = target.terms(latent[:, 0] if target.n_scores == 1 else latent)
-        ridge = 0.5 * float(self.ridge[:n] @ np.square(value[:n]))
-        return _Point(value, latent, terms, target.divergence_of(terms) + ridge)
+        parts = [one @ value[self.model.part(c)] for c, one in enumerate(self.designs)]
+        latent = np.column_stack(parts)
+        terms = self.target.terms(latent[:, 0] if len(parts) == 1 else latent)
+        ridge = 0.5 * float(np.square(value[self.is_weight]).sum())
+        return _Point(value, latent, terms, self.target.divergence_of(terms) + ridge)
 
     def hessian(self, terms: FractionalTerms) -> Array:
         """Return the divergence's second derivatives in all values."""
-        row_weight = self.target.mass[:, None, None] * terms.hessian
-        H = np.zeros((self.n_values, self.n_values))
-        for c, one in enumerate(self.designs):
-            for d, other in enumerate(self.designs[: c + 1]):
-                block = (row_weight[:, c, d, None] * one).T @ other
-                H[np.ix_(self.at[c], self.at[d])] = block
-                H[np.ix_(self.at[d], self.at[c])] = block.T
-        return H
+        H = np.zeros((len(self.model.value), len(self.model.value)), order="F")
+        self.model.add_rows(H, self.designs, self.target.mass[:, None, None] * terms.hessian)
+        H[np.diag_indices(len(H))] += np.where(self.is_weight, 0.0, _DAMPING)
+        return np.tril(H) + np.tril(H, -1).T
 
-    def newton(self, here: _Point) -> Array:
+    def minimiser(self, here: _Point) -> Array:
         """Return the minimiser of the quadratic model under the sign constraint.
 
         Biases are unconstrained: they are eliminated first.
         """
-        n, H, ridge = self.n_weights, self.hessian(here.terms), self.ridge[: self.n_weights]
-        H[n:, n:] += np.diag(self.ridge[n:])
-        slope = np.zeros(len(H))
-        for c, one in enumerate(self.designs):
-            slope[self.at[c]] = (self.target.mass * here.terms.score[:, c]) @ one
+        H, w, b = self.hessian(here.terms), self.is_weight, ~self.is_weight
+        score = self.target.mass[:, None] * here.terms.score
+        slope = np.concatenate([score[:, c] @ one for c, one in enumerate(self.designs)])
         goal = H @ here.value + slope
-        follow = np.linalg.solve(H[n:, n:], np.column_stack([H[n:, :n], goal[n:]]))
+        follow = np.linalg.solve(H[np.ix_(b, b)], np.column_stack([H[np.ix_(b, w)], goal[b]]))
+        cross = H[np.ix_(w, b)]
         gram = BorderedGram(
-            np.asfortranarray(H[:n, :n] - H[:n, n:] @ follow[:, :n]), np.zeros(n), 1.0
+            np.asfortranarray(H[np.ix_(w, w)] - cross @ follow[:, :-1]), np.zeros(w.sum()), 1.0
         )
-        weight, _ = solve_nonnegative(
+        out = np.empty(len(H))
+        out[w], _ = solve_nonnegative(
             gram,
-            self.sign / np.sqrt(ridge),
+            self.sign,
             1.0,
-            (goal[:n] - H[:n, n:] @ follow[:, n], 0.0),
-            (here.value[:n] != 0) | (slope[:n] * self.sign > 0),
+            (goal[w] - cross @ follow[:, -1], 0.0),
+            (here.value[w] != 0) | (slope[w] * self.sign > 0),
             constrained=self.target.sign is not None,
         )
-        return np.append(weight, follow[:, n] - follow[:, :n] @ weight)
+        out[b] = follow[:, -1] - follow[:, :-1] @ out[w]
+        return out
 
 
 def fit_submodel(
@@ -165,15 +147,15 @@ def fit_submodel(
     """
     chosen = np.unique(np.fromiter(columns, dtype=np.intp))
     chosen = chosen[target.penalty[chosen] > 0]  # a column of zeros has no weight
-    system = _System(target, chosen)
-    weight, bias = np.zeros(system.free.shape), np.zeros(target.n_scores)
+    weight, bias = np.zeros((len(chosen), target.n_scores)), np.zeros(target.n_scores)
     if start is not None:
         _, here, there = np.intersect1d(chosen, start.columns, return_indices=True)
         weight[here] = start.weight.reshape(-1, target.n_scores)[there]
-        bias = start.bias
-    at = system.point(system.packed(weight, bias))
+        bias[:] = start.bias
+    system = _Newton(target, chosen, weight, bias)
+    at = system.point(system.model.value)
     for _ in range(_MAX_NEWTON):
-        step, share = system.newton(at) - at.value, 1.0
+        step, share = system.minimiser(at) - at.value, 1.0
         new = system.point(at.value + step)
         for _ in range(_MOST_HALVINGS):
             if new.objective <= at.objective + _ROUNDING:
@@ -186,9 +168,11 @@ def fit_submodel(
         if gain <= tol:
             break
     weight, bias = system.unpacked(at.value)
-    kept = weight.reshape(system.free.shape).any(axis=1)
-    latent = at.latent[:, 0] if target.n_scores == 1 else at.latent
-    return Submodel(chosen[kept], weight[kept], bias, latent, at.objective)
+    kept = weight.any(axis=1)
+    chosen, weight = chosen[kept], weight[kept]
+    if target.n_scores == 1:
+        return Submodel(chosen, weight[:, 0], float(bias[0]), at.latent[:, 0], at.objective)
+    return Submodel(chosen, weight, bias, at.latent, at.objective)
 
 
 @dataclass(frozen=True)
@@ -215,19 +199,17 @@ class Scan:
 
 def scan(target: Target, submodel: Submodel) -> Scan:
     """Return slopes and curvatures of all columns, by one product with Phi for each score."""
-    system, terms = _System(target, submodel.columns), target.terms(submodel.latent)
-    H = system.hessian(terms) + np.diag(system.ridge)
+    system = _Newton(target, submodel.columns, submodel.weight, submodel.bias)
+    terms = target.terms(submodel.latent)
+    H = system.hessian(terms) + np.diag(system.is_weight.astype(float))
     factor = cho_factor(H + _DAMPING * np.diag(np.diag(H)))
     n_scores, n_basis = target.n_scores, target.Phi.shape[1]
     score, schur = np.empty((n_basis, n_scores)), np.empty((n_basis, n_scores, n_scores))
     cross: list[Array] = []  # second derivatives in new weights and the values of the submodel
     for c in range(n_scores):
         row_weight = target.mass[:, None] * terms.hessian[:, c]
-        weighted = np.empty((len(row_weight), system.n_values + 1))
-        for d, one in enumerate(system.designs):
-            weighted[:, system.at[d]] = row_weight[:, d, None] * one
-        weighted[:, -1] = target.mass * terms.score[:, c]
-        both = target.Phi.T @ weighted
+        weighted = [row_weight[:, d, None] * one for d, one in enumerate(system.designs)]
+        both = target.Phi.T @ np.column_stack([*weighted, target.mass * terms.score[:, c]])
         score[:, c] = both[:, -1]
         cross.append(np.ascontiguousarray(both[:, :-1].T))
         response = cho_solve(factor, cross[c])

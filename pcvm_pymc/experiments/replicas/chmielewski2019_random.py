@@ -1,5 +1,7 @@
 """The relevance vector machine whose bases are drawn at random (Chmielewski-Anders et al. 2019)."""
 
+from typing import Any
+
 import numpy as np
 
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult
@@ -35,7 +37,9 @@ def fit_random(
     noise, noise_moves = start_noise(problem, options), False
     none = np.empty(0)
     model = none.astype(np.int64), none, none
-    status, trace, best, since = Status.ITERATION_LIMIT, [], None, 0
+    status, since = Status.ITERATION_LIMIT, 0
+    trace: list[tuple[float, int, float]] = []
+    best: Any = None
     while len(trace) <= options.max_iter:
         state = scanned(columns, problem.target, problem.likelihood_at(noise), model)
         trace.append((state.log_evidence, len(state.index), noise))
@@ -62,7 +66,7 @@ def fit_random(
         others = index != k
         model = index[others], precision[others], mean[others]
         if np.isfinite(alpha[k]):
-            model = tuple(np.append(*each) for each in zip(model, (k, alpha[k], 0.0), strict=True))
+            model = np.append(model[0], k), np.append(model[1], alpha[k]), np.append(model[2], 0.0)
     if not problem.likelihood.is_quadratic and state.log_evidence < best[0].log_evidence:
         state, noise = best
     return result_at(problem, columns, Reached(*state.model, noise, status, trace))
@@ -70,6 +74,8 @@ def fit_random(
 
 class _RandomChoice:
     """An estimator whose fits are those of `fit_random`."""
+
+    random_state: Any
 
     def _solved(self, problem: EvidenceProblem) -> EvidenceResult:
         return fit_random(problem, evidence_options(self), random_state=self.random_state)

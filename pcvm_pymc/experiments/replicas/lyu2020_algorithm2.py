@@ -1,5 +1,7 @@
 """mPCVM2 by Algorithm 2 of Lyu et al. (2020) as it is printed, which diverges on many data."""
 
+from typing import Any
+
 import numpy as np
 
 from pcvm_pymc.core.pieces.probit import Array
@@ -92,7 +94,7 @@ def fit_printed(
     rng, likelihood, Phi = np.random.default_rng(random_state), problem.likelihood, problem.Phi
     classes = [_Class(Phi) for _ in range(problem.n_scores)]
     latent = np.zeros((len(Phi), problem.n_scores))
-    response = likelihood.response(problem.label) if start is None else start
+    response: Any = likelihood.response(problem.label) if start is None else start
     weight, rows, status = np.zeros(problem.weight_shape), [], Status.ITERATION_LIMIT
     value = likelihood.terms(latent, problem.label).log_likelihood
     rows.append((value, 0, np.nan, problem.width))
