@@ -33,7 +33,7 @@ class PointLOO(ELPDDataLOO):
     ----------
     n_improved : int
         Rows whose removal moves them too far for the quadratic model of the objective, and which were
-        carried on.
+        solved further.
     n_unsettled : int
         Those of them that still moved when the work was given up; then `warning` is true.
     """
@@ -52,13 +52,13 @@ def loo(
     """Return the leave-one-out score of a point estimate, a row's own basis left out with it.
 
     One factorisation at the mode serves all rows, see `pcvm_pymc.core.loo`; rows for which its quadratic
-    model is in doubt are carried on. Width, scale and precisions stay as they are.
+    model is in doubt are solved further. Width, scale and precisions stay as they are.
 
     Parameters
     ----------
     result : DataTree or fitted classifier
-        From `find_map_em`, or from `fit_evidence` from the top down (then the precisions are held, too); or a
-        `PCVMClassifier` or `MPCVMClassifier`, averages included.
+        From `find_map_em`, or from `fit_evidence` from the top down (then the precisions are fixed, too);
+        or a `PCVMClassifier` or `MPCVMClassifier`, averages included.
     X : array_like, shape (n_obs, n_features), optional
         Training inputs. Needed with a classifier; a result has them among its data.
     y : array_like, shape (n_obs,), optional
