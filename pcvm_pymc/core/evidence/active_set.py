@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index
+from pcvm_pymc.core.design import row_blocks
+from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index, LowRankColumns
 from pcvm_pymc.core.evidence.posterior import (
     inverse_triangle,
     orthogonal_basis,
@@ -90,8 +91,8 @@ def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Mode
         if len(lost) == 0:
             return
         own = basis or orthogonal_basis(Phi, alpha, end.curvature)
-        for begin in range(0, len(lost), _BLOCK):
-            some = lost[begin : begin + _BLOCK]
+        for rows in row_blocks(len(lost), _BLOCK):
+            some = lost[rows]
             weighted = root * columns.take(place[some])
             S[place[some]] = sum_of_squares(own, weighted, own.upper.T @ weighted)
 
@@ -108,6 +109,15 @@ def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Mode
             U = columns.products(left)
             Q = U[-1]
             compute_S(every, columns.weighted_squares(end.curvature), U[:-1])
+        elif isinstance(columns, LowRankColumns):
+            score = end.score[:, None] / root.clip(_TINY)
+            R = columns.triangle(root[:, 0], np.column_stack([basis.upper, score]))
+            n_rows = columns.L.shape[1] + 1
+            own = basis._replace(upper=R[:, n_rows:-1])
+            for some in row_blocks(columns.shape[1], _BLOCK):
+                weighted = R[:, :n_rows] @ columns.coordinates(some)
+                Q[some] = R[:, -1] @ weighted
+                S[some] = sum_of_squares(own, weighted, own.upper.T @ weighted)
         else:
 
             def scan_block(place: Index) -> None:
