@@ -80,7 +80,9 @@ def loo(
 
     One factorisation at the mode gives all rows (`pcvm_pymc.core.loo`); rows whose score a check by another
     Newton step moves by more than .003 nats are refitted, from the mode and without the row and its basis.
-    Width, scale and given precisions are not refitted. More than two seconds of refits show a progress bar.
+    Widths, scale and given precisions are not refitted: widths that were learned per feature have seen the
+    rows, and make the score somewhat optimistic; scikit-learn's `cross_val_score` learns them anew. More
+    than two seconds of refits show a progress bar.
 
     Parameters
     ----------

@@ -32,6 +32,7 @@ __all__ = [
     "plot_calibration",
     "plot_decision_surface",
     "plot_em_trace",
+    "plot_feature_relevance",
     "plot_prior_predictive",
     "plot_projection_path",
     "plot_rank",
@@ -81,6 +82,47 @@ def plot_em_trace(map_result: xr.DataTree) -> Figure:
     bottom.xaxis.get_major_locator().set_params(integer=True)
     message = map_result["optimizer_result"]["message"].item()
     figure.suptitle(f"EM: {message}", fontsize="medium")
+    return figure
+
+
+@styled
+def plot_feature_relevance(model: Any, *, most: int = 30) -> Figure:
+    """Draw how relevant each feature is to a classifier or regressor, the most relevant on top.
+
+    Bars are the relevances, 1 / width^2 normalised; lines go from the smallest to the largest of the folds,
+    each learned without the fold's rows.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        With the RBF kernel.
+    most : int
+        Features that are drawn at most.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        If it has no widths of features.
+    """
+    if "feature_relevance_" not in vars(model):
+        raise ValueError(
+            f"model is {model!r}; needed an estimator of this package, fitted with kernel='rbf'"
+        )
+    relevance, folds = model.feature_relevance_, model.feature_relevance_folds_
+    names = getattr(model, "feature_names_in_", [f"feature {j}" for j in range(len(relevance))])
+    top = np.argsort(-relevance, kind="stable")[:most]
+    figure, axes = plt.subplots(figsize=(6.5, 1.0 + 0.25 * len(top)), layout="constrained")
+    axes.barh(np.arange(len(top)), relevance[top], color=NEGATIVE, height=0.7)
+    if len(folds):
+        low, high = folds[:, top].min(axis=0), folds[:, top].max(axis=0)
+        axes.hlines(np.arange(len(top)), low, high, color=POSITIVE, lw=2)
+    axes.set(xlabel="relevance (1 / width², sum one)", xlim=(0, None))
+    axes.set_yticks(np.arange(len(top)), [str(names[j]) for j in top])
+    axes.invert_yaxis()
     return figure
 
 

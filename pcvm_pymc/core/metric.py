@@ -16,10 +16,15 @@ from pcvm_pymc.core.pieces.probit import Array
 
 SPREAD = 0.7  # prior standard deviation of a log width around the common one
 DEGREES = (0.0, 0.35, 0.7, 1.0)  # exponents of the relative widths that are compared
+PENALTY = 4.0  # nats against degree 1
 MOST_ROWS = 400  # the cost of an evaluation grows with their cube
 _ITERATIONS = 40
+_PRECISION = 1e-4  # relative change of the log evidence at which to stop
 _BOUND = 5.0  # of a log width from the median distance's: exponents stay finite
-_NOISE, _LOOSE = -1.5, 2.0  # prior mean of the log noise, prior deviation of log noise and log variance
+_NOISE, _LOOSE = (
+    -1.5,
+    2.0,
+)  # prior mean of the log noise, prior deviation of log noise and log variance
 _JITTER = 1e-8
 
 
@@ -31,6 +36,7 @@ class Evidence:
     target: Array
     unit: float
     spread: float
+    weight: Array | float = 1.0  # how often each row counts: its noise is divided by that
 
     def negative(self, parameter: Array) -> tuple[float, Array]:
         """Return minus the log posterior density of the parameters, and its gradient.
@@ -46,7 +52,7 @@ class Evidence:
         kernel = np.exp(log_variance - 0.5 * distance)
         noise = np.exp(log_noise)
         K = kernel.copy()
-        K[np.diag_indices_from(K)] += noise + _JITTER * np.exp(log_variance)
+        K[np.diag_indices_from(K)] += noise / self.weight + _JITTER * np.exp(log_variance)
         factor, failed = lapack.dpotrf(K, lower=1, clean=1)
         if failed:
             return np.inf, np.zeros_like(parameter)
@@ -60,7 +66,7 @@ class Evidence:
         slope = np.empty_like(parameter)
         slope[:d] = -(np.square(Z).T @ M.sum(axis=1) - np.einsum("ij,ij->j", Z, M @ Z))
         slope[d + 1] = -0.5 * float(M.sum())
-        slope[d + 2] = -0.5 * noise * float(pull.trace())
+        slope[d + 2] = -0.5 * noise * float(np.sum(pull.diagonal() / self.weight))
         apart = (log_width - common) / self.spread**2
         value += 0.5 * float(apart @ (log_width - common)) + 0.5 * common**2
         slope[:d] += apart
@@ -71,7 +77,9 @@ class Evidence:
         return value, slope
 
 
-def relative_widths(X: Array, target: Array, *, spread: float = SPREAD) -> Array:
+def relative_widths(
+    X: Array, target: Array, weight: Array | None = None, *, spread: float = SPREAD
+) -> Array:
     """Return widths of the features relative to each other, of geometric mean one.
 
     They maximise the evidence of a Gaussian process regression on `target`,
@@ -83,6 +91,8 @@ def relative_widths(X: Array, target: Array, *, spread: float = SPREAD) -> Array
     X : ndarray, shape (n_obs, n_features)
     target : ndarray, shape (n_obs,) or (n_obs, n_columns)
         Labels as numbers, an indicator of each class, or targets; centred and scaled here.
+    weight : ndarray, shape (n_obs,), optional
+        How often each row counts. Default: once.
     spread : float
         Smaller values draw the widths together.
 
@@ -92,12 +102,14 @@ def relative_widths(X: Array, target: Array, *, spread: float = SPREAD) -> Array
     """
     d = X.shape[1]
     target = np.asarray(target, dtype=float).reshape(len(X), -1)
-    target = target - target.mean(axis=0)
-    deviation = np.sqrt(np.mean(np.square(target)))
+    target = target - np.average(target, axis=0, weights=weight)
+    deviation = np.sqrt(np.average(np.square(target).mean(axis=1), weights=weight))
     unit = float(np.median(pdist(X)))
     if d == 1 or deviation == 0 or unit == 0:
         return np.ones(d)
-    evidence = Evidence(X - X.mean(axis=0), target / deviation, unit, spread)
+    evidence = Evidence(
+        X - X.mean(axis=0), target / deviation, unit, spread, 1.0 if weight is None else weight
+    )
     start = np.append(np.zeros(d + 1), [0.0, _NOISE])
     bounds = [(-_BOUND, _BOUND)] * (d + 1) + [(-8.0, 8.0)] * 2
     found = minimize(
@@ -106,7 +118,7 @@ def relative_widths(X: Array, target: Array, *, spread: float = SPREAD) -> Array
         jac=True,
         method="L-BFGS-B",
         bounds=bounds,
-        options={"maxiter": _ITERATIONS},
+        options={"maxiter": _ITERATIONS, "ftol": _PRECISION},
     )
     log_width = found.x[:d]
     return np.exp(log_width - log_width.mean())
@@ -119,7 +131,13 @@ def class_targets(label: Array, n_classes: int) -> Array:
     return np.eye(n_classes)[np.asarray(label, dtype=int)]
 
 
-def degree_weights(log_density: Array, degrees: Array, *, penalty: float = 4.0) -> Array:
+def degree_weights(
+    log_density: Array,
+    degrees: Array,
+    row_weight: Array | None = None,
+    *,
+    penalty: float = PENALTY,
+) -> Array:
     """Return stacking weights of the degrees (Yao et al. 2018) under a pull towards one width.
 
     Parameters
@@ -127,6 +145,8 @@ def degree_weights(log_density: Array, degrees: Array, *, penalty: float = 4.0) 
     log_density : ndarray, shape (n_degrees, n_obs)
         Of rows that had no part in learning the widths.
     degrees : ndarray, shape (n_degrees,)
+    row_weight : ndarray, shape (n_obs,), optional
+        How often each row counts. Default: once.
     penalty : float
         Nats against all of the weight on degree 1.
 
@@ -135,6 +155,7 @@ def degree_weights(log_density: Array, degrees: Array, *, penalty: float = 4.0) 
     ndarray, shape (n_degrees,)
     """
     degrees = np.asarray(degrees, dtype=float)
+    count = np.ones(log_density.shape[1]) if row_weight is None else row_weight
     top = log_density.max(axis=0)
     likelihood = np.exp(log_density - top)
 
@@ -142,8 +163,8 @@ def degree_weights(log_density: Array, degrees: Array, *, penalty: float = 4.0) 
         weight = np.exp(free - free.max())
         weight /= weight.sum()
         mixed = weight @ likelihood
-        slope = likelihood @ (1.0 / mixed) - penalty * degrees
-        value = -float(np.log(mixed).sum()) + penalty * float(weight @ degrees)
+        slope = likelihood @ (count / mixed) - penalty * degrees
+        value = -float(count @ np.log(mixed)) + penalty * float(weight @ degrees)
         return value + 0.01 * float(free @ free), -weight * (slope - weight @ slope) + 0.02 * free
 
     found = minimize(negative, np.zeros(len(degrees)), jac=True, method="L-BFGS-B")

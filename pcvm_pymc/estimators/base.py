@@ -206,7 +206,9 @@ class Rule(NamedTuple):
 WIDTH_EFFECT = Rule(
     "width kernel", "a kernel that has a width", lambda m, _: has_width(m.kernel), "auto"
 )
-CV_EFFECT = Rule("cv width", "width='auto'", lambda m, _: is_named(m.width, "auto"), 5)
+#: a width that is chosen by held-out rows: one for each feature, or one
+CHOSEN = ("auto", "shared")
+CV_EFFECT = Rule("cv width", "width='auto' or 'shared'", lambda m, _: is_named(m.width, *CHOSEN), 5)
 IN_CHUNKS = Rule(
     "kernel_dtype memory_limit",
     "rows in chunks (a memory_limit, or Dask arrays)",

@@ -183,6 +183,7 @@ def plot_cells(selection: Any) -> "Figure":
 
     The colour is the log loss, the area of a disc the cell's weight in the average; the ring is the cell that
     counts most. Cells without a disc count for nothing.
+    Widths per feature are drawn at their geometric mean.
 
     Parameters
     ----------
@@ -197,8 +198,9 @@ def plot_cells(selection: Any) -> "Figure":
 
     figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
     least = float(selection.log_loss.min())
+    widths = np.array([_mean_width(each) for each in selection.widths])
     drawn = axes.scatter(
-        selection.widths,
+        widths,
         selection.scales,
         c=selection.log_loss,
         s=420,
@@ -207,11 +209,16 @@ def plot_cells(selection: Any) -> "Figure":
         vmin=least,
         vmax=min(float(selection.log_loss.max()), least + 0.3),
     )
+    axes.scatter(widths, selection.scales, s=360 * selection.weights, color="white", zorder=3)
     axes.scatter(
-        selection.widths, selection.scales, s=360 * selection.weights, color="white", zorder=3
-    )
-    axes.scatter(
-        selection.width, selection.scale, s=420, marker="s", fc="none", ec=POSITIVE, lw=2, zorder=4
+        _mean_width(selection.width),
+        selection.scale,
+        s=420,
+        marker="s",
+        fc="none",
+        ec=POSITIVE,
+        lw=2,
+        zorder=4,
     )
     axes.set(xscale="log", yscale="log", xlabel="width", ylabel="scale of the weights' prior")
     axes.margins(0.12)
@@ -219,6 +226,11 @@ def plot_cells(selection: Any) -> "Figure":
         plain_log_ticks(axis)
     figure.colorbar(drawn, label="log loss left out (nats per row)", extend="max")
     return figure
+
+
+def _mean_width(width: Any) -> float:
+    """Return the geometric mean of widths per feature."""
+    return float(np.exp(np.mean(np.log(width))))
 
 
 _CRITERIA = {

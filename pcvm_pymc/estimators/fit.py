@@ -18,6 +18,7 @@ from pcvm_pymc.core.pieces.validation import as_seed, present_labels
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.average import Average, fit_average, modes_of
 from pcvm_pymc.estimators.base import (
+    CHOSEN,
     IN_CHUNKS,
     STREAMED,
     WIDTH_EFFECT,
@@ -28,8 +29,9 @@ from pcvm_pymc.estimators.base import (
     named_hyperprior,
     named_likelihood,
 )
+from pcvm_pymc.estimators.features import Metric, learns_features, set_features
 from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData, class_centres
-from pcvm_pymc.estimators.race import chosen_width
+from pcvm_pymc.estimators.race import chosen_width, inner_folds
 from pcvm_pymc.estimators.search import (
     GROWN_WEIGHT,
     Grid,
@@ -38,6 +40,7 @@ from pcvm_pymc.estimators.search import (
     by_class,
     by_leave_one_out,
     grown_search,
+    search_degrees,
 )
 
 MOST_MODES = 12  # of an average
@@ -47,6 +50,7 @@ SEARCH_ROWS = (
 #: of several classes: rows by which grid points are scored; weights up to which all scores are fitted
 #: together at a grid point; modes of an average where there are more
 CLASS_ROWS, JOINT_WEIGHTS, FEW_MODES = 500, 500, 3
+FOLDS = 5  # which weigh one width against widths per feature
 #: of a quick search that only ranks a width: epochs, and bases, a share of the rows
 ROUGH_EPOCHS, ROUGH_BASES = 100, 300
 
@@ -149,7 +153,7 @@ def plan_of(model: Any) -> Plan:
         is_em(model),
         is_named(model.hyperprior, "default"),
     )
-    width = has_width(model.kernel) and is_named(model.width, "auto")
+    width = has_width(model.kernel) and is_named(model.width, *CHOSEN)
     free = width or not has_width(model.kernel) or model.estimation == "average"
     scale = default and (is_named(model.scale, "auto") or (model.scale is None and free))
     if not by_em or prior.holds_zeros:  # leave-one-out does not see zeros come back
@@ -166,7 +170,7 @@ def plan_of(model: Any) -> Plan:
 
 def _cross_validates(model: Any, _: bool) -> bool:
     plan = plan_of(model)
-    by_width = is_named(model.width, "auto") and not any(plan.moves)
+    by_width = is_named(model.width, *CHOSEN) and not any(plan.moves)
     by_projection = plan.project and not plan.average and model.n_vectors in (None, "auto")
     return by_width or by_projection or is_named(model.width, "cv")
 
@@ -199,7 +203,7 @@ PCVM_RULES = (
     ),
     Rule(
         "estimation hyperprior width scale",
-        "nothing to average over; needed a proper hyperprior, EM, and width='auto' or scale='auto'",
+        "nothing to average over; needed a proper hyperprior, EM, and width or scale 'auto'",
         _can_average,
     ),
     Rule(
@@ -242,7 +246,8 @@ def fit_modes(model: Any, data: TrainingData) -> None:
     columns, same_fits, scale = None, False, plan.scale
     if any(plan.moves):
         middle = median_distance(few.X) if plan.moves[0] else fixed_width(model, few, rng)
-        search, columns, same_fits = search_grid(model, problems, few, middle, rng=rng)
+        search, columns, same_fits, metric = search_grid(model, problems, few, middle, rng=rng)
+        model._metric_ = metric, search.shares
         model.selection_, width, scale = search, search.width, search.scale
     else:
         width = fixed_width(model, few, rng)
@@ -263,7 +268,7 @@ def fit_modes(model: Any, data: TrainingData) -> None:
         points: Any = average.search.points
         modes = modes_of(problems, points, [each.result for each in points])
         predictor: Any = Average(modes, average.search.weights, problems.likelihood)
-        best, scale = points[0].result, average.search.scale
+        best, scale = points[0].result, points[0].scale
     else:
         best = problems.solved(problems.at(width, scale, moves=is_named(model.width, "em")))
         modes = modes_of(problems, [GridPoint((), width, scale)], [best])
@@ -273,6 +278,7 @@ def fit_modes(model: Any, data: TrainingData) -> None:
     model._likelihood_, model._predictor_ = problems.likelihood, predictor
     model._set_vectors(data, problems.centres, best.weight, best.bias, best.width)
     model.relevance_vectors_, model._kernel_ = modes[0].relevance_vectors, modes[0].kernel
+    set_features(model, best.width, *vars(model).get("_metric_", (None,)))
     if is_em(model) and hasattr(model, "hyperprior"):
         model.scale_, model.hyperprior_ = scale, prior_of(model, scale)
     log_posterior = best.log_posterior
@@ -316,11 +322,12 @@ def fixed_width(model: Any, data: TrainingData, rng: np.random.Generator, **spec
 
 def search_grid(
     model: Any, problems: Problems, data: TrainingData, middle: Any, *, rng: np.random.Generator
-) -> tuple[HyperparameterSearch, Index | None, bool]:
+) -> tuple[HyperparameterSearch, Index | None, bool, Metric | None]:
     """Return the search over width and scale by leave-one-out, on some of the rows where they are many.
 
-    Returns also the numbers of its bases among the problems' (None where they are others), and whether its
-    fits are those of the problems themselves.
+    With ``width="auto"`` widths per feature are searched after one width. Returns also the numbers of its
+    bases among the problems' (None where they are others), whether its fits are those of the problems
+    themselves, and the relative widths of the features where they were learned.
     """
     plan, n_classes, several = plan_of(model), len(model.classes_), model._takes_several
     most = max(CLASS_ROWS, 5 * n_classes) if several else SEARCH_ROWS
@@ -340,9 +347,17 @@ def search_grid(
     if (own >= 0).all() and np.isin(rows[own], every).all():
         order = np.argsort(every)
         columns = order[np.searchsorted(every, rows[own], sorter=order)]
-    if several and len(own) * n_classes > JOINT_WEIGHTS:
-        return grown_search(grid, by_class(ranked), least=2.0 * GROWN_WEIGHT), columns, False
-    return grown_search(grid, by_leave_one_out(ranked)), columns, few is data
+    one_by_one = several and len(own) * n_classes > JOINT_WEIGHTS
+    score_of = by_class if one_by_one else by_leave_one_out
+    least = 2.0 * GROWN_WEIGHT if one_by_one else GROWN_WEIGHT
+    search = grown_search(grid, score_of(ranked), least=least)
+    metric = None
+    folds = inner_folds(few.label, FOLDS, rng) if is_named(model.width, "auto") else []
+    if learns_features(model, few.X, folds, FOLDS):
+        metric = Metric.learned(model, few, folds)
+        how: Any = {"metric": metric, "folds": folds, "least": least, "one_by_one": one_by_one}
+        search = search_degrees(ranked, search, grid, score_of, **how)
+    return search, columns, few is data and not one_by_one, metric
 
 
 # --- the fit as problems -----------------------------------------------------------------------

@@ -42,9 +42,10 @@ class MPCVMClassifier(KernelClassifier):
         one at a time by the evidence of their precisions.
     kernel : "rbf" or callable
         ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
-    width : float, "auto", "cv", "evidence" or "validity"
-        Width of the basis functions, in the unit of X. ``"auto"`` chooses it with the scale by leaving one
-        out; under an improper hyperprior and from the bottom up as ``"cv"``, which takes, of nine, that of
+    width : float, array_like, "auto", "shared", "cv", "evidence" or "validity"
+        Width of the basis functions, in the unit of X: one, or one for each feature. ``"auto"`` learns one
+        for each feature, see `PCVMClassifier`; ``"shared"`` chooses one with the scale by leaving one out;
+        under an improper hyperprior and from the bottom up as ``"cv"``, which takes, of nine, that of
         the smallest cross-validated log loss. ``"evidence"`` and ``"validity"`` take the one with the best
         score of `select_width`, summed over the classes, each against the rest: a fit for each class and
         width. Standardise columns of different units first.
@@ -93,6 +94,8 @@ class MPCVMClassifier(KernelClassifier):
     bias_ : ndarray, shape (n_classes,)
     width_, scale_ : float
         The scale is that of the hyperprior, NaN for one without.
+    feature_widths_, feature_relevance_, feature_relevance_folds_
+        As for `PCVMClassifier`.
     hyperprior_ : Hyperprior
         From the top down.
     projection_, vector_widths_
@@ -132,7 +135,7 @@ class MPCVMClassifier(KernelClassifier):
         "bias",
         algorithm=_ALGORITHM,
         start={"default", "random"},
-        width=width_constraint("auto", "cv", "evidence", "validity"),
+        width=width_constraint("auto", "shared", "cv", "evidence", "validity"),
         estimation={"auto", "average", "em", "projection"},
         update={"auto", "newton", "em", "clip"},
     )
@@ -201,7 +204,7 @@ class MRVMClassifier(KernelClassifier):
         when it is out of all of them.
     kernel : "rbf", "linear-spline" or callable
         ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``.
-    width : float, "auto", "evidence" or "validity"
+    width : float, array_like, "auto", "shared", "evidence" or "validity"
         As for `MPCVMClassifier`; the validity is the relevance vector machine's.
     basis : None, int or (array_like, array_like)
         As for `MPCVMClassifier`.
@@ -212,7 +215,7 @@ class MRVMClassifier(KernelClassifier):
     start : {"default"}
         First latent responses: 10.5 for the own class and 0.5 for others.
     cv : int
-        Folds of the inner cross-validation, for ``width="auto"``.
+        Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
     max_iter, tol
         As for `MPCVMClassifier`.
     memory_limit, kernel_dtype, n_jobs, class_weight
@@ -224,6 +227,8 @@ class MRVMClassifier(KernelClassifier):
     ----------
     classes_, relevance_vectors_, support_, weight_, bias_, width_, log_posterior_, n_iter_, status_
         As for `MPCVMClassifier`; the biases are zero.
+    feature_widths_, feature_relevance_, feature_relevance_folds_
+        As for `RVMClassifier`.
     projection_
         Of a submodel that `project` chose.
     widths_, width_scores_ : ndarray, shape (n_widths,)
@@ -253,7 +258,7 @@ class MRVMClassifier(KernelClassifier):
         algorithm=_ALGORITHM,
         search={"quick", "paper"},
         start={"default", "random"},
-        width=width_constraint("auto", "evidence", "validity"),
+        width=width_constraint("auto", "shared", "evidence", "validity"),
     )
     _rules = (
         WIDTH_EFFECT,

@@ -30,10 +30,13 @@ class PCVMClassifier(KernelClassifier):
     ----------
     kernel : "rbf" or callable
         ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
-    width : float, "auto", "cv", "evidence", "validity" or "em"
-        Width of the basis functions, in the unit of X. ``"auto"`` chooses it inside the training data, with
-        the scale, by leaving one out (`select`); under an improper hyperprior and from the bottom up by
-        cross-validation. ``"cv"``, ``"evidence"`` and ``"validity"`` choose it by the scores of
+    width : float, array_like, "auto", "shared", "cv", "evidence", "validity" or "em"
+        Width of the basis functions, in the unit of X: one, or one for each feature. ``"shared"`` chooses
+        one inside the training data, with the scale, by leaving one out (`select`); under an improper
+        hyperprior and from the bottom up by cross-validation. ``"auto"`` (of the RBF) also learns a width for
+        each feature, as far as rows predict better by them that had no part in learning them: five folds
+        weigh degrees between one width and the learned ones. With one feature, or fewer than five rows of a
+        class, it is ``"shared"``. ``"cv"``, ``"evidence"`` and ``"validity"`` choose it by the scores of
         `select_width`, ``"em"`` by maximising the posterior within EM. Standardise columns of different
         units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.
     scale : float, "auto" or None
@@ -102,7 +105,8 @@ class PCVMClassifier(KernelClassifier):
         own.**
     held_out_ : ndarray, shape (n_obs, n_classes)
         Of an average only: its class probabilities at the training rows, each row and its own bases left out;
-        NaN where that was not computed.
+        NaN where that was not computed. Widths per feature have seen the rows, so that with them it is
+        somewhat optimistic.
     selection_ : HyperparameterSearch
         Widths and scales that were tried and how much each counts, where they are chosen by leaving
         one out.
@@ -114,7 +118,16 @@ class PCVMClassifier(KernelClassifier):
         Their weights: positive for rows of ``classes_[1]``, negative for those of ``classes_[0]``.
     bias_ : float
     width_, scale_ : float
-        The scale is that of the hyperprior, NaN for one without.
+        The width is an array where each feature has its own. The scale is that of the hyperprior, NaN for
+        one without.
+    feature_widths_ : ndarray, shape (n_features,)
+        Width of each feature, in units of X, of the best mode; of the RBF only.
+    feature_relevance_ : ndarray, shape (n_features,)
+        1 / width^2, normalised to sum one: how much a feature, in its units, moves the basis functions. The
+        mean over the degrees of widths per feature that were averaged; drawn by `plot_feature_relevance`.
+    feature_relevance_folds_ : ndarray, shape (n_folds, n_features)
+        The same by the widths learned from the rows outside each fold: how sure it is. No rows where no
+        widths per feature were learned.
     hyperprior_ : Hyperprior
         Not from the bottom up.
     log_posterior_ : float
@@ -159,7 +172,7 @@ class PCVMClassifier(KernelClassifier):
         "random_state",
         "scale",
         "n_vectors",
-        width=width_constraint("auto", "cv", "evidence", "validity", "em"),
+        width=width_constraint("auto", "shared", "cv", "evidence", "validity", "em"),
         estimation={"auto", "average", "em", "projection", "bottom-up"},
         update={"auto", "newton", "em", "clip"},
         n_init=[whole(1)],

@@ -12,10 +12,12 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, StratifiedKFold
 
+from pcvm_pymc.core.metric import DEGREES, PENALTY
 from pcvm_pymc.core.pieces.centres import Index, choose_rows
 from pcvm_pymc.core.pieces.kernels import as_width, median_distance, width_grid
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.base import NESTED, has_width, without_idle
+from pcvm_pymc.estimators.base import CHOSEN, NESTED, has_width, without_idle
+from pcvm_pymc.estimators.features import Metric, learns_features
 from pcvm_pymc.estimators.problems import TrainingData, basis_for
 
 type Fold = tuple[Index, Index]
@@ -37,6 +39,7 @@ def inner_folds(label: NDArray[Any], cv: int, rng: Any, *, classes: bool = True)
 _FAR, _BEHIND = 2.0, 1.5
 _ALIKE = 0.01  # nats per row that are not worth more folds
 _FEWEST_ROWS = 30
+_NEIGHBOURS = (0.36, 0.6, 1.0, 1.65)  # factors of a width that is raced once more
 
 
 class Raced(NamedTuple):
@@ -149,7 +152,7 @@ class WidthSelection:
     Attributes
     ----------
     width : float
-        The chosen one.
+        The chosen one; of widths per feature the one width from which they were learned.
     widths : ndarray, shape (n_widths,)
         The candidates that were tried.
     method : {"cv", "evidence", "validity", "em"}
@@ -182,53 +185,119 @@ class WidthSelection:
         return cls(width, widths, method, nothing, np.empty((len(widths), 0)))
 
 
-def raced_width(
-    model: Any,
-    data: TrainingData,
-    rng: Any,
-    widths: Array,
-    *,
-    rough: dict[str, Any],
-    most_bases: int | None = None,
-    follow: Callable[[], object] = lambda: None,
-) -> WidthSelection:
-    """Choose an estimator's width by a race of refits on folds; see `chosen_width`.
+@dataclass(frozen=True)
+class Refits:
+    """Refits of an estimator on folds, which race.
 
-    Returns the median candidate, without scores, where nothing can be held out.
+    Attributes
+    ----------
+    model : estimator
+    data : TrainingData
+        With targets as `fit` takes them.
+    folds : list of (ndarray, ndarray)
+    changes : dict
+        Arguments of the refits.
+    bases : list
+        The argument ``basis`` in each fold.
+    follow : callable
+        Called after each refit.
     """
-    X, y = data.X, data.label
-    splits = inner_folds(y, model.cv, rng, classes=is_classifier(model))
-    if not splits or len(widths) == 1:
-        return WidthSelection.unscored(float(np.median(widths)), widths, "cv")
-    changes = dict(rough)
-    plain = ("memory_limit", "class_weight")  # weights of classes are in those of the rows
-    changes |= {name: None for name in plain if getattr(model, name, None)}
-    bases = [basis_for(model.basis, X, train) for train, _ in splits]
-    if most_bases is not None and len(splits[0][0]) > most_bases:
-        chosen = [
-            train[choose_rows(X[train], y[train], most_bases, random_state=0)]
-            for train, _ in splits
+
+    model: Any
+    data: TrainingData
+    folds: list[Fold]
+    changes: dict[str, Any]
+    bases: list[Any]
+    follow: Callable[[], object]
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        data: TrainingData,
+        folds: list[Fold],
+        *,
+        rough: dict[str, Any],
+        most_bases: int | None,
+        follow: Callable[[], object],
+    ) -> "Refits":
+        """Return the refits; a basis given by its centres loses those on held-out rows."""
+        X, y = data.X, data.label
+        plain = ("memory_limit", "class_weight")  # weights of classes are in those of the rows
+        changes = rough | {name: None for name in plain if getattr(model, name, None)}
+        bases = [basis_for(model.basis, X, train) for train, _ in folds]
+        if most_bases is not None and len(folds[0][0]) > most_bases:
+            chosen = [
+                train[choose_rows(X[train], y[train], most_bases, random_state=0)]
+                for train, _ in folds
+            ]
+            bases = [(X[rows], y[rows]) for rows in chosen]
+        return cls(model, data, folds, changes, bases, follow)
+
+    def race(self, n_candidates: int, width: Callable[[int, int], Any], cost: Any = 0.0) -> Raced:
+        """Return the race of the widths ``(candidate, fold) -> width``.
+
+        Parameters
+        ----------
+        cost : float or ndarray, shape (n_candidates,)
+            Nats against each candidate, of all rows together.
+        """
+        data = self.data
+        weights = [
+            np.ones(len(test)) if data.weight is None else data.weight[test]
+            for _, test in self.folds
         ]
-        bases = [(X[rows], y[rows]) for rows in chosen]
+        each_row = np.broadcast_to(cost, n_candidates) / sum(float(w.sum()) for w in weights)
 
-    def log_density(i: int, k: int) -> Array:
-        train, test = splits[k]
-        part, one = data.some(train), clone(model)
-        one.set_params(width=float(widths[i]), basis=bases[k], **changes)
-        weight = {} if part.weight is None else {"sample_weight": part.weight}
-        without_idle(one).fit(part.X, part.label, **weight)
-        follow()
-        return np.asarray(one._log_densities(X[test], y[test]))
+        def log_density(i: int, k: int) -> Array:
+            train, test = self.folds[k]
+            part, one = data.some(train), clone(self.model)
+            one.set_params(width=width(i, k), basis=self.bases[k], **self.changes)
+            weight = {} if part.weight is None else {"sample_weight": part.weight}
+            without_idle(one).fit(part.X, part.label, **weight)
+            self.follow()
+            return np.asarray(one._log_densities(data.X[test], data.label[test])) - each_row[i]
 
-    weights = [
-        np.ones(len(test)) if data.weight is None else data.weight[test] for _, test in splits
-    ]
-    outer = NESTED.set(True)
-    with warnings.catch_warnings():  # about fits that are thrown away
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        found = race(len(widths), log_density, weights)
-    NESTED.reset(outer)
-    return WidthSelection.best_of(widths[found.tried], "cv", found.scores, -found.by_fold)
+        outer = NESTED.set(True)
+        with warnings.catch_warnings():  # about fits that are thrown away
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = race(n_candidates, log_density, weights)
+        NESTED.reset(outer)
+        return found
+
+
+def raced_features(refits: Refits, width: float, metric: Metric) -> tuple[Any, float]:
+    """Return widths per feature of the best degree, and the degree; one width where that is 0.
+
+    In each fold the relative widths are those of its training rows. A common width far from the median
+    distance is often a makeshift against features without effect: degrees above 0 are compared at the
+    geometric mean of both. After the degree the width is chosen once more, among its neighbours.
+
+    Parameters
+    ----------
+    refits : Refits
+    width : float
+        The best one width.
+    metric : Metric
+    """
+    X, degrees = refits.data.X, np.array(DEGREES)
+    multiple = width / median_distance(X)
+
+    def at(degree: float, k: int, multiple: float) -> Array:
+        return metric.fold_widths(X, refits.folds[k][0], k, degree, multiple)
+
+    each = np.where(degrees == 0, multiple, np.sqrt(multiple))
+    found = refits.race(
+        len(degrees), lambda i, k: at(degrees[i], k, each[i]), cost=PENALTY * degrees
+    )
+    degree = float(degrees[found.tried[found.scores.argmax()]])
+    if degree == 0:
+        return width, 0.0
+    near = np.sqrt(multiple) * np.array(_NEIGHBOURS)
+    again = refits.race(len(near), lambda i, k: at(degree, k, near[i]))
+    best = near[again.tried[again.scores.argmax()]]
+    relative = metric.relative**degree
+    return best * median_distance(X / relative) * relative, degree
 
 
 def chosen_width(
@@ -244,6 +313,7 @@ def chosen_width(
 ) -> Any:
     """Return the width that is given, or chosen by folds or a criterion; NaN for a kernel without.
 
+    With ``width="auto"`` of the RBF it is a width for each feature, where held-out rows favour that.
     Sets ``width_selection_``, and of scored widths ``widths_`` and ``width_scores_``.
 
     Parameters
@@ -271,10 +341,21 @@ def chosen_width(
     if model.width == "em":  # where EM starts to move it
         return median_distance(data.X)
     widths = width_grid(data.X) if widths is None else widths
-    criterion, found = model.width, None
-    if criterion in ("auto", "cv"):
-        how: dict[str, Any] = {"rough": rough, "most_bases": most_bases, "follow": follow}
-        found = raced_width(model, data, rng, widths, **how)
+    criterion, found, width = model.width, None, None
+    n_folds = getattr(model, "cv", 5)
+    if criterion in (*CHOSEN, "cv"):
+        folds = inner_folds(data.label, n_folds, rng, classes=is_classifier(model))
+        if not folds or len(widths) == 1:
+            found = WidthSelection.unscored(float(np.median(widths)), widths, "cv")
+        else:
+            how: Any = {"rough": rough, "most_bases": most_bases, "follow": follow}
+            refits = Refits.of(model, data, folds, **how)
+            raced = refits.race(len(widths), lambda i, _: float(widths[i]))
+            found = WidthSelection.best_of(widths[raced.tried], "cv", raced.scores, -raced.by_fold)
+            if learns_features(model, data.X, folds, n_folds):
+                metric = Metric.learned(model, data, folds)
+                width, degree = raced_features(refits, found.width, metric)
+                model._metric_ = metric, {degree: 1.0}
         if model._scores_all_rows and np.isnan(found.scores).all():  # nothing can be held out
             criterion, found = "evidence", None
     if found is None:
@@ -286,4 +367,4 @@ def chosen_width(
     model.width_selection_ = found
     if np.isfinite(found.scores).all():
         model.widths_, model.width_scores_ = found.widths, found.scores
-    return found.width
+    return found.width if width is None else width

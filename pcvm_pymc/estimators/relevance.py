@@ -29,6 +29,7 @@ from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.average import Predictor
 from pcvm_pymc.estimators.base import check_size_and_scales
+from pcvm_pymc.estimators.features import set_features
 from pcvm_pymc.estimators.probabilities import Posterior, independent
 from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData
 from pcvm_pymc.estimators.race import chosen_width
@@ -200,6 +201,7 @@ def set_relevance(model: Any, data: TrainingData, fit: RelevanceFit) -> None:
     model.weight_, model.bias_, model.width_ = result.weight[result.active], result.bias, fit.width
     model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence
     model._kernel_ = as_kernel(model.kernel, fit.width)
+    set_features(model, fit.width, *vars(model).get("_metric_", (None,)))
     model._result_, model._row_weight_ = result, data.weight
     model.n_iter_, model.status_ = result.n_iter, result.status
     if result.status is Status.ITERATION_LIMIT:

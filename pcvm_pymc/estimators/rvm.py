@@ -47,7 +47,7 @@ _CONSTRAINTS: dict[str, list[Any]] = constraints(
     *("basis", "cv", "max_iter", "random_state", "memory_limit"),
     method={*METHODS, "random"},
     tol=[POSITIVE],
-    width=width_constraint("auto", "evidence", "validity"),
+    width=width_constraint("auto", "shared", "evidence", "validity"),
 )
 _ALL_ROWS = (
     "it needs the basis functions of all rows; with a memory_limit needed method='sequential'"
@@ -65,11 +65,13 @@ class RVMClassifier(KernelClassifier):
     kernel : "rbf", "linear-spline" or callable
         ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``. It need
         not be positive definite.
-    width : float, "auto", "evidence" or "validity"
-        Width of the basis functions, in the unit of X. Of nine, ``"auto"`` takes that of the highest
-        cross-validated log density, ``"evidence"`` that of the highest evidence, which is quicker but
-        favours narrow bases, ``"validity"`` that of the highest kernel validity (Kropotov et al. 2006,
-        the RBF only), which penalises them. Several classes have one each. Standardise columns of
+    width : float, array_like, "auto", "shared", "evidence" or "validity"
+        Width of the basis functions, in the unit of X: one, or one for each feature. Of nine, ``"shared"``
+        takes that of the highest cross-validated log density; ``"auto"`` (of the RBF) then learns a width for
+        each feature, shrinks them towards one width by the degree that predicts the same folds best, and
+        chooses their common factor once more. ``"evidence"`` takes that of the highest evidence, which is
+        quicker but favours narrow bases, ``"validity"`` that of the highest kernel validity (Kropotov et al.
+        2006, the RBF only), which penalises them. Several classes have one each. Standardise columns of
         different units first.
     basis : None, int or array_like, shape (n_basis, n_features)
         Centres of the basis functions: all training rows; so many of them, chosen by k-means++; or given
@@ -80,7 +82,7 @@ class RVMClassifier(KernelClassifier):
         One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
         maximum of the evidence, in which no single change gains, and neither always at the higher one.
     cv : int
-        Folds of the inner cross-validation, for ``width="auto"``.
+        Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
     max_iter : int
         Most changes of the active set, or sweeps; a fit that needs more warns.
     tol : float
@@ -107,6 +109,13 @@ class RVMClassifier(KernelClassifier):
     bias_, width_, log_evidence_, n_iter_, status_
         For several classes, one for each, but for the evidence (the sum) and the iterations (the
         most).
+    feature_widths_ : ndarray, shape (n_features,)
+        Width of each feature, in units of X, of the RBF only; for several classes (n_classes, n_features).
+    feature_relevance_ : ndarray, shape (n_features,)
+        1 / width^2, normalised to sum one; for several classes the mean of their machines'.
+    feature_relevance_folds_ : ndarray, shape (n_folds, n_features)
+        The same by the widths learned from the rows outside each fold: how sure it is. No rows where no
+        widths per feature were learned.
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
         Of the weights and, last, the bias (Laplace's approximation); two classes only.
     widths_, width_scores_ : ndarray, shape (n_widths,)
@@ -192,7 +201,16 @@ class RVMClassifier(KernelClassifier):
         weight = np.stack([machine._result_.weight for machine in each])
         self.weight_ = weight[:, kept]
         self.bias_ = np.array([machine.bias_ for machine in each])
-        self.width_ = np.array([machine.width_ for machine in each])
+        widths = [machine.width_ for machine in each]
+        if any(np.ndim(width) for width in widths):
+            widths = [machine.feature_widths_ for machine in each]
+        self.width_ = np.array(widths)
+        if "feature_widths_" in vars(each[0]):
+            self.feature_widths_ = np.array([machine.feature_widths_ for machine in each])
+            self.feature_relevance_ = np.mean([m.feature_relevance_ for m in each], axis=0)
+            self.feature_relevance_folds_ = np.concatenate(
+                [machine.feature_relevance_folds_ for machine in each]
+            )
         self.log_evidence_ = sum(machine.log_evidence_ for machine in each)
         self.n_iter_ = max(machine.n_iter_ for machine in each)
         self.machines_, self.status_ = each, [machine.status_ for machine in each]
@@ -252,6 +270,8 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     weight_ : ndarray, shape (n_relevance,)
         Posterior mean.
     bias_, width_, noise_, log_evidence_ : float
+    feature_widths_, feature_relevance_, feature_relevance_folds_
+        As for `RVMClassifier`.
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
         Of the weights and, last, the bias.
     n_iter_ : int

@@ -1,19 +1,22 @@
 """The choice of width and scale: grid points, scored by leave-one-out or by folds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import log_ndtr, logsumexp
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights, leave_one_out
+from pcvm_pymc.core.metric import DEGREES, degree_weights
+from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihood import plain_target
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_real
 from pcvm_pymc.core.problem import EMResult, Problem
+from pcvm_pymc.estimators.features import LEAST_SHARE, Metric
 from pcvm_pymc.estimators.problems import ROUGH, Problems, against_rest
 from pcvm_pymc.estimators.race import Fold
 
@@ -55,6 +58,8 @@ class GridPoint:
     result : EMResult, optional
     loo : LeaveOneOut, optional
         Held-out latent values and log densities of the rows.
+    degree : float
+        0 for one width of all features, 1 for widths as far apart as they were learned.
     """
 
     steps: tuple[int, ...]
@@ -63,6 +68,7 @@ class GridPoint:
     log_prior: float = 0.0
     result: EMResult | None = field(default=None, repr=False)
     loo: LeaveOneOut | None = field(default=None, repr=False)
+    degree: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -111,23 +117,41 @@ class HyperparameterSearch:
         How much each counts in an average, see `averaging_weights`; they sum to one.
     method : {"loo", "cv"}
         How rows were left out.
+    shares : dict of float to float
+        Weight of each degree of the widths per feature, from folds whose rows had no part in learning
+        them; ``{0.0: 1.0}`` for one width.
     """
 
     points: tuple[GridPoint, ...]
     weights: Array
     method: str = "loo"
+    shares: Mapping[float, float] = field(default_factory=lambda: {0.0: 1.0})
 
     @classmethod
-    def of(cls, points: Sequence[Any], method: str = "loo") -> "HyperparameterSearch":
-        """Return scored grid points with their weights."""
+    def of(
+        cls,
+        points: Sequence[Any],
+        method: str = "loo",
+        shares: Mapping[float, float] | None = None,
+    ) -> "HyperparameterSearch":
+        """Return scored grid points with their weights: within a degree, times the degree's share."""
+        shares = {0.0: 1.0} if shares is None else shares
         density = np.stack([each.loo.log_density for each in points])
         prior = np.array([each.log_prior for each in points])
-        return cls(tuple(points), averaging_weights(density, prior), method)
+        degree = np.array([each.degree for each in points])
+        weights = np.empty(len(points))
+        for each in np.unique(degree):
+            own = degree == each
+            weights[own] = shares[float(each)] * averaging_weights(density[own], prior[own])
+        return cls(tuple(points), weights / weights.sum(), method, shares)
 
     @property
     def best(self) -> GridPoint:
-        """The grid point of the greatest weight."""
-        return self.points[int(self.weights.argmax())]
+        """The grid point of the greatest weight; of several degrees, that of the heaviest degree."""
+        there = {each.degree for each in self.points}
+        heaviest = max(there, key=lambda degree: self.shares[degree])
+        own = np.array([each.degree == heaviest for each in self.points])
+        return self.points[int(np.where(own, self.weights, -1.0).argmax())]
 
     @property
     def width(self) -> Any:
@@ -188,13 +212,19 @@ class HyperparameterSearch:
 
 
 def grown_search(
-    grid: Grid, score: Score, *, least: float = GROWN_WEIGHT, method: str = "loo"
+    grid: Grid,
+    score: Score,
+    *,
+    least: float = GROWN_WEIGHT,
+    method: str = "loo",
+    near: GridPoint | None = None,
 ) -> HyperparameterSearch:
-    """Return the scored grid points, found by growing the grid from its middle.
+    """Return the scored grid points, found by growing the grid from its middle or from a point `near`.
 
     Neighbours are scored as long as a grid point at the frontier has more than a weight of `least`.
     """
-    points: dict[tuple[int, ...], GridPoint] = {(0, 0): score(grid.point((0, 0)), None)}
+    start = grid.point((0, 0) if near is None else near.steps)
+    points: dict[tuple[int, ...], GridPoint] = {start.steps: score(start, near)}
     expanded: set[tuple[int, ...]] = set()
     while True:
         found = HyperparameterSearch.of(list(points.values()), method)
@@ -207,6 +237,105 @@ def grown_search(
             for each in grid.neighbours(point):
                 if each.steps not in points:
                     points[each.steps] = score(each, point)
+
+
+def search_degrees(
+    problems: Problems,
+    shared: HyperparameterSearch,
+    grid: Grid,
+    score_of: Callable[[Problems], Score],
+    *,
+    metric: Metric,
+    folds: Sequence[Fold],
+    least: float,
+    one_by_one: bool,
+) -> HyperparameterSearch:
+    """Return the search over degrees of widths per feature, from that over one width.
+
+    Held-out rows, which had no part in learning their fold's widths, weigh the degrees. Leave-one-out must
+    not: the widths have seen its rows. It weighs the grid points of each degree.
+
+    Parameters
+    ----------
+    problems : Problems
+        By which grid points are scored.
+    shared : HyperparameterSearch
+        Of one width.
+    grid : Grid
+        Of one width.
+    score_of : callable
+        ``problems -> score``.
+    metric : Metric
+    folds : sequence of (ndarray, ndarray)
+    least : float
+        See `grown_search`.
+    one_by_one : bool
+        Whether folds fit each class against the rest.
+    """
+    X, label, weight = problems.data.X, problems.data.label, problems.data.weight
+    grids = {
+        degree: replace(grid, width=median_distance(X / metric.relative**degree))
+        for degree in DEGREES
+    }
+    options = rough(problems.options, "class by class" if one_by_one else "leave-one-out")
+    starts: dict[int, tuple[Start, float]] = {}
+
+    def held_out(degree: float, point: GridPoint) -> Array:
+        multiple, density = point.width / grids[degree].width, np.empty(len(X))
+        for k, (train, test) in enumerate(folds):
+            width = metric.fold_widths(X, train, k, degree, multiple)
+            whole, start = problems.at(width, point.scale), None
+            size = float(np.abs(whole.Phi).sum())
+            if k in starts:
+                start, before = starts[k]
+                start = Start(start.weight * np.clip(before / size, 1e-3, 1e3), start.bias)
+            latent, found = held_out_latent(
+                problems, whole, (train, test), start, options, one_by_one=one_by_one
+            )
+            starts[k] = found, size
+            if one_by_one:
+                yes = log_ndtr(latent)
+                yes -= logsumexp(yes, axis=1, keepdims=True)
+                density[test] = yes[np.arange(len(test)), label[test].astype(int)]
+            else:
+                density[test] = problems.likelihood.log_density(latent, label[test])
+        return density
+
+    def weighed(density: Mapping[float, Array]) -> dict[float, float]:
+        degrees = np.array(list(density))
+        found = degree_weights(np.stack(list(density.values())), degrees, weight)
+        return dict(zip(density, found.tolist(), strict=True))
+
+    best = shared.best
+    # a width far from the median distance is often a makeshift against features without effect
+    first = (int(best.steps[0] / 2), *best.steps[1:])
+    steps = {degree: best.steps if degree == 0 else first for degree in DEGREES}
+    density = {degree: held_out(degree, grids[degree].point(steps[degree])) for degree in DEGREES}
+    shares = weighed(density)
+    kept = [degree for degree in DEGREES if degree == 0 or shares[degree] >= LEAST_SHARE]
+    if len(kept) == 1:
+        return shared
+    found, near = {0.0: shared}, replace(best, steps=first)
+    for degree in kept[1:]:
+        data, relative = problems.data, metric.relative**degree
+        points = problems.centres.points / relative
+        own = replace(
+            problems,
+            data=replace(data, X=data.X / relative),
+            centres=replace(problems.centres, points=points),
+        ).many_widths()
+        near = replace(near, width=grids[degree].point(near.steps).width)
+        found[degree] = grown_search(grids[degree], score_of(own), least=least, near=near)
+        near = found[degree].best
+        if near.steps != first:
+            density[degree] = held_out(degree, near)
+    points_of = [
+        replace(each, width=each.width * metric.relative**degree, degree=degree)
+        for degree, search in found.items()
+        for each in search.points
+    ]
+    shares = weighed({degree: density[degree] for degree in kept})
+    return HyperparameterSearch.of(points_of, shares=shares)
 
 
 # --- scores of a grid point --------------------------------------------------------------------
@@ -281,14 +410,47 @@ def by_folds(problems: Problems, folds: Sequence[Fold]) -> Score:
         result = fit_em(whole, start_near(problems, near, whole), options)
         latent = np.empty_like(result.latent)
         for train, test in folds:
-            columns = problems.centres.columns_of(train)
-            sign, label = problems.centres.signs_of(columns), np.asarray(whole.label)[train]
-            part = replace(whole, Phi=whole.Phi[np.ix_(train, columns)], label=label, sign=sign)
-            fit = fit_em(part, None, options)
-            latent[test] = whole.Phi[np.ix_(test, columns)] @ fit.weight + fit.bias
+            latent[test], _ = held_out_latent(problems, whole, (train, test), None, options)
         return replace(point, result=result, loo=_held_out(whole, latent))
 
     return score
+
+
+def held_out_latent(
+    problems: Problems,
+    whole: Problem,
+    fold: Fold,
+    start: Start | None,
+    options: EMOptions,
+    *,
+    one_by_one: bool = False,
+) -> tuple[Array, Start]:
+    """Return latent values of held-out rows after a fit without them and the bases on them, and the fit.
+
+    Parameters
+    ----------
+    whole : Problem
+        `problems` at a width and scale.
+    one_by_one : bool
+        Whether each class is fitted against the rest.
+    """
+    train, test = fold
+    columns = problems.centres.columns_of(train)
+    sign, label = problems.centres.signs_of(columns), np.asarray(whole.label)[train]
+    part = replace(whole, Phi=whole.Phi[np.ix_(train, columns)], label=label, sign=sign)
+    if one_by_one:
+        each = [against_rest(part, c) for c in range(whole.n_scores)]
+        starts: Any = [None] * len(each)
+        if start is not None:
+            starts = [Start(start.weight[:, c], float(start.bias[c])) for c in range(len(each))]
+        fits = [fit_em(one, near, options) for one, near in zip(each, starts, strict=True)]
+        found = Start(
+            np.column_stack([fit.weight for fit in fits]), np.array([fit.bias for fit in fits])
+        )
+    else:
+        fit = fit_em(part, start, options)
+        found = Start(fit.weight, fit.bias)
+    return whole.Phi[np.ix_(test, columns)] @ found.weight + found.bias, found
 
 
 def _held_out(problem: Problem, latent: Array, number: NDArray[Any] | None = None) -> LeaveOneOut:

@@ -36,7 +36,7 @@ from pcvm_pymc.estimators.problems import TrainingData
 from pcvm_pymc.estimators.race import WidthSelection, inner_folds
 from pcvm_pymc.estimators.search import Grid, HyperparameterSearch, by_folds, grown_search
 
-_OVER = (("width", "scale"), ("width",), ("scale",))
+_OVER = (("width", "scale"), ("width",), ("scale",), ("width", "scale", "features"))
 
 
 def select(
@@ -64,8 +64,10 @@ def select(
     X : array_like, shape (n_obs, n_features)
     y : array_like, shape (n_obs,)
         Labels of two classes, or of more.
-    over : ("width", "scale"), ("width",) or ("scale",)
-        What is chosen.
+    over : ("width", "scale"), ("width",), ("scale",) or ("width", "scale", "features")
+        What is chosen. With ``"features"`` a width for each feature is learned: the search's ``width`` is
+        that of each, for ``pcvm_model(X, y, width=found.width)``; or, with a prior around it,
+        ``width=pm.LogNormal.dist(np.log(found.width), 0.3)``.
     method : {"loo", "cv"}
         Leave-one-out from one factorisation, see `pcvm_pymc.core.loo`; or cross-validation by refits,
         without the held-out rows' bases. For the width alone `select_width` has evidence and validity
@@ -115,6 +117,12 @@ def select(
             raise ValueError(
                 f"{name}={value!r} was given with over={over!r}, which chooses it; leave it out"
             )
+    how = "auto" if "features" in over else "shared"
+    if how == "auto" and method == "cv":
+        raise ValueError(
+            f"method='cv' with over={over!r}: widths per feature are chosen by leave-one-out and folds of "
+            "their own; needed method='loo', or over=('width', 'scale')"
+        )
     X = as_features(X)
     y = present_labels(y)
     check_classification_targets(y)
@@ -122,7 +130,7 @@ def select(
         "kernel": kernel,
         "basis": basis,
         "estimation": "em",
-        "width": "auto" if "width" in over else median_distance(X) if width is None else width,
+        "width": how if "width" in over else median_distance(X) if width is None else width,
         "scale": "auto" if "scale" in over else 1.0 if scale is None else scale,
         "random_state": random_state,
     }

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres
+from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres, choose_share
 from pcvm_pymc.core.pieces.kernels import (
     FEATURES,
     FeatureColumns,
@@ -32,8 +32,10 @@ from pcvm_pymc.estimators.base import (
     width_constraint,
 )
 from pcvm_pymc.estimators.classifier import FIT_ARGUMENTS, KernelClassifier, is_dask, of_fit
+from pcvm_pymc.estimators.features import set_features
 from pcvm_pymc.estimators.fit import em_options
-from pcvm_pymc.estimators.problems import Problems, against_rest
+from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData, against_rest
+from pcvm_pymc.estimators.race import chosen_width
 from pcvm_pymc.estimators.search import GridPoint
 
 _BIASES = {"penalised": "prior", "free": "free"}
@@ -41,6 +43,21 @@ _BIASES = {"penalised": "prior", "free": "free"}
 
 def _on_kernels(model: Any, _: bool = False) -> bool:
     return bool(model.features == "kernel")
+
+
+def _width_of(model: Any, data: TrainingData) -> Any:
+    """Return the width of the kernel that is given, or chosen; None for a kernel without."""
+    if not has_width(model.kernel):
+        return None
+    if not isinstance(model.width, str):
+        return as_width(model.width)
+    if model.width == "median":
+        return median_distance(data.X)
+    rng = np.random.default_rng(0)
+    if model.memory_limit is not None or data.stream is not None:
+        data = data.some(choose_share(data.label, WIDTH_ROWS, rng))
+    rough = {"tol": max(model.tol, ROUGH["folds, improper"])}
+    return chosen_width(model, model._as_given(data), rng, lambda *_: np.nan, rough=rough)
 
 
 class SparseProbitClassifier(KernelClassifier):
@@ -61,9 +78,10 @@ class SparseProbitClassifier(KernelClassifier):
         Whether the bias has the prior of a weight or a flat one.
     kernel : "rbf", "linear-spline" or callable
         For ``features="kernel"``.
-    width : float or "median"
+    width : float, array_like, "median", "shared" or "auto"
         Of the kernel, in the unit of X; the paper's h is ``width / sqrt(2)``. ``"median"`` is the median
-        distance of the training rows. Standardise columns of different units first.
+        distance of the training rows; ``"shared"`` and ``"auto"`` are chosen by five folds, one width or one
+        for each feature, as for `RVMClassifier`. Standardise columns of different units first.
     basis : None, int or array_like, shape (n_basis, n_features)
         For ``features="kernel"``: kernels on all training rows; on so many of them, chosen by
         k-means++; or at given centres.
@@ -97,6 +115,8 @@ class SparseProbitClassifier(KernelClassifier):
     prior_ : Laplace or Hyperprior
     width_ : float
         For a kernel only.
+    feature_widths_, feature_relevance_, feature_relevance_folds_
+        As for `RVMClassifier`, for the RBF only.
     log_posterior_ : float
         At the mode, variances integrated out; the sum for several classes.
     n_iter_ : int
@@ -125,7 +145,7 @@ class SparseProbitClassifier(KernelClassifier):
         *FIT_ARGUMENTS,
         features=set(FEATURES),
         bias=set(_BIASES),
-        width=width_constraint("median"),
+        width=width_constraint("median", "shared", "auto"),
         update={"auto", "newton", "em"},
     )
     _rules = (
@@ -181,12 +201,7 @@ class SparseProbitClassifier(KernelClassifier):
             # the basis functions, and the prior at their scale
             if _on_kernels(self):
                 check_size_and_scales(self, data.X)
-                median = is_named(self.width, "median") and has_width(self.kernel)
-                piece: KernelPiece = as_kernel(
-                    self.kernel, median_distance(data.X) if median else None
-                )
-                if not isinstance(self.width, str):
-                    piece = piece.with_width(as_width(self.width))
+                piece: KernelPiece = as_kernel(self.kernel, _width_of(self, data))
                 centres = replace(as_centres(self.basis, data.X, None), sign=None)
             else:
                 piece = FeatureColumns(features=self.features)
@@ -224,7 +239,9 @@ class SparseProbitClassifier(KernelClassifier):
             (self._predictor_,) = modes_of(problems, [GridPoint((), width, 1.0)], [both])
             self.selected_ = self._set_vectors(data, centres, weight, bias, width)
             self._likelihood_, self._kernel_ = likelihood, piece
-            if not _on_kernels(self):  # there are no vectors
+            if _on_kernels(self):
+                set_features(self, width, *vars(self).get("_metric_", (None,)))
+            else:  # there are no vectors
                 del self.support_, self.relevance_vectors_, self.width_, self._kernel_
             if problems.rows is None:
                 if n_classes == 2:
