@@ -2,7 +2,7 @@
 
 ``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/defaults.py [--draws 5] [SET:ROWS ...]`` prints a row for
 each set and estimator, and at the end mean ranks. Every estimator sees the same draws; seconds are those
-of the processor. ``PCVM, width by CV`` is what the default was before: one mode at scale 1.
+of the processor. ``PCVM, width by CV`` is one mode at scale 1, ``one width`` the average over one width.
 """
 
 import argparse
@@ -10,9 +10,12 @@ import warnings
 
 import numpy as np
 import pandas as pd
+from sklearn.ensemble import RandomForestClassifier
 
 from pcvm_pymc.assessment.comparison import scores
+from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
+from pcvm_pymc.experiments.baselines import gaussian_process
 from pcvm_pymc.experiments.datasets import load
 from pcvm_pymc.experiments.head_to_head import (
     estimators,
@@ -48,9 +51,15 @@ def rivals(n_classes: int, shape: tuple[int, int], seed: int) -> dict:
     """Return the estimators that are compared."""
     ours = estimators(n_classes, seed=seed)
     del ours["paper's sparse MAP"]
+    kind = PCVMClassifier if n_classes == 2 else MPCVMClassifier
+    ours["one width"] = kind(width="shared", random_state=seed)
     if n_classes == 2:
         ours["PCVM, width by CV"] = PCVMClassifier(width="cv", random_state=seed)
-    return {**ours, **peers(n_classes, *shape, seed=seed)}
+    others = peers(n_classes, *shape, seed=seed)
+    others["random forest"] = RandomForestClassifier(500, random_state=seed)
+    if "Gaussian process" in others:
+        others["Gaussian process, widths"] = gaussian_process(shape[1], seed, per_feature=True)
+    return {**ours, **others}
 
 
 def of_set(name: str, n_rows: int, n_draws: int) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -93,6 +93,7 @@ PICTURES = {
     ),
     "reliability": lambda *fits: plots.plot_reliability(LABEL > 0, PROBABILITY),
     "calibration": lambda *fits: plots.plot_calibration(LABEL > 0, PROBABILITY),
+    "relevance": lambda *fits: plots.plot_feature_relevance(PCVMClassifier().fit(X, LABEL)),
     "cells": lambda *fits: select(X, LABEL).plot(),
     "widths": lambda *fits: plots.plot_width_criteria(
         [

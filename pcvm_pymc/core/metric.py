@@ -6,8 +6,10 @@ between one width (0) and these widths (1) are weighed on rows that had no part 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
@@ -18,7 +20,7 @@ SPREAD = 0.7  # prior standard deviation of a log width around the common one
 DEGREES = (0.0, 0.35, 0.7, 1.0)  # exponents of the relative widths that are compared
 PENALTY = 4.0  # nats against degree 1
 MOST_ROWS = 400  # the cost of an evaluation grows with their cube
-_ITERATIONS = 40
+_ITERATIONS = 25
 _PRECISION = 1e-4  # relative change of the log evidence at which to stop
 _BOUND = 5.0  # of a log width from the median distance's: exponents stay finite
 _NOISE, _LOOSE = (
@@ -124,7 +126,7 @@ def relative_widths(
     return np.exp(log_width - log_width.mean())
 
 
-def class_targets(label: Array, n_classes: int) -> Array:
+def class_targets(label: NDArray[Any], n_classes: int) -> Array:
     """Return the labels as numbers: one column for two classes, an indicator of each for several."""
     if n_classes == 2:
         return np.asarray(label, dtype=float)[:, None]

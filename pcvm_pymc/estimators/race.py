@@ -341,7 +341,7 @@ def chosen_width(
     if model.width == "em":  # where EM starts to move it
         return median_distance(data.X)
     widths = width_grid(data.X) if widths is None else widths
-    criterion, found, width = model.width, None, None
+    criterion, found, of_features = model.width, None, None
     n_folds = getattr(model, "cv", 5)
     if criterion in (*CHOSEN, "cv"):
         folds = inner_folds(data.label, n_folds, rng, classes=is_classifier(model))
@@ -354,7 +354,7 @@ def chosen_width(
             found = WidthSelection.best_of(widths[raced.tried], "cv", raced.scores, -raced.by_fold)
             if learns_features(model, data.X, folds, n_folds):
                 metric = Metric.learned(model, data, folds)
-                width, degree = raced_features(refits, found.width, metric)
+                of_features, degree = raced_features(refits, found.width, metric)
                 model._metric_ = metric, {degree: 1.0}
         if model._scores_all_rows and np.isnan(found.scores).all():  # nothing can be held out
             criterion, found = "evidence", None
@@ -367,4 +367,4 @@ def chosen_width(
     model.width_selection_ = found
     if np.isfinite(found.scores).all():
         model.widths_, model.width_scores_ = found.widths, found.scores
-    return found.width if width is None else width
+    return found.width if of_features is None else of_features

@@ -268,7 +268,7 @@ def search_degrees(
     metric : Metric
     folds : sequence of (ndarray, ndarray)
     least : float
-        See `grown_search`.
+        Of the search over one width, see `grown_search`; twice as much for the other degrees.
     one_by_one : bool
         Whether folds fit each class against the rest.
     """
@@ -325,7 +325,7 @@ def search_degrees(
             centres=replace(problems.centres, points=points),
         ).many_widths()
         near = replace(near, width=grids[degree].point(near.steps).width)
-        found[degree] = grown_search(grids[degree], score_of(own), least=least, near=near)
+        found[degree] = grown_search(grids[degree], score_of(own), least=2.0 * least, near=near)
         near = found[degree].best
         if near.steps != first:
             density[degree] = held_out(degree, near)

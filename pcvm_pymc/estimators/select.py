@@ -53,7 +53,7 @@ def select(
     cv: int = 5,
     random_state: int | np.random.Generator | None = None,
 ) -> HyperparameterSearch:
-    """Choose width and scale of a PCVM for the mode that is then fitted.
+    """Choose width, or a width for each feature, and scale of a PCVM for the mode that is then fitted.
 
     The grid of widths (steps of 1.65 from the median distance of the rows) and scales (steps of the square
     root of ten from one) grows from its middle where leaving one out gives a cell weight, under weak
@@ -67,7 +67,7 @@ def select(
     over : ("width", "scale"), ("width",), ("scale",) or ("width", "scale", "features")
         What is chosen. With ``"features"`` a width for each feature is learned: the search's ``width`` is
         that of each, for ``pcvm_model(X, y, width=found.width)``; or, with a prior around it,
-        ``width=pm.LogNormal.dist(np.log(found.width), 0.3)``.
+        ``width=pm.LogNormal.dist(np.log(found.width), 0.3, shape=len(found.width))``.
     method : {"loo", "cv"}
         Leave-one-out from one factorisation, see `pcvm_pymc.core.loo`; or cross-validation by refits,
         without the held-out rows' bases. For the width alone `select_width` has evidence and validity

@@ -26,9 +26,15 @@ def gamma_of(width: float | None) -> float | str:
     return "scale" if width is None else width**-2.0
 
 
-def gaussian_process(n_features: int, seed: int) -> GaussianProcessClassifier:
-    """Return a Gaussian process, its width by the evidence from the root of the number of features."""
-    kernel = ConstantKernel(1.0) * RBF(np.sqrt(n_features))
+def gaussian_process(
+    n_features: int, seed: int, *, per_feature: bool = False
+) -> GaussianProcessClassifier:
+    """Return a Gaussian process, its width by the evidence from the root of the number of features.
+
+    `per_feature` gives each feature a width of its own.
+    """
+    start = np.sqrt(n_features)
+    kernel = ConstantKernel(1.0) * RBF(np.full(n_features, start) if per_feature else start)
     return GaussianProcessClassifier(kernel, random_state=seed)
 
 

@@ -38,10 +38,10 @@ def estimators(n_classes: int, *, seed: int, width: float | None = None) -> dict
         chosen["width"] = average["width"] = width
         average["scale"] = "auto"
     if n_classes == 2:
-        sparse: Any = PCVMClassifier(hyperprior="jeffreys", **chosen)
+        sparse: Any = PCVMClassifier(hyperprior="jeffreys", **{"width": "shared", **chosen})
         averaged: type = PCVMClassifier
     else:
-        sparse = MPCVMClassifier(algorithm="bottom-up", **chosen)
+        sparse = MPCVMClassifier(algorithm="bottom-up", **{"width": "shared", **chosen})
         averaged = MPCVMClassifier
     return {
         "paper's sparse MAP": sparse,

@@ -1,5 +1,7 @@
 """Widths per feature: learned, weighed against one width by rows that had no part in it, and used by all."""
 
+import importlib.util
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -19,8 +21,9 @@ from pcvm_pymc import (
     plots,
     project,
     select,
+    to_c,
+    to_onnx,
 )
-from pcvm_pymc.estimators.export_c import to_c
 from pcvm_pymc.estimators.features import Metric, relevance
 from pcvm_pymc.estimators.problems import TrainingData
 from pcvm_pymc.estimators.race import inner_folds
@@ -87,6 +90,12 @@ def test_one_width_is_one_search_and_one_width():
 
 
 @pytest.mark.parametrize("data", [(X[:, :1], Y), (np.delete(X, np.flatnonzero(Y == "in")[4:], 0),)])
+def test_a_width_by_another_criterion_is_one():
+    found = RVMClassifier(width="evidence").fit(X, Y)
+    assert found.width_ == found.width_selection_.width
+    assert np.ptp(found.feature_widths_) == 0
+
+
 def test_one_feature_or_too_few_rows_of_a_class_keep_one_width(data):
     rows = data[0]
     y = Y if len(data) == 2 else np.delete(Y, np.flatnonzero(Y == "in")[4:])
@@ -178,6 +187,8 @@ def test_what_else_takes_the_widths(model):
     assert few.vector_widths_.shape == (len(few.relevance_vectors_), 6)
     assert few.score(NEW, TRUTH) > 0.85
     assert "predict" in to_c(few)
+    if importlib.util.find_spec("onnx"):
+        assert to_onnx(few).graph.node
     interval = model.predict_interval(NEW[:5])
     assert (interval[..., 0] < interval[..., 1]).all()
     assert loo(model, X, Y).elpd > -0.5 * len(X)

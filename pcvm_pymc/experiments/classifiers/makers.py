@@ -74,7 +74,7 @@ def svm_candidates(X: NDArray[np.float64]) -> dict[str, Sequence[Any]]:
 def pcvm(hyperprior: str, **options: Any) -> Callable[[Setting], PCVMClassifier]:
     """Return a maker of PCVMs."""
     return lambda setting: PCVMClassifier(
-        width=setting.parameters.get("width", "auto"),
+        width=setting.parameters.get("width", "shared"),
         hyperprior=hyperprior,
         max_iter=MAX_ITER,
         random_state=setting.seed,
@@ -86,7 +86,7 @@ def exponential(setting: Setting) -> PCVMClassifier:
     """Return a PCVM whose weights' variances are exponential: a Laplace prior on each half-line."""
     prior: Any = Laplace(setting.parameters.get("gamma", 1.0))
     return PCVMClassifier(
-        width=setting.parameters.get("width", "auto"),
+        width=setting.parameters.get("width", "shared"),
         hyperprior=prior,
         estimation="em",
         max_iter=MAX_ITER,
@@ -111,7 +111,7 @@ def rvm(method: str, *, star: bool = False, kinds: Any = _RVMS, **options: Any) 
 
     def make(setting: Setting) -> RVMClassifier | RVMRegressor:
         kernel = setting.parameters.get("kernel", "rbf")
-        width = setting.parameters.get("width", "auto")
+        width = setting.parameters.get("width", "shared")
         common = {
             "width": width if kernel == "rbf" else "auto",  # the spline has none
             "kernel": kernel,
@@ -140,7 +140,7 @@ def several(kind: type, algorithm: str, **options: Any) -> Maker:
     """Return a maker of classifiers of several classes."""
     return lambda setting: kind(
         algorithm=algorithm,
-        width=setting.parameters.get("width", "auto"),
+        width=setting.parameters.get("width", "shared"),
         max_iter=MAX_ITER,
         random_state=setting.seed,
         **options,
