@@ -113,14 +113,14 @@ def plot_feature_relevance(model: Any, *, most: int = 30) -> Figure:
             f"model is {model!r}; needed an estimator of this package, fitted with kernel='rbf'"
         )
     relevance, folds = model.feature_relevance_, model.feature_relevance_folds_
-    names = getattr(model, "feature_names_in_", [f"feature {j}" for j in range(len(relevance))])
+    names = getattr(model, "feature_names_in_", [str(j) for j in range(len(relevance))])
     top = np.argsort(-relevance, kind="stable")[:most]
     figure, axes = plt.subplots(figsize=(6.5, 1.0 + 0.25 * len(top)), layout="constrained")
     axes.barh(np.arange(len(top)), relevance[top], color=NEGATIVE, height=0.7)
     if len(folds):
         low, high = folds[:, top].min(axis=0), folds[:, top].max(axis=0)
         axes.hlines(np.arange(len(top)), low, high, color=POSITIVE, lw=2)
-    axes.set(xlabel="relevance (1 / width², sum one)", xlim=(0, None))
+    axes.set(xlabel="relevance (1 / width², sum one)", ylabel="feature", xlim=(0, None))
     axes.set_yticks(np.arange(len(top)), [str(names[j]) for j in top])
     axes.invert_yaxis()
     return figure

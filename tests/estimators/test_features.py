@@ -232,7 +232,7 @@ def test_select_refuses_folds_with_features():
 
 def test_the_picture_has_names_and_the_folds_spread(model):
     axes = plots.plot_feature_relevance(model).axes[0]
-    assert axes.get_yticklabels()[0].get_text() in {"feature 0", "feature 1"}
+    assert axes.get_yticklabels()[0].get_text() in {"0", "1"}
     assert len(axes.patches) == 6
     with pytest.raises(ValueError, match="fitted with kernel='rbf'"):
         plots.plot_feature_relevance(PCVMClassifier())
