@@ -473,7 +473,7 @@ def blocks_of(Phi: Any, label: Any = None) -> Iterator[Block]:
 
 @dataclass(frozen=True)
 class FirstResponses:
-    """A likelihood's terms with its first responses, or the targets, in place of the slopes."""
+    """A likelihood's terms with slopes ``r - f``: r its first responses (or the targets), f the latent."""
 
     likelihood: Likelihood
 
@@ -484,7 +484,7 @@ class FirstResponses:
             response = np.asarray(plain_target(target), dtype=float)[:, None]
         value = self.likelihood.terms(latent, target).log_likelihood
         each = np.ones(len(target)) if own is None else own
-        return RowTerms(value, each[:, None] * response, each)
+        return RowTerms(value, each[:, None] * (response - latent), each)
 
 
 def latent_in_blocks(

@@ -184,12 +184,6 @@ def test_the_log_posterior_never_falls(hyperprior, n_classes, seed):
     assert (np.diff(value) >= -1e-9 * (1 + np.abs(value[1:]))).all()
 
 
-def test_the_papers_recipe_needs_the_rows():
-    X, label, _, problem = both(30, 3, 10, Hyperprior.jeffreys())
-    with pytest.raises(ValueError, match="update='clip'"):
-        fit_em(problem(ArrayRows(X, label, 9)), None, EMOptions.chen2009())
-
-
 def test_a_fit_whose_matrix_is_of_some_chunks_ends_where_it_would():
     X, label, whole, chunked = both(4500, 3, 4, Hyperprior.plug_in())
     asked = []
