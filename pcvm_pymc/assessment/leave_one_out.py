@@ -17,15 +17,20 @@ from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import check_step
 from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import rows_under
-from pcvm_pymc.core.pieces.priors import Prior, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.fit import fitted_problems
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.inference.progress import progress_bars
-from pcvm_pymc.inference.results import kernel_of, likelihood_of, nuisance_of
+from pcvm_pymc.inference.results import (
+    inputs_of,
+    kernel_of,
+    likelihood_of,
+    nuisance_of,
+    prior_of,
+    target_of,
+)
 from pcvm_pymc.model.bases import AnyKernel
 
 __all__ = ["PointLOO", "loo"]
@@ -83,7 +88,7 @@ def loo(
         From `find_map_em`, or from `fit_evidence` from the top down (then the precisions are held, too); or a
         `PCVMClassifier` or `MPCVMClassifier`, averages included.
     X : array_like, shape (n_obs, n_features), optional
-        Training inputs. Needed with a classifier, and where the bases do not stand on the training rows.
+        Training inputs. Needed with a classifier; a result has them among its data.
     y : array_like, shape (n_obs,), optional
         Training labels. Needed with a classifier; a DataTree has its own.
     kernel : str, callable or pm.gp.cov.Covariance, optional
@@ -222,21 +227,15 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
         )
     point = posterior.isel(chain=0, draw=0)
     pieces, centres = json.loads(tree.attrs["pieces"]), data["centres"].values
-    inputs = centres if X is None else as_features(X, n_features=centres.shape[1])
+    inputs, drawn = inputs_of(tree, X), nuisance_of(tree)
     likelihood: Any = likelihood_of(tree)
-    drawn = {name: float(value.item()) for name, value in nuisance_of(tree).items()}
-    likelihood = replace(likelihood, **drawn)
-    (observed,) = tree["observed_data"].to_dataset().data_vars.values()
-    target = _targets(observed.values, likelihood.targets)
-    if len(inputs) != len(target):
-        raise ValueError(
-            f"the result has {len(target)} rows and {'X' if X is not None else 'its bases'} "
-            f"{len(inputs)}; needed the training inputs as X"
-        )
+    likelihood = replace(likelihood, **{name: float(each.item()) for name, each in drawn.items()})
     piece = kernel_of(tree, kernel)
     if "width" in point:
         piece = piece.with_width(point["width"].values)
-    sign = data["signs"].values.astype(float) if "signs" in data else None
+    prior: Any = prior_of(tree)
+    if "rate" in point:  # d was unknown
+        prior = replace(prior, d=float(point["rate"]), rate_shape=None)
     by_evidence, kind = "evidence_trace" in tree, pieces["bias"]
     if by_evidence and "precision" not in point:
         raise ValueError(
@@ -247,9 +246,9 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
         kind = "free" if np.isfinite(point["bias_precision"]) else "none"
     problem = Problem(
         piece(inputs, centres),
-        target,
-        sign,
-        _prior_at(point, data),
+        target_of(tree),
+        data["signs"].values.astype(float) if "signs" in data else None,
+        prior,
         likelihood,
         bias=kind,
         shared=pieces["shared"],
@@ -258,21 +257,6 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
     own = rows_under(centres, inputs)
     bias = point["bias"].values if "bias" in point else 0.0
     return _Mode(1.0, problem, point["weight"].values, bias, own, precision)
-
-
-def _prior_at(point: xr.Dataset, data: xr.Dataset) -> Prior:
-    """Return the hyperprior of a point, its d where that was unknown."""
-    prior: Any = hyperprior_from(data["hyperparameter"].values, data["hyperprior"].values)
-    if "rate" in point:
-        return replace(prior, d=float(point["rate"]), rate_shape=None)
-    return prior
-
-
-def _targets(observed: NDArray[Any], kind: str) -> NDArray[Any]:
-    """Return observed values as likelihoods have them."""
-    if kind == "numbers":
-        return observed.astype(float)
-    return observed.astype(int) if kind == "classes" else np.where(observed > 0, 1.0, -1.0)
 
 
 def _of_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> PointLOO:

@@ -9,13 +9,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.pieces.arguments import check_instance
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_classes, as_features, as_labels
+from pcvm_pymc.core.pieces.validation import as_classes, as_features, as_labels, check_instance
 from pcvm_pymc.core.projection import SearchOptions
 from pcvm_pymc.estimators.fit import centres_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
@@ -23,8 +22,6 @@ from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.estimators.projected import classifier_of
 from pcvm_pymc.estimators.projection import Projection, project_reference
 from pcvm_pymc.estimators.reference import Reference
-
-__all__ = ["project"]
 
 
 def project(
@@ -172,7 +169,7 @@ def _from_datatree(
     tree: xr.DataTree, X: ArrayLike | None, y: ArrayLike | None, kernel: Kernel | None
 ) -> Reference:
     """Return a posterior as a reference: the mean of its draws' probabilities."""
-    from pcvm_pymc.inference.results import classes_of, kernel_of
+    from pcvm_pymc.inference.results import classes_of, inputs_of, kernel_of, target_of
 
     maker = _maker(tree)
     if hasattr(kernel, "full"):
@@ -183,18 +180,10 @@ def _from_datatree(
     classes = classes_of(tree)
     likelihood, probability = _mean_probability(tree)
     data, posterior = tree["constant_data"].to_dataset(), tree["posterior"].to_dataset()
-    number = tree["observed_data"]["label"].values
-    several = likelihood.n_scores > 1
-    label = number.astype(np.int64) if several else np.where(number > 0, 1.0, -1.0)
+    label, inputs = target_of(tree), inputs_of(tree, X)
+    number = np.where(label > 0, label, 0).astype(np.int64)
     centres, piece = data["centres"].values, kernel_of(tree, kernel)
-    known = data["inputs"].values if "inputs" in data else centres
-    inputs = known if X is None else as_features(X, n_features=centres.shape[1])
-    if len(inputs) != len(label):
-        raise ValueError(
-            f"the posterior has {len(label)} rows and {'X' if X is not None else 'its bases'} "
-            f"{len(inputs)}; needed the training inputs as X"
-        )
-    if y is not None and not np.array_equal(np.asarray(y), classes[number.astype(np.int64)]):
+    if y is not None and not np.array_equal(np.asarray(y), classes[number]):
         raise ValueError("y differs from the labels that the posterior holds; leave it out")
     width = np.asarray(piece.width)
     if "width" in posterior:
@@ -237,17 +226,10 @@ def _maker(tree: Any) -> Any:
 
 def _mean_probability(tree: xr.DataTree) -> tuple[Likelihood, Array]:
     """Return the likelihood, of mean nuisance parameters, and the draws' mean probabilities."""
-    from pcvm_pymc.inference.results import likelihood_of, nuisance_of
+    from pcvm_pymc.inference.prediction import probability_draws
+    from pcvm_pymc.inference.results import likelihood_of, nuisance_of, training_latent
 
-    likelihood, nuisance = likelihood_of(tree), nuisance_of(tree)
-    latent = tree["posterior"]["latent"].transpose("chain", "draw", "obs", ...).values
-    draws = latent.reshape(-1, *latent.shape[2:])
-    if not nuisance:
-        return likelihood, likelihood.probability(draws).mean(axis=0)
-    of_draws = {name: values.ravel().tolist() for name, values in nuisance.items()}
-    probability = [
-        replace(likelihood, **{name: values[i] for name, values in of_draws.items()}).probability(f)
-        for i, f in enumerate(draws)
-    ]
-    means = {name: float(np.mean(values)) for name, values in of_draws.items()}
-    return replace(likelihood, **means), np.mean(probability, axis=0)
+    means = {name: float(values.mean()) for name, values in nuisance_of(tree).items()}
+    likelihood: Any = likelihood_of(tree)
+    probability = probability_draws(tree, training_latent(tree)).mean(axis=0)
+    return replace(likelihood, **means), probability

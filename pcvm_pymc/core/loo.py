@@ -32,7 +32,7 @@ from scipy.linalg import lapack
 
 from pcvm_pymc.core.design import Block, blocks_of, row_blocks
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import threads_by_size
+from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import Index, QuadraticModel
 
@@ -321,7 +321,7 @@ class _Removals:
         #: whose values must not change sign: by the sign rule, or the penalty has a kink at zero
         self.sign = np.sign(at_mode) * (penalty > 0)
         if problem.is_signed:
-            self.sign[:-1] = np.reshape(problem.sign, mode.weight.shape)
+            self.sign[:-1] = np.reshape(problem.weight_sign, mode.weight.shape)
         #: slope beyond which a zero becomes non-zero
         self.threshold = np.full(at_mode.shape, penalty)
         if mode.given is not None or (prior.holds_zeros and not penalty):

@@ -85,7 +85,7 @@ class _Penalised:
         self.Phi = np.column_stack([problem.Phi, np.ones(len(problem.Phi))])
         self.sign = np.zeros((n_basis + 1, n_scores))
         if problem.is_signed:
-            self.sign[:-1] = np.reshape(problem.sign, (n_basis, n_scores))
+            self.sign[:-1] = np.reshape(problem.weight_sign, (n_basis, n_scores))
         self.penalty, self.ridge = np.zeros(self.sign.shape), np.zeros(self.sign.shape)
         if precision is None:
             self.penalty[:] = prior.penalty

@@ -12,10 +12,10 @@ from pcvm_pymc.core.em import Start, fit_em
 from pcvm_pymc.core.loo import leave_one_out
 from pcvm_pymc.core.pieces.centres import Index
 from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
+from pcvm_pymc.core.pieces.likelihood import Weighted
+from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.weighted import Weighted
-from pcvm_pymc.core.pieces.weighted import against_rest as labels_against_rest
 from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.core.quadratic import QuadraticModel
 from pcvm_pymc.estimators.probabilities import (

@@ -16,13 +16,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pcvm_pymc.core.pieces.arguments import is_real, is_unknown, shown
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Prior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import blas_threads
-from pcvm_pymc.core.pieces.validation import as_numbers, warn_unscaled
+from pcvm_pymc.core.pieces.resources import blas_threads
+from pcvm_pymc.core.pieces.validation import as_numbers, is_real, is_unknown, shown, warn_unscaled
 from pcvm_pymc.core.problem import Status
 
 _log = logging.getLogger(__name__)

@@ -16,10 +16,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from pcvm_pymc.core.design import chunk_rows
-from pcvm_pymc.core.pieces.arguments import check_real
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, present_labels
+from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, check_real, present_labels
 from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.estimators.average import Predictor
 from pcvm_pymc.estimators.base import KernelMachine, threads_for

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Basis
+from pcvm_pymc.core.pieces.centres import CentresLike
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -187,7 +187,7 @@ class PCVMClassifier(KernelClassifier):
         *,
         kernel: Kernel = "rbf",
         width: float | str = "auto",
-        basis: Basis = None,
+        basis: CentresLike = None,
         likelihood: Likelihood | str = "probit",
         hyperprior: Hyperprior | str = "default",
         scale: float | str | None = None,

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.pieces.arguments import check_instance, check_seed, check_whole, shown
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_instance, check_seed, check_whole, shown
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.projection import (
     ProjectionPath,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.centres import Basis, Centres, Index
+from pcvm_pymc.core.pieces.centres import Centres, CentresLike, Index
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, PerCentre, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, NormalProbability, Probit
 from pcvm_pymc.core.pieces.probit import Array
@@ -110,7 +110,7 @@ class Reference:
         return Target(Phi, self.centres.signs_of(columns), p, likelihood=self.labels)
 
     @property
-    def basis(self) -> Basis:
+    def basis(self) -> CentresLike:
         """The argument ``basis=`` that stands for the centres."""
         centres = self.centres
         if self.basis_width is not None:  # the same places once for each width

@@ -20,11 +20,11 @@ from pcvm_pymc.core.evidence import (
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_share
 from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
+from pcvm_pymc.core.pieces.likelihood import Weighted, against_rest
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
-from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.validation import as_seed
-from pcvm_pymc.core.pieces.weighted import Weighted, against_rest
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.average import Predictor

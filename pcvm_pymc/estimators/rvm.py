@@ -21,12 +21,11 @@ from pcvm_pymc.core.evidence import (
     star_moments,
 )
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.arguments import check_flag
-from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
+from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers, as_targets
+from pcvm_pymc.core.pieces.validation import as_numbers, as_targets, check_flag
 from pcvm_pymc.estimators.base import (
     CV_EFFECT,
     POSITIVE,
@@ -152,7 +151,7 @@ class RVMClassifier(KernelClassifier):
         link: str = "logit",
         kernel: Kernel = "rbf",
         width: float | str = "auto",
-        basis: Basis = None,
+        basis: CentresLike = None,
         method: str = "sequential",
         cv: int = 5,
         max_iter: int = 100_000,
@@ -306,7 +305,7 @@ class RVMRegressor(RegressorMixin, KernelMachine):
         likelihood: str | Likelihood = "normal",
         kernel: Kernel = "rbf",
         width: float | str = "auto",
-        basis: Basis = None,
+        basis: CentresLike = None,
         star: bool = False,
         noise: float | None = None,
         noise_starts: tuple[float, ...] = (0.3,),

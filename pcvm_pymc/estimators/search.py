@@ -10,9 +10,9 @@ from scipy.special import logsumexp
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights, leave_one_out
-from pcvm_pymc.core.pieces.arguments import check_real
+from pcvm_pymc.core.pieces.likelihood import plain_target
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.weighted import plain_target
+from pcvm_pymc.core.pieces.validation import check_real
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.estimators.problems import ROUGH, Problems, against_rest
 from pcvm_pymc.estimators.race import Fold

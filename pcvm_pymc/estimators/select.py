@@ -11,14 +11,7 @@ from rich.progress import Progress
 from sklearn.utils.multiclass import check_classification_targets
 
 from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.pieces.arguments import (
-    check_choice,
-    check_flag,
-    check_instance,
-    check_whole,
-    shown,
-)
-from pcvm_pymc.core.pieces.centres import Basis
+from pcvm_pymc.core.pieces.centres import CentresLike
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance, width_grid
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -30,7 +23,12 @@ from pcvm_pymc.core.pieces.validation import (
     as_numbers,
     as_row_weight,
     as_seed,
+    check_choice,
+    check_flag,
+    check_instance,
+    check_whole,
     present_labels,
+    shown,
 )
 from pcvm_pymc.estimators.fit import fixed_width, plan_of, problems_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
@@ -170,7 +168,7 @@ def select_width(
     likelihood: str | Likelihood = "probit",
     kernel: Kernel = "rbf",
     widths: Sequence[float] | None = None,
-    basis: Basis = None,
+    basis: CentresLike = None,
     cv: int = 5,
     method: str = "cv",
     options: EMOptions | None = None,

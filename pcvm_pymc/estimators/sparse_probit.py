@@ -7,9 +7,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
-from pcvm_pymc.core.pieces.features import FEATURES, FeatureColumns, n_features
-from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, as_kernel, as_width, median_distance
+from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres
+from pcvm_pymc.core.pieces.kernels import (
+    FEATURES,
+    FeatureColumns,
+    Kernel,
+    KernelPiece,
+    as_kernel,
+    as_width,
+    median_distance,
+    n_features,
+)
 from pcvm_pymc.core.pieces.likelihoods import as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.core.pieces.probit import Array
@@ -77,7 +85,7 @@ class SparseProbitClassifier(KernelClassifier):
     classes_ : ndarray, shape (n_classes,)
     selected_ : ndarray of int, shape (n_selected,)
         Features whose weight is not zero (in any of several machines), in the order of
-        `pcvm_pymc.core.pieces.features.feature_matrix`; for a kernel, its centres.
+        `pcvm_pymc.core.pieces.kernels.feature_matrix`; for a kernel, its centres.
     relevance_vectors_ : ndarray, shape (n_selected, n_features)
         These centres, for a kernel only.
     support_ : ndarray of int, shape (n_selected,)
@@ -149,7 +157,7 @@ class SparseProbitClassifier(KernelClassifier):
         bias: str = "penalised",
         kernel: Kernel = "rbf",
         width: float | str = "median",
-        basis: Basis = None,
+        basis: CentresLike = None,
         update: str = "auto",
         max_iter: int = 10_000,
         tol: float = 1e-5,

@@ -10,12 +10,10 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.evidence import augmentation, predictive_moments, star_moments
-from pcvm_pymc.core.pieces.arguments import check_flag, check_seed, check_whole
-from pcvm_pymc.core.pieces.frames import Frame
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features
+from pcvm_pymc.core.pieces.validation import Frame, as_features, check_flag, check_seed, check_whole
 from pcvm_pymc.inference.evidence import evidence_fit_of
 from pcvm_pymc.inference.results import (
     check_result,
@@ -27,8 +25,6 @@ from pcvm_pymc.inference.results import (
 )
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.data import as_model
-
-__all__ = ["latent_draws", "log_density_draws", "predict", "prior_latent", "probability_draws"]
 
 type Seed = int | np.random.Generator | None
 

@@ -8,19 +8,11 @@ from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.arguments import check_choice, check_flag
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, Prior
+from pcvm_pymc.core.pieces.validation import check_choice, check_flag
 from pcvm_pymc.model.bases import AnyKernel, Width
 from pcvm_pymc.model.build import build
-
-__all__ = [
-    "mpcvm_model",
-    "mrvm_model",
-    "pcvm_model",
-    "rvm_model",
-    "sparse_probit_model",
-]
 
 # two rows of one machine
 _RVM = replace(

@@ -6,16 +6,12 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.pieces.arguments import shown
-from pcvm_pymc.core.pieces.features import feature_matrix
-from pcvm_pymc.core.pieces.frames import Frame
+from pcvm_pymc.core.pieces.kernels import feature_matrix
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_labels, as_targets
+from pcvm_pymc.core.pieces.validation import Frame, as_labels, as_targets, shown
 from pcvm_pymc.model.bases import AnyKernel, distances, kernel_data, recall_kernel
 from pcvm_pymc.model.names import Names
 from pcvm_pymc.model.read import targets_of
-
-__all__ = ["KernelModel", "as_model", "new_data"]
 
 
 class KernelModel(pm.Model):

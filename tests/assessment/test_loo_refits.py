@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 
 from pcvm_pymc.assessment.leave_one_out import _Mode, _scored
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import (
     Logit,
@@ -19,7 +20,6 @@ from pcvm_pymc.core.pieces.likelihoods import (
     StudentT,
 )
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, SharedHyperprior
-from pcvm_pymc.core.pieces.signs import class_signs
 from pcvm_pymc.core.problem import Problem
 
 LIKELIHOODS = [

@@ -50,7 +50,7 @@ SIZES = (0, 1, 2, 4, 8)
 
 @pytest.fixture(scope="module")
 def dense():
-    X, label = blobs(80, seed=70)
+    X, label = blobs(80, seed=70, fixed=True)
     words = np.where(label > 0, "plus", "minus")
     return PCVMClassifier(width=1.2).fit(X, words), X, words
 
@@ -95,20 +95,6 @@ def test_map_tree_and_classifier_give_the_same_path(dense, projection):
     np.testing.assert_allclose(other.path.kl, projection.path.kl, atol=1e-9)
     np.testing.assert_allclose(other.elpd, projection.elpd, atol=1e-6)
     assert other.classifier.classes_.tolist() == ["minus", "plus"]
-
-
-def test_a_posterior_is_projected_by_its_mean_probability():
-    X, label = blobs(30, seed=71)
-    model = pcvm_model(X, label, width=1.2)
-    draws = sample(
-        model, draws=50, tune=100, chains=2, cores=1, progressbar=False, random_seed=1, quiet=True
-    )
-    found = project(draws, size=3)
-    wanted = predict(draws, X)["predictions"]["probability"].mean(("chain", "draw")).values
-    np.testing.assert_allclose(found.reference.probability, wanted, atol=1e-10)
-    assert found.reference.hyperprior == Hyperprior.plug_in()
-    again = project(draws, X, label, size=3)
-    np.testing.assert_array_equal(again.path.kl, found.path.kl)
 
 
 def test_a_free_width_is_fixed_at_its_median_and_results_have_their_inputs():
@@ -396,7 +382,7 @@ def test_several_classes_by_folds_and_as_a_posterior():
         project(tree, y=np.roll(words, 1))
 
 
-def test_drawn_label_noise_enters_by_its_draws():
+def test_a_posterior_is_projected_by_its_mean_probability_also_of_drawn_label_noise():
     X, label = blobs(30, seed=78)
     flips = pm.Beta.dist(2.0, 20.0)
     model = build(FAMILY["pcvm"], X, label, width=1.2, likelihood="label noise", flip=flips)
@@ -416,6 +402,9 @@ def test_drawn_label_noise_enters_by_its_draws():
     np.testing.assert_allclose(found.reference.probability, wanted, atol=1e-10)
     flip = draws["posterior"]["flip"].mean().item()
     assert found.classifier.likelihood.flip == pytest.approx(flip)
+    assert found.reference.hyperprior == Hyperprior.plug_in()
+    again = project(draws, X, label, size=3)
+    np.testing.assert_array_equal(again.path.kl, found.path.kl)
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -11,13 +11,16 @@ from pcvm_pymc.core.approximation import (
     PropagationOptions,
     SignedRows,
     fit_laplace,
+    propagate,
+)
+from pcvm_pymc.core.approximation.moments import (
+    half_line_location,
+    half_line_matching,
     half_line_tilted,
     probit_tilted,
-    propagate,
     student_tilted,
-    truncated_normal_draws,
 )
-from pcvm_pymc.core.approximation.moments import half_line_location, half_line_matching
+from pcvm_pymc.core.approximation.truncated import truncated_normal_draws
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.pieces.likelihoods import Logit
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace

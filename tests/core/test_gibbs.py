@@ -1,3 +1,4 @@
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +15,9 @@ from pcvm_pymc.core.gibbs import (
     GibbsProblem,
     GibbsState,
     advance,
-    densities,
     moves,
     responses,
+    slices,
 )
 from pcvm_pymc.core.gibbs.moves import Regression
 from pcvm_pymc.core.gibbs.problem import factorise
@@ -139,7 +140,7 @@ def test_transfers_follow_the_joint_density(first, second, monkeypatch):
     )
     ((floor, args),) = met
     assert floor == 0.1
-    found = densities.transfer_density(t, *args) - densities.transfer_density(0.0, *args)
+    found = slices.transfer_density(t, *args) - slices.transfer_density(0.0, *args)
     difference = joint_density(p, response, spread, size) - joint_density(
         p, response, spread, began
     )
@@ -198,7 +199,7 @@ def test_the_scale_move_follows_the_posterior(prior, likelihood, t):
     latent = (Phi @ (p.sign * size) + bias)[None]
     args = (size[None], np.array([bias]), latent, p.label, np.log(rate), p.parameters)
     args = (*args, augmented(p.likelihood))
-    found = densities.scale_density(t, *args) - densities.scale_density(0.0, *args)
+    found = slices.scale_density(t, *args) - slices.scale_density(0.0, *args)
     wanted = log_posterior(np.exp(t)) - log_posterior(1.0) + (len(size) + 1) * t
     assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9)
 
@@ -219,7 +220,7 @@ def test_the_single_move_follows_the_posterior(likelihood, t, j):
     latent = Phi @ (p.sign * size) + bias
     move = p.sign[j] * size[j] * Phi[:, j]
     args = (size[j], move, latent, p.label, prior.c, prior.d, augmented(likelihood))
-    found = densities.single_density(t, *args) - densities.single_density(0.0, *args)
+    found = slices.single_density(t, *args) - slices.single_density(0.0, *args)
     wanted = log_posterior(np.exp(t)) - log_posterior(1.0)
     assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9)
 
@@ -248,8 +249,8 @@ def test_the_rates_density(n_scores):
         return density + 1.5 * x - 1.5 / 0.2 * d
 
     for x in (-3.0, 0.5):
-        found = densities.log_rate_density(x, size, p.parameters)
-        start = densities.log_rate_density(0.0, size, p.parameters)
+        found = slices.log_rate_density(x, size, p.parameters)
+        start = slices.log_rate_density(0.0, size, p.parameters)
         assert found - start == pytest.approx(wanted(x) - wanted(0.0), rel=1e-10)
 
 
@@ -274,6 +275,22 @@ def test_draws_depend_on_the_seed_alone(prior):
 
     for whole, parts in zip(run(40), run(7, 13, 20), strict=True):
         np.testing.assert_array_equal(whole, parts)
+
+
+def test_compiled_sweeps_return_several_times_a_second():
+    p, calls = problem(), []
+    rng = np.random.default_rng(0)
+    state = p.start(rng)
+
+    def between():
+        calls.append(time.perf_counter())
+        if calls[-1] > calls[0] + 3.0:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        advance(p, state, rng, draws=1, thin=10**12, between=between)
+    assert state.chunk > 1000  # and not after every sweep
+    assert np.median(np.diff(calls)[-3:]) < 1.0
 
 
 def test_one_basis_against_quadrature():

@@ -10,10 +10,10 @@ from scipy import stats
 from scipy.special import log_ndtr
 
 from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, densities, responses
+from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, responses, slices
 from pcvm_pymc.core.gibbs.ahead import compile_sampler
+from pcvm_pymc.core.gibbs.chain import run
 from pcvm_pymc.core.gibbs.responses import augmented
-from pcvm_pymc.core.gibbs.sweep import run
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import log_class_probability, response_mean
@@ -90,7 +90,7 @@ def test_the_scale_move_follows_the_posterior(rate_shape, t):
     latent = np.ascontiguousarray((Phi @ (p.sign * size) + bias).T)
     args = (size, bias, latent, p.label, np.log(rate), p.parameters)
     args = (*args, augmented(p.likelihood, accuracy=1e-10))
-    found = densities.scale_density(t, *args) - densities.scale_density(0.0, *args)
+    found = slices.scale_density(t, *args) - slices.scale_density(0.0, *args)
     wanted = log_posterior(np.exp(t)) - log_posterior(1.0) + (size.size + 3) * t
     assert found == pytest.approx(wanted, rel=1e-8, abs=1e-8)
 

@@ -19,9 +19,9 @@ from scipy import stats
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from pcvm_pymc.core.gibbs import moves, responses, slices
-from pcvm_pymc.core.gibbs.densities import Parameters
-from pcvm_pymc.core.gibbs.problem import make_basis
+from pcvm_pymc.core.gibbs.problem import make_columns
 from pcvm_pymc.core.gibbs.responses import augmented
+from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import log_class_probability
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -131,7 +131,7 @@ def drawn_scores(basis, prior, response, old, n_draws=N_DRAWS):
 def test_the_bias_without_basis_functions(old):
     """Its precision is Gamma(e + 1/2, f + b^2/2) given the old one, and it is normal given both."""
     response = np.array([1.7, 2.9, 0.8])
-    biases, without = drawn_scores(make_basis(np.zeros((3, 2))), PRIOR, response, old)
+    biases, without = drawn_scores(make_columns(np.zeros((3, 2))), PRIOR, response, old)
     assert (without == 0).all()
     share = (np.arange(1000) + 0.5) / 1000
     precision = stats.gamma.ppf(share, PRIOR.e + 0.5) / (PRIOR.f + 0.5 * old**2)
@@ -144,7 +144,7 @@ def test_the_bias_given_the_weights_is_normal_around_what_they_leave():
     """A precision that is all but known (2) leaves nothing to integrate over."""
     Phi = np.random.default_rng(6).uniform(size=(8, 4))
     response, sharp = np.linspace(-2.0, 3.0, 8), Hyperprior(1.0, 0.4, 2e9, 1e9)
-    biases, without = drawn_scores(make_basis(Phi), sharp, response, 0.3)
+    biases, without = drawn_scores(make_columns(Phi), sharp, response, 0.3)
     assert without.std(axis=0).min() > 0.1
     spread = 8 + 2.0
     assert_normal((biases - (response.sum() - without.sum(axis=1)) / spread) * np.sqrt(spread))

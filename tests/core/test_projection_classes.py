@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
-from pcvm_pymc.core.pieces.signs import class_signs
 from pcvm_pymc.core.projection import Submodel, Target, project_path
 from pcvm_pymc.core.projection.submodel import addition_gains, fit_submodel, scan
 from pcvm_pymc.core.projection.target import row_terms

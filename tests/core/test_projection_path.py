@@ -232,6 +232,7 @@ def test_a_reference_in_the_span_is_recovered():
     assert problem.divergence(full.latent) < 1e-9
 
 
+@pytest.mark.fixed_seeds  # a search may end in another optimum
 @pytest.mark.parametrize("seed", range(6))
 def test_the_path_is_near_the_best_subsets_by_enumeration(seed):
     """Greedy steps need not be the best: on these six problems they gain at least .69 of what is possible."""

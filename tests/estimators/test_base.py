@@ -33,7 +33,7 @@ from pcvm_pymc.estimators.base import named_hyperprior
 
 @pytest.fixture(scope="module")
 def data():
-    X, label = blobs(60, seed=110)
+    X, label = blobs(60, seed=110, fixed=True)
     return X, np.where(label > 0, "yes", "no"), label
 
 

@@ -34,6 +34,7 @@ def linear(A, B, width):
     return A @ B.T
 
 
+@pytest.mark.fixed_seeds  # of scikit-learn's own data
 @parametrize_with_checks(
     [
         PCVM(),

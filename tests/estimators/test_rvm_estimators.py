@@ -144,6 +144,7 @@ def test_linear_spline_has_no_width():
     assert 0.06 < model.noise_ < 0.14
 
 
+@pytest.mark.fixed_seeds  # printed figures
 @pytest.mark.parametrize(
     ("make", "noise", "limit"), [(make_friedman2, 125.0, 4100), (make_friedman3, 0.1, 0.0165)]
 )

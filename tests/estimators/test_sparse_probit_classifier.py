@@ -7,7 +7,7 @@ from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc import Hyperprior, Laplace, SparseProbitClassifier, Status
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, iterate
-from pcvm_pymc.core.pieces.features import feature_matrix
+from pcvm_pymc.core.pieces.kernels import feature_matrix
 from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.datasets import load
@@ -83,6 +83,7 @@ def irrelevant_features(d, features, n_per_class, seed):
     return 100 * (1 - model.score(X_test, label_test)), len(model.selected_)
 
 
+@pytest.mark.fixed_seeds  # printed figures
 def test_irrelevant_quadratic_features_hardly_harm():
     """The paper's Fig. 2; the Bayes error is 15.9 %. Its text does not give the number of weights."""
     curve = {2: 16.0, 5: 16.1, 10: 16.4, 15: 16.7, 20: 17.4}
@@ -93,6 +94,7 @@ def test_irrelevant_quadratic_features_hardly_harm():
         assert 2 <= n_weights <= 5.5  # of 5, 20, 65, 135 and 230
 
 
+@pytest.mark.fixed_seeds  # printed figures
 def test_irrelevant_linear_features_hardly_harm():
     """The paper's Fig. 3."""
     for d in (2, 10, 20, 40, 80):

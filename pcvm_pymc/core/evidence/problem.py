@@ -9,7 +9,6 @@ import numpy as np
 from pcvm_pymc.core.design import StreamedDesign
 from pcvm_pymc.core.evidence.columns import Columns, ComputedBases, DenseColumns, StreamedColumns
 from pcvm_pymc.core.family import FAMILY, check_solver
-from pcvm_pymc.core.pieces.arguments import check_real, check_whole, shown
 from pcvm_pymc.core.pieces.likelihoods import (
     Likelihood,
     Normal,
@@ -18,6 +17,7 @@ from pcvm_pymc.core.pieces.likelihoods import (
 )
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown
 from pcvm_pymc.core.problem import Problem
 
 NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases

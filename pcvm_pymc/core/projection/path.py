@@ -6,9 +6,9 @@ from dataclasses import InitVar, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.arguments import check_real
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import threads_by_size
+from pcvm_pymc.core.pieces.resources import threads_by_size
+from pcvm_pymc.core.pieces.validation import check_real
 from pcvm_pymc.core.projection.submodel import Submodel, addition_gains, fit_submodel, scan
 from pcvm_pymc.core.projection.target import Columns, Target
 

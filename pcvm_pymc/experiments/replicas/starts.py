@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.svm import SVC
 
 from pcvm_pymc.core.em import EMOptions, Start, relevance_start
-from pcvm_pymc.core.pieces.weighted import plain_target
+from pcvm_pymc.core.pieces.likelihood import plain_target
 from pcvm_pymc.core.problem import Problem
 
 type StartRecipe = Callable[[Problem, np.random.Generator], Start]

@@ -1,4 +1,4 @@
-"""A cell that is stopped goes on where it was."""
+"""A job that is stopped goes on where it was."""
 
 import json
 from dataclasses import replace
@@ -11,8 +11,8 @@ from pcvm_pymc.experiments import catalogue
 from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 from pcvm_pymc.experiments.protocols import Protocol
-from pcvm_pymc.experiments.running import Cell, Store, progress, reproduce
-from pcvm_pymc.experiments.running.progress import PartFile, Progress
+from pcvm_pymc.experiments.running import JobName, Store, reproduce, store
+from pcvm_pymc.experiments.running.store import Progress
 from pcvm_pymc.storage import sealed
 
 CANDIDATES = (0.01, 0.1, 1.0, 10.0)
@@ -38,7 +38,7 @@ class Costly:
 
 @pytest.fixture
 def costly(monkeypatch):
-    monkeypatch.setattr(progress, "_PAUSE", 0.0)
+    monkeypatch.setattr(store, "_PAUSE", 0.0)
     make = Costly()
     row = replace(
         CLASSIFIERS["MLR"], name="costly", make=make, candidates=lambda X: {"C": CANDIDATES}
@@ -64,22 +64,22 @@ def parts(out):
     return sorted(path.name for path in Path(out).rglob("*.part"))
 
 
-def test_a_tuning_cell_that_is_stopped_goes_on_with_the_candidates_that_are_left(costly, tmp_path):
+def test_a_tuning_job_that_is_stopped_goes_on_with_the_candidates_that_are_left(costly, tmp_path):
     costly.stop_at = 1.0
     with pytest.raises(Stopped):
         run(tmp_path / "run")
     assert parts(tmp_path) == ["tune-000.part"]
     assert costly.made == [0.01, 0.1]
     costly.stop_at = None
-    store = run(tmp_path / "run")
+    found = run(tmp_path / "run")
     assert costly.made[2:4] == [1.0, 10.0]  # and then what is scored
     assert len(costly.made) == 5
     assert parts(tmp_path) == []
     calm = run(tmp_path / "calm")
-    cell = Cell("iris", "costly", "tune", 0)
-    assert store.read(cell)["errors"] == calm.read(cell)["errors"]
-    score = Cell("iris", "costly", "score", 1)
-    assert store.read(score)["parameters"] == calm.read(score)["parameters"]
+    job = JobName("iris", "costly", "tune", 0)
+    assert found.read(job)["errors"] == calm.read(job)["errors"]
+    score = JobName("iris", "costly", "score", 1)
+    assert found.read(score)["parameters"] == calm.read(score)["parameters"]
 
 
 @pytest.mark.parametrize("tuning", ["each", "median"])
@@ -103,51 +103,28 @@ def test_so_does_one_that_is_tuned_by_cross_validation(costly, tmp_path, monkeyp
     assert parts(tmp_path) == []
 
 
-def test_on_a_cluster_it_goes_on_too_without_a_folder_that_the_workers_see(
-    costly, tmp_path, monkeypatch
-):
-    distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(PartFile, "__reduce__", None)  # no worker is sent the path
-
-    def on_a_cluster(**options):
-        with distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster:
-            run(tmp_path / "run", dask=cluster.scheduler_address, **options)
-
-    costly.stop_at, costly.stop = 1.0, RuntimeError("lost")
-    on_a_cluster()
-    assert parts(tmp_path) == ["tune-000.part"]
-    assert costly.made == [0.01, 0.1]
-    costly.stop_at = None
-    on_a_cluster(retry=True)
-    assert costly.made[2:4] == [1.0, 10.0]
-    assert len(costly.made) == 5
-    assert parts(tmp_path) == []
-
-
 def test_what_other_inputs_or_a_damaged_file_left_behind_is_not_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(progress, "_PAUSE", 0.0)
+    monkeypatch.setattr(store, "_PAUSE", 0.0)
     path = tmp_path / "tune-000.part"
-    first = Progress(PartFile(path), {"seed": 0})
+    first = Progress(path, {"seed": 0})
     assert first({"C": 1.0}, lambda: 0.25) == 0.25
-    assert Progress(PartFile(path), {"seed": 0})({"C": 1.0}, lambda: 0.5) == 0.25
-    assert Progress(PartFile(path), {"seed": 0})({"C": 2.0}, lambda: 0.5) == 0.5
-    assert Progress(PartFile(path), {"seed": 1})({"C": 1.0}, lambda: 0.5) == 0.5
+    assert Progress(path, {"seed": 0})({"C": 1.0}, lambda: 0.5) == 0.25
+    assert Progress(path, {"seed": 0})({"C": 2.0}, lambda: 0.5) == 0.5
+    assert Progress(path, {"seed": 1})({"C": 1.0}, lambda: 0.5) == 0.5
     path.write_text(path.read_text()[:30])
-    assert Progress(PartFile(path), {"seed": 1})({"C": 1.0}, lambda: 0.75) == 0.75
+    assert Progress(path, {"seed": 1})({"C": 1.0}, lambda: 0.75) == 0.75
     assert Progress(None, {})({"C": 1.0}, lambda: 0.125) == 0.125
 
 
 def test_seconds_of_stopped_runs_count(tmp_path):
     path = tmp_path / "tune-000.part"
     path.write_text(json.dumps(sealed({"inputs": {}, "losses": {}, "seconds": 100.0})))
-    assert 100.0 <= Progress(PartFile(path), {}).seconds < 101.0
-    assert Progress(PartFile(path), {"seed": 1}).seconds < 1.0
+    assert 100.0 <= Progress(path, {}).seconds < 101.0
+    assert Progress(path, {"seed": 1}).seconds < 1.0
 
 
 def test_quick_candidates_leave_no_file(tmp_path):
     path = tmp_path / "tune-000.part"
-    kept = Progress(PartFile(path), {})
+    kept = Progress(path, {})
     assert kept({"C": 1.0}, lambda: 0.5) == 0.5
     assert not path.exists()
