@@ -128,7 +128,7 @@ def _sparsity(
 ) -> Array:
     """Return S of columns from ``phi' B phi`` and U; where that loses digits, from the columns themselves."""
     S = whole - np.einsum("ij,ij->j", U, U)
-    lost = np.flatnonzero(_LOST * whole.clip(_TINY) >= S)
+    lost = np.flatnonzero(_LOST * np.maximum(whole, _TINY) >= S)
     for rows in row_blocks(len(lost), _BLOCK):
         basis = basis or _basis(Phi, end)
         weighted = _root(end) * take(lost[rows])
