@@ -113,15 +113,6 @@ CASES = {
     "EM, N = 1300, jeffreys": fit(
         "PCVMClassifier", lambda: classes(1300), hyperprior="jeffreys", **SMALL
     ),
-    "EM, N = 300, jeffreys, clip": fit(
-        "PCVMClassifier",
-        lambda: classes(300),
-        5,
-        hyperprior="jeffreys",
-        update="clip",
-        max_iter=300,
-        **SMALL,
-    ),
     "EM, N = 300, width chosen": fit("PCVMClassifier", lambda: classes(300), hyperprior="plug_in"),
     "EM in chunks, N = 20000, 200 bases": fit(
         "PCVMClassifier",

@@ -203,7 +203,7 @@ def process(code):
 
 
 def first_compare(X, y):
-    """Return `pcvm compare` of one draw where nothing has been compiled but to byte code."""
+    """Return `pcvm compare` of one split where nothing has been compiled but to byte code."""
     root = Path(importlib.import_module("pcvm_pymc").__file__).parent
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(root)], check=True)
 
@@ -213,7 +213,7 @@ def first_compare(X, y):
                 "NUMBA_CACHE_DIR": f"{folder}/numba",
                 "PYTENSOR_FLAGS": f"base_compiledir={folder}/pytensor",
             }
-            few = ["--draws", "100", "--chains", "2", "--out", f"{folder}/out"]
+            few = ["--splits", "1", "--draws", "100", "--chains", "2", "--out", f"{folder}/out"]
             subprocess.run(
                 [sys.executable, "-m", "pcvm_pymc", "compare", *few],
                 env={**os.environ, **fresh},

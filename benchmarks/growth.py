@@ -79,10 +79,10 @@ def default(n=300, d=4, n_classes=2):
 def path(n=1000, n_classes=2, n_vectors=20):
     """Return the search of a submodel with the probabilities of a fitted machine."""
     import pcvm_pymc
+    from pcvm_pymc.core.pieces.centres import class_signs
     from pcvm_pymc.core.pieces.kernels import design_matrix
     from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
-    from pcvm_pymc.core.pieces.signs import class_signs
-    from pcvm_pymc.core.submodels import Target, project_path
+    from pcvm_pymc.core.projection import Target, project_path
 
     X, y = normals(n, 4, n_classes)
     Phi = design_matrix("rbf", X, X, width(4))

@@ -227,7 +227,8 @@ def iterations():
 
     from pcvm_pymc.core.em import EMOptions, Start, fit_em
     from pcvm_pymc.core.pieces.priors import Hyperprior
-    from pcvm_pymc.estimators.selection import problem_at, select_width
+    from pcvm_pymc.estimators.problems import problem_at
+    from pcvm_pymc.estimators.select import select_width
     from pcvm_pymc.experiments import datasets
 
     print('| set | rows | hyperprior | `"em"` | `"auto"` | ratio |')

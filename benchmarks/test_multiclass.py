@@ -5,11 +5,11 @@ import pytest
 
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.evidence import fit_bottom_up
+from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.signs import class_signs
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import BorderedGram
 

@@ -9,20 +9,16 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, orthogonal_mp_gram
 
-from pcvm_pymc import Hyperprior, SearchOptions
+from pcvm_pymc import Hyperprior
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
 from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.core.submodels import Target, project_path
+from pcvm_pymc.core.projection import Target, project_path
 from pcvm_pymc.experiments.datasets import waveform
 
 ROWS = (400, 1300, 4000)
 SIZES = (0, 1, 2, 5, 10, 20, 30)
-SEARCHES = {
-    "full": SearchOptions(),
-    "greedy": SearchOptions.greedy(),
-}
 
 
 @cache
@@ -40,11 +36,10 @@ def run(benchmark, n, function):
     return benchmark.pedantic(function, rounds=1 if n == 4000 else 3, warmup_rounds=int(n < 4000))
 
 
-@pytest.mark.parametrize("search", sorted(SEARCHES))
 @pytest.mark.parametrize("n", ROWS)
-def test_path(benchmark, n, search):
+def test_path(benchmark, n):
     problem, *_ = target(n)
-    path = run(benchmark, n, lambda: project_path(problem, SIZES, SEARCHES[search]))
+    path = run(benchmark, n, lambda: project_path(problem, SIZES))
     benchmark.extra_info.update(
         {
             f"millinats at {size}": round(1e3 * kl, 3)

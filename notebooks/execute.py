@@ -1,13 +1,15 @@
-"""Execute every notebook from top to bottom; any error ends the run.
+"""Execute every notebook from top to bottom; an error, or a picture that is not shown, ends the run.
 
 ``python execute.py`` runs copies and leaves the notebooks alone; ``--in-place`` writes the outputs back, and
 ``--jobs 2`` runs two at a time.
 """
 
 import argparse
+import ast
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -24,11 +26,33 @@ def execute(path: Path, in_place: bool) -> str:
     NotebookClient(
         notebook, timeout=1800, kernel_name="python3", resources={"metadata": {"path": str(HERE)}}
     ).execute()
+    if missing := without_picture(notebook):
+        raise RuntimeError(f"{path.name}: the cells {missing} draw, and show no picture")
     if in_place:
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)
         nbformat.write(notebook, path)
     return f"{path.name}: {time.perf_counter() - began:.0f} s"
+
+
+def without_picture(notebook: Any) -> list[int]:
+    """Return the numbers of the cells that draw and show no picture."""
+    return [
+        number
+        for number, cell in enumerate(notebook.cells)
+        if cell.cell_type == "code"
+        and draws(cell.source)
+        and not any("image/png" in each.get("data", {}) for each in cell.outputs)
+    ]
+
+
+def draws(source: str) -> bool:
+    """Whether a cell calls a function that draws, apart from those that it defines."""
+    code = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
+    run = [each for each in ast.parse(code).body if not isinstance(each, ast.FunctionDef)]
+    calls = [node for each in run for node in ast.walk(each) if isinstance(node, ast.Call)]
+    names = [getattr(each.func, "attr", getattr(each.func, "id", "")) for each in calls]
+    return any(name in ("subplots", "plot") or name.startswith("plot_") for name in names)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What is kept on disk: written as a whole or not at all, marked as ours, checked when it is read."""
+"""What is written to disk: complete or not at all, marked as ours, checked when it is read."""
 
 import hashlib
 import io
@@ -10,15 +10,11 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
-
-try:
-    import fcntl
-except ImportError:  # Windows has none: runs on one folder do not take turns there
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = [
     "MARKER",
@@ -37,17 +33,14 @@ __all__ = [
     "writing",
 ]
 
-MARKER = "pcvm_pymc.json"  # in every folder that is ours: kind, and the checksum of each file
-_LOCK = ".pcvm-lock"
-_PARTIAL, _OLD = (
-    ".pcvm-partial",
-    ".pcvm-old",
-)  # ends of the names of what is not yet, or no longer, there
+MARKER = "pcvm_pymc.json"  # in every folder that is ours: its kind, and the checksum of each file
+# ends of the names of locks, of what is not complete yet, and of what is about to be removed
+_LOCK, _PARTIAL, _OLD = ".pcvm-lock", ".pcvm-partial", ".pcvm-old"
 _SEAL = "checksum"
 
 
 class StoreError(ValueError):
-    """What lies on disk is damaged, foreign, missing or in use; the message has its place and the remedy."""
+    """A file or folder is damaged, foreign, missing or in use; the message names it and the remedy."""
 
 
 def as_path(path: Any, name: str) -> Path:
@@ -67,12 +60,16 @@ def as_path(path: Any, name: str) -> Path:
     return Path(path)
 
 
-# --- errors of the disk ------------------------------------------------------------------------
+# --- files -------------------------------------------------------------------------------------
+
+
+class _CannotWriteError(OSError):
+    """An error of the disk in one line."""
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say in one line which place cannot be written, and why.
+    """Turn an error of the disk into one line that names the place and the reason.
 
     Raises
     ------
@@ -81,30 +78,22 @@ def writing(path: Path) -> Iterator[None]:
     """
     try:
         yield
+    except (_CannotWriteError, Timeout):
+        raise
     except OSError as error:
-        if isinstance(error, _CannotWriteError | BlockingIOError):
-            raise
-        raise _CannotWriteError(path, error) from None
-
-
-class _CannotWriteError(OSError):
-    def __init__(self, path: Path, error: OSError) -> None:
         reason = error.strerror or str(error)
-        super().__init__(
+        out = _CannotWriteError(
             f"{path} cannot be written: {reason}; what was there is as it was. Free space, or name "
             "a place that can be written"
         )
-        self.errno = error.errno
-
-
-# --- files -------------------------------------------------------------------------------------
+        out.errno = error.errno
+        raise out from None
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is there as a whole or not at all.
 
-    Those who write the same file at the same time take turns. What a killed one left behind is written over
-    by the next.
+    Those who write the same file at the same time take turns.
 
     Raises
     ------
@@ -114,14 +103,12 @@ def write_atomically(path: Path, content: bytes) -> None:
     partial = _beside(path, _PARTIAL)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(partial, wait=True) as file:
+        with _locked(_beside(path, _LOCK)):
             try:
-                file.truncate(0)
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                if fcntl is None:  # an open file has no new name on Windows
-                    file.close()
+                with partial.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
                 partial.replace(path)
             except BaseException:
                 partial.unlink(missing_ok=True)
@@ -133,39 +120,25 @@ def _beside(path: Path, end: str) -> Path:
 
 
 def is_scratch(path: Path) -> bool:
-    """Whether a file or folder is what a writer works with, or left behind where it was killed."""
-    return path.name == _LOCK or path.name.endswith((_PARTIAL, _OLD))
+    """Whether a file or folder is a lock, or what a killed writer may leave behind."""
+    return path.name.endswith((_LOCK, _PARTIAL, _OLD))
 
 
 @contextmanager
-def _locked(path: Path, *, wait: bool) -> Iterator[IO[bytes]]:
-    """Open a file that nobody else has open this way; it is the caller's to rename or remove it.
+def _locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of a path.
 
     Raises
     ------
-    BlockingIOError
-        If someone else has it and `wait` is false.
+    Timeout
+        If another process or thread holds it and `wait` is false.
     """
-    while True:
-        with path.open("ab+") as file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                except BlockingIOError:
-                    raise
-                except OSError:  # a file system without locks
-                    yield file
-                    return
-            if _is_at(file, path):  # else the one before has renamed or removed it
-                yield file
-                return
-
-
-def _is_at(file: IO[bytes], path: Path) -> bool:
-    try:
-        return fcntl is None or os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
+    with FileLock(path, blocking=wait, poll_interval=0.01):
+        try:
+            yield
+        finally:  # removed while it is held: who waits for it notices, and makes a new one
+            with suppress(OSError):
+                path.unlink()
 
 
 @contextmanager
@@ -184,11 +157,9 @@ def alone_in(folder: Path) -> Iterator[None]:
         try:
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-                file = held.enter_context(_locked(path, wait=False))
-                file.truncate(0)
-                file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
-                file.flush()
-        except BlockingIOError:
+                held.enter_context(_locked(path, wait=False))
+                path.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        except Timeout:
             holder = ""
             with suppress(OSError):
                 holder = path.read_text(encoding="utf-8", errors="replace")
@@ -196,7 +167,6 @@ def alone_in(folder: Path) -> Iterator[None]:
                 f"{folder} is in use by another run ({holder or 'unknown'}); wait until it ends, or name "
                 "another folder"
             ) from None
-        held.callback(path.unlink, missing_ok=True)  # while it is still held
         yield
 
 
@@ -210,7 +180,7 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(path: Path) -> dict[str, Any]:
-    """Return the record in a file that holds what `sealed` gave.
+    """Return the record in a file with what `sealed` gave.
 
     Raises
     ------
@@ -223,7 +193,7 @@ def unsealed(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise StoreError(f"{path} is missing") from None
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path} is damaged ({_said(error)})") from None
+        raise StoreError(f"{path} is damaged ({_first_line(error)})") from None
     if seal != _digest(record):
         raise StoreError(f"{path} is damaged (its checksum differs)")
     return dict(record)
@@ -233,7 +203,7 @@ def _digest(record: Any) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -271,8 +241,8 @@ def read_arrays(path: Path, kind: str, remedy: str) -> dict[str, NDArray[Any]]:
         with warnings.catch_warnings(), np.load(content, allow_pickle=False) as stored:
             warnings.simplefilter("error")
             arrays = {name: stored[name] for name in stored.files}
-    except Exception as error:  # what a spoiled archive ends in has no bounds
-        raise StoreError(f"{path} is damaged ({_said(error)}); {remedy}") from None
+    except Exception as error:  # a spoiled archive ends in errors of any kind
+        raise StoreError(f"{path} is damaged ({_first_line(error)}); {remedy}") from None
     seal = arrays.pop(_SEAL, None)
     if seal is None:
         raise StoreError(f"{path} is not a {kind} of pcvm_pymc (it has no checksum); {remedy}")
@@ -286,7 +256,7 @@ def read_arrays(path: Path, kind: str, remedy: str) -> dict[str, NDArray[Any]]:
 
 @contextmanager
 def replaced_folder(path: Path, kind: str, *, overwrite: bool = True) -> Iterator[Path]:
-    """Give an empty folder to write into, which takes its place once it is complete.
+    """Give an empty folder to write into, which replaces `path` once it is complete.
 
     Its marker names the files and their checksums. Who writes the same folder at the same time waits.
 
@@ -301,30 +271,25 @@ def replaced_folder(path: Path, kind: str, *, overwrite: bool = True) -> Iterato
     Raises
     ------
     StoreError
-        If something lies there that is not ours, or is not to be replaced.
+        If something that is not ours is there, or it is not to be replaced.
     OSError
-        If it cannot be written, in one line; what lay there is as it was.
+        If it cannot be written, in one line; what was there is as it was.
     """
     path = path.resolve()
     partial, old = _beside(path, _PARTIAL), _beside(path, _OLD)
-    with ExitStack() as held:
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            turn = _beside(path, _LOCK)
-            held.enter_context(_locked(turn, wait=True))
-            held.callback(turn.unlink, missing_ok=True)
-            _finish_killed(path)
+    with writing(path), ExitStack() as held:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held.enter_context(_locked(_beside(path, _LOCK)))
+        _finish_killed(path)
         _check_replaceable(path, kind, overwrite)
         try:
-            with writing(path):
-                shutil.rmtree(partial, ignore_errors=True)
-                partial.mkdir()
-                yield partial
-                _mark(partial, kind)
-                if path.exists():
-                    path.rename(old)
-                partial.rename(path)
-                _flush(path.parent)
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            yield partial
+            _mark(partial, kind)
+            if path.exists():
+                path.rename(old)
+            partial.rename(path)
         except BaseException:
             if old.exists() and not path.exists():
                 old.rename(path)
@@ -348,10 +313,7 @@ def _check_replaceable(path: Path, kind: str, overwrite: bool) -> None:
     if not (path / MARKER).is_file():
         what = "a folder" if path.is_dir() else "a file"
         raise StoreError(f"{path} is {what} that was not written here (no {MARKER}); {remedy}")
-    marker = _marker(path, remedy)
-    if marker["kind"] != kind:
-        raise StoreError(f"{path} holds a {marker['kind']}; needed a {kind}; {remedy}")
-    foreign = sorted(set(_files(path)) - set(marker["files"]))
+    foreign = sorted(set(_files(path)) - set(_named_files(path, kind, remedy)))
     if foreign:
         raise StoreError(
             f"{path} has files that were not written here ({_first(foreign)}), and would be lost; move "
@@ -363,24 +325,27 @@ def _check_replaceable(path: Path, kind: str, overwrite: bool) -> None:
 
 def _mark(folder: Path, kind: str) -> None:
     """Write the marker, once all files have reached the disk."""
-    files = {}
     for name in _files(folder):
         with (folder / name).open("rb") as file:
-            files[name] = hashlib.file_digest(file, "sha256").hexdigest()
             os.fsync(file.fileno())
+    files = {name: _file_checksum(folder / name) for name in _files(folder)}
     marker = sealed({"format": 1, "kind": kind, "files": files})
     write_atomically(folder / MARKER, json.dumps(marker, indent=1).encode())
 
 
-def _marker(folder: Path, remedy: str) -> dict[str, Any]:
+def _named_files(folder: Path, kind: str, remedy: str) -> dict[str, str]:
+    """Return the checksums in a folder's marker, by file."""
     try:
-        return unsealed(folder / MARKER)
+        marker = unsealed(folder / MARKER)
     except StoreError as error:
         raise StoreError(f"{error}; {remedy}") from None
+    if marker["kind"] != kind:
+        raise StoreError(f"{folder} holds a {marker['kind']}; needed a {kind}; {remedy}")
+    return dict(marker["files"])
 
 
 def checked_folder(path: Path, kind: str, remedy: str) -> bool:
-    """Return whether a folder has a marker; raise unless all that it names is as it was written.
+    """Return whether a folder has a marker; raise unless all files in it are as they were written.
 
     Raises
     ------
@@ -395,28 +360,30 @@ def checked_folder(path: Path, kind: str, remedy: str) -> bool:
         raise StoreError(f"{path} {found}; needed a folder with a {kind}; {remedy}")
     if not (path / MARKER).exists():
         return False
-    marker = _marker(path, remedy)
-    if marker["kind"] != kind:
-        raise StoreError(f"{path} holds a {marker['kind']}; needed a {kind}; {remedy}")
-    there, named = set(_files(path)), set(marker["files"])
-    spoiled = [name for name in there & named if not _is_same(path / name, marker["files"][name])]
-    foreign = [name for name in there - named if not name.rpartition("/")[2].startswith(".")]
-    for what, names in (
-        ("lacks", named - there),
-        ("is damaged in", spoiled),
-        ("has foreign files", foreign),
-    ):
+    checksum, there = _named_files(path, kind, remedy), set(_files(path))
+    wrong = {
+        "lacks": checksum.keys() - there,
+        "is damaged in": {
+            name
+            for name in there & checksum.keys()
+            if _file_checksum(path / name) != checksum[name]
+        },
+        "has foreign files": {
+            name for name in there - checksum.keys() if not Path(name).name.startswith(".")
+        },
+    }
+    for what, names in wrong.items():
         if names:
             raise StoreError(f"{path} {what} {_first(sorted(names))}; {remedy}")
     return True
 
 
-def _is_same(path: Path, checksum: str) -> bool:
+def _file_checksum(path: Path) -> str | None:
+    """Return the digest of a file; None where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == checksum
+        return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
-        return False
+        return None
 
 
 def _files(folder: Path) -> list[str]:
@@ -428,13 +395,3 @@ def _files(folder: Path) -> list[str]:
 
 def _first(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _flush(folder: Path) -> None:
-    """Make the names in a folder reach the disk."""
-    with suppress(OSError):  # not every system can open a folder
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)

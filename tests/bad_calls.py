@@ -439,17 +439,7 @@ def _options():
             },
         ),
         "BottomUpOptions": (BottomUpOptions, {"max_iter": "whole", "tol": "positive"}),
-        "SearchOptions": (
-            SearchOptions,
-            {
-                "candidates": "whole",
-                "exchanges": "whole",
-                "max_exchanges": "whole, 0",
-                "l1": "flag",
-                "backward": "flag",
-                "tol": "positive",
-            },
-        ),
+        "SearchOptions": (SearchOptions, {"tol": "positive"}),
         "Laplace": (Laplace, {"gamma": "positive"}),
         "HalfHorseshoe": (HalfHorseshoe, {"global_scale": "positive", "slab": "positive"}),
     }

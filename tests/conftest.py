@@ -2,6 +2,7 @@ import gc
 import hashlib
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,6 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 cache_what_is_compiled()  # before numba is imported
 
 import matplotlib as mpl  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
@@ -35,6 +37,69 @@ mpl.use("Agg")
 # a busy machine is not a failure
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
+
+
+# --- seeds --------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--seed-shift",
+        type=int,
+        default=int(os.environ.get("PCVM_SEED_SHIFT", "0")),
+        help="added to every seed of the tests (default: PCVM_SEED_SHIFT, or 0)",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Let hypothesis draw the same in every run of the same shift."""
+    if config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(config.getoption("--seed-shift"))
+
+
+def pytest_report_header(config):
+    return f"seeds are shifted by {config.getoption('--seed-shift')}"
+
+
+@contextmanager
+def shifted_seeds(shift):
+    """Add `shift` to every int that NumPy makes a generator of, in tests and in what they call."""
+    if shift == 0:
+        yield
+        return
+    default_rng, RandomState = np.random.default_rng, np.random.RandomState
+
+    def moved(seed):
+        if isinstance(seed, list | tuple) and seed:  # one of the numbers is enough
+            return [moved(seed[0]), *seed[1:]]
+        is_int = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+        return (int(seed) + shift) % 2**32 if is_int and seed >= 0 else seed
+
+    class SameInstances(type):  # generators made before are instances, too
+        def __instancecheck__(cls, instance):
+            return isinstance(instance, RandomState)
+
+    class Shifted(RandomState, metaclass=SameInstances):  # of scikit-learn's check_random_state
+        def __init__(self, seed=None):
+            super().__init__(moved(seed))
+
+    np.random.default_rng = lambda seed=None: default_rng(moved(seed))
+    np.random.RandomState = Shifted
+    try:
+        yield
+    finally:
+        np.random.default_rng, np.random.RandomState = default_rng, RandomState
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Shift the seeds of what is drawn while tests are imported."""
+    with shifted_seeds(collector.config.getoption("--seed-shift")):
+        return (yield)
+
+
+# ------------------------------------------------------------------------------------------------
 
 
 def pytest_collection_finish():
@@ -55,11 +120,13 @@ def pytest_runtest_protocol(item):
     that made it, which takes as long as a twentieth of the models' tests. Slow tests and those marked
     ``compiled`` have PyTensor's own mode, as processes that tests start do.
     """
-    pytensor = sys.modules.get("pytensor")
-    if pytensor is None or any(item.get_closest_marker(name) for name in ("slow", "compiled")):
-        return (yield)
-    with pytensor.config.change_flags(mode="FAST_COMPILE", cxx="", traceback__limit=0):
-        return (yield)
+    fixed = item.get_closest_marker("fixed_seeds")
+    with shifted_seeds(0 if fixed else item.config.getoption("--seed-shift")):
+        pytensor = sys.modules.get("pytensor")
+        if pytensor is None or any(item.get_closest_marker(name) for name in ("slow", "compiled")):
+            return (yield)
+        with pytensor.config.change_flags(mode="FAST_COMPILE", cxx="", traceback__limit=0):
+            return (yield)
 
 
 @pytest.fixture(autouse=True)

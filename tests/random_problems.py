@@ -15,8 +15,7 @@ from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem, Status
-from pcvm_pymc.core.submodels import SearchOptions, project_path
-from pcvm_pymc.core.submodels.target import Target
+from pcvm_pymc.core.projection import Target, project_path
 from pcvm_pymc.core.validity import pcvm_validity
 
 PRIORS = (
@@ -276,7 +275,7 @@ def project_randomly(seed):
         problem.likelihood.probability(result.latent),
         likelihood=problem.likelihood,
     )
-    path = project_path(target, range(min(6, len(problem.label))), SearchOptions())
+    path = project_path(target, range(min(6, len(problem.label))))
     if not (np.isfinite(path.kl).all() and np.isfinite(path.objective).all()):
         return "not finite"
     if path.kl.min() < -1e-9:

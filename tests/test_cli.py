@@ -6,15 +6,17 @@ import pandas as pd
 import pytest
 from problems import blobs
 
+from pcvm_pymc import PCVMClassifier
 from pcvm_pymc.cli import main
 from pcvm_pymc.inference.sampling import sample
 
-FAST = ["--draws", "40", "--chains", "2", "--seconds", "0"]
+FAST = ["--draws", "40", "--chains", "2", "--splits", "2", "--posteriors", "1"]
+PICTURES = {"reliability.png", "weights.png", "rank.png", "decision_surface.png"}
 
 
-def run(arguments):
+def run(arguments, cwd=None):
     command = [sys.executable, "-m", "pcvm_pymc", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 @pytest.fixture
@@ -26,65 +28,62 @@ def csv(tmp_path):
     return tmp_path / "animals.csv"
 
 
-def test_compare_writes_everything(csv, tmp_path, capsys):
-    out = tmp_path / "out"
-    arguments = ["compare", str(csv), "--width", "1.0", "--out", str(out), *FAST]
-    # a process of its own, as a user has it: chains are forked, which JAX in this one would not like
-    finished = run(arguments)
+def test_without_a_command_help_is_printed(capsys):
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("usage: pcvm")
+    assert "compare" in said
+
+
+def table_of(out):
+    """Return the table of a comparison, without what the clock says."""
+    return pd.read_csv(out / "table.csv", index_col=0).drop(columns="seconds")
+
+
+def test_compare_writes_everything(csv, tmp_path):
+    arguments = ["compare", str(csv), "--width", "1.0", "--seed", "3", *FAST]
+    # a process of its own, as a user has it
+    finished = run(arguments, cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
-    for name in ("map.zarr", "posterior.zarr", "table.csv"):
-        assert (out / name).exists()
-    for name in ("decision_surface", "weights", "reliability", "em_trace", "rank"):
-        assert (out / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
-    table = pd.read_csv(out / "table.csv", index_col=0)
-    assert table.index.tolist() == [
+    assert not finished.stderr
+    out = tmp_path / "pcvm-compare"
+    names = {"compare.json", "map.zarr", "posterior.zarr", "table.csv", "standard_errors.csv"}
+    assert {each.name for each in out.iterdir()} == names | PICTURES
+    for name in PICTURES:
+        assert (out / name).read_bytes()[:4] == b"\x89PNG"
+    table = table_of(out)
+    assert set(table.index) == {
         "posterior mean",
         "paper's sparse MAP",
         "averaged MAP",
         "its ten vectors",
         "SVC, tuned",
         "logistic regression",
-    ]
+    }
+    assert table["log loss"].is_monotonic_increasing
     assert table.drop(columns="vectors").notna().all().all()
     assert table.loc["its ten vectors", "vectors"] <= 10
-    assert "held-out scores, mean of 1 draw " in finished.stdout
-    assert "Training on 42 rows" in finished.stdout
-    assert "worst r-hat" in finished.stdout
-    # a second run does not overwrite
-    assert main(arguments) == 2
-    assert "use --force" in capsys.readouterr().err
+    assert table.loc["posterior mean", "splits"] == 1
+    assert (table["splits"].drop("posterior mean") == 2).all()
+    error = pd.read_csv(out / "standard_errors.csv", index_col=0)
+    assert error["log loss"].drop("posterior mean").gt(0).all()
+    said = " ".join(finished.stdout.split())
+    assert "held-out scores, mean of 2 splits ± standard error (posterior: 1 of them)" in said
+    assert "training on 42 rows" in said
+    assert said.count("Gibbs sampling") == 2  # where it is announced, and the verdict
+    assert said.count("worst r-hat") == 1
 
 
 @pytest.mark.slow
-def test_compare_on_the_example_is_fast_and_forced(tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "mine.txt").write_text("kept")
-    finished = run(["compare", "--out", str(out), "--force"])
+def test_compare_on_the_example_is_fast(tmp_path):
+    finished = run(["compare"], cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
-    assert (out / "mine.txt").read_text() == "kept"
     printed = " ".join(finished.stdout.split())
-    assert "± standard error" in printed  # more than one draw within the time
-    assert "sweeps), first draw: converged" in printed
-
-
-def several(tmp_path):
-    """Return the arguments that compare three classes on two draws, and the output folder."""
-    X, label = blobs(75, seed=91)
-    frame = pd.DataFrame(X, columns=["height", "weight"])
-    frame["sort"] = np.where(X[:, 1] > 1, "ant", np.where(label > 0, "cat", "dog"))
-    path, out = tmp_path / "three.csv", tmp_path / "out"
-    frame.to_csv(path, index=False)
-    options = [*FAST[:-1], "1000", "--most", "2", "--width", "1.0", "--out", str(out)]
-    return ["compare", str(path), *options], out
-
-
-def check_several(said, out):
-    assert "mean of 2 draws ± standard error" in said
-    error = pd.read_csv(out / "standard_errors.csv", index_col=0)
-    assert error.loc["averaged MAP", "log loss"] > 0
-    assert not (out / "weights.png").exists()  # a picture of two classes
-    assert (out / "rank.png").exists()
+    assert "mean of 10 splits ± standard error (posterior: 3 of them)" in printed
+    assert "Gibbs sampling, 3 posteriors: converged" in printed
+    assert not finished.stderr
+    error = pd.read_csv(tmp_path / "pcvm-compare" / "standard_errors.csv", index_col=0)
+    assert error[["error", "log loss"]].gt(0).all().all()
 
 
 @pytest.fixture
@@ -100,7 +99,62 @@ def short_chains(monkeypatch):
 
 
 @pytest.mark.usefixtures("short_chains")
-def test_compare_takes_several_classes_and_several_draws(tmp_path, capsys):
+def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
+    place = "pcvm_pymc.experiments"
+    one = {"averaged MAP": PCVMClassifier(width=1.0)}  # folders are the same for few classifiers
+    monkeypatch.setattr(f"{place}.head_to_head.estimators", lambda *_, **__: one)
+    monkeypatch.setattr(
+        f"{place}.comparison_pictures.draw_comparison",
+        lambda out, *_, **__: (out / "rank.png").write_bytes(b"\x89PNG"),
+    )
+    monkeypatch.chdir(tmp_path)
+    quick = ["compare", str(csv), "--width", "1.0", *FAST, "--splits", "1"]
+    mine, second = tmp_path / "pcvm-compare" / "mine.txt", tmp_path / "pcvm-compare-2"
+    mine.parent.mkdir()
+    mine.write_text("kept")
+    assert main(quick) == 0  # the next number, as the first is something else
+    first = table_of(second)
+    # again, as after Ctrl-C: the same table in place of what is there
+    (second / "table.csv").unlink()
+    (second / "rank.png").write_text("half a picture")
+    assert main(quick) == 0
+    pd.testing.assert_frame_equal(table_of(second), first)
+    assert (second / "rank.png").read_bytes()[:4] == b"\x89PNG"
+    assert sorted(each.name for each in tmp_path.iterdir() if each.is_dir()) == [
+        "pcvm-compare",
+        "pcvm-compare-2",
+    ]
+    capsys.readouterr()
+    # a folder that was named is not written into, but with --force
+    assert main([*quick, "--seed", "1", "--out", "pcvm-compare-2"]) == 2
+    assert "holds a comparison with another seed; use --force" in capsys.readouterr().err
+    assert main([*quick, "--out", "pcvm-compare"]) == 2
+    assert "holds something else than a comparison" in capsys.readouterr().err
+    assert main([*quick, "--out", "pcvm-compare", "--force"]) == 0
+    assert mine.read_text() == "kept"
+    pd.testing.assert_frame_equal(table_of(mine.parent), first)
+
+
+def several(tmp_path):
+    """Return the arguments that compare three classes on two splits, and the output folder."""
+    X, label = blobs(75, seed=91)
+    frame = pd.DataFrame(X, columns=["height", "weight"])
+    frame["sort"] = np.where(X[:, 1] > 1, "[/x]", np.where(label > 0, "cat", "dog"))
+    path, out = tmp_path / "three.csv", tmp_path / "out"
+    frame.to_csv(path, index=False)
+    return ["compare", str(path), *FAST, "--width", "1.0", "--out", str(out)], out
+
+
+def check_several(said, out):
+    assert "mean of 2 splits ± standard error" in " ".join(said.split())
+    error = pd.read_csv(out / "standard_errors.csv", index_col=0)
+    assert error.loc["averaged MAP", "log loss"] > 0
+    assert not (out / "weights.png").exists()  # a picture of two classes
+    assert (out / "rank.png").exists()
+
+
+@pytest.mark.usefixtures("short_chains")
+def test_compare_takes_several_classes(tmp_path, capsys):
     arguments, out = several(tmp_path)
     assert main(arguments) == 0
     check_several(capsys.readouterr().out, out)
@@ -114,6 +168,7 @@ def test_compare_takes_them_with_the_draws_it_is_asked_for(tmp_path):
     check_several(finished.stdout, out)
 
 
+@pytest.mark.fixed_seeds  # an error rate of few rows
 @pytest.mark.usefixtures("short_chains")
 def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_path, capsys):
     frame = pd.read_csv(csv)
@@ -127,7 +182,7 @@ def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_pat
     assert "separated by semicolons" in said
     assert "an index, left out" in said
     assert "60 rows, 3 features" in said
-    assert pd.read_csv(out / "table.csv", index_col=0).loc["averaged MAP", "error"] < 0.25
+    assert table_of(out).loc["averaged MAP", "error"] < 0.25
 
 
 def write(path, text):
@@ -143,7 +198,7 @@ def write(path, text):
         ("", [], "cannot be read as CSV"),
         ("a\n1\n2\n", [], "1 column(s)"),
         ("a,b\n1,x\n2,x\n3,x\n", [], "1 classes (x); needed 2 to 30"),
-        ("a,b\n" + "".join(f"{i},{i}\n" for i in range(40)), [], "40 classes (0, 1, "),
+        ("a,b\n" + "".join(f"{i},{i}\n" for i in range(40)), [], "40 distinct numbers, 0 to 39: "),
         (
             "a,b\n,y\n" + 4 * "1,x\n2,y\n",
             [],
@@ -154,14 +209,15 @@ def write(path, text):
         ("1,2\n" + 4 * "1,x\n2,y\n", [], "line 1 of"),
         ("a,b\n1,x\n2,y\n", ["--target", "c"], "no column 'c'; its columns are a, b"),
         ("a,b\n1,x\n2,x\n3,x\n4,x\n5,y\n", [], "class y of"),
-        (None, ["--width", "-2"], "--width is -2; needed a positive number or auto"),
-        (None, ["--width", "nan"], "--width is nan"),
+        (None, ["--width", "-2"], "--width is '-2'; needed a positive number or auto"),
+        (None, ["--width", "nan"], "--width is 'nan'"),
         (None, ["--width", "wide"], "--width is 'wide'"),
         (None, ["--draws", "3"], "--draws is 3; needed at least 10"),
         (None, ["--chains", "1"], "--chains is 1; needed at least 2"),
         (None, ["--seed", "-1"], "--seed is -1"),
-        (None, ["--seconds", "-1"], "--seconds is -1"),
-        (None, ["--seconds", "nan"], "--seconds is nan"),
+        (None, ["--splits", "0"], "--splits is 0; needed at least 1"),
+        (None, ["--posteriors", "0"], "--posteriors is 0; needed at least 1"),
+        (None, ["--posteriors", "11"], "--posteriors is 11; needed at most --splits, which is 10"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, text, extra, words):
@@ -258,10 +314,22 @@ def test_a_data_folder_that_is_none_is_named(tmp_path, monkeypatch, capsys):
     assert main(["list", "--sets"]) == 2
 
 
+def test_without_data_experiments_that_need_none_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("PCVM_DATA", raising=False)
+    arguments = ["reproduce", "chen2009-table1", "--sets", "heart", "--out", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert "heart" in said
+    assert "Without data run " in said
+    assert "figueiredo2001-fig3" in said
+    assert "chen2009-table1," not in said.partition("Without data")[2]
+    assert "PCVM_DATA" in said
+
+
 def test_interrupted_runs_say_what_to_do(tmp_path, monkeypatch, capsys):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pcvm_pymc.experiments.running.reproduce", interrupted)
+    monkeypatch.setattr("pcvm_pymc.experiments.running.run.reproduce", interrupted)
     assert main(["reproduce", "figueiredo2001-fig3", "--out", str(tmp_path / "out")]) == 130
     assert "what was finished stays in the output folder" in capsys.readouterr().err

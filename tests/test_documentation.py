@@ -7,6 +7,7 @@ import inspect
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pcvm_pymc
@@ -21,6 +22,10 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def blocks_of(path, language):
     return [text for kind, text in BLOCK.findall(path.read_text()) if kind == language]
+
+
+# a block of "reproducing" needs data sets, and an estimator of the reader's
+RUN = [path for path in PAGES if path.stem != "reproducing" and blocks_of(path, "python")]
 
 
 @pytest.mark.parametrize("page", TUTORIALS)
@@ -41,6 +46,41 @@ def test_snippets_are_python_and_their_imports_are_there(path):
             if isinstance(node, ast.ImportFrom) and node.module.startswith("pcvm_pymc"):
                 module = importlib.import_module(node.module)
                 assert all(hasattr(module, alias.name) for alias in node.names)
+
+
+def reader(page):
+    """Return what a reader of a page has before its first block: names that its text speaks of."""
+    rng = np.random.default_rng(0)
+    n = 520 if page == "many_rows" else 60
+    X = rng.normal(size=(n, 3))
+    score = X[:, 0] + 0.7 * X[:, 1] ** 2 + 0.4 * rng.normal(size=n)
+    y = np.digitize(score, [0.0, 1.0]) if page == "several_classes" else score > 0.5
+    X_dask, y_dask = (pytest.importorskip("dask.array").from_array(each) for each in (X, y))
+    return {
+        **{
+            "X": X[: n - 10],
+            "y": y[: n - 10],
+            "X_test": X[-10:],
+            "y_test": y[-10:],
+            "X_new": X[-10:],
+        },
+        **{"t": score[: n - 10], "X_dask": X_dask, "y_dask": y_dask},
+        **{"clinics": ["a", "b"], "clinic": np.arange(n - 10) % 2, "times": np.ones(n - 10)},
+    }
+
+
+@pytest.mark.parametrize("path", RUN, ids=lambda path: path.stem)
+def test_blocks_of_a_page_run_one_after_the_other(path, monkeypatch, tmp_path):
+    """As one reader would run them; NUTS, where `sample` takes it, with few draws."""
+    sampling = importlib.import_module("pcvm_pymc.inference.sampling")
+    few = {"draws": 10, "tune": 10, "chains": 2, "cores": 1}
+    nuts = sampling._sample_nuts
+    monkeypatch.setattr(sampling, "_sample_nuts", lambda *a, **given: nuts(*a, **given | few))
+    monkeypatch.setattr(sampling, "run_convergence_checks", lambda *a: [])
+    monkeypatch.chdir(tmp_path)
+    names = reader(path.stem)
+    for block in blocks_of(path, "python"):
+        exec(compile(block, path.name, "exec"), names)
 
 
 def has(text, section):
@@ -131,7 +171,7 @@ def test_the_reference_has_every_public_name():
     assert sorted(listed) == sorted(set(pcvm_pymc.__all__) - {"FAMILY", "__version__"})
     assert "`FAMILY`" in page
     for module in re.findall(r"^   ([a-z_]+\.[a-z_.]+|storage)$", page, re.MULTILINE):
-        assert importlib.import_module(f"pcvm_pymc.{module}").__all__
+        assert importlib.import_module(f"pcvm_pymc.{module}").__doc__
 
 
 @pytest.mark.parametrize("name", sorted(plots.__all__))

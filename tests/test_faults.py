@@ -25,7 +25,7 @@ from pcvm_pymc import (
 from pcvm_pymc.__main__ import main as entry_point
 from pcvm_pymc.cli import main
 from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.pieces import memory
+from pcvm_pymc.core.pieces import resources
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.reporting.report import _markdown_table
@@ -141,12 +141,12 @@ def test_a_laplace_weight_that_is_next_to_nothing_is_zero():
 
 
 def test_what_does_not_fit_is_said_at_once(monkeypatch):
-    monkeypatch.setattr(memory, "available_bytes", lambda: 8.0 * 2**30)
+    monkeypatch.setattr(resources, "available_bytes", lambda: 8.0 * 2**30)
     X = np.random.default_rng(0).normal(size=(30_000, 2))
     for take in (PCVMClassifier().fit, pcvm_model):
         with pytest.raises(MemoryError, match=r"30000 rows .*basis=.*memory_limit="):
             take(X, X[:, 0] > 0)
-    assert memory.available_bytes() > 0
+    assert resources.available_bytes() > 0
 
 
 def test_a_second_run_on_a_folder_is_told_of_the_first(tmp_path):
@@ -160,11 +160,13 @@ def test_an_interrupt_ends_with_one_line(monkeypatch, capsys, tmp_path):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pcvm_pymc.cli._compare_into", stopped)
+    monkeypatch.setattr("pcvm_pymc.experiments.comparing._fit_rivals", stopped)
     monkeypatch.setattr("sys.argv", ["pcvm", "compare", "--out", str(tmp_path / "out")])
     assert entry_point() == 130
-    assert capsys.readouterr().err.count("\n") == 1
-    assert list((tmp_path / "out").iterdir()) == []
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "the splits that were finished stay in the output folder" in said
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["compare.json"]
 
 
 # a process group of its own, as a terminal interrupts it; the delay counts from the entry point on
@@ -210,19 +212,6 @@ def test_a_file_that_is_in_use_or_cannot_be_written_is_one_line(capsys, tmp_path
     assert "pcvm: error: " in said
     assert "in use by another run" in said
     assert said.count("\n") == 1
-
-
-def test_labels_are_no_markup(capsys, tmp_path, monkeypatch):
-    X, label = blobs(30)
-    frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=np.where(label > 0, "[/]", "[bold]"))
-    frame.to_csv(tmp_path / "[red].csv", index=False)
-    monkeypatch.setattr(
-        "pcvm_pymc.cli._one_draw", lambda *_, **__: (_ for _ in ()).throw(OSError("stop"))
-    )
-    assert main(["compare", str(tmp_path / "[red].csv"), "--out", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr()
-    assert "[/], [bold]" in said.out
-    assert "[red].csv" in said.out
 
 
 def test_a_report_in_markdown_has_no_tags_of_its_data():

@@ -90,7 +90,8 @@ def work():
 """
 COMMAND = """
 import pcvm_pymc.assessment.comparison, pcvm_pymc.inference.sampling, pcvm_pymc.model.builders
-import pcvm_pymc.experiments.head_to_head
+import pcvm_pymc.experiments.comparing, pcvm_pymc.experiments.head_to_head
+import pcvm_pymc.experiments.fitting, pcvm_pymc.experiments.model_files
 from pcvm_pymc.cli import main
 
 def work():
@@ -153,7 +154,7 @@ def test_killed_fits_of_the_command_end_the_same(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_comparison_ends_the_same(tmp_path):
-    options = ["--width", "1.0", "--draws", "40", "--chains", "2", "--seconds", "0", "--force"]
+    options = ["--width", "1.0", "--draws", "40", "--chains", "2", "--splits", "1"]
     command = ["compare", table(tmp_path), "--out", "out", *options]
     killed_and_ended(COMMAND.replace("ARGUMENTS", repr([command])), tmp_path)
     one, two = (

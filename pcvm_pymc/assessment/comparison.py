@@ -1,6 +1,6 @@
 """The MAP beside the posterior: one table, the convergence verdict, pictures."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,26 +11,17 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
-from pcvm_pymc.core.measures import Rival, classification_measures
-from pcvm_pymc.core.pieces.arguments import check_instance
+from pcvm_pymc.assessment.measures import Rival, classification_measures
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, present_labels
+from pcvm_pymc.core.pieces.validation import (
+    as_features,
+    check_choice,
+    check_instance,
+    present_labels,
+)
 from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import check_result, classes_of, likelihood_of, weights_of
 from pcvm_pymc.model.bases import AnyKernel
-
-__all__ = [
-    "Comparison",
-    "Convergence",
-    "Rival",
-    "active_count",
-    "coded",
-    "compare",
-    "convergence",
-    "of_the_greater",
-    "scores",
-    "vector_count",
-]
 
 
 @dataclass(frozen=True)
@@ -135,17 +126,15 @@ class Comparison:
         ValueError
             If the kind is unknown.
         """
-        names: dict[str, Any] = {"classes": classes_of(self.map_result)}
-        draw: dict[str, Callable[[], Any]] = {
-            "reliability": lambda: plots.plot_reliability(self.label, self.probability, **names),
-            "calibration": lambda: plots.plot_calibration(self.label, self.probability, **names),
-            "weights": lambda: plots.plot_weights(self.map_result, self.posterior),
-            "em_trace": lambda: plots.plot_em_trace(self.map_result),
-            "rank": lambda: plots.plot_rank(self.posterior),
-        }
-        if kind not in draw:
-            raise ValueError(f"kind={kind!r} is unknown; use one of {sorted(draw)}")
-        return draw[kind]()
+        check_choice("kind", kind, ("reliability", "calibration", "weights", "em_trace", "rank"))
+        if kind == "weights":
+            return plots.plot_weights(self.map_result, self.posterior)
+        if kind == "em_trace":
+            return plots.plot_em_trace(self.map_result)
+        if kind == "rank":
+            return plots.plot_rank(self.posterior)
+        draw = plots.plot_reliability if kind == "reliability" else plots.plot_calibration
+        return draw(self.label, self.probability, classes=classes_of(self.map_result))
 
 
 def convergence(posterior: xr.DataTree) -> Convergence:
@@ -254,7 +243,7 @@ def compare(
     >>> X = np.random.default_rng(0).normal(size=(12, 2))
     >>> y = np.arange(12) % 2
     >>> model = pcvm_model(X, y, width=1.0)
-    >>> fast = {"draws": 20, "max_sweeps": 40, "cores": 1, "progressbar": False}
+    >>> fast = {"draws": 20, "max_sweeps": 200, "cores": 1, "progressbar": False}
     >>> posterior = sample(model, random_seed=1, **fast)
     >>> mode = find_map_em(model, progressbar=False)
     >>> compare(mode, posterior, X, y).table.index.tolist()
@@ -263,7 +252,9 @@ def compare(
     for name, value in (("map_result", map_result), ("posterior", posterior)):
         check_result(value, name)
     _check_same_model(map_result, posterior)
-    results = {"MAP plug-in": map_result, "posterior mean": posterior, **_rivals(rivals)}
+    check_instance(
+        "rivals", rivals, Mapping, "a mapping of names to Rival or DataTree", optional=True
+    )
     n_classes = _n_classes("MAP plug-in", map_result)
     label = coded(y_test, classes_of(map_result), "y_test")
     X_test = as_features(X_test, "X_test")
@@ -271,26 +262,30 @@ def compare(
         raise ValueError(
             f"y_test has {len(label)} labels; needed {len(X_test)}, one for each row of X_test"
         )
+    shape = (len(label),) if n_classes == 2 else (len(label), n_classes)
+    results = {"MAP plug-in": map_result, "posterior mean": posterior, **(rivals or {})}
     for name, each in results.items():
-        _check(name, each, len(label), n_classes)
+        if isinstance(each, Rival):
+            if np.shape(each.probability) != shape:
+                raise ValueError(
+                    f"{name!r} has probabilities of shape {np.shape(each.probability)}; needed {shape}"
+                )
+            continue
+        check_result(each, f"rivals[{name!r}]")
+        if (found := _n_classes(name, each)) != n_classes:
+            raise ValueError(f"{name!r} has {found} classes; needed {n_classes}, as the MAP has")
     entries = {
         name: each if isinstance(each, Rival) else _entry(each, X_test, kernel)
         for name, each in results.items()
     }
-    table = pd.DataFrame(
-        {
-            name: {
-                **scores(label, entry.probability),
-                "vectors": entry.vectors,
-                "seconds": entry.seconds,
-            }
-            for name, entry in entries.items()
-        }
-    ).T
+    table = {
+        name: scores(label, each.probability) | {"vectors": each.vectors, "seconds": each.seconds}
+        for name, each in entries.items()
+    }
     return Comparison(
-        table=table,
+        table=pd.DataFrame(table).T,
         convergence=convergence(posterior),
-        probability={name: entry.probability for name, entry in entries.items()},
+        probability={name: each.probability for name, each in entries.items()},
         label=label,
         map_result=map_result,
         posterior=posterior,
@@ -317,17 +312,6 @@ def _check_same_model(map_result: xr.DataTree, posterior: xr.DataTree) -> None:
         )
 
 
-def _rivals(rivals: Any) -> dict[str, Rival | xr.DataTree]:
-    """Return rivals by name; raise for what is none."""
-    check_instance(
-        "rivals", rivals, Mapping, "a mapping of names to Rival or DataTree", optional=True
-    )
-    for name, each in (rivals or {}).items():
-        if not isinstance(each, Rival):
-            check_result(each, f"rivals[{name!r}]")
-    return dict(rivals or {})
-
-
 def _n_classes(name: str, result: xr.DataTree) -> int:
     """Return the number of classes of a result; raise for a regression."""
     likelihood = likelihood_of(result)
@@ -338,27 +322,15 @@ def _n_classes(name: str, result: xr.DataTree) -> int:
     return max(2, likelihood.n_scores)
 
 
-def _check(name: str, each: Rival | xr.DataTree, n_test: int, n_classes: int) -> None:
-    """Raise unless a result or rival is of the same classes as the MAP."""
-    if isinstance(each, Rival):
-        needed = (n_test,) if n_classes == 2 else (n_test, n_classes)
-        if np.shape(each.probability) != needed:
-            raise ValueError(
-                f"{name!r} has probabilities of shape {np.shape(each.probability)}; needed {needed}"
-            )
-    elif (found := _n_classes(name, each)) != n_classes:
-        raise ValueError(f"{name!r} has {found} classes; needed {n_classes}, as the MAP has")
-
-
-def _entry(result: xr.DataTree, X_test: ArrayLike, kernel: AnyKernel | None) -> Rival:
+def _entry(result: xr.DataTree, X_test: Array, kernel: AnyKernel | None) -> Rival:
     """Return a result's predictions, number of bases and time."""
     probability = predict(result, X_test, kernel=kernel)["predictions"]["probability"]
     mean = of_the_greater(probability.mean(("chain", "draw")).values)
-    vectors = vector_count(result)
-    if "optimizer_result" in result:
-        return Rival(mean, vectors, float(result["optimizer_result"]["seconds"]))
     attrs = result["posterior"].attrs
-    return Rival(mean, vectors, float(attrs.get("sampling_time", attrs.get("seconds", np.nan))))
+    seconds = attrs.get("sampling_time", attrs.get("seconds", np.nan))
+    if "optimizer_result" in result:
+        seconds = result["optimizer_result"]["seconds"]
+    return Rival(mean, vector_count(result), float(seconds))
 
 
 def coded(y: ArrayLike, classes: Array, name: str) -> NDArray[np.int64]:

@@ -1,6 +1,8 @@
 """Scores of a posterior on rows held out: honest cross-validation, PSIS-LOO with its caveat."""
 
 import logging
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -9,19 +11,17 @@ import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
-from arviz_stats.loo import SamplingWrapper
+from arviz_stats.utils import ELPDDataLOOKFold
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from sklearn.model_selection import StratifiedKFold
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
-from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces.arguments import check_seed, shown
 from pcvm_pymc.core.pieces.centres import rows_under
-from pcvm_pymc.core.pieces.priors import HalfHorseshoe, hyperprior_from
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features
+from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
 from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.inference.prediction import latent_draws, log_density_draws, probability_draws
 from pcvm_pymc.inference.results import (
@@ -30,13 +30,13 @@ from pcvm_pymc.inference.results import (
     kernel_of,
     likelihood_of,
     nuisance_of,
+    prior_of,
     rows_of,
+    training_latent,
 )
 from pcvm_pymc.inference.sampling import sample
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.build import build
-
-__all__ = ["KFold", "kfold", "psis_loo"]
 
 _log = logging.getLogger("pymc.pcvm_pymc")
 
@@ -195,7 +195,7 @@ def kfold(
     >>> X = np.random.default_rng(0).normal(size=(12, 2))
     >>> y = np.arange(12) % 2
     >>> model = pcvm_model(X, y, width=1.0)
-    >>> fast = {"draws": 20, "max_sweeps": 40, "cores": 1, "progressbar": False}
+    >>> fast = {"draws": 20, "max_sweeps": 200, "cores": 1, "progressbar": False}
     >>> posterior = sample(model, random_seed=1, **fast)
     >>> found = kfold(posterior, X, y, cv=2, random_seed=1, **fast)
     >>> found.table.index.tolist()
@@ -223,27 +223,66 @@ def kfold(
             f"cv={shown(cv)}; needed a whole number, 2 to {fewest}, the rows of the smallest class"
         )
     rng = np.random.default_rng(random_seed)
-    wrapper = _Refits(posterior, X, label, kernel, random_seed=rng, **options)
+    refit = _refitting(posterior, X, label, kernel, random_seed=rng, **options)
+    piece, likelihood = kernel_of(posterior, kernel), likelihood_of(posterior)
     splitter = StratifiedKFold(cv, shuffle=True, random_state=int(rng.integers(2**31)))
+    target = np.where(label > 0, 1.0, -1.0) if likelihood.targets == "labels" else label
     fold = np.zeros(len(X), dtype=int)
-    for k, (_, test) in enumerate(splitter.split(X, label), 1):
+    probability: dict[str, Array] = {}
+    log_score: dict[str, Array] = {}
+    vectors: dict[str, list[float]] = {}
+    for k, (train, test) in enumerate(splitter.split(X, label), 1):
         fold[test] = k
-    elpd = az.loo_kfold(posterior, wrapper, folds=fold, pointwise=True)
-    probability = {name: of_the_greater(each) for name, each in wrapper.probability.items()}
-    rows = {
+        for name, fit in refit(train).items():
+            latent = latent_draws(fit, X[test], kernel=piece)
+            found = probability_draws(fit, latent).mean(axis=0)
+            each = probability.setdefault(name, np.zeros((len(X), *found.shape[1:])))
+            each[test] = found
+            log_score.setdefault(name, np.zeros(len(X)))[test] = _log_mean(
+                log_density_draws(fit, latent, target[test])
+            )
+            vectors.setdefault(name, []).append(vector_count(fit))
+    probability = {name: of_the_greater(each) for name, each in probability.items()}
+    table = {
         name: {
             "elpd": pointwise.sum(),
             "se": np.sqrt(len(X) * pointwise.var()),
             **scores(label, probability[name]),
-            "vectors": float(np.mean(wrapper.vectors[name])),
+            "vectors": float(np.mean(vectors[name])),
         }
-        for name, pointwise in wrapper.log_score.items()
+        for name, pointwise in log_score.items()
     }
-    return KFold(elpd, pd.DataFrame(rows).T, probability, label, fold, classes)
+    elpd = _elpd(posterior, target, log_score["posterior mean"], cv)
+    return KFold(elpd, pd.DataFrame(table).T, probability, label, fold, classes)
+
+
+def _log_mean(log_density: Array) -> Array:
+    """Return the log of the mean density over the draws, shape (n_obs,)."""
+    return logsumexp(log_density, axis=0) - np.log(len(log_density))
+
+
+def _elpd(posterior: xr.DataTree, target: Array, pointwise: Array, cv: int) -> ELPDDataLOOKFold:
+    """Return held-out scores as `arviz.loo_kfold` does."""
+    latent = training_latent(posterior)
+    inside = _log_mean(log_density_draws(posterior, latent, target))
+    obs = {"obs": posterior["posterior"]["obs"].values}
+    return ELPDDataLOOKFold(
+        elpd=float(pointwise.sum()),
+        se=float(np.sqrt(len(pointwise) * pointwise.var())),
+        p=float((inside - pointwise).sum()),
+        n_samples=len(latent),
+        n_data_points=len(pointwise),
+        scale="log",
+        warning=False,
+        good_k=None,
+        elpd_i=xr.DataArray(pointwise, dims="obs", coords=obs),
+        n_folds=int(cv),
+        p_kfold_i=xr.DataArray(inside - pointwise, dims="obs", coords=obs),
+    )
 
 
 def _check_can_refit(posterior: xr.DataTree) -> None:
-    """Raise unless a posterior's model can be built anew for some of its rows."""
+    """Raise unless a posterior's model can be built for some of its rows."""
     likelihood = likelihood_of(posterior)
     if likelihood.targets == "numbers":
         raise ValueError(
@@ -258,99 +297,45 @@ def _check_can_refit(posterior: xr.DataTree) -> None:
         )
 
 
-def _check_inputs(constants: xr.Dataset, Phi: Array) -> None:
-    """Raise unless basis functions are those that a posterior was sampled with, but for rounding."""
-    known = constants["Phi"].values
+def _refitting(
+    posterior: xr.DataTree,
+    X: Array,
+    label: NDArray[np.int64],
+    kernel: AnyKernel | None,
+    **options: Any,
+) -> Callable[[Array], dict[str, xr.DataTree]]:
+    """Return what fits posterior and MAP to some rows, without the bases on the others."""
+    piece, (bias, rows) = kernel_of(posterior, kernel), rows_of(posterior)
+    constants = posterior["constant_data"].to_dataset()
+    prior = prior_of(posterior)
+    centres, known = constants["centres"].values, constants["Phi"].values
+    Phi, own = piece(X, centres), rows_under(centres, X)
     if known.shape != Phi.shape or not np.allclose(Phi, known, rtol=1e-9, atol=1e-12):
         raise ValueError(
             "X has other basis functions than the posterior was sampled with; needed the training inputs, "
             "row by row as the model was given them"
         )
+    is_gibbs = posterior["posterior"].attrs.get("sampler", "").startswith("Gibbs")
+    if is_gibbs and not {"method", "nuts_sampler"} & set(options):
+        options["method"] = "gibbs"
+    by_em = any("em" in row.solvers for row in rows) and not isinstance(prior, HalfHorseshoe)
 
+    def refit(train: Array) -> dict[str, xr.DataTree]:
+        bases = np.flatnonzero((own < 0) | np.isin(own, train))
+        with warnings.catch_warnings():  # the model with all bases gave them
+            warnings.simplefilter("ignore", InputWarning)
+            model = build(
+                rows[0],
+                X[train],
+                label[train],
+                likelihood=likelihood_of(posterior),
+                kernel=piece,
+                hyperprior=prior,
+                bias=bias,
+                basis=centres[bases],
+                signs=constants["signs"].values[bases] if "signs" in constants else None,
+            )
+        fits = {"MAP plug-in": find_map_em(model, progressbar=False)} if by_em else {}
+        return fits | {"posterior mean": sample(model, **{"quiet": True, **options})}
 
-class _Refits(SamplingWrapper):
-    """What `arviz.loo_kfold` asks of a model, the MAP refitted on the way."""
-
-    def __init__(
-        self,
-        posterior: xr.DataTree,
-        X: Array,
-        label: NDArray[np.int64],
-        kernel: AnyKernel | None,
-        **options: Any,
-    ) -> None:
-        super().__init__(model=None, idata_orig=posterior)
-        self.X, self.label = X, label
-        self.kernel, self.likelihood = kernel_of(posterior, kernel), likelihood_of(posterior)
-        self.options = {"quiet": True, **options}
-        is_gibbs = posterior["posterior"].attrs.get("sampler", "").startswith("Gibbs")
-        if is_gibbs and not {"method", "nuts_sampler"} & set(options):
-            self.options["method"] = "gibbs"
-        self.bias, rows = rows_of(posterior)
-        self.row: System = rows[0]
-        constants = posterior["constant_data"].to_dataset()
-        self.hyperprior = hyperprior_from(
-            constants["hyperparameter"].values, constants["hyperprior"].values
-        )
-        self.centres = constants["centres"].values
-        self.signs = constants["signs"].values if "signs" in constants else None
-        self.own = rows_under(self.centres, X)
-        _check_inputs(constants, self.kernel(X, self.centres))
-        names: tuple[str, ...] = ("MAP plug-in", "posterior mean")
-        if isinstance(self.hyperprior, HalfHorseshoe) or all(
-            "em" not in row.solvers for row in rows
-        ):
-            names = names[1:]
-        shape = (len(X), *(self.likelihood.n_scores,) * (self.likelihood.n_scores > 1))
-        self.log_score = {name: np.zeros(len(X)) for name in names}
-        self.probability = {name: np.zeros(shape) for name in names}
-        self.vectors: dict[str, list[float]] = {name: [] for name in names}
-
-    def sel_observations(self, idx: Array) -> tuple[Array, Array]:
-        """Return the row numbers to train on and those held out."""
-        return np.setdiff1d(np.arange(len(self.X)), idx), np.asarray(idx)
-
-    def sample(self, modified_observed_data: Array) -> dict[str, xr.DataTree]:
-        """Refit on some rows; their own bases alone stay."""
-        train = modified_observed_data
-        bases = np.flatnonzero((self.own < 0) | np.isin(self.own, train))
-        model = build(
-            self.row,
-            self.X[train],
-            self.label[train],
-            likelihood=self.likelihood,
-            kernel=self.kernel,
-            hyperprior=self.hyperprior,
-            bias=self.bias,
-            basis=self.centres[bases],
-            signs=None if self.signs is None else self.signs[bases],
-        )
-        fits = {"posterior mean": sample(model, **self.options)}
-        if "MAP plug-in" in self.log_score:
-            fits["MAP plug-in"] = find_map_em(model, progressbar=False)
-        return fits
-
-    def get_inference_data(self, fitted_model: dict[str, xr.DataTree]) -> xr.DataTree:
-        """Return the posterior; keep the MAP for the scores."""
-        self._fits = fitted_model
-        return fitted_model["posterior mean"]
-
-    def log_likelihood__i(self, excluded_obs: Array, idata__i: xr.DataTree) -> xr.DataArray:
-        """Return the held-out rows' log likelihood of each draw; keep the scores."""
-        test, target = excluded_obs, self.label[excluded_obs]
-        if self.likelihood.targets == "labels":
-            target = np.where(target > 0, 1.0, -1.0)
-        for name, fit in self._fits.items():
-            latent = latent_draws(fit, self.X[test], kernel=self.kernel)
-            self.probability[name][test] = probability_draws(fit, latent).mean(axis=0)
-            log_density = log_density_draws(fit, latent, target)
-            self.log_score[name][test] = logsumexp(log_density, axis=0) - np.log(len(log_density))
-            self.vectors[name].append(vector_count(fit))
-            if name == "posterior mean":
-                draws = log_density
-        sizes = idata__i["posterior"].sizes
-        return xr.DataArray(
-            draws.reshape(sizes["chain"], sizes["draw"], len(test)),
-            dims=("chain", "draw", "obs"),
-            coords={"obs": self.idata_orig["posterior"]["obs"].values[test]},
-        )
+    return refit

@@ -1,8 +1,11 @@
-"""Leave-one-out scores of point estimates, without refits and without a leak."""
+"""Leave-one-out scores of point estimates: the formula's, and refits of the rows that it cannot tell."""
 
 import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -10,16 +13,44 @@ from arviz_stats.utils import ELPDDataLOO
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
-from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.loo import check_step
+from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import rows_under
-from pcvm_pymc.core.pieces.priors import Prior, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.inference.results import kernel_of, likelihood_of, nuisance_of
+from pcvm_pymc.estimators.fit import fitted_problems
+from pcvm_pymc.estimators.multiclass import MPCVMClassifier
+from pcvm_pymc.estimators.pcvm import PCVMClassifier
+from pcvm_pymc.inference.progress import progress_bars
+from pcvm_pymc.inference.results import (
+    inputs_of,
+    kernel_of,
+    likelihood_of,
+    nuisance_of,
+    prior_of,
+    target_of,
+)
 from pcvm_pymc.model.bases import AnyKernel
 
 __all__ = ["PointLOO", "loo"]
+
+# relative change of a row's predictive density beyond which the row is refitted, see `check_step`
+_DOUBT = 0.003
+_TINY = 1e-300
+_REFIT = EMOptions(tol=1e-4, max_iter=2000)
+_SILENT = 2.0  # seconds without a progress bar
+
+
+class _Mode(NamedTuple):
+    """A posterior mode, its share of an average, and what `leave_one_out` asks for."""
+
+    share: float
+    problem: Problem
+    weight: Array
+    bias: Any
+    own: NDArray[np.intp]
+    precision: Array | None = None
 
 
 @dataclass(kw_only=True, repr=False)
@@ -28,14 +59,13 @@ class PointLOO(ELPDDataLOO):
 
     Attributes
     ----------
-    n_improved : int
-        Rows whose removal moves them too far for the quadratic model of the objective, and which were
-        carried on.
+    n_refitted : int
+        Rows for which the quadratic model of the objective is not accurate enough, and which were refitted.
     n_unsettled : int
-        Those of them that still moved when the work was given up; then `warning` is true.
+        Those of them whose refit did not converge; then `warning` is true.
     """
 
-    n_improved: int = 0
+    n_refitted: int = 0
     n_unsettled: int = 0
 
 
@@ -48,8 +78,9 @@ def loo(
 ) -> PointLOO:
     """Return the leave-one-out score of a point estimate, a row's own basis left out with it.
 
-    One factorisation at the mode serves all rows, see `pcvm_pymc.core.loo`; rows for which its quadratic
-    model is in doubt are carried on. Width, scale and precisions stay as they are.
+    One factorisation at the mode gives all rows (`pcvm_pymc.core.loo`); rows whose score a check by another
+    Newton step moves by more than .003 nats are refitted, from the mode and without the row and its basis.
+    Width, scale and given precisions are not refitted. More than two seconds of refits show a progress bar.
 
     Parameters
     ----------
@@ -57,7 +88,7 @@ def loo(
         From `find_map_em`, or from `fit_evidence` from the top down (then the precisions are held, too); or a
         `PCVMClassifier` or `MPCVMClassifier`, averages included.
     X : array_like, shape (n_obs, n_features), optional
-        Training inputs. Needed with a classifier, and where the bases do not stand on the training rows.
+        Training inputs. Needed with a classifier; a result has them among its data.
     y : array_like, shape (n_obs,), optional
         Training labels. Needed with a classifier; a DataTree has its own.
     kernel : str, callable or pm.gp.cov.Covariance, optional
@@ -96,35 +127,93 @@ def loo(
         return _of_classifier(result, X, y)
     if y is not None:
         raise ValueError("y was given with a result, which holds its own labels; leave it out")
-    problem, weight, bias, own, precision = _of_tree(result, X, kernel)
-    found = leave_one_out(problem, weight, bias, own, precision=precision)
-    latent = problem.Phi @ weight + bias
-    inside = problem.likelihood.log_density(latent, problem.label)
-    name = "target" if problem.likelihood.targets == "numbers" else "label"
-    return _packed(found, inside, result["observed_data"][name].coords)
+    mode = _of_tree(result, X, kernel)
+    name = "target" if mode.problem.likelihood.targets == "numbers" else "label"
+    return _scored([mode], result["observed_data"][name].coords)
 
 
-def _packed(found: LeaveOneOut, inside: Array, coords: Any = None) -> PointLOO:
-    pointwise, n = found.log_density, len(found.log_density)
+def _scored(modes: list[_Mode], coords: Any = None) -> PointLOO:
+    """Return the score of an average of modes, rows in doubt refitted."""
+    share = np.array([[each.share] for each in modes])
+    checked = [check_step(*each[1:5], precision=each.precision) for each in modes]
+    density = np.array([each.after.log_density for each in checked])
+    # by how much each mode may change a row's average density, relative to it; the least are let be
+    part = share * np.exp(density - logsumexp(density, axis=0, b=share))
+    with np.errstate(over="ignore"):
+        doubt = np.maximum(part, _TINY) * np.expm1([each.doubt for each in checked])
+    order = doubt.argsort(axis=0)
+    beyond = np.take_along_axis(doubt, order, axis=0).cumsum(axis=0) > _DOUBT
+    in_doubt = np.empty(doubt.shape, dtype=bool)
+    np.put_along_axis(in_doubt, order, beyond, axis=0)
+    refitted, unsettled = np.zeros((2, density.shape[1]), dtype=bool)
+    for k, row in _with_progress(np.argwhere(in_doubt)):
+        latent, converged = _refit(modes[k], row)
+        target, likelihood = modes[k].problem.label[[row]], modes[k].problem.likelihood
+        density[k, row] = likelihood.log_density(latent, target)[0]
+        refitted[row] = True
+        unsettled[row] |= not converged
+    inside = [
+        each.problem.likelihood.log_density(
+            each.problem.Phi @ each.weight + each.bias, each.problem.label
+        )
+        for each in modes
+    ]
+    pointwise, within = (logsumexp(each, axis=0, b=share) for each in (density, inside))
+    n = len(pointwise)
     return PointLOO(
         elpd=float(pointwise.sum()),
         se=float(np.sqrt(n * pointwise.var())),
-        p=float(inside.sum() - pointwise.sum()),
+        p=float(within.sum() - pointwise.sum()),
         n_samples=1,
         n_data_points=n,
         scale="log",
-        warning=bool(found.unsettled.any()),
+        warning=bool(unsettled.any()),
         good_k=np.nan,
         elpd_i=xr.DataArray(pointwise, dims="obs", coords=coords),
-        n_improved=int(found.improved.sum()),
-        n_unsettled=int(found.unsettled.sum()),
+        n_refitted=int(refitted.sum()),
+        n_unsettled=int(unsettled.sum()),
     )
 
 
-def _of_tree(
-    tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None
-) -> tuple[Problem, Array, Any, NDArray[np.intp], Array | None]:
-    """Return the problem of a point estimate, its weights and biases, rows of bases, and precisions."""
+def _with_progress(pairs: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
+    """Yield modes and rows, with a progress bar once two seconds have gone."""
+    begin, bar = time.perf_counter(), None
+    with ExitStack() as stack:
+        for done, (k, row) in enumerate(pairs.tolist()):
+            if bar is None and time.perf_counter() - begin > _SILENT:
+                text = "refit {task.completed}/{task.total}"
+                bar = stack.enter_context(progress_bars(True, "leave-one-out", text))
+                bar.add_task("", total=len(pairs))
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=done)
+            yield k, row
+
+
+def _refit(mode: _Mode, row: int) -> tuple[Array, bool]:
+    """Return a row's latent values by a refit without it, shape (1, ...), and whether that converged."""
+    problem = mode.problem
+    rows = np.delete(np.arange(len(problem.label)), row)
+    columns = np.flatnonzero(mode.own != row)
+    weight, bias = mode.weight[columns], mode.bias
+    without = replace(
+        problem,
+        Phi=problem.Phi[np.ix_(rows, columns)],
+        label=problem.label[rows],
+        sign=None if problem.sign is None else problem.sign[columns],
+        moves=None,
+    )
+    prior: Any = problem.hyperprior
+    if mode.precision is not None or prior.penalty:
+        known = None if mode.precision is None else mode.precision[columns]
+        weight, bias, converged = penalised_mode(without, weight, bias, precision=known)
+    else:
+        found = fit_em(without, Start(weight, bias), _REFIT)
+        weight, bias, converged = found.weight, found.bias, found.converged
+    return (problem.Phi[row, columns] @ weight + bias)[None], converged
+
+
+def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -> _Mode:
+    """Return a stored point estimate as a mode."""
     if not (isinstance(tree, xr.DataTree) and "posterior" in tree and "pieces" in tree.attrs):
         raise ValueError(
             f"result is a {type(tree).__name__}; needed a DataTree from find_map_em or fit_evidence, or a "
@@ -138,21 +227,15 @@ def _of_tree(
         )
     point = posterior.isel(chain=0, draw=0)
     pieces, centres = json.loads(tree.attrs["pieces"]), data["centres"].values
-    inputs = centres if X is None else as_features(X, n_features=centres.shape[1])
+    inputs, drawn = inputs_of(tree, X), nuisance_of(tree)
     likelihood: Any = likelihood_of(tree)
-    drawn = {name: float(value.item()) for name, value in nuisance_of(tree).items()}
-    likelihood = replace(likelihood, **drawn)
-    (observed,) = tree["observed_data"].to_dataset().data_vars.values()
-    target = _targets(observed.values, likelihood.targets)
-    if len(inputs) != len(target):
-        raise ValueError(
-            f"the result has {len(target)} rows and {'X' if X is not None else 'its bases'} "
-            f"{len(inputs)}; needed the training inputs as X"
-        )
+    likelihood = replace(likelihood, **{name: float(each.item()) for name, each in drawn.items()})
     piece = kernel_of(tree, kernel)
     if "width" in point:
         piece = piece.with_width(point["width"].values)
-    sign = data["signs"].values.astype(float) if "signs" in data else None
+    prior: Any = prior_of(tree)
+    if "rate" in point:  # d was unknown
+        prior = replace(prior, d=float(point["rate"]), rate_shape=None)
     by_evidence, kind = "evidence_trace" in tree, pieces["bias"]
     if by_evidence and "precision" not in point:
         raise ValueError(
@@ -163,9 +246,9 @@ def _of_tree(
         kind = "free" if np.isfinite(point["bias_precision"]) else "none"
     problem = Problem(
         piece(inputs, centres),
-        target,
-        sign,
-        _prior_at(point, data),
+        target_of(tree),
+        data["signs"].values.astype(float) if "signs" in data else None,
+        prior,
         likelihood,
         bias=kind,
         shared=pieces["shared"],
@@ -173,43 +256,15 @@ def _of_tree(
     precision = point["precision"].values if by_evidence else None
     own = rows_under(centres, inputs)
     bias = point["bias"].values if "bias" in point else 0.0
-    return problem, point["weight"].values, bias, own, precision
-
-
-def _prior_at(point: xr.Dataset, data: xr.Dataset) -> Prior:
-    """Return the hyperprior of a point, its d where that was unknown."""
-    prior: Any = hyperprior_from(data["hyperparameter"].values, data["hyperprior"].values)
-    if "rate" in point:
-        return replace(prior, d=float(point["rate"]), rate_shape=None)
-    return prior
-
-
-def _targets(observed: NDArray[Any], kind: str) -> NDArray[Any]:
-    """Return observed values as likelihoods have them."""
-    if kind == "numbers":
-        return observed.astype(float)
-    return observed.astype(int) if kind == "classes" else np.where(observed > 0, 1.0, -1.0)
+    return _Mode(1.0, problem, point["weight"].values, bias, own, precision)
 
 
 def _of_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> PointLOO:
     """Return the score of a fitted classifier, of an average that of its averaged probabilities."""
-    if X is None or y is None or not hasattr(model, "_fitted_problems"):
+    if X is None or y is None or not isinstance(model, PCVMClassifier | MPCVMClassifier):
         raise ValueError(
             f"{type(model).__name__} with X={'None' if X is None else 'given'}, y="
             f"{'None' if y is None else 'given'}; needed loo(classifier, X, y) with a fitted PCVMClassifier "
             "or MPCVMClassifier and its training data"
         )
-    shares, found, inside = [], [], []
-    for share, problem, weight, bias, own in model._fitted_problems(X, y):
-        found.append(leave_one_out(problem, weight, bias, own))
-        inside.append(problem.likelihood.log_density(problem.Phi @ weight + bias, problem.label))
-        shares.append(share)
-    column = np.array(shares)[:, None]
-    density = logsumexp([each.log_density for each in found], axis=0, b=column)
-    mixture = LeaveOneOut(
-        found[0].latent,
-        density,
-        np.any([each.improved for each in found], axis=0),
-        np.any([each.unsettled for each in found], axis=0),
-    )
-    return _packed(mixture, logsumexp(inside, axis=0, b=column))
+    return _scored([_Mode(*each) for each in fitted_problems(model, X, y)])

@@ -41,6 +41,13 @@ __all__ = [
 ]
 
 
+def _panels(n_rows: int, n_columns: int, size: tuple[float, float], **kwargs: Any) -> Any:
+    """Return a figure, and its axes as a matrix."""
+    return plt.subplots(
+        n_rows, n_columns, figsize=size, squeeze=False, layout="constrained", **kwargs
+    )
+
+
 @styled
 def plot_em_trace(map_result: xr.DataTree) -> Figure:
     """Draw log posterior and number of active weights over EM's iterations.
@@ -98,14 +105,7 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
         names = classes_of(map_result)
     point, draws = (each.reshape(*each.shape[:i], -1) for i, each in ((1, point), (2, draws)))
     n = len(names)
-    figure, all_axes = plt.subplots(
-        n,
-        1,
-        figsize=(9, 4 if n == 1 else 2.6 * n),
-        sharex=True,
-        squeeze=False,
-        layout="constrained",
-    )
+    figure, all_axes = _panels(n, 1, (9, 4 if n == 1 else 2.6 * n), sharex=True)
     for c, (axes, name) in enumerate(zip(all_axes[:, 0], names, strict=True)):
         _draw_weights(axes, point[:, c], draws[..., c])
         axes.set(ylabel="weight" if name is None else f"weight, class {name}")
@@ -124,14 +124,7 @@ def _draw_weights(axes: Axes, point: Array, draws: Array) -> None:
     axes.vlines(x, low[order], high[order], color="0.75", lw=2, label="posterior, 89 % interval")
     axes.plot(x, middle[order], ".", ms=3, color="0.4", label="posterior median")
     kept = point[order] != 0
-    axes.plot(
-        x[kept],
-        point[order][kept],
-        "o",
-        ms=4,
-        color=POSITIVE,
-        label="MAP",
-    )
+    axes.plot(x[kept], point[order][kept], "o", ms=4, color=POSITIVE, label="MAP")
     axes.axhline(0, color="black", lw=0.8)
 
 
@@ -163,16 +156,8 @@ def plot_reliability(
     """
     parts = _against_the_rest(label, probability, classes)
     n = len(parts)
-    figure, all_axes = plt.subplots(
-        2,
-        n,
-        sharex=True,
-        sharey="row",
-        figsize=(6 if n == 1 else 4.2 * n, 7),
-        height_ratios=[3, 1],
-        squeeze=False,
-        layout="constrained",
-    )
+    size = (6 if n == 1 else 4.2 * n, 7)
+    figure, all_axes = _panels(2, n, size, sharex=True, sharey="row", height_ratios=[3, 1])
     for (top, bottom), part in zip(all_axes.T, parts, strict=True):
         for (name, each), marker in zip(part.probability.items(), cycle("os^Dv"), strict=False):
             CalibrationDisplay.from_predictions(
@@ -226,15 +211,8 @@ def plot_calibration(
     probabilistic classifiers", PNAS 118(8).
     """
     parts = _against_the_rest(label, probability, classes)
-    figure, all_axes = plt.subplots(
-        len(parts),
-        len(probability),
-        figsize=(4.2 * len(probability), 0.4 + 4 * len(parts)),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-        layout="constrained",
-    )
+    size = (4.2 * len(probability), 0.4 + 4 * len(parts))
+    figure, all_axes = _panels(len(parts), len(probability), size, sharex=True, sharey=True)
     rng = np.random.default_rng(random_seed)
     for row, part in zip(all_axes, parts, strict=True):
         for axes, (name, each) in zip(row, part.probability.items(), strict=True):
@@ -334,20 +312,12 @@ def plot_prior_predictive(
             raise ValueError(
                 f"models[{name!r}] has the likelihood {link}; needed a model of classes"
             )
-    figure, all_axes = plt.subplots(
-        2,
-        len(models),
-        figsize=(3.4 * len(models), 5),
-        sharey="row",
-        squeeze=False,
-        layout="constrained",
-    )
+    figure, all_axes = _panels(2, len(models), (3.4 * len(models), 5), sharey="row")
     for (top, bottom), (name, model) in zip(all_axes.T, models.items(), strict=True):
         latent = prior_latent(model, draws=draws, random_seed=random_seed)
         top.hist(np.clip(latent.ravel(), -12, 12), bins=60, density=True, color=NEGATIVE)
-        top.set(
-            title=f"{name}\nmedian size {np.median(np.abs(latent)):.2f}", xlabel="latent function"
-        )
+        size = np.median(np.abs(latent))
+        top.set(title=f"{name}\nmedian size {size:.2f}", xlabel="latent function")
         probability = links[name].probability(latent)
         if links[name].n_scores == 1:
             bottom.hist(probability.ravel(), bins=40, density=True, color=POSITIVE)

@@ -2,27 +2,26 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.pieces.arguments import check_instance
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_classes, as_features, as_labels
-from pcvm_pymc.core.submodels import SearchOptions
+from pcvm_pymc.core.pieces.validation import as_classes, as_features, as_labels, check_instance
+from pcvm_pymc.core.projection import SearchOptions
+from pcvm_pymc.estimators.fit import centres_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.projected import ProjectedClassifier
+from pcvm_pymc.estimators.projected import classifier_of
 from pcvm_pymc.estimators.projection import Projection, project_reference
 from pcvm_pymc.estimators.reference import Reference
-
-__all__ = ["project"]
 
 
 def project(
@@ -52,8 +51,7 @@ def project(
         From `sample` or `find_map_em` (then its posterior mean probabilities are projected), or a
         fitted classifier.
     X : array_like, shape (n_obs, n_features), optional
-        Training inputs. Needed with a classifier, and where the bases of the posterior do not stand on
-        the training rows.
+        Training inputs. Needed with a classifier; a posterior has them among its data.
     y : array_like, shape (n_obs,), optional
         Training labels. Needed with a classifier.
     size : "auto" or int
@@ -69,7 +67,7 @@ def project(
     hyperprior : Hyperprior, optional
         Of the folds' references. Default: the classifier's, `Hyperprior.plug_in` for a posterior.
     options : SearchOptions, optional
-        How submodels are looked for. Default: all that there is, but forward selection within the folds.
+        How columns are selected. Default: forward selection by the score statistic.
     random_state : int or numpy.random.Generator, optional
         For the folds.
 
@@ -122,7 +120,7 @@ def project(
 
 def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Reference:
     """Return a fitted classifier as a reference."""
-    if not isinstance(model, ProjectedClassifier):
+    if not isinstance(model, PCVMClassifier | MPCVMClassifier | MRVMClassifier):
         raise ValueError(
             f"reference is a {type(model).__name__}; needed a PCVMClassifier, MPCVMClassifier or "
             "MRVMClassifier"
@@ -141,12 +139,12 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
         "X": inputs,
         "label": label,
         "classes": classes,
-        "centres": model._centres(inputs, label),
+        "centres": centres_of(model, inputs, label),
         "kernel": model.kernel,
         "width": model.width_,
         "hyperprior": getattr(model, "hyperprior_", Hyperprior.plug_in()),
         "likelihood": model._likelihood_,
-        "make_classifier": type(model).from_projection,
+        "make_classifier": partial(classifier_of, type(model)),
     }
     probability, held_out = model.predict_proba(inputs), getattr(model, "held_out_", None)
     if held_out is None:
@@ -156,7 +154,7 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
         raise ValueError(
             f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
         )
-    return Reference.of_average(probability, held_out, **common)
+    return Reference(probability=probability, **common).averaged(held_out)
 
 
 def _labels_of(model: Any, y: ArrayLike, n_obs: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -171,7 +169,7 @@ def _from_datatree(
     tree: xr.DataTree, X: ArrayLike | None, y: ArrayLike | None, kernel: Kernel | None
 ) -> Reference:
     """Return a posterior as a reference: the mean of its draws' probabilities."""
-    from pcvm_pymc.inference.results import classes_of, kernel_of
+    from pcvm_pymc.inference.results import classes_of, inputs_of, kernel_of, target_of
 
     maker = _maker(tree)
     if hasattr(kernel, "full"):
@@ -182,17 +180,10 @@ def _from_datatree(
     classes = classes_of(tree)
     likelihood, probability = _mean_probability(tree)
     data, posterior = tree["constant_data"].to_dataset(), tree["posterior"].to_dataset()
-    number = tree["observed_data"]["label"].values
-    several = likelihood.n_scores > 1
-    label = number.astype(np.int64) if several else np.where(number > 0, 1.0, -1.0)
+    label, inputs = target_of(tree), inputs_of(tree, X)
+    number = np.where(label > 0, label, 0).astype(np.int64)
     centres, piece = data["centres"].values, kernel_of(tree, kernel)
-    inputs = centres if X is None else as_features(X, n_features=centres.shape[1])
-    if len(inputs) != len(label):
-        raise ValueError(
-            f"the posterior has {len(label)} rows and {'X' if X is not None else 'its bases'} "
-            f"{len(inputs)}; needed the training inputs as X"
-        )
-    if y is not None and not np.array_equal(np.asarray(y), classes[number.astype(np.int64)]):
+    if y is not None and not np.array_equal(np.asarray(y), classes[number]):
         raise ValueError("y differs from the labels that the posterior holds; leave it out")
     width = np.asarray(piece.width)
     if "width" in posterior:
@@ -209,11 +200,11 @@ def _from_datatree(
         width=float(width) if width.ndim == 0 else width,
         hyperprior=Hyperprior.plug_in(),
         likelihood=likelihood,
-        make_classifier=maker.from_projection,
+        make_classifier=partial(classifier_of, maker),
     )
 
 
-def _maker(tree: Any) -> type[ProjectedClassifier]:
+def _maker(tree: Any) -> Any:
     """Return the classifier that a result's submodels become; raise where there is none."""
     from pcvm_pymc.inference.results import likelihood_of
 
@@ -235,17 +226,10 @@ def _maker(tree: Any) -> type[ProjectedClassifier]:
 
 def _mean_probability(tree: xr.DataTree) -> tuple[Likelihood, Array]:
     """Return the likelihood, of mean nuisance parameters, and the draws' mean probabilities."""
-    from pcvm_pymc.inference.results import likelihood_of, nuisance_of
+    from pcvm_pymc.inference.prediction import probability_draws
+    from pcvm_pymc.inference.results import likelihood_of, nuisance_of, training_latent
 
-    likelihood, nuisance = likelihood_of(tree), nuisance_of(tree)
-    latent = tree["posterior"]["latent"].transpose("chain", "draw", "obs", ...).values
-    draws = latent.reshape(-1, *latent.shape[2:])
-    if not nuisance:
-        return likelihood, likelihood.probability(draws).mean(axis=0)
-    of_draws = {name: values.ravel().tolist() for name, values in nuisance.items()}
-    probability = [
-        replace(likelihood, **{name: values[i] for name, values in of_draws.items()}).probability(f)
-        for i, f in enumerate(draws)
-    ]
-    means = {name: float(np.mean(values)) for name, values in of_draws.items()}
-    return replace(likelihood, **means), np.mean(probability, axis=0)
+    means = {name: float(values.mean()) for name, values in nuisance_of(tree).items()}
+    likelihood: Any = likelihood_of(tree)
+    probability = probability_draws(tree, training_latent(tree)).mean(axis=0)
+    return replace(likelihood, **means), probability

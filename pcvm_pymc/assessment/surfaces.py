@@ -16,8 +16,6 @@ from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import classes_of, likelihood_of, weights_of
 from pcvm_pymc.model.bases import AnyKernel
 
-__all__ = ["INTERVAL", "plot_decision_surface"]
-
 #: ArviZ's 89 % equal-tailed interval
 INTERVAL = (5.5, 94.5)
 

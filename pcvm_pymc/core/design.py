@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece
+from pcvm_pymc.core.pieces.likelihood import against_rest, plain_target, row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import one_blas_thread
-from pcvm_pymc.core.pieces.weighted import against_rest, plain_target, row_weight
+from pcvm_pymc.core.pieces.resources import one_blas_thread
 from pcvm_pymc.core.quadratic import BorderedGram
 
 type Index = NDArray[np.intp]

@@ -7,8 +7,8 @@ one of, and solvers and samplers take what a row allows them.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pcvm_pymc.core.pieces.signs import SignRule, class_signs, own_label
-from pcvm_pymc.core.pieces.weighted import Weighted
+from pcvm_pymc.core.pieces.centres import SignRule, class_signs, own_label
+from pcvm_pymc.core.pieces.likelihood import Weighted
 from pcvm_pymc.core.problem import Problem
 
 __all__ = ["FAMILY", "System", "check_mode", "check_solver", "systems_of"]

@@ -462,7 +462,7 @@ class QuadraticModel:
         for Phi, label in blocks:
             latent = Phi @ weight + bias
             latent = latent[:, 0] if latent.shape[1] == 1 else latent
-            model._add_rows(H, Phi, likelihood.hessian(latent, label))
+            model.add_rows(H, model.designs(Phi), likelihood.hessian(latent, label))
         H[np.diag_indices(len(H))] += np.where(model.is_ridged, 1.0, _FLAT)
         model.factor, failed = lapack.dpotrf(H, lower=1)
         if failed:  # a flat bias where every row is certain, and rounding
@@ -470,9 +470,8 @@ class QuadraticModel:
             model.factor, _ = lapack.dpotrf(H, lower=1, overwrite_a=1)
         return model
 
-    def _add_rows(self, H: Array, Phi: Array, bend: Array) -> None:
-        """Add some rows to the lower triangle; `bend` is minus their second derivatives."""
-        designs = self.designs(Phi)
+    def add_rows(self, H: Array, designs: list[Array], bend: Array) -> None:
+        """Add some rows to the lower triangle of H, by their `designs` and minus their second derivatives."""
         for c, one in enumerate(designs):
             for k, other in enumerate(designs[: c + 1]):
                 own = bend[:, c, k, None]

@@ -14,10 +14,10 @@ from pcvm_pymc.core.evidence import (
     orthogonal_basis,
 )
 from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF
+from pcvm_pymc.core.pieces.likelihood import row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.weighted import row_weight
 from pcvm_pymc.core.problem import EMResult, Problem
 
 __all__ = [

@@ -1,52 +1,223 @@
-"""What all estimators share: arguments checked before any work, an earlier fit forgotten, a width chosen."""
+"""What all estimators share: arguments checked before any work, and nothing left of an earlier fit."""
 
+import logging
 import warnings
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from functools import cache
-from numbers import Integral
-from typing import Any, ClassVar
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import KFold
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pcvm_pymc.core.design import latent_in_blocks
-from pcvm_pymc.core.pieces.centres import Centres
-from pcvm_pymc.core.pieces.kernels import as_kernel, width_grid
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
+from pcvm_pymc.core.pieces.priors import Hyperprior, Prior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import blas_threads
-from pcvm_pymc.core.pieces.validation import as_numbers
+from pcvm_pymc.core.pieces.resources import blas_threads
+from pcvm_pymc.core.pieces.validation import as_numbers, is_real, is_unknown, shown, warn_unscaled
 from pcvm_pymc.core.problem import Status
-from pcvm_pymc.estimators.parameters import (
-    Conditional,
-    check_effects,
-    check_parameters,
-    given_width,
-    has_width,
-    is_rbf,
-    without_idle,
-)
-from pcvm_pymc.estimators.race import Raced, raced
-from pcvm_pymc.estimators.selection import WidthSelection, best_of
 
-__all__ = ["CV_EFFECT", "WIDTH_EFFECT", "KernelMachine"]
+_log = logging.getLogger(__name__)
 
-#: for the tables of arguments that have an effect in some combinations only
-WIDTH_EFFECT = Conditional(
-    "width", "auto", ("kernel",), lambda model: has_width(model.kernel), "a kernel that has a width"
+# --- single arguments --------------------------------------------------------------------------
+
+
+class Number(Interval):
+    """An interval of numbers, to which True and False do not belong."""
+
+    def is_satisfied_by(self, val: Any) -> bool:
+        """Whether a value is a number of the interval."""
+        return not isinstance(val, bool | np.bool_) and bool(super().is_satisfied_by(val))
+
+
+def whole(least: int) -> Number:
+    """Return the constraint of a whole number."""
+    return Number(Integral, least, None, closed="left")
+
+
+POSITIVE = Number(Real, 0, None, closed="neither")
+_MOST_JOBS = 1024  # more threads than any machine has processors
+
+#: scikit-learn's constraints of single arguments, the same in all estimators that have them
+CONSTRAINTS: dict[str, list[Any]] = {
+    "basis": [whole(1), "array-like", None],
+    "cv": [whole(2)],
+    "max_iter": [whole(1)],
+    "tol": [POSITIVE, None],
+    "scale": [POSITIVE, StrOptions({"auto"}), None],
+    "n_vectors": [whole(1), StrOptions({"auto"}), None],
+    "bias": ["boolean", None],
+    "star": ["boolean"],
+    "noise": [POSITIVE, None],
+    "random_state": [whole(0), np.random.Generator, np.random.RandomState, None],
+    "memory_limit": [POSITIVE, None],
+    "kernel_dtype": [StrOptions({"float64", "float32"})],
+    "n_jobs": [
+        Number(Integral, 1, _MOST_JOBS, closed="both"),
+        Number(Integral, -_MOST_JOBS, -1, closed="both"),
+        None,
+    ],
+    "class_weight": [dict, StrOptions({"balanced"}), None],
+}
+
+
+def constraints(*names: str, **special: Any) -> dict[str, list[Any]]:
+    """Return constraints of arguments: shared ones by name, and sets of words, or lists of constraints."""
+    words = {
+        name: [StrOptions(each)] if isinstance(each, set) else each
+        for name, each in special.items()
+    }
+    return {name: CONSTRAINTS[name] for name in names} | words
+
+
+def width_constraint(*methods: str) -> list[Any]:
+    """Return the constraint of a width: a number, one for each feature, or the name of a choice."""
+    return [POSITIVE, StrOptions(set(methods)), "array-like"]
+
+
+#: what a name means as a hyperprior, in every estimator
+HYPERPRIORS: dict[str, Callable[[], Hyperprior]] = {
+    "plug_in": Hyperprior.plug_in,
+    "jeffreys": Hyperprior.jeffreys,
+    "chen2009": Hyperprior.chen2009,
+}
+
+
+def named_hyperprior(
+    hyperprior: str | Prior, default: str, allowed: tuple[str, ...] = ("gamma",)
+) -> Any:
+    """Return a hyperprior by its name, or as it was given.
+
+    Parameters
+    ----------
+    hyperprior : {"default", "plug_in", "jeffreys", "chen2009"} or a prior
+    default : str
+        The name that ``"default"`` has in this estimator.
+    allowed : tuple of str
+        Priors that the row of the family table takes.
+
+    Raises
+    ------
+    ValueError
+        For another one, or one without a mode.
+    """
+    if isinstance(hyperprior, str):
+        name = default if hyperprior == "default" else hyperprior
+        if name in HYPERPRIORS:
+            return HYPERPRIORS[name]()
+    elif getattr(hyperprior, "name", None) in allowed:
+        if hyperprior.has_mode:
+            return hyperprior
+        raise ValueError(
+            f"hyperprior={hyperprior!r} has no mode that EM could find; needed one of fixed scale "
+            "(rate_shape=None), or sample the model"
+        )
+    raise ValueError(
+        f"hyperprior={shown(hyperprior)} is unknown; use 'default', one of {sorted(HYPERPRIORS)} or a "
+        "Hyperprior(c, d, e, f)"
+    )
+
+
+def named_likelihood(
+    likelihood: str | Likelihood, allowed: tuple[str, ...], argument: str = "likelihood"
+) -> Likelihood:
+    """Return a likelihood by its name, or as it was given; `argument` is its name in the estimator."""
+    try:
+        found = as_likelihood(likelihood, allowed)
+    except ValueError:
+        raise ValueError(
+            f"{argument}={shown(likelihood)} is unknown; use one of {allowed}, or a piece of that kind"
+        ) from None
+    for name, value in vars(found).items():
+        # an unknown noise, NaN, is estimated with the evidence
+        if is_unknown(value) and (name == "flip" or not is_real(value)):
+            raise ValueError(
+                f"{argument} has the unknown {name}={shown(value)}; needed a number here, or a model and "
+                "`sample`"
+            )
+    return found
+
+
+def has_width(kernel: Kernel) -> bool:
+    """Whether a kernel has a width at all."""
+    return not np.isnan(as_kernel(kernel, 1.0).width)
+
+
+def is_rbf(kernel: Kernel) -> bool:
+    """Whether a kernel is the RBF, whose derivatives are known."""
+    return as_kernel(kernel).name == "rbf"
+
+
+def is_named(value: Any, *names: str) -> bool:
+    """Whether an argument is one of some names."""
+    return isinstance(value, str) and value in names
+
+
+# --- arguments that depend on others -----------------------------------------------------------
+
+
+_REQUIRED = object()  # a rule that is not about an argument without effect
+STREAMED = "rows in chunks (memory_limit, or Dask arrays) need"
+
+
+class Rule(NamedTuple):
+    """A rule between arguments.
+
+    Attributes
+    ----------
+    names : str
+        The arguments, separated by blanks; an error shows them with their values.
+    needed : str
+    holds : callable
+        ``(estimator, in_chunks) -> bool``.
+    default : object, optional
+        Given, the first argument has an effect only where the rule holds, and this value means "not given".
+    """
+
+    names: str
+    needed: str
+    holds: Callable[[Any, bool], bool]
+    default: Any = _REQUIRED
+
+    def check(self, model: Any, in_chunks: bool) -> None:
+        """Raise where the arguments do not fit together, or one was given without effect."""
+        name, *others = self.names.split()
+        value, default = getattr(model, name), self.default
+        plain = isinstance(value, (str, Real, tuple)) and isinstance(default, (str, Real, tuple))
+        if value is default or (plain and value == default) or self.holds(model, in_chunks):
+            return
+        if default is _REQUIRED:
+            found = ", ".join(f"{n}={shown(getattr(model, n))}" for n in self.names.split())
+            raise ValueError(f"{found}: {self.needed}")
+        found = ", ".join(f"{n}={getattr(model, n)!r}" for n in others)
+        raise ValueError(
+            f"{name} was given with {found}, where it has no effect (found {value!r}); it needs "
+            f"{self.needed}, or leave it at {default!r}"
+        )
+
+
+WIDTH_EFFECT = Rule(
+    "width kernel", "a kernel that has a width", lambda m, _: has_width(m.kernel), "auto"
 )
-CV_EFFECT = Conditional(
-    "cv",
-    5,
-    ("width",),
-    lambda model: isinstance(model.width, str) and model.width == "auto",
-    "width='auto'",
+CV_EFFECT = Rule("cv width", "width='auto'", lambda m, _: is_named(m.width, "auto"), 5)
+IN_CHUNKS = Rule(
+    "kernel_dtype memory_limit",
+    "rows in chunks (a memory_limit, or Dask arrays)",
+    lambda _, in_chunks: in_chunks,
+    "float64",
 )
+
+
+MANY_ROWS, LONG_FIT = 3000, 10.0  # rows of which a fit is announced; seconds that are a warning
+_PER_SECOND = 2e10  # multiplications and additions, of one core
+NESTED: ContextVar[bool] = ContextVar("within another fit", default=False)
 
 
 def _length(rows: Any) -> float:
@@ -57,6 +228,45 @@ def _length(rows: Any) -> float:
         return np.inf
 
 
+def n_bases(X: Any, basis: Any) -> float:
+    """Return how many basis functions an argument `basis` means."""
+    if basis is None:
+        return _length(X)
+    if isinstance(basis, Integral):
+        return int(basis)
+    return _length(basis[0] if isinstance(basis, tuple) and basis else basis)
+
+
+def check_size_and_scales(model: Any, X: Array, *, n_modes: int = 1) -> None:
+    """Log how long a fit to many rows takes, and warn where one width does not suit all columns.
+
+    Fits within a fit say nothing.
+    """
+    if NESTED.get():
+        return
+    if is_rbf(model.kernel) and np.ndim(model.width) == 0:
+        some = X[:: max(1, len(X) // 5000)]
+        several = ((some > some.min(axis=0)) & (some < some.max(axis=0))).any(axis=0)
+        names = vars(model).get("feature_names_in_", np.arange(X.shape[1]))
+        if several.any():  # columns of two values are indicators
+            warn_unscaled(some[:, several], names[several])
+    n = n_bases(X, model.basis)
+    if len(X) > MANY_ROWS:
+        # some fifteen Newton steps for each mode, each a Gram matrix
+        seconds = 15.0 * n_modes * len(X) * n**2 / _PER_SECOND
+        level = logging.WARNING if seconds > LONG_FIT else logging.INFO
+        words = "%d rows, basis=%s: %d basis functions, about %.0f s; basis=500 takes fewer centres"
+        _log.log(level, words, len(X), shown(model.basis), n, seconds)
+
+
+def threads_for(X: Any, basis: Any) -> AbstractContextManager[Any]:
+    """Return a context in which BLAS has the threads that a fit to these rows is worth."""
+    return blas_threads(_length(X), n_bases(X, basis))
+
+
+# --- the estimator -----------------------------------------------------------------------------
+
+
 @cache
 def _argument_names(kind: Any) -> tuple[str, ...]:
     """Return the names of an estimator's arguments, as scikit-learn finds them."""
@@ -65,22 +275,25 @@ def _argument_names(kind: Any) -> tuple[str, ...]:
 
 
 class KernelMachine(BaseEstimator):
-    """Base of all estimators; each says what it is by tables and a few hooks.
+    """Base of all estimators.
 
     Fitted state, private state included, has names that end in an underscore: a new fit begins by
-    forgetting all of it.
+    deleting all of it.
     """
 
     _likelihood_: Likelihood
     status_: Status | list[Status]
-    _methods: ClassVar[tuple[str, ...]] = ("auto", "evidence", "validity")  # to choose a width
-    _choices: ClassVar[dict[str, tuple[str, ...]]] = {}
-    _least: ClassVar[dict[str, int]] = {"cv": 2, "max_iter": 1}
-    _conditional: ClassVar[tuple[Conditional, ...]] = ()
+    _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = {}
+    #: whether widths are scored by the evidence of all rows where none can be held out
+    _scores_all_rows: ClassVar[bool] = False
+    #: another solver, ``(problem) -> result``, in replicas of papers
+    _solved: Any = None
+    #: rules between arguments
+    _rules: ClassVar[tuple[Rule, ...]] = ()
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
-        """Return the names of the arguments, which `inspect` takes as long to find as a small fit's steps."""
+        """Return the names of the arguments; `inspect` takes as long to find them as a small fit."""
         kind: Any = cls
         return list(_argument_names(kind))
 
@@ -89,34 +302,18 @@ class KernelMachine(BaseEstimator):
         for name in self._get_param_names():
             setattr(self, name, arguments[name])
 
-    def _begin(self, **state: Any) -> None:
-        """Forget an earlier fit, keep what is known of this one, and check the arguments."""
+    def _begin(self, *, in_chunks: bool = False) -> None:
+        """Delete an earlier fit, and check the arguments, alone and together."""
         for name in [each for each in vars(self) if each.endswith("_")]:
             delattr(self, name)
-        self.__dict__.update(state)
+        self._validate_params()
         as_kernel(self.kernel)
-        check_parameters(self, self._choices, self._least)
-        given_width(self.width, self._methods)
-        if (
-            isinstance(self.width, str)
-            and self.width in {"validity", "em"}
-            and not is_rbf(self.kernel)
-        ):
+        if not isinstance(self.width, str):
+            as_width(self.width)
+        if is_named(self.width, "validity", "em") and not is_rbf(self.kernel):
             raise ValueError(f"width={self.width!r} needs kernel='rbf'; found {self.kernel!r}")
-        self._check_parameters()
-        check_effects(self, self._conditional)
-
-    def _check_parameters(self) -> None:
-        """Check what a class has beside the tables."""
-
-    def _threads(self, X: Any) -> AbstractContextManager[Any]:
-        """Return a context in which BLAS has the threads that a fit to these rows is worth."""
-        return blas_threads(_length(X), self._n_basis(X))
-
-    def _n_basis(self, X: Any) -> float:
-        """Return how many basis functions a fit to these rows has."""
-        basis = X if self.basis is None else self.basis
-        return int(basis) if isinstance(basis, Integral) else _length(basis)
+        for rule in self._rules:
+            rule.check(self, in_chunks)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether a fit came to its end."""
@@ -128,127 +325,20 @@ class KernelMachine(BaseEstimator):
         as_numbers(X, "X")
         return validate_data(self, X, dtype=float, reset=False)
 
-    # --- width ---------------------------------------------------------------------------------
-
-    def _width(self, X: Array, y: NDArray[Any], rng: np.random.Generator) -> Any:
-        """Return the width that is given, or the one that is chosen; NaN for a kernel without."""
-        if not has_width(self.kernel):
-            return np.nan
-        given = given_width(self.width, self._methods)
-        return self._chosen_width(X, y, rng) if given is None else given
-
-    def _chosen_width(self, X: Array, y: NDArray[Any], rng: np.random.Generator) -> Any:
-        """Return the best width of a grid; `y` is what the rows are known by within the estimator."""
-        widths = width_grid(X)
-        folds = self._folds(y, rng) if self.width in {"auto", "cv"} else None
-        if self.width not in {"auto", "cv"} or (folds is None and self._scores_all_rows):
-            found = best_of(widths, self.width, self._scores(X, y, widths))
-        elif folds is None:  # nothing can be held out
-            found = WidthSelection(
-                float(np.median(widths)), widths, "cv", np.full(len(widths), np.nan)
-            )
-        else:
-            race = self._held_out(X, y, widths, folds)
-            found = best_of(widths[race.tried], "cv", race.scores, -race.by_fold)
-        return self._noted(found)
-
-    #: whether all rows are scored by their evidence where none can be held out
-    _scores_all_rows: ClassVar[bool] = False
-
-    def _noted(self, found: WidthSelection) -> float:
-        """Keep what a width was chosen by, and return it."""
-        if np.isfinite(found.scores).all():
-            self.widths_, self.width_scores_ = found.widths, found.scores
-        return found.width
-
-    def _scores(self, X: Array, y: NDArray[Any], widths: Array) -> Array:
-        """Return each width's log evidence or validity on all rows."""
-        raise NotImplementedError
-
-    def _folds(self, y: NDArray[Any], rng: np.random.Generator) -> Any:
-        """Return folds of the targets; None where there are too few rows to hold any out."""
-        n_folds = min(self.cv, len(y))
-        if n_folds < 2:
-            return None
-        return KFold(n_folds, shuffle=True, random_state=int(rng.integers(2**31)))
-
-    def _held_out(self, X: Array, y: NDArray[Any], widths: Array, folds: Any) -> Raced:
-        """Return which widths were tried, and held-out mean log densities by refits."""
-        targets = self._as_given(y)
-        splits = list(folds.split(X, y))
-        looser = [self._looser | self._fewer_bases(X[rows], targets[rows]) for rows, _ in splits]
-
-        def log_density(i: int, k: int) -> Array:
-            train, test = splits[k]
-            model = clone(self).set_params(width=float(widths[i]), **looser[k])
-            if isinstance(self.basis, Integral):  # a fold may have fewer rows
-                model.set_params(basis=min(self.basis, len(train)))
-            model = without_idle(model, self._conditional)
-            model.fit(X[train], targets[train], **self._weights_of(train))
-            return model._log_densities(X[test], targets[test])
-
-        weights = [
-            self._weights_of(test).get("sample_weight", np.ones(len(test))) for _, test in splits
-        ]
-        with warnings.catch_warnings():  # about fits that are thrown away
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return raced(len(widths), log_density, weights)
-
-    @property
-    def _looser(self) -> dict[str, Any]:
-        """Arguments of a fit that only ranks a width; weights of classes are in those of the rows."""
-        return {
-            name: None for name in ("memory_limit", "class_weight") if getattr(self, name, None)
-        }
-
-    def _fewer_bases(self, X: Array, y: NDArray[Any]) -> dict[str, Any]:
-        """Return the argument for fewer bases, of which a fit takes its own that only ranks a width."""
-        return {}
-
-    def _as_given(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Return targets as `fit` takes them."""
-        return y
-
-    def _weights_of(self, rows: Any) -> dict[str, Array]:
-        """Return the argument by which a fit to some of the rows has their weights; none without."""
-        weight = vars(self).get("_row_weight_")
-        return {} if weight is None else {"sample_weight": weight[rows]}
-
-    def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
-        """Return the log predictive densities of held-out targets, shape (n_obs,)."""
-        raise NotImplementedError
-
-    # --- what a fit leaves ---------------------------------------------------------------------
-
-    def _set_weights(self, centres: Centres, weight: Array, bias: Any, width: Any) -> NDArray[Any]:
-        """Keep the centres that have a weight, by number of basis; return which they are."""
-        kept = np.flatnonzero(weight.reshape(len(weight), -1).any(axis=1))
-        self._bases_ = kept
-        self.support_ = centres.rows[kept]
-        self.relevance_vectors_ = centres.points[kept]
-        self.weight_ = weight[kept].T
-        self.bias_ = bias
-        self.width_ = width
-        self._kernel_ = as_kernel(self.kernel, width)
-        return kept
-
     def _warn(self, solver: str, *statuses: Status) -> None:
         """Warn of each way to end but convergence."""
         for status in dict.fromkeys(statuses):
             if status is not Status.CONVERGED:
-                warnings.warn(f"{solver}: {status.value}", ConvergenceWarning, stacklevel=4)
-
-    def _values(self, X: Array) -> Array:
-        """Return the latent function at rows, shape (n_new,) or (n_new, n_scores)."""
-        return latent_in_blocks(
-            X,
-            self.relevance_vectors_,
-            self.weight_.T,
-            self.bias_,
-            kernel=self._kernel_,
-            n_jobs=self._jobs,
-        )
+                warnings.warn(f"{solver}: {status.value}", ConvergenceWarning, stacklevel=3)
 
     @property
     def _jobs(self) -> int:
         return int(effective_n_jobs(getattr(self, "n_jobs", None)))
+
+
+def without_idle(model: Any) -> Any:
+    """Return an estimator with its defaults for the arguments that have no effect."""
+    for rule in model._rules:
+        if rule.default is not _REQUIRED and not rule.holds(model, False):
+            model.set_params(**{rule.names.split()[0]: rule.default})
+    return model

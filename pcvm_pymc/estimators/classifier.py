@@ -1,31 +1,99 @@
-"""Predictions of classifiers, of one score or several; classes told one from the rest."""
+"""What all classifiers share: training rows, weights of rows, and predictions."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from functools import partial
-from typing import Any, ClassVar, Self
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import wraps
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
 from sklearn.base import ClassifierMixin
-from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import gen_batches
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from pcvm_pymc.core.pieces.arguments import check_real
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.design import chunk_rows
+from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, present_labels
-from pcvm_pymc.estimators.base import KernelMachine
-from pcvm_pymc.estimators.documented import of_rows
-from pcvm_pymc.estimators.intervals import LatentNormal, probability_interval
-from pcvm_pymc.estimators.weights import counted_rows
+from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, check_real, present_labels
+from pcvm_pymc.core.problem import EMResult
+from pcvm_pymc.estimators.average import Predictor
+from pcvm_pymc.estimators.base import KernelMachine, threads_for
+from pcvm_pymc.estimators.probabilities import probability_interval
+from pcvm_pymc.estimators.problems import WIDTH_ROWS, TrainingData
 
-__all__ = ["KernelClassifier", "class_probability", "for_dask", "is_dask", "log_class_probability"]
+#: arguments of all classifiers that are fitted by EM or from the bottom up
+FIT_ARGUMENTS = (
+    *("basis", "max_iter", "tol", "class_weight"),
+    *("memory_limit", "kernel_dtype", "n_jobs"),
+)
+_INTERVAL_ROWS = 200  # whose draws are in memory at a time
 
-_INTERVAL_ROWS = 200  # whose draws are held at a time
+_SECTIONS = """
+
+Parameters
+----------
+X : array_like or Dask array, shape (n_new, n_features)
+    With the columns of the training rows, in their order.
+
+Returns
+-------
+{returns}
+
+Raises
+------
+NotFittedError
+    Before a fit.
+ValueError
+    If the rows cannot be used; a table's columns of other names, or in another order, are named.
+"""
+
+
+def of_rows[F: Callable[..., Any]](returns: str) -> Callable[[F], F]:
+    """Return a decorator that adds the sections of any prediction to a docstring.
+
+    Parameters
+    ----------
+    returns : str
+        What is returned, with its shape.
+    """
+
+    def documented(method: F) -> F:
+        lines = (method.__doc__ or "").strip().split("\n")
+        method.__doc__ = "\n".join(line.strip() for line in lines) + _SECTIONS.format(
+            returns=returns
+        )
+        return method
+
+    return documented
+
+
+def of_fit[F: Callable[..., Any]](method: F) -> F:
+    """Give a classifier's `fit` its docstring."""
+    method.__doc__ = """Fit the classifier.
+
+    Parameters
+    ----------
+    X : array_like, shape (n_obs, n_features)
+    y : array_like, shape (n_obs,)
+        Labels of any type: two classes, or more where the estimator takes them.
+    sample_weight : array_like, shape (n_obs,), optional
+        How often each row counts: two is the row twice, without a second basis function on it; rows of
+        weight zero are left out. A choice by leaving rows out leaves a row out as often as it counts.
+
+    Returns
+    -------
+    self
+
+    Raises
+    ------
+    ValueError
+        For input or parameters that cannot be used.
+    """
+    return method
 
 
 def is_dask(X: Any) -> bool:
@@ -33,183 +101,184 @@ def is_dask(X: Any) -> bool:
     return hasattr(X, "__dask_graph__")
 
 
-def for_dask(method: Any, X: Any, dtype: Any, n_columns: int | None = None) -> Any:
-    """Return a Dask array of what a method of an estimator gives for each block of rows."""
-    from pcvm_pymc.estimators.cluster import map_rows
-
-    return map_rows(method, X, dtype, n_columns)
-
-
-def class_probability(likelihood: Likelihood, latent: Array) -> Array:
-    """Return probabilities, shape (n_new, n_classes), at latent values.
+def lazy(columns: Callable[[Any], int | None]) -> Callable[[Any], Any]:
+    """Return a decorator that gives a Dask array for a Dask array: block by block.
 
     Parameters
     ----------
-    likelihood : Likelihood
-        Of several scores; or of one, then with one latent value for two classes, and with one for each of
-        several that are told one from the rest.
-    latent : ndarray, shape (n_new,) or (n_new, n_classes)
+    columns : callable
+        Columns of the result, from the classifier; None for a vector.
     """
-    if latent.ndim == 1:  # the likelihoods of labels are mirror images
-        return np.column_stack([likelihood.probability(-latent), likelihood.probability(latent)])
-    if likelihood.n_scores > 1:
-        probability = likelihood.probability(latent)
-        return probability / probability.sum(axis=1, keepdims=True)  # of one but for rounding
-    return np.exp(log_class_probability(likelihood, latent))
 
+    def decorated(method: Any) -> Any:
+        @wraps(method)
+        def predicted(self: Any, X: Any) -> Any:
+            check_is_fitted(self)
+            if not is_dask(X):
+                return method(self, self._inputs(X))
+            from pcvm_pymc.estimators.cluster import map_rows  # optional
 
-def log_class_probability(likelihood: Likelihood, latent: Array) -> Array:
-    """Return logarithms of class probabilities, exact in the tails; see `class_probability`."""
-    ones = np.ones(len(latent))
-    if latent.ndim == 1:
-        return np.column_stack([likelihood.log_density(latent, sign * ones) for sign in (-1, 1)])
-    if likelihood.n_scores > 1:
-        numbers = range(latent.shape[1])
-        each = [likelihood.log_density(latent, np.full(len(latent), c)) for c in numbers]
-        return np.column_stack(each)
-    # all machines may say no
-    yes = np.column_stack([likelihood.log_density(each, ones) for each in latent.T])
-    return yes - logsumexp(yes, axis=1, keepdims=True)
+            kind = self.classes_.dtype if method.__name__ == "predict" else float
+            return map_rows(getattr(self, method.__name__), X, kind, columns(self))
+
+        return predicted
+
+    return decorated
 
 
 class KernelClassifier(ClassifierMixin, KernelMachine):
     """Base of the classifiers.
 
-    Within an estimator rows are known by labels -1. and +1. or, where it takes several classes, by
-    their numbers.
+    Within an estimator rows have labels -1. and +1. or, where it takes several classes, their numbers.
     """
 
     _takes_several: ClassVar[bool] = True
-
-    class_weight: Any
-    #: what takes more than two classes in place of an estimator that does not
+    #: the estimator for several classes, where this one takes two
     _for_several: ClassVar[str] = ""
+    _predictor_: Predictor
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the classifier.
+    def _begun(self, X: Any) -> AbstractContextManager[Any]:
+        """Delete an earlier fit, check the arguments, and return a context with the threads of BLAS."""
+        model: Any = self
+        streamed = is_dask(X)
+        self._begin(in_chunks=streamed or model.memory_limit is not None)
+        return nullcontext() if streamed else threads_for(X, model.basis)
 
-        Parameters
-        ----------
-        X : array_like, shape (n_obs, n_features)
-        y : array_like, shape (n_obs,)
-            Labels of any type: two classes, or more where the estimator takes them.
-        sample_weight : array_like, shape (n_obs,), optional
-            How often each row counts: two is the row twice, without a second basis function on it; rows of
-            weight zero are left out. What is chosen by leaving rows out leaves a row out as often as it
-            counts.
+    # --- training rows -------------------------------------------------------------------------
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            For input or parameters that cannot be used.
-        """
-        self._begin(_is_lazy_=is_dask(X), _given_weight_=sample_weight)
-        if self._is_lazy_ and not (sample_weight is None and self.class_weight is None):
-            raise ValueError(
-                "sample_weight or class_weight was given with Dask arrays, whose rows count once each; "
-                "needed arrays in memory (with a memory_limit they go in chunks)"
-            )
-        with nullcontext() if self._is_lazy_ else self._threads(X):
-            self._fit(X, y)
-        rows = self.__dict__.pop("_counted_rows_", None)
-        if rows is not None and hasattr(self, "support_"):  # numbers among the rows that were given
-            self.support_ = np.where(self.support_ < 0, -1, rows[self.support_])
-        return self
-
-    def _fit(self, X: Any, y: Any) -> None:
-        """Fit with arguments that are checked."""
-        raise NotImplementedError
-
-    def _arrays(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, NDArray[Any]]:
-        """Return inputs and what rows are known by, and note the classes."""
+    def _training(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> TrainingData:
+        """Return the rows that count, checked, and set the classes."""
+        if is_dask(X):
+            return self._dask_training(X, y, sample_weight)
         as_numbers(X, "X")
         y = y if y is None else present_labels(y)
         rows, known = validate_data(self, X, y, dtype=float)
         check_classification_targets(known)
-        rows, known = self._counted(rows, known)
+        weight, given = None, None
+        if sample_weight is not None or self.class_weight is not None:
+            weight = _check_sample_weight(
+                sample_weight, rows, dtype=float, ensure_non_negative=True
+            )
+            given = np.flatnonzero(weight > 0)
+            if len(given) == 0:  # as newer versions of scikit-learn say themselves
+                raise ValueError(
+                    "sample_weight has zeros alone; needed at least one non-zero weight"
+                )
+            rows, known, weight = rows[given], known[given], weight[given]
+            if self.class_weight is not None:
+                weight = weight * compute_sample_weight(self.class_weight, known)
         self.classes_, number = np.unique(known, return_inverse=True)
-        if self._takes_several and len(self.classes_) > 2:
-            return rows, number
-        if len(self.classes_) > 2:
+        n_classes = len(self.classes_)
+        if n_classes > 2 and not self._takes_several:
             raise ValueError(
                 f"Only binary classification is supported by {type(self).__name__}. y has "
-                f"{len(self.classes_)} classes; needed two: for several use {self._for_several}"
+                f"{n_classes} classes; needed two: for several use {self._for_several}"
             )
-        if len(self.classes_) < 2:
+        if n_classes < 2:
             as_labels(known, len(rows))  # raises
-        if self._takes_several:
-            return rows, number.astype(np.int64)
-        return rows, np.where(number == 1, 1.0, -1.0)
+        label = number if self._takes_several else np.where(number == 1, 1.0, -1.0)
+        return TrainingData(rows, label, weight, given)
 
-    def _counted(self, X: Array, y: NDArray[Any]) -> tuple[Array, NDArray[Any]]:
-        """Return the rows that count, and note how often."""
-        given = self.__dict__.pop("_given_weight_", None)
-        rows, weight = counted_rows(given, self.class_weight, X, y)
-        if weight is None:
-            return X, y
-        self._check_weighted()
-        self._row_weight_ = weight
-        if len(weight) < len(X):
-            self._counted_rows_ = rows
-        return X[rows], y[rows]
+    def _dask_training(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
+        """Return the rows of Dask arrays, and some of them in memory; set the classes."""
+        from pcvm_pymc.estimators.cluster import dask_rows, gathered  # optional
 
-    def _check_weighted(self) -> None:
-        """Raise where weights of the rows cannot be taken."""
+        model: Any = self
+        if sample_weight is not None or model.class_weight is not None:
+            raise ValueError(
+                "sample_weight or class_weight was given with Dask arrays, whose rows count once each; "
+                "needed arrays in memory (with a memory_limit they go in chunks)"
+            )
+        if model.basis is None:
+            kind = "labels" if self._takes_several else "signs"
+            raise ValueError(
+                "basis=None is a basis function on every row; for Dask arrays needed a number of rows to "
+                f"choose, or (centres, {kind})"
+            )
+        points = model.basis[0] if isinstance(model.basis, tuple) else model.basis
+        n_basis = int(points) if isinstance(points, Integral) else len(points)
+        limit = np.inf if model.memory_limit is None else model.memory_limit
+        chunk = chunk_rows(limit, n_basis, X.shape[-1])
+        rows, self.classes_ = dask_rows(X, y, chunk, several=self._takes_several)
+        some, label = gathered(rows, max(WIDTH_ROWS, 20 * n_basis))
+        self.n_features_in_ = X.shape[1]
+        return TrainingData(some, label, stream=rows)
 
-    def _as_given(self, y: NDArray[Any]) -> NDArray[Any]:
-        return self.classes_[y if self._takes_several else (y > 0).astype(int)]
+    def _as_given(self, data: TrainingData) -> TrainingData:
+        """Return rows with their labels as `fit` takes them."""
+        number = data.label if self._takes_several else (data.label > 0).astype(int)
+        return replace(data, label=self.classes_[number])
 
-    def _folds(self, y: NDArray[Any], rng: np.random.Generator) -> Any:
-        n_folds = min(self.cv, int(np.unique(y, return_counts=True)[1].min()))
-        if n_folds < 2:
-            return None
-        return StratifiedKFold(n_folds, shuffle=True, random_state=int(rng.integers(2**31)))
+    # --- fitted attributes ---------------------------------------------------------------------
+
+    def _set_vectors(
+        self, data: TrainingData, centres: Centres, weight: Array, bias: Any, width: Any
+    ) -> NDArray[np.intp]:
+        """Set the centres that have a weight, with weights and bias; return their numbers."""
+        kept = np.flatnonzero(weight.reshape(len(weight), -1).any(axis=1))
+        self.support_, self.relevance_vectors_ = (
+            data.numbers(centres.rows[kept]),
+            centres.points[kept],
+        )
+        self.weight_, self.bias_, self.width_ = weight[kept].T, bias, width
+        return kept
+
+    def _set_fit(self, solver: str, results: list[EMResult], log_posterior: float) -> None:
+        """Set how the fits ended, and warn where one did not converge."""
+        statuses = [each.status for each in results]
+        self.log_posterior_ = log_posterior
+        self.n_iter_ = max(each.n_iter for each in results)
+        self.status_ = statuses[0] if len(statuses) == 1 else statuses
+        self._warn(solver, *statuses)
+
+    def _own_rows(self, data: TrainingData) -> TrainingData:
+        """Return training rows to keep: not the caller's array, and in memory once with the vectors."""
+        vectors = vars(self).get("relevance_vectors_")
+        if vectors is not None and np.array_equal(vectors, data.X):
+            return replace(data, X=vectors)
+        return replace(data, X=np.array(data.X))
 
     def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
-        number, rows = np.searchsorted(self.classes_, y), np.arange(len(y))
-        latent = self._values(X)
-        if latent.ndim == 1:
-            return self._likelihood_.log_density(latent, 2.0 * number - 1.0)
-        if self._likelihood_.n_scores > 1:
-            return self._likelihood_.log_density(latent, number)
-        return np.log(class_probability(self._likelihood_, latent)[rows, number])
+        """Return the log probabilities of held-out labels, shape (n_obs,)."""
+        number = np.searchsorted(self.classes_, y)
+        return self._predictor_.log_probability(X)[np.arange(len(y)), number]
+
+    # --- predictions ---------------------------------------------------------------------------
 
     @of_rows("ndarray, shape (n_new,), or (n_new, n_classes) for several classes")
-    def decision_function(self, X: ArrayLike) -> Array:
+    @lazy(lambda self: len(self.classes_) if len(self.classes_) > 2 else None)
+    def decision_function(self, X: Any) -> Array:
         """Return the latent function, shape (n_new,): positive where ``classes_[1]`` is likelier.
 
         For several classes that of each, shape (n_new, n_classes); of two classes with a score each the
-        difference.
+        difference. An average of modes has no latent function: its log odds, and for several classes the
+        logarithms of its probabilities.
         """
-        check_is_fitted(self)
-        n_classes = len(self.classes_)
-        if is_dask(X):
-            return for_dask(self.decision_function, X, float, n_classes if n_classes > 2 else None)
-        latent = self._values(self._inputs(X))
-        return latent[:, 1] - latent[:, 0] if latent.ndim == 2 and n_classes == 2 else latent
+        latent = self._predictor_.latent(X, self._jobs)
+        two = latent.ndim == 2 and len(self.classes_) == 2
+        return latent[:, 1] - latent[:, 0] if two else latent
 
     @of_rows("ndarray, shape (n_new, n_classes)")
-    def predict_proba(self, X: ArrayLike) -> Array:
+    @lazy(lambda self: len(self.classes_))
+    def predict_proba(self, X: Any) -> Array:
         """Return class probabilities, shape (n_new, n_classes), in the order of ``classes_``."""
-        check_is_fitted(self)
-        if is_dask(X):
-            return for_dask(self.predict_proba, X, float, len(self.classes_))
-        return class_probability(self._likelihood_, self._values(self._inputs(X)))
+        return self._predictor_.probability(X, self._jobs)
 
     @of_rows("ndarray, shape (n_new, n_classes)")
-    def predict_log_proba(self, X: ArrayLike) -> Array:
+    @lazy(lambda self: len(self.classes_))
+    def predict_log_proba(self, X: Any) -> Array:
         """Return logarithms of class probabilities, shape (n_new, n_classes), exact in the tails."""
-        check_is_fitted(self)
-        if is_dask(X):
-            return for_dask(self.predict_log_proba, X, float, len(self.classes_))
-        return self._log_probability(self._inputs(X))
+        return self._predictor_.log_probability(X, self._jobs)
 
-    def _log_probability(self, X: Array) -> Array:
-        return log_class_probability(self._likelihood_, self._values(X))
+    @of_rows("ndarray, shape (n_new,)")
+    @lazy(lambda self: None)
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the likeliest class of each row, shape (n_new,)."""
+        latent = self._predictor_.latent(X, self._jobs)
+        likeliest = (latent > 0).astype(int) if latent.ndim == 1 else latent.argmax(axis=1)
+        return self.classes_[likeliest]
 
     def predict_interval(self, X: ArrayLike, *, probability: float = 0.89) -> Array:
         """Return equal-tailed posterior intervals of the class probabilities.
@@ -217,7 +286,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         The posterior is the normal one around the fitted mode, of the weights that are not zero, given the
         precisions expected there (of an RVM those of the highest evidence), the width and the scale;
         for an average over width and scale, the mixture over its modes. Precisions, signs and a
-        width that is no average's are not uncertain in it; `sample` has them all. Of several scores the ends
+        width that is given are not uncertain in it; `sample` has them all. Of several scores the ends
         are quantiles of 1000 draws, always the same.
 
         Parameters
@@ -225,7 +294,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         X : array_like, shape (n_new, n_features)
             With the columns of the training rows, in their order.
         probability : float
-            That an interval holds, above 0 and below 1.
+            Of the interval, above 0 and below 1.
 
         Returns
         -------
@@ -258,28 +327,15 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         check_is_fitted(self)
         if is_dask(X):
             raise ValueError("X is a Dask array; predict_interval needs rows in memory")
-        new, at = self._inputs(X), self._posterior()
-        to_class = partial(class_probability, self._likelihood_)
+        new = self._inputs(X)
+        at = self._predictor_.posterior(vars(self).get("_training_"))
+        likelihood = self._predictor_.likelihood
         return np.concatenate(
             [
-                probability_interval(to_class, at(new[rows]), probability)
+                probability_interval(likelihood, at(new[rows]), probability)
                 for rows in gen_batches(len(new), _INTERVAL_ROWS)
             ]
         )
-
-    def _posterior(self) -> Callable[[Array], list[LatentNormal]]:
-        """Return what gives the latent function's posterior at new rows, as a mixture."""
-        raise NotImplementedError
-
-    @of_rows("ndarray, shape (n_new,)")
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the likeliest class of each row, shape (n_new,)."""
-        check_is_fitted(self)
-        if is_dask(X):
-            return for_dask(self.predict, X, self.classes_.dtype)
-        latent = self._values(self._inputs(X))
-        likeliest = (latent > 0).astype(int) if latent.ndim == 1 else latent.argmax(axis=1)
-        return self.classes_[likeliest]
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: whether there may be several classes."""

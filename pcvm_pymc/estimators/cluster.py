@@ -1,5 +1,8 @@
-"""Rows that lie in Dask arrays: on a local scheduler, or on the workers of a cluster."""
+"""Rows in Dask arrays, on a local scheduler or a cluster, and waiting for a cluster with a time limit."""
 
+import logging
+import time
+from collections.abc import Collection, Iterator
 from functools import reduce
 from operator import add
 from typing import Any
@@ -7,23 +10,26 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from dask.base import get_scheduler
+from dask.utils import parse_timedelta
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import ArrayRows, Request, Sums
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.waiting import computed
 
-__all__ = ["DaskRows", "dask_rows", "gathered", "map_rows"]
+_log = logging.getLogger(__name__)
 
 _TOGETHER = 8  # sums that are added in one task
+_CHECK = 10.0  # seconds between two checks of the cluster
+_SAY = 30.0  # seconds of standstill before it is logged, and until it is logged again
+_PATIENCE = ("pcvm-pymc.patience", "10 minutes")  # Dask's configuration, and its default
 
 
 class DaskRows:
-    """Blocks of rows, each where Dask keeps it; only sums of the size of the basis travel.
+    """Blocks of rows, each where Dask keeps it; only sums of the size of the basis are transferred.
 
-    Inputs and labels are kept where they are computed: in the memory of the workers, or of this process
-    without a cluster. What is lost with a worker is made anew from its source by Dask's scheduler; a cluster
-    that stands still is named, see `computed`.
+    Inputs and labels stay in the memory of the workers, or of this process without a cluster. Dask
+    computes again what is lost with a worker; a cluster that stands still is an error, see `finished`.
 
     Parameters
     ----------
@@ -32,33 +38,27 @@ class DaskRows:
     label : dask.array.Array, shape (n_obs,)
         Labels, -1. and +1., or numbers of classes, in the same chunks of rows.
     chunk : int
-        Rows of a block whose basis functions are held at a time.
+        Rows of a block whose basis functions are in memory at a time.
     """
 
     def __init__(self, X: Any, label: Any, chunk: int) -> None:
-        self.chunk = chunk
-        self.n_obs = len(X)
-        self._held = dask.persist(X, label)  # released with the last reference to them
-        blocks = (each.to_delayed(optimize_graph=False).ravel() for each in self._held)
+        self.chunk, self.n_obs = chunk, len(X)
+        self._arrays = dask.persist(X, label)  # released with the last reference to them
+        blocks = (each.to_delayed(optimize_graph=False).ravel() for each in self._arrays)
         self.blocks = tuple(zip(*blocks, strict=True))
 
     def sums(self, request: Request) -> Sums:
         """Return sums over all rows."""
         asked = dask.delayed(request, pure=False)
-        parts = [
-            dask.delayed(_block_sums, pure=False)(X, label, asked, self.chunk)
-            for X, label in self.blocks
-        ]
+        sums_of, added = dask.delayed(_block_sums, pure=False), dask.delayed(_added, pure=False)
+        parts = [sums_of(X, label, asked, self.chunk) for X, label in self.blocks]
         while len(parts) > 1:
-            parts = [
-                dask.delayed(_added, pure=False)(parts[k : k + _TOGETHER])
-                for k in range(0, len(parts), _TOGETHER)
-            ]
+            parts = [added(parts[k : k + _TOGETHER]) for k in range(0, len(parts), _TOGETHER)]
         return computed(parts[0])[0]
 
     def against_rest(self, number: int) -> "DaskRows":
         """Return the same rows, labelled by one class against the rest."""
-        X, label = self._held
+        X, label = self._arrays
         return DaskRows(X, da.where(label == number, 1.0, -1.0), self.chunk)
 
 
@@ -88,13 +88,12 @@ def dask_rows(
     ValueError
         For shapes that do not fit, values that are not finite, or a number of classes that is not asked for.
     """
-    X = _with_known_rows(X)
+    X, y = _known_rows(X), _known_rows(y)
     if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"X has shape {X.shape}; needed (n_obs, n_features), one or more of each")
-    X = X.rechunk({1: -1}).astype(float)
-    y = _with_known_rows(y) if hasattr(y, "__dask_graph__") else da.from_array(np.asarray(y))
     if y.shape != X.shape[:1]:
         raise ValueError(f"y has shape {y.shape}; needed ({len(X)},), one label for each row of X")
+    X = X.rechunk({1: -1}).astype(float)
     y = y.rechunk((X.chunks[0],))
     finite, classes = computed(da.isfinite(X).all(), da.unique(y))
     if not finite:
@@ -107,26 +106,17 @@ def dask_rows(
     return DaskRows(X, da.where(y == classes[1], 1.0, -1.0), chunk), classes
 
 
-def _with_known_rows(array: Any) -> Any:
+def _known_rows(array: Any) -> Any:
     """Return a Dask array whose chunks have known sizes (those of a data frame do not)."""
+    if not hasattr(array, "__dask_graph__"):
+        return da.from_array(np.asarray(array))
     return array.compute_chunk_sizes() if np.isnan(array.shape[0]) else array
 
 
 def gathered(rows: DaskRows, most: int, seed: int = 0) -> tuple[Array, Array]:
-    """Return some rows, drawn at random, and their labels.
-
-    Parameters
-    ----------
-    rows : DaskRows
-    most : int
-        How many at most; fewer come where there are fewer.
-    seed : int
-    """
-    share = min(1.0, most / rows.n_obs)
-    parts = [
-        dask.delayed(_drawn, pure=False)(X, label, share, (seed, k))
-        for k, (X, label) in enumerate(rows.blocks)
-    ]
+    """Return at most so many rows, drawn at random, of each class in each block; and their labels."""
+    share, drawn = min(1.0, most / rows.n_obs), dask.delayed(_drawn, pure=False)
+    parts = [drawn(X, label, share, (seed, k)) for k, (X, label) in enumerate(rows.blocks)]
     found = computed(*parts)
     return np.concatenate([X for X, _ in found]), np.concatenate([label for _, label in found])
 
@@ -134,26 +124,97 @@ def gathered(rows: DaskRows, most: int, seed: int = 0) -> tuple[Array, Array]:
 def _drawn(X: Array, label: Array, share: float, seed: tuple[int, int]) -> tuple[Array, Array]:
     """Return a share of a block; at least one row of each class that it has."""
     rng = np.random.default_rng(seed)
-    kept = [
-        rng.choice(of_class, max(1, round(share * len(of_class))), replace=False)
-        for of_class in (np.flatnonzero(label == c) for c in np.unique(label))
-    ]
+    groups = [np.flatnonzero(label == c) for c in np.unique(label)]
+    kept = [rng.choice(rows, max(1, round(share * len(rows))), replace=False) for rows in groups]
     rows = np.sort(np.concatenate(kept))
     return X[rows], label[rows]
 
 
 def map_rows(function: Any, X: Any, dtype: Any, n_columns: int | None = None) -> Any:
-    """Return a Dask array of what a function of blocks of rows gives.
-
-    Parameters
-    ----------
-    function : callable
-        ``(n, n_features) -> (n,)`` or, with `n_columns`, ``(n, n_columns)``.
-    X : dask.array.Array, shape (n_obs, n_features)
-    dtype : dtype
-    n_columns : int, optional
-    """
+    """Return a Dask array of a function's values at blocks of rows, shape (n,) or (n, n_columns)."""
     X = X.rechunk({1: -1})
     if n_columns is None:
         return da.map_blocks(function, X, dtype=dtype, drop_axis=1)
     return da.map_blocks(function, X, dtype=dtype, chunks=(X.chunks[0], (n_columns,)))
+
+
+# --- waiting -----------------------------------------------------------------------------------
+
+
+def computed(*things: Any) -> tuple[Any, ...]:
+    """Return the values of Dask collections, as `dask.compute` does; see `finished`."""
+    client = _client(things)
+    if client is None:
+        return dask.compute(*things)
+    futures = client.compute(list(things))
+    for _ in finished(client, futures):
+        pass
+    return tuple(client.gather(futures))
+
+
+def finished(client: Any, futures: Collection[Any]) -> Iterator[Any]:
+    """Yield futures of a cluster as they finish; a standstill is logged.
+
+    Raises
+    ------
+    TimeoutError
+        If the cluster has stood still for longer than ``pcvm-pymc.patience`` of Dask's configuration.
+    """
+    from distributed import wait
+
+    most, pending = parse_timedelta(dask.config.get(*_PATIENCE)), set(futures)
+    since = said = time.monotonic()
+    while pending:
+        try:
+            done, pending = wait(pending, timeout=_CHECK, return_when="FIRST_COMPLETED")
+        except TimeoutError:
+            trouble, now = _trouble(client), time.monotonic()
+        else:
+            yield from done
+            trouble, now = "", time.monotonic()
+        if not trouble:
+            since = said = now
+            continue
+        seconds, address = now - since, client.scheduler.address
+        where = f"the Dask cluster at {address} has stood still for {seconds:.0f} s: {trouble}"
+        if seconds > most:
+            raise TimeoutError(
+                f"{where}; needed a worker at work. Start workers or the cluster again (one of this machine "
+                "gives a dead worker up that is not back within 15 s, see 'distributed.deploy.lost-worker-"
+                f"timeout'), or wait longer: dask.config.set({{{_PATIENCE[0]!r}: '2 hours'}})"
+            )
+        if now - said >= _SAY:
+            said = now
+            _log.warning("%s; it is given up after %.0f s", where, most)
+
+
+def _client(things: tuple[Any, ...]) -> Any:
+    """Return the client of the cluster that would compute; None without one, and within its own tasks."""
+    client = getattr(get_scheduler(collections=things), "__self__", None)
+    if not hasattr(client, "scheduler_info"):
+        return None
+    from distributed import get_worker
+
+    try:
+        get_worker()
+    except ValueError:
+        return client
+    return None  # Dask lets a task wait for others without blocking a thread of the worker
+
+
+def _trouble(client: Any) -> str:
+    """Return why a cluster stands still; an empty word where it may be at work."""
+    asked = {"callback_timeout": _CHECK}
+    try:
+        workers = client.sync(client.scheduler.identity, **asked)["workers"]
+        processing = client.sync(client.scheduler.processing, workers=None, **asked)
+    except (TimeoutError, OSError) as error:
+        return f"its scheduler does not answer ({error or type(error).__name__})"
+    if not workers:
+        return "it has no worker"
+    paused = {address for address, each in workers.items() if each.get("status") == "paused"}
+    if len(paused) == len(workers):
+        return f"its workers are paused, for want of memory: {', '.join(sorted(paused))}"
+    if any(keys for address, keys in processing.items() if address not in paused):
+        return ""
+    return f"its workers have nothing to do: {', '.join(sorted(workers))}"

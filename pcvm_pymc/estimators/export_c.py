@@ -1,15 +1,18 @@
 """A classifier of few vectors as a C function, which needs nothing but the C99 standard library."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
-from pcvm_pymc.core.pieces.arguments import shown
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.estimators.few_vectors import FewVectors
 
-__all__ = ["to_c"]
+__all__ = ["few_vectors_of", "to_c"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -109,8 +112,10 @@ def to_c(model: Any, name: str = "predict_proba") -> str:
 
     Parameters
     ----------
-    model : fitted classifier
-        Of the RBF, with vectors of its own: a projection, a posterior mode, or a relevance vector machine.
+    model : fitted classifier, or Pipeline
+        Of the RBF, with vectors of its own: a projection, a posterior mode, or a relevance vector machine. A
+        pipeline's scalers (`StandardScaler`, `MinMaxScaler`, `MaxAbsScaler`, `RobustScaler`) become part of
+        centres and widths, so that the function takes unscaled features.
     name : str
         Of the function ``void name(const double *x, double *p)``, which writes the class probabilities of one
         row in the order of ``classes_``.
@@ -123,8 +128,8 @@ def to_c(model: Any, name: str = "predict_proba") -> str:
     Raises
     ------
     ValueError
-        If the classifier has no few vectors (an average), its kernel is not the RBF, or the name is none of
-        C's.
+        If the classifier has no few vectors (an average), its kernel is not the RBF, a step of the pipeline
+        is not one of these scalers, or the name is none of C's.
 
     Examples
     --------
@@ -139,7 +144,7 @@ def to_c(model: Any, name: str = "predict_proba") -> str:
         raise ValueError(
             f"name={shown(name)}; needed a name of C's, letters, digits and underscores"
         )
-    few = FewVectors.of(model)
+    few = few_vectors_of(model)
     several = few.link == "multinomial probit"
     link = _LINKS["probit" if several else few.link]
     parts = [
@@ -174,6 +179,45 @@ def to_c(model: Any, name: str = "predict_proba") -> str:
     else:
         parts.append(_TWO.format(name=name, value=value))
     return "".join(parts)
+
+
+def few_vectors_of(model: Any) -> FewVectors:
+    """Return the numbers of a fitted classifier in the unit of its pipeline's input.
+
+    With ``x = s u + t`` for the unscaled features u the RBF is ``exp(-sum_k (u_k - (z_k - t_k) / s_k)^2 /
+    (width_k / s_k)^2)``.
+
+    Raises
+    ------
+    ValueError
+        If the classifier cannot be exported, or a step before it is not a scaler of single columns.
+    """
+    if not isinstance(model, Pipeline):
+        return FewVectors.of(model)
+    few = FewVectors.of(model[-1])
+    for name, step in reversed(model.steps[:-1]):
+        if step is not None and step != "passthrough":
+            slope, shift = _scaling(name, step)
+            few = replace(few, centres=(few.centres - shift) / slope, width=few.width / slope)
+    return few
+
+
+def _scaling(name: str, step: Any) -> tuple[Any, Any]:
+    """Return slope and shift of a fitted scaler, by which it turns columns u into slope * u + shift."""
+    if isinstance(step, MinMaxScaler) and not step.clip:
+        return step.scale_, step.min_
+    if isinstance(step, MaxAbsScaler) and not getattr(step, "clip", False):
+        return 1.0 / step.scale_, 0.0
+    if isinstance(step, StandardScaler | RobustScaler):
+        centre = step.mean_ if isinstance(step, StandardScaler) else step.center_
+        centred = step.with_mean if isinstance(step, StandardScaler) else step.with_centering
+        slope = 1.0 if step.scale_ is None else 1.0 / step.scale_
+        return slope, -centre * slope if centred else 0.0
+    raise ValueError(
+        f"step {name!r} of the pipeline is {shown(step)}, which cannot be part of the export; needed "
+        "StandardScaler, MinMaxScaler, MaxAbsScaler or RobustScaler (without clip). Export model[-1] alone, "
+        "and give it features that the steps before have transformed"
+    )
 
 
 def _array(name: str, values: Array | None) -> str:

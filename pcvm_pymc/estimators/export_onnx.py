@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pcvm_pymc.estimators.export_c import few_vectors_of
 from pcvm_pymc.estimators.few_vectors import FewVectors
 
 __all__ = ["to_onnx"]
@@ -39,8 +40,8 @@ def to_onnx(model: Any) -> Any:
 
     Parameters
     ----------
-    model : fitted classifier
-        As for `to_c`.
+    model : fitted classifier, or Pipeline
+        As for `to_c`: scalers of a pipeline become part of the graph.
 
     Returns
     -------
@@ -54,7 +55,8 @@ def to_onnx(model: Any) -> Any:
     ImportError
         Without ``onnx`` (the extra ``pcvm-pymc[onnx]``).
     ValueError
-        If the classifier has no few vectors (an average) or its kernel is not the RBF.
+        If the classifier has no few vectors (an average), its kernel is not the RBF, or a step of the
+        pipeline is not a scaler of single columns.
 
     Examples
     --------
@@ -65,7 +67,7 @@ def to_onnx(model: Any) -> Any:
     >>> [each.name for each in to_onnx(few).graph.output]
     ['label', 'probabilities']
     """
-    few = FewVectors.of(model)
+    few = few_vectors_of(model)
     graph = _Graph()
     basis = _basis(graph, few)
     stacked = np.vstack([few.weight.T, few.bias])

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from pcvm_pymc.core.pieces.arguments import check_instance
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece, PerCentre
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_instance
 
 __all__ = ["FewVectors"]
 

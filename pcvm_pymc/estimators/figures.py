@@ -50,16 +50,24 @@ STYLE = {
 
 
 def styled[**P, R](draw: Callable[P, R]) -> Callable[P, R]:
-    """Return the function with its picture drawn in the style of the package, whatever is in force."""
+    """Return the function with its figure drawn in the style of the package.
+
+    Settings of the style alone are set, and put back afterwards. `matplotlib.pyplot.rc_context` would put
+    back all of them: among these whether figures are shown, which a notebook sets at its first figure.
+    """
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
-        import matplotlib.pyplot as plt
         from cycler import cycler
+        from matplotlib import rcParams
 
         style: dict[Any, Any] = {**STYLE, "axes.prop_cycle": cycler(color=PALETTE)}
-        with plt.rc_context(style):
+        before = {name: rcParams[name] for name in style}
+        rcParams.update(style)
+        try:
             return draw(*args, **kwargs)
+        finally:
+            rcParams.update(before)
 
     return drawn
 

@@ -1,43 +1,26 @@
 """The probabilistic classification vector machine for scikit-learn."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.family import FAMILY, System
-from pcvm_pymc.core.pieces.centres import Basis, Centres, Index, as_centres
-from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance
+from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.centres import CentresLike
+from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import EMResult, Problem
-from pcvm_pymc.estimators.averaging import CV_AND_VECTORS, AveragingClassifier
-from pcvm_pymc.estimators.base import WIDTH_EFFECT
-from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, Training
-from pcvm_pymc.estimators.parameters import (
-    Conditional,
-    named_likelihood,
-)
-from pcvm_pymc.estimators.reference import Reference
-from pcvm_pymc.estimators.selection import WidthSelection, problem_at, select_width
-from pcvm_pymc.estimators.starts import select_start
-
-__all__ = ["PCVMClassifier"]
-
-_ROW = FAMILY["pcvm"]
+from pcvm_pymc.estimators.base import STREAMED, Rule, constraints, is_named, whole, width_constraint
+from pcvm_pymc.estimators.classifier import FIT_ARGUMENTS, KernelClassifier, of_fit
+from pcvm_pymc.estimators.fit import MOVED, PCVM_RULES, fit_modes, is_em
 
 
-def _by_em(model: "PCVMClassifier") -> bool:
-    return model.estimation != "bottom-up"
+def _has_modes_in_chunks(model: Any, chunks: bool) -> bool:
+    one = is_named(model.width, "em") or model.estimation == "projection"
+    return not (chunks and one)
 
 
-def _is_named(value: Any, name: str) -> bool:
-    return isinstance(value, str) and value == name
-
-
-class PCVMClassifier(AveragingClassifier):
+class PCVMClassifier(KernelClassifier):
     """Probabilistic classification vector machine: an average of posterior modes, or one of them.
 
     By default modes are found by EM at several widths of the kernel and scales of the weights' prior, and
@@ -57,8 +40,8 @@ class PCVMClassifier(AveragingClassifier):
         Scale sqrt(d / c) of the weights' prior under ``hyperprior="default"``: a number; ``"auto"``, chosen
         by leaving one out; None does so where the width is chosen that way too, and is 1 otherwise.
     basis : None, int or (array_like, array_like)
-        Where basis functions stand: on all training rows; on so many of them, chosen by k-means++ within
-        each class, see `choose_basis`; or at centres, shape (n_basis, n_features), with the signs of
+        Centres of the basis functions: all training rows; so many of them, chosen by k-means++ within
+        each class, see `choose_basis`; or given centres, shape (n_basis, n_features), with the signs of
         their weights.
     likelihood : {"probit", "logit", "label noise", "normal-probability"} or Likelihood
         How labels depend on the latent function: a name, or a piece with its parameters, that the row
@@ -80,20 +63,20 @@ class PCVMClassifier(AveragingClassifier):
         chooses it by held-out log density. None: no projection, and ``"auto"`` for
         ``estimation="projection"``.
     n_init : int
-        Number of starts of EM, chosen among by cross-validated log loss: the default start, an RVM-like
-        one, an SVM-like one, then random ones. The paper uses eight. It matters for improper hyperpriors.
+        1, the default start. The paper's eight are in ``pcvm_pymc.experiments.replicas``.
     cv : int
         Folds of the inner cross-validation, where something is chosen by it.
-    update : {"auto", "newton", "em", "clip"}
-        How EM steps, see `EMOptions`; ``"clip"`` with ``hyperprior="chen2009"`` is the authors' recipe.
+    update : {"auto", "newton", "em"}
+        How EM steps, see `EMOptions`.
     max_iter : int
         Most iterations of EM, or of the search; a fit that needs more warns.
     tol : float, optional
-        Largest change at which to stop: of a latent value in EM, by default 1e-5 (under ``"clip"`` of a
-        weight, 1e-3), of a log precision from the bottom up, by default 1e-2.
+        Largest change at which to stop: of a latent value in EM, by default 1e-5, of a log precision from
+        the bottom up, by default 1e-2.
     memory_limit : float, optional
-        Bytes for what the fit holds beside the data. With a limit the rows go through EM in chunks: the
-        basis functions are never held whole, and are computed anew in every iteration. For many rows and few
+        Bytes for the fit, the data not counted. With a limit the rows go through EM in chunks: the
+        Bytes for the fit, the data not counted. With a limit the rows go through EM in chunks: the basis
+        functions are never in memory as a whole, and are computed in every iteration. For many rows and few
         bases. A width that is not a number is then chosen on at most 5000 rows.
     kernel_dtype : {"float64", "float32"}
         Precision of the basis functions within a chunk; ``"float32"`` is about twice as fast, its
@@ -109,7 +92,9 @@ class PCVMClassifier(AveragingClassifier):
     Attributes
     ----------
     classes_ : ndarray, shape (2,)
-    components_ : list of Component
+    average_ : Average
+        Of an average only: its modes and their weights.
+    components_ : list of Mode
         Of an average only: its modes, each with width, scale, vectors, weights, bias and log loss.
     component_weights_ : ndarray, shape (n_components,)
         Their weights in the average, which sum to one. **What follows, but for** ``classes_`` **and**
@@ -118,7 +103,7 @@ class PCVMClassifier(AveragingClassifier):
     held_out_ : ndarray, shape (n_obs, n_classes)
         Of an average only: its class probabilities at the training rows, each row and its own bases left out;
         NaN where that was not computed.
-    selection_ : Cells
+    selection_ : HyperparameterSearch
         Widths and scales that were tried and how much each counts, where they are chosen by leaving
         one out.
     relevance_vectors_ : ndarray, shape (n_relevance, n_features)
@@ -166,38 +151,35 @@ class PCVMClassifier(AveragingClassifier):
 
     _takes_several = False
     _for_several = "MPCVMClassifier (or sklearn.multiclass.OneVsRestClassifier)"
-    _system = _ROW
-    _methods = ("auto", "cv", "evidence", "validity", "em")
-    _choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "estimation": ("auto", "average", "em", "projection", "bottom-up"),
-        "update": ("auto", "newton", "em", "clip"),
-        "kernel_dtype": ("float64", "float32"),
-    }
-    _least: ClassVar[dict[str, int]] = {"n_init": 1, "cv": 2, "max_iter": 1}
-    _conditional = (
-        WIDTH_EFFECT,
-        IN_CHUNKS,
-        *(
-            Conditional(name, default, ("estimation",), _by_em, "an estimation by EM")
-            for name, default in (
-                ("hyperprior", "default"),
-                ("scale", None),
-                ("update", "auto"),
-                ("n_init", 1),
-            )
-        ),
-        *CV_AND_VECTORS,
+    _system = FAMILY["pcvm"]
+    _tolerance = 1e-5
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = constraints(
+        *FIT_ARGUMENTS,
+        "cv",
+        "random_state",
+        "scale",
+        "n_vectors",
+        width=width_constraint("auto", "cv", "evidence", "validity", "em"),
+        estimation={"auto", "average", "em", "projection", "bottom-up"},
+        update={"auto", "newton", "em", "clip"},
+        n_init=[whole(1)],
     )
-    _chunk_rules: ClassVar[dict[str, Any]] = {
-        "update": lambda value: value != "clip",
-        "width": lambda value: not _is_named(value, "em"),
-        "n_init": lambda value: value == 1,
-        "estimation": lambda value: value != "projection",
-        "n_vectors": lambda value: value is None,
-    }
-    _chunk_words = (
-        "an update that is not 'clip', a width that is not 'em', n_init=1, an estimation that is not "
-        "'projection', and n_vectors=None"
+    _rules = (
+        Rule("hyperprior estimation", "an estimation by EM", is_em, "default"),
+        Rule("scale estimation", "an estimation by EM", is_em, None),
+        Rule("update estimation", "an estimation by EM", is_em, "auto"),
+        Rule("n_init", f"{MOVED} 1", lambda m, _: m.n_init == 1),
+        *PCVM_RULES,
+        Rule(
+            "width estimation",
+            "it is moved by EM; needed an estimation by EM",
+            lambda m, _: is_em(m) or not is_named(m.width, "em"),
+        ),
+        Rule(
+            "width estimation",
+            f"{STREAMED} another width than 'em' and another estimation than 'projection'",
+            _has_modes_in_chunks,
+        ),
     )
 
     def __init__(
@@ -205,7 +187,7 @@ class PCVMClassifier(AveragingClassifier):
         *,
         kernel: Kernel = "rbf",
         width: float | str = "auto",
-        basis: Basis = None,
+        basis: CentresLike = None,
         likelihood: Likelihood | str = "probit",
         hyperprior: Hyperprior | str = "default",
         scale: float | str | None = None,
@@ -224,117 +206,9 @@ class PCVMClassifier(AveragingClassifier):
     ) -> None:
         self._keep(locals())
 
-    @property
-    def _solver(self) -> str:
-        return "em" if _by_em(self) else "bottom-up"
-
-    @property
-    def _system_row(self) -> System:
-        return _ROW
-
-    @property
-    def _is_plain(self) -> bool:
-        return self.n_init == 1 and self.update != "clip" and not _is_named(self.width, "em")
-
-    _plain = ("n_init", "update")
-    _plain_words = ", n_init=1, and an update that is not 'clip'"
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if _by_em(self):
-            self.hyperprior_ = self._prior
-        self._likelihood(2)
-        if not _by_em(self) and _is_named(self.width, "em"):
-            raise ValueError("width='em' is moved by EM; needed an estimation by EM")
-
-    def _likelihood(self, n_classes: int) -> Likelihood:
-        return named_likelihood(self.likelihood, _ROW.likelihoods)
-
-    @property
-    def _prior(self) -> Any:
-        # from the bottom up precisions are estimated, their logarithms flat
-        return super()._prior if _by_em(self) else Hyperprior.jeffreys()
-
-    def _centres_at(self, basis: Any, X: Array, label: NDArray[Any]) -> Centres:
-        return as_centres(basis, X, label)
-
-    def _problem(self, Phi: Any, label: Any, centres: Centres, width: Any) -> Problem:
-        return Problem(Phi, label, centres.sign, self._prior, self._likelihood_, width=width)
-
-    def _chosen_width(self, X: Array, label: NDArray[Any], rng: np.random.Generator) -> Any:
-        """Return the width to fit with, or at which EM starts to move it."""
-        if self.width == "em":
-            return median_distance(X)
-        if self.width == "auto" and not _by_em(self):
-            return super()._chosen_width(X, label, rng)
-        found = select_width(
-            X,
-            label,
-            hyperprior=None if self.width == "evidence" else self._prior,
-            likelihood=self._likelihood_,
-            kernel=self.kernel,
-            basis=self._basis_of(len(X)),
-            cv=self.cv,
-            method="cv" if self.width == "auto" else self.width,
-            options=self._options,
-            random_state=rng,
-            sample_weight=self._weight,
-        )
-        return self._noted(found)
-
-    def _noted(self, found: WidthSelection) -> float:
-        self.width_selection_ = found
-        return found.width
-
-    def _fit_whole(self, data: Training, width: Any, rng: np.random.Generator) -> list[EMResult]:
-        """Fit with the basis functions of all rows in memory, from the best of the starts."""
-        if not _by_em(self) or self._averages:
-            return super()._fit_whole(data, width, rng)
-        X, label, centres, weight = data
-
-        def problem_of(rows: Index | None = None) -> Problem:
-            return self._problem_of(data, width, rows)
-
-        def design(test: Index, train: Index, at: Any) -> Array:
-            return as_kernel(self.kernel, at)(X[test], centres.points[centres.columns_of(train)])
-
-        recipe = select_start(
-            X,
-            label,
-            problem_of,
-            n_init=self.n_init,
-            cv=self.cv,
-            options=self._options,
-            design=design,
-            rng=rng,
-            row_weight=weight,
-        )
-        problem = problem_of()
-        return [fit_em(problem, recipe(problem, rng), self._options)]
-
-    def _problem_of(self, data: Training, width: Any, rows: Index | None) -> Problem:
-        """Return the problem, or that of some rows and of the bases that remain with them."""
-        X, label, centres, weight = data
-        if rows is not None:
-            X, label, kept = X[rows], label[rows], centres.columns_of(rows)
-            weight = None if weight is None else weight[rows]
-            centres = Centres(centres.points[kept], centres.sign[kept], centres.rows[kept])
-        return problem_at(
-            X,
-            label,
-            self._prior,
-            width,
-            centres=centres,
-            kernel=self.kernel,
-            likelihood=self._likelihood_,
-            free_width=_is_named(self.width, "em"),
-        ).weighted(weight)
-
-    @staticmethod
-    def _projected_arguments(reference: Reference, size: int) -> dict[str, Any]:
-        return {
-            "hyperprior": reference.hyperprior,
-            "likelihood": reference.likelihood,
-            "estimation": "projection",
-            "n_vectors": max(size, 1),
-        }
+    @of_fit
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the classifier."""
+        with self._begun(X):
+            fit_modes(self, self._training(X, y, sample_weight))
+        return self

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -10,33 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.pieces.arguments import check_instance, check_seed, check_whole, shown
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_instance, check_seed, check_whole, shown
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.core.submodels import (
+from pcvm_pymc.core.projection import (
     ProjectionPath,
     SearchOptions,
     Submodel,
     default_sizes,
     project_path,
 )
-from pcvm_pymc.estimators.classifier import class_probability
+from pcvm_pymc.estimators.base import is_rbf
 from pcvm_pymc.estimators.figures import plot_projection_path
-from pcvm_pymc.estimators.parameters import is_rbf
+from pcvm_pymc.estimators.probabilities import class_probability
+from pcvm_pymc.estimators.race import inner_folds
 from pcvm_pymc.estimators.reference import Reference
-from pcvm_pymc.estimators.selection import stratified_folds
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
-
-__all__ = [
-    "Projection",
-    "Reference",
-    "project_reference",
-    "smallest_within_one_se",
-]
 
 _MOST_VECTORS = 50  # of the sizes tried by default with folds
 # nats per row that may be lost beside an average: on 18 draws of ten sets this took 18 vectors on average
@@ -44,7 +37,7 @@ _MOST_VECTORS = 50  # of the sizes tried by default with folds
 _NEAR = 2e-3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Projection:
     """Submodels of a reference, their honest scores, and the one that was chosen.
 
@@ -78,10 +71,26 @@ class Projection:
 
     path: ProjectionPath
     size: int
-    log_density: Array = field(repr=False)
-    reference_log_density: Array = field(repr=False)
-    reference: Reference = field(repr=False)
-    loss_se: Array | None = field(default=None, repr=False)
+    log_density: Array
+    reference_log_density: Array
+    reference: Reference
+    loss_se: Array | None = None
+
+    def __repr__(self) -> str:
+        """Return the chosen size, and the scores of the sizes around it, in ten lines at most."""
+        sizes, n, chosen = self.path.sizes, self.log_density.shape[1], self.index
+        first = max(0, min(chosen - 3, len(sizes) - 7))
+        head = f"Projection onto {self.size} vectors, of {len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
+        lines = [
+            head,
+            "vectors  KL per row" + "   elpd per row  s.e. of difference to the best" * (n > 0),
+        ]
+        for i in range(first, min(first + 7, len(sizes))):
+            line = f"{sizes[i]:7d}  {self.path.kl[i]:10.2e}"
+            if n:
+                line += f"  {self.elpd[i] / n:13.4f}  {self.difference_se[i] / n:.4f}"
+            lines.append(line + "  <- chosen" * (i == chosen))
+        return "\n".join(lines)
 
     @property
     def index(self) -> int:
@@ -231,7 +240,6 @@ def project_reference(
             raise ValueError(
                 f"cv={cv!r} has no effect on an average, whose held-out probabilities are known; leave it out"
             )
-        options = options or SearchOptions.greedy()
         if isinstance(size, str) and size == "auto":
             return _grow(reference, sizes, options)
     wanted = _sizes(size, sizes, len(reference.centres))
@@ -240,18 +248,10 @@ def project_reference(
     nothing = Projection(path, wanted[-1], np.empty((len(wanted), 0)), np.empty(0), reference)
     if not isinstance(size, str):
         return replace(nothing, size=int(size))
-    folds = stratified_folds(reference.X, reference.label, cv or 5, random_state)
+    folds = inner_folds(reference.label, cv or 5, random_state)
     if not folds:  # a class has a single point, so that nothing can be held out
         return nothing
-    # five searches of a seventh of the work rank the sizes as well, if a few vectors on the careful side
-    scores = _cross_validate(
-        reference,
-        Phi,
-        wanted,
-        folds,
-        em_options=em_options,
-        options=options or SearchOptions.greedy(),
-    )
+    scores = _cross_validate(reference, Phi, wanted, folds, em_options=em_options, options=options)
     return replace(
         nothing,
         size=smallest_within_one_se(path.sizes, scores[:-1]),
@@ -260,7 +260,9 @@ def project_reference(
     )
 
 
-def _grow(reference: Reference, sizes: Sequence[int] | None, options: SearchOptions) -> Projection:
+def _grow(
+    reference: Reference, sizes: Sequence[int] | None, options: SearchOptions | None
+) -> Projection:
     """Add vectors until next to nothing is lost beside an average."""
     n_basis = len(reference.centres)
     wanted = default_sizes(n_basis).tolist() if sizes is None else _sizes("auto", sizes, n_basis)

@@ -1,32 +1,53 @@
-"""Cross-validation along a grid that leaves out what is far behind."""
+"""Inner cross-validation, and a race of refits along a grid of widths."""
 
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold, StratifiedKFold
 
+from pcvm_pymc.core.pieces.centres import Index, choose_rows
+from pcvm_pymc.core.pieces.kernels import as_width, median_distance, width_grid
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.estimators.base import NESTED, has_width, without_idle
+from pcvm_pymc.estimators.problems import TrainingData, basis_for
 
-__all__ = ["Raced", "raced"]
+type Fold = tuple[Index, Index]
 
-# standard errors of the difference to the best, row by row: where none beyond is tried, and where a candidate
-# runs no further
+
+def inner_folds(label: NDArray[Any], cv: int, rng: Any, *, classes: bool = True) -> list[Fold]:
+    """Return folds, stratified for classes, as many as the smallest class allows; none below two."""
+    fewest = np.unique(label, return_counts=True)[1].min() if classes else len(label)
+    n_folds = min(cv, int(fewest))
+    if n_folds < 2:
+        return []
+    kind = StratifiedKFold if classes else KFold
+    seed = int(np.random.default_rng(rng).integers(2**31))
+    return list(kind(n_folds, shuffle=True, random_state=seed).split(label, label))
+
+
+# standard errors of the difference to the best, row by row: beyond the first none is tried further out,
+# beyond the second a candidate is refitted no more
 _FAR, _BEHIND = 2.0, 1.5
 _ALIKE = 0.01  # nats per row that are not worth more folds
 _FEWEST_ROWS = 30
 
 
 class Raced(NamedTuple):
-    """What a race has shown.
+    """What a race has found.
 
     Attributes
     ----------
     tried : ndarray of int, shape (n_tried,)
         The candidates, in order.
     scores : ndarray, shape (n_tried,)
-        Mean held-out log density; of a candidate that ran no further, the best's less by how much it was
+        Mean held-out log density; of a candidate that dropped out, the best's less by how much it was
         behind.
     by_fold : ndarray, shape (n_tried, n_folds)
         Each fold's mean; NaN where a candidate did not run.
@@ -37,18 +58,15 @@ class Raced(NamedTuple):
     by_fold: Array
 
 
-def raced(
-    n_candidates: int,
-    log_density: Callable[[int, int], Array],
-    weights: Sequence[Array],
+def race(
+    n_candidates: int, log_density: Callable[[int, int], Array], weights: Sequence[Array]
 ) -> Raced:
     """Return which candidates of a grid were tried, and their mean held-out log densities.
 
-    A candidate runs no further once it is not ahead of the best by .01 nats, one and a half standard errors
-    allowed for: what is behind is out, and so is one of two that are alike. What makes a row hard for all
-    does not count, for differences are taken row by row. In the first fold the grid is gone through from its
-    middle, up and then down, and on either side no farther than to the first that is two standard errors
-    behind. The last candidate runs no further either.
+    A candidate drops out once it is not ahead of the best by .01 nats, one and a half standard errors
+    allowed for: so does one of two that are alike. Differences are taken row by row. In the first fold the
+    grid is tried from its middle up, then down, on either side no farther than to the first that is two
+    standard errors behind. The last candidate runs no further either.
 
     Parameters
     ----------
@@ -58,90 +76,214 @@ def raced(
     weights : sequence of ndarray, shape (n_rows,)
         How often each fold's rows count.
 
-    Returns
-    -------
-    Raced
-
     References
     ----------
     O. Maron and A. W. Moore (1994), "Hoeffding races: accelerating model selection search for classification
     and function approximation", NIPS 6, 59-66.
     """
-    race = _Race(weights)
+    weight = np.concatenate(weights)
+    running: list[int] = []
+    value: dict[int, Array] = {}
+    out: dict[int, float] = {}  # how far those that dropped out were behind
+
+    def mean(values: Array) -> float:
+        return float(np.average(values, weights=weight[: len(values)]))
+
+    def run(i: int, k: int) -> None:
+        if i not in value:
+            running.append(i)
+        found = log_density(i, k)
+        found = np.where(np.isnan(found), -np.inf, found)  # of a fit that has failed
+        value[i] = np.append(value.get(i, np.empty(0)), found)
+
+    def gap(i: int) -> Array:
+        best = max(running, key=lambda j: mean(value[j]))
+        with np.errstate(invalid="ignore"):  # NaN where a row is impossible under both
+            return value[best] - value[i]
+
+    def is_far(i: int, errors: float, ahead: float = 0.0) -> bool:
+        count = weight[: len(value[i])].sum()
+        if i == max(running, key=lambda j: mean(value[j])) or count < _FEWEST_ROWS:
+            return False
+        behind = gap(i)
+        average = mean(behind)
+        if not np.isfinite(average):
+            return True
+        return average + ahead > errors * np.sqrt(mean(np.square(behind - average)) / count)
+
+    def drop() -> None:
+        for i in [i for i in running if is_far(i, _BEHIND, _ALIKE)]:
+            out[i] = mean(gap(i))
+            running.remove(i)
+
     middle = n_candidates // 2
-    race.run(middle, log_density(middle, 0))
+    run(middle, 0)
     for side in (range(middle + 1, n_candidates), range(middle - 1, -1, -1)):
         for i in side:
-            race.run(i, log_density(i, 0))
-            if race.is_far(i):
+            run(i, 0)
+            if is_far(i, _FAR):
                 break
-    race.cull()
+    drop()
     for k in range(1, len(weights)):
-        if len(race.running) == 1:
+        if len(running) == 1:
             break
-        for i in race.running:
-            race.run(i, log_density(i, k))
-        race.cull()
-    return race.result()
+        for i in running:
+            run(i, k)
+        drop()
+    best = max(mean(value[i]) for i in running)
+    tried = np.sort(list(value))
+    ends = np.cumsum([0, *map(len, weights)])
+    by_fold = np.full((len(tried), len(weights)), np.nan)
+    for row, i in zip(by_fold, tried, strict=True):
+        for k, (a, b) in enumerate(itertools.pairwise(ends)):
+            if b <= len(value[i]):
+                row[k] = np.average(value[i][a:b], weights=weight[a:b])
+    scores = [best - out[i] if i in out else mean(value[i]) for i in tried]
+    return Raced(tried, np.array(scores), by_fold)
 
 
-class _Race:
-    """What the candidates' rows say so far."""
+@dataclass(frozen=True)
+class WidthSelection:
+    """A chosen width, and the scores that it was chosen by.
 
-    def __init__(self, weights: Sequence[Array]) -> None:
-        self.weight = np.concatenate(weights)
-        ends = np.cumsum([len(each) for each in weights]).tolist()
-        self._folds = [slice(a, b) for a, b in itertools.pairwise([0, *ends])]
-        self.running: list[int] = []
-        self._value: dict[int, Array] = {}
-        self._behind: dict[int, float] = {}  # of those that are out
+    Attributes
+    ----------
+    width : float
+        The chosen one.
+    widths : ndarray, shape (n_widths,)
+        The candidates that were tried.
+    method : {"cv", "evidence", "validity", "em"}
+    scores : ndarray, shape (n_widths,)
+        The more the better: mean held-out log density, the log evidence, or the log kernel validity. NaN
+        where nothing was scored, see `select_width`.
+    log_loss : ndarray, shape (n_widths, n_folds)
+        ``"cv"`` only: held-out mean negative log probability of the labels, in nats per row. No
+        columns where nothing was held out; NaN where a candidate had dropped out.
+    """
 
-    def run(self, i: int, value: Array) -> None:
-        """Take a candidate's log densities of its next fold."""
-        if i not in self._value:
-            self.running.append(i)
-        value = np.where(np.isnan(value), -np.inf, value)  # of a fit that has failed
-        self._value[i] = np.append(self._value.get(i, np.empty(0)), value)
+    width: float
+    widths: Array
+    method: str
+    scores: Array
+    log_loss: Array = field(default_factory=lambda: np.empty((0, 0)))
 
-    def _mean(self, value: Array) -> float:
-        return float(np.average(value, weights=self.weight[: len(value)]))
+    @classmethod
+    def best_of(
+        cls, widths: Array, method: str, scores: Array, log_loss: Array | None = None
+    ) -> "WidthSelection":
+        """Return the candidate of the greatest score."""
+        loss = np.empty((len(widths), 0)) if log_loss is None else log_loss
+        return cls(float(widths[scores.argmax()]), widths, method, scores, loss)
 
-    @property
-    def best(self) -> int:
-        """The best of those that run."""
-        return max(self.running, key=lambda i: self._mean(self._value[i]))
+    @classmethod
+    def unscored(cls, width: float, widths: Array, method: str) -> "WidthSelection":
+        """Return a width that nothing was scored for."""
+        nothing = np.full(len(widths), np.nan)
+        return cls(width, widths, method, nothing, np.empty((len(widths), 0)))
 
-    def is_far(self, i: int, errors: float = _FAR, ahead: float = 0.0) -> bool:
-        """Whether the rows speak against a candidate's being ahead by so much, by so many standard errors."""
-        count = self.weight[: len(self._value[i])].sum()
-        if i == self.best or count < _FEWEST_ROWS:
-            return False
-        behind = self._gap(i)
-        mean = self._mean(behind)
-        if not np.isfinite(mean):
-            return True
-        return mean + ahead > errors * np.sqrt(self._mean(np.square(behind - mean)) / count)
 
-    def _gap(self, i: int) -> Array:
-        """Return how much better each row is under the best; NaN where it cannot be under either."""
-        with np.errstate(invalid="ignore"):
-            return self._value[self.best] - self._value[i]
+def raced_width(
+    model: Any,
+    data: TrainingData,
+    rng: Any,
+    widths: Array,
+    *,
+    rough: dict[str, Any],
+    most_bases: int | None = None,
+    follow: Callable[[], object] = lambda: None,
+) -> WidthSelection:
+    """Choose an estimator's width by a race of refits on folds; see `chosen_width`.
 
-    def cull(self) -> None:
-        """Leave out those that are far behind, or no better."""
-        for i in [i for i in self.running if self.is_far(i, _BEHIND, _ALIKE)]:
-            self._behind[i] = self._mean(self._gap(i))
-            self.running.remove(i)
+    Returns the median candidate, without scores, where nothing can be held out.
+    """
+    X, y = data.X, data.label
+    splits = inner_folds(y, model.cv, rng, classes=is_classifier(model))
+    if not splits or len(widths) == 1:
+        return WidthSelection.unscored(float(np.median(widths)), widths, "cv")
+    changes = dict(rough)
+    plain = ("memory_limit", "class_weight")  # weights of classes are in those of the rows
+    changes |= {name: None for name in plain if getattr(model, name, None)}
+    bases = [basis_for(model.basis, X, train) for train, _ in splits]
+    if most_bases is not None and len(splits[0][0]) > most_bases:
+        chosen = [
+            train[choose_rows(X[train], y[train], most_bases, random_state=0)]
+            for train, _ in splits
+        ]
+        bases = [(X[rows], y[rows]) for rows in chosen]
 
-    def result(self) -> Raced:
-        """Return the candidates that ran, their scores, and what these are of."""
-        best = self._mean(self._value[self.best])
-        score = {i: best - behind for i, behind in self._behind.items()}
-        score |= {i: self._mean(self._value[i]) for i in self.running}
-        tried = np.sort(list(score))
-        by_fold = np.full((len(tried), len(self._folds)), np.nan)
-        for row, i in zip(by_fold, tried, strict=True):
-            for k, fold in enumerate(self._folds):
-                if fold.stop <= len(self._value[i]):
-                    row[k] = np.average(self._value[i][fold], weights=self.weight[fold])
-        return Raced(tried, np.array([score[i] for i in tried]), by_fold)
+    def log_density(i: int, k: int) -> Array:
+        train, test = splits[k]
+        part, one = data.some(train), clone(model)
+        one.set_params(width=float(widths[i]), basis=bases[k], **changes)
+        weight = {} if part.weight is None else {"sample_weight": part.weight}
+        without_idle(one).fit(part.X, part.label, **weight)
+        follow()
+        return np.asarray(one._log_densities(X[test], y[test]))
+
+    weights = [
+        np.ones(len(test)) if data.weight is None else data.weight[test] for _, test in splits
+    ]
+    outer = NESTED.set(True)
+    with warnings.catch_warnings():  # about fits that are thrown away
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = race(len(widths), log_density, weights)
+    NESTED.reset(outer)
+    return WidthSelection.best_of(widths[found.tried], "cv", found.scores, -found.by_fold)
+
+
+def chosen_width(
+    model: Any,
+    data: TrainingData,
+    rng: np.random.Generator,
+    score: Callable[[str, float], float],
+    *,
+    rough: dict[str, Any],
+    most_bases: int | None = None,
+    widths: Array | None = None,
+    follow: Callable[[], object] = lambda: None,
+) -> Any:
+    """Return the width that is given, or chosen by folds or a criterion; NaN for a kernel without.
+
+    Sets ``width_selection_``, and of scored widths ``widths_`` and ``width_scores_``.
+
+    Parameters
+    ----------
+    model : estimator
+        Refitted with each width; a basis given by its centres loses those on held-out rows.
+    data : TrainingData
+        With targets as `fit` takes them.
+    rng : numpy.random.Generator
+    score : callable
+        ``(criterion, width) -> score`` of all rows.
+    rough : dict
+        Arguments of the refits, such as looser tolerances.
+    most_bases : int, optional
+        Of a refit with a basis on every row: more are replaced by a choice of them.
+    widths : ndarray, optional
+        Candidates. Default: nine around the median distance.
+    follow : callable, optional
+        Called after each refit or score.
+    """
+    if not has_width(model.kernel):
+        return np.nan
+    if not isinstance(model.width, str):
+        return as_width(model.width)
+    if model.width == "em":  # where EM starts to move it
+        return median_distance(data.X)
+    widths = width_grid(data.X) if widths is None else widths
+    criterion, found = model.width, None
+    if criterion in ("auto", "cv"):
+        how: dict[str, Any] = {"rough": rough, "most_bases": most_bases, "follow": follow}
+        found = raced_width(model, data, rng, widths, **how)
+        if model._scores_all_rows and np.isnan(found.scores).all():  # nothing can be held out
+            criterion, found = "evidence", None
+    if found is None:
+        scores = np.empty(len(widths))
+        for i, width in enumerate(widths.tolist()):
+            scores[i] = score(criterion, width)
+            follow()
+        found = WidthSelection.best_of(widths, criterion, scores)
+    model.width_selection_ = found
+    if np.isfinite(found.scores).all():
+        model.widths_, model.width_scores_ = found.widths, found.scores
+    return found.width

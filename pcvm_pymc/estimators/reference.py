@@ -1,20 +1,18 @@
 """What a projection needs of a fitted dense model or of an average of several."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.centres import Basis, Centres, Index
+from pcvm_pymc.core.pieces.centres import Centres, CentresLike, Index
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, PerCentre, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, NormalProbability, Probit
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.submodels import Target
-from pcvm_pymc.estimators.parameters import has_width
-
-__all__ = ["WIDTH_FACTORS", "Reference"]
+from pcvm_pymc.core.projection import Target
+from pcvm_pymc.estimators.base import has_width
 
 #: widths that vectors may have where a model is an average over widths, times that of its best cell
 WIDTH_FACTORS = (0.6, 1.0, 1.7)
@@ -43,7 +41,7 @@ class Reference:
         For the references of the folds.
     likelihood : Likelihood
     make_classifier : callable
-        ``(projection) -> classifier``, of the chosen submodel: `PCVMClassifier.from_projection`.
+        ``(projection) -> classifier``, of the chosen submodel, see `classifier_of`.
     basis_width : ndarray, shape (n_basis,) or (n_basis, n_features), optional
         Width of each basis, where they differ.
     held_out : ndarray, shape of `probability`, optional
@@ -64,62 +62,28 @@ class Reference:
     basis_width: Array | None = None
     held_out: Array | None = None
 
-    @classmethod
-    def of_average(
-        cls,
-        probability: Array,
-        held_out: Array,
-        *,
-        X: Array,
-        label: NDArray[Any],
-        classes: NDArray[Any],
-        centres: Centres,
-        kernel: Kernel,
-        width: Any,
-        hyperprior: Any,
-        likelihood: Likelihood,
-        make_classifier: Callable[[Any], Any],
-        factors: Sequence[float] = WIDTH_FACTORS,
-    ) -> "Reference":
-        """Return an average of class probabilities as a reference, with bases of several widths.
+    def averaged(self, held_out: Array, *, factors: Sequence[float] = WIDTH_FACTORS) -> "Reference":
+        """Return the same of an average of class probabilities, with bases of several widths.
 
         Parameters
         ----------
-        probability, held_out : ndarray, shape (n_obs, n_classes)
-            Averages at the training inputs; without each row and the bases that stand on it.
-        X, label, classes, kernel, hyperprior, likelihood, make_classifier
-            As for the reference.
-        centres : Centres
-            Where bases stand, once each.
-        width : float or ndarray, shape (n_features,)
-            Of the best cell.
+        held_out : ndarray, shape (n_obs, n_classes)
+            Averages without each row and the bases on it; `probability` has the shape as well.
         factors : sequence of float
             Widths of the bases over `width`.
         """
-        both = [each / each.sum(axis=1, keepdims=True) for each in (probability, held_out)]
-        if likelihood.n_scores == 1:
+        both = [each / each.sum(axis=1, keepdims=True) for each in (self.probability, held_out)]
+        if self.likelihood.n_scores == 1:
             both = [each[:, 1] for each in both]
-        n, basis_width = len(centres), None
-        if has_width(kernel):
-            centres = Centres(
-                np.concatenate([centres.points] * len(factors)),
-                None if centres.sign is None else np.concatenate([centres.sign] * len(factors)),
-                np.concatenate([centres.rows] * len(factors)),
-            )
-            basis_width = np.concatenate([np.stack([np.asarray(width) * f] * n) for f in factors])
-        return cls(
-            X=X,
-            label=label,
-            classes=classes,
-            centres=centres,
-            probability=both[0],
-            kernel=kernel,
-            width=width,
-            hyperprior=hyperprior,
-            likelihood=likelihood,
-            make_classifier=make_classifier,
-            basis_width=basis_width,
-            held_out=both[1],
+        centres, basis_width, n = self.centres, None, len(self.centres)
+        if has_width(self.kernel):
+            places = np.tile(np.arange(n), len(factors))
+            rows, sign = centres.rows[places], centres.signs_of(places)
+            centres = Centres(centres.points[places], sign, rows)
+            width = np.asarray(self.width)
+            basis_width = np.concatenate([np.stack([width * f] * n) for f in factors])
+        return replace(
+            self, centres=centres, probability=both[0], held_out=both[1], basis_width=basis_width
         )
 
     def kernel_of(self, columns: Index | slice = slice(None)) -> KernelPiece:
@@ -146,7 +110,7 @@ class Reference:
         return Target(Phi, self.centres.signs_of(columns), p, likelihood=self.labels)
 
     @property
-    def basis(self) -> Basis:
+    def basis(self) -> CentresLike:
         """The argument ``basis=`` that stands for the centres."""
         centres = self.centres
         if self.basis_width is not None:  # the same places once for each width

@@ -1,13 +1,14 @@
-"""What the estimators of relevance vector machines share: fits of maximal evidence."""
+"""Fits of maximal evidence: relevance vector machines, and scores of widths by evidence or validity."""
 
-from dataclasses import replace
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.evidence import (
-    METHODS,
     ComputedBases,
     EvidenceOptions,
     EvidenceProblem,
@@ -16,138 +17,234 @@ from pcvm_pymc.core.evidence import (
     fit_rvm,
     predictive_moments,
 )
-from pcvm_pymc.core.pieces.centres import Centres, as_centres
-from pcvm_pymc.core.pieces.kernels import as_kernel
-from pcvm_pymc.core.pieces.memory import check_room
+from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_share
+from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
+from pcvm_pymc.core.pieces.likelihood import Weighted, against_rest
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.validation import as_seed
-from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target
 from pcvm_pymc.core.problem import Status
-from pcvm_pymc.core.validity import rvm_validity
-from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT, KernelMachine
-from pcvm_pymc.estimators.em_classifier import WIDTH_ROWS
-from pcvm_pymc.estimators.parameters import Conditional, has_width, named_likelihood
+from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
+from pcvm_pymc.estimators.average import Predictor
+from pcvm_pymc.estimators.base import check_size_and_scales
+from pcvm_pymc.estimators.probabilities import Posterior, independent
+from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData
+from pcvm_pymc.estimators.race import chosen_width
 
-__all__ = ["RelevanceVectorMachine"]
-
-_RANKING_TOLERANCE = 1e-3  # a fit that only ranks a width need not be run to its last digit
+# --- scores of widths --------------------------------------------------------------------------
 
 
-class RelevanceVectorMachine(KernelMachine):
-    """What classifier and regressor share: fits of maximal evidence, and their moments."""
+def score_width(problems: Problems, criterion: str, width: float, scale: float) -> float:
+    """Return the score of a width by ``"evidence"`` or ``"validity"``, of several classes against the rest.
 
-    _choices: ClassVar[dict[str, tuple[str, ...]]] = {"method": tuple(METHODS)}
-    _least: ClassVar[dict[str, int]] = {"cv": 2}
-    _conditional: ClassVar[tuple[Conditional, ...]] = (WIDTH_EFFECT, CV_EFFECT)
-    _scores_all_rows = True
-    _argument = "likelihood"  # what the likelihood goes by
+    The log evidence is that of the relevance vector machine on the same bases; the validity that of the
+    PCVM's mode, or without a sign rule that of the relevance vector machine.
+    """
+    data, centres, likelihood = problems.data, problems.centres, problems.likelihood
+    if likelihood.n_scores > 1:
+        plain = replace(
+            problems, likelihood=Probit(), options=EMOptions(), bias="prior", shared=False
+        )
+        total = 0.0
+        for c in range(likelihood.n_scores):
+            own = TrainingData(data.X, against_rest(data.label, c), data.weight)
+            signed = replace(centres, sign=None if centres.sign is None else centres.sign[:, c])
+            total += score_width(replace(plain, data=own, centres=signed), criterion, width, scale)
+        return total
+    if criterion == "validity" and centres.sign is not None:
+        problem = problems.at(width, scale)
+        mode = fit_em(problem, None, problems.options)
+        return pcvm_validity(data.X, problem, mode, centres=centres.points).log_validity
+    if likelihood.name not in FAMILY["rvm_classification"].likelihoods:
+        raise ValueError(
+            f"there is no relevance vector machine with likelihood={likelihood.name!r} to score a width by; "
+            "choose it by cross-validation or 'validity'"
+        )
+    machine = RelevanceProblem(data, centres, problems.kernel, likelihood)
+    return machine.score(criterion, width, EvidenceOptions(tol=ROUGH["evidence"]))
 
-    def _begin(self, **state: Any) -> None:
-        check_method(self.method)
-        super()._begin(**state)
 
-    def _check_parameters(self) -> None:
-        given = getattr(self, self._argument)
-        self._likelihood_ = named_likelihood(given, self._system.likelihoods, self._argument)
-        _ = self._options
+# --- relevance vector machines -----------------------------------------------------------------
 
-    def _check_sequential(self) -> None:
-        """Raise unless the search is one for which bases may be computed when needed."""
-        if self.method != "sequential":
-            raise ValueError(
-                f"method={self.method!r} needs the basis functions of all rows at every step; with a "
-                "memory_limit needed method='sequential'"
-            )
 
-    @property
-    def _options(self) -> EvidenceOptions:
-        return EvidenceOptions(max_iter=self.max_iter, tol=self.tol)
+@dataclass(frozen=True)
+class RelevanceProblem:
+    """The evidence of a relevance vector machine as a function of the width.
 
-    @property
-    def _looser(self) -> dict[str, Any]:
-        return {**super()._looser, "tol": max(self.tol, _RANKING_TOLERANCE)}
+    Attributes
+    ----------
+    data : TrainingData
+        With targets as the likelihood has them.
+    centres : Centres
+    kernel : str or callable
+    likelihood : Likelihood
+    noise : float, optional
+    method : str
+    memory_limit : float, optional
+        With it basis functions are computed when they are needed.
+    """
 
-    def _bases(self, X: Array) -> Centres:
-        return as_centres(self.basis, X, None)
+    data: TrainingData
+    centres: Centres
+    kernel: Any
+    likelihood: Likelihood
+    noise: float | None = None
+    method: str = "sequential"
+    memory_limit: float | None = None
 
-    def _problem(self, Phi: Any, target: Array) -> EvidenceProblem:
-        likelihood, weight = self._likelihood_, vars(self).get("_row_weight_")
-        if weight is not None:
-            target, likelihood = weighted_target(target, weight), Weighted(likelihood)
-        return EvidenceProblem(Phi, target, likelihood, noise=getattr(self, "noise", None))
-
-    def _scores(self, X: Array, y: NDArray[Any], widths: Array) -> Array:
-        """Return the log evidence of fits to all rows, or the log validity of their kernels."""
-        options = replace(self._options, tol=max(self.tol, _RANKING_TOLERANCE))
-        centres, scores = self._bases(X), []
-        for width in widths.tolist():
-            Phi = as_kernel(self.kernel, width)(X, centres.points)
-            problem = self._problem(Phi, self._target(y))
-            result = fit_rvm(problem, method=self.method, options=options)
-            if self.width == "validity":
-                found = rvm_validity(X, problem, result, width=width, centres=centres.points)
-                scores.append(found.log_validity)
-            else:
-                scores.append(result.log_evidence)
-        return np.array(scores)
-
-    def _target(self, y: NDArray[Any]) -> Array:
-        """Return what the likelihood has for a target, of what rows are known by."""
-        return y
-
-    def _fit_evidence(self, X: Array, y: NDArray[Any]) -> EvidenceProblem:
-        """Choose the width and fit; return the problem at the width chosen."""
-        centres, limit = self._bases(X), self.memory_limit
-        if limit is None:
-            check_room(len(X), len(centres))
+    def at(self, width: Any) -> EvidenceProblem:
+        """Return the problem at a width."""
+        X, points, kernel = self.data.X, self.centres.points, as_kernel(self.kernel, width)
+        Phi: Any
+        if self.memory_limit is None:
+            Phi = kernel(X, points)
         else:
-            ComputedBases(X, centres.points, as_kernel(self.kernel, 1.0), limit)  # is there room?
-        rng = np.random.default_rng(as_seed(self.random_state))
-        width = self._width(X, y, rng) if limit is None else self._width_by_some(X, y, rng)
-        kernel = as_kernel(self.kernel, width)
-        if limit is None:
-            Phi: Any = kernel(X, centres.points)
-        else:
-            Phi = ComputedBases(X, centres.points, kernel, limit)
-        problem = self._problem(Phi, self._target(y))
-        self._set_fit(problem, centres, width)
-        return problem
+            Phi = ComputedBases(X, points, kernel, self.memory_limit)
+        kind = self.likelihood if self.data.weight is None else Weighted(self.likelihood)
+        return EvidenceProblem(Phi, self.data.target, kind, noise=self.noise)
 
-    def _width_by_some(self, X: Array, y: NDArray[Any], rng: np.random.Generator) -> Any:
-        """Return the width, chosen on some of the rows where it is not given."""
-        if not (isinstance(self.width, str) and has_width(self.kernel)):
-            return self._width(X, y, rng)
-        some = self._share(y, rng)
-        weight = vars(self).get("_row_weight_")
-        if weight is not None:
-            self.__dict__.update(_row_weight_=weight[some])
-        width = self._width(X[some], y[some], rng)
-        if weight is not None:
-            self.__dict__.update(_row_weight_=weight)
-        return width
+    def score(self, criterion: str, width: Any, options: EvidenceOptions) -> float:
+        """Return the log evidence at a width, or the log kernel validity."""
+        problem = self.at(width)
+        result = fit_rvm(problem, method=self.method, options=options)
+        if criterion == "evidence":
+            return result.log_evidence
+        X, points = self.data.X, self.centres.points
+        return rvm_validity(X, problem, result, width=width, centres=points).log_validity
 
-    def _share(self, y: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:
-        """Return the rows by which a width is chosen."""
-        return np.sort(rng.choice(len(y), min(len(y), WIDTH_ROWS), replace=False))
 
-    def _maximised(self, problem: EvidenceProblem) -> EvidenceResult:
-        return fit_rvm(problem, method=self.method, options=self._options)
+class RelevanceFit(NamedTuple):
+    """A relevance vector machine, fitted.
 
-    def _set_fit(self, problem: EvidenceProblem, centres: Centres, width: Any) -> None:
-        """Fit a problem, and set the fitted attributes."""
-        self._result_ = result = self._maximised(problem)
-        self._set_weights(centres, result.weight, result.bias, width)
-        # all that are active, also those whose mean is zero
-        self.support_ = centres.rows[result.active]
-        self.relevance_vectors_ = centres.points[result.active]
-        self.weight_ = result.weight[result.active]
-        self.covariance_ = result.covariance
-        self.log_evidence_ = result.log_evidence
-        self.n_iter_ = result.n_iter
-        self.status_ = result.status
-        if result.status is Status.ITERATION_LIMIT:
-            self._warn("evidence", result.status)
+    Attributes
+    ----------
+    problem : EvidenceProblem
+    result : EvidenceResult
+    centres : Centres
+    width : float
+    """
 
-    def _moments(self, X: Array) -> tuple[Array, Array]:
-        """Return mean and variance of the latent function at new rows."""
-        return predictive_moments(self._kernel_(X, self.relevance_vectors_), self._result_)
+    problem: EvidenceProblem
+    result: EvidenceResult
+    centres: Centres
+    width: Any
+
+
+def evidence_options(model: Any, **special: Any) -> EvidenceOptions:
+    """Return how the evidence is maximised, by an estimator's arguments."""
+    check_method(model.method)
+    given: dict[str, Any] = {"max_iter": model.max_iter, "tol": model.tol}
+    if hasattr(model, "noise_starts"):
+        given["noise_starts"] = tuple(model.noise_starts)
+    return EvidenceOptions(**(given | special))
+
+
+def fit_relevance(
+    model: Any,
+    data: TrainingData,
+    given: TrainingData,
+    likelihood: Likelihood,
+    *,
+    rotated: Callable[[Centres, KernelPiece], EvidenceProblem] | None = None,
+) -> RelevanceFit:
+    """Choose the width, and maximise the evidence at it.
+
+    Parameters
+    ----------
+    model : RVMClassifier or RVMRegressor
+    data : TrainingData
+        With targets as the likelihood has them.
+    given : TrainingData
+        With targets as `fit` takes them.
+    likelihood : Likelihood
+    rotated : callable, optional
+        ``(centres, kernel) -> problem`` in place of basis functions at all rows.
+    """
+    check_size_and_scales(model, data.X)
+    centres, limit = as_centres(model.basis, data.X, None), model.memory_limit
+    problems = RelevanceProblem(
+        data, centres, model.kernel, likelihood, getattr(model, "noise", None), model.method
+    )
+    few, options = problems, evidence_options(model)
+    rng = np.random.default_rng(as_seed(model.random_state))
+    if limit is None:
+        check_room(len(data.X), len(centres))
+    elif isinstance(model.width, str):
+        label = given.label if hasattr(model, "classes_") else np.zeros(len(data.X))
+        rows = choose_share(label, WIDTH_ROWS, rng)
+        given, own = given.some(rows), as_centres(model.basis, data.X[rows], None)
+        few = replace(problems, data=data.some(rows), centres=own)
+    if limit is not None and rotated is None:
+        problems = replace(problems, memory_limit=limit)
+        problems.at(1.0)  # is there room?
+    tol = max(model.tol, ROUGH["evidence"])
+
+    def score(criterion: str, width: float) -> float:
+        return few.score(criterion, width, replace(options, tol=tol))
+
+    width = chosen_width(model, given, rng, score, rough={"tol": tol})
+    problem = (
+        problems.at(width) if rotated is None else rotated(centres, as_kernel(model.kernel, width))
+    )
+    solve = model._solved or partial(fit_rvm, method=model.method, options=options)
+    return RelevanceFit(problem, solve(problem), centres, width)
+
+
+def set_relevance(model: Any, data: TrainingData, fit: RelevanceFit) -> None:
+    """Set what a user reads of a fit: all active bases, also those whose mean is zero."""
+    result = fit.result
+    model.support_ = data.numbers(fit.centres.rows[result.active])
+    model.relevance_vectors_ = fit.centres.points[result.active]
+    model.weight_, model.bias_, model.width_ = result.weight[result.active], result.bias, fit.width
+    model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence
+    model._kernel_ = as_kernel(model.kernel, fit.width)
+    model._result_, model._row_weight_ = result, data.weight
+    model.n_iter_, model.status_ = result.n_iter, result.status
+    if result.status is Status.ITERATION_LIMIT:
+        model._warn("evidence", result.status)
+
+
+class Machine(NamedTuple):
+    """A fitted relevance vector machine, as far as predictions need it."""
+
+    kernel: KernelPiece
+    vectors: Array
+    result: EvidenceResult
+
+    def moments(self, X: Array) -> tuple[Array, Array]:
+        """Return mean and variance of the latent function at new rows, shape (n_new,) each."""
+        return predictive_moments(self.kernel(X, self.vectors), self.result)
+
+
+@dataclass(frozen=True)
+class RelevanceVectors(Predictor):
+    """Latent functions of relevance vector machines, with their posterior.
+
+    Attributes
+    ----------
+    likelihood : Likelihood
+    machines : tuple of Machine
+        One; or one for each class against the rest.
+    """
+
+    likelihood: Likelihood
+    machines: tuple[Machine, ...]
+
+    def moments(self, X: Array) -> tuple[Array, Array]:
+        """Return mean and variance, shape (n_new,) or (n_new, n_classes) each."""
+        each = [machine.moments(X) for machine in self.machines]
+        mean, variance = (np.column_stack(some) for some in zip(*each, strict=True))
+        return (mean, variance) if len(each) > 1 else (mean[:, 0], variance[:, 0])
+
+    def latent(self, X: Array, n_jobs: int = 1) -> Array:
+        """Return the posterior mean, moved towards zero such that it gives the mean probability.
+
+        Exact for the probit, by MacKay's approximation for the logit.
+        """
+        return self.likelihood.moderated(*self.moments(X))
+
+    def posterior(self, data: TrainingData | None) -> Posterior:
+        """Return the normal posterior of the independent latent functions."""
+        return lambda X: [independent([each.moments(X) for each in self.machines])]

@@ -1,8 +1,7 @@
 """scikit-learn estimators of the relevance vector machine."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,33 +12,49 @@ from sklearn.utils.validation import validate_data
 
 from pcvm_pymc.core.design import chunk_rows, row_blocks
 from pcvm_pymc.core.evidence import (
+    METHODS,
     ComputedBases,
-    EvidenceOptions,
+    EvidenceProblem,
     augmentation,
+    predictive_moments,
     rotated_problem,
     star_moments,
 )
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.arguments import check_flag, check_real
-from pcvm_pymc.core.pieces.centres import Basis, choose_share
-from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel
+from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres
+from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets
-from pcvm_pymc.estimators.base import CV_EFFECT, WIDTH_EFFECT
-from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.documented import of_rows
-from pcvm_pymc.estimators.em_classifier import WIDTH_ROWS
-from pcvm_pymc.estimators.intervals import LatentNormal, of_machines
-from pcvm_pymc.estimators.parameters import Conditional
-from pcvm_pymc.estimators.relevance import RelevanceVectorMachine
-
-__all__ = ["RVMClassifier", "RVMRegressor"]
+from pcvm_pymc.core.pieces.validation import as_numbers, as_targets, check_flag
+from pcvm_pymc.estimators.base import (
+    CV_EFFECT,
+    POSITIVE,
+    WIDTH_EFFECT,
+    KernelMachine,
+    Rule,
+    constraints,
+    n_bases,
+    named_likelihood,
+    threads_for,
+    width_constraint,
+)
+from pcvm_pymc.estimators.classifier import KernelClassifier, of_fit, of_rows
+from pcvm_pymc.estimators.problems import TrainingData
+from pcvm_pymc.estimators.relevance import Machine, RelevanceVectors, fit_relevance, set_relevance
 
 _ROWS = 1024  # predicted at a time
+_CONSTRAINTS: dict[str, list[Any]] = constraints(
+    *("basis", "cv", "max_iter", "random_state", "memory_limit"),
+    method={*METHODS, "random"},
+    tol=[POSITIVE],
+    width=width_constraint("auto", "evidence", "validity"),
+)
+_ALL_ROWS = (
+    "it needs the basis functions of all rows; with a memory_limit needed method='sequential'"
+)
 
 
-class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
+class RVMClassifier(KernelClassifier):
     """Relevance vector machine for two or more classes, fitted by maximising its evidence.
 
     Several classes are told one from the rest, and the probabilities normalised; `MRVMClassifier` has
@@ -57,8 +72,8 @@ class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
         the RBF only), which penalises them. Several classes have one each. Standardise columns of
         different units first.
     basis : None, int or array_like, shape (n_basis, n_features)
-        Where basis functions stand: on all training rows; on so many of them, chosen by k-means++; or at
-        given centres.
+        Centres of the basis functions: all training rows; so many of them, chosen by k-means++; or given
+        centres.
     link : {"logit", "probit"} or Likelihood
         The likelihood.
     method : {"sequential", "batch"}
@@ -74,10 +89,9 @@ class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
         For the folds.
     memory_limit : float, optional
         Bytes for basis functions. With a limit they are computed when they are needed, some rows and columns
-        at a time, and only those of the vectors and of 64 candidates are held (those of the vectors beside
-        the limit): for many rows, all of which may be candidates; ``"sequential"`` only. RBFs of few features
-        that a few hundred of them span to rounding are looked at by factors, in half of the limit. A width
-        that is not a number is then chosen on at most 5000 rows.
+        at a time, and only those of 64 candidates are kept, and those of the vectors, which the limit does
+        not count: for many rows, all of which may be candidates; ``"sequential"`` only. A width that is not
+        a number is then chosen on at most 5000 rows.
     class_weight : dict, "balanced" or None
         As for `PCVMClassifier`.
 
@@ -119,7 +133,17 @@ class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
     """
 
     _system = FAMILY["rvm_classification"]
-    _argument = "link"
+    _scores_all_rows = True
+    _predictor_: Any
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_CONSTRAINTS,
+        **constraints("class_weight"),
+    }
+    _rules = (
+        WIDTH_EFFECT,
+        CV_EFFECT,
+        Rule("method", _ALL_ROWS, lambda m, chunks: not chunks or m.method == "sequential"),
+    )
 
     def __init__(
         self,
@@ -127,7 +151,7 @@ class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
         link: str = "logit",
         kernel: Kernel = "rbf",
         width: float | str = "auto",
-        basis: Basis = None,
+        basis: CentresLike = None,
         method: str = "sequential",
         cv: int = 5,
         max_iter: int = 100_000,
@@ -138,53 +162,42 @@ class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
     ) -> None:
         self._keep(locals())
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.memory_limit is not None:
-            self._check_sequential()
-
-    def _fit(self, X: Any, y: Any) -> None:
-        X, number = self._arrays(X, y)
-        if len(self.classes_) > 2:
-            self._fit_against_rest(X, number)
-        else:
-            self._fit_evidence(X, number)
+    @of_fit
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the classifier."""
+        with self._begun(X):
+            self._likelihood_ = named_likelihood(self.link, self._system.likelihoods, "link")
+            given = self._training(X, y, sample_weight)
+            if len(self.classes_) > 2:
+                self._fit_against_rest(given)
+                return self
+            data = replace(given, label=2.0 * given.label - 1.0)
+            found = fit_relevance(self, data, self._as_given(given), self._likelihood_)
+            set_relevance(self, data, found)
+            machine = Machine(self._kernel_, self.relevance_vectors_, found.result)
+            self._predictor_ = RelevanceVectors(self._likelihood_, (machine,))
             self.machines_ = [self]
+        return self
 
-    def _target(self, y: NDArray[Any]) -> Array:
-        return 2.0 * y - 1.0
-
-    def _share(self, y: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:
-        return choose_share(y, WIDTH_ROWS, rng)
-
-    def _fit_against_rest(self, X: Array, number: NDArray[Any]) -> None:
+    def _fit_against_rest(self, data: TrainingData) -> None:
         """Fit a machine for each class against the rest, each of a width of its own."""
         single = clone(self).set_params(class_weight=None)  # in the weights of the rows
-        weights = self._weights_of(slice(None))
-        machines = [clone(single).fit(X, number == c, **weights) for c in range(len(self.classes_))]
-        centres, active = self._bases(X), [each._result_.active for each in machines]
-        kept = np.unique(np.concatenate(active))
-        self.support_, self.relevance_vectors_ = centres.rows[kept], centres.points[kept]
-        self.weight_ = np.zeros((len(machines), len(kept)))
-        for row, each, own in zip(self.weight_, machines, active, strict=True):
-            row[np.searchsorted(kept, own)] = each.weight_
-        self.bias_ = np.array([each.bias_ for each in machines])
-        self.width_ = np.array([each.width_ for each in machines])
-        self.log_evidence_ = sum(each.log_evidence_ for each in machines)
-        self.n_iter_ = max(each.n_iter_ for each in machines)
-        self.machines_, self.status_ = machines, [each.status_ for each in machines]
-
-    def _values(self, X: Array) -> Array:
-        """Return the posterior mean, moved towards zero such that it gives the mean probability.
-
-        Exactly for the probit, by MacKay's approximation for the logit.
-        """
-        if len(self.classes_) > 2:
-            return np.column_stack([each._values(X) for each in self.machines_])
-        return self._likelihood_.moderated(*self._moments(X))
-
-    def _posterior(self) -> Callable[[Array], list[LatentNormal]]:
-        return lambda X: [of_machines([each._moments(X) for each in self.machines_])]
+        each = [clone(single) for _ in self.classes_]
+        for c, machine in enumerate(each):
+            machine.fit(data.X, data.label == c, data.weight)
+        centres = as_centres(self.basis, data.X, None)
+        kept = np.unique(np.concatenate([machine._result_.active for machine in each]))
+        self.support_ = data.numbers(centres.rows[kept])
+        self.relevance_vectors_ = centres.points[kept]
+        weight = np.stack([machine._result_.weight for machine in each])
+        self.weight_ = weight[:, kept]
+        self.bias_ = np.array([machine.bias_ for machine in each])
+        self.width_ = np.array([machine.width_ for machine in each])
+        self.log_evidence_ = sum(machine.log_evidence_ for machine in each)
+        self.n_iter_ = max(machine.n_iter_ for machine in each)
+        self.machines_, self.status_ = each, [machine.status_ for machine in each]
+        machines = tuple(machine._predictor_.machines[0] for machine in each)
+        self._predictor_ = RelevanceVectors(self._likelihood_, machines)
 
     @of_rows("mean, variance : ndarray, shape (n_new,), or (n_new, n_classes) for several classes")
     def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:
@@ -192,20 +205,16 @@ class RVMClassifier(KernelClassifier, RelevanceVectorMachine):
 
         For several classes (n_new, n_classes) each.
         """
-        X = self._inputs(X)
-        if len(self.classes_) == 2:
-            return self._moments(X)
-        mean, variance = zip(*(each._moments(X) for each in self.machines_), strict=True)
-        return np.column_stack(mean), np.column_stack(variance)
+        return self._predictor_.moments(self._inputs(X))
 
 
-def _estimates_noise(model: Any) -> bool:
+def _estimates_noise(model: Any, _: bool = False) -> bool:
     given = model.likelihood
     known = isinstance(given, ScaleLikelihood) and not np.isnan(given.noise)
     return model.noise is None and not known
 
 
-class RVMRegressor(RegressorMixin, RelevanceVectorMachine):
+class RVMRegressor(RegressorMixin, KernelMachine):
     """Relevance vector machine for regression, fitted by maximising its evidence.
 
     Parameters
@@ -226,11 +235,11 @@ class RVMRegressor(RegressorMixin, RelevanceVectorMachine):
     method, cv, max_iter, tol
         As for `RVMClassifier`.
     memory_limit : float, optional
-        Bytes for what the fit holds beside the data, without `star`; the evidence is that of all rows and
-        bases. For a normal likelihood and few bases, at most a quarter of the rows, one triangular factor of
-        their size says all of the rows, which go through one chunk after the other; otherwise, or where it
-        does not fit, basis functions are computed when needed, as for `RVMClassifier`. A width that is
-        not a number is then chosen on at most 5000 rows.
+        Bytes for the fit, the data not counted, without `star`; the evidence is that of all rows and bases.
+        For a normal likelihood and few bases, at most a quarter of the rows, the fit needs one triangular
+        factor of their size, to which the rows add chunk by chunk; otherwise, or where it does not fit, basis
+        functions are computed when needed, as for `RVMClassifier`. A width that is not a number is then
+        chosen on at most 5000 rows.
     random_state : int, numpy.random.Generator or None
         For the folds.
 
@@ -268,16 +277,25 @@ class RVMRegressor(RegressorMixin, RelevanceVectorMachine):
     """
 
     _system = FAMILY["rvm_regression"]
+    _scores_all_rows = True
     _likelihood_: Any
-    _conditional = (
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_CONSTRAINTS,
+        **constraints("star", "noise"),
+    }
+    _rules = (
         WIDTH_EFFECT,
         CV_EFFECT,
-        Conditional(
-            "noise_starts",
-            (0.3,),
-            ("noise", "likelihood"),
-            _estimates_noise,
-            "a noise to be estimated",
+        Rule("noise_starts noise likelihood", "a noise to be estimated", _estimates_noise, (0.3,)),
+        Rule(
+            "noise likelihood",
+            "the likelihood has a noise; give either",
+            lambda m, _: m.noise is None or np.isnan(getattr(m.likelihood, "noise", np.nan)),
+        ),
+        Rule(
+            "star",
+            "it keeps all training rows; needed star=False with a memory_limit",
+            lambda m, chunks: not (m.star and chunks),
         ),
     )
 
@@ -287,7 +305,7 @@ class RVMRegressor(RegressorMixin, RelevanceVectorMachine):
         likelihood: str | Likelihood = "normal",
         kernel: Kernel = "rbf",
         width: float | str = "auto",
-        basis: Basis = None,
+        basis: CentresLike = None,
         star: bool = False,
         noise: float | None = None,
         noise_starts: tuple[float, ...] = (0.3,),
@@ -317,67 +335,50 @@ class RVMRegressor(RegressorMixin, RelevanceVectorMachine):
         ValueError
             For input or parameters that cannot be used.
         """
-        self._begin()
+        self._begin(in_chunks=self.memory_limit is not None)
+        likelihood: Any = named_likelihood(self.likelihood, self._system.likelihoods)
+        self._likelihood_ = likelihood
+        if self.star and not likelihood.is_quadratic:
+            raise ValueError(f"star=True needs likelihood='normal'; found {likelihood.name!r}")
         as_numbers(X, "X")
         if y is not None:
             as_numbers(y, "y")
         rows, target = validate_data(self, X, y, dtype=float, y_numeric=True)
-        target = as_targets(target, len(rows))
-        chunk = self._chunk(rows)
-        if chunk:
-            self._fit_to_factor(rows, target, chunk)
-        else:
-            with self._threads(rows):
-                problem = self._fit_evidence(rows, target)
-            if self.star:
-                self._augmentation_, self._rows_ = augmentation(problem, self._result_), rows
-        self.noise_ = self._result_.noise
+        data = TrainingData(rows, as_targets(target, len(rows)))
+        chunk = self._chunk(data.X)
+
+        def to_factor(centres: Centres, kernel: KernelPiece) -> EvidenceProblem:
+            """Return the problem of the triangular factor of all rows, made chunk by chunk."""
+            parts = row_blocks(len(data.X), chunk)
+            blocks = ((kernel(data.X[i], centres.points), data.label[i]) for i in parts)
+            known = None if _estimates_noise(self) else self.noise or likelihood.noise
+            return rotated_problem(blocks, noise=known)
+
+        with threads_for(data.X, self.basis):
+            found = fit_relevance(
+                self, data, data, likelihood, rotated=to_factor if chunk else None
+            )
+        if self.star:
+            self._augmentation_, self._rows_ = augmentation(found.problem, found.result), rows
+        set_relevance(self, data, found)
+        self.noise_ = found.result.noise
         return self
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        likelihood = self._likelihood_
-        check_real("noise", self.noise, also=(None,))
-        if self.noise is not None and not np.isnan(getattr(likelihood, "noise", np.nan)):
-            raise ValueError(
-                f"noise={self.noise!r} was given with likelihood={likelihood!r}, which has one; give either"
-            )
-        if self.star and self.memory_limit is not None:
-            raise ValueError(
-                "star=True keeps all training rows; needed star=False with a memory_limit"
-            )
-        if self.star and not likelihood.is_quadratic:
-            raise ValueError(f"star=True needs likelihood='normal'; found {likelihood.name!r}")
-
-    @property
-    def _options(self) -> EvidenceOptions:
-        return replace(super()._options, noise_starts=tuple(self.noise_starts))
-
     def _chunk(self, X: Array) -> int:
-        """Return how many rows at a time make a triangular factor; 0 where none is to be made."""
-        if self.memory_limit is None:
+        """Return how many rows at a time add to a triangular factor; 0 where there is none."""
+        limit, n_basis = self.memory_limit, n_bases(X, self.basis)
+        if limit is None:
             return 0
-        n_basis, limit = int(self._n_basis(X)), self.memory_limit
         one_by_one = self.method == "sequential"
         if self._likelihood_.is_quadratic and not (one_by_one and 4 * n_basis > len(X)):
             try:  # the factor, a chunk below it, and what LAPACK makes of both
-                return chunk_rows(limit, n_basis + 2, X.shape[1], copies=3)
+                return chunk_rows(limit, int(n_basis) + 2, X.shape[1], copies=3)
             except ValueError:
                 if not one_by_one or limit < ComputedBases.least_bytes(len(X)):
                     raise
-        self._check_sequential()
+        if not one_by_one:
+            raise ValueError(f"method={self.method!r}: {_ALL_ROWS}")
         return 0
-
-    def _fit_to_factor(self, X: Array, y: Array, chunk: int) -> None:
-        """Fit to the triangular factor of all rows, which comes from one chunk after the other."""
-        centres = self._bases(X)
-        width = self._width_by_some(X, y, np.random.default_rng(as_seed(self.random_state)))
-        kernel = as_kernel(self.kernel, width)
-        blocks = ((kernel(X[rows], centres.points), y[rows]) for rows in row_blocks(len(X), chunk))
-        noise = self.noise
-        if noise is None and not _estimates_noise(self):
-            noise = self._likelihood_.noise
-        self._set_fit(rotated_problem(blocks, noise=noise), centres, width)
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Return the mean of new targets and, if asked, their standard deviation, noise included.
@@ -402,20 +403,19 @@ class RVMRegressor(RegressorMixin, RelevanceVectorMachine):
         """
         check_flag("return_std", return_std)
         new = self._inputs(X)
-        moments = [self._some_moments(new[rows]) for rows in gen_batches(len(new), _ROWS)]
+        moments = [self._moments(new[rows]) for rows in gen_batches(len(new), _ROWS)]
         mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
-        return (mean, np.sqrt(variance + self._noise_at_end.variance)) if return_std else mean
+        if not return_std:
+            return mean
+        return mean, np.sqrt(variance + self._likelihood_.with_noise(self.noise_).variance)
 
-    @property
-    def _noise_at_end(self) -> Any:
-        """The likelihood, of the noise that the fit ended with."""
-        return self._likelihood_.with_noise(self.noise_)
-
-    def _some_moments(self, X: Array) -> tuple[Array, Array]:
+    def _moments(self, X: Array) -> tuple[Array, Array]:
+        """Return mean and variance of the latent function at some new rows."""
+        Phi = self._kernel_(X, self.relevance_vectors_)
         if "_augmentation_" not in vars(self):
-            return self._moments(X)
+            return predictive_moments(Phi, self._result_)
         return star_moments(
-            self._kernel_(X, self.relevance_vectors_),
+            Phi,
             self._kernel_(self._rows_, X),
             np.diag(self._kernel_(X, X)),
             self._result_,
@@ -423,7 +423,8 @@ class RVMRegressor(RegressorMixin, RelevanceVectorMachine):
         )
 
     def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
+        """Return the log densities of held-out targets, shape (n_obs,)."""
         mean, std = self.predict(X, return_std=True)
         if self._likelihood_.is_quadratic:
             return np.asarray(norm.logpdf(y, mean, std))
-        return self._noise_at_end.log_density(mean, y)
+        return self._likelihood_.with_noise(self.noise_).log_density(mean, y)

@@ -1,93 +1,42 @@
 """Width and scale of a PCVM, of two classes or several, chosen from the data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from rich.console import Console
+from rich.progress import Progress
 from sklearn.utils.multiclass import check_classification_targets
 
-from pcvm_pymc.core.pieces.arguments import check_real, check_whole, shown
-from pcvm_pymc.core.pieces.kernels import Kernel, median_distance
+from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.pieces.centres import CentresLike
+from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance, width_grid
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_classes, as_features, present_labels
-from pcvm_pymc.estimators.cells import Cells
-from pcvm_pymc.estimators.figures import plot_cells
+from pcvm_pymc.core.pieces.validation import (
+    as_classes,
+    as_features,
+    as_labels,
+    as_row_weight,
+    as_seed,
+    check_choice,
+    check_flag,
+    check_instance,
+    check_whole,
+    present_labels,
+    shown,
+)
+from pcvm_pymc.estimators.fit import fixed_width, plan_of, problems_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["Selection", "select"]
+from pcvm_pymc.estimators.problems import TrainingData
+from pcvm_pymc.estimators.race import WidthSelection, inner_folds
+from pcvm_pymc.estimators.search import Grid, HyperparameterSearch, by_folds, grown_search
 
 _OVER = (("width", "scale"), ("width",), ("scale",))
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Cells of width and scale, and how well each predicts rows that are left out.
-
-    Attributes
-    ----------
-    width, scale : float
-        Of the cell that counts most.
-    widths, scales : ndarray, shape (n_cells,)
-        All that were tried.
-    log_loss : ndarray, shape (n_cells,)
-        Mean negative log probability of the labels when they are left out, nats per row.
-    weights : ndarray, shape (n_cells,)
-        How much each counts in the average, see `averaging_weights`; they sum to one.
-    n_improved : ndarray of int, shape (n_cells,)
-        Rows that moved too far for the quadratic model, and were carried on.
-    method : str
-    """
-
-    width: Any
-    scale: float
-    widths: Array = field(repr=False)
-    scales: Array = field(repr=False)
-    log_loss: Array = field(repr=False)
-    weights: Array = field(repr=False)
-    n_improved: Array = field(repr=False)
-    method: str
-
-    @classmethod
-    def of(cls, cells: Cells, method: str) -> "Selection":
-        """Return the choice that cells amount to."""
-        best = cells.cells[cells.best]
-        return cls(
-            best.width,
-            best.scale,
-            np.array([each.width for each in cells.cells]),
-            np.array([each.scale for each in cells.cells]),
-            np.array([each.loo.log_loss for each in cells.cells]),
-            cells.weights,
-            np.array([int(each.loo.improved.sum()) for each in cells.cells]),
-            method,
-        )
-
-    def by_width(self, *, least: float = 0.05) -> tuple[list[Any], list[float]]:
-        """Return the widths that count, the most first, and their weights over all scales.
-
-        For `mixture`, whose posteriors have a scale that is learned. One width for each feature is one.
-
-        Parameters
-        ----------
-        least : float
-            Weight below which a width is left out; the others' weights sum to one.
-        """
-        check_real("least", least, below=1.0)
-        distinct, place = np.unique(self.widths, axis=0, return_inverse=True)
-        weight = np.bincount(place.ravel(), self.weights)
-        kept = [i for i in np.argsort(-weight) if weight[i] >= min(least, weight.max())]
-        return distinct[kept].tolist(), (weight[kept] / weight[kept].sum()).tolist()
-
-    def plot(self) -> "Figure":
-        """Draw the surface of the log loss over width and scale, and what each cell counts."""
-        return plot_cells(self)
 
 
 def select(
@@ -103,7 +52,7 @@ def select(
     basis: Any = None,
     cv: int = 5,
     random_state: int | np.random.Generator | None = None,
-) -> Selection:
+) -> HyperparameterSearch:
     """Choose width and scale of a PCVM for the mode that is then fitted.
 
     The grid of widths (steps of 1.65 from the median distance of the rows) and scales (steps of the square
@@ -118,7 +67,7 @@ def select(
     over : ("width", "scale"), ("width",) or ("scale",)
         What is chosen.
     method : {"loo", "cv"}
-        Leaving one out from one factorisation, see `pcvm_pymc.core.loo`; or cross-validation by refits,
+        Leave-one-out from one factorisation, see `pcvm_pymc.core.loo`; or cross-validation by refits,
         without the held-out rows' bases. For the width alone `select_width` has evidence and validity
         besides.
     cv : int
@@ -130,11 +79,11 @@ def select(
     kernel, likelihood, basis
         As for `PCVMClassifier`; several classes have the multinomial probit.
     random_state : int or numpy.random.Generator, optional
-        For the rows by which cells are found, where they are many.
+        For the rows by which grid points are scored, where they are many.
 
     Returns
     -------
-    Selection
+    HyperparameterSearch
 
     Raises
     ------
@@ -186,5 +135,164 @@ def select(
     else:
         model = PCVMClassifier(likelihood=likelihood, **options)
     if method == "cv":
-        return Selection.of(model.cross_validated_cells(X, y, cv), method)
-    return Selection.of(model.fit(X, y).selection_, method)
+        return _by_cross_validation(model, X, y, cv)
+    found: HyperparameterSearch = model.fit(X, y).selection_
+    return found
+
+
+def _by_cross_validation(model: Any, X: Array, y: Any, cv: int) -> HyperparameterSearch:
+    """Return the search whose grid points are scored by refits."""
+    model._begin()
+    data, plan = model._training(X, y), plan_of(model)
+    rng = np.random.default_rng(as_seed(model.random_state))
+    folds = inner_folds(data.label, cv, rng)
+    if not folds or not any(plan.moves):
+        raise ValueError(
+            f"cv={cv!r} with {len(X)} rows: nothing can be held out or chosen; needed two rows or more "
+            "of each class, and width='auto' or scale='auto'"
+        )
+    middle = median_distance(X) if plan.moves[0] else fixed_width(model, data, rng)
+    problems = problems_of(model, data)
+    if plan.moves[0]:
+        problems = problems.many_widths()
+    grid = Grid(middle, plan.scale, plan.moves)
+    return grown_search(grid, by_folds(problems, folds), method="cv")
+
+
+def select_width(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    hyperprior: Hyperprior | None = None,
+    likelihood: str | Likelihood = "probit",
+    kernel: Kernel = "rbf",
+    widths: Sequence[float] | None = None,
+    basis: CentresLike = None,
+    cv: int = 5,
+    method: str = "cv",
+    options: EMOptions | None = None,
+    random_state: int | np.random.Generator | None = None,
+    sample_weight: ArrayLike | None = None,
+    progressbar: bool = False,
+) -> WidthSelection:
+    """Choose the kernel width of a PCVM.
+
+    Parameters
+    ----------
+    X : array_like, shape (n_obs, n_features)
+    y : array_like, shape (n_obs,)
+        Labels, two classes.
+    hyperprior : Hyperprior, optional
+        Default: `Hyperprior.plug_in`, since it is the MAP that is scored. Not to be given with
+        ``"evidence"``, which has none.
+    likelihood : str or Likelihood
+        One that `PCVMClassifier` takes.
+    kernel : "rbf" or callable
+        ``"validity"`` and ``"em"`` need ``"rbf"``.
+    widths : sequence of float, optional
+        Candidates. Default: nine in geometric progression between 0.2 and 2.5 times the median distance.
+    basis : None, int or (array_like, array_like)
+        Centres of the basis functions: all rows, so many of them (`choose_basis`), or centres, shape
+        (n_basis, n_features), with signs. Given centres are left out with a fold where they are its rows.
+    cv : int
+        Folds; fewer where a class has fewer points. The bases of held-out rows are left out with them.
+    method : {"cv", "evidence", "validity", "em"}
+        What is scored at each candidate, on all rows but for ``"cv"``:
+
+        - ``"cv"``: the cross-validated log loss of the PCVM. The honest one. Candidates that fall far behind
+          drop out, see `pcvm_pymc.estimators.race.race`.
+        - ``"evidence"``: the log evidence, by Laplace's approximation and maximised over ARD precisions, of
+          the relevance vector machine of this likelihood on the same bases. It replaces the PCVM's own,
+          which its sign rule leaves without a normal approximation. One fit per width.
+        - ``"validity"``: the log kernel validity (Kropotov et al. 2006, extended) of the PCVM's MAP: how
+          far its kernels may shift before the likelihood falls. One fit per width; a diagnostic.
+        - ``"em"``: no candidates are scored; EM moves the width to the maximum of the log posterior
+          (Chen et al. 2009 eq. 10, corrected).
+    options : EMOptions, optional
+    random_state : int or numpy.random.Generator, optional
+        For the folds.
+    sample_weight : array_like, shape (n_obs,), optional
+        How often each row counts, positive. Default: once.
+    progressbar : bool
+
+    Returns
+    -------
+    WidthSelection
+        Its scores are NaN for ``"em"``; and for ``"cv"`` where there is nothing to compare: a single
+        candidate, or a class of a single point, so that nothing can be held out (then the median
+        candidate is taken).
+
+    Raises
+    ------
+    ValueError
+        For input that cannot be used, or an unknown method.
+
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2009); M. E. Tipping (2001), "Sparse Bayesian learning and the
+    relevance vector machine", JMLR 1, 211-244; D. A. Kropotov, D. P. Vetrov and N. O. Ptashko
+    (2006), corrected, see `pcvm_pymc.core.validity`.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> select_width(X, X[:, 0] > 0, widths=[0.5, 2.0], random_state=0).width
+    2.0
+    """
+    X = as_features(X)
+    label, _ = as_labels(y, len(X))
+    check_flag("progressbar", progressbar)
+    check_instance("options", options, EMOptions, "EMOptions", optional=True)
+    check_instance("hyperprior", hyperprior, Hyperprior, "a Hyperprior", optional=True)
+    check_choice("method", method, ("cv", "evidence", "validity", "em"))
+    if method == "evidence" and hyperprior is not None:
+        raise ValueError(
+            f"hyperprior was given with method='evidence', where it has no effect (found {hyperprior!r}); "
+            "leave it at None"
+        )
+    if method != "cv":
+        check_whole("cv", cv, 2)
+    how = options or EMOptions()
+    model = PCVMClassifier(
+        kernel=kernel,
+        width=method,
+        basis=basis,
+        likelihood=likelihood,
+        hyperprior=hyperprior or Hyperprior.plug_in(),
+        cv=cv if method == "cv" else 5,
+        random_state=random_state,
+        update=how.update,
+        max_iter=how.max_iter,
+        tol=how.tol,
+    )
+    model._begin()
+    data = TrainingData(X, label, as_row_weight(sample_weight, len(X)))
+    model.classes_ = np.array([-1.0, 1.0])
+    candidates = width_grid(X) if widths is None else _as_widths(widths)
+    as_kernel(kernel, float(candidates[0]))(X[:2], X[:1])
+    if method == "em":
+        problem = problems_of(model, data).at(median_distance(X), moves=True)
+        return WidthSelection.unscored(float(fit_em(problem, None, how).width), candidates, method)
+    with Progress(console=Console(stderr=True), disable=not progressbar) as progress:
+        bar = progress.add_task(
+            f"width by {method}", total=len(candidates) * (method != "cv" or cv)
+        )
+        follow = partial(progress.advance, bar)
+        rng = np.random.default_rng(as_seed(random_state))
+        fixed_width(model, data, rng, widths=candidates, follow=follow)
+    return model.width_selection_
+
+
+def _as_widths(widths: Any) -> Array:
+    """Return candidates as an array; raise unless they are positive finite numbers."""
+    try:
+        candidates = np.asarray(widths, dtype=float)
+    except (TypeError, ValueError):
+        candidates = np.empty(0)
+    if (
+        candidates.ndim != 1
+        or len(candidates) == 0
+        or not (np.isfinite(candidates) & (candidates > 0)).all()
+    ):
+        raise ValueError(f"widths={shown(widths)}; needed one or more positive finite numbers")
+    return candidates

@@ -1,33 +1,49 @@
 """The sparse probit of Figueiredo & Jain (2001) for scikit-learn."""
 
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from pcvm_pymc.core.design import Rows
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Basis, Centres, as_centres
-from pcvm_pymc.core.pieces.features import FEATURES, FeatureColumns, feature_matrix, n_features
-from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, median_distance
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
+from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres
+from pcvm_pymc.core.pieces.kernels import (
+    FEATURES,
+    FeatureColumns,
+    Kernel,
+    KernelPiece,
+    as_kernel,
+    as_width,
+    median_distance,
+    n_features,
+)
+from pcvm_pymc.core.pieces.likelihoods import as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
-from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import EMResult, Problem
-from pcvm_pymc.estimators.em_classifier import IN_CHUNKS, EMClassifier, Mode, Training
-from pcvm_pymc.estimators.parameters import Conditional, has_width
+from pcvm_pymc.estimators.average import modes_of
+from pcvm_pymc.estimators.base import (
+    IN_CHUNKS,
+    STREAMED,
+    Rule,
+    check_size_and_scales,
+    constraints,
+    has_width,
+    is_named,
+    width_constraint,
+)
+from pcvm_pymc.estimators.classifier import FIT_ARGUMENTS, KernelClassifier, is_dask, of_fit
+from pcvm_pymc.estimators.fit import em_options
+from pcvm_pymc.estimators.problems import Problems, against_rest
+from pcvm_pymc.estimators.search import GridPoint
 
-__all__ = ["SparseProbitClassifier"]
-
-_ROW = FAMILY["sparse_probit"]
 _BIASES = {"penalised": "prior", "free": "free"}
 
 
-def _on_kernels(model: "SparseProbitClassifier") -> bool:
-    return model.features == "kernel"
+def _on_kernels(model: Any, _: bool = False) -> bool:
+    return bool(model.features == "kernel")
 
 
-class SparseProbitClassifier(EMClassifier):
+class SparseProbitClassifier(KernelClassifier):
     """Sparse probit classifier, fitted by EM to its posterior mode.
 
     Several classes are told one from the rest, and the probabilities normalised.
@@ -68,7 +84,7 @@ class SparseProbitClassifier(EMClassifier):
     classes_ : ndarray, shape (n_classes,)
     selected_ : ndarray of int, shape (n_selected,)
         Features whose weight is not zero (in any of several machines), in the order of
-        `pcvm_pymc.core.pieces.features.feature_matrix`; for a kernel, its centres.
+        `pcvm_pymc.core.pieces.kernels.feature_matrix`; for a kernel, its centres.
     relevance_vectors_ : ndarray, shape (n_selected, n_features)
         These centres, for a kernel only.
     support_ : ndarray of int, shape (n_selected,)
@@ -103,42 +119,32 @@ class SparseProbitClassifier(EMClassifier):
     (True, True)
     """
 
-    _system = _ROW
-    _methods = ("median",)
-    _choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "features": FEATURES,
-        "bias": tuple(_BIASES),
-        "update": ("auto", "newton", "em"),
-        "kernel_dtype": ("float64", "float32"),
-    }
-    _least: ClassVar[dict[str, int]] = {"max_iter": 1}
-    _conditional = (
-        *(
-            Conditional(name, default, ("features",), _on_kernels, "features='kernel'")
-            for name, default in (("basis", None), ("kernel", "rbf"))
-        ),
-        Conditional(
-            "width",
-            "median",
-            ("features", "kernel"),
-            lambda model: _on_kernels(model) and has_width(model.kernel),
-            "features='kernel' and a kernel that has a width",
-        ),
-        Conditional(
-            "gamma",
-            1.0,
-            ("prior",),
-            lambda model: isinstance(model.prior, str) and model.prior == "laplace",
-            "prior='laplace'",
-        ),
-        IN_CHUNKS,
+    _system = FAMILY["sparse_probit"]
+    _tolerance = 1e-5
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = constraints(
+        *FIT_ARGUMENTS,
+        features=set(FEATURES),
+        bias=set(_BIASES),
+        width=width_constraint("median"),
+        update={"auto", "newton", "em"},
     )
-    _chunk_rules: ClassVar[dict[str, Any]] = {
-        "prior": lambda value: not (isinstance(value, str) and value == "student"),
-    }
-    _chunk_words = (
-        "another prior than 'student', which is scaled to all basis functions: a Hyperprior(c, d, e, f), "
-        "for instance"
+    _rules = (
+        Rule("basis features", "features='kernel'", _on_kernels, None),
+        Rule("kernel features", "features='kernel'", _on_kernels, "rbf"),
+        Rule(
+            "width features kernel",
+            "features='kernel' and a kernel that has a width",
+            lambda m, _: _on_kernels(m) and has_width(m.kernel),
+            "median",
+        ),
+        Rule("gamma prior", "prior='laplace'", lambda m, _: is_named(m.prior, "laplace"), 1.0),
+        IN_CHUNKS,
+        Rule(
+            "prior",
+            f"{STREAMED} another prior than 'student', which is scaled to all basis functions: a "
+            "Hyperprior(c, d, e, f), for instance",
+            lambda m, chunks: not (chunks and is_named(m.prior, "student")),
+        ),
     )
 
     def __init__(
@@ -150,7 +156,7 @@ class SparseProbitClassifier(EMClassifier):
         bias: str = "penalised",
         kernel: Kernel = "rbf",
         width: float | str = "median",
-        basis: Basis = None,
+        basis: CentresLike = None,
         update: str = "auto",
         max_iter: int = 10_000,
         tol: float = 1e-5,
@@ -161,98 +167,68 @@ class SparseProbitClassifier(EMClassifier):
     ) -> None:
         self._keep(locals())
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
-        if self._is_lazy_ and not _on_kernels(self):
-            raise ValueError(
-                f"features={self.features!r}: rows in Dask arrays need features='kernel'"
-            )
+    @of_fit
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the classifier."""
+        with self._begun(X):
+            named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
+            if is_dask(X) and not _on_kernels(self):
+                raise ValueError(
+                    f"features={self.features!r}: rows in Dask arrays need features='kernel'"
+                )
+            data = self._training(X, y, sample_weight)
 
-    def _likelihood(self, n_classes: int) -> Likelihood:
-        return as_likelihood(_ROW.likelihood, _ROW.likelihoods)
+            # the basis functions, and the prior at their scale
+            if _on_kernels(self):
+                check_size_and_scales(self, data.X)
+                median = is_named(self.width, "median") and has_width(self.kernel)
+                piece: KernelPiece = as_kernel(
+                    self.kernel, median_distance(data.X) if median else None
+                )
+                if not isinstance(self.width, str):
+                    piece = piece.with_width(as_width(self.width))
+                centres = replace(as_centres(self.basis, data.X, None), sign=None)
+            else:
+                piece = FeatureColumns(features=self.features)
+                number = np.arange(n_features(data.X.shape[1], self.features))
+                centres = Centres(number[:, None].astype(float), None, np.full(len(number), -1))
+            width = piece.width
+            likelihood = as_likelihood(self._system.likelihood, self._system.likelihoods)
+            problems = Problems(
+                data,
+                centres,
+                piece,
+                likelihood,
+                lambda _: named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma),
+                em_options(self),
+                bias=_BIASES[self.bias],
+            ).for_model(self)
+            problem = problems.at(width)
+            Phi = problem.Phi if problems.rows is None else np.empty((0, 0))
+            self.prior_ = prior = named_prior(self.prior, Phi, gamma=self.gamma)
+            problem = replace(problem, hyperprior=prior)
+            problems = replace(problems, prior=lambda _: prior)
 
-    def _centres_at(self, basis: Any, X: Array, label: NDArray[Any]) -> Centres:
-        if _on_kernels(self):
-            return as_centres(basis, X, None)
-        number = np.arange(n_features(X.shape[1], self.features))
-        return Centres(number[:, None].astype(float), None, np.full(len(number), -1))
+            # a machine for each class against the rest; for two classes one
+            n_classes = len(self.classes_)
+            machines = range(n_classes) if n_classes > 2 else range(1, 2)
+            each = [against_rest(problem, c) for c in machines]
+            results = [problems.solved(one) for one in each]
 
-    def _kernel(self, width: Any) -> KernelPiece:
-        return (
-            super()._kernel(width) if _on_kernels(self) else FeatureColumns(features=self.features)
-        )
-
-    def _width(self, X: Array, y: NDArray[Any], rng: np.random.Generator) -> Any:
-        return super()._width(X, y, rng) if _on_kernels(self) else np.nan
-
-    def _chosen_width(self, X: Array, label: NDArray[Any], rng: np.random.Generator) -> float:
-        return median_distance(X)
-
-    def _problem(self, Phi: Any, label: Any, centres: Centres, width: Any) -> Problem:
-        bias: Any = _BIASES[self.bias]
-        return Problem(Phi, label, None, self.prior_, self._likelihood_, bias=bias, width=width)
-
-    def _fit_whole(self, data: Training, width: Any, rng: np.random.Generator) -> list[EMResult]:
-        """Fit a machine for each class against the rest; for two classes one."""
-        X, label, centres, weight = data
-        Phi = feature_matrix(
-            X, self.features, centres=centres.points, kernel=self.kernel, width=width
-        )
-        self.prior_ = named_prior(self.prior, Phi, gamma=self.gamma)
-        each = (np.where(label == c, 1.0, -1.0) for c in self._against_rest)
-        return [
-            self._solved(self._problem(Phi, one, centres, width).weighted(weight)) for one in each
-        ]
-
-    def _fit_rows(self, rows: Rows, data: Training, width: Any) -> list[EMResult]:
-        self.prior_ = named_prior(self.prior, np.empty((0, 0)), gamma=self.gamma)
-        return [
-            self._solved(self._chunked(rows.against_rest(c), data.centres, width))
-            for c in self._against_rest
-        ]
-
-    @property
-    def _against_rest(self) -> range:
-        """The classes that are told from the rest."""
-        n_classes = len(self.classes_)
-        return range(1, 2) if n_classes == 2 else range(n_classes)
-
-    @property
-    def _prior(self) -> Laplace | Hyperprior:
-        return self.prior_
-
-    def _basis_functions(self, X: Array) -> Array:
-        if self._features_ == "kernel":
-            return super()._basis_functions(X)
-        return feature_matrix(X, self._features_)[:, self.selected_]
-
-    def _bias_precision(self, mode: Mode) -> Any:
-        return 0.0 * mode.bias if self.bias == "free" else super()._bias_precision(mode)
-
-    def _machines(self, label: NDArray[Any]) -> list[tuple[slice, NDArray[Any]]]:
-        return [
-            (slice(i, i + 1), np.where(label == c, 1.0, -1.0))
-            for i, c in enumerate(self._against_rest)
-        ]
-
-    def _store(self, centres: Centres, results: list[EMResult]) -> None:
-        self._features_ = self.features
-        one = len(results) == 1
-        self.coef_ = np.stack([each.weight for each in results])
-        biases, statuses = [each.bias for each in results], [each.status for each in results]
-        bias = biases[0] if one else np.array(biases)
-        weight = self.coef_[0] if one else self.coef_.T
-        if _on_kernels(self):
-            self.selected_ = self._set_weights(centres, weight, bias, results[0].width)
-        else:
-            self.selected_ = np.flatnonzero(self.coef_.any(axis=0))
-            self.weight_, self.bias_ = weight[self.selected_].T, bias
-        self.status_ = statuses[0] if one else statuses
-        self.log_posterior_ = sum(each.log_posterior for each in results)
-        self.n_iter_ = max(each.n_iter for each in results)
-
-    def _values(self, X: Array) -> Array:
-        if self._features_ == "kernel":
-            return super()._values(X)
-        return self._basis_functions(X) @ self.weight_.T + self.bias_
+            # what a user reads
+            self.coef_ = np.stack([one.weight for one in results])
+            weight, bias = self.coef_.T, np.array([one.bias for one in results])
+            if len(results) == 1:
+                weight, bias = weight[:, 0], results[0].bias
+            both = replace(results[0], weight=weight, bias=bias)
+            (self._predictor_,) = modes_of(problems, [GridPoint((), width, 1.0)], [both])
+            self.selected_ = self._set_vectors(data, centres, weight, bias, width)
+            self._likelihood_, self._kernel_ = likelihood, piece
+            if not _on_kernels(self):  # there are no vectors
+                del self.support_, self.relevance_vectors_, self.width_, self._kernel_
+            if problems.rows is None:
+                if n_classes == 2:
+                    data = replace(data, label=np.where(data.label == 1, 1.0, -1.0))
+                self._training_ = self._own_rows(data)
+            self._set_fit("EM", results, sum(one.log_posterior for one in results))
+        return self

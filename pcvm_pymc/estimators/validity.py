@@ -7,10 +7,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.pieces.kernels import MatrixRBF, as_kernel
+from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_targets, present_labels
-from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target
 from pcvm_pymc.core.validity import Validity, kernel_validity
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
 

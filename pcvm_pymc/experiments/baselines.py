@@ -18,15 +18,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.pieces.kernels import width_grid
 
-__all__ = [
-    "CalibratedSVC",
-    "DLSRClassifier",
-    "TunedSVC",
-    "gamma_of",
-    "gaussian_process",
-    "tuned_logistic_regression",
-]
-
 _FOLDS = 5
 
 

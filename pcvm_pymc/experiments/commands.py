@@ -13,93 +13,12 @@ from rich.table import Table
 
 from pcvm_pymc.experiments.errors import UsageError
 
-__all__ = ["add_commands"]
 
-
-def add_commands(commands: Any) -> None:
-    """Add the three commands to the parser's."""
-    _add_reproduce(commands)
-    _add_list(commands)
-    _add_report(commands)
-
-
-def _add_reproduce(commands: Any) -> None:
-    reproduce = commands.add_parser(
-        "reproduce",
-        help="run an experiment of the papers, or go on with one that was stopped",
-        description="Run an experiment of the papers, or ALL of them. Every finished cell is written at "
-        "once: stop it with Ctrl-C, and the same command goes on. With ALL the exit code is 1 if a "
-        "cell failed.",
-    )
-    reproduce.add_argument(
-        "name", metavar="NAME", help="such as chen2009-table1, see `pcvm list`; or ALL"
-    )
-    reproduce.add_argument(
-        "--sets", nargs="+", metavar="SET", help="data sets (default: the experiment's)"
-    )
-    reproduce.add_argument(
-        "--classifiers",
-        nargs="+",
-        metavar="NAME",
-        help="of `pcvm list --classifiers`, or module:attribute for a scikit-learn estimator of your own; "
-        "+NAME adds to the experiment's (default: the experiment's)",
-    )
-    reproduce.add_argument(
-        "--repeats", type=int, metavar="N", help="realisations scored (default: the paper's)"
-    )
-    reproduce.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="processes (default: 1)"
-    )
-    reproduce.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="random seed (default: 0)"
-    )
-    reproduce.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="output folder (default: pcvm-NAME)"
-    )
-    reproduce.add_argument(
-        "--small",
-        action="store_true",
-        help="a first look: fewer rows, and fewer sets and classifiers where none are named",
-    )
-    reproduce.add_argument(
-        "--dask", metavar="ADDRESS", help="send the cells to the Dask scheduler at this address"
-    )
-    reproduce.add_argument(
-        "--download",
-        action="store_true",
-        help="fetch missing sets from openml.org where it has them",
-    )
-    reproduce.add_argument("--retry", action="store_true", help="run cells again that have failed")
-    reproduce.set_defaults(run=_reproduce)
-
-
-def _add_list(commands: Any) -> None:
-    listing = commands.add_parser("list", help="name the experiments, data sets or classifiers")
-    kind = listing.add_mutually_exclusive_group()
-    kind.add_argument("--sets", action="store_true", help="the data sets, and which are here")
-    kind.add_argument("--classifiers", action="store_true", help="the classifiers")
-    listing.set_defaults(run=_list)
-
-
-def _add_report(commands: Any) -> None:
-    report = commands.add_parser(
-        "report", help="write the report of a run, finished or not: csv, Markdown, HTML, pictures"
-    )
-    report.add_argument("folder", type=Path, metavar="FOLDER", help="of `pcvm reproduce`")
-    report.add_argument(
-        "--experiment",
-        metavar="NAME",
-        help="another table of the same run, such as chen2009-table3 (default: that of the run)",
-    )
-    report.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="where to write (default: FOLDER/report)"
-    )
-    report.set_defaults(run=_report)
-
-
-def _reproduce(options: argparse.Namespace, console: Console) -> int:
+def reproduce(options: argparse.Namespace, console: Console) -> int:
+    """Run an experiment and write its report, draw a figure without one, or do so for ALL."""
     from pcvm_pymc.experiments.catalogue import Sketch, listed
-    from pcvm_pymc.experiments.running import RunError, reproduce
+    from pcvm_pymc.experiments.running.run import reproduce as run
+    from pcvm_pymc.experiments.running.store import NoSetError, RunError
 
     if options.name == "ALL":
         return _reproduce_all(options, console)
@@ -111,17 +30,31 @@ def _reproduce(options: argparse.Namespace, console: Console) -> int:
             return 0
         out = options.out or Path(f"pcvm-{entry.run}{ending}")
         default = (options.small and entry.small.classifiers) or entry.classifiers
-        reproduce(
+        run(
             options.name,
             out=out,
             sets=options.sets,
             classifiers=_classifiers(options.classifiers, default),
             **_settings(options),
         )
+    except NoSetError as error:
+        raise UsageError(
+            f"{error}. Without data run {', '.join(_without_data())}; or name a folder with the sets in "
+            "PCVM_DATA (`pcvm list --sets` says where they come from)"
+        ) from None
     except (RunError, ValueError, OSError) as error:
         raise UsageError(str(error)) from None
     _write_report(out, options.name, out / "report", console)
     return 0
+
+
+def _without_data() -> list[str]:
+    """Return the experiments whose sets are all here: drawn, or of scikit-learn, where there is no folder."""
+    from pcvm_pymc.experiments.catalogue import EXPERIMENTS
+    from pcvm_pymc.experiments.datasets.loading import available
+
+    here = set(available())
+    return [name for name, each in EXPERIMENTS.items() if here.issuperset(each.sets)]
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -143,7 +76,7 @@ def _draw(sketch: Any, out: Path, console: Console) -> None:
 
 
 def _reproduce_all(options: argparse.Namespace, console: Console) -> int:
-    """Run every experiment; say in a line how each ended, and return 1 if a cell failed."""
+    """Run every experiment; say in a line how each ended, and return 1 if a job failed."""
     from pcvm_pymc.experiments.everything import reproduce_everything
 
     if options.sets is not None or options.classifiers is not None:
@@ -170,7 +103,7 @@ def _reproduce_all(options: argparse.Namespace, console: Console) -> int:
     n_failed = sum(each.n_failed for each in ended)
     said = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     console.print(
-        f"{len(ended)} tables and figures: {said}; {n_failed} cells failed.", soft_wrap=True
+        f"{len(ended)} tables and figures: {said}; {n_failed} jobs failed.", soft_wrap=True
     )
     return int(counts["failed"] > 0)
 
@@ -184,15 +117,16 @@ def _classifiers(wanted: list[str] | None, default: tuple[str, ...]) -> list[str
     return list(dict.fromkeys([*(named or default), *added]))
 
 
-def _report(options: argparse.Namespace, console: Console) -> None:
+def report(options: argparse.Namespace, console: Console) -> None:
+    """Write the report of a run."""
     _write_report(
         options.folder, options.experiment, options.out or options.folder / "report", console
     )
 
 
 def _write_report(folder: Path, name: str | None, out: Path, console: Console) -> None:
-    from pcvm_pymc.experiments.reporting import report_of
-    from pcvm_pymc.experiments.running import RunError
+    from pcvm_pymc.experiments.reporting.reading import report_of
+    from pcvm_pymc.experiments.running.store import RunError
 
     _without_windows()
     try:
@@ -211,7 +145,7 @@ def _write_report(folder: Path, name: str | None, out: Path, console: Console) -
             soft_wrap=True,
         )
     if len(report.failures):
-        console.print(f"{len(report.failures)} cells failed; see failures.csv", style="red")
+        console.print(f"{len(report.failures)} jobs failed; see failures.csv", style="red")
     console.print(
         f"Written to {escape(str(out))}{os.sep}: report.html, report.md, table.csv, cells.csv, ..."
     )
@@ -249,7 +183,8 @@ def _print_measure(report: Any, measure: str, console: Console) -> None:
         console.print(table)
 
 
-def _list(options: argparse.Namespace, console: Console) -> None:
+def list_names(options: argparse.Namespace, console: Console) -> None:
+    """Print the experiments, data sets or classifiers."""
     try:
         rows = _set_rows() if options.sets else None
     except NotADirectoryError as error:
@@ -260,7 +195,7 @@ def _list(options: argparse.Namespace, console: Console) -> None:
     for i, heading in enumerate(rows[0]):
         table.add_column(heading, no_wrap=i == 0, overflow="fold")
     for row in rows[1:]:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console.print(table)
 
 
@@ -278,7 +213,7 @@ def _experiment_rows() -> list[tuple[str, ...]]:
 
 
 def _classifier_rows() -> list[tuple[str, ...]]:
-    from pcvm_pymc.experiments.classifiers import CLASSIFIERS
+    from pcvm_pymc.experiments.classifiers.table import CLASSIFIERS
 
     rows: list[tuple[str, ...]] = [("classifier", "what", "parameters chosen")]
     return rows + [
@@ -288,7 +223,8 @@ def _classifier_rows() -> list[tuple[str, ...]]:
 
 
 def _set_rows() -> list[tuple[str, ...]]:
-    from pcvm_pymc.experiments.datasets import SOURCES, available
+    from pcvm_pymc.experiments.datasets.loading import available
+    from pcvm_pymc.experiments.datasets.registry import SOURCES
 
     here = set(available())
     rows: list[tuple[str, ...]] = [("set", "size", "here", "used in, or how to obtain")]

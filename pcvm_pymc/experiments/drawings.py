@@ -21,11 +21,11 @@ from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.core.validity import centre_derivatives, log_stability
 from pcvm_pymc.estimators.figures import PALETTE, scatter_classes, styled
 from pcvm_pymc.experiments.catalogue import Sketch, printed_of
-from pcvm_pymc.experiments.datasets import load, source_of, without_folder
+from pcvm_pymc.experiments.datasets.files import without_folder
 from pcvm_pymc.experiments.datasets.generators import ESL_VARIANCE
+from pcvm_pymc.experiments.datasets.loading import load
+from pcvm_pymc.experiments.datasets.registry import source_of
 from pcvm_pymc.experiments.protocols import Protocol, realise
-
-__all__ = ["DRAWINGS", "Drawn"]
 
 type Floats = np.ndarray[Any, np.dtype[np.float64]]
 _LOGIT = Logit()

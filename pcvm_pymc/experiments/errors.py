@@ -3,8 +3,6 @@
 import difflib
 from collections.abc import Iterable, Mapping
 
-__all__ = ["UsageError", "entry_of", "first_line", "suggestion"]
-
 
 class UsageError(Exception):
     """Input that the user can mend: one line, exit code 2."""

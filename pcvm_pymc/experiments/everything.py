@@ -8,11 +8,10 @@ from typing import Any
 
 from pcvm_pymc.experiments.catalogue import EXPERIMENTS, Experiment, Sketch, entries
 from pcvm_pymc.experiments.errors import first_line
-from pcvm_pymc.experiments.reporting import report_of
-from pcvm_pymc.experiments.running import NoSetError, reproduce
+from pcvm_pymc.experiments.reporting.reading import report_of
+from pcvm_pymc.experiments.running.run import reproduce
+from pcvm_pymc.experiments.running.store import NoSetError
 from pcvm_pymc.experiments.sketches import sketch_report
-
-__all__ = ["Outcome", "reproduce_everything"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Outcome:
     said : str
         In words.
     n_failed : int
-        Cells that failed.
+        Jobs that failed.
     seconds : float
     """
 
@@ -46,7 +45,7 @@ def reproduce_everything(out: str | Path, **options: Any) -> Iterator[Outcome]:
     Parameters
     ----------
     out : path
-        Cells go to the folder RUN, and reports to NAME/report within it.
+        Jobs go to the folder RUN, and reports to NAME/report within it.
     **options
         Of `pcvm_pymc.experiments.running.reproduce`, for all of them.
     """
@@ -78,7 +77,7 @@ def _one(
     report = report_of(out / entry.run, entry.name)
     report.write(place)
     n_failed, n_missing = len(report.failures), len(report.manifest["missing"])
-    said = f"{len(report.cells)} cells" if entry.run == entry.name else f"cells of {entry.run}"
+    said = f"{len(report.cells)} jobs" if entry.run == entry.name else f"jobs of {entry.run}"
     said += f", {n_failed} failed" if n_failed else ""
     said += f", {n_missing} sets missing" if n_missing else ""
     return ("failed" if n_failed else "done"), said, n_failed

@@ -3,7 +3,6 @@
 import argparse
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,105 +11,44 @@ import pandas as pd
 from rich.console import Console
 
 from pcvm_pymc.experiments.errors import UsageError, first_line
-from pcvm_pymc.experiments.labelled_csv import labels_and_features
-from pcvm_pymc.experiments.tables import HEADERS, Table, read_table
+from pcvm_pymc.experiments.tables import checked_width, labels_and_features, read_table, tell
 from pcvm_pymc.storage import write_atomically
 
-__all__ = ["add_encoding", "add_fitting", "add_header", "tell"]
-
-_BYTES = (
-    1e9  # for basis functions: with more they go in chunks, and without --basis there are too many
-)
-_IMPUTE = ("median", "mean", "most_frequent")
-
-
-def add_fitting(commands: Any) -> None:
-    """Add both commands to the parser's."""
-    fit = commands.add_parser(
-        "fit",
-        help="fit a classifier to a table and keep it in a file",
-        description="Fit PCVMClassifier, or MPCVMClassifier for several classes, to standardised columns.",
-    )
-    fit.add_argument("file", type=Path, metavar="FILE", help="a table with a label column")
-    fit.add_argument("--out", type=Path, required=True, metavar="MODEL", help="the file to write")
-    fit.add_argument("--target", metavar="COLUMN", help="label column (default: the last)")
-    add_header(fit)
-    add_encoding(fit)
-    fit.add_argument(
-        "--basis", type=int, metavar="N", help="basis functions on N of the rows (default: all)"
-    )
-    fit.add_argument(
-        "--vectors", type=int, metavar="N", help="keep N vectors at most (default: no limit)"
-    )
-    fit.add_argument(
-        "--width", default="auto", metavar="W|auto", help="kernel width (default: auto)"
-    )
-    fit.add_argument("--balanced", action="store_true", help="count classes equally")
-    fit.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
-    fit.add_argument("--force", action="store_true", help="replace a model that exists")
-    fit.set_defaults(run=_fit)
-    predict = commands.add_parser(
-        "predict", help="class probabilities of the rows of a table, by a model of `pcvm fit`"
-    )
-    predict.add_argument("model", type=Path, metavar="MODEL", help="of `pcvm fit`")
-    predict.add_argument("file", type=Path, metavar="NEW.csv", help="a table with the same columns")
-    predict.add_argument(
-        "--out", type=Path, metavar="FILE.csv", help="where to write (default: the terminal)"
-    )
-    add_header(predict)
-    predict.add_argument("--force", action="store_true", help="replace a file that exists")
-    predict.set_defaults(run=_predict)
+_BYTES = 1e9  # for basis functions: with more they go in chunks, and --basis is needed
+_MANY_ROWS = 3000  # a fit of more begins with a forecast
+_PROBE = 1000  # rows of the fit that it is made from
+# measured on 500 to 4,000 rows: with a basis on every row time grows so, with --basis as the rows
+_GROWTH = 2.6
 
 
-def add_header(command: argparse.ArgumentParser) -> None:
-    """Add what says whether a table has names."""
-    command.add_argument(
-        "--header",
-        choices=HEADERS,
-        default="auto",
-        help="whether the first line has names (default: auto, which refuses numbers)",
-    )
-
-
-def add_encoding(command: argparse.ArgumentParser) -> None:
-    """Add what takes text and missing cells."""
-    command.add_argument(
-        "--categorical", action="store_true", help="encode columns of text, one number a category"
-    )
-    command.add_argument(
-        "--impute",
-        nargs="?",
-        const="median",
-        choices=_IMPUTE,
-        help="fill in missing cells: with the column's median (default), mean or most frequent value",
-    )
-
-
-def _fit(options: argparse.Namespace, console: Console) -> None:
+def fit(options: argparse.Namespace, console: Console) -> None:
+    """Fit a classifier to a table, and write it into a file."""
     _check_free(options.out, options.force)
-    table = _read(options.file, options.header, console)
-    labels, features = labels_and_features(options.file, table.frame, options.target, least=2)
+    frame = read_table(options.file, options.header, console)
+    labels, features = labels_and_features(options.file, frame, options.target, least=2)
     _check_size(options, len(features))
-    from pcvm_pymc.experiments.model_files import Columns, ModelFile, transformer
+    from pcvm_pymc.experiments.model_files import FittedTable, TableScaler
 
-    columns = Columns.of(
-        options.file, features, categorical=options.categorical, impute=options.impute is not None
+    scaler = TableScaler.of(
+        options.file, features, categorical=options.categorical, impute=options.impute
     )
     began = time.perf_counter()
-    pipeline = _pipeline(
-        options, transformer(columns, options.impute), labels.nunique(), len(labels)
-    )
+    model = _classifier(options, labels.nunique(), len(labels))
     counts = ", ".join(f"{each} {n}" for each, n in labels.value_counts().sort_index().items())
-    console.print(f"{len(features)} rows, {features.shape[1]} features; {labels.name}: {counts}")
-    with console.status(f"fitting {type(pipeline[-1]).__name__}"):
+    said = f"{len(features)} rows, {features.shape[1]} features; {labels.name}: {counts}"
+    console.print(said, markup=False)
+    X, y = scaler.fit(features).transform(features), labels.to_numpy()
+    if len(X) > _MANY_ROWS:
+        console.print(_forecast(model, X, y, options.basis), markup=False, soft_wrap=True)
+    with console.status(f"fitting {type(model).__name__}"):
         try:
-            pipeline.fit(columns.taken(features), labels.to_numpy())
+            model.fit(X, y)
         except ValueError as error:
             raise UsageError(f"{options.file}: {first_line(error)}") from None
-    pipeline[-1].__dict__.pop("_training_", None)  # of intervals, which the command does not give
-    ModelFile(pipeline, columns, str(labels.name), options.impute).save(options.out)
+    FittedTable.of(scaler, model, str(labels.name)).save(options.out)
     console.print(
-        f"{_described(pipeline[-1])}; {time.perf_counter() - began:.1f} s. Written to {options.out}"
+        f"{_described(model)}; {time.perf_counter() - began:.1f} s. Written to {options.out}",
+        markup=False,
     )
 
 
@@ -120,18 +58,6 @@ def _check_free(path: Path, force: bool) -> None:
         raise UsageError(f"--out {path} exists; {remedy}")
     if not path.parent.is_dir():
         raise UsageError(f"--out {path}: there is no folder {path.parent}")
-
-
-def _read(path: Path, header: str, console: Console) -> Table:
-    table = read_table(path, header)
-    tell(console, path.name, table.told)
-    return table
-
-
-def tell(console: Console, name: str, told: Iterable[str]) -> None:
-    """Print what was recognised in a table."""
-    for each in told:
-        console.print(f"{name}: {each}", style="dim", highlight=False, markup=False)
 
 
 def _check_size(options: argparse.Namespace, n_rows: int) -> None:
@@ -147,16 +73,13 @@ def _check_size(options: argparse.Namespace, n_rows: int) -> None:
         )
 
 
-def _pipeline(options: argparse.Namespace, columns: Any, n_classes: int, n_rows: int) -> Any:
-    """Return transformers and classifier."""
-    from sklearn.pipeline import make_pipeline
-
+def _classifier(options: argparse.Namespace, n_classes: int, n_rows: int) -> Any:
     from pcvm_pymc.estimators.multiclass import MPCVMClassifier
     from pcvm_pymc.estimators.pcvm import PCVMClassifier
 
     kind = PCVMClassifier if n_classes == 2 else MPCVMClassifier
     model = kind(
-        width=_width(options.width),
+        width=checked_width(options.width),
         basis=options.basis,
         n_vectors=options.vectors,
         class_weight="balanced" if options.balanced else None,
@@ -164,19 +87,29 @@ def _pipeline(options: argparse.Namespace, columns: Any, n_classes: int, n_rows:
     )
     if options.basis is not None and 8.0 * options.basis * n_rows > _BYTES:
         model.set_params(memory_limit=_BYTES)
-    return make_pipeline(columns, model)
+    return model
 
 
-def _width(text: str) -> Any:
-    if text == "auto":
-        return text
+def _forecast(model: Any, X: Any, y: Any, basis: int | None) -> str:
+    """Return what will be fitted and about how long it takes, by a fit of some of the rows."""
+    from sklearn.base import clone
+
+    rows = np.random.default_rng(0).permutation(len(X))[:_PROBE]
+    few = clone(model).set_params(basis=None if basis is None else min(basis, _PROBE))
+    began = time.perf_counter()
     try:
-        width = float(text)
-    except ValueError:
-        width = np.nan
-    if not (np.isfinite(width) and width > 0):
-        raise UsageError(f"--width is {text!r}; needed a positive number or auto")
-    return width
+        few.fit(X[rows], y[rows])
+    except ValueError:  # a rare class is not among them: the fit itself says what is wrong
+        return f"{len(X)} rows: the fit may take minutes."
+    growth = (len(X) / _PROBE) ** (_GROWTH if basis is None else 1.0)
+    seconds = growth * (time.perf_counter() - began)
+    duration = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    if basis is not None:
+        return f"{basis} basis functions: the fit takes about {duration}."
+    return (
+        f"A basis function on each of {len(X)} rows: the fit takes about {duration}. --basis 300, on 300 of "
+        "them, is a small part of that and predicts nearly as well."
+    )
 
 
 def _described(model: Any) -> str:
@@ -187,25 +120,26 @@ def _described(model: Any) -> str:
     return f"{type(model).__name__} with {len(model.relevance_vectors_)} vectors"
 
 
-def _predict(options: argparse.Namespace, console: Console) -> None:
+def predict(options: argparse.Namespace, console: Console) -> None:
+    """Write the class probabilities of a table's rows."""
     if options.out is not None:
         _check_free(options.out, options.force)
     notes = Console(stderr=True)  # the table itself may go to the terminal
-    table = _read(options.file, options.header, notes)
-    from pcvm_pymc.experiments.model_files import ModelFile
+    frame = read_table(options.file, options.header, notes)
+    from pcvm_pymc.experiments.model_files import FittedTable
 
-    model = ModelFile.load(options.model)
-    found = model.probabilities(options.file, table.frame)
-    extra = [each for each in table.frame if each not in (*model.features, model.target)]
+    model = FittedTable.load(options.model)
+    found = model.probabilities(options.file, frame)
+    extra = [each for each in frame if each not in (*model.features, model.target)]
     if extra:
-        notes.print(f"not used: {', '.join(map(str, extra[:8]))}", style="dim", highlight=False)
-    if model.target in table.frame:
-        _score(found, table.frame[model.target], model.target, notes)
+        tell(notes, options.file.name, [f"not used: {', '.join(map(str, extra[:8]))}"])
+    if model.target in frame:
+        _score(found, frame[model.target], model.target, notes)
     if options.out is None:
         found.to_csv(sys.stdout, index=False)
         return
     write_atomically(options.out, found.to_csv(index=False).encode())
-    console.print(f"{len(found)} rows written to {options.out}")
+    console.print(f"{len(found)} rows written to {options.out}", markup=False)
 
 
 def _score(found: pd.DataFrame, labels: pd.Series, target: str, console: Console) -> None:
@@ -218,5 +152,6 @@ def _score(found: pd.DataFrame, labels: pd.Series, target: str, console: Console
     wrong = np.mean([found[target].iloc[i] != labels.iloc[i] for i in rows])
     loss = -np.log(np.maximum(own, np.finfo(float).tiny)).mean()
     console.print(
-        f"{target} is known for {len(rows)} rows: error {100 * wrong:.1f} %, log loss {loss:.3f}"
+        f"{target} is known for {len(rows)} rows: error {100 * wrong:.1f} %, log loss {loss:.3f}",
+        markup=False,
     )

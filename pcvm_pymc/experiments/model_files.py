@@ -1,39 +1,60 @@
-"""Classifiers for tables, kept in a file: scikit-learn's transformers, the classifier, what they need."""
+"""Classifiers for tables, kept in a file of numbers and names, which cannot run code."""
 
-import pickle
-import zlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
 
 from pcvm_pymc import __version__
-from pcvm_pymc.experiments.errors import UsageError, first_line
-from pcvm_pymc.storage import write_atomically
+from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece, PerCentre
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
+from pcvm_pymc.estimators.probabilities import class_probability
+from pcvm_pymc.experiments.errors import UsageError
+from pcvm_pymc.storage import read_arrays, write_arrays
 
-__all__ = ["Columns", "ModelFile", "transformer"]
-
-_KIND, _FORMAT = b"pcvm model ", b"pcvm model 2\n"  # what a file begins with
+_KIND = "pcvm model"
+_PICKLED = b"pcvm model "  # how files of versions before this format began
+_NEEDED = "needed a file that `pcvm fit --out` wrote"
 _MOST_CATEGORIES = 50
-_MOST_CODES = 20  # more numbers with a few other cells are no categories
+_MOST_CODES = 20  # more distinct numbers with a few other cells are no categories
+_ROWS = 4096  # whose basis functions are held at once
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Names of the features: numbers, and text."""
+class TableScaler(TransformerMixin, BaseEstimator):
+    """Standardised numbers of a table, with an indicator for each category of its columns of text.
 
-    numbers: list[str]
-    text: list[str]
+    Parameters
+    ----------
+    numbers, text : list of str
+        Columns.
+    impute : {"median", "mean", "most_frequent"}, optional
+        What missing numbers become; missing texts become the most frequent one. Default: none may be missing.
+    categories : list of list of str, optional
+        Of each column of text. Default: those of the rows that it is fitted to.
+    """
+
+    def __init__(
+        self,
+        numbers: list[str],
+        text: list[str],
+        impute: str | None = None,
+        categories: list[list[str]] | None = None,
+    ) -> None:
+        self.numbers = numbers
+        self.text = text
+        self.impute = impute
+        self.categories = categories
 
     @classmethod
-    def of(cls, path: Path, frame: pd.DataFrame, *, categorical: bool, impute: bool) -> "Columns":
-        """Return the columns of a table; raise where text or missing cells were not asked to be taken.
+    def of(
+        cls, path: Path, frame: pd.DataFrame, *, categorical: bool, impute: str | None
+    ) -> "TableScaler":
+        """Return what scales a table; raise where text or missing cells need an option.
 
         Raises
         ------
@@ -64,21 +85,73 @@ class Columns:
             raise UsageError(
                 f"{path} has columns without a value: {', '.join(empty[:5])}; remove them"
             )
-        if missing.any() and not impute:
+        if missing.any() and impute is None:
             shown = ", ".join(f"{each} ({n})" for each, n in missing[missing > 0].iloc[:5].items())
             raise UsageError(
                 f"{path} has missing cells in {shown}; fill them in with --impute, or remove those rows"
             )
-        return cls(numbers, text)
+        return cls(numbers, text, impute, [_texts_in(frame[each]) for each in text])
 
-    def taken(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return these columns of a table, missing texts all of one kind, NaN."""
-        table = frame[[*self.numbers, *self.text]].copy()
-        for each in self.text:
-            values = table[each].to_numpy(dtype=object, copy=True)
-            values[table[each].isna()] = np.nan
-            table[each] = pd.Series(values, index=table.index, dtype=object)
-        return table
+    def fit(self, X: pd.DataFrame, y: Any = None) -> Self:
+        """Find means, scales, what missing cells become, and categories."""
+        numbers = X[self.numbers].astype(float)
+        if self.impute == "most_frequent":
+            self.fill_ = np.array([numbers[each].mode().iloc[0] for each in self.numbers], float)
+        else:
+            self.fill_ = getattr(numbers, self.impute or "mean")().to_numpy(float)
+        filled = numbers.fillna(dict(zip(self.numbers, self.fill_, strict=True)))
+        self.mean_ = filled.mean().to_numpy(float)
+        scale = filled.std(ddof=0).to_numpy(float)
+        # a column of equal numbers has a deviation of rounding
+        self.scale_ = np.where(scale > 1e-12 * np.abs(self.mean_), scale, 1.0)
+        self.common_ = [str(X[each].mode().iloc[0]) for each in self.text]
+        known = self.categories
+        self.categories_ = [_texts_in(X[each]) for each in self.text] if known is None else known
+        return self
+
+    def transform(self, X: pd.DataFrame) -> NDArray[np.float64]:
+        """Return numbers, shape (n_rows, n_numbers + n_categories)."""
+        numbers = X[self.numbers].to_numpy(float)
+        numbers = np.where(np.isnan(numbers), self.fill_, numbers)
+        columns = [(numbers - self.mean_) / self.scale_]
+        for name, common, known in zip(self.text, self.common_, self.categories_, strict=True):
+            text = X[name].fillna(common).astype(str).to_numpy(object)
+            columns.append((text[:, None] == np.array(known, dtype=object)).astype(float))
+        return np.column_stack(columns)
+
+    def check(self, path: Path, frame: pd.DataFrame) -> None:
+        """Raise a UsageError for a new table with missing columns, or cells that were not fitted."""
+        missing = [each for each in (*self.numbers, *self.text) if each not in frame.columns]
+        if missing:
+            raise UsageError(
+                f"{path} lacks the columns {', '.join(missing[:8])}, which the model was fitted with"
+            )
+        numeric = pd.api.types.is_numeric_dtype
+        text = [each for each in self.numbers if not numeric(frame[each].dtype)]
+        for each in text:
+            _check_odd_cells(path, frame[each])
+        if text:
+            raise UsageError(
+                f"{path} has text in {', '.join(text[:5])}, which were numbers when the model was fitted"
+            )
+        table = frame[[*self.numbers, *self.text]]
+        if table.isna().any(axis=None) and self.impute is None:
+            shown = ", ".join(map(str, table.columns[table.isna().any()][:5]))
+            raise UsageError(
+                f"{path} has missing cells in {shown}; remove those rows, or fit the model with --impute"
+            )
+        _check_infinite(path, table, self.numbers)
+        for name, seen in zip(self.text, self.categories_, strict=True):
+            other = sorted(set(_texts_in(table[name])) - set(seen))
+            if other:
+                raise UsageError(
+                    f"{path} has {', '.join(map(repr, other[:3]))} in {name!r}, which the model was not "
+                    f"fitted with; it knows {', '.join(map(repr, seen[:8]))}"
+                )
+
+
+def _texts_in(column: pd.Series) -> list[str]:
+    return sorted({str(each) for each in column.dropna()})
 
 
 def _check_infinite(path: Path, frame: pd.DataFrame, numbers: list[str]) -> None:
@@ -88,7 +161,7 @@ def _check_infinite(path: Path, frame: pd.DataFrame, numbers: list[str]) -> None
 
 
 def _check_odd_cells(path: Path, column: pd.Series) -> None:
-    """Raise where most of a column of text are numbers, with what is none of them."""
+    """Raise where most cells of a column of text are numbers; name those that are not."""
     values = column.dropna()
     odd = values[pd.to_numeric(values, errors="coerce").isna()]
     if 0 < len(odd) < len(values) / 2:
@@ -100,96 +173,83 @@ def _check_odd_cells(path: Path, column: pd.Series) -> None:
         )
 
 
-def transformer(
-    columns: Columns, impute: str | None, table: pd.DataFrame | None = None
-) -> ColumnTransformer:
-    """Return what makes standardised numbers of a table's columns.
+@dataclass(frozen=True)
+class Mode:
+    """A mode of the average, or the only one.
 
-    Parameters
+    Attributes
     ----------
-    columns : Columns
-    impute : {"median", "mean", "most_frequent"}, optional
-        What missing numbers become; missing texts become the most frequent one. Default: none may be missing.
-    table : DataFrame, optional
-        Whose texts are the categories. Default: those of the rows to which it is fitted.
+    share : float
+        In the average.
+    width : ndarray
+        Of the RBF: one, one for each feature, or (as `per_centre` says) those of each centre.
+    centres : ndarray, shape (n_centres, n_features)
+    weight : ndarray, shape (n_centres,) or (n_centres, n_classes)
+    bias : ndarray
     """
-    known: Any = "auto"
-    if table is not None:
-        known = [sorted(table[each].dropna().unique()) for each in columns.text]
-    numbers: list[Any] = [StandardScaler()]
-    text: list[Any] = [
-        OneHotEncoder(categories=known, sparse_output=False, drop="if_binary", dtype=float)
-    ]
-    if impute is not None:
-        numbers.insert(0, SimpleImputer(strategy=impute))
-        text.insert(0, SimpleImputer(strategy="most_frequent"))
-    parts = []
-    if columns.numbers:
-        parts.append(("numbers", make_pipeline(*numbers), columns.numbers))
-    if columns.text:
-        parts.append(("text", make_pipeline(*text), columns.text))
-    return ColumnTransformer(parts)
+
+    share: float
+    width: NDArray[Any]
+    per_centre: bool
+    centres: NDArray[Any]
+    weight: NDArray[Any]
+    bias: NDArray[Any]
+
+    def latent(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Return the latent function at some rows."""
+        width = self.width[()] if self.width.ndim == 0 else self.width
+        kernel: KernelPiece = PerCentre(RBF(), width) if self.per_centre else RBF(width)
+        return kernel(X, self.centres) @ self.weight + self.bias
 
 
 @dataclass(frozen=True)
-class ModelFile:
+class FittedTable:
     """What a file of `pcvm fit` holds.
 
     Attributes
     ----------
-    pipeline : Pipeline
-    columns : Columns
+    scaler : TableScaler
+    classes : ndarray, shape (n_classes,)
+    modes : list of Mode
     target : str
-    impute : str or None
+        The label column.
     """
 
-    pipeline: Pipeline
-    columns: Columns
+    scaler: TableScaler
+    classes: NDArray[Any]
+    modes: list[Mode]
     target: str
-    impute: str | None
+
+    @classmethod
+    def of(cls, scaler: TableScaler, model: Any, target: str) -> "FittedTable":
+        """Return what predictions of a fitted PCVMClassifier or MPCVMClassifier are computed from."""
+        if hasattr(model, "components_"):
+            modes = [
+                Mode(
+                    float(share),
+                    np.asarray(each.width, dtype=float),
+                    False,
+                    each.relevance_vectors,
+                    each.weight,
+                    np.asarray(each.bias, dtype=float),
+                )
+                for share, each in zip(model.component_weights_, model.components_, strict=True)
+            ]
+        else:
+            own = getattr(model, "vector_widths_", None)
+            width = np.asarray(model.width_ if own is None else own, dtype=float)
+            bias = np.asarray(model.bias_, dtype=float)
+            vectors = model.relevance_vectors_
+            modes = [Mode(1.0, width, own is not None, vectors, model.weight_.T, bias)]
+        classes = np.asarray(model.classes_)
+        return cls(
+            scaler, classes.astype(str) if classes.dtype == object else classes, modes, target
+        )
 
     @property
     def features(self) -> list[str]:
         """Names of the columns that are needed."""
-        return [*self.columns.numbers, *self.columns.text]
-
-    def save(self, path: Path) -> None:
-        """Write the file."""
-        # of arrays that several modes share joblib would write one copy for each
-        content = pickle.dumps({"version": __version__, "model": self}, protocol=5)
-        write_atomically(path, _FORMAT + zlib.compress(content, level=3))
-
-    @classmethod
-    def load(cls, path: Path) -> "ModelFile":
-        """Read a file; only of `pcvm fit`, and from those whom you trust: reading it runs its code.
-
-        Raises
-        ------
-        UsageError
-            If there is none, or it is something else, damaged, or of another version.
-        """
-        needed = "needed a file that `pcvm fit --out` wrote"
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            raise UsageError(f"{path} does not exist; {needed}") from None
-        except OSError as error:
-            raise UsageError(f"{path} cannot be read ({first_line(error)}); {needed}") from None
-        if not content.startswith(_KIND):
-            raise UsageError(f"{path} is no model; {needed}")
-        try:
-            if not content.startswith(_FORMAT):
-                raise ValueError("its format is another")
-            packed = zlib.decompress(content[len(_FORMAT) :])  # which has a checksum
-            found: ModelFile = pickle.loads(packed)["model"]
-        except zlib.error as error:
-            raise UsageError(f"{path} is damaged ({first_line(error)}); {needed}") from None
-        except (ValueError, LookupError, AttributeError, ImportError, TypeError) as error:
-            raise UsageError(
-                f"{path} was written by another version ({first_line(error)}); fit the model again by "
-                f"{__version__}"
-            ) from None
-        return found
+        return [*self.scaler.numbers, *self.scaler.text]
 
     def probabilities(self, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the likeliest class and the probability of each, for every row of a table.
@@ -197,44 +257,116 @@ class ModelFile:
         Raises
         ------
         UsageError
-            If columns are missing, of another kind, or have cells or texts that were not seen.
+            If columns are missing, of another kind, or have cells or texts that were not fitted.
         """
-        missing = [each for each in self.features if each not in frame.columns]
-        if missing:
-            raise UsageError(
-                f"{path} lacks the columns {', '.join(missing[:8])}, which the model was fitted with"
-            )
-        table = self.columns.taken(frame)
-        numeric = pd.api.types.is_numeric_dtype
-        text = [each for each in self.columns.numbers if not numeric(table[each].dtype)]
-        for each in text:
-            _check_odd_cells(path, table[each])
-        if text:
-            raise UsageError(
-                f"{path} has text in {', '.join(text[:5])}, which were numbers when the model was fitted"
-            )
-        if table.isna().any(axis=None) and self.impute is None:
-            shown = ", ".join(map(str, table.columns[table.isna().any()][:5]))
-            raise UsageError(
-                f"{path} has missing cells in {shown}; remove those rows, or fit the model with --impute"
-            )
-        _check_infinite(path, table, self.columns.numbers)
-        self._check_texts(path, table)
-        probability = self.pipeline.predict_proba(table)
-        classes = self.pipeline.classes_
-        out = pd.DataFrame(probability, columns=[f"P({each})" for each in classes])
-        out.insert(0, self.target, classes[probability.argmax(axis=1)])
+        self.scaler.check(path, frame)
+        X = self.scaler.transform(frame)
+        probability = np.vstack([self._probability(part) for part in _blocks(X)])
+        out = pd.DataFrame(probability, columns=[f"P({each})" for each in self.classes])
+        out.insert(0, self.target, self.classes[probability.argmax(axis=1)])
         return out
 
-    def _check_texts(self, path: Path, table: pd.DataFrame) -> None:
-        """Raise where a column of text has one that the model was not fitted with."""
-        if not self.columns.text:
-            return
-        known = self.pipeline[0].named_transformers_["text"][-1].categories_
-        for name, seen in zip(self.columns.text, known, strict=True):
-            other = sorted(set(table[name].dropna()) - set(seen), key=str)
-            if other:
-                raise UsageError(
-                    f"{path} has {', '.join(map(repr, other[:3]))} in {name!r}, which the model was not "
-                    f"fitted with; it knows {', '.join(map(repr, list(seen)[:8]))}"
-                )
+    def _probability(self, X: NDArray[Any]) -> NDArray[Any]:
+        n_classes = len(self.classes)
+        likelihood: Likelihood = Probit() if n_classes == 2 else MultinomialProbit(n_classes)
+        parts = [mode.share * class_probability(likelihood, mode.latent(X)) for mode in self.modes]
+        return np.sum(parts, axis=0)
+
+    def save(self, path: Path) -> None:
+        """Write the file: arrays, and names as JSON, with a checksum."""
+        scaler = self.scaler
+        names = {
+            "version": __version__,
+            "target": self.target,
+            "numbers": scaler.numbers,
+            "text": scaler.text,
+            "impute": scaler.impute,
+            "common": scaler.common_,
+            "categories": scaler.categories_,
+        }
+        # modes share most of their centres: each is kept once
+        points, place = np.unique(
+            np.vstack([mode.centres for mode in self.modes]), axis=0, return_inverse=True
+        )
+        ends = np.cumsum([len(mode.centres) for mode in self.modes])[:-1]
+        arrays: dict[str, Any] = {
+            "names": np.array(json.dumps(names)),
+            "classes": self.classes,
+            "fill": scaler.fill_,
+            "mean": scaler.mean_,
+            "scale": scaler.scale_,
+            "points": points,
+            "share": np.array([mode.share for mode in self.modes]),
+        }
+        for i, (mode, own) in enumerate(
+            zip(self.modes, np.split(place.ravel(), ends), strict=True)
+        ):
+            arrays[f"own {i}"], arrays[f"per centre {i}"] = own, np.array(mode.per_centre)
+            for name in ("width", "weight", "bias"):
+                arrays[f"{name} {i}"] = getattr(mode, name)
+        write_arrays(path, _KIND, arrays, compressed=True)
+
+    @classmethod
+    def load(cls, path: Path) -> "FittedTable":
+        """Read a file of `pcvm fit`.
+
+        Raises
+        ------
+        UsageError
+            If there is none, or it is something else, damaged, or of another version.
+        StoreError
+            If it is damaged.
+        """
+        try:
+            with path.open("rb") as file:
+                begins = file.read(len(_PICKLED))
+        except FileNotFoundError:
+            raise UsageError(f"{path} does not exist; {_NEEDED}") from None
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read ({error.strerror}); {_NEEDED}") from None
+        if begins == _PICKLED:
+            raise UsageError(
+                f"{path} was written by an earlier version, as a pickle, which could run code and is not "
+                f"read; fit the model again by pcvm {__version__}"
+            )
+        if not begins.startswith(b"PK"):
+            raise UsageError(f"{path} is no model; {_NEEDED}")
+        arrays = read_arrays(path, _KIND, _NEEDED)
+        try:
+            found = cls._from(arrays)
+            found._probability(np.zeros((1, arrays["points"].shape[1])))
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
+            raise UsageError(f"{path} holds no model ({type(error).__name__}); {_NEEDED}") from None
+        return found
+
+    @classmethod
+    def _from(cls, arrays: dict[str, NDArray[Any]]) -> "FittedTable":
+        names = json.loads(str(arrays["names"]))
+        scaler = TableScaler(names["numbers"], names["text"], names["impute"])
+        scaler.fill_, scaler.mean_, scaler.scale_ = (arrays[n] for n in ("fill", "mean", "scale"))
+        scaler.common_, scaler.categories_ = names["common"], names["categories"]
+        known = [each for column in scaler.categories_ for each in column]
+        texts = [*scaler.numbers, *scaler.text, *scaler.common_, *known]
+        shapes = {arrays[name].shape for name in ("fill", "mean", "scale")}
+        if shapes != {(len(scaler.numbers),)} or (
+            arrays["points"].shape[1] != len(scaler.numbers) + len(known)
+        ):
+            raise ValueError("the scaler has other columns than the classifier")
+        if not all(isinstance(each, str) for each in texts):
+            raise TypeError("names are no texts")
+        modes = [
+            Mode(
+                float(share),
+                arrays[f"width {i}"],
+                bool(arrays[f"per centre {i}"]),
+                arrays["points"][arrays[f"own {i}"]],
+                arrays[f"weight {i}"],
+                arrays[f"bias {i}"],
+            )
+            for i, share in enumerate(arrays["share"])
+        ]
+        return cls(scaler, arrays["classes"], modes, names["target"])
+
+
+def _blocks(X: NDArray[Any]) -> list[NDArray[Any]]:
+    return np.array_split(X, max(1, -(-len(X) // _ROWS)))

@@ -17,8 +17,6 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.estimators.rvm import RVMClassifier
 
-__all__ = ["FeatureWidthPCVM", "MatrixRVM"]
-
 _FAR = 100.0  # times the largest distance: a feature of that width does not matter
 
 

@@ -20,31 +20,14 @@ from pcvm_pymc.estimators.figures import (
     styled,
 )
 from pcvm_pymc.estimators.rvm import RVMClassifier
-from pcvm_pymc.experiments.classifiers import (
-    KROPOTOV_WIDTHS,
-    TuningTask,
-    log_validity,
-    opposed_rows,
-    vector_rows,
-)
+from pcvm_pymc.experiments.classifiers.makers import KROPOTOV_WIDTHS, log_validity
+from pcvm_pymc.experiments.classifiers.tuning import TuningTask, opposed_rows, vector_rows
 from pcvm_pymc.experiments.statistics import (
     RANKS_ALPHA,
     average_ranks,
     nemenyi_difference,
     nemenyi_p_values,
 )
-
-__all__ = [
-    "EXTRAS",
-    "draw_boundaries",
-    "draw_curves",
-    "draw_lines",
-    "draw_margins",
-    "draw_opposed",
-    "draw_ranks",
-    "draw_regions",
-    "draw_widths",
-]
 
 type Extra = dict[str, Any]
 type Extras = Mapping[tuple[str, str], Extra]
@@ -153,11 +136,7 @@ def _panels(
     columns = min(n, columns)
     rows = -(-n // columns)
     figure, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(width * columns, height * rows),
-        squeeze=False,
-        layout="constrained",
+        rows, columns, figsize=(width * columns, height * rows), squeeze=False, layout="constrained"
     )
     flat = list(axes.flat)
     for axis in flat[n:]:

@@ -16,7 +16,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 
-from pcvm_pymc.experiments.datasets import Dataset, Source, load, source_of
+from pcvm_pymc.experiments.datasets.loading import load
+from pcvm_pymc.experiments.datasets.registry import Dataset, Source, source_of
 
 __all__ = ["SPLITS", "TUNING", "Problem", "Protocol", "cell_seed", "realise", "thinned"]
 
@@ -166,7 +167,7 @@ def realise(
         If the set cannot be read or split.
     """
     source = source_of(name)
-    if source.generate is not None and protocol.splits != "folds":
+    if source.generate and protocol.splits != "folds":
         data, splits, origins = _generated(name, n, seed)
     else:
         first = cell_seed(seed, name)
@@ -176,7 +177,7 @@ def realise(
     if source.missing != "median" and not known.all():
         left_out = int((~known).sum())
         data = _kept(data, known)
-    if source.generate is None or protocol.splits == "folds":
+    if not source.generate or protocol.splits == "folds":
         try:
             splits, origins = SPLITS[protocol.splits](data, source, protocol, n, seed)
         except ValueError as error:
@@ -255,11 +256,7 @@ def _generated(name: str, n: int, seed: int) -> tuple[Dataset, list[Split], list
 
 
 def _drawn(
-    data: Dataset,
-    train: float,
-    test: float,
-    state: int,
-    kind: type = StratifiedShuffleSplit,
+    data: Dataset, train: float, test: float, state: int, kind: type = StratifiedShuffleSplit
 ) -> Split:
     """Return one seeded partition; `train` and `test` are numbers of rows, or shares."""
     splitter = kind(1, train_size=train, test_size=test, random_state=state)

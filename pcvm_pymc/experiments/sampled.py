@@ -7,9 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pcvm_pymc.core.pieces.arguments import check_choice
-
-__all__ = ["ModelPCVM"]
+from pcvm_pymc.core.pieces.validation import check_choice
 
 
 class ModelPCVM(ClassifierMixin, BaseEstimator):
@@ -27,12 +25,7 @@ class ModelPCVM(ClassifierMixin, BaseEstimator):
     """
 
     def __init__(
-        self,
-        *,
-        width: float = 1.0,
-        by: str = "posterior",
-        draws: int = 250,
-        random_state: int = 0,
+        self, *, width: float = 1.0, by: str = "posterior", draws: int = 250, random_state: int = 0
     ) -> None:
         self.width = width
         self.by = by

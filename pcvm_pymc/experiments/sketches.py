@@ -7,10 +7,8 @@ import pandas as pd
 from pcvm_pymc.experiments.catalogue import Experiment, Sketch
 from pcvm_pymc.experiments.drawings import DRAWINGS
 from pcvm_pymc.experiments.protocols import Protocol
-from pcvm_pymc.experiments.reporting import Report, Section
-from pcvm_pymc.experiments.running import NoSetError
-
-__all__ = ["sketch_report"]
+from pcvm_pymc.experiments.reporting.report import Report, Section
+from pcvm_pymc.experiments.running.store import NoSetError
 
 
 def sketch_report(sketch: Sketch, *, folder: str | Path | None = None) -> Report:

@@ -16,8 +16,8 @@ from pcvm_pymc.core.approximation import (
     propagate,
 )
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.pieces.arguments import check_choice, check_real, check_seed, check_whole
 from pcvm_pymc.core.pieces.probit import Array, log_ndtr
+from pcvm_pymc.core.pieces.validation import check_choice, check_real, check_seed, check_whole
 from pcvm_pymc.inference.results import (
     Values,
     draws_dataset,
@@ -26,8 +26,6 @@ from pcvm_pymc.inference.results import (
 )
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import read
-
-__all__ = ["approximate"]
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +112,11 @@ def approximate(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if method == "laplace" and damping is not None:
         raise ValueError(f"damping={damping} has no effect on 'laplace'; leave it out, or use 'ep'")
-    fitted = PropagationOptions(**options) if method == "ep" else _em_options(options)
+    fitted = (
+        PropagationOptions(**options)
+        if method == "ep"
+        else EMOptions(**{"tol": _MODE_TOLERANCE} | options)
+    )
     problem = read(model)
     rows, rng = SignedRows.of(problem), np.random.default_rng(random_seed)
     began = time.perf_counter()
@@ -141,17 +143,9 @@ def approximate(
         _log.warning("%s stopped: %s; raise max_iter or tol", attrs["sampler"], ended.status.value)
     tree = _packed(model, rows, fit.draws(rng, draws), attrs)
     if isinstance(fit, PropagationFit):
-        tree["approximation_trace"] = _trace(fit)
+        values = {"change": ("iteration", fit.change), "damping": ("iteration", fit.step)}
+        tree["approximation_trace"] = xr.Dataset(values, {"iteration": np.arange(fit.n_iter)})
     return record_model(tree, model)
-
-
-def _em_options(options: dict[str, Any]) -> EMOptions:
-    return EMOptions(**({"tol": _MODE_TOLERANCE} | options))
-
-
-def _trace(fit: PropagationFit) -> xr.Dataset:
-    values = {"change": ("iteration", fit.change), "damping": ("iteration", fit.step)}
-    return xr.Dataset(values, {"iteration": np.arange(fit.n_iter)})
 
 
 def _packed(model: pm.Model, rows: SignedRows, theta: Array, attrs: dict[str, Any]) -> xr.DataTree:

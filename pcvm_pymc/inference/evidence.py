@@ -19,13 +19,11 @@ from pcvm_pymc.core.evidence import (
     fit_rvm,
 )
 from pcvm_pymc.core.family import FAMILY, systems_of
-from pcvm_pymc.core.pieces.arguments import check_instance
+from pcvm_pymc.core.pieces.validation import check_instance
 from pcvm_pymc.core.problem import Problem, Status
-from pcvm_pymc.inference.results import Values, likelihood_of, point_to_datatree, timed
+from pcvm_pymc.inference.results import likelihood_of, point_to_datatree, timed
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import Parts, find_parts, read
-
-__all__ = ["evidence_fit_of", "fit_evidence"]
 
 
 def fit_evidence(
@@ -85,16 +83,17 @@ def fit_evidence(
     _check_shared(problem, solver)
     chosen: Any = options
     _check_options(solver, method, chosen)
-    values: Values = {}
+    values: dict[str, Any] = {}
     groups: dict[str, xr.Dataset] = {}
     if solver == "evidence":
         given = EvidenceProblem.of(problem)
         solve: Callable[[], Any] = partial(fit_rvm, given, method=method, options=chosen)
         result, seconds = timed(solve, "evidence")
-        values = _estimates(result)
-        basis = model.coords.get("basis") or np.arange(
-            len(result.weight)
-        )  # by hand there may be none
+        values = {"precision": ("basis", result.alpha), "bias_precision": ((), result.bias_alpha)}
+        if not np.isnan(result.noise):
+            values["noise"] = ((), result.noise)
+        # a model by hand may have no coordinate
+        basis = model.coords.get("basis") or np.arange(len(result.weight))
         groups = {"fit": _normal_posterior(result, np.asarray(basis))}
         objective, label = "log_evidence", f"evidence ({method})"
     else:
@@ -140,15 +139,6 @@ def _check_options(solver: str, method: str, options: Any) -> None:
         raise ValueError(
             f"method={method!r} is for an RVM; this model is searched from the bottom up: leave method out"
         )
-
-
-def _estimates(result: EvidenceResult) -> Values:
-    """Return the estimated precisions, and noise where there is one."""
-    values: dict[str, Any] = {
-        "precision": ("basis", result.alpha),
-        "bias_precision": ((), result.bias_alpha),
-    }
-    return values if np.isnan(result.noise) else values | {"noise": ((), result.noise)}
 
 
 def _normal_posterior(result: EvidenceResult, basis: np.ndarray) -> xr.Dataset:

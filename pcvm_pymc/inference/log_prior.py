@@ -11,8 +11,6 @@ from pymc.stats import compute_log_prior
 from pcvm_pymc.inference.results import check_result, observed_and_constant_data
 from pcvm_pymc.model.data import as_model
 
-__all__ = ["add_log_prior"]
-
 _NEEDED = "the model that it was drawn from, with the data that this has now"
 
 
@@ -71,13 +69,8 @@ def _check_same_model(result: xr.DataTree, model: pm.Model) -> None:
     for group, data in observed_and_constant_data(model).items():
         known = result[group].to_dataset()
         for name, value in data.data_vars.items():
-            if name not in known or not _is_same(known[name], value):
+            same = name in known and np.array_equal(known[name].values, value.values)
+            if not same and (name not in known or not known[name].equals(value)):
                 raise ValueError(
                     f"result has other values of {name!r} in {group} than the model; needed {_NEEDED}"
                 )
-
-
-def _is_same(first: xr.DataArray, second: xr.DataArray) -> bool:
-    one, other = first.values, second.values
-    is_text = "O" in (one.dtype.kind, other.dtype.kind)
-    return bool(np.array_equal(one, other, equal_nan=not is_text))

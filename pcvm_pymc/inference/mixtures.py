@@ -8,12 +8,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.pieces.arguments import check_instance, shown
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers
+from pcvm_pymc.core.pieces.validation import as_numbers, check_instance, shown
 from pcvm_pymc.inference.results import check_result
-
-__all__ = ["mixture"]
 
 _OF_DRAWS = ("posterior", "sample_stats", "log_likelihood")
 _OF_WIDTH = ("width", "Phi", "hyperprior")  # what a width changes in the data of a model
@@ -83,7 +80,7 @@ def mixture(posteriors: Sequence[xr.DataTree], weights: ArrayLike) -> xr.DataTre
     for group in _OF_DRAWS:
         parts = [
             (_with_width(each) if group == "posterior" else each[group].to_dataset()).isel(
-                draw=_spaced(sizes["draw"], n)
+                draw=np.arange(n) * sizes["draw"] // n  # evenly spaced
             )
             for each, n in zip(posteriors, taken, strict=True)
         ]
@@ -144,8 +141,3 @@ def _shares(weight: Array, n_draws: int) -> NDArray[np.int64]:
             "more"
         )
     return out
-
-
-def _spaced(n_draws: int, n: int) -> NDArray[np.int64]:
-    """Return `n` of the draws' numbers, evenly spaced."""
-    return (np.arange(n) * n_draws) // n

@@ -9,14 +9,12 @@ import pymc as pm
 import xarray as xr
 
 from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
-from pcvm_pymc.core.pieces.arguments import check_flag, check_instance, check_seed
+from pcvm_pymc.core.pieces.validation import check_flag, check_instance, check_seed
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.inference.progress import Forecast, progress_bars
 from pcvm_pymc.inference.results import point_to_datatree, timed
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import find_parts, read
-
-__all__ = ["find_map_em"]
 
 type Seed = int | np.random.Generator | None
 

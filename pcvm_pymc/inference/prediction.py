@@ -10,12 +10,10 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.evidence import augmentation, predictive_moments, star_moments
-from pcvm_pymc.core.pieces.arguments import check_flag, check_seed, check_whole
-from pcvm_pymc.core.pieces.frames import Frame
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features
+from pcvm_pymc.core.pieces.validation import Frame, as_features, check_flag, check_seed, check_whole
 from pcvm_pymc.inference.evidence import evidence_fit_of
 from pcvm_pymc.inference.results import (
     check_result,
@@ -27,8 +25,6 @@ from pcvm_pymc.inference.results import (
 )
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.data import as_model
-
-__all__ = ["latent_draws", "log_density_draws", "predict", "prior_latent", "probability_draws"]
 
 type Seed = int | np.random.Generator | None
 
@@ -197,7 +193,7 @@ def predict(
         RVM*: each new row also has a basis function of its own, so that the uncertainty grows away from the
         training rows (Rasmussen & Quinonero-Candela 2005). For `fit_evidence` of a regression.
     X : array_like, shape (n_obs, n_features), optional
-        The training inputs, which RVM* needs; default: the centres, where the bases stand on all rows.
+        The training inputs, which RVM* needs; default: those in the result, otherwise the centres.
 
     Returns
     -------
@@ -294,7 +290,9 @@ def _moments(
     if not star:
         mean, variance = predictive_moments(Phi, fit)
         return mean, np.sqrt(variance)
-    rows, fitted = _training_inputs(problem.Phi, piece, centres, X), augmentation(problem, fit)
+    data = result["constant_data"]
+    inputs = data["inputs"].values if X is None and "inputs" in data else X
+    rows, fitted = _training_inputs(problem.Phi, piece, centres, inputs), augmentation(problem, fit)
     blocks = [slice(i, i + _ROWS) for i in range(0, len(X_new), _ROWS)]
     moments = [
         star_moments(

@@ -8,8 +8,6 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-__all__ = ["Forecast", "progress_bars"]
-
 _CHANGES = 6  # by which the rate is told
 
 

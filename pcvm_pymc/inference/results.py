@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
+from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.family import FAMILY, System, check_solver, systems_of
-from pcvm_pymc.core.pieces.arguments import check_instance
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import (
     LIKELIHOODS,
@@ -22,30 +22,15 @@ from pcvm_pymc.core.pieces.likelihoods import (
     Normal,
     Probit,
 )
-from pcvm_pymc.core.pieces.priors import SharedHyperprior, hyperprior_from
+from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Ended, Problem
 from pcvm_pymc.model.bases import AnyKernel, check_centres, recall_kernel
 from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.read import find_parts
 
 _log = logging.getLogger(__name__)
-
-__all__ = [
-    "check_result",
-    "classes_of",
-    "draws_dataset",
-    "kernel_of",
-    "likelihood_of",
-    "nuisance_of",
-    "observed_and_constant_data",
-    "point_to_datatree",
-    "record_model",
-    "rows_of",
-    "timed",
-    "weights_of",
-    "with_classes",
-]
 
 
 type Dims = str | tuple[str, ...]
@@ -240,12 +225,17 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     except ValueError as error:
         _log.debug("no pieces recorded: %s", error)
     if "class" in model.coords:
-        return with_classes(tree, np.asarray(model.coords["class"]))
+        tree.attrs["classes"] = json.dumps(np.asarray(model.coords["class"]).tolist())
     return tree
 
 
 def _pieces(model: pm.Model) -> dict[str, Any]:
     parts = find_parts(model)
+    widths = (v.get_value() for v in model.data_vars if v.name in ("width", "kernel_width"))
+    width = next((np.asarray(each).tolist() for each in widths), None)
+    kernel = None
+    if "kernel" in model.coords:
+        kernel = {"name": str(model.coords["kernel"][0]), "width": width}
     problem = Problem(
         np.empty((0, 0 if parts.sign is None else len(parts.sign))),
         np.empty(0),
@@ -259,19 +249,10 @@ def _pieces(model: pm.Model) -> dict[str, Any]:
         "rows": [key for key, row in FAMILY.items() if row.admits(problem)],
         "likelihood": _as_record(parts.likelihood),
         "prior": _as_record(parts.hyperprior),
-        "kernel": _kernel_record(model),
+        "kernel": kernel,
         "bias": problem.bias,
         "shared": problem.shared,
     }
-
-
-def _kernel_record(model: pm.Model) -> dict[str, Any] | None:
-    """Return name and known width of a model's kernel; None where its features are none."""
-    if "kernel" not in model.coords:
-        return None
-    names = {each.name for each in model.data_vars} & {"width", "kernel_width"}
-    width = [np.asarray(model[name].get_value()).tolist() for name in names]
-    return {"name": str(model.coords["kernel"][0]), "width": width[0] if width else None}
 
 
 def _as_record(piece: Any) -> dict[str, Any]:
@@ -279,12 +260,6 @@ def _as_record(piece: Any) -> dict[str, Any]:
     numbers = {key: value for key, value in asdict(piece).items() if value is not None}
     known = {key: value for key, value in numbers.items() if not np.isnan(value)}
     return {"name": piece.name, **known}
-
-
-def with_classes(tree: xr.DataTree, classes: np.ndarray) -> xr.DataTree:
-    """Write the classes into a tree's attributes."""
-    tree.attrs["classes"] = json.dumps(classes.tolist())
-    return tree
 
 
 def classes_of(tree: xr.DataTree) -> np.ndarray:
@@ -329,7 +304,7 @@ def rows_of(tree: xr.DataTree) -> tuple[str, tuple[System, ...]]:
         raise ValueError(
             f"the result lacks {', '.join(lacking)}; needed one of a model from a builder"
         )
-    prior = hyperprior_from(data["hyperparameter"].values, data["hyperprior"].values)
+    prior = prior_of(tree)
     problem = Problem(
         np.empty((0, data.sizes["basis"])),
         np.empty(0),
@@ -343,6 +318,40 @@ def rows_of(tree: xr.DataTree) -> tuple[str, tuple[System, ...]]:
     if not rows:
         check_solver(problem, "nuts")  # it names the pieces
     return problem.bias, rows
+
+
+def prior_of(tree: xr.DataTree) -> Prior:
+    """Return the hyperprior of a result of a model from a builder."""
+    data = tree["constant_data"].to_dataset()
+    return hyperprior_from(data["hyperparameter"].values, data["hyperprior"].values)
+
+
+def target_of(tree: xr.DataTree) -> NDArray[Any]:
+    """Return what was observed as likelihoods have it: labels -1. and +1., numbers of classes, or numbers."""
+    (observed,) = tree["observed_data"].to_dataset().data_vars.values()
+    kind = likelihood_of(tree).targets
+    if kind == "labels":
+        return np.where(observed.values > 0, 1.0, -1.0)
+    return observed.values.astype(np.int64 if kind == "classes" else float)
+
+
+def inputs_of(tree: xr.DataTree, X: ArrayLike | None = None) -> Array:
+    """Return the training inputs that are given, or in a result; where it has none, its centres.
+
+    Raises
+    ------
+    ValueError
+        If there are not as many as training rows.
+    """
+    data, n_obs = tree["constant_data"].to_dataset(), len(target_of(tree))
+    known = data["inputs" if "inputs" in data else "centres"].values
+    inputs = known if X is None else as_features(X, n_features=known.shape[1])
+    if len(inputs) != n_obs:
+        raise ValueError(
+            f"the result has {n_obs} rows and {'X' if X is not None else 'its bases'} {len(inputs)}; needed "
+            "the training inputs as X"
+        )
+    return inputs
 
 
 def nuisance_of(tree: xr.DataTree) -> dict[str, Array]:
@@ -386,3 +395,9 @@ def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
     if "bias" not in posterior:
         return weight, np.zeros((len(weight), *weight.shape[2:]))
     return weight, posterior["bias"].transpose("sample", ...).values
+
+
+def training_latent(tree: xr.DataTree) -> Array:
+    """Return a result's draws of the latent function at the training rows, shape (n_draws, n_obs, ...)."""
+    latent = tree["posterior"]["latent"].transpose("chain", "draw", "obs", ...).values
+    return latent.reshape(-1, *latent.shape[2:])

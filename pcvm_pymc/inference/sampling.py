@@ -13,7 +13,9 @@ import xarray as xr
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 
 from pcvm_pymc.core.gibbs import GibbsProblem
-from pcvm_pymc.core.pieces.arguments import (
+from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Prior
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import (
     check_choice,
     check_flag,
     check_instance,
@@ -21,8 +23,6 @@ from pcvm_pymc.core.pieces.arguments import (
     check_seed,
     check_whole,
 )
-from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Prior
-from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.inference.chains import GibbsDraws, GibbsRun, run_chains
 from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.inference.results import (
@@ -37,8 +37,6 @@ from pcvm_pymc.model.improper import IMPROPER_MESSAGE
 from pcvm_pymc.model.observed import counted_twice
 from pcvm_pymc.model.read import find_parts, read
 from pcvm_pymc.storage import as_path
-
-__all__ = ["choose_method", "draw_precisions", "sample"]
 
 # a child of PyMC's logger: shown where PyMC's own messages are, and silenced with them
 _log = logging.getLogger("pymc.pcvm_pymc")
@@ -95,7 +93,7 @@ def sample(
         Gibbs: while r-hat of the latent function or of an unknown width is above 1.01, or their effective
         sample size below 400, `thin` doubles and chains go on, until one would exceed this many sweeps.
         What was drawn first becomes warm-up then, what was drawn later stays, thinned. Where few draws
-        are asked for, convergence is judged on the states between them as well.
+        are asked for, convergence is judged on the states between them as well. At least ``draws * thin``.
     checkpoint : path, optional
         Gibbs: a folder in which chains are written down as they run. The same call with the same
         folder goes on where a killed run stopped.
@@ -163,6 +161,11 @@ def sample(
     if method == "gibbs":
         if kwargs:
             raise ValueError(f"{sorted(kwargs)} are for NUTS; use method='nuts', or leave them out")
+        if draws * thin > max_sweeps:
+            raise ValueError(
+                f"max_sweeps={max_sweeps} is below draws * thin = {draws} * {thin} = {draws * thin}; needed "
+                "at least as many: raise max_sweeps, or lower draws or thin"
+            )
         show = progressbar and not quiet
         run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, folder, show)
         tree = _sample_gibbs(model, run, np.random.default_rng(random_seed))

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import xarray as xr
 
-from pcvm_pymc.core.pieces.arguments import check_flag
+from pcvm_pymc.core.pieces.validation import check_flag
 from pcvm_pymc.storage import (
     MARKER,
     StoreError,
@@ -20,8 +20,6 @@ from pcvm_pymc.storage import (
     replaced_folder,
     write_atomically,
 )
-
-__all__ = ["load", "save"]
 
 _KIND = "result"
 _REMEDY = "name a folder that save wrote, or a copy of it, or make the result again"

@@ -1,5 +1,6 @@
 """Basis functions in a model: a kernel is declared with what recalls it for new rows."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -12,48 +13,36 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces.arguments import check_choice
 from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
-from pcvm_pymc.core.pieces.features import FEATURES, feature_matrix
 from pcvm_pymc.core.pieces.kernels import (
+    FEATURES,
     KERNELS,
     RBF,
     Kernel,
     KernelPiece,
+    MatrixRBF,
     as_kernel,
     as_width,
     checked_values,
+    feature_matrix,
     median_distance,
     rbf,
     squared_distances,
+    warn_of_width,
 )
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_signs
+from pcvm_pymc.core.pieces.validation import as_features, as_signs, check_choice, warn_unscaled
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 from pcvm_pymc.model.names import Names
 
-__all__ = [
-    "AnyKernel",
-    "Bases",
-    "Covariance",
-    "Width",
-    "as_piece",
-    "basis_functions",
-    "check_centres",
-    "distances",
-    "kernel_data",
-    "known_width",
-    "own_variable",
-    "recall_kernel",
-    "with_signs",
-]
+_log = logging.getLogger("pymc.pcvm_pymc")
 
 type Width = ArrayLike | TensorVariable  # one, or one for each feature
 type AnyKernel = Kernel | pm.gp.cov.Covariance
 
 _MATRIX = ("obs", "basis")
-_RECALLED = ("centres", "width", "kernel_width", "kernel_check")
-_N_CHECKED = 3  # centres among which a kernel's values are kept, to know it again
+_RECALLED = ("centres", "width", "kernel_width", "inputs", "Phi")
+_N_CHECKED = 3  # rows whose basis functions tell whether a kernel is the model's
 
 
 @dataclass(frozen=True)
@@ -120,52 +109,16 @@ def _has_width(piece: KernelPiece) -> bool:
     return piece.with_width(piece.width) is not piece
 
 
-def basis_functions(
-    model: pm.Model,
-    kernel: KernelPiece,
-    X: Array,
-    centres: Array,
-    width: Any = None,
-    *,
-    names: Names | None = None,
-) -> tuple[TensorVariable, Array]:
-    """Declare centres, kernel and Phi; return Phi, and its numbers.
-
-    Phi is plain data where nothing in it is unknown, so that NUTS does not compute it again and
-    again; where something is, the numbers are those at the median distance.
-
-    Parameters
-    ----------
-    model : pm.Model
-    kernel : KernelPiece
-    X, centres : ndarray
-    width : TensorVariable, optional
-        The width, where it is a random variable or a prior (which is then named ``width``).
-    names : Names, optional
-    """
-    names = names or Names()
-    model.add_coords(names.coords({"kernel": [kernel.name]}))
-    points = pm.Data(names("centres"), centres, dims=names.dims("basis", "feature"))
-    if isinstance(width, TensorVariable):
-        return _of_free_width(model, X, centres, width, names)
-    if isinstance(kernel, Covariance) and kernel.is_random:
-        inputs = pm.Data(names("X"), X, dims=names.dims("obs", "feature"))
-        typical = rbf(squared_distances(X, centres), median_distance(X))
-        return kernel.covariance(inputs, points), typical
-    if _has_width(kernel):
-        pm.Data(names(_width_name(kernel.name)), kernel.width)
-    if kernel.name != RBF.name:
-        _declare_check(model, kernel, centres[:_N_CHECKED], names)
-    numbers = kernel(X, centres)
-    return pm.Data(names("Phi"), numbers, dims=names.dims(*_MATRIX)), numbers
-
-
-def _declare_check(model: pm.Model, kernel: KernelPiece, points: Array, names: Names) -> None:
-    """Declare a kernel's values at some centres, by which it is known again."""
-    check = np.column_stack([points, kernel(points, points)])
-    dims = {"check": np.arange(len(check)), "check_value": np.arange(check.shape[1])}
-    model.add_coords(names.coords(dims))
-    pm.Data(names("kernel_check"), check[None], dims=names.dims("kernel", *dims))
+def _default_width(piece: KernelPiece, X: Array) -> float | None:
+    """Return the median distance between rows, the centre of the estimators' grid; None without a width."""
+    if not _has_width(piece):
+        return None
+    width = median_distance(X)
+    _log.info(
+        "width=%.4g: the median distance between rows; select(X, y, over=('width',)).width chooses one",
+        width,
+    )
+    return width
 
 
 def _of_free_width(
@@ -235,7 +188,7 @@ def recall_kernel(stored: Mapping[str, Any], kernel: AnyKernel | None = None) ->
     stored : mapping of str to array_like
         Coords and data of the model, as `kernel_data` returns them or as a result's group
         ``constant_data`` holds them: of ``kernel`` (its name; absent: the RBF), ``width`` or
-        ``kernel_width``, and ``kernel_check``, those that there are.
+        ``kernel_width``, ``inputs``, ``centres`` and ``Phi``, those that there are.
     kernel : str, callable, KernelPiece or pm.gp.cov.Covariance, optional
         Needed where it was a function or a covariance, which are not stored.
 
@@ -257,7 +210,7 @@ def recall_kernel(stored: Mapping[str, Any], kernel: AnyKernel | None = None) ->
         piece = piece.with_width(width)
     else:
         differs = False
-    if differs or piece.name != name or not _agrees(piece, stored.get("kernel_check")):
+    if differs or piece.name != name or not _agrees(piece, stored):
         raise ValueError(
             f"the model was not built with kernel={kernel!r}; needed the kernel that it was built with, "
             f"a {name}"
@@ -265,13 +218,13 @@ def recall_kernel(stored: Mapping[str, Any], kernel: AnyKernel | None = None) ->
     return piece
 
 
-def _agrees(piece: KernelPiece, check: NDArray[Any] | None) -> bool:
-    """Whether a kernel has the values at some centres that the model's had."""
-    if check is None or (isinstance(piece, Covariance) and piece.is_random):
+def _agrees(piece: KernelPiece, stored: Mapping[str, Any]) -> bool:
+    """Whether a kernel has the values that the model's basis functions have at some rows."""
+    if piece.name == RBF.name or "inputs" not in stored or "Phi" not in stored:
         return True
-    rows = np.asarray(check)[0]
-    points, values = np.split(rows, [rows.shape[1] - len(rows)], axis=1)
-    return np.allclose(piece(points, points), values, rtol=1e-9, atol=1e-12)
+    rows, centres, Phi = (np.asarray(stored[name]) for name in ("inputs", "centres", "Phi"))
+    values = piece(rows[:_N_CHECKED], centres)
+    return np.allclose(values, Phi[:_N_CHECKED], rtol=1e-9, atol=1e-12)
 
 
 def check_centres(stored: Mapping[Any, Any]) -> None:
@@ -311,51 +264,82 @@ class Bases:
 
     @classmethod
     def of(
-        cls, X: Array, within: NDArray[Any] | None, choices: tuple[AnyKernel, Any, Any, str]
+        cls,
+        X: Array,
+        within: NDArray[Any] | None,
+        *,
+        kernel: AnyKernel,
+        width: Any,
+        basis: Any,
+        features: str,
     ) -> "Bases":
         """Return what was asked for; `within` are the labels within which rows are chosen."""
-        kernel, width, basis, features = choices
         check_choice("features", features, FEATURES)
         if features != "kernel":
-            for name, value in (
-                ("basis", basis),
-                ("width", width),
-                ("kernel", None if kernel == "rbf" else kernel),
-            ):
+            given = {"basis": basis, "width": width, "kernel": None if kernel == "rbf" else kernel}
+            for name, value in given.items():
                 if value is not None:
                     raise ValueError(
                         f"{name} was given with features={features!r}; needed features='kernel'"
                     )
             return cls(X, X, True, None, None, None, features)
+        if width is None and not isinstance(kernel, KernelPiece | pm.gp.cov.Covariance):
+            width = _default_width(as_piece(kernel), X)
         piece = as_piece(kernel, width)
-        by_name = isinstance(basis, str)
-        if isinstance(basis, bool | np.bool_) or (by_name and basis != "kmeans"):
+        if isinstance(basis, bool | np.bool_ | str) and basis != "kmeans":
             raise ValueError(
                 f"basis={basis!r}; needed centres, a number of rows to choose, or 'kmeans'"
             )
-        if by_name:
+        if isinstance(basis, str):
             centres, known = choose_means(X, within, random_state=0)
-            return cls(X, centres, False, known, piece, width, features)
-        if basis is None or isinstance(basis, Integral):
-            rows = np.arange(len(X))
-            if basis is not None:
-                rows = choose_rows(X, within, int(basis), random_state=0, name="basis")
-            known = None if within is None else within[rows]
-            return cls(X, X[rows], False, known, piece, width, features)
-        centres = as_features(basis, "basis", X.shape[1])
-        return cls(X, centres, True, None, piece, width, features)
+        elif basis is None:
+            centres, known = X, within
+        elif isinstance(basis, Integral):
+            rows = choose_rows(X, within, int(basis), random_state=0, name="basis")
+            centres, known = X[rows], None if within is None else within[rows]
+        else:
+            centres = as_features(basis, "basis", X.shape[1])
+            return cls(X, centres, True, None, piece, width, features)
+        return cls(X, centres, False, known, piece, width, features)
 
     def declare(
         self, model: pm.Model, names: Names, columns: NDArray[Any]
     ) -> tuple[TensorVariable, Array]:
-        """Declare Phi; return it and its numbers. `columns` is what the features are called."""
+        """Declare Phi; return it, and its numbers: where it is unknown, those at the median distance.
+
+        Phi is plain data where nothing in it is unknown, so that NUTS does not compute it at every step.
+        `columns` are the names of the features.
+        """
+        # these weigh the features themselves
+        weighed = isinstance(self.kernel, Covariance | MatrixRBF) or np.ndim(self.width) > 0
+        if not weighed:
+            warn_unscaled(self.X, columns.tolist())
+        model.add_coords(names.coords({"feature": columns}))
         if self.kernel is None:
             matrix = feature_matrix(self.X, self.features)
             model.add_coords(names.coords({"basis": np.arange(matrix.shape[1])}))
             return pm.Data(names("Phi"), matrix, dims=names.dims("obs", "basis")), matrix
-        coords = {"basis": np.arange(len(self.centres)), "feature": columns}
+        kernel, X, centres = self.kernel, self.X, self.centres
+        coords = {"basis": np.arange(len(centres)), "kernel": [kernel.name]}
         model.add_coords(names.coords(coords))
-        return basis_functions(model, self.kernel, self.X, self.centres, self.width, names=names)
+        points = pm.Data(names("centres"), centres, dims=names.dims("basis", "feature"))
+        is_random = isinstance(kernel, Covariance) and kernel.is_random
+        # a random covariance is computed from the inputs, others are data; results hold the inputs too
+        name = names("X" if is_random else "inputs")
+        inputs = pm.Data(name, X, dims=names.dims("obs", "feature"))
+        if isinstance(kernel, Covariance) and is_random:
+            typical = rbf(squared_distances(X, centres), median_distance(X))
+            return kernel.covariance(inputs, points), typical
+        if isinstance(self.width, TensorVariable):
+            return _of_free_width(model, X, centres, self.width, names)
+        if _has_width(kernel):
+            pm.Data(names(_width_name(kernel.name)), kernel.width)
+        Phi = kernel(X, centres)
+        if kernel.name == RBF.name:
+            warn_of_width(Phi, X, np.round(kernel.width, 6))
+        else:  # its coordinate names the kernel in results, where that is not the RBF
+            pm.Data(names("kernel_name"), np.ones(1), dims=names.dims("kernel"))
+        return pm.Data(names("Phi"), Phi, dims=names.dims(*_MATRIX)), Phi
 
 
 def with_signs(

@@ -16,10 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces.arguments import check_choice, check_flag, is_real, shown
-from pcvm_pymc.core.pieces.frames import Frame
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
-from pcvm_pymc.core.pieces.memory import check_room
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
     RATE_SHAPE,
@@ -29,12 +26,19 @@ from pcvm_pymc.core.pieces.priors import (
     named_prior,
 )
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.validation import (
+    Frame,
     as_classes,
     as_labels,
     as_targets,
+    check_choice,
+    check_flag,
+    is_real,
+    shown,
 )
 from pcvm_pymc.model.bases import AnyKernel, Bases, Width, own_variable, with_signs
+from pcvm_pymc.model.data import KernelModel
 from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, Form, declare_prior
 from pcvm_pymc.model.distributions import ProbitBernoulli
 from pcvm_pymc.model.multinomial import MultinomialProbit
@@ -90,20 +94,32 @@ def build(
         For input that cannot be used; the message says what was found and what is needed.
     """
     frame = Frame.of(X)
-    X = frame.values
     link, nuisance = _link(row, likelihood, nuisance)
-    targets = _Targets.of(link, y, len(X), one_class=signs is not None)
-    choices = kernel, width, basis, features
-    prior: dict[str, Any] = {"hyperprior": hyperprior, "precision": precision, "bias": bias}
-    function = _Function.of(row, frame, targets, choices, signs=signs, **prior)
-    with pm.Model.get_context(error_if_none=False) or pm.Model() as model:
-        latent = function.declare(model, Names())
+    targets = _Targets.of(link, y, len(frame.values), one_class=signs is not None)
+    with pm.Model.get_context(error_if_none=False) or KernelModel() as model:
+        latent = _declare_function(
+            model,
+            row,
+            frame,
+            targets,
+            Names(),
+            kernel=kernel,
+            width=width,
+            hyperprior=hyperprior,
+            precision=precision,
+            signs=signs,
+            basis=basis,
+            bias=bias,
+            features=features,
+        )
         model.add_coords(targets.coords)
         observed = pm.Data("y", targets.codes, dims="obs")
         DECLARED_LIKELIHOODS[link](latent, observed, **nuisance)
         if link not in _TOLD_BY_SHAPES:
             model.add_coords({"likelihood": [link]})
             pm.Data("likelihood_name", np.ones(1), dims="likelihood")
+    if isinstance(model, KernelModel) and not isinstance(kernel, str):
+        model.kernel = kernel
     return model
 
 
@@ -113,86 +129,64 @@ def add_latent(
     y: ArrayLike | None,
     names: Names,
     *,
-    kernel: AnyKernel,
-    width: Width | None,
-    hyperprior: Prior | str | None,
-    precision: str,
-    signs: ArrayLike | str | None,
-    basis: ArrayLike | int | None,
     bias: bool,
     size: float = LATENT_SIZE,
+    **options: Any,
 ) -> TensorVariable:
     """Add a row's latent function alone to the model of the block; see `pcvm_pymc.pcvm_latent`."""
     check_flag("bias", bias)
     frame = Frame.of(X)
-    X = frame.values
-    if y is None:
-        targets = _Targets(None, "labels", {}, size)
-    else:
-        targets = _Targets.of(row.likelihood, y, len(X), one_class=signs is not None)
-    choices = kernel, width, basis, "kernel"
-    prior: dict[str, Any] = {
-        "hyperprior": hyperprior,
-        "precision": precision,
-        "bias": "prior" if bias else "none",
-    }
-    function = _Function.of(row, frame, targets, choices, signs=signs, **prior)
+    targets = _Targets(None, "labels", None, size)
+    if y is not None:
+        given = options["signs"] is not None
+        targets = _Targets.of(row.likelihood, y, len(frame.values), one_class=given)
     with pm.modelcontext(None) as model:
-        return function.declare(model, names)
+        return _declare_function(
+            model, row, frame, targets, names, bias="prior" if bias else "none", **options
+        )
 
 
-@dataclass(frozen=True)
-class _Function:
-    """A row's latent function, checked, and not declared yet."""
-
-    row: System
-    frame: Frame
-    targets: "_Targets"
-    bases: Bases
-    sign: Array | None
-    hyperprior: Prior | str
-    precision: str
-    bias: str
-
-    @classmethod
-    def of(
-        cls,
-        row: System,
-        frame: Frame,
-        targets: "_Targets",
-        choices: tuple[AnyKernel, Any, Any, str],
-        *,
-        hyperprior: Prior | str | None,
-        precision: str,
-        signs: ArrayLike | str | None,
-        bias: str,
-    ) -> "_Function":
-        hyperprior = _named(row, hyperprior)
-        _check_prior(row, hyperprior, precision)
-        within = targets.known if row.signs is not None or targets.is_several else None
-        bases = Bases.of(frame.values, within, choices)
-        bases, sign = with_signs(row, bases, signs, targets.shape)
-        if choices[-1] == "kernel":
-            check_room(len(frame.values), len(bases.centres))
-        return cls(row, frame, targets, bases, sign, hyperprior, precision, bias)
-
-    def declare(self, model: pm.Model, names: Names) -> TensorVariable:
-        """Declare the function and all that it is made of; return it."""
-        targets = self.targets
-        names.check_free(model)
-        names.add_rows(model, self.frame.index)
-        if targets.is_several:
-            model.add_coords(names.coords(targets.coords))
-        Phi, typical = self.bases.declare(model, names, self.frame.columns)
-        prior = _prior(self.row, self.hyperprior, typical, self.sign, targets)
-        n_scores = len(targets.coords.get("class", ()))
-        form = Form(self.sign is None, targets.scores, n_scores, names)
-        weight, intercept = declare_prior(prior, self.precision, form, self.bias)
-        if self.sign is not None:
-            data = pm.Data(names("signs"), self.sign, dims=form.dims)
-            weight = pm.Deterministic(names("weight"), data * weight, dims=form.dims)
-        latent = pt.dot(Phi, weight) if intercept is None else pt.dot(Phi, weight) + intercept
-        return pm.Deterministic(names.latent, latent, dims=names.dims("obs", *targets.scores))
+def _declare_function(
+    model: pm.Model,
+    row: System,
+    frame: Frame,
+    targets: "_Targets",
+    names: Names,
+    *,
+    kernel: AnyKernel,
+    width: Any,
+    hyperprior: Any,
+    precision: str,
+    signs: ArrayLike | str | None,
+    basis: Any,
+    bias: str,
+    features: str = "kernel",
+) -> TensorVariable:
+    """Check what a latent function is made of, then declare all of it; return the function."""
+    hyperprior = _checked_prior(row, hyperprior, precision)
+    within = targets.known if row.signs is not None or targets.is_several else None
+    chosen = {"kernel": kernel, "width": width, "basis": basis, "features": features}
+    bases = Bases.of(frame.values, within, **chosen)
+    bases, sign = with_signs(row, bases, signs, targets.shape)
+    if features == "kernel":
+        check_room(len(frame.values), len(bases.centres))
+    names.check_free(model)
+    names.add_rows(model, frame.index)
+    if targets.is_several:
+        model.add_coords(names.coords(targets.coords))
+    Phi, typical = bases.declare(model, names, frame.columns)
+    if isinstance(hyperprior, str):
+        hyperprior = _scaled_prior(row, hyperprior, typical, sign, targets)
+    if row.shared and isinstance(hyperprior, Hyperprior):
+        hyperprior = SharedHyperprior(**asdict(hyperprior))
+    n_scores = targets.shape[0] if targets.is_several else 0
+    form = Form(sign is None, targets.scores, n_scores, names)
+    weight, intercept = declare_prior(hyperprior, precision, form, bias)
+    if sign is not None:
+        data = pm.Data(names("signs"), sign, dims=form.dims)
+        weight = pm.Deterministic(names("weight"), data * weight, dims=form.dims)
+    latent = pt.dot(Phi, weight) if intercept is None else pt.dot(Phi, weight) + intercept
+    return pm.Deterministic(names.latent, latent, dims=names.dims("obs", *targets.scores))
 
 
 # --- what was given, checked --------------------------------------------------------------------
@@ -224,66 +218,65 @@ def _link(
     return name, given
 
 
-def _named(row: System, given: Prior | str | None) -> Prior | str:
+def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Prior | str:
     """Return the hyperprior, a name where the data are needed for it."""
-    if given is None:
-        return row.hyperprior
-    if row.hyperprior == "laplace" or not isinstance(given, str) or given != "plug_in":
-        return given
-    return Hyperprior.plug_in()
-
-
-def _check_prior(row: System, hyperprior: Any, precision: str) -> None:
     check_choice("precision", precision, ("marginal", "joint"))
     of_laplace = row.hyperprior == "laplace"
-    if isinstance(hyperprior, str) and (of_laplace or hyperprior in _NAMES):
-        return
-    found = f"{'prior' if of_laplace else 'hyperprior'}={shown(hyperprior)}"
-    if getattr(hyperprior, "name", None) not in row.priors:
+    prior: Any = row.hyperprior if given is None else given
+    if isinstance(prior, str) and (of_laplace or prior in _NAMES):
+        return Hyperprior.plug_in() if not of_laplace and prior == "plug_in" else prior
+    found = f"{'prior' if of_laplace else 'hyperprior'}={shown(prior)}"
+    if getattr(prior, "name", None) not in row.priors:
         raise ValueError(
             f"{found} is not a Hyperprior; needed Hyperprior(c, d, e, f), Hyperprior.jeffreys() or another "
             f"of its class methods, a name of {_NAMES}, or None for the default (priors of this model: "
             f"{row.priors})"
         )
-    if "em" not in row.solvers and not hyperprior.is_proper:
+    if "em" not in row.solvers and not prior.is_proper:
         raise ValueError(
             f"{found}; needed a proper Hyperprior(c, d, e, f), all positive, or None for the default "
             "(fit_evidence uses none)"
         )
-    if precision == "joint" and not hyperprior.is_proper:
+    if precision == "joint" and not prior.is_proper:
         raise ValueError(
-            f"precision='joint' needs a proper hyperprior, found {hyperprior}; use "
+            f"precision='joint' needs a proper hyperprior, found {prior}; use "
             "precision='marginal' for the EM, or leave hyperprior out"
         )
-    if (hyperprior.name, precision) not in DECLARED_PRIORS:
+    if (prior.name, precision) not in DECLARED_PRIORS:
         raise ValueError(
-            f"precision='joint' needs a Hyperprior, found a {type(hyperprior).__name__}, which has no "
+            f"precision='joint' needs a Hyperprior, found a {type(prior).__name__}, which has no "
             "precisions; use precision='marginal'"
         )
+    return prior
 
 
 @dataclass(frozen=True)
 class _Targets:
     """Labels -1. and +1., numbers of classes, or targets, as the likelihood has them."""
 
-    known: Any  # as an array; a function without a likelihood may have none
+    known: Any  # as an array; None for a function without a likelihood
     kind: str
-    coords: dict[str, Any]
+    classes: NDArray[Any] | None
     size: float = LATENT_SIZE  # of the latent function, where targets do not tell
 
     @classmethod
     def of(cls, link: str, y: ArrayLike, n_obs: int, *, one_class: bool) -> "_Targets":
         kind = LIKELIHOODS[link].targets
         if kind == "numbers":
-            return cls(as_targets(y, n_obs), kind, {})
-        known, classes = (
-            as_classes(y, n_obs) if kind == "classes" else as_labels(y, n_obs, one_class=one_class)
-        )
-        return cls(known, kind, {"class": classes})
+            return cls(as_targets(y, n_obs), kind, None)
+        if kind == "classes":
+            known, classes = as_classes(y, n_obs)
+            return cls(known, kind, classes)
+        label, classes = as_labels(y, n_obs, one_class=one_class)
+        return cls(label, kind, classes)
 
     @property
     def is_several(self) -> bool:
         return self.kind == "classes"
+
+    @property
+    def coords(self) -> dict[str, Any]:
+        return {} if self.classes is None else {"class": self.classes}
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -291,29 +284,19 @@ class _Targets:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self.coords["class"]),) if self.is_several else ()
+        return tuple(len(self.coords[name]) for name in self.scores)
 
     @property
     def codes(self) -> NDArray[Any]:
         return (self.known > 0).astype("int64") if self.kind == "labels" else self.known
 
 
-def _prior(
-    row: System, given: Prior | str, typical: Array, sign: Array | None, targets: _Targets
+def _scaled_prior(
+    row: System, name: str, typical: Array, sign: Array | None, targets: _Targets
 ) -> Prior:
-    """Return the hyperprior, that of a name scaled to the data."""
-    prior: Any = given
-    if isinstance(given, str):
-        if row.hyperprior == "laplace":
-            return named_prior(given, typical)
-        prior = _scaled_prior(given, typical, sign, targets)
-    if row.shared and isinstance(prior, Hyperprior):
-        return SharedHyperprior(**asdict(prior))
-    return prior
-
-
-def _scaled_prior(name: str, typical: Array, sign: Array | None, targets: _Targets) -> Hyperprior:
-    """Return the named hyperprior: of several classes at their mean scale, of numbers in their unit."""
+    """Return the named prior: of several classes at their mean scale, of numbers in their unit."""
+    if row.hyperprior == "laplace":
+        return named_prior(name, typical)
     scaled = Hyperprior.learned if name == "learned" else Hyperprior.default
     if sign is not None and targets.is_several:  # each class has its own signs
         each = [Hyperprior.default(typical, column) for column in sign.T]
@@ -344,8 +327,7 @@ def _label_noise(
     latent: TensorVariable, observed: TensorVariable, *, flip: float | TensorVariable = 0.05
 ) -> None:
     """Declare labels of which a share is flipped; the share may have a prior, called ``flip``."""
-    known = not isinstance(flip, TensorVariable)
-    flip = pm.Data("flip", flip) if known else own_variable(pm.modelcontext(None), flip, "flip")
+    flip = _parameter("flip", flip)
     p = flip + (np.float64(1.0) - np.float64(2.0) * flip) * _ndtr(latent)
     pm.Bernoulli("label", p=p, observed=observed, dims="obs")
 
@@ -378,9 +360,14 @@ def _noise(observed: TensorVariable, noise: float | TensorVariable | None) -> Te
     """Declare the scale of targets, which is half-normal unless it is given."""
     if noise is None:
         return pm.HalfNormal("noise", sigma=_typical_size(observed.get_value()))
-    if not isinstance(noise, TensorVariable):
-        return pm.Data("noise", float(noise))
-    return own_variable(pm.modelcontext(None), noise, "noise")
+    return _parameter("noise", noise)
+
+
+def _parameter(name: str, value: float | TensorVariable) -> TensorVariable:
+    """Declare a parameter of the likelihood: a number as data, a prior as a variable of that name."""
+    if isinstance(value, TensorVariable):
+        return own_variable(pm.modelcontext(None), value, name)
+    return pm.Data(name, float(value))
 
 
 def _student_t(
@@ -391,9 +378,7 @@ def _student_t(
     degrees: float | TensorVariable = 4.0,
 ) -> None:
     """Declare targets with outliers; the degrees of freedom may have a prior, called ``degrees``."""
-    known = not isinstance(degrees, TensorVariable)
-    model, sigma = pm.modelcontext(None), _noise(observed, noise)
-    nu = pm.Data("degrees", degrees) if known else own_variable(model, degrees, "degrees")
+    sigma, nu = _noise(observed, noise), _parameter("degrees", degrees)
     pm.StudentT("target", nu=nu, mu=latent, sigma=sigma, observed=observed, dims="obs")
 
 

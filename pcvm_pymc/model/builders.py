@@ -8,19 +8,11 @@ from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.arguments import check_choice, check_flag
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, Prior
+from pcvm_pymc.core.pieces.validation import check_choice, check_flag
 from pcvm_pymc.model.bases import AnyKernel, Width
 from pcvm_pymc.model.build import build
-
-__all__ = [
-    "mpcvm_model",
-    "mrvm_model",
-    "pcvm_model",
-    "rvm_model",
-    "sparse_probit_model",
-]
 
 # two rows of one machine
 _RVM = replace(
@@ -59,14 +51,17 @@ def pcvm_model(
     y : array_like, shape (n_obs,)
         Labels of any type, two classes; the greater one in sorted order is "1".
     likelihood : {"probit", "logit", "label noise", "normal-probability"} or Likelihood
-        A piece of `pcvm_pymc.core.pieces.likelihoods` brings its parameters along: ``NoisyProbit(0.1)``.
+        A piece of `pcvm_pymc.core.pieces.likelihoods` has its own parameters: ``NoisyProbit(0.1)``, a tenth
+        of the labels flipped, or ``NoisyProbit(pm.Beta.dist(1, 9))``, an unknown share: ``flip``.
     kernel : "rbf", "linear-spline", callable, KernelPiece or pm.gp.cov.Covariance
         Basis functions: the RBF ``exp(-||x - z||^2 / width^2)``, a function ``(X, Z, width) ->
         (n_obs, n_basis)``, or a PyMC covariance (which has its own lengthscale in place of `width`;
         its parameters may be random variables of the model).
     width : float, array_like of shape (n_features,), or TensorVariable of either shape, optional
-        Width of the RBF, or one for each feature; default: 1, or the piece's own. A random variable of the
-        model or an unnamed prior (``pm.LogNormal.dist(...)``, then named ``width``) makes it unknown.
+        Width of the RBF, or one for each feature. Default: the median distance between rows, which is logged;
+        of a `KernelPiece` its own. A random variable of the model or an unnamed prior
+        (``pm.LogNormal.dist(...)``, then named ``width``) makes it unknown. In a result it is
+        ``posterior["posterior"]["width"]``: the attribute ``.width`` of a DataTree is xarray's own.
     hyperprior : str, Hyperprior, Laplace or HalfHorseshoe, optional
         Gamma hyperpriors of the precisions, or exponential ones of the variances (chen2009's appendix A:
         sizes are then exponential). By name a method of `Hyperprior`. Default: ``"learned"``, whose scale is
@@ -93,15 +88,24 @@ def pcvm_model(
         Coords ``obs``, ``basis``, ``class``, ``kernel`` (its name); variables ``magnitude`` (sizes of the
         weights), ``bias`` and, of an unknown scale, ``rate``, the deterministics ``weight`` (signed) and
         ``latent``, and the observed ``label``. Data: ``Phi`` and ``width`` (or ``squared_distance`` where
-        the width is random), ``centres``, ``signs``, ``hyperprior`` and the labels ``y``.
+        the width is random), ``inputs`` (`X`), ``centres``, ``signs``, ``hyperprior`` and the labels ``y``.
 
     Raises
     ------
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
 
+    Warns
+    -----
+    InputWarning
+        Where one column of `X` has fifty times the spread of another, and where the basis functions are
+        nearly an identity matrix or nearly constant under `width`.
+
     Notes
     -----
+    ``pm.set_data({"X": X_new})`` gives the model new rows, with placeholders for their labels. In a model of
+    your own, to which this one was added, and after `pm.do`: ``pm.set_data(**new_data(model, X_new))``.
+
     Where the signs come from the labels, the model is not generative in y: what is well defined
     is the posterior with the signs held as constants.
 
@@ -117,6 +121,17 @@ def pcvm_model(
     >>> model = pcvm_model(X, X[:, 0] > 0, width=1.5)
     >>> sorted(v.name for v in model.free_RVs)
     ['bias', 'magnitude', 'rate']
+    >>> with model:
+    ...     pm.set_data({"X": X[:5] + 0.1})
+    >>> model["latent"].shape.eval()
+    array([5])
+
+    An unknown share of the labels is flipped:
+
+    >>> from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
+    >>> noisy = pcvm_model(X, X[:, 0] > 0, likelihood=NoisyProbit(pm.Beta.dist(1, 9)))
+    >>> sorted(v.name for v in noisy.free_RVs)
+    ['bias', 'flip', 'magnitude', 'rate']
     """
     return build(
         FAMILY["pcvm"],
@@ -176,9 +191,7 @@ def sparse_probit_model(
     pm.Model
         Coords ``obs``, ``basis`` and ``class``; variables ``weight``, ``bias``, the deterministic
         ``latent`` and the observed ``label``. Data: ``Phi`` (the features), ``hyperprior``, ``y``, and
-        for a kernel ``centres`` and its width. With a kernel `new_data` and `predict` serve as for
-        `pcvm_model`; otherwise new rows come by ``pm.set_data({"Phi": Phi_new, "y": zeros}, coords={"obs":
-        range(n_new)})``, ``Phi_new`` from `pcvm_pymc.core.pieces.features.feature_matrix`.
+        for a kernel ``centres`` and its width. New rows come as for `pcvm_model`.
 
     Raises
     ------
@@ -248,8 +261,8 @@ def rvm_model(
     kernel : "rbf", "linear-spline", callable, KernelPiece or pm.gp.cov.Covariance
         As for `pcvm_model`. It need not be positive definite.
     width : float, array_like of shape (n_features,), or TensorVariable of either shape, optional
-        Width of the RBF, or one for each feature; a random variable or an unnamed prior makes it unknown (for
-        samplers only).
+        Width of the RBF, or one for each feature. Default: the median distance between rows, which is logged.
+        A random variable or an unnamed prior makes it unknown (for samplers only).
     hyperprior : str or Hyperprior, optional
         Gamma hyperpriors of the precisions, by name as for `pcvm_model`, in the unit of y; default: proper,
         scaled to the data. Only samplers use it: `fit_evidence` has flat ones on log alpha, as Tipping has.

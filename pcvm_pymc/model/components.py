@@ -6,13 +6,11 @@ from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.arguments import check_real
 from pcvm_pymc.core.pieces.priors import LATENT_SIZE, Hyperprior, Prior
+from pcvm_pymc.core.pieces.validation import check_real
 from pcvm_pymc.model.bases import AnyKernel, Width
 from pcvm_pymc.model.build import add_latent
 from pcvm_pymc.model.names import Names
-
-__all__ = ["pcvm_latent", "rvm_latent"]
 
 
 def pcvm_latent(

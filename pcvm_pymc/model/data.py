@@ -1,4 +1,4 @@
-"""New rows for a model, in one `pm.set_data`."""
+"""New rows for a model: ``pm.set_data({"X": X_new})``, or `new_data` for any model."""
 
 from typing import Any
 
@@ -6,15 +6,40 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.pieces.arguments import shown
-from pcvm_pymc.core.pieces.frames import Frame
+from pcvm_pymc.core.pieces.kernels import feature_matrix
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_labels, as_targets
+from pcvm_pymc.core.pieces.validation import Frame, as_labels, as_targets, shown
 from pcvm_pymc.model.bases import AnyKernel, distances, kernel_data, recall_kernel
 from pcvm_pymc.model.names import Names
 from pcvm_pymc.model.read import targets_of
 
-__all__ = ["as_model", "new_data"]
+
+class KernelModel(pm.Model):
+    """A model whose basis functions follow its inputs: ``pm.set_data({"X": X_new})``.
+
+    Basis functions are data of the model, so that samplers do not compute them at every step. Setting ``X``
+    computes them anew, gives the observed variable as many placeholders, and numbers the rows, or names
+    them by a table's index.
+    """
+
+    kernel: AnyKernel | None = None  # given apart where it is no part of the data
+
+    def set_data(self, name: str, values: Any, coords: Any = None) -> None:
+        """Set data of the model; see `pymc.Model.set_data`."""
+        coords = dict(coords or {})
+        if name == "X":
+            new = new_data(self, values, kernel=self.kernel)
+            length = len(self.coords["obs"])
+            for each, value in new["new_data"].items():
+                if each != "y" or len(value) != length:
+                    super().set_data(each, value, {**new["coords"], **coords})
+            return
+        dims = self.named_vars_to_dims.get(name, ())
+        if "obs" in dims and "obs" not in coords:
+            length = np.shape(values)[list(dims).index("obs")]
+            if length != len(self.coords["obs"]):
+                coords["obs"] = range(length)
+        super().set_data(name, values, coords)
 
 
 def as_model(model: Any) -> pm.Model:
@@ -53,7 +78,7 @@ def new_data(
         placeholders (zeros) are needed to predict.
     kernel : callable, KernelPiece or pm.gp.cov.Covariance, optional
         The kernel that the model was built with. Needed where it was a function or a covariance; the
-        model knows the others.
+        model's data say which of the others it was.
     name, dim : str
         Of the latent function and its rows, as `pcvm_latent` was given them.
 
@@ -78,10 +103,10 @@ def new_data(
     """
     model, names = as_model(model), Names(name, dim)
     _check_there(model, names)
-    centres = kernel_data(model, names)["centres"]
-    frame = Frame.of(X_new, "X_new", model.coords[names("feature")], centres.shape[1])
+    columns = model.coords[names("feature")]
+    frame = Frame.of(X_new, "X_new", columns, len(columns))
     X_new = frame.values
-    values = _new_functions(model, names, X_new, centres, kernel)
+    values = _new_functions(model, names, X_new, kernel)
     if "y" in model.named_vars:
         observed = np.zeros(len(X_new), dtype=model["y"].dtype)
         if y_new is not None:
@@ -105,18 +130,27 @@ def _check_there(model: pm.Model, names: Names) -> None:
 
 
 def _new_functions(
-    model: pm.Model, names: Names, X_new: Array, centres: Array, kernel: AnyKernel | None
+    model: pm.Model, names: Names, X_new: Array, kernel: AnyKernel | None
 ) -> dict[str, Any]:
-    """Return what the basis functions are computed from at new rows."""
+    """Return the basis functions at new rows, or what the model computes them from."""
     piece: Any = None
+    if names("centres") not in model.named_vars:  # no kernel
+        linear = model[names("Phi")].get_value().shape[1] == X_new.shape[1]
+        Phi = feature_matrix(X_new, "linear" if linear else "quadratic")
+        return {names("Phi"): Phi}
+    centres = kernel_data(model, names)["centres"]
     if kernel is not None or names("Phi") in model.named_vars:
         piece = recall_kernel(kernel_data(model, names), kernel)
     if names("X") in model.named_vars:
         return {names("X"): X_new}
     squared = names("squared_distance")
     if squared in model.named_vars:
-        return {squared: distances(X_new, centres, model[squared].ndim)}
-    return {names("Phi"): piece(X_new, centres)}
+        values = {squared: distances(X_new, centres, model[squared].ndim)}
+    else:
+        values = {names("Phi"): piece(X_new, centres)}
+    if names("inputs") in model.named_vars:
+        values[names("inputs")] = X_new
+    return values
 
 
 def _observed(model: pm.Model, y_new: ArrayLike, n_new: int) -> NDArray[Any]:

@@ -24,8 +24,6 @@ from pcvm_pymc.model.improper import (
 )
 from pcvm_pymc.model.names import Names
 
-__all__ = ["DECLARED_PRIORS", "Form", "declare_prior"]
-
 type Values = dict[str, TensorVariable]
 
 

@@ -25,22 +25,6 @@ from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.model.math import log_ndtr
 
-__all__ = [
-    "Draws",
-    "FreeWeight",
-    "FreeWeightRV",
-    "MarginalBias",
-    "MarginalBiasRV",
-    "MarginalWeight",
-    "MarginalWeightRV",
-    "ProbitBernoulli",
-    "ProbitBernoulliRV",
-    "SharedWeight",
-    "SharedWeightRV",
-    "SymbolicRV",
-    "transformed",
-]
-
 type Draws = tuple[TensorVariable, TensorVariable]
 
 _HALF = np.float64(0.5)

@@ -19,20 +19,6 @@ from pytensor.tensor.shape import SpecifyShape
 
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = [
-    "called",
-    "factors",
-    "is_random",
-    "made_of",
-    "number",
-    "numbers",
-    "peeled",
-    "product",
-    "random_parts",
-    "shape_of",
-    "terms",
-]
-
 
 def peeled(x: Variable) -> Variable:
     """Return an expression without names, casts and added or dropped dimensions around it."""

@@ -12,18 +12,6 @@ from pytensor.tensor.variable import TensorVariable
 from pcvm_pymc.core.pieces.priors import WEIGHT_CUTOFF
 from pcvm_pymc.model.distributions import Draws, SharedWeightRV, SymbolicRV, transformed
 
-__all__ = [
-    "IMPROPER_MESSAGE",
-    "ImproperBias",
-    "ImproperBiasRV",
-    "ImproperFreeWeight",
-    "ImproperFreeWeightRV",
-    "ImproperSharedWeight",
-    "ImproperSharedWeightRV",
-    "ImproperWeight",
-    "ImproperWeightRV",
-]
-
 _ONE = np.float64(1.0)
 _TWO = np.float64(2.0)
 _IMPOSSIBLE = np.float64(-np.inf)

@@ -4,8 +4,6 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-__all__ = ["log_ndtr"]
-
 # NumPy float64 constants: pt.sqrt(2.0) would be single precision
 _SQRT_HALF = np.sqrt(0.5)
 _SPLIT = np.float64(-1.0)

@@ -17,8 +17,6 @@ from pytensor.tensor.variable import TensorVariable
 from pcvm_pymc.core.pieces.multinomial import multinomial_terms, rule_of
 from pcvm_pymc.model.distributions import Draws, SymbolicRV
 
-__all__ = ["MultinomialProbit", "MultinomialProbitRV"]
-
 _SPACING, _DROP = rule_of(1e-10)
 
 

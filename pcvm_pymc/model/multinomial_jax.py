@@ -14,8 +14,6 @@ from jax.scipy.special import erfc, erfcx, logsumexp
 from pcvm_pymc.core.pieces.class_integrals import LOG_SQRT_2PI
 from pcvm_pymc.core.pieces.multinomial import rule_of
 
-__all__ = ["class_terms"]
-
 _SPACING, _DROP = rule_of(1e-10)
 _CERTAIN = 40.0  # Phi is one, and its derivative zero, to double precision
 _HOPELESS = 1e6  # as in the core: a diverging trajectory

@@ -8,8 +8,6 @@ import pymc as pm
 
 from pcvm_pymc.model.graphs import numbers
 
-__all__ = ["Names"]
-
 _OWN = "latent"
 
 

@@ -9,8 +9,6 @@ from pytensor.graph.traversal import ancestors
 
 from pcvm_pymc.model.graphs import numbers
 
-__all__ = ["counted_twice"]
-
 
 def counted_twice(model: pm.Model) -> tuple[str, str] | None:
     """Return two observed variables that have the same values given the same free variables, if there are.

@@ -1,24 +1,26 @@
 """One reader: the pieces of a model, recognised by the operations of its variables, never by their names."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.distributions.distribution import support_point
+from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Exp
 from pytensor.scalar.math import Erfc, Sigmoid
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import BernoulliRV, NormalRV, StudentTRV
 
+from pcvm_pymc.core.em.widths import FeatureRBFMoves, ScalarRBFMoves
 from pcvm_pymc.core.family import check_solver
-from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood, NoisyProbit
+from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array, ndtr
 from pcvm_pymc.core.problem import Problem
@@ -39,7 +41,6 @@ from pcvm_pymc.model.graphs import (
 )
 from pcvm_pymc.model.multinomial import MultinomialProbitRV
 from pcvm_pymc.model.read_priors import NUTS, weight_prior, with_bias
-from pcvm_pymc.model.read_width import free_width, width_moves
 
 __all__ = ["Parts", "find_parts", "likelihood_name", "read", "targets_of"]
 
@@ -149,7 +150,7 @@ class Parts:
 
 
 def find_parts(model: pm.Model) -> Parts:
-    """Return the family's part of a model, whatever else is in it.
+    """Return the family's part of a model, which may have other parts.
 
     Raises
     ------
@@ -157,40 +158,39 @@ def find_parts(model: pm.Model) -> Parts:
         If there is none: what was found, and what is needed.
     """
     found = _observed(model)
-    weights = _weights(model, found.latent)
-    prior = weight_prior(weights.weight)
-    n_scores = weights.shape[1] if len(weights.shape) == 2 else 1
-    if found.name == "multinomial probit":
-        likelihood: Likelihood = LIKELIHOODS[found.name](n_scores)
-    else:
-        likelihood = found.make()
+    Phi, size, sign, bias = _latent_parts(model, found.latent)
+    width = _free_width(Phi, set(model.free_RVs))
+    weights = weight_prior(size)
+    hyperprior, bias_kind, bias_precision = with_bias(weights.prior, bias)
+    ones = {each: np.ones(shape_of(each)) for each in random_parts(size)}
+    shape = shape_of(size) if is_random(size) else np.shape(numbers(size, ones))
+    n_scores = shape[1] if len(shape) == 2 else 1
+    likelihood = found.piece(n_scores)
     if likelihood.n_scores != n_scores:
         raise ValueError(
             f"{found.variable.name!r} under {found.name!r} has {likelihood.n_scores} score(s), and the "
-            f"weights have shape {weights.shape}"
+            f"weights have shape {shape}"
         )
-    sign = weights.sign
-    if prior.positive and sign is None:  # sizes without signs are weights that are all positive
-        sign = np.ones(weights.shape)
-    if not prior.positive and sign is not None:
+    if weights.positive and sign is None:  # sizes without signs are weights that are all positive
+        sign = np.ones(shape)
+    if not weights.positive and sign is not None:
         raise ValueError(
-            f"{weights.weight.name!r} has either sign, and is multiplied by signs; needed a size, which "
+            f"{size.name!r} has either sign, and is multiplied by signs; needed a size, which "
             f"MarginalWeight declares, {NUTS}"
         )
-    hyperprior, bias_kind, precision = with_bias(prior, weights.bias)
     return Parts(
         found.variable,
         likelihood,
         hyperprior,
-        weights.Phi,
+        Phi,
         sign,
-        weights.weight,
-        weights.bias,
+        size,
+        bias,
         bias_kind,
-        weights.width,
-        prior.rate,
-        (*prior.precisions, *precision),
-        prior.scales,
+        width,
+        weights.rate,
+        (*weights.precisions, *bias_precision),
+        weights.scales,
         found.nuisances,
     )
 
@@ -209,22 +209,28 @@ def targets_of(model: pm.Model) -> str:
 
 
 class _Observed(NamedTuple):
-    """The observed variable, its likelihood's name and maker, latent expression, free nuisances."""
+    """An observed variable: its likelihood's name, latent expression, and parameters by name."""
 
     variable: Variable
     name: str
-    make: Callable[[], Likelihood]
     latent: Variable
-    nuisances: tuple[Variable, ...] = ()
+    parameters: dict[str, Variable]
+    nuisances: tuple[Variable, ...]  # random variables that the parameters depend on
+
+    def piece(self, n_scores: int) -> Likelihood:
+        """Return the likelihood, parameters that are unknown NaN."""
+        if self.name == "multinomial probit":
+            return LIKELIHOODS[self.name](n_scores)
+        known = {
+            name: np.nan if random_parts(each) else number(each, f"{name} of the likelihood")
+            for name, each in self.parameters.items()
+        }
+        return LIKELIHOODS[self.name](**known)
 
 
 def _observed(model: pm.Model) -> _Observed:
     """Return the one observed variable of a known likelihood whose latent function has a basis."""
-    candidates = [
-        _LIKELIHOODS[type(rv.owner.op)](rv)
-        for rv in model.observed_RVs
-        if type(rv.owner.op) in _LIKELIHOODS
-    ]
+    candidates = [_likelihood(rv) for rv in model.observed_RVs]
     ours = [each for each in candidates if each and any(map(product, terms(each.latent)))]
     if len(ours) == 1:
         return ours[0]
@@ -241,106 +247,67 @@ def _observed(model: pm.Model) -> _Observed:
     )
 
 
-def _read_probit(rv: Variable) -> _Observed:
-    return _Observed(rv, "probit", LIKELIHOODS["probit"], rv.owner.op.dist_params(rv.owner)[0])
+def _likelihood(rv: Variable) -> _Observed | None:
+    """Return what an observed variable's operation says; None where it is no likelihood of the family."""
+    op, parameters, unknown = rv.owner.op, {}, ()
+    params = op.dist_params(rv.owner) if type(op) in _OPERATIONS else [None]
+    name, latent = _OPERATIONS.get(type(op), ""), params[0]
+    if isinstance(op, StudentTRV):
+        degrees, latent, noise = params
+        parameters = {"noise": noise, "degrees": degrees}
+    elif isinstance(op, NormalRV):
+        parameters = {"noise": params[1]}
+        noisy = None if any(map(product, terms(latent))) else _flipped_probit(latent)
+        if noisy is not None:
+            name, latent = "normal-probability", noisy[0]
+    elif isinstance(op, BernoulliRV):
+        probability, noisy = peeled(latent), _flipped_probit(latent)
+        link = probability.owner and getattr(probability.owner.op, "scalar_op", None)
+        if noisy is not None:
+            name, (latent, parameters["flip"], unknown) = "label noise", noisy
+        elif isinstance(link, Sigmoid):
+            latent = probability.owner.inputs[0]
+        else:
+            name = ""
+    unknown = unknown or tuple(x for each in parameters.values() for x in random_parts(each))
+    return _Observed(rv, name, latent, parameters, unknown) if name else None
 
 
-def _read_logit(rv: Variable) -> _Observed | None:
-    """Return the logit where the probability is the logistic function of something."""
-    probability = peeled(rv.owner.op.dist_params(rv.owner)[0])
-    op = probability.owner and probability.owner.op
-    if not (isinstance(op, Elemwise) and isinstance(op.scalar_op, Sigmoid)):
-        return None
-    return _Observed(rv, "logit", LIKELIHOODS["logit"], probability.owner.inputs[0])
+_OPERATIONS = {
+    ProbitBernoulliRV: "probit",
+    MultinomialProbitRV: "multinomial probit",
+    BernoulliRV: "logit",
+    NormalRV: "normal",
+    StudentTRV: "student-t",
+}
 
 
-def _read_bernoulli(rv: Variable) -> _Observed | None:
-    return _read_logit(rv) or _read_label_noise(rv)
-
-
-def _read_label_noise(rv: Variable) -> _Observed | None:
-    """Return the probit with label noise where the probability is flip + (1 - 2 flip) Phi(something)."""
-    found = _flipped_probit(rv.owner.op.dist_params(rv.owner)[0])
-    if found is None:
-        return None
-    latent, flip, unknown = found
-    make = partial(NoisyProbit, np.nan if unknown else flip)
-    return _Observed(rv, NoisyProbit.name, make, latent, unknown)
-
-
-def _flipped_probit(p: Variable) -> tuple[Variable, float, tuple[Variable, ...]] | None:
-    """Return x, the number, and what is unknown in it, of ``number + (1 - 2 number) Phi(x)``."""
+def _flipped_probit(p: Variable) -> tuple[Variable, Variable, tuple[Variable, ...]] | None:
+    """Return x, the flip, and what is unknown in it, of ``flip + (1 - 2 flip) Phi(x)``."""
     nodes = [x.owner for x in ancestors([p]) if x.owner]
     found = [each for each in nodes if isinstance(getattr(each.op, "scalar_op", None), Erfc)]
     inner = [x for each in found for x in factors(each.inputs[0]) if random_parts(x)]
     if len(inner) != 1:
         return None
-    at = np.array([-40.0, -1.0, 0.3, 2.0])
-    of = clone_replace(p, {inner[0]: pt.as_tensor(at)}, rebuild_strict=False)
-    value = numbers(of, dict.fromkeys(random_parts(of), 0.07))
-    flip = float(value[0])
-    if not np.allclose(value, flip + (1 - 2 * flip) * ndtr(at), rtol=1e-12):
+
+    def at(x: Any) -> Variable:
+        return clone_replace(p, {inner[0]: pt.as_tensor(x)}, rebuild_strict=False)
+
+    points = np.array([-40.0, -1.0, 0.3, 2.0])
+    expression = at(points)
+    value = numbers(expression, dict.fromkeys(random_parts(expression), 0.07))
+    if not np.allclose(value, value[0] + (1 - 2 * value[0]) * ndtr(points), rtol=1e-12):
         return None
-    return inner[0], flip, tuple(set(random_parts(p)) - set(random_parts(inner[0])))
-
-
-def _read_normal(rv: Variable) -> _Observed:
-    """Return the normal likelihood, of numbers or around a probability, unknown noise NaN."""
-    mean, noise = rv.owner.op.dist_params(rv.owner)
-    unknown = tuple(random_parts(noise))
-    found = None if any(map(product, terms(mean))) else _flipped_probit(mean)
-    name, latent = ("normal", mean) if found is None else ("normal-probability", found[0])
-
-    def make() -> Likelihood:
-        return LIKELIHOODS[name](np.nan if unknown else number(noise, "the noise"))
-
-    return _Observed(rv, name, make, latent, unknown)
-
-
-def _read_student(rv: Variable) -> _Observed:
-    """Return the Student-t likelihood, its scale and degrees of freedom NaN where they are unknown."""
-    degrees, mean, noise = rv.owner.op.dist_params(rv.owner)
-    unknown = tuple(random_parts(noise) + random_parts(degrees))
-
-    def make() -> Likelihood:
-        scale, nu = (
-            np.nan if random_parts(x) else number(x, "a parameter") for x in (noise, degrees)
-        )
-        return LIKELIHOODS["student-t"](scale, nu)
-
-    return _Observed(rv, "student-t", make, mean, unknown)
-
-
-def _read_multinomial(rv: Variable) -> _Observed:
-    latent = rv.owner.op.dist_params(rv.owner)[0]
-    return _Observed(rv, "multinomial probit", LIKELIHOODS["multinomial probit"], latent)
-
-
-_LIKELIHOODS: dict[type, Callable[[Variable], _Observed | None]] = {
-    ProbitBernoulliRV: _read_probit,
-    BernoulliRV: _read_bernoulli,
-    NormalRV: _read_normal,
-    StudentTRV: _read_student,
-    MultinomialProbitRV: _read_multinomial,
-}
+    return inner[0], at(points[:1]), tuple(set(random_parts(p)) - set(random_parts(inner[0])))
 
 
 # --- the latent function ------------------------------------------------------------------------
 
 
-class _Weights(NamedTuple):
-    """The parts of dot(Phi, sign * weight) + bias."""
-
-    Phi: Variable
-    width: Variable | None
-    weight: Variable
-    shape: tuple[int, ...]
-    sign: Array | None
-    bias: Variable | None
-
-
-def _weights(model: pm.Model, latent: Variable) -> _Weights:
-    """Return the parts of the latent function."""
+def _latent_parts(
+    model: pm.Model, latent: Variable
+) -> tuple[Variable, Variable, Array | None, Variable | None]:
+    """Return Phi, weights or their sizes, signs, and bias of dot(Phi, sign * weight) + bias."""
     each, free = terms(latent), set(model.free_RVs)
     inner = next(x for x in each if product(x))
     others = [x for x in each if x is not inner]
@@ -352,29 +319,23 @@ def _weights(model: pm.Model, latent: Variable) -> _Weights:
     Phi, weight = product(inner)  # type: ignore[misc]
     if not random_parts(weight) and random_parts(Phi):  # dot(weight, Phi.T)
         Phi, weight = weight.T, Phi
-    sign, size = _signed(weight)
-    parts = random_parts(size)
+    sign, size = _signed(peeled(weight))
     bias = others[0] if others else None
-    unfree = [x for x in (*(parts or [size]), bias) if x is not None and x not in free]
+    moved = [*(random_parts(size) or [size]), *others]
+    unfree = [x for x in moved if x not in free]
     if unfree:
         raise ValueError(
             f"weights and bias are moved together; found not free {made_of(unfree)}. Needed free "
             f"variables, each a term or factor by itself in dot(Phi, sign * weight) + bias; {NUTS}"
         )
-    shape = shape_of(size) if is_random(size) else np.shape(numbers(size, _ones(parts)))
-    return _Weights(Phi, free_width(Phi, free), size, shape, sign, bias)
-
-
-def _ones(variables: list[Variable]) -> dict[Variable, Any]:
-    return {each: np.ones(shape_of(each)) for each in variables}
+    return Phi, size, sign, bias
 
 
 def _signed(weight: Variable) -> tuple[Array | None, Variable]:
     """Return signs and sizes of signed weights; None and the weights themselves where they are free."""
-    weight = peeled(weight)
-    if is_random(weight):
+    if is_random(weight) or len(factors(weight)) < 2:
         return None, weight
-    both = [peeled(x) for x in weight.owner.inputs] if len(factors(weight)) > 1 else []
+    both = [peeled(x) for x in weight.owner.inputs]
     known = [x for x in both if not random_parts(x)]
     if len(known) != 1 or len(both) != 2:
         return None, weight
@@ -384,6 +345,71 @@ def _signed(weight: Variable) -> tuple[Array | None, Variable]:
             f"sizes of weights are multiplied by {np.unique(sign)[:5]}; needed signs, -1 and +1, {NUTS}"
         )
     return sign, both[1] if both[0] is known[0] else both[0]
+
+
+# --- an unknown width ---------------------------------------------------------------------------
+
+
+def _free_width(Phi: Variable, free: set[Variable]) -> Variable | None:
+    """Return the unknown width of an RBF; raise where basis functions are unknown in another way."""
+    unknown = random_parts(Phi)
+    if not unknown:
+        return None
+    width, exponent = unknown[0], _exponent(Phi)
+    if len(unknown) == 1 and width in free and width.type.ndim <= 1 and exponent is not None:
+        squared = _squared_distances(exponent, width)
+        at = np.linspace(0.7, 1.9, shape_of(width)[0]) if width.type.ndim else 1.7
+        wanted = np.tensordot(at**-2.0, squared, np.ndim(at))
+        found = -numbers(exponent, {width: at})
+        if (squared >= 0).all() and np.allclose(found, wanted, rtol=1e-12, atol=0):
+            return width
+    raise ValueError(
+        f"the basis functions depend on {sorted(str(x.name) for x in unknown)} in another way than an RBF, "
+        f"exp(-squared_distance / width**2), on its width; needed that, or a kernel without unknowns, {NUTS}"
+    )
+
+
+def _exponent(Phi: Variable) -> Variable | None:
+    owner = peeled(Phi).owner
+    is_exponential = owner and isinstance(getattr(owner.op, "scalar_op", None), Exp)
+    return owner.inputs[0] if is_exponential else None
+
+
+def _squared_distances(exponent: Variable, width: Variable) -> Array:
+    """Return what is divided by the squared width; for several widths a matrix for each feature."""
+    if width.type.ndim == 0:
+        return -numbers(exponent, {width: 1.0})
+    each = np.where(np.eye(shape_of(width)[0]) > 0, 1.0, np.inf)  # all others infinite
+    return -np.stack([numbers(exponent, {width: alone}) for alone in each])
+
+
+def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
+    """Return how EM moves an RBF's width: between the smallest and the largest distance of its centres.
+
+    Of the distances between rows and centres, where not every centre is a row.
+    """
+    exponent = _exponent(Phi)
+    assert exponent is not None
+    squared = _squared_distances(exponent, width)
+    several = squared.ndim > 2
+    whole = squared.sum(axis=0) if several else squared
+    between = whole[whole.argmin(axis=0)] if (whole.min(axis=0) == 0).all() else whole
+    apart = np.sqrt(between[between > 0])
+    bounds = (float(apart.min()), float(apart.max())) if apart.size else (1.0, 1.0)
+    value = width.type()
+    # evaluated at every move: one fused operation takes a third of the time of the graph as it is, and needs
+    # no compiler, which would take longer than a chain
+    with pytensor.config.change_flags(cxx=""):
+        density = pm.compile([value], pm.logp(width, value).sum(), mode=Mode("py", "fast_run"))
+    turn = Lock()  # chains run in threads, and a compiled function has one place for its input
+
+    def prior(at: Any) -> float:
+        with turn:
+            return float(density(at))
+
+    if several:  # a feature may be of no use: its width is large
+        return FeatureRBFMoves(squared, (bounds[0], 100.0 * bounds[1]), prior)
+    return ScalarRBFMoves(squared, bounds, prior)
 
 
 # --- problems -----------------------------------------------------------------------------------
@@ -396,7 +422,7 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
     if parts.width is None:
         Phi = numbers(parts.Phi)
     else:
-        moves = width_moves(parts.Phi, parts.width)
+        moves = _width_moves(parts.Phi, parts.width)
         width = np.clip(numbers(support_point(parts.width)), *moves.bounds)[()] * 1.0
         Phi = moves.basis(width)
     if len(Phi) != len(label):

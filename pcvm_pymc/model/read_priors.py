@@ -1,11 +1,10 @@
 """Priors of a model's weights and bias, recognised by the operations of their variables."""
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
-import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfCauchyRV, HalfStudentTRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import (
@@ -17,13 +16,8 @@ from pytensor.tensor.random.basic import (
 )
 
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace, Prior, SharedHyperprior
-from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.model.distributions import (
-    FreeWeightRV,
-    MarginalBiasRV,
-    MarginalWeightRV,
-    SharedWeightRV,
-)
+from pcvm_pymc.model import distributions as proper
+from pcvm_pymc.model import improper
 from pcvm_pymc.model.graphs import (
     called,
     is_random,
@@ -33,44 +27,84 @@ from pcvm_pymc.model.graphs import (
     random_parts,
     shape_of,
 )
-from pcvm_pymc.model.improper import (
-    ImproperBiasRV,
-    ImproperFreeWeightRV,
-    ImproperSharedWeightRV,
-    ImproperWeightRV,
-)
-
-__all__ = ["NUTS", "WeightPrior", "weight_prior", "with_bias"]
 
 #: the end of a refusal
 NUTS = "or sample by NUTS, which takes any model"
+_STUDENT = (proper.MarginalWeightRV, proper.FreeWeightRV, proper.MarginalBiasRV)
+_SCALE_FREE = (improper.ImproperWeightRV, improper.ImproperFreeWeightRV, improper.ImproperBiasRV)
+_SHARED = (proper.SharedWeightRV, improper.ImproperSharedWeightRV)
+_SIZES = (
+    *(proper.MarginalWeightRV, improper.ImproperWeightRV),
+    *(HalfStudentTRV, ExponentialRV, HalfNormalRV),
+)
 
 
-class WeightPrior(NamedTuple):
-    """What the operation of the weights says: a prior, once the bias' e and f are known."""
+@dataclass(frozen=True)
+class WeightPrior:
+    """The prior of a model's weights.
 
-    make: Callable[[float, float], Prior]
-    with_flat_bias: tuple[float, float]
-    positive: bool = False
+    Attributes
+    ----------
+    prior : Prior
+        With e and f of a flat bias: those of a weight, c and d.
+    positive : bool
+        Whether it is that of sizes.
+    rate : TensorVariable or None
+        Where d is unknown.
+    precisions, scales : tuple of TensorVariable
+        Explicit precisions, scales of a half-horseshoe.
+    """
+
+    prior: Prior
+    positive: bool
     rate: Variable | None = None
     precisions: tuple[Variable, ...] = ()
     scales: tuple[Variable, ...] = ()
 
 
 def weight_prior(weight: Variable) -> WeightPrior:
-    """Return the prior of weights by their operation."""
-    reader = _WEIGHTS.get(type(weight.owner.op), None if is_random(weight) else _half_horseshoe)
-    if reader is not None:
-        found = reader(weight)
-        if found is not None:
-            return found
-    what = (
-        f"{weight.name!r} is a {called(weight)}" if is_random(weight) else "weights are transformed"
-    )
-    raise ValueError(
-        f"{what} in a way that is no prior of the family; needed MarginalWeight, FreeWeight, pm.Laplace or "
-        f"another that the builders declare, times signs at most; {NUTS}"
-    )
+    """Return the prior of weights, by their operation.
+
+    Raises
+    ------
+    ValueError
+        If it is none of the family's.
+    """
+    op, positive = type(weight.owner.op), isinstance(weight.owner.op, _SIZES)
+    kind: type[Hyperprior] = SharedHyperprior if op in _SHARED else Hyperprior
+    found = None
+    if not is_random(weight):
+        found = _half_horseshoe(weight)
+    elif op in _STUDENT or op is proper.SharedWeightRV:
+        c, d, *_ = _params(weight)
+        found = _gamma(kind, number(c, "c"), d, positive)
+    elif op in _SCALE_FREE or op is improper.ImproperSharedWeightRV:
+        c = number(_params(weight)[0], "c")
+        found = WeightPrior(kind(c, 0.0, c, 0.0), positive)
+    elif op in (LaplaceRV, ExponentialRV):
+        found = WeightPrior(Laplace(_penalty(weight)), positive)
+    elif op is HalfStudentTRV:  # PyMC's own; its constants have nine digits
+        degrees, scale = _params(weight)
+        if not random_parts(scale):
+            c, sigma = number(degrees, "nu") / 2.0, number(scale, "sigma")
+            d = _tidy(c * sigma**2, lambda x: np.sqrt(x / c) == sigma)
+            found = WeightPrior(Hyperprior(c, d, c, d), positive)
+    elif op in (NormalRV, HalfNormalRV):
+        explicit = _precision(weight)
+        if explicit is not None:
+            precision, c, d = explicit
+            shared = precision.type.ndim < weight.type.ndim
+            found = _gamma(SharedHyperprior if shared else Hyperprior, c, d, positive)
+            found = replace(found, precisions=(precision,))
+    if found is None:
+        what = "weights are transformed"
+        if is_random(weight):
+            what = f"{weight.name!r} is a {called(weight)}"
+        raise ValueError(
+            f"{what} in a way that is no prior of the family; needed MarginalWeight, FreeWeight, pm.Laplace "
+            f"or another that the builders declare, times signs at most; {NUTS}"
+        )
+    return found
 
 
 def _params(variable: Variable) -> tuple[Variable, ...]:
@@ -83,51 +117,19 @@ def _tidy(value: float, holds: Callable[[float], bool]) -> float:
     return short if holds(short) else value
 
 
-def _gamma(
-    c: float,
-    d: Variable,
-    kind: type[Hyperprior] = Hyperprior,
-    **extra: Any,
-) -> WeightPrior:
+def _gamma(kind: type[Hyperprior], c: float, d: Variable | float, positive: bool) -> WeightPrior:
     """Return a Gamma prior of given c, its d a number or a Gamma variable."""
-    unknown = random_parts(d)
+    unknown = [] if isinstance(d, float) else random_parts(d)
     if not unknown:
-        rate, shape, variable = number(d, "d"), None, None
-    elif peeled(d) is unknown[0] and isinstance(unknown[0].owner.op, GammaRV):
-        variable = unknown[0]
-        shape, scale = (number(x, "the rate's prior") for x in _params(variable))
-        rate = _tidy(shape * scale, lambda x: 1.0 / (shape / x) == scale)
-    else:
+        rate = d if isinstance(d, float) else number(d, "d")
+        return WeightPrior(kind(c, rate, c, rate), positive)
+    if peeled(d) is not unknown[0] or not isinstance(unknown[0].owner.op, GammaRV):
         raise ValueError(
             f"d depends on {[x.name for x in unknown]}; needed a number or a Gamma variable, {NUTS}"
         )
-    return WeightPrior(lambda e, f: kind(c, rate, e, f, shape), (c, rate), rate=variable, **extra)
-
-
-def _student(weight: Variable, **extra: Any) -> WeightPrior:
-    c, d, *_ = _params(weight)
-    return _gamma(number(c, "c"), d, **extra)
-
-
-def _half_student(size: Variable) -> WeightPrior | None:
-    """Return the Gamma prior that PyMC's own half-Student-t is; its constants have nine digits."""
-    degrees, scale = _params(size)
-    if random_parts(scale):
-        return None
-    c, sigma = number(degrees, "nu") / 2.0, number(scale, "sigma")
-    d = _tidy(c * sigma**2, lambda x: np.sqrt(x / c) == sigma)
-    return _gamma(c, pt.constant(d, dtype="float64"), positive=True)
-
-
-def _scale_free(weight: Variable, kind: type[Hyperprior] = Hyperprior, **extra: Any) -> WeightPrior:
-    c = number(_params(weight)[0], "c")
-    return WeightPrior(lambda e, f: kind(c, 0.0, e, f), (c, 0.0), **extra)
-
-
-def _laplace(weight: Variable) -> WeightPrior:
-    gamma = _penalty(weight)
-    positive = isinstance(weight.owner.op, ExponentialRV)
-    return WeightPrior(lambda e, f: Laplace(gamma), (np.nan, np.nan), positive)
+    shape, scale = (number(x, "the rate's prior") for x in _params(unknown[0]))
+    rate = _tidy(shape * scale, lambda x: 1.0 / (shape / x) == scale)
+    return WeightPrior(kind(c, rate, c, rate, shape), positive, unknown[0])
 
 
 def _penalty(variable: Variable) -> float:
@@ -139,23 +141,7 @@ def _penalty(variable: Variable) -> float:
     return _tidy(scale**-2.0, lambda x: 1.0 / np.sqrt(x) == scale)
 
 
-def _normal_weights(weight: Variable) -> WeightPrior | None:
-    """Return the prior of weights whose Gamma precisions are variables of the model."""
-    found = _precision(weight)
-    if found is None:
-        return None
-    precision, c, d = found
-    shared = precision.type.ndim < weight.type.ndim
-    return _gamma(
-        c,
-        d,
-        SharedHyperprior if shared else Hyperprior,
-        positive=isinstance(weight.owner.op, HalfNormalRV),
-        precisions=(precision,),
-    )
-
-
-def _precision(variable: Variable) -> tuple[Variable, float, Variable] | None:
+def _precision(variable: Variable) -> tuple[Variable, float, Variable | float] | None:
     """Return the Gamma precision of a normal variable centred at zero, its shape and its rate."""
     place, sigma = _params(variable)
     unknown = random_parts(sigma)
@@ -165,91 +151,69 @@ def _precision(variable: Variable) -> tuple[Variable, float, Variable] | None:
     if random_parts(place) or number(place, "mu") != 0 or not (numbers(sigma, fours) == 0.5).all():
         return None
     shape, scale = _params(unknown[0])
-    inner = peeled(scale)
     if random_parts(scale):  # the reciprocal of a rate that is learned
-        return unknown[0], number(shape, "c"), inner.owner.inputs[0]
+        return unknown[0], number(shape, "c"), peeled(scale).owner.inputs[0]
     value = number(scale, "d")
-    rate = _tidy(1.0 / value, lambda x: 1.0 / x == value)
-    return unknown[0], number(shape, "c"), pt.constant(rate, dtype="float64")
+    return unknown[0], number(shape, "c"), _tidy(1.0 / value, lambda x: 1.0 / x == value)
 
 
 def _half_horseshoe(size: Variable) -> WeightPrior | None:
     """Return the half-horseshoe where sizes are its function of a half-normal and two half-Cauchys."""
     parts = random_parts(size)
-    unit = [x for x in parts if isinstance(x.owner.op, HalfNormalRV)]
-    scales = sorted(
-        (x for x in parts if isinstance(x.owner.op, HalfCauchyRV)), key=lambda x: x.type.ndim
-    )
-    if len(parts) != 3 or len(unit) != 1 or len(scales) != 2 or scales[0].type.ndim:
+    kinds = {
+        (HalfNormalRV, True): "unit",
+        (HalfCauchyRV, True): "local",
+        (HalfCauchyRV, False): "shared",
+    }
+    role = {kinds.get((type(x.owner.op), x.type.ndim > 0), ""): x for x in parts}
+    if len(parts) != 3 or role.keys() != set(kinds.values()):
         return None
 
-    def at(u: float, local: float, shared: float) -> Array:
-        values = zip((unit[0], scales[1], scales[0]), (u, local, shared), strict=True)
-        return numbers(size, {x: np.full(shape_of(x), value) for x, value in values})
+    def at(**values: float) -> float:
+        given = {role[name]: np.full(shape_of(role[name]), x) for name, x in values.items()}
+        return float(numbers(size, given).flat[0])
 
-    def formula(slab: float, u: float, wide: float) -> float:
-        return u * wide / np.sqrt(1.0 + (wide / slab) ** 2)
-
-    one = float(np.unique(at(1.0, 1.0, 1.0))[0])
+    one = at(unit=1.0, local=1.0, shared=1.0)
     if not 0 < one < 1:
         return None
+
+    def formula(slab: float, unit: float, wide: float) -> float:
+        return unit * wide / np.sqrt(1.0 + (wide / slab) ** 2)
+
     slab = _tidy((one**-2.0 - 1.0) ** -0.5, lambda x: abs(formula(x, 1.0, 1.0) - one) < 1e-13)
-    if not np.allclose(at(2.0, 3.0, 0.7), formula(slab, 2.0, 3.0 * 0.7), rtol=1e-9):
+    scale = {name: number(_params(x)[-1], name) for name, x in role.items()}
+    other = at(unit=2.0, local=3.0, shared=0.7)
+    if scale["unit"] != 1 or scale["local"] != 1:
         return None
-    if (
-        number(_params(scales[1])[-1], "local scale") != 1
-        or number(_params(unit[0])[-1], "unit") != 1
-    ):
+    if not np.isclose(other, formula(slab, 2.0, 3.0 * 0.7), rtol=1e-9):
         return None
-    width = number(_params(scales[0])[-1], "global scale")
-    return WeightPrior(
-        lambda e, f: HalfHorseshoe(width, slab, e, f),
-        (0.5, 0.5),
-        positive=True,
-        scales=(unit[0], *scales),
-    )
-
-
-_WEIGHTS: dict[type, Callable[[Variable], WeightPrior | None]] = {
-    MarginalWeightRV: partial(_student, positive=True),
-    HalfStudentTRV: _half_student,
-    FreeWeightRV: _student,
-    MarginalBiasRV: _student,
-    SharedWeightRV: partial(_student, kind=SharedHyperprior),
-    ImproperWeightRV: partial(_scale_free, positive=True),
-    ImproperFreeWeightRV: _scale_free,
-    ImproperBiasRV: _scale_free,
-    ImproperSharedWeightRV: partial(_scale_free, kind=SharedHyperprior),
-    LaplaceRV: _laplace,
-    ExponentialRV: _laplace,
-    NormalRV: _normal_weights,
-    HalfNormalRV: _normal_weights,
-}
+    scales = role["unit"], role["shared"], role["local"]
+    return WeightPrior(HalfHorseshoe(scale["shared"], slab, 0.5, 0.5), True, scales=scales)
 
 
 def with_bias(
-    prior: WeightPrior, bias: Variable | None
+    prior: Any, bias: Variable | None
 ) -> tuple[Prior, Literal["prior", "free", "none"], tuple[Variable, ...]]:
     """Return the prior with the bias' numbers, the kind of the bias, and its explicit precision."""
-    plain = prior.make(*prior.with_flat_bias)
     if bias is None:
-        return plain, "none", ()
-    operation, needed = type(bias.owner.op), f"the bias {bias.name!r} is a {called(bias)}"
-    if operation is FlatRV:
-        return plain, "free", ()
-    if isinstance(plain, Laplace):
-        if operation is LaplaceRV and _penalty(bias) == plain.gamma:
-            return plain, "prior", ()
+        return prior, "none", ()
+    op, needed = type(bias.owner.op), f"the bias {bias.name!r} is a {called(bias)}"
+    if op is FlatRV:
+        return prior, "free", ()
+    if isinstance(prior, Laplace):
+        if op is LaplaceRV and _penalty(bias) == prior.gamma:
+            return prior, "prior", ()
         raise ValueError(
             f"{needed}; beside Laplace weights needed the same Laplace or pm.Flat, {NUTS}"
         )
-    if operation in (MarginalBiasRV, FreeWeightRV):
+    if op in _STUDENT[1:]:
         e, f = (number(x, "the bias' prior") for x in _params(bias))
-        return prior.make(e, f), "prior", ()
-    if operation in (ImproperBiasRV, ImproperFreeWeightRV):
-        return prior.make(number(_params(bias)[0], "e"), 0.0), "prior", ()
-    found = _precision(bias) if operation is NormalRV else None
+        return replace(prior, e=e, f=f), "prior", ()
+    if op in _SCALE_FREE[1:]:
+        return replace(prior, e=number(_params(bias)[0], "e"), f=0.0), "prior", ()
+    found = _precision(bias) if op is NormalRV else None
     if found is None:
         raise ValueError(f"{needed}; needed MarginalBias, pm.Flat or none, {NUTS}")
-    precision, e, f = found
-    return prior.make(e, number(f, "f")), "prior", (precision,)
+    precision, e, rate = found
+    f = rate if isinstance(rate, float) else number(rate, "f")
+    return replace(prior, e=e, f=f), "prior", (precision,)

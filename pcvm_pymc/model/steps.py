@@ -14,12 +14,10 @@ from pymc.util import RandomGenerator, get_random_generator
 
 from pcvm_pymc.core.em import EMOptions, Start, initial_state, iterate
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
-from pcvm_pymc.core.pieces.arguments import check_instance, check_whole
+from pcvm_pymc.core.pieces.validation import check_instance, check_whole
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import Parts, find_parts, read
-
-__all__ = ["EMStep", "PCVMGibbs", "PointMap", "point_of"]
 
 
 class PointMap:

@@ -25,7 +25,7 @@ from pcvm_pymc.assessment.comparison import (
     convergence,
     scores,
 )
-from pcvm_pymc.core.measures import expected_calibration_error
+from pcvm_pymc.assessment.measures import expected_calibration_error
 from pcvm_pymc.estimators.figures import PALETTE
 
 
@@ -77,12 +77,6 @@ def test_table_rows_are_the_scores_of_the_predictions(fits):
         compare(map_result, posterior, X_test, np.where(label > 0, "yes", "maybe"))
 
 
-def test_the_rank_plot_shows_bias_and_latent_values(fits, tmp_path):
-    collection = plots.plot_rank(fits[1], n_latent=3)
-    collection.savefig(tmp_path / "rank.png")
-    assert (tmp_path / "rank.png").stat().st_size > 5000
-
-
 def test_the_decision_surface_needs_a_plane(fits):
     map_result, posterior, X, words = fits
     figure = plots.plot_decision_surface(map_result, posterior, X, words, resolution=12)
@@ -101,14 +95,6 @@ def test_results_of_other_models_are_rivals(fits):
     assert again.to_dict() == first.to_dict()
     figure = result.plot("calibration")
     assert [axes.get_title() for axes in figure.axes] == ["MAP plug-in", "posterior mean", "again"]
-
-
-def test_the_prior_predictive_picture(fits):
-    _, _, X, words = fits
-    models = {"wide": pcvm_model(X, words, width=1.2), "narrow": pcvm_model(X, words, width=0.3)}
-    figure = plots.plot_prior_predictive(models, draws=50)
-    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
-    assert [title.split("\n")[0] for title in titles] == ["wide", "narrow"]
 
 
 def of_three_classes(n=24):
@@ -191,13 +177,6 @@ def test_the_surface_of_several_classes_shows_the_most_probable():
         ValueError, match=r"y has labels \[0, 1, 2\]; needed the classes \['a', 'b', 'c'\]"
     ):
         plots.plot_decision_surface(result, result, X, label)
-
-
-def test_the_prior_predictive_of_several_classes_has_each():
-    X, label = of_three_classes()
-    figure = plots.plot_prior_predictive({"three": mpcvm_model(X, label, width=1.2)}, draws=20)
-    drawn = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert drawn == ["0", "1", "2"]
 
 
 def test_pictures_refuse_what_is_of_other_classes(fits):

@@ -77,7 +77,7 @@ def test_folds_are_sampled_as_the_posterior_was(monkeypatch):
     kfold(posterior, X, y, cv=2, random_seed=1, **short)
     assert ran == ["gibbs"] * 2
     with pytest.raises(ValueError, match="max_sweeps=50 has no effect on method='nuts'"):
-        kfold(posterior, X, y, cv=2, method="nuts", **short)
+        kfold(posterior, X, y, cv=2, random_seed=1, method="nuts", **short)
 
 
 def test_kfold_by_hand(fit, folds):

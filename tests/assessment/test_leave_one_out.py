@@ -4,7 +4,7 @@ import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
-from problems import banana, blobs
+from problems import banana
 from sklearn.datasets import load_iris
 
 from pcvm_pymc import (
@@ -19,6 +19,7 @@ from pcvm_pymc import (
     rvm_model,
 )
 from pcvm_pymc.core.quadratic import ridge_solve
+from pcvm_pymc.estimators.fit import fitted_problems
 
 PRIOR = Hyperprior.plug_in()
 
@@ -66,7 +67,7 @@ def test_equal_rows_keep_their_own_bases(rows):
     X, label = np.vstack([X, X[:8]]), np.append(label, label[:8])
     label[-1] *= -1.0  # of both classes at one place
     one = PCVMClassifier(width=0.8, hyperprior="plug_in").fit(X, label)
-    ((_, problem, weight, bias, own),) = one._fitted_problems(X, label)
+    ((_, problem, weight, bias, own),) = fitted_problems(one, X, label)
     np.testing.assert_array_equal(own, np.arange(58))
     np.testing.assert_allclose(problem.Phi @ weight + bias, one.decision_function(X), atol=1e-12)
     model = pcvm_model(X, label > 0, width=0.8, hyperprior=PRIOR)
@@ -84,7 +85,7 @@ def test_an_average_is_scored_by_its_averaged_probabilities(rows):
         parts.append(np.exp(loo(one, X, label).elpd_i))
     wanted = np.log(model.component_weights_ @ np.array(parts))
     np.testing.assert_allclose(found.elpd_i, wanted, atol=0.01)
-    assert found.n_unsettled <= found.n_improved
+    assert found.n_unsettled <= found.n_refitted
     assert found.warning == (found.n_unsettled > 0)
 
 
@@ -120,13 +121,6 @@ def test_a_regression_by_evidence_is_that_of_its_ridge():
         latent = Phi[row, columns] @ weight + bias
         wanted = -0.5 * ((y[row] - latent) / noise) ** 2 - np.log(noise * np.sqrt(2 * np.pi))
         assert float(found.elpd_i[row]) == pytest.approx(wanted, abs=0.05)
-    assert found.p > 0
-
-
-def test_a_classification_by_evidence():
-    X, label = blobs(50, seed=2)
-    found = loo(fit_evidence(rvm_model(X, label > 0, likelihood="logit", width=2.0)))
-    assert -50 * np.log(2.0) < found.elpd < 0
     assert found.p > 0
 
 

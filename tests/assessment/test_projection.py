@@ -2,7 +2,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pymc as pm
@@ -33,14 +33,15 @@ from pcvm_pymc import (
 from pcvm_pymc.assessment.project import _from_classifier
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.submodels import SearchOptions
+from pcvm_pymc.estimators.fit import centres_of
+from pcvm_pymc.estimators.projected import classifier_of
 from pcvm_pymc.estimators.projection import (
     _cross_validate,
     project_reference,
     smallest_within_one_se,
 )
+from pcvm_pymc.estimators.race import inner_folds
 from pcvm_pymc.estimators.reference import Reference
-from pcvm_pymc.estimators.selection import stratified_folds
 from pcvm_pymc.experiments import datasets
 from pcvm_pymc.model.build import build
 
@@ -49,7 +50,7 @@ SIZES = (0, 1, 2, 4, 8)
 
 @pytest.fixture(scope="module")
 def dense():
-    X, label = blobs(80, seed=70)
+    X, label = blobs(80, seed=70, fixed=True)
     words = np.where(label > 0, "plus", "minus")
     return PCVMClassifier(width=1.2).fit(X, words), X, words
 
@@ -96,30 +97,24 @@ def test_map_tree_and_classifier_give_the_same_path(dense, projection):
     assert other.classifier.classes_.tolist() == ["minus", "plus"]
 
 
-def test_a_posterior_is_projected_by_its_mean_probability():
-    X, label = blobs(30, seed=71)
-    model = pcvm_model(X, label, width=1.2)
-    draws = sample(
-        model, draws=50, tune=100, chains=2, cores=1, progressbar=False, random_seed=1, quiet=True
-    )
-    found = project(draws, size=3)
-    wanted = predict(draws, X)["predictions"]["probability"].mean(("chain", "draw")).values
-    np.testing.assert_allclose(found.reference.probability, wanted, atol=1e-10)
-    assert found.reference.hyperprior == Hyperprior.plug_in()
-    again = project(draws, X, label, size=3)
-    np.testing.assert_array_equal(again.path.kl, found.path.kl)
-
-
-def test_a_free_width_is_fixed_at_its_median_and_few_bases_need_the_inputs():
+def test_a_free_width_is_fixed_at_its_median_and_results_have_their_inputs():
     X, label = blobs(40, seed=72)
     tree = find_map_em(pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5)), progressbar=False)
     width = tree["posterior"]["width"].item()
     assert project(tree, size=3).classifier.width_ == pytest.approx(width)
     few = pcvm_model(X, label, width=1.2, basis=X[:10], signs=label[:10])
     tree = find_map_em(few, progressbar=False)
+    found = project(tree, size=4)
+    given = project(tree, X, size=4)
+    np.testing.assert_array_equal(given.path.kl, found.path.kl)
+    lines = repr(project(tree, random_state=1)).splitlines()
+    assert 3 <= len(lines) <= 10
+    assert lines[0].startswith("Projection onto ")
+    assert sum("chosen" in line for line in lines) == 1
+    without = tree.copy()  # as results were packed before
+    without["constant_data"] = without["constant_data"].to_dataset().drop_vars("inputs")
     with pytest.raises(ValueError, match="40 rows and its bases 10; needed the training inputs"):
-        project(tree)
-    found = project(tree, X, size=4)
+        project(without)
     np.testing.assert_array_equal(found.reference.centres.sign, label[:10])
     np.testing.assert_array_equal(found.reference.centres.rows, np.arange(10))
     assert found.path.kl[-1] < found.path.kl[0] or len(found.path.kl) == 1
@@ -128,13 +123,12 @@ def test_a_free_width_is_fixed_at_its_median_and_few_bases_need_the_inputs():
 def test_scores_are_those_of_refits_without_the_held_out_rows_and_bases(dense, projection):
     _, X, words = dense
     label = np.where(words == "plus", 1.0, -1.0)
-    train, test = stratified_folds(X, label, 5, 0)[2]
+    train, test = inner_folds(label, 5, 0)[2]
     fold = PCVMClassifier(width=1.2).fit(X[train], words[train])
     truth = (np.arange(len(test)), (label[test] > 0).astype(int))
     held_out = np.log(fold.predict_proba(X[test])[truth])
     np.testing.assert_allclose(projection.reference_log_density[test], held_out, atol=1e-5)
-    greedy = SearchOptions.greedy()  # as folds are searched
-    sparse = project(fold, X[train], words[train], sizes=SIZES, size=8, options=greedy)
+    sparse = project(fold, X[train], words[train], sizes=SIZES, size=8)
     sparse = sparse.classifier_of(2)
     held_out = np.log(sparse.predict_proba(X[test])[truth])
     np.testing.assert_allclose(projection.log_density[2][test], held_out, atol=1e-3)
@@ -145,7 +139,7 @@ def test_a_held_out_label_does_not_reach_its_own_prediction(dense):
     """Flip one label: the predictions of its fold stay, and its own two densities sum to one."""
     reference = _from_classifier(*dense)
     Phi = rbf(squared_distances(reference.X, reference.X), 1.2)
-    fold = stratified_folds(reference.X, reference.label, 5, 0)[:1]
+    fold = inner_folds(reference.label, 5, 0)[:1]
     row = fold[0][1][3]
     flipped = np.where(np.arange(80) == row, -1.0, 1.0) * reference.label
     centres = replace(reference.centres, sign=flipped)
@@ -262,7 +256,7 @@ def test_references_that_cannot_be_used(projection):
         project(tree, X, -label)
     with pytest.raises(ValueError, match="for a PyMC covariance"):
         project(tree, kernel=pm.gp.cov.ExpQuad(2, 1.0))
-    with pytest.raises(ValueError, match="n_vectors=0; needed a whole number"):
+    with pytest.raises(ValueError, match=r"'n_vectors' parameter .* Got 0 "):
         PCVMClassifier(estimation="projection", n_vectors=0).fit(X, label)
 
 
@@ -280,19 +274,19 @@ def average(n=60, seed=75, several=False):
     held_out = 0.9 * probability + 0.1 / probability.shape[1]
     classes = cells[0].classes_
     known = number if several else np.where(words == classes[1], 1.0, -1.0)
-    return Reference.of_average(
-        probability,
-        held_out,
+    reference = Reference(
+        probability=probability,
         X=X,
         label=known,
         classes=classes,
-        centres=cells[0]._centres(X, known),
+        centres=centres_of(cells[0], X, known),
         kernel="rbf",
         width=1.2,
         hyperprior=cells[0].hyperprior_,
         likelihood=cells[0]._likelihood_,
-        make_classifier=make.from_projection,
+        make_classifier=partial(classifier_of, make),
     )
+    return reference.averaged(held_out)
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -310,7 +304,7 @@ def test_an_average_is_projected_onto_vectors_of_several_widths(several):
         own = few.vector_widths_ == width
         Phi = rbf(squared_distances(X, few.relevance_vectors_[own]), width)
         scores = scores + Phi @ few.weight_.T[own]
-    np.testing.assert_allclose(few._values(X), scores + few.bias_, atol=1e-10)
+    np.testing.assert_allclose(few._predictor_.latent(X), scores + few.bias_, atol=1e-10)
     q = few.predict_proba(X)
     p = reference.probability
     p = p if several else np.column_stack([1 - p, p])
@@ -372,7 +366,7 @@ def test_several_classes_by_folds_and_as_a_posterior():
     assert (few.weight_ * signs >= 0).all()
     p, q = dense.predict_proba(X), few.predict_proba(X)
     assert found.path.kl[2] == pytest.approx((p * np.log(p / q)).sum(axis=1).mean(), abs=1e-7)
-    train, test = stratified_folds(X, few.classes_.searchsorted(words), 2, 0)[1]
+    train, test = inner_folds(few.classes_.searchsorted(words), 2, 0)[1]
     fold = MPCVMClassifier(**given).fit(X[train], words[train])
     truth = (np.arange(len(test)), few.classes_.searchsorted(words[test]))
     held_out = np.log(fold.predict_proba(X[test])[truth])
@@ -388,7 +382,7 @@ def test_several_classes_by_folds_and_as_a_posterior():
         project(tree, y=np.roll(words, 1))
 
 
-def test_drawn_label_noise_enters_by_its_draws():
+def test_a_posterior_is_projected_by_its_mean_probability_also_of_drawn_label_noise():
     X, label = blobs(30, seed=78)
     flips = pm.Beta.dist(2.0, 20.0)
     model = build(FAMILY["pcvm"], X, label, width=1.2, likelihood="label noise", flip=flips)
@@ -408,6 +402,9 @@ def test_drawn_label_noise_enters_by_its_draws():
     np.testing.assert_allclose(found.reference.probability, wanted, atol=1e-10)
     flip = draws["posterior"]["flip"].mean().item()
     assert found.classifier.likelihood.flip == pytest.approx(flip)
+    assert found.reference.hyperprior == Hyperprior.plug_in()
+    again = project(draws, X, label, size=3)
+    np.testing.assert_array_equal(again.path.kl, found.path.kl)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -425,7 +422,7 @@ def test_free_weights_of_several_classes_by_folds_and_as_a_posterior(shared, tmp
     assert found.path.kl[2] == pytest.approx((p * np.log(p / q)).sum(axis=1).mean(), abs=1e-7)
     np.testing.assert_allclose(few.weight_.sum(axis=0), 0, atol=1e-7)
     coded = few.classes_.searchsorted(words)
-    train, test = stratified_folds(X, coded, 2, 0)[1]
+    train, test = inner_folds(coded, 2, 0)[1]
     fold = mrvm_model(X[train], words[train], width=1.5, hyperprior=Hyperprior.plug_in())
     result = predict(find_map_em(fold, progressbar=False), X[test])["predictions"]["probability"]
     held_out = np.log(result.values[0, 0][np.arange(len(test)), coded[test]])

@@ -22,8 +22,8 @@ from pcvm_pymc.core.evidence.columns import DenseColumns, LowRankColumns
 from pcvm_pymc.core.evidence.posterior import orthogonal_basis, posterior, sum_of_squares
 from pcvm_pymc.core.evidence.problem import columns_of
 from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline, design_matrix
+from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, StudentT
-from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target
 
 LIKELIHOODS = {"normal": "normal", "logit": "logit", "probit": "probit", "student": StudentT(4.0)}
 

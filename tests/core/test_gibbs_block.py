@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from calibration import assert_means, posterior_on_a_grid
 from problems import blobs
 from scipy.optimize import approx_fprime
+from scipy.special import ndtr
 
 from pcvm_pymc.core.gibbs import GibbsProblem, block
 from pcvm_pymc.core.gibbs.responses import augmented
@@ -17,7 +19,7 @@ RATE = 0.3
 
 
 def problem(likelihood, n=14, n_basis=14, scale=1.0):
-    X, label = blobs(n, seed=1)
+    X, label = blobs(n, seed=1, fixed=True)  # how often moves are accepted depends on the problem
     Phi = scale * rbf(squared_distances(X, X[:n_basis]), 1.2)
     prior = Hyperprior(1.0, RATE, 0.5, 1.0)
     return GibbsProblem.of(Problem(Phi, label, label[:n_basis].copy(), prior, likelihood))
@@ -108,27 +110,19 @@ def moved(p, n, size, bias, rng):
 
 @pytest.mark.parametrize(("likelihood", "scale"), [(LIKELIHOODS[0], 1.0), (LIKELIHOODS[1], 30.0)])
 def test_moves_keep_the_posterior_above_the_wall(likelihood, scale):
+    """Means of bounded functions of sizes and bias, and of the rows' probabilities, by quadrature."""
     p = problem(likelihood, n_basis=2, scale=scale)
-    draws = moved(p, 40_000, 1.5 / p.basis.peak, 0.0, np.random.default_rng(0))
     wall = 1.0 / p.basis.peak
-    side = [wall[j] * (1.0 + np.geomspace(1e-3, 61.0, 140) - 1e-3) for j in range(2)]
-    grid = np.meshgrid(*side, np.linspace(-14.0, 14.0, 121), indexing="ij")
-    one, two, bias = (each.ravel() for each in grid)
-    latent = np.column_stack([one, two]) * p.sign @ p.Phi.T + bias[:, None]
-    label = np.broadcast_to(p.label, latent.shape)
-    log_p = likelihood.log_density(latent.ravel(), label.ravel()).reshape(latent.shape).sum(axis=1)
-    prior = p.hyperprior
-    log_p += sum(prior.log_weight_density(each) for each in (one, two))
-    log_p += prior.log_bias_density(bias)
-    cell = np.multiply.outer(np.gradient(side[0]), np.gradient(side[1]))
-    density = np.exp(log_p - log_p.max()) * np.repeat(cell.ravel(), 121)
-    density /= density.sum()
-    for k, each in enumerate((one, two, bias)):
-        for value in (lambda x: np.log1p(np.abs(x)), lambda x: x > 2.0 / scale):
-            wanted = density @ value(each)
-            batch = value(draws[:, k]).reshape(40, -1).mean(axis=1)
-            error = batch.std(ddof=1) / np.sqrt(40)
-            assert abs(batch.mean() - wanted) < 4.5 * error + 2e-3
+    draws = moved(p, 40_000, 1.5 * wall, 0.0, np.random.default_rng(0))
+
+    def functions(points):
+        away = np.abs(points) * [scale, scale, 1.0]
+        latent = (points[:, :2] * p.sign) @ p.Phi[::2].T + points[:, 2:]
+        return np.hstack([away / (1.0 + away), 1.0 / (1.0 + away**2), ndtr(latent)])
+
+    args = p.Phi, p.label, p.sign, p.hyperprior, likelihood
+    points, share = posterior_on_a_grid(*args, floor=wall)
+    assert_means(functions(draws), share @ functions(points))
     assert len(np.unique(draws[:, 0])) > 0.3 * len(draws)  # or this would tell little
 
 

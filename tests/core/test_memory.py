@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from pcvm_pymc.core.pieces import memory
+from pcvm_pymc.core.pieces import resources
 
 
 @pytest.fixture
 def system(tmp_path, monkeypatch):
     """Write the files of a system; those that are not written are not there."""
-    monkeypatch.setattr(memory, "Path", lambda path: tmp_path / path.lstrip("/"))
-    monkeypatch.setattr(memory, "resource", None)
+    monkeypatch.setattr(resources, "Path", lambda path: tmp_path / path.lstrip("/"))
+    monkeypatch.setattr(resources, "resource", None)
 
     def write(**files):
         for name, text in files.items():
@@ -22,16 +22,16 @@ def system(tmp_path, monkeypatch):
 
 
 def test_where_the_system_does_not_say_there_is_no_end(system):
-    assert memory.available_bytes() == np.inf
+    assert resources.available_bytes() == np.inf
     system(meminfo="MemTotal: 5 kB\n", memory_max="max\n", memory_stat="anon 3\n")
-    assert memory.available_bytes() == np.inf
+    assert resources.available_bytes() == np.inf
 
 
 def test_the_least_of_what_is_unused_and_what_limits_leave(system, monkeypatch):
     system(meminfo="MemTotal:  9 kB\nMemAvailable:   4 kB\n")
-    assert memory.available_bytes() == 4096.0
+    assert resources.available_bytes() == 4096.0
     system(memory_max="1500\n", memory_stat="file 200\nanon 300\nanon_thp 7\n")
-    assert memory.available_bytes() == 1200.0
+    assert resources.available_bytes() == 1200.0
 
     class Limited:
         RLIMIT_AS, RLIM_INFINITY = 9, -1
@@ -41,10 +41,10 @@ def test_the_least_of_what_is_unused_and_what_limits_leave(system, monkeypatch):
             assert which == cls.RLIMIT_AS
             return cls.limit, 10**9
 
-    monkeypatch.setattr(memory, "resource", Limited)
+    monkeypatch.setattr(resources, "resource", Limited)
     for limit, wanted in ((-1, 1200.0), (700, 700.0)):
         Limited.limit = limit
-        assert memory.available_bytes() == wanted
+        assert resources.available_bytes() == wanted
 
 
 @pytest.mark.parametrize(("n_obs", "n_basis", "numbers"), [(100, 50, 5000), (50, 100, 10_000)])
@@ -52,17 +52,17 @@ def test_basis_functions_their_gram_matrix_and_a_factor_have_to_fit(
     n_obs, n_basis, numbers, monkeypatch
 ):
     needed = 3 * 8 * numbers
-    monkeypatch.setattr(memory, "_SMALL", 0.0)
-    monkeypatch.setattr(memory, "available_bytes", lambda: needed)
-    memory.check_room(n_obs, n_basis)
-    monkeypatch.setattr(memory, "available_bytes", lambda: 0.5 * needed)
+    monkeypatch.setattr(resources, "_SMALL", 0.0)
+    monkeypatch.setattr(resources, "available_bytes", lambda: needed)
+    resources.check_room(n_obs, n_basis)
+    monkeypatch.setattr(resources, "available_bytes", lambda: 0.5 * needed)
     said = f"{n_obs} rows and {n_basis} bases need about {needed / 2**30:.3g} GiB, and "
     with pytest.raises(MemoryError, match=f"^{said}{needed / 2**31:.3g} GiB are free"):
-        memory.check_room(n_obs, n_basis)
+        resources.check_room(n_obs, n_basis)
 
 
 def test_what_is_small_is_not_asked_about(monkeypatch):
-    monkeypatch.setattr(memory, "available_bytes", lambda: 0.0)
-    memory.check_room(800, 800)
+    monkeypatch.setattr(resources, "available_bytes", lambda: 0.0)
+    resources.check_room(800, 800)
     with pytest.raises(MemoryError):
-        memory.check_room(900, 900)
+        resources.check_room(900, 900)

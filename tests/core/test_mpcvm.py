@@ -10,12 +10,12 @@ from pcvm_pymc.core.em import EMOptions, Start, coupled, fit_em, initial_state, 
 from pcvm_pymc.core.em.machine import _Machine
 from pcvm_pymc.core.em.points import rows_of
 from pcvm_pymc.core.em.quadratic import BOUND, CONVEX, OWN
+from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihood import weighted_target
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms, response_mean
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.signs import class_signs
-from pcvm_pymc.core.pieces.weighted import weighted_target
 from pcvm_pymc.core.problem import Problem, Status
 
 PRIORS = {
@@ -319,7 +319,7 @@ def test_a_step_under_the_own_curvature_is_newtons(signs, monkeypatch):
     monkeypatch.setattr(coupled, "_RELATIVE", 1e-9)
     given_ = few_bases(signs=signs)
     end = fit_em(given_, None, EMOptions(tol=1e-12, max_iter=5_000))
-    start = Start(1.01 * end.weight, 1.01 * end.bias)
+    start = Start(1.002 * end.weight, 1.002 * end.bias)
     rows = rows_of(given_)
     point = rows.at(start.weight, start.bias, None)
 

@@ -6,20 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
-from pcvm_pymc.core.pieces.signs import class_signs
-from pcvm_pymc.core.submodels import (
-    SearchOptions,
-    Submodel,
-    Target,
-    addition_gains,
-    best_additions,
-    fit_submodel,
-    project_path,
-    row_terms,
-    scan,
-)
+from pcvm_pymc.core.projection import Submodel, Target, project_path
+from pcvm_pymc.core.projection.submodel import addition_gains, fit_submodel, scan
+from pcvm_pymc.core.projection.target import row_terms
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -240,12 +232,11 @@ def free_slopes(problem, model):
     )
 
 
-@given(SEEDS, st.integers(1, 3))
+@given(SEEDS)
 @settings(max_examples=10)
-def test_divergence_falls_along_the_path(seed, candidates):
+def test_divergence_falls_along_the_path(seed):
     problem = target(seed)
-    options = replace(SearchOptions.greedy(), candidates=candidates)
-    path = project_path(problem, range(11), options)
+    path = project_path(problem, range(11))
     assert (np.diff(path.objective) <= 0).all()
     assert (np.diff(path.kl) <= 1e-8).all()
     for i, (columns, weight) in enumerate(zip(path.columns, path.weights, strict=True)):
@@ -318,8 +309,6 @@ def test_gains_are_within_those_of_the_quadratic_model(seed):
         alone = 0.5 * g[:own] ** 2 / np.diag(found.schur[j])[problem.free[j]]
         alone = np.where(g[:own] < 0, alone, 0.0)
         assert alone.max() * (1 - 1e-6) <= gains[j] <= most * (1 + 1e-4) + 1e-9
-    best = best_additions(problem, found, 2)
-    assert all(gains[k] == each for k, each in zip(best, sorted(gains)[::-1], strict=False))
 
 
 def test_classes_that_are_never_taken_for_each_other():
@@ -341,7 +330,7 @@ def test_classes_that_are_never_taken_for_each_other():
 
 def test_the_path_ends_with_the_first_submodel_that_is_enough():
     problem = target(3)
-    whole = project_path(problem, [0, 1, 2, 3, 5, 8], SearchOptions.greedy())
+    whole = project_path(problem, [0, 1, 2, 3, 5, 8])
     goal = whole.kl[3]
     asked = []
 
@@ -349,7 +338,7 @@ def test_the_path_ends_with_the_first_submodel_that_is_enough():
         asked.append(model.n_vectors)
         return problem.divergence(model.latent) <= goal * (1 + 1e-9)
 
-    path = project_path(problem, [0, 1, 2, 3, 5, 8], SearchOptions.greedy(), until=enough)
+    path = project_path(problem, [0, 1, 2, 3, 5, 8], until=enough)
     assert path.sizes.tolist() == [0, 1, 2, 3] == asked
     np.testing.assert_array_equal(path.kl, whole.kl[:4])
 
@@ -376,18 +365,6 @@ def test_a_vector_counts_once_whatever_number_of_its_weights_is_not_zero():
 def test_a_target_that_cannot_be_used(change, words):
     with pytest.raises(ValueError, match=words):
         replace(target(), **change)
-
-
-def test_the_l1_path_needs_signs():
-    one = target(0, n_classes=2)
-    free = Target(one.Phi, None, one.probability[:, 1])
-    with pytest.raises(ValueError, match=r"for free weights needed SearchOptions\(l1=False\)"):
-        project_path(free, [1], SearchOptions())
-
-
-def test_a_search_that_several_classes_do_not_have():
-    with pytest.raises(ValueError, match="are of one score"):
-        project_path(target(), [2], SearchOptions())
 
 
 @given(SEEDS, st.sampled_from([Logit(), NoisyProbit(0.05)]))

@@ -9,26 +9,20 @@ from problems import awkward_data, blobs
 from scipy.optimize import minimize
 
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.probit import ndtr
-from pcvm_pymc.core.submodels import (
+from pcvm_pymc.core.projection import (
     SearchOptions,
     Submodel,
     Target,
-    addition_gains,
-    best_additions,
-    best_exchanges,
     default_sizes,
-    exchange_gains,
-    fit_submodel,
-    l1_supports,
-    probability_derivatives,
     project_path,
-    scan,
 )
+from pcvm_pymc.core.projection.submodel import addition_gains, fit_submodel, scan
+from pcvm_pymc.core.projection.target import row_terms
 
 SEEDS = st.integers(0, 2**32 - 1)
 EXACT = SearchOptions(tol=1e-12)
-GREEDY = SearchOptions.greedy()
 
 
 def target(n=40, n_basis=12, seed=0, **kwargs):
@@ -40,9 +34,15 @@ def target(n=40, n_basis=12, seed=0, **kwargs):
     return Target(Phi, label[:n_basis], probability, **kwargs)
 
 
+def derivatives(latent, probability):
+    """Return slope and curvature of the expected log density of each label under the probit."""
+    _, score, hessian = row_terms(Probit(), latent, probability)
+    return score[:, 0], hessian[:, 0, 0]
+
+
 def slopes(problem, model):
     """Return the derivative of the objective in every weight and in the bias."""
-    residual = problem.mass * probability_derivatives(model.latent, problem.probability)[0]
+    residual = problem.mass * derivatives(model.latent, problem.probability)[0]
     weight = np.zeros(problem.Phi.shape[1])
     weight[model.columns] = model.weight
     return problem.penalty * weight - residual @ problem.Phi, -residual.sum()
@@ -63,19 +63,19 @@ def test_derivatives_of_the_divergence(seed):
     rng = np.random.default_rng(seed)
     latent, probability = 3 * rng.normal(size=8), rng.uniform(size=8)
     problem = Target(np.ones((8, 1)), np.ones(1), probability, rng.uniform(0.1, 1, 8))
-    score, curvature = probability_derivatives(latent, probability)
+    score, curvature = derivatives(latent, probability)
     h = 1e-5
     for i, step in enumerate(h * np.eye(8)):
         above, below = (problem.divergence(latent + k * step) for k in (1, -1))
         assert -(above - below) / (2 * h) == pytest.approx(problem.mass[i] * score[i], abs=1e-8)
-        up, down = (probability_derivatives(latent + k * step, probability)[0] for k in (1, -1))
+        up, down = (derivatives(latent + k * step, probability)[0] for k in (1, -1))
         assert -(up - down)[i] / (2 * h) == pytest.approx(curvature[i], abs=1e-7)
 
 
 def test_derivatives_are_finite_in_the_tails():
     latent = np.array([-1e3, -40.0, 40.0, 1e3, 0.0])
     for p in (0.0, 1e-300, 0.5, 1.0):
-        score, curvature = probability_derivatives(latent, np.full(5, p))
+        score, curvature = derivatives(latent, np.full(5, p))
         assert np.isfinite(score).all()
         assert ((curvature >= 0) & (curvature <= 1)).all()
 
@@ -146,8 +146,8 @@ def test_score_and_schur_are_derivatives_of_refits(seed):
         values = [profile(problem, model, j, t) for t in (-h, 0.0, h)]
         slope = -(values[2] - values[0]) / (2 * h)
         bend = (values[2] - 2 * values[1] + values[0]) / h**2
-        assert found.score[j] == pytest.approx(slope, abs=1e-6)
-        assert found.schur[j] == pytest.approx(bend, rel=2e-2, abs=1e-6)
+        assert found.score[j, 0] == pytest.approx(slope, abs=1e-6)
+        assert found.schur[j, 0, 0] == pytest.approx(bend, rel=2e-2, abs=1e-6)
 
 
 def fit_free_sign(problem, columns):
@@ -168,39 +168,11 @@ def profile(problem, model, j, t):
     v = np.append(model.weight, model.bias)
     penalty = np.append(problem.penalty[model.columns], 0.0)
     for _ in range(20):
-        score, bend = probability_derivatives(A @ v + t * problem.Phi[:, j], problem.probability)
+        score, bend = derivatives(A @ v + t * problem.Phi[:, j], problem.probability)
         H = (A.T * (problem.mass * bend)) @ A + np.diag(penalty)
         v = v + np.linalg.solve(H, A.T @ (problem.mass * score) - penalty * v)
     latent = A @ v + t * problem.Phi[:, j]
     return problem.divergence(latent) + 0.5 * (penalty @ v**2 + problem.penalty[j] * t**2)
-
-
-@given(SEEDS)
-def test_exchange_gain_is_that_of_the_quadratic_model(seed):
-    """Minimise the quadratic model densely with one member held at zero."""
-    problem = target(seed=seed, ridge=1e-3)
-    model = fit_submodel(problem, [0, 1, 2, 3])
-    found = scan(problem, model)
-    gain = exchange_gains(problem, model, found)
-    row_weight = problem.mass * probability_derivatives(model.latent, problem.probability)[1]
-    for i, leaving in enumerate(model.columns):
-        for j in (6, 10):
-            stay = np.setdiff1d(model.columns, leaving)
-            A = np.column_stack([problem.Phi[:, [*stay, j]], np.ones(len(problem.Phi))])
-            penalty = np.append(problem.penalty[[*stay, j]], 0.0)
-            H = (A.T * row_weight) @ A + np.diag(penalty)
-            w = model.weight[i]
-            moved = problem.Phi[:, leaving]  # its weight goes by -w
-            slope = np.zeros(len(stay) + 2)
-            slope[-2] = found.score[j]
-            slope += w * (A.T @ (row_weight * moved))
-            delta = np.linalg.solve(H, slope)
-            own = row_weight @ moved**2 + problem.penalty[leaving]
-            wanted = 0.5 * slope @ delta - 0.5 * w**2 * own
-            if delta[-2] * problem.sign[j] > 1e-9:
-                assert gain[i, j] == pytest.approx(wanted, rel=1e-6, abs=1e-10)
-            elif delta[-2] * problem.sign[j] < -1e-9:
-                assert gain[i, j] == -np.inf
 
 
 def test_members_and_wrong_signed_columns_promise_nothing():
@@ -209,20 +181,16 @@ def test_members_and_wrong_signed_columns_promise_nothing():
     found = scan(problem, model)
     gain = addition_gains(problem, found)
     assert (gain[model.columns] == 0).all()
-    assert (gain[found.score * problem.sign <= 0] == 0).all()
-    chosen = best_additions(problem, found, 3)
-    assert gain[chosen].min() >= np.delete(gain, chosen).max()
-    for leaving, entering in best_exchanges(problem, model, found, 5):
-        assert leaving in model.columns
-        assert entering not in model.columns
+    assert (gain[found.score[:, 0] * problem.sign <= 0] == 0).all()
+    assert gain.max() > 0
 
 
-@given(SEEDS, st.sampled_from([GREEDY, SearchOptions()]))
-@example(4888, GREEDY)  # weights of 350: the divergence rises by 1e-6 for less of the ridge
+@given(SEEDS)
+@example(4888)  # weights of 350: the divergence rises by 1e-6 for less of the ridge
 @settings(max_examples=25)
-def test_divergence_falls_along_the_path(seed, options):
+def test_divergence_falls_along_the_path(seed):
     problem = target(seed=seed)
-    path = project_path(problem, range(13), options)
+    path = project_path(problem, range(13))
     assert (np.diff(path.objective) <= 0).all()
     # but for what the ridge of huge weights gives back
     ridge = path.objective - path.kl
@@ -256,48 +224,24 @@ def test_a_reference_in_the_span_is_recovered():
     weight = np.zeros(20)
     weight[[2, 5, 11, 16]] = problem.sign[[2, 5, 11, 16]] * np.array([1.0, 2.0, 1.5, 0.8])
     problem = replace(problem, probability=ndtr(problem.Phi @ weight - 0.2), ridge=1e-12)
-    path = project_path(problem, [1, 2, 3, 4, 20], EXACT)
-    assert path.kl[-1] < 1e-9
+    path = project_path(problem, [2, 4, 8, 20], EXACT)
+    assert path.kl[0] < 1e-3
+    assert path.kl[2] < 1e-9  # greedily four vectors more than it takes
+    np.testing.assert_allclose(path.dense_weight(2, 20), weight, atol=1e-3)
     full = fit_submodel(problem, range(20))
     assert problem.divergence(full.latent) < 1e-9
-    assert path.kl[3] < 1e-9
-    np.testing.assert_allclose(path.dense_weight(3, 20), weight, atol=1e-3)
 
 
+@pytest.mark.fixed_seeds  # a search may end in another optimum
 @pytest.mark.parametrize("seed", range(6))
-def test_best_subsets_of_one_and_two_by_enumeration(seed):
+def test_the_path_is_near_the_best_subsets_by_enumeration(seed):
+    """Greedy steps need not be the best: on these six problems they gain at least .69 of what is possible."""
     problem = target(n=30, n_basis=10, seed=seed)
-    options = SearchOptions(candidates=10, exchanges=10)
-    path = project_path(problem, [1, 2], options)
+    null = problem.divergence(fit_submodel(problem, []).latent)
+    path = project_path(problem, [1, 2])
     for size, found in zip((1, 2), path.kl, strict=True):
         best = min(fit_submodel(problem, each).objective for each in combinations(range(10), size))
-        assert found <= best + 1e-8
-
-
-def test_the_search_is_never_worse_than_forward_selection_and_beats_plain_greedy():
-    forward = SearchOptions(max_exchanges=0, l1=False, backward=False)
-    gains = []
-    for seed in range(5):
-        problem = target(n=80, n_basis=80, seed=seed)
-        assert (
-            project_path(problem, [3, 5, 8]).kl
-            <= project_path(problem, [3, 5, 8], forward).kl + 1e-8
-        ).all()
-        greedy = project_path(problem, [5, 8], GREEDY).kl
-        searched = project_path(problem, [5, 8]).kl
-        gains.append(np.log(greedy / searched))
-    assert np.mean(gains) > 0.1
-
-
-def test_l1_supports_have_their_sizes_and_satisfy_the_sign_rule():
-    problem = target(n=60, n_basis=30, seed=4)
-    supports = l1_supports(problem, 8)
-    assert len(supports) > 3
-    for size, columns in supports.items():
-        assert len(np.unique(columns)) == size
-    first = scan(problem, fit_submodel(problem, []))
-    gain = addition_gains(problem, first)
-    assert gain[supports[1][0]] > 0.5 * gain.max()  # the first to enter has the largest slope
+        assert null - found > 0.65 * (null - best)
 
 
 def test_row_weights_are_repeated_rows():
@@ -369,7 +313,5 @@ def test_bad_sizes_and_options():
         project_path(target(), [13])
     with pytest.raises(ValueError, match="from 0 to 12"):
         project_path(target(), [])
-    with pytest.raises(ValueError, match="candidates=0; needed a whole number of at least 1"):
-        SearchOptions(candidates=0)
     with pytest.raises(ValueError, match="tol=0; needed a positive finite number"):
         SearchOptions(tol=0)

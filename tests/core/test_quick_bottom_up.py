@@ -12,10 +12,10 @@ from pcvm_pymc.core.evidence.bottom_up import (
     fit_bottom_up,
 )
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.weighted import Weighted, weighted_target
 from pcvm_pymc.core.problem import Problem, Status
 
 

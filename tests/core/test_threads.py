@@ -7,7 +7,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from pcvm_pymc import PCVMClassifier, RVMRegressor
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.threads import blas_threads
+from pcvm_pymc.core.pieces.resources import blas_threads
 
 
 def n_threads():

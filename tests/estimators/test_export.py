@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from problems import blobs
 from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
 from pcvm_pymc import (
     MPCVMClassifier,
@@ -41,6 +44,29 @@ MODELS = {
     "mRVM1": (MRVMClassifier(width=1.5), CLASS),
     "one from the rest": (
         SparseProbitClassifier(features="kernel", prior="laplace", width=1.5),
+        CLASS,
+    ),
+    "ten vectors after a scaler": (
+        make_pipeline(StandardScaler(), PCVMClassifier(n_vectors=10)),
+        LABEL,
+    ),
+    "several scalers": (
+        make_pipeline(
+            RobustScaler(quantile_range=(10, 80)),
+            "passthrough",
+            MinMaxScaler((-2, 1)),
+            MaxAbsScaler(),
+            StandardScaler(with_mean=False),
+            PCVMClassifier(estimation="bottom-up", width=[1.0, 2.0]),
+        ),
+        LABEL,
+    ),
+    "scalers that do nothing": (
+        make_pipeline(
+            StandardScaler(with_std=False),
+            RobustScaler(with_scaling=False),
+            MRVMClassifier(width=1.5),
+        ),
         CLASS,
     ),
 }
@@ -101,6 +127,16 @@ def test_the_onnx_graph_has_the_classifiers_probabilities_and_labels(name, fitte
         (RVMClassifier(width=1.5, kernel="rbf"), CLASS, "MRVMClassifier has several"),
         (RVMClassifier(kernel="linear-spline"), LABEL, "'linear-spline' has no export"),
         (RVMRegressor(width=1.0), LABEL, "is no classifier"),
+        (
+            make_pipeline(PCA(), RVMClassifier(width=1.5)),
+            LABEL,
+            r"step 'pca' .*needed StandardScaler.*Export model\[-1\] alone",
+        ),
+        (
+            make_pipeline(MinMaxScaler(clip=True), RVMClassifier(width=1.5)),
+            LABEL,
+            r"step 'minmaxscaler' .*without clip",
+        ),
     ],
 )
 def test_what_has_no_export_says_so(model, y, words):

@@ -21,7 +21,7 @@ from pcvm_pymc import (
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
 from pcvm_pymc.core.quadratic import QuadraticModel
-from pcvm_pymc.estimators.intervals import LatentNormal, probability_interval
+from pcvm_pymc.estimators.probabilities import LatentNormal, probability_interval
 
 X, LABEL = blobs(60, seed=5)
 CLASS = np.where((LABEL > 0) & (X[:, 1] > 0), 2, LABEL > 0)
@@ -117,7 +117,7 @@ def test_rounding_of_the_covariance_changes_nothing():
         noise = 1e-15 * rng.normal(size=covariance.shape)
         first, second = (
             probability_interval(
-                lambda values: expit(values) / expit(values).sum(axis=1, keepdims=True),
+                MultinomialProbit(3),
                 [LatentNormal(1.0, np.zeros((4, 3)), each)],
                 0.9,
             )
@@ -158,7 +158,7 @@ def test_ends_of_an_average_are_quantiles_of_its_mixture():
     model = PCVMClassifier().fit(X, LABEL)
     assert len(model.components_) > 1
     at = ndtri(model.predict_interval(NEW, probability=0.8)[:, 1])
-    parts = model._posterior()(NEW)
+    parts = model._predictor_.posterior(model._training_)(NEW)
     below = sum(
         each.share * ndtr((at - each.mean) / np.sqrt(each.covariance[:, 0])) for each in parts
     )

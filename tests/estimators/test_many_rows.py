@@ -25,7 +25,7 @@ from pcvm_pymc.core.design import ArrayRows
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Probit
-from pcvm_pymc.estimators import relevance, rvm
+from pcvm_pymc.estimators import relevance
 from pcvm_pymc.estimators.cluster import DaskRows, dask_rows, gathered
 from pcvm_pymc.experiments.datasets import overlap_classes
 
@@ -60,7 +60,7 @@ def test_a_basis_on_every_row_in_chunks(data):
 def test_a_width_is_chosen_on_a_part_of_the_rows(data):
     X, words = data
     model = PCVMClassifier(basis=30, memory_limit=1e6, random_state=0).fit(X, words)
-    assert model.width_ in [cell.width for cell in model.selection_.cells]
+    assert model.width_ in [cell.width for cell in model.selection_.points]
     assert len(model.components_) == len(model.component_weights_)
     assert model.score(X, words) > 0.7
 
@@ -99,16 +99,14 @@ def test_rows_mapped_from_a_file(data, tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"memory_limit": -1}, "memory_limit=-1; needed a positive number of bytes"),
+        ({"memory_limit": -1}, "'memory_limit' parameter .* Got -1 "),
         ({"memory_limit": 100.0}, "memory_limit=100 bytes is too small for 400 bases"),
-        ({"memory_limit": 1e9, "width": "em"}, "width='em', n_init=1"),
-        ({"memory_limit": 1e9, "width": 1.0, "n_init": 3}, "n_init=3"),
+        ({"memory_limit": 1e9, "width": "em"}, "width='em'.*rows in chunks"),
         (
             {"memory_limit": 1e9, "width": 1.0, "estimation": "projection"},
             "estimation='projection'",
         ),
-        ({"memory_limit": 1e9, "width": 1.0, "update": "clip"}, "update='clip'"),
-        ({"kernel_dtype": "float16"}, "kernel_dtype='float16' is unknown"),
+        ({"kernel_dtype": "float16"}, "'kernel_dtype' parameter .* Got 'float16'"),
         ({"kernel_dtype": "float32"}, "needs rows in chunks"),
     ],
 )
@@ -329,18 +327,12 @@ def test_bases_and_width_for_several_classes_in_chunks(three):
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"memory_limit": 0}, "memory_limit=0; needed a positive number of bytes"),
-        (
-            {"memory_limit": 1e9, "algorithm": "bottom-up", "start": "random"},
-            "start='random': rows in chunks",
-        ),
+        ({"memory_limit": 0}, "'memory_limit' parameter .* Got 0 "),
         (
             {"memory_limit": 1e9, "algorithm": "bottom-up", "kernel_dtype": "float32"},
-            "kernel_dtype='float32' was given from the bottom up.*needed 'float64'",
+            "kernel_dtype='float32'.*needed 'float64' from the bottom up",
         ),
-        ({"memory_limit": 1e9, "algorithm": "top-down", "start": "random"}, "start='random'"),
         ({"memory_limit": 100.0, "algorithm": "top-down"}, "too small for"),
-        ({"memory_limit": 1e9, "algorithm": "top-down", "update": "clip"}, "update='clip'"),
         ({"kernel_dtype": "float32"}, "needs rows in chunks"),
     ],
 )
@@ -410,8 +402,8 @@ def test_a_memory_limit_changes_nothing_for_a_regression():
     chosen = RVMRegressor(basis=20, memory_limit=1e6, width="evidence").fit(X, y)
     assert chosen.width_ in chosen.widths_
     for parameters, words in (
-        ({"star": True}, "star=True keeps all training rows"),
-        ({"memory_limit": "1GB"}, "memory_limit='1GB'; needed a positive number"),
+        ({"star": True}, "star=True: it keeps all training rows"),
+        ({"memory_limit": "1GB"}, "'memory_limit' parameter .* Got '1GB'"),
         (
             {"memory_limit": 1e4},
             r"=1e\+04 bytes is too small for 42 bases; needed at least 2.13e\+05",
@@ -454,7 +446,6 @@ def test_a_memory_limit_changes_nothing_for_relevance_vectors(n_classes):
 
 def test_a_width_of_relevance_vectors_is_chosen_on_some_rows(monkeypatch):
     monkeypatch.setattr(relevance, "WIDTH_ROWS", 40)
-    monkeypatch.setattr(rvm, "WIDTH_ROWS", 40)
     X, label = blobs(80, seed=6)
     weight = 1.0 + np.arange(80) % 2
     model = RVMClassifier(width="evidence", memory_limit=2e5).fit(X, label, sample_weight=weight)
@@ -468,9 +459,9 @@ def test_a_width_of_relevance_vectors_is_chosen_on_some_rows(monkeypatch):
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"memory_limit": 0}, "memory_limit=0; needed a positive number of bytes"),
+        ({"memory_limit": 0}, "'memory_limit' parameter .* Got 0 "),
         ({"memory_limit": 1e3}, "memory_limit=1e.03 bytes is too small for 60 rows"),
-        ({"memory_limit": 1e9, "method": "batch"}, "method='batch' needs the basis functions"),
+        ({"memory_limit": 1e9, "method": "batch"}, "method='batch': it needs the basis functions"),
         ({"method": "random"}, "is now pcvm_pymc.experiments.replicas.chmielewski2019_random"),
     ],
 )

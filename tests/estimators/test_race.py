@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcvm_pymc.estimators.race import raced
+from pcvm_pymc.estimators.race import race as raced
 
 
 def counted(mean, n_folds=5, n_rows=40, spread=0.1, seed=0, weights=None):

@@ -1,36 +1,16 @@
-import pickle
-import warnings
-
 import numpy as np
 import pytest
-from problems import blobs, expected_failures
+from problems import blobs
 from sklearn.datasets import load_iris, make_friedman2, make_friedman3
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pcvm_pymc import RVMClassifier, RVMRegressor, Status
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.validity import rvm_validity
 from pcvm_pymc.experiments.datasets import load
-
-
-@parametrize_with_checks(
-    [
-        RVMClassifier(width=1.0),
-        RVMClassifier(link="probit", method="batch", width=1.0, basis=10),
-        RVMRegressor(width=5.0),
-        RVMRegressor(star=True, method="batch", width=6.0),
-    ],
-    expected_failed_checks=expected_failures,
-)
-def test_scikit_learns_checks(estimator, check):
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=ConvergenceWarning)
-        check(estimator)
 
 
 def noisy_sinc(n=60, seed=0):
@@ -96,15 +76,6 @@ def test_auto_width_is_chosen_on_held_out_rows():
     np.testing.assert_array_equal(again.width_scores_, model.width_scores_)
     assert (model.width_scores_ < 0).all()
     assert model.width_scores_.max() > np.log(0.5)
-
-
-def test_a_lonely_point_of_a_class_leaves_nothing_to_hold_out():
-    X, label = blobs(20, seed=58)
-    label[:] = -1
-    label[3] = 1
-    model = RVMClassifier().fit(X, label)
-    assert np.isfinite(model.predict_proba(X)).all()
-    assert model.width_ in model.widths_
 
 
 @pytest.mark.parametrize("link", ["logit", "probit"])
@@ -173,6 +144,7 @@ def test_linear_spline_has_no_width():
     assert 0.06 < model.noise_ < 0.14
 
 
+@pytest.mark.fixed_seeds  # printed figures
 @pytest.mark.parametrize(
     ("make", "noise", "limit"), [(make_friedman2, 125.0, 4100), (make_friedman3, 0.1, 0.0165)]
 )
@@ -203,44 +175,3 @@ def test_constant_targets_and_inputs():
     np.testing.assert_allclose(RVMRegressor().fit(x, np.full(20, 7.0)).predict(x), 7.0, rtol=1e-4)
     flat = RVMRegressor().fit(np.ones((20, 3)), y)
     np.testing.assert_allclose(flat.predict(np.ones((1, 3))), y.mean(), atol=0.05)
-
-
-def test_it_pickles():
-    x, y = noisy_sinc()
-    model = RVMRegressor(star=True, width=2.0).fit(x, y)
-    copy = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(
-        copy.predict(x, return_std=True), model.predict(x, return_std=True)
-    )
-
-
-def test_iteration_limit_warns():
-    x, y = noisy_sinc()
-    with pytest.warns(ConvergenceWarning, match="max_iter"):
-        RVMRegressor(width=1.0, max_iter=2).fit(x, y)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"width": -1.0}, "width=-1.0 must be positive"),
-        (
-            {"width": "narrow"},
-            "width='narrow'; needed a positive number, 'auto', 'evidence' or 'validity'",
-        ),
-        ({"method": "slow"}, "method='slow' is unknown"),
-        ({"link": "log"}, "link='log' is unknown"),
-        ({"cv": 1}, "cv=1; needed a whole number of at least 2"),
-        ({"max_iter": 0}, "max_iter=0; needed a whole number of at least 1"),
-        ({"tol": 0.0}, "tol=0.0; needed a positive finite number"),
-    ],
-)
-def test_bad_parameters_are_named(parameters, words):
-    X, label = blobs(20, seed=60)
-    with pytest.raises(ValueError, match=words):
-        RVMClassifier(**parameters).fit(X, label)
-
-
-def test_one_class_is_named():
-    with pytest.raises(ValueError, match=r"1 class\(es\)"):
-        RVMClassifier().fit(np.ones((4, 1)), np.ones(4))

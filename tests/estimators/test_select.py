@@ -20,7 +20,7 @@ def test_the_choice_is_one_of_what_was_tried(found):
     best = found.weights.argmax()
     assert (found.width, found.scale) == (found.widths[best], found.scales[best])
     assert found.weights.sum() == pytest.approx(1.0)
-    assert len(found.widths) == len(found.log_loss) == len(found.n_improved) == len(found.weights)
+    assert len(found.widths) == len(found.log_loss) == len(found.weights)
     assert found.log_loss[best] < found.log_loss.min() + 0.1
     assert len(set(zip(found.widths, found.scales, strict=True))) == len(found.widths)
     assert found.method == "loo"
@@ -49,7 +49,6 @@ def test_cross_validation_agrees_on_an_easy_problem(several):
     options = {"over": ("width",), "random_state": 0}
     one, folds = select(rows, y, **options), select(rows, y, method="cv", cv=10, **options)
     assert folds.method == "cv"
-    assert not folds.n_improved.any()
     shared = {
         w: loss
         for w, loss, a in zip(one.widths, one.log_loss, one.weights, strict=True)
@@ -72,7 +71,7 @@ def test_cross_validation_agrees_on_an_easy_problem(several):
         ({"cv": 3}, "cv=3 was given with method='loo'"),
         ({"width": 1.0}, "width=1.0 was given with over="),
         ({"scale": 1.0, "over": ("scale",)}, "scale=1.0 was given with over="),
-        ({"scale": 0.0, "over": ("width",)}, "scale=0.0; needed a positive finite number"),
+        ({"scale": 0.0, "over": ("width",)}, "'scale' parameter .* Got 0.0"),
         ({"width": 0.0, "over": ("scale",)}, "width"),
         ({"method": "cv", "cv": 1}, "cv=1"),
         ({"likelihood": "poisson"}, "likelihood='poisson' is unknown"),

@@ -7,9 +7,10 @@ from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.pieces.kernels import width_bounds
 from pcvm_pymc.core.pieces.probit import log_likelihood
 from pcvm_pymc.core.validity import pcvm_validity
-from pcvm_pymc.estimators.selection import problem_at
+from pcvm_pymc.estimators.problems import problem_at
 
 
+@pytest.mark.fixed_seeds  # tolerances of ranking
 def test_the_scores_are_those_of_refits_without_the_held_out_rows():
     from sklearn.model_selection import StratifiedKFold
 

@@ -9,7 +9,7 @@ import pytest
 from problems import blobs
 
 from pcvm_pymc import PCVMClassifier
-from pcvm_pymc.estimators import waiting
+from pcvm_pymc.estimators import cluster as waiting
 
 pytest.importorskip("distributed")
 
@@ -29,7 +29,7 @@ X, LABEL = blobs(40, seed=3)
 @pytest.fixture
 def cluster(monkeypatch):
     """Return a cluster without workers, which is looked at often."""
-    monkeypatch.setattr(waiting, "_LOOK", 0.1)
+    monkeypatch.setattr(waiting, "_CHECK", 0.1)
     monkeypatch.setattr(waiting, "_SAY", 0.3)
     options = {"n_workers": 0, "threads_per_worker": 1, "processes": False, "memory_limit": 0}
     with LocalCluster(**options, dashboard_address=":0") as cluster, Client(cluster):

@@ -7,13 +7,8 @@ from scipy.special import ndtr
 from scipy.stats import multivariate_normal
 
 from pcvm_pymc.experiments import datasets
-from pcvm_pymc.experiments.datasets import (
-    SOURCES,
-    available,
-    load,
-    random_splits,
-)
-from pcvm_pymc.experiments.datasets.openml import coded_column
+from pcvm_pymc.experiments.datasets import SOURCES, available, load, random_splits
+from pcvm_pymc.experiments.datasets.loading import coded_column
 
 GENERATORS = {
     "spiral": (datasets.spiral, 2),
@@ -180,7 +175,7 @@ def test_scikit_learns_sets_need_no_folder(monkeypatch):
     for name in available():
         data = load(name)
         assert data.X.shape == (SOURCES[name].rows, SOURCES[name].features)
-    shipped = {name for name in available() if SOURCES[name].generate is None}
+    shipped = {name for name in available() if not SOURCES[name].generate}
     assert shipped == {"wisconsin_diagnostic", "iris", "wine", "digits"}
 
 

@@ -33,7 +33,7 @@ def test_formulas_are_drawn(name, tmp_path, capsys):
     assert (folder / "picture.png").read_bytes()[:4] == b"\x89PNG"
     assert SKETCHES[name].title in (folder / "report.md").read_text()
     assert "data:image/png;base64," in (folder / "report.html").read_text()
-    with pytest.raises(ValueError, match=f"{name} has no cells: no classifier is fitted"):
+    with pytest.raises(ValueError, match=f"{name} has no jobs: no classifier is fitted"):
         experiment_of(name)
 
 

@@ -48,6 +48,7 @@ def test_every_table_and_figure_is_listed_once():
         ("figueiredo2001", 4, 3),
         ("chmielewski2019", 3, 2),
         ("kropotov2006", 6, 1),
+        ("lyu2020", 6, 7),
     ],
 )
 def test_no_table_or_figure_of_a_paper_is_left_out(paper, n_figures, n_tables):
@@ -61,7 +62,7 @@ def test_what_cannot_be_run_says_why(capsys, tmp_path, monkeypatch):
     assert main(["reproduce", "kropotov2006-fig1"]) == 0
     assert "kropotov2006-fig1 has nothing to run: two curves" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ValueError, match="kropotov2006-fig1 has no cells: two curves"):
+    with pytest.raises(ValueError, match="kropotov2006-fig1 has no jobs: two curves"):
         experiment_of("kropotov2006-fig1")
     with pytest.raises(ValueError, match="has nothing to run: two curves"):
         sketch_report(SKETCHES["kropotov2006-fig1"])
@@ -149,11 +150,11 @@ def test_all_runs_the_rest_and_says_what_failed(few, tmp_path, capsys):
         ["away", "no"],
         ["hand", "nothing"],
     ]
-    assert "2 cells" in lines[0]
-    assert f"cells of {LINES}" in lines[1]
-    assert "1 cells, 1 failed" in lines[2]
+    assert "2 jobs" in lines[0]
+    assert f"jobs of {LINES}" in lines[1]
+    assert "1 jobs, 1 failed" in lines[2]
     assert "glass" in lines[3]
-    assert lines[-1].endswith("2 done, 1 failed, 1 no data, 1 nothing to run; 1 cells failed.")
+    assert lines[-1].endswith("2 done, 1 failed, 1 no data, 1 nothing to run; 1 jobs failed.")
     for name in (LINES, "table", "broken"):
         assert (tmp_path / "out" / name / "report" / "report.html").is_file()
     # the same command goes on: nothing is run again

@@ -1,5 +1,6 @@
 """`pcvm fit` and `pcvm predict`, and the tables that they read."""
 
+import os
 import pickle
 import re
 import zlib
@@ -8,11 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from problems import blobs
+from rich.console import Console
 
+from pcvm_pymc import MPCVMClassifier, PCVMClassifier
 from pcvm_pymc.cli import main
 from pcvm_pymc.experiments.errors import UsageError
-from pcvm_pymc.experiments.model_files import ModelFile
+from pcvm_pymc.experiments.model_files import FittedTable, TableScaler
 from pcvm_pymc.experiments.tables import read_table
+from pcvm_pymc.storage import read_arrays, write_arrays
 
 X, LABEL = blobs(48, seed=70, gap=2.5)
 FRAME = pd.DataFrame(
@@ -43,31 +47,31 @@ def written(path, frame=NUMBERS, **options):
         ({"quoting": 1}, ()),
     ],
 )
-def test_separators_encodings_and_decimal_marks_are_recognised(tmp_path, options, told):
-    found = read_table(written(tmp_path / "x.csv", **options))
-    pd.testing.assert_frame_equal(found.frame, NUMBERS, check_dtype=False)
-    assert found.told == told
+def test_separators_encodings_and_decimal_marks_are_recognised(tmp_path, capsys, options, told):
+    found = read_table(written(tmp_path / "x.csv", **options), "auto", Console())
+    pd.testing.assert_frame_equal(found, NUMBERS, check_dtype=False)
+    assert capsys.readouterr().out.splitlines() == [f"x.csv: {each}" for each in told]
 
 
-def test_an_unnamed_index_is_noticed_and_left_out(tmp_path):
-    path = tmp_path / "x.csv"
+def test_an_unnamed_index_is_noticed_and_left_out(tmp_path, capsys):
+    path, console = tmp_path / "x.csv", Console(width=200)
     NUMBERS.to_csv(path)
-    found = read_table(path)
-    assert found.told == ("column 1 has no name and counts the rows: an index, left out",)
-    assert list(found.frame) == list(NUMBERS)
+    assert list(read_table(path, "auto", console)) == list(NUMBERS)
+    assert "column 1 has no name and counts the rows: an index, left out" in capsys.readouterr().out
     path.write_text("a,b,\n1,2,\n3,4,\n")
-    assert read_table(path).told == ("column 3 has no name and is empty: left out",)
+    assert list(read_table(path, "auto", console)) == ["a", "b"]
+    assert "column 3 has no name and is empty: left out" in capsys.readouterr().out
     path.write_text(",b\n7,2\n3,4\n")
     with pytest.raises(UsageError, match=r"column 1 of .* has no name \(its first value is 7\)"):
-        read_table(path)
+        read_table(path, "auto", console)
 
 
 def test_a_missing_header_is_noticed(tmp_path):
     path = written(tmp_path / "x.csv", header=False)
     with pytest.raises(UsageError, match=r"line 1 of .* holds numbers .*--header no"):
-        read_table(path)
-    assert list(read_table(path, "no").frame) == ["column1", "column2", "column3"]
-    assert len(read_table(path, "yes").frame) == 47
+        read_table(path, "auto", Console())
+    assert list(read_table(path, "no", Console())) == ["column1", "column2", "column3"]
+    assert len(read_table(path, "yes", Console())) == 47
 
 
 @pytest.mark.parametrize(
@@ -82,12 +86,12 @@ def test_what_is_no_table_is_named(tmp_path, content, words):
     path = tmp_path / "x.csv"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=re.escape(words)):
-        read_table(path)
+        read_table(path, "auto", Console())
 
 
 def test_numbers_with_a_few_other_cells_are_not_called_text(tmp_path, capsys):
     frame = NUMBERS.astype(object)
-    frame.loc[3, "weight"] = "?"
+    frame.loc[3, "weight"] = "heavy"
     path = written(tmp_path / "x.csv", frame)
     said = []
     for more in ([], ["--categorical"]):
@@ -96,7 +100,53 @@ def test_numbers_with_a_few_other_cells_are_not_called_text(tmp_path, capsys):
         )
         said.append(capsys.readouterr().err)
     assert said[0] == said[1]
-    assert "has numbers and 1 cells that are none: '?', the first in line 5" in said[0]
+    assert "has numbers and 1 cells that are none: 'heavy', the first in line 5" in said[0]
+
+
+@pytest.mark.parametrize("how", [{}, {"sep": ";", "decimal": ","}])
+def test_question_marks_are_missing_cells(tmp_path, capsys, how):
+    path, holes = tmp_path / "x.csv", FRAME.astype({"weight": object})
+    text = FRAME["weight"].map(lambda each: str(each).replace(".", how.get("decimal", ".")))
+    holes["weight"], holes.loc[[3, 7], "weight"], holes.loc[5, "colour"] = text, "?", "?"
+    written(path, holes, **how)
+    base = ["fit", str(path), "--out", str(tmp_path / "m"), "--categorical", *QUICK]
+    assert main(base) == 2
+    said = capsys.readouterr()
+    assert "cells with '?' are taken as missing: weight (2), colour (1)" in said.out
+    assert "missing cells in weight (2), colour (1); fill them in with --impute" in said.err
+    assert main([*base, "--impute"]) == 0
+    expected = FRAME["weight"].drop([3, 7]).median()
+    assert FittedTable.load(tmp_path / "m").scaler.fill_[1] == pytest.approx(expected)
+
+
+def test_a_numeric_target_is_called_that_of_a_regression(tmp_path, capsys):
+    table = written(tmp_path / "x.csv", pd.DataFrame({"a": range(214), "y": np.arange(214) / 3}))
+    for command in (["fit", str(table), "--out", str(tmp_path / "m")], ["compare", str(table)]):
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert "'y'" in said
+        assert "214 distinct numbers, 0.0 to 71.0: the target of a regression" in said
+        assert "RVMRegressor" in said
+
+
+@pytest.mark.parametrize("impute", ["median", "mean", "most_frequent"])
+def test_scaled_numbers_and_indicators_are_scikit_learns(impute):
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    holes = FRAME.drop(columns="sort").assign(same=7.0, three=np.resize(["a", "b", "c"], 48))
+    holes.loc[[3, 8], "weight"], holes.loc[5, "colour"] = np.nan, np.nan
+    names, text = ["höhe", "weight", "same"], ["colour", "three"]
+    numbers = make_pipeline(SimpleImputer(strategy=impute), StandardScaler())
+    words = make_pipeline(
+        SimpleImputer(strategy="most_frequent"), OneHotEncoder(sparse_output=False)
+    )
+    wanted = ColumnTransformer([("n", numbers, names), ("t", words, text)]).fit(holes[:40])
+    found = TableScaler(names, text, impute).fit(holes[:40])
+    np.testing.assert_allclose(found.transform(holes), wanted.transform(holes), atol=1e-12)
+    assert found.transform(holes).shape[1] == 3 + 2 + 3  # an indicator for each category
 
 
 def test_fit_and_predict(tmp_path, capsys):
@@ -112,9 +162,6 @@ def test_fit_and_predict(tmp_path, capsys):
     assert list(found) == ["sort", "P(cat)", "P(dog)"]
     np.testing.assert_allclose(found[["P(cat)", "P(dog)"]].sum(axis=1), 1.0)
     assert "sort is known for 10 rows: error" in capsys.readouterr().err
-    pipeline = ModelFile.load(model).pipeline
-    rows = NUMBERS[["höhe", "weight"]].iloc[:10]
-    np.testing.assert_allclose(found["P(cat)"], pipeline.predict_proba(rows)[:, 0])
     assert main(["predict", str(model), str(other)]) == 0
     assert capsys.readouterr().out.startswith("sort,P(cat),P(dog)\n")
     assert main(["fit", str(table), "--out", str(model)]) == 2
@@ -134,9 +181,9 @@ def test_text_and_missing_cells_are_encoded_and_filled_in_on_request(tmp_path, c
     said = capsys.readouterr().err
     assert "missing cells in weight (1), colour (1); fill them in with --impute" in said
     assert main([*base, "--categorical", "--impute"]) == 0
-    kept = ModelFile.load(model)
-    assert kept.columns.text == ["colour"]
-    assert kept.pipeline[0].transform(kept.columns.taken(holes)).shape == (48, 3)
+    kept = FittedTable.load(model)
+    assert kept.scaler.text == ["colour"]
+    assert kept.scaler.transform(holes).shape == (48, 4)  # an indicator for each colour
     assert main(["predict", str(model), str(table), "--out", str(tmp_path / "p.csv")]) == 0
     capsys.readouterr()
     unseen = written(tmp_path / "new.csv", FRAME.assign(colour="green"))
@@ -146,26 +193,79 @@ def test_text_and_missing_cells_are_encoded_and_filled_in_on_request(tmp_path, c
     assert "it knows 'blue', 'red'" in said
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n_vectors": 5},
+        {"width": 2.0},
+        {"width": 2.0, "basis": 8, "class_weight": "balanced"},
+        {"basis": 20, "memory_limit": 1e6},
+    ],
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_model_file_has_the_classifiers_probabilities(tmp_path, options, n_classes):
+    y = np.array(["a", "b", "c"], dtype=object)[np.digitize(X[:, 1], [-1.0, 0.8][: n_classes - 1])]
+    scaler = TableScaler(["höhe", "weight"], []).fit(NUMBERS)
+    kind = PCVMClassifier if n_classes == 2 else MPCVMClassifier
+    model = kind(random_state=0, **options).fit(scaler.transform(NUMBERS), y)
+    FittedTable.of(scaler, model, "kind").save(tmp_path / "m")
+    found = FittedTable.load(tmp_path / "m").probabilities(tmp_path, NUMBERS)
+    assert list(found) == ["kind", *(f"P({each})" for each in model.classes_)]
+    wanted = model.predict_proba(scaler.transform(NUMBERS))
+    np.testing.assert_allclose(found.to_numpy()[:, 1:].astype(float), wanted, atol=1e-12)
+    assert found["kind"].tolist() == model.predict(scaler.transform(NUMBERS)).tolist()
+
+
 def test_several_classes_and_balanced_counts(tmp_path):
     kinds = NUMBERS.assign(sort=np.digitize(X[:, 1], [-1.0, 0.8]))
-    model = tmp_path / "m"
+    model, out = tmp_path / "m", tmp_path / "p.csv"
     table = written(tmp_path / "x.csv", kinds)
-    arguments = [
-        "fit",
-        str(table),
-        "--out",
-        str(model),
-        "--balanced",
-        "--width",
-        "2",
-        "--basis",
-        "8",
-    ]
-    assert main(arguments) == 0
-    assert ModelFile.load(model).pipeline[-1].class_weight == "balanced"
-    out = tmp_path / "p.csv"
+    fit = ["fit", str(table), "--out", str(model), "--balanced", "--width", "2", "--basis", "8"]
+    assert main(fit) == 0
     assert main(["predict", str(model), str(table), "--out", str(out)]) == 0
     assert list(pd.read_csv(out)) == ["sort", "P(0)", "P(1)", "P(2)"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ([], "A basis function on each of 60 rows: the fit takes about"),
+        (["--basis", "10"], "10 basis functions: the fit takes about"),
+    ],
+)
+def test_a_fit_of_many_rows_begins_with_a_forecast(tmp_path, capsys, monkeypatch, extra, words):
+    monkeypatch.setattr("pcvm_pymc.experiments.fitting._MANY_ROWS", 50)
+    monkeypatch.setattr("pcvm_pymc.experiments.fitting._PROBE", 30)
+    table = written(tmp_path / "x.csv", pd.concat([NUMBERS, NUMBERS[:12]]))
+    assert main(["fit", str(table), "--out", str(tmp_path / "m"), "--width", "2", *extra]) == 0
+    said = capsys.readouterr().out  # no terminal: a plain line
+    assert words in said
+    assert said.index("takes about") < said.index("Written to")
+    monkeypatch.undo()
+    assert main(["fit", str(table), "--out", str(tmp_path / "n"), "--width", "2"]) == 0
+    assert "takes about" not in capsys.readouterr().out
+
+
+def test_an_interrupted_fit_says_that_nothing_was_written(tmp_path, monkeypatch, capsys):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PCVMClassifier, "fit", interrupted)
+    table = written(tmp_path / "x.csv")
+    assert main(["fit", str(table), "--out", str(tmp_path / "m")]) == 130
+    assert capsys.readouterr().err == "pcvm: stopped; nothing was written\n"
+    assert not (tmp_path / "m").exists()
+
+
+def test_labels_and_columns_may_look_like_markup(tmp_path, capsys):
+    odd = NUMBERS.rename(columns={"höhe": "[red]", "sort": "[/b]"})
+    odd["[/b]"] = np.where(LABEL > 0, "[/x]", "[bold]")
+    table, model = written(tmp_path / "[x].csv", odd), tmp_path / "[m]"
+    assert main(["fit", str(table), "--out", str(model), *QUICK]) == 0
+    assert "[/b]: [/x] 24, [bold] 24" in capsys.readouterr().out
+    assert main(["predict", str(model), str(table)]) == 0
+    assert "P([/x])" in capsys.readouterr().out
 
 
 def test_a_wide_table_and_a_long_one(tmp_path, capsys):
@@ -173,7 +273,7 @@ def test_a_wide_table_and_a_long_one(tmp_path, capsys):
     wide = pd.DataFrame(rng.normal(size=(30, 2000))).add_prefix("g").assign(y=np.arange(30) % 2)
     table, model = written(tmp_path / "wide.csv", wide), tmp_path / "m"
     assert main(["fit", str(table), "--out", str(model)]) == 0
-    assert len(ModelFile.load(model).pipeline[-1].components_) > 1
+    assert len(FittedTable.load(model).modes) > 1
     assert model.stat().st_size < 1.5 * 8 * 30 * 2000  # the rows once, not once for each mode
     long = tmp_path / "long.csv"
     rows = "".join(f"{i % 97},{i % 2}\n" for i in range(20_000))
@@ -192,8 +292,8 @@ def test_a_wide_table_and_a_long_one(tmp_path, capsys):
             "has missing cells in weight",
         ),
         (
-            lambda f: f.assign(weight=f["weight"].astype(object).where(f.index != 2, "?")),
-            "has numbers and 1 cells that are none: '?', the first in line 4",
+            lambda f: f.assign(weight=f["weight"].astype(object).where(f.index != 2, "o")),
+            "has numbers and 1 cells that are none: 'o', the first in line 4",
         ),
         (
             lambda f: f.assign(weight=np.where(f.index == 2, np.inf, 1)),
@@ -217,10 +317,11 @@ def test_files_that_are_no_models(tmp_path, capsys):
     model = tmp_path / "m"
     assert main(["fit", str(table), "--out", str(model), *QUICK]) == 0
     whole = model.read_bytes()
+    capsys.readouterr()
     for damaged, words in (
         (whole[:-100], "is damaged"),
         (whole[:500] + b"damage" + whole[506:], "is damaged"),
-        (whole[:5], "is no model"),
+        (whole[:1], "is no model"),
         (b"", "is no model"),
     ):
         model.write_bytes(damaged)
@@ -228,11 +329,49 @@ def test_files_that_are_no_models(tmp_path, capsys):
         said = capsys.readouterr().err
         assert words in said
         assert "needed a file that `pcvm fit --out` wrote" in said
-    gone = zlib.compress(pickle.dumps({"model": ModelFile}).replace(b"ModelFile", b"ModelGone"))
-    for other in (b"pcvm model 1\n", b"pcvm model 2\n" + gone):
-        model.write_bytes(other)
-        assert main(["predict", str(model), str(table)]) == 2
-        assert "was written by another version" in capsys.readouterr().err
+
+
+class Harmful:
+    """What runs a command where it is unpickled."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.place),)
+
+
+def test_nothing_in_a_model_file_is_run(tmp_path, capsys):
+    """Pickles of earlier versions, arrays of objects, and sealed arrays that are no model."""
+    table, model, made = written(tmp_path / "x.csv"), tmp_path / "m", tmp_path / "made"
+    assert main(["fit", str(table), "--out", str(model), *QUICK]) == 0
+    arrays = read_arrays(model, "pcvm model", "")
+    old = b"pcvm model 2\n" + zlib.compress(pickle.dumps(Harmful(made)))
+    np.savez(tmp_path / "objects.npz", names=np.array([Harmful(made)], dtype=object))
+    crafted = [("objects.npz", "is damaged"), ("old", "fit the model again by pcvm")]
+    (tmp_path / "old").write_bytes(old)
+    for i, change in enumerate(
+        [
+            {"names": np.array("{")},
+            {"names": np.array("[1]")},
+            {"own 0": np.array([10**6])},
+            {"weight 0": np.array(["a"])},
+            {"points": np.zeros((0, 2))},
+            {"share": np.zeros(9)},
+            {"classes": np.array([1, 2, 3])},
+            {"mean": np.zeros(3)},
+            {"names": np.array(str(arrays["names"]).replace("[", "[3, "))},
+        ]
+    ):
+        write_arrays(tmp_path / f"{i}", "pcvm model", {**arrays, **change})
+        crafted.append((f"{i}", "holds no model"))
+    capsys.readouterr()
+    for name, words in crafted:
+        assert main(["predict", str(tmp_path / name), str(table)]) == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert said.count("\n") == 1
+    assert not made.exists()
 
 
 @pytest.mark.parametrize(

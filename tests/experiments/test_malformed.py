@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 
 from pcvm_pymc.cli import main
 from pcvm_pymc.experiments.reporting import report_of
-from pcvm_pymc.experiments.running.records import cell_of, is_record
-from pcvm_pymc.storage import sealed
 
 RELAXED = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 CODES = (0, 2)
@@ -215,8 +213,6 @@ def spoil(path, how):
         place = inner
     keys = list(place) if isinstance(place, dict) else list(range(len(place)))
     place[keys[steps[-1] % len(keys)]] = value
-    if steps[0] % 2:  # what has a right checksum must have the right types as well
-        record = sealed(record)
     path.write_text(json.dumps(record))
 
 
@@ -240,7 +236,6 @@ def check_results(finished, spoiling, *, mend):
 
 
 ORDINARY = settings(max_examples=40, **RELAXED)
-THOROUGH = {"csv": 2000, "frames": 2000, "splits": 3000, "results": 3000}
 
 
 @ORDINARY
@@ -267,43 +262,17 @@ def test_spoiled_results(finished, spoiling):
     check_results(finished, spoiling, mend=True)
 
 
-@pytest.mark.parametrize("value", [None, "Warning: it", [1]])
-def test_a_cell_whose_warnings_are_no_texts_is_damaged(finished, value):
-    record = json.loads(next(iter(sorted(finished.glob("cells/**/*.json")))).read_text())
-    assert is_record(record, cell_of(record))
-    assert not is_record(record | {"warnings": value}, cell_of(record))
-
-
 @pytest.mark.slow
-@settings(max_examples=THOROUGH["csv"], **RELAXED)
-@given(spoiled_bytes(CRABS))
-def test_2000_files_that_are_no_csv(content):
+@settings(max_examples=2000, **RELAXED)
+@given(spoiled_bytes(CRABS), spoiled_frames(), spoiled_splits())
+def test_2000_files_of_each_kind(content, frame, splits):
     check_csv(content)
+    check_csv(frame)
+    check_splits(splits)
 
 
 @pytest.mark.slow
-@settings(max_examples=THOROUGH["frames"], **RELAXED)
-@given(spoiled_frames())
-def test_2000_csv_files_with_other_columns_or_cells(content):
-    check_csv(content)
-
-
-@pytest.mark.slow
-@settings(max_examples=THOROUGH["splits"], **RELAXED)
-@given(spoiled_splits())
-def test_3000_wrong_split_files(content):
-    check_splits(content)
-
-
-@pytest.mark.slow
-@settings(max_examples=THOROUGH["results"], **RELAXED)
+@settings(max_examples=2000, **RELAXED)
 @given(spoiling=spoilings())
-def test_3000_spoiled_results(finished, spoiling):
-    check_results(finished, spoiling, mend=False)
-
-
-@pytest.mark.slow
-@settings(max_examples=300, **RELAXED)
-@given(spoiling=spoilings())
-def test_300_spoiled_results_are_mended(finished, spoiling):
-    check_results(finished, spoiling, mend=True)
+def test_2000_spoiled_results(finished, spoiling):
+    check_results(finished, spoiling, mend=spoiling[0] % 10 == 0)

@@ -12,7 +12,7 @@ from pcvm_pymc.experiments.classifiers import CLASSIFIERS, TuningTask
 from pcvm_pymc.experiments.datasets.generators import ring
 from pcvm_pymc.experiments.protocols import Protocol, realise
 from pcvm_pymc.experiments.reporting import report_of
-from pcvm_pymc.experiments.reporting.growth import few_vectors, growth, slopes
+from pcvm_pymc.experiments.reporting.comparisons import few_vectors, growth, slopes
 from pcvm_pymc.experiments.reporting.report import Report
 from pcvm_pymc.experiments.running import reproduce
 from pcvm_pymc.experiments.sampled import ModelPCVM

@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcvm_pymc.experiments import protocols
-from pcvm_pymc.experiments.catalogue.chen2009 import RAETSCH
-from pcvm_pymc.experiments.catalogue.lyu2020 import LYU
+from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 from pcvm_pymc.experiments.datasets import Dataset, Source
 from pcvm_pymc.experiments.protocols import SPLITS, Protocol, cell_seed, realise
 
 SHARES = Protocol("", "shares", share=0.33)
+RAETSCH, LYU = (EXPERIMENTS[name].protocol for name in ("chen2009-table1", "lyu2020-table3"))
 
 
 def disjoint(problem):

@@ -8,20 +8,18 @@ import pytest
 
 from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.catalogue import (
+    DEVIATION_COLUMNS,
     EXPERIMENTS,
     deviations,
     printed_table,
     sentence_of,
     sentences,
 )
-from pcvm_pymc.experiments.catalogue.deviations import DEVIATION_COLUMNS
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 from pcvm_pymc.experiments.datasets import SOURCES
-from pcvm_pymc.experiments.reporting.page import table_html
 from pcvm_pymc.experiments.reporting.reading import _table
-from pcvm_pymc.experiments.reporting.report import Report
-from pcvm_pymc.experiments.reporting.sections import sections_of
-from pcvm_pymc.experiments.reporting.times import seconds_of_fits
+from pcvm_pymc.experiments.reporting.report import Report, table_html
+from pcvm_pymc.experiments.reporting.sections import seconds_of_fits, sections_of
 from pcvm_pymc.experiments.statistics import MEASURES, average_ranks
 
 TABLE3 = EXPERIMENTS["lyu2020-table3"]
@@ -132,7 +130,7 @@ def test_deviations_have_their_sentences_and_their_colours():
 
 
 def test_a_deviation_without_a_sentence_is_counted(monkeypatch):
-    monkeypatch.setattr("pcvm_pymc.experiments.reporting.tables.sentence_of", lambda *each: "")
+    monkeypatch.setattr("pcvm_pymc.experiments.reporting.sections.sentence_of", lambda *each: "")
     _, sections = report(1.0)
     found = sections["What deviates: Error, %"]
     assert "2 of the 2 deviations below have no sentence yet." in found.text

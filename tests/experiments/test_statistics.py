@@ -163,6 +163,15 @@ def higher(measure):
     return measure != "error"
 
 
+def differing(paper, found, tolerance, digits):
+    """Return what the print and the recomputed numbers disagree in: (printed, recomputed)."""
+    return {
+        name: (paper[name], round(float(found[name]), digits))
+        for name in found.index
+        if name in paper and abs(found[name] - paper[name]) > tolerance
+    }
+
+
 # mean ranks of chen2009's Table V that its Table I does not give, to the printed digit: (printed, recomputed)
 INCONSISTENT_RANKS = {
     "error": {
@@ -184,12 +193,7 @@ def test_ranks_of_chen2009_table_5(measure):
     ranks = average_ranks(wide("chen2009-table1", measure), higher_is_better=higher(measure))
     paper = printed("chen2009-table5", measure)
     assert set(paper.index) == set(ranks.index)
-    differing = {
-        name: (paper[name], round(float(ranks[name]), 1))
-        for name in paper.index
-        if abs(ranks[name] - paper[name]) > 0.05
-    }
-    assert differing == INCONSISTENT_RANKS[measure]
+    assert differing(paper, ranks, 0.05, 1) == INCONSISTENT_RANKS[measure]
 
 
 @pytest.mark.parametrize("measure", ["error", "AUC", "1-RMSE"])
@@ -204,14 +208,10 @@ def test_tests_of_chen2009_table_6(measure):
     assert paper["critical difference"] == 1.38
     friedman = friedman_test(five)
     assert round(friedman.f_p_value, 2) == pytest.approx(paper["Friedman p-value"], abs=0.001)
-    differing = {
-        name: (paper[name], round(float(result.table["difference"][name]), 2))
-        for name in result.table.index
-        if abs(result.table["difference"][name] - paper[name]) > 0.0051
-    }
     # one set's order of SVM_soft, SVM_hard and SVM_PCVM under ERR is another in the print of Table I
     wanted = {"SVM": (1.35, 1.27), "SVM_hard": (2.69, 2.62), "SVM_PCVM": (0.85, 1.0)}
-    assert differing == (wanted if measure == "error" else {})
+    found = differing(paper, result.table["difference"], 0.0051, 2)
+    assert found == (wanted if measure == "error" else {})
     verdicts = result.table["significant"].to_dict()
     if measure == "1-RMSE":
         # 1.385 exceeds the paper's 1.38, not the exact 1.390: RVM is called significant there
@@ -228,7 +228,7 @@ def test_wins_and_losses_of_chen2009_table_4(measure):
     counts = win_loss_tie(table, "PCVM", higher_is_better=higher(measure))
     paper = printed_table("chen2009-table4")
     paper = paper[paper["set"] == "mean"].set_index(["classifier", "measure"])["mean"]
-    differing = {
+    found = {
         name: (int(paper[name, f"{measure} win"]), int(counts[name]["win"]))
         for name in counts
         if any(
@@ -242,7 +242,7 @@ def test_wins_and_losses_of_chen2009_table_4(measure):
         "AUC": {"SVM_PCVM": (1, 2)},
         "1-RMSE": {},
     }
-    assert differing == wanted[measure]
+    assert found == wanted[measure]
 
 
 def test_ranks_of_time_of_chen2009_table_8():
@@ -267,21 +267,13 @@ LYU_RANKS = {
         "SVM": (3.875, 3.75),
         "MLR": (3.875, 4.1875),
     },
-    ("mPCVM2", "AUC"): {
-        "mRVM1": (3.5, 3.625),
-        "mRVM2": (3.25, 3.375),
-        "mPCVM2": (1.875, 1.625),
-    },
+    ("mPCVM2", "AUC"): {"mRVM1": (3.5, 3.625), "mRVM2": (3.25, 3.375), "mPCVM2": (1.875, 1.625)},
 }
 # z of Tables 6 and 7 that the printed ranks of Tables 4 and 5 do not give: (printed, from the ranks)
 LYU_Z = {
     ("mPCVM1", "error"): {},
     ("mPCVM1", "AUC"): {},
-    ("mPCVM2", "error"): {
-        "mRVM2": (2.272, 2.539),
-        "DLSR": (4.811, 4.677),
-        "MLR": (3.207, 3.074),
-    },
+    ("mPCVM2", "error"): {"mRVM2": (2.272, 2.539), "DLSR": (4.811, 4.677), "MLR": (3.207, 3.074)},
     ("mPCVM2", "AUC"): {
         "mRVM1": (2.138, 1.737),
         "mRVM2": (1.871, 1.47),
@@ -303,20 +295,10 @@ def test_statistics_of_lyu2020(own, measure):
     ranks = average_ranks(table, higher_is_better=higher(measure))
     ranks_table, tests_table = LYU[own]
     paper = printed(ranks_table, measure)
-    differing = {
-        name: (paper[name], float(ranks[name]))
-        for name in names
-        if abs(ranks[name] - paper[name]) > 1e-9
-    }
-    assert differing == LYU_RANKS[own, measure]
+    assert differing(paper, ranks[names], 1e-9, 9) == LYU_RANKS[own, measure]
     tests = printed(tests_table, measure)
     from_ranks = bonferroni_dunn(paper, 8, own).table["z"]
-    differing = {
-        name: (tests[name], round(float(from_ranks[name]), 3))
-        for name in from_ranks.index
-        if name in tests and abs(from_ranks[name] - tests[name]) > 6e-4
-    }
-    assert differing == LYU_Z[own, measure]
+    assert differing(tests, from_ranks, 6e-4, 3) == LYU_Z[own, measure]
     # Friedman's statistic is that of the printed ranks under ERR, of Table 3 under AUC
     statistic = 12 * 8 / (6 * 7) * ((paper**2).sum() - 6 * 7**2 / 4)
     if measure == "AUC":

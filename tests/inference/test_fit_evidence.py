@@ -1,22 +1,16 @@
 import logging
 
 import numpy as np
-import pymc as pm
 import pytest
-from problems import blobs
-from scipy.special import expit, ndtr
 
 from pcvm_pymc import (
     EvidenceOptions,
     fit_evidence,
     latent_draws,
-    load,
     predict,
     rvm_model,
-    save,
 )
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
-from pcvm_pymc.inference.results import likelihood_of
 from pcvm_pymc.model.read import read
 
 
@@ -46,25 +40,6 @@ def test_it_is_the_cores_fit_in_the_papers_groups(method):
     np.testing.assert_allclose(latent_draws(tree, x)[0], core.latent, atol=1e-9)
 
 
-@pytest.mark.parametrize("likelihood", ["logit", "probit"])
-def test_predictions_use_the_models_own_link(likelihood):
-    X, label = blobs(40, seed=2)
-    model = rvm_model(X, label, likelihood=likelihood, width=1.5)
-    tree = fit_evidence(model)
-    predictions = predict(tree, X)["predictions"]
-    with model:
-        drawn = pm.sample_posterior_predictive(
-            tree,
-            var_names=["label"],
-            sample_dims=["chain", "draw"],
-            progressbar=False,
-            random_seed=1,
-        )
-    assert set(np.unique(drawn["posterior_predictive"]["label"])) <= {0, 1}
-    link = {"logit": expit, "probit": ndtr}[likelihood]
-    np.testing.assert_allclose(predictions["probability"], link(predictions["latent"].values))
-
-
 @pytest.mark.parametrize("noise", [None, 0.1])
 def test_predictions_of_targets_carry_the_noise(noise):
     x, model = sinc_model(noise=noise)
@@ -73,17 +48,6 @@ def test_predictions_of_targets_carry_the_noise(noise):
     assert "probability" not in predictions
     assert predictions["noise"].item() == pytest.approx(tree["posterior"]["noise"].item())
     assert 0.05 < predictions["noise"].item() < 0.15
-
-
-def test_it_round_trips_through_zarr(tmp_path):
-    x, model = sinc_model()
-    tree = fit_evidence(model)
-    again = load(save(tree, tmp_path / "rvm.zarr"))
-    assert likelihood_of(again).name == "normal"
-    np.testing.assert_array_equal(
-        predict(again, x)["predictions"]["latent"], predict(tree, x)["predictions"]["latent"]
-    )
-    assert np.isinf(again["posterior"]["precision"]).any()
 
 
 def test_a_stop_at_the_limit_is_logged(caplog):

@@ -1,6 +1,5 @@
 import logging
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
@@ -13,7 +12,6 @@ from pcvm_pymc import (
     find_map_em,
     latent_draws,
     pcvm_model,
-    predict,
     prior_latent,
     sample,
 )
@@ -37,26 +35,6 @@ def test_sampling_converges_at_100_rows(posterior):
     assert found.ess >= 400
     assert found.ok
     assert f"({found.divergences} divergence" in str(found)
-
-
-def test_arviz_works_on_the_result(posterior):
-    tree, _ = posterior
-    summary = az.summary(tree, var_names=["bias"], round_to="none")
-    assert np.isfinite(summary.to_numpy(dtype=float)).all()
-    assert "log_likelihood" in tree.children
-
-
-def test_posterior_prediction_at_the_training_rows(posterior):
-    tree, X = posterior
-    latent = tree["posterior"]["latent"].values.reshape(-1, 100)
-    np.testing.assert_allclose(latent_draws(tree, X), latent, rtol=1e-8, atol=1e-8)
-    probability = predict(tree, X[:3])["predictions"]["probability"]
-    assert probability.sizes == {"chain": 4, "draw": 1000, "obs": 3}
-
-
-def test_signs_hold_in_every_draw(posterior):
-    tree, _ = posterior
-    assert (tree["posterior"]["weight"] * tree["constant_data"]["signs"] >= 0).all()
 
 
 @pytest.mark.parametrize("sampler", [pytest.param("nutpie", marks=pytest.mark.slow), "numpyro"])
@@ -106,12 +84,6 @@ def test_the_posterior_of_a_random_width(options):
     np.testing.assert_allclose(latent_draws(tree, X), latent, rtol=1e-7, atol=1e-8)
 
 
-def test_the_sampler_of_nuts_has_no_effect_on_gibbs():
-    X, label = blobs(20, seed=40)
-    with pytest.raises(ValueError, match="nuts_sampler='nutpie' has no effect on method='gibbs'"):
-        sample(pcvm_model(X, label), method="gibbs", nuts_sampler="nutpie")
-
-
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("make", [ripley_mixture, twonorm, waveform])
 def test_prior_median_size_of_the_latent_function(make, learned):
@@ -125,13 +97,6 @@ def test_prior_median_size_of_the_latent_function(make, learned):
     if abs(label.mean()) < 0.1:  # else one class outweighs the other, which the bias absorbs
         # few large weights of the two classes do not cancel as many small ones do
         assert 1 < np.median(np.abs(latent)) < (4 if learned else 3)
-
-
-def test_sampling_refuses_an_improper_hyperprior():
-    X, label = blobs(20, seed=42)
-    model = pcvm_model(X, label, hyperprior=Hyperprior.jeffreys())
-    with pytest.raises(ValueError, match=r"improper hyperprior.*find_map_em"):
-        sample(model)
 
 
 def test_starts_and_seeds():

@@ -49,14 +49,6 @@ def test_predictions_are_the_weighted_mean(data, parts):
         np.testing.assert_allclose(np.sort(of_width, axis=0), np.sort(wanted, axis=0), atol=1e-12)
 
 
-def test_one_posterior_is_itself(data, parts):
-    alone = mixture(parts[:1], [2.0])
-    np.testing.assert_allclose(
-        predict(alone, data[0])["predictions"]["probability"].mean(("chain", "draw")),
-        predict(parts[0], data[0])["predictions"]["probability"].mean(("chain", "draw")),
-    )
-
-
 def test_it_is_a_result_of_an_unknown_width(data, parts, mixed, tmp_path):
     X, y = data
     assert "Phi" not in mixed["constant_data"]

@@ -22,7 +22,6 @@ from pcvm_pymc import (
     save,
     sparse_probit_model,
 )
-from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.likelihoods import (
     Logit,
     MultinomialProbit,
@@ -31,7 +30,6 @@ from pcvm_pymc.core.pieces.likelihoods import (
     Probit,
 )
 from pcvm_pymc.inference.results import kernel_of, likelihood_of
-from pcvm_pymc.model.build import build
 from pcvm_pymc.model.distributions import FreeWeight, MarginalBias, MarginalWeight
 
 SHORT = {
@@ -105,31 +103,6 @@ def test_a_built_in_kernel_need_not_be_handed_again(kernel):
         predict(tree, X, kernel=other)
 
 
-def test_a_function_must_be_handed_again_and_be_the_same():
-    X, label = blobs(20, seed=3)
-    tree = find_map_em(pcvm_model(X, label, kernel=laplacian, width=2.0), progressbar=False)
-    np.testing.assert_allclose(
-        latent_draws(tree, X, kernel=laplacian)[0], tree["posterior"]["latent"][0, 0]
-    )
-    with pytest.raises(ValueError, match="which is not stored; needed kernel="):
-        predict(tree, X)
-    with pytest.raises(ValueError, match="not built with kernel="):
-        predict(tree, X, kernel=lambda X, Z, width: laplacian(X, Z, 2 * width))
-
-
-def test_a_covariance_must_be_handed_again():
-    X, label = blobs(20, seed=4)
-    covariance = pm.gp.cov.Matern32(2, ls=1.5)
-    tree = find_map_em(pcvm_model(X, label, kernel=covariance), progressbar=False)
-    np.testing.assert_allclose(
-        latent_draws(tree, X, kernel=covariance)[0], tree["posterior"]["latent"][0, 0]
-    )
-    with pytest.raises(ValueError, match="needed kernel="):
-        latent_draws(tree, X)
-    with pytest.raises(ValueError, match="not built with"):
-        latent_draws(tree, X, kernel=pm.gp.cov.Matern52(2, ls=1.5))
-
-
 @NOT_CONVERGED
 def test_plain_results_of_pymc_are_understood():
     X, label = classes()
@@ -181,8 +154,7 @@ def test_plain_results_name_a_likelihood_that_their_shapes_do_not_tell():
 @NOT_CONVERGED
 def test_each_draw_has_its_own_share_of_flipped_labels():
     X, label = blobs(20, seed=8)
-    share = pm.Beta.dist(2.0, 20.0)
-    with build(FAMILY["pcvm"], X, label, likelihood="label noise", flip=share):
+    with pcvm_model(X, label, likelihood=NoisyProbit(pm.Beta.dist(2.0, 20.0))):
         drawn = pm.sample(**SHORT, compute_convergence_checks=False)
     predictions = predict(drawn, X)["predictions"]
     flip = drawn["posterior"]["flip"].values[..., None]

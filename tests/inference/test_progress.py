@@ -1,10 +1,8 @@
 """Progress that forecasts."""
 
 import numpy as np
-from rich.progress import Progress
 
-from pcvm_pymc.inference.chains import GibbsRun, _Bars
-from pcvm_pymc.inference.checkpoints import Chain
+from pcvm_pymc.inference.chains import Chain, position
 from pcvm_pymc.inference.progress import Forecast
 
 
@@ -33,14 +31,7 @@ def test_no_forecast_where_changes_grow_and_never_beyond_the_limit():
 
 
 def test_the_bar_of_a_chain_goes_on_over_its_rounds():
-    run = GibbsRun(draws=100, tune=50, chains=1, cores=1, thin=2, max_sweeps=10_000)
-    chain = Chain(0, None, np.random.default_rng(0), 2)
-    with Progress(disable=True) as progress:
-        bars = _Bars(progress, [chain], run)
-        chain.sweeps = 50
-        bars.follow(chain)
-        (task,) = progress.tasks
-        assert (task.completed, task.total) == (50, 250)
-        chain.sweeps, chain.thin, bars.round = 250, 4, 2  # the next round, nothing of it drawn
-        bars.follow(chain)
-        assert (task.completed, task.total, task.fields["round"]) == (250, 650, 2)
+    chain = Chain(0, None, np.random.default_rng(0), 2, sweeps=50)
+    assert position(chain, 100) == {"completed": 50, "total": 250}
+    chain.sweeps, chain.thin = 250, 4  # the next round, nothing of it drawn
+    assert position(chain, 100) == {"completed": 250, "total": 650}

@@ -14,7 +14,7 @@ from pcvm_pymc import (
     save,
 )
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.inference.results import classes_of, weights_of
+from pcvm_pymc.inference.results import classes_of
 from pcvm_pymc.model.read import read
 
 
@@ -52,19 +52,6 @@ def test_zarr_keeps_everything(result, tmp_path):
     np.testing.assert_array_equal(latent_draws(back, X), latent_draws(tree, X))
     save(back, tmp_path / "map.zarr")  # replaces
     assert [each.name for each in tmp_path.iterdir()] == ["map.zarr"]
-
-
-def test_predictions_are_phi_of_the_latent_function(result):
-    tree, X = result
-    predictions = predict(tree, X)["predictions"]
-    np.testing.assert_allclose(
-        predictions["latent"].values[0, 0], tree["posterior"]["latent"].values[0, 0], rtol=1e-9
-    )
-    probability = predictions["probability"].values
-    assert ((probability > 0.5) == (predictions["latent"].values > 0)).all()
-    weight, bias = weights_of(tree)
-    assert weight.shape == (1, 30)
-    assert bias.shape == (1,)
 
 
 def test_predict_checks_its_input(result):

@@ -1,4 +1,7 @@
+from functools import partial
+
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from problems import blobs
@@ -14,12 +17,14 @@ from pcvm_pymc import (
     pcvm_latent,
     pcvm_model,
     rvm_model,
+    sparse_probit_model,
 )
-from pcvm_pymc.core.em import log_joint, log_posterior
+from pcvm_pymc.core.em import log_joint
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.model.bases import as_piece
-from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
+from pcvm_pymc.model.distributions import MarginalWeight, ProbitBernoulli
 from pcvm_pymc.model.read import find_parts, read
 
 QUICK = {
@@ -46,32 +51,6 @@ def data():
 @pytest.fixture(scope="module")
 def model(data):
     return pcvm_model(*data, width=1.1)
-
-
-@pytest.mark.parametrize(
-    "hyperprior",
-    [
-        "default",
-        Hyperprior.plug_in(),
-        Hyperprior.jeffreys(),
-        Hyperprior.chen2009(),
-        Hyperprior(2, 0.1, 0, 0),
-    ],
-    ids=["default", "plug-in", "jeffreys", "chen2009", "improper bias"],
-)
-def test_core_log_posterior_is_pymcs(data, hyperprior):
-    model = pcvm_model(*data, width=1.1, hyperprior=hyperprior)
-    logp = model.compile_logp(jacobian=False)
-    problem = read(model)
-    rng = np.random.default_rng(0)
-    for scale in (1e-3, 1.0, 1e3):
-        size, bias = scale * rng.exponential(size=30), scale * rng.normal()
-        size[:5] = 0.0  # what EM prunes is a point of the model too
-        weight = size * problem.sign
-        with np.errstate(divide="ignore"):
-            found = logp({"magnitude_log__": np.log(size), "bias": np.float64(bias)})
-        wanted = log_posterior(problem, weight, bias, problem.Phi @ weight + bias)
-        assert found == pytest.approx(wanted, rel=1e-12, abs=1e-8)
 
 
 def test_core_log_joint_is_pymcs(data):
@@ -147,6 +126,79 @@ def test_new_data_through_one_set_data(data):
     assert predicted["predictions"]["label"].shape == (1, 1, 4)
 
 
+def in_own_model(X, y, **options):
+    with pm.Model() as model:
+        pcvm_latent(X, y, **options)
+    return model
+
+
+def cubic(X, Z, width):
+    return np.abs(X[:, :1] - Z[:, 0]) ** 3 / width
+
+
+@pytest.mark.parametrize("kernel", ["rbf", cubic, pm.gp.cov.Matern52(2, ls=0.8)], ids=str)
+def test_setting_the_inputs_sets_all_that_follows_from_them(data, kernel):
+    X, y = data
+    model = pcvm_model(*data, kernel=kernel)
+    wanted = new_data(model, X[:4] + 0.05, kernel=kernel)["new_data"]["Phi"]
+    rows = pd.DataFrame(X[:4] + 0.05, index=list("abcd"))
+    with model:
+        pm.set_data({"y": y[3::-1], "X": X[:4] + 0.05})  # in any order, and without coords
+        np.testing.assert_array_equal(model["y"].get_value(), y[3::-1])
+        pm.set_data({"X": X})
+        pm.set_data({"X": rows})
+    np.testing.assert_array_equal(model["Phi"].get_value(), wanted)
+    np.testing.assert_array_equal(model["inputs"].get_value(), rows)
+    np.testing.assert_array_equal(model["y"].get_value(), np.zeros(4))
+    assert model.coords["obs"] == tuple("abcd")
+    assert model["latent"].shape.eval().tolist() == [4]
+    with pytest.raises(ValueError, match="X_new has 1 features; needed 2"), model:
+        pm.set_data({"X": X[:, :1]})
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        pcvm_model,
+        rvm_model,
+        mpcvm_model,
+        mrvm_model,
+        partial(sparse_probit_model, features="kernel"),
+        in_own_model,
+    ],
+)
+def test_the_default_width_is_the_median_distance_and_is_said(data, build, caplog):
+    X, y = data
+    with caplog.at_level("INFO", "pymc.pcvm_pymc"):
+        model = build(X, y)
+    assert model["width"].get_value() == pytest.approx(median_distance(X))
+    assert caplog.messages[0].startswith(f"width={median_distance(X):.4g}: the median distance")
+    build(X, y, width=1.0)
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("build", [pcvm_model, rvm_model, sparse_probit_model, in_own_model])
+def test_columns_of_other_scales_are_noticed(data, build):
+    X, y = data
+    with pytest.warns(InputWarning, match="column 1 has the standard deviation .*; standardise"):
+        build(X * [1.0, 100.0], y)
+    with pytest.warns(InputWarning, match="column long has the standard deviation"):
+        build(pd.DataFrame(X * [100.0, 1.0], columns=["long", "short"]), y)
+    build(X * [1.0, 30.0], y)
+    build(np.column_stack([X, np.full(len(X), 0.1)]), y)  # a constant column says nothing
+    if build is not sparse_probit_model:
+        build(X * [1.0, 100.0], y, width=[1.0, 100.0])
+
+
+@pytest.mark.parametrize(("width", "found"), [(0.01, "an identity"), (100.0, "constant")])
+def test_a_width_that_tells_all_rows_apart_or_none_is_noticed(data, width, found):
+    with pytest.warns(InputWarning, match=f"width={width} the basis .* nearly {found}") as caught:
+        pcvm_model(*data, width=width)
+    assert caught[0].filename == __file__
+    pcvm_model(*data, width=0.3 * median_distance(data[0]))
+    pcvm_model(*data, width=3 * median_distance(data[0]))
+
+
 def test_new_data_for_a_random_width_and_a_covariance(data):
     X, y = data
     with pm.Model() as model:
@@ -159,18 +211,6 @@ def test_new_data_for_a_random_width_and_a_covariance(data):
     assert other["new_data"]["squared_distance"].shape == (3, 30)
     with pytest.raises(ValueError, match="X_new has 1 features; needed 2"):
         new_data(model, X[:3, :1])
-
-
-def test_random_width_has_the_density_of_a_fixed_one(data):
-    X, y = data
-    hyperprior = Hyperprior.plug_in()
-    free = pcvm_model(X, y, width=pm.LogNormal.dist(0.0, 1.0), hyperprior=hyperprior)
-    fixed = pcvm_model(X, y, width=1.7, hyperprior=hyperprior)
-    size = np.random.default_rng(0).exponential(size=30)
-    point = {"magnitude_log__": np.log(size), "bias": np.float64(0.2)}
-    prior = -np.log(1.7) - 0.5 * np.log(2 * np.pi) - 0.5 * np.log(1.7) ** 2
-    found = free.compile_logp(jacobian=False)({**point, "width_log__": np.log(1.7)})
-    assert found == pytest.approx(fixed.compile_logp(jacobian=False)(point) + prior, abs=1e-8)
 
 
 def test_covariances_and_functions_are_kernels(data):
@@ -313,16 +353,6 @@ def test_do_and_observe(model):
     )
 
 
-def test_a_user_can_add_terms(data):
-    X, y = data
-    with pcvm_model(X, y, width=1.1) as model:
-        pm.Normal("more", mu=model["bias"], sigma=1.0, observed=[2.0, 2.5])
-        tree = pm.sample(**QUICK, **FAST)
-    assert "more" in tree["observed_data"]
-    with pytest.raises(ValueError, match=r"extra terms \['more'\]"):
-        find_map_em(model, progressbar=False)
-
-
 def test_signs_apart_from_labels(data):
     X, y = data
     model = pcvm_model(X, np.ones_like(y), signs=2 * y - 1)
@@ -389,19 +419,16 @@ def test_weights_of_either_sign_elsewhere(data):
         pcvm_model(X, y, basis=X[:4])
 
 
-@pytest.mark.parametrize("sampler", ["pymc", "nutpie", "numpyro"])
-def test_samplers_refuse_an_improper_hyperprior(data, sampler):
-    pytest.importorskip(sampler)
-    model = pcvm_model(*data, hyperprior=Hyperprior.jeffreys())
-    with model, pytest.raises(ValueError, match="improper hyperprior"):
-        pm.sample(**{**QUICK, "nuts_sampler": sampler})
+START = {"magnitude": np.full(30, 0.5), "bias": np.float64(0.1)}
 
 
-@pytest.mark.parametrize("sampler", ["pymc", "nutpie"])
-def test_starting_values_do_not_get_round_that(data, sampler):
+@pytest.mark.parametrize(
+    ("sampler", "start"),
+    [("pymc", None), ("nutpie", None), ("numpyro", None), ("pymc", START), ("nutpie", START)],
+)
+def test_samplers_refuse_an_improper_hyperprior(data, sampler, start):
     pytest.importorskip(sampler)
     model = pcvm_model(*data, hyperprior=Hyperprior.jeffreys())
-    start = {"magnitude": np.full(30, 0.5), "bias": np.float64(0.1)}
     with model, pytest.raises(ValueError, match="improper hyperprior"):
         pm.sample(**{**QUICK, "nuts_sampler": sampler}, initvals=start)
 
@@ -449,32 +476,10 @@ def test_a_random_width_needs_the_rbf(data):
         pcvm_model(*data, kernel=lambda A, B, w: A @ B.T, width=pm.LogNormal.dist(0, 1))
 
 
-def test_distributions_draw_what_their_densities_say():
-    n = 20_000
-    weight = pm.draw(MarginalWeight.dist(2.0, 0.5), n, random_seed=1)
-    bias = pm.draw(MarginalBias.dist(2.0, 0.5), n, random_seed=2)
-    from scipy.stats import kstest
-    from scipy.stats import t as student
-
-    law = student(4.0, scale=0.5)
-    assert kstest(weight, lambda x: 2 * law.cdf(x) - 1).pvalue > 1e-4
-    assert kstest(bias, law.cdf).pvalue > 1e-4
-    label = pm.draw(ProbitBernoulli.dist(np.full(n, -0.7)), random_seed=3)
-    assert label.mean() == pytest.approx(ndtr(-0.7), abs=5 * 0.5 / np.sqrt(n))
-
-
 def test_a_label_that_is_no_label_is_impossible():
     x = ProbitBernoulli.dist(0.3)
     assert pm.logp(x, 2).eval() == -np.inf
     assert pm.logp(MarginalWeight.dist(2.0, 0.5), -0.1).eval() == -np.inf
-
-
-def test_default_hyperprior_is_recorded(data):
-    X, y = data
-    model = pcvm_model(X, y, width=median_distance(X))
-    found = Hyperprior(*map(float, model["hyperprior"].get_value()))
-    assert found.is_proper
-    assert found == Hyperprior.learned(model["Phi"].get_value(), model["signs"].get_value())
 
 
 @pytest.mark.parametrize("name", ["default", "learned", "plug_in"])

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pymc as pm
 import pytest
@@ -8,24 +6,16 @@ from scipy import stats
 from scipy.special import ndtr
 
 from pcvm_pymc import (
-    FAMILY,
     EMOptions,
     Hyperprior,
     Laplace,
     Start,
     find_map_em,
-    new_data,
     predict,
-    rvm_model,
     sample,
     sparse_probit_model,
 )
-from pcvm_pymc.core.em import fit_em, log_posterior
-from pcvm_pymc.core.pieces.features import feature_matrix
-from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.model.read import read
 
-KINDS = {"penalised": "prior", "free": "free"}
 PRIORS = {
     "laplace": Laplace(3.0),
     "student": Hyperprior(1.0, 0.05, 0.5, 0.3),
@@ -35,28 +25,6 @@ PRIORS = {
 
 def point_of(model, weight, bias):
     return value_point(model, {"weight": weight, "bias": np.float64(bias)})
-
-
-@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-@pytest.mark.parametrize("bias", ["penalised", "free"])
-@pytest.mark.parametrize("features", ["linear", "quadratic", "kernel"])
-def test_log_density_is_the_cores(prior, bias, features):
-    X, label = blobs(20, 3, seed=0)
-    width = {"width": 1.4} if features == "kernel" else {}
-    model = sparse_probit_model(X, label, features=features, prior=prior, bias=bias, **width)
-    Phi = feature_matrix(X, features, width=1.4)
-    problem = Problem(Phi, label, None, prior, bias=KINDS[bias])
-    weight, intercept = np.random.default_rng(0).normal(size=Phi.shape[1]), 0.7
-    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
-    wanted = log_posterior(problem, weight, intercept, Phi @ weight + intercept)
-    assert logp(point_of(model, weight, intercept)) == pytest.approx(wanted, abs=1e-8)
-    found = read(model, "em")
-    assert found.bias == KINDS[bias]
-    if bias == "free" and isinstance(prior, Hyperprior):  # a flat bias has no e and f
-        prior = replace(prior, e=prior.c, f=prior.d)
-    assert found.hyperprior == prior
-    np.testing.assert_array_equal(found.Phi, Phi)
-    np.testing.assert_array_equal(found.label, label)
 
 
 def test_log_density_by_scipy():
@@ -73,24 +41,6 @@ def test_log_density_by_scipy():
         assert logp(point_of(model, weight, bias)) == pytest.approx(fit + wanted, abs=1e-8)
 
 
-@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-@pytest.mark.parametrize("bias", ["penalised", "free"])
-def test_map_is_the_cores_and_a_datatree(prior, bias):
-    X, label = blobs(60, 5, seed=1)
-    model = sparse_probit_model(X, label, prior=prior, bias=bias)
-    result = find_map_em(model, progressbar=False)
-    core = fit_em(Problem(X, label, None, prior, bias=KINDS[bias]))
-    posterior = result["posterior"]
-    np.testing.assert_array_equal(posterior["weight"].values[0, 0], core.weight)
-    assert posterior["bias"].item() == core.bias
-    assert (posterior["bias_precision"].item() == 0) == (bias == "free")
-    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
-    found = result["optimizer_result"]["log_posterior"].item()
-    assert found == pytest.approx(float(logp(point_of(model, core.weight, core.bias))), abs=1e-8)
-    assert result["em_trace"].sizes["iteration"] == core.n_iter + 1
-    assert {"observed_data", "constant_data"} <= set(result.children)
-
-
 def test_a_start_may_be_given():
     X, label = blobs(60, 5, seed=1)
     model = sparse_probit_model(X, label, prior="laplace")
@@ -104,35 +54,17 @@ def test_a_start_may_be_given():
     ]
     for other in ends[1:]:  # the L1-penalised probit has one maximum
         np.testing.assert_allclose(ends[0], other, atol=1e-6)
-    with pytest.raises(ValueError, match="start='zero' is unknown"):
-        find_map_em(model, start="zero", progressbar=False)
-    with pytest.raises(ValueError, match=r"needed \(5,\)"):
-        find_map_em(model, start=Start(np.ones(4), 0.0), progressbar=False)
 
 
-def test_predictions_at_new_rows_by_a_kernel():
+@pytest.mark.parametrize("features", ["linear", "quadratic"])
+def test_new_rows_of_other_features_are_set_by_their_inputs(features):
     X, label = blobs(50, 2, seed=2)
-    model = sparse_probit_model(X, label, features="kernel", prior="jeffreys", width=1.3)
-    result = find_map_em(model, progressbar=False)
-    latent = result["posterior"]["latent"].values[0, 0]
-    found = predict(result, X[:7])["predictions"]["probability"].values[0, 0]
-    np.testing.assert_allclose(found, ndtr(latent[:7]), atol=1e-10)
-    with model:
-        pm.set_data(**new_data(model, X[:7]))
-    assert model["Phi"].get_value().shape == (7, 50)
-
-
-def test_new_rows_of_other_features_are_set_by_their_matrix():
-    X, label = blobs(50, 2, seed=2)
-    model = sparse_probit_model(X, label, features="quadratic")
+    model = sparse_probit_model(X, label, features=features)
     result = find_map_em(model, progressbar=False)
     with pytest.raises(ValueError, match="no kernel, hence no centres"):
         predict(result, X[:7])
-    with pytest.raises(ValueError, match="no kernel, hence no centres"):
-        new_data(model, X[:7])
-    Phi = feature_matrix(X[:7], "quadratic")
     with model:
-        pm.set_data({"Phi": Phi, "y": np.zeros(7, dtype="int64")}, coords={"obs": range(7)})
+        pm.set_data({"X": X[:7]})
         out = pm.sample_posterior_predictive(
             result, var_names=["latent"], progressbar=False, predictions=True
         )
@@ -163,16 +95,6 @@ def test_jeffreys_is_refused_by_samplers():
             pm.sample(5, tune=5, initvals=start, **quiet)
 
 
-def test_models_of_other_likelihoods_or_terms_are_refused():
-    X, label = blobs(20, 2, seed=5)
-    with pytest.raises(ValueError, match="logit likelihood"):
-        find_map_em(rvm_model(X, label, likelihood="logit"), progressbar=False)
-    with sparse_probit_model(X, label) as model:
-        pm.Potential("extra", -(model["weight"] ** 2).sum())
-    with pytest.raises(ValueError, match=r"found extra terms \['extra'\]"):
-        find_map_em(model, progressbar=False)
-
-
 def test_bad_choices_are_named():
     X, label = blobs(20, 2, seed=6)
     for parameters, words in (
@@ -184,9 +106,3 @@ def test_bad_choices_are_named():
     ):
         with pytest.raises(ValueError, match=words):
             sparse_probit_model(X, label, **parameters)
-
-
-def test_the_family_has_its_row():
-    row = FAMILY["sparse_probit"]
-    assert row.signs is None
-    assert row.likelihood == "probit"

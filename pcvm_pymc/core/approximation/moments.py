@@ -12,16 +12,6 @@ from scipy.special import gammainccinv, gammaincinv, gammaln, log_ndtr, logsumex
 
 from pcvm_pymc.core.pieces.probit import Array, curvature, inverse_mills
 
-__all__ = [
-    "Mask",
-    "Tilted",
-    "half_line_location",
-    "half_line_matching",
-    "half_line_tilted",
-    "probit_tilted",
-    "student_tilted",
-]
-
 type Mask = NDArray[np.bool_]
 
 _TAIL_MASS = 1e-16  # of the mixture over precisions that is left out on either side

@@ -1,11 +1,13 @@
 """Expectation propagation for signed weights: normal sites for every row and every prior."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve, cholesky
 
+from pcvm_pymc.core.approximation.laplace import SignedRows
 from pcvm_pymc.core.approximation.moments import (
     Mask,
     Tilted,
@@ -14,18 +16,15 @@ from pcvm_pymc.core.approximation.moments import (
     probit_tilted,
     student_tilted,
 )
-from pcvm_pymc.core.approximation.rows import SignedRows
 from pcvm_pymc.core.approximation.truncated import truncated_normal_draws
-from pcvm_pymc.core.pieces.arguments import check_real, check_whole
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_real, check_whole
 from pcvm_pymc.core.problem import Ended, Status
 
-__all__ = ["PropagationFit", "PropagationOptions", "propagate"]
-
 _NO_CAVITY = 1e-10  # share of a marginal's precision below which the cavity's is rounding
-_SHORTEST = 0.25  # that damping grows by itself: shorter steps creep
-_LEAST = 1e-2  # of the steps that are tried before negative precisions are held off
+_SHORTEST = 0.25  # share of the way to which damping falls on its own: shorter steps creep
+_LEAST = 1e-2  # share of the way below which no step is tried: negative precisions are then refused
 _LOG_2PI = np.log(2.0 * np.pi)
 
 
@@ -180,10 +179,10 @@ def propagate(rows: SignedRows, options: PropagationOptions | None = None) -> Pr
     Factors are the rows' probits (exact moments), each size's half-Student-t and the bias' Student-t,
     precisions integrated out (`student_tilted`): the constraint of a sign is part of its prior's factor.
 
-    A heavy tail may give more variance than its cavity has, a site of negative precision. Where such sites
-    leave no cavity a density whatever the step, all begins again with their precision held at zero: they
-    match means alone. It may still not converge where the data leave a heavy tail unbounded, as that of
-    the bias where a class has one row; then `converged` is false.
+    Under a heavy tail a tilted density may have more variance than its cavity, and its site negative
+    precision. Where no step leaves all cavities densities, the algorithm restarts with such precisions fixed
+    at zero: these sites match means alone. It may still not converge where the data leave a heavy tail
+    unbounded, as that of the bias where a class has one row; then `converged` is false.
 
     Parameters
     ----------
@@ -277,7 +276,7 @@ def _tilt(rows: SignedRows, mean: Array, variance: Array) -> Tilted:
 
 
 def _distance(now: _Normal, tilted: Tilted, usable: Mask) -> float:
-    """Return how far tilted moments are from the marginals'; infinite where a cavity is no density."""
+    """Return the largest gap between tilted and marginal moments; infinite where a cavity is no density."""
     if not usable.all():
         return np.inf
     of_mean = np.abs(tilted.mean - now.marginal_mean) / np.sqrt(now.marginal_variance)
@@ -286,40 +285,24 @@ def _distance(now: _Normal, tilted: Tilted, usable: Mask) -> float:
 
 
 def _moved(
-    rows: SignedRows,
-    now: _Normal,
-    tilted: Tilted,
-    cavity: tuple[Array, Array, Mask],
-    step: float,
+    rows: SignedRows, now: _Normal, tilted: Tilted, cavity: tuple[Array, Array, Mask], step: float
 ) -> tuple[_Normal, float] | None:
-    """Return the sites a step nearer to the tilted moments, and the step, shortened to keep all densities.
+    """Return the sites a step towards the tilted moments, and the step; None where no step is possible.
 
-    None where no step does.
+    The step is halved until the product of the sites and all cavities are densities.
     """
     mean, variance, usable = cavity
     precision = np.where(usable, 1.0 / tilted.variance - 1.0 / variance, now.precision)
     shift = np.where(usable, tilted.mean / tilted.variance - mean / variance, now.shift)
+    way = precision - now.precision, shift - now.shift
     while step > _LEAST:
-        moved = _blend(rows, now, precision, shift, step=step)
-        if moved is not None:
-            return moved, step
+        with suppress(LinAlgError):
+            there = now.precision + step * way[0], now.shift + step * way[1]
+            moved = _Normal.of(rows.design, *there)
+            if _cavities(moved)[2].all():
+                return moved, step
         step *= 0.5
     return None
-
-
-def _blend(
-    rows: SignedRows, now: _Normal, precision: Array, shift: Array, *, step: float
-) -> _Normal | None:
-    """Return the sites a step nearer to others; None where they, or a cavity, would be no density."""
-    try:
-        moved = _Normal.of(
-            rows.design,
-            now.precision + step * (precision - now.precision),
-            now.shift + step * (shift - now.shift),
-        )
-    except LinAlgError:
-        return None
-    return moved if _cavities(moved)[2].all() else None
 
 
 def _log_evidence(now: _Normal, tilted: Tilted, mean: Array, variance: Array) -> float:

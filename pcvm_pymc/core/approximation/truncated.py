@@ -8,8 +8,6 @@ from scipy.linalg import cholesky
 
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["truncated_normal_draws"]
-
 _WARM_UP = 100  # trajectories before the first draw
 _PER_DRAW = 4  # trajectories for each draw
 _JUST_HIT = 1e-9  # a wall just left is not hit again sooner

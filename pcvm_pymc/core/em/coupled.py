@@ -14,8 +14,8 @@ from scipy.linalg import blas, lapack
 
 from pcvm_pymc.core.em.points import ChunkedRows, Point, WholeRows
 from pcvm_pymc.core.em.quadratic import BOUND, Quadratic, RowsQuadratic, SummedQuadratic
+from pcvm_pymc.core.pieces.likelihood import plain_target, row_weight
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.weighted import plain_target, row_weight
 from pcvm_pymc.core.quadratic import Mask, lower_block
 
 __all__ = ["CoupledNewton", "RowsNewton", "SummedNewton"]

@@ -18,7 +18,7 @@ from pcvm_pymc.core.em.widths import improved_width
 from pcvm_pymc.core.family import check_mode
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import threads_by_size
+from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.pieces.validation import as_numbers
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
 

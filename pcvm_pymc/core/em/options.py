@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pcvm_pymc.core.pieces.arguments import check_choice, check_real, check_whole
+from pcvm_pymc.core.pieces.validation import check_choice, check_real, check_whole
 
 __all__ = ["SETTLED", "EMOptions"]
 

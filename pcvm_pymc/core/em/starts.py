@@ -8,9 +8,9 @@ import numpy as np
 from pcvm_pymc.core.design import StreamedDesign
 from pcvm_pymc.core.em.points import ChunkedRows
 from pcvm_pymc.core.nonnegative import solve_nonnegative
+from pcvm_pymc.core.pieces.likelihood import majority_label, plain_target
 from pcvm_pymc.core.pieces.likelihoods import start_response
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.weighted import majority_label, plain_target
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import ridge_solve
 

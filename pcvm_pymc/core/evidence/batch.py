@@ -12,8 +12,8 @@ from pcvm_pymc.core.evidence.problem import (
 )
 from pcvm_pymc.core.evidence.result import EvidenceResult, Reached, result_at
 from pcvm_pymc.core.evidence.sequential import fit_sequential, improved
-from pcvm_pymc.core.pieces.arguments import check_choice
-from pcvm_pymc.core.pieces.threads import threads_by_size
+from pcvm_pymc.core.pieces.resources import threads_by_size
+from pcvm_pymc.core.pieces.validation import check_choice
 from pcvm_pymc.core.problem import Status
 
 # alpha / beta of a basis of unit norm: its weight explains a millionth of the noise

@@ -15,9 +15,9 @@ from pcvm_pymc.core.evidence.posterior import inverse_triangle
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
 from pcvm_pymc.core.evidence.responses import DenseBases, StreamedBases
 from pcvm_pymc.core.nonnegative import solve_nonnegative
-from pcvm_pymc.core.pieces.arguments import check_flag, check_real, check_whole
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import threads_by_size
+from pcvm_pymc.core.pieces.resources import threads_by_size
+from pcvm_pymc.core.pieces.validation import check_flag, check_real, check_whole
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
 from pcvm_pymc.core.quadratic import BorderedGram
 

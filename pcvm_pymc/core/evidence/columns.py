@@ -13,7 +13,7 @@ from scipy.linalg.lapack import dpstrf
 from pcvm_pymc.core.design import BasisFunctions, row_blocks
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.threads import blas_thread_count, one_blas_thread
+from pcvm_pymc.core.pieces.resources import blas_thread_count, one_blas_thread
 
 type Index = NDArray[np.int64]
 

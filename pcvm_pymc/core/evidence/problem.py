@@ -15,7 +15,6 @@ from pcvm_pymc.core.evidence.columns import (
     StreamedColumns,
 )
 from pcvm_pymc.core.family import FAMILY, check_solver
-from pcvm_pymc.core.pieces.arguments import check_real, check_whole, shown
 from pcvm_pymc.core.pieces.likelihoods import (
     Likelihood,
     Normal,
@@ -24,6 +23,7 @@ from pcvm_pymc.core.pieces.likelihoods import (
 )
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown
 from pcvm_pymc.core.problem import Problem
 
 NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases

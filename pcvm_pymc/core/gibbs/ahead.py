@@ -10,12 +10,10 @@ import numpy as np
 
 from pcvm_pymc.core.gibbs.chain import advance
 from pcvm_pymc.core.gibbs.problem import GibbsProblem
+from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.signs import class_signs
 from pcvm_pymc.core.problem import Problem
-
-__all__ = ["compile_sampler"]
 
 
 def compile_sampler(n_classes: int = 2) -> None:

@@ -12,14 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pcvm_pymc.core.gibbs.densities import Parameters, log_size_density
-from pcvm_pymc.core.gibbs.moves import Basis
-from pcvm_pymc.core.gibbs.responses import (
-    Augmented,
-    Integers,
-    log_label,
-    slope_of_label,
-)
+from pcvm_pymc.core.gibbs.moves import Columns
+from pcvm_pymc.core.gibbs.responses import Augmented, Integers, log_label, slope_of_label
+from pcvm_pymc.core.gibbs.slices import Parameters, log_size_density
 from pcvm_pymc.core.gibbs.vectors import (
     add_multiple,
     add_row,
@@ -31,8 +26,6 @@ from pcvm_pymc.core.gibbs.vectors import (
     row_product,
 )
 from pcvm_pymc.core.pieces.probit import Array
-
-__all__ = ["move_visible_ones"]
 
 _MOST = 30  # weights: beyond, the likelihood seldom holds them, and the move would cost a sweep
 _MOST_BOUNCES = 100  # of one step, then the move is given up: both ways alike
@@ -185,7 +178,7 @@ def _visible(size: Array, peak: Array) -> Integers:
 
 @part_of_caller
 def move_visible_ones(
-    basis: Basis,
+    basis: Columns,
     sign: Array,
     label: Integers,
     size: Array,

@@ -1,17 +1,35 @@
-"""A chain: sweeps, and moves of an unknown width between them."""
+"""A chain: compiled sweeps, and moves of an unknown width between them."""
+
+import math
+import time
+from collections.abc import Callable
 
 import numpy as np
 
-from pcvm_pymc.core.gibbs.moves import Basis
-from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, make_basis
-from pcvm_pymc.core.gibbs.responses import augmented
-from pcvm_pymc.core.gibbs.sweep import run
+from pcvm_pymc.core.gibbs.block import move_visible_ones
+from pcvm_pymc.core.gibbs.moves import (
+    Columns,
+    shift_biases,
+    update_a_large_one,
+    update_score,
+    write_latent,
+)
+from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, make_columns
+from pcvm_pymc.core.gibbs.responses import (
+    OF_CLASSES,
+    AnyAugmented,
+    Integers,
+    augmented,
+    draw_responses,
+)
+from pcvm_pymc.core.gibbs.slices import Parameters, slice_log_rate, slice_scale
+from pcvm_pymc.core.gibbs.vectors import copy_into, jit, multiply
 from pcvm_pymc.core.gibbs.widths import move_width
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["advance"]
-
 _WIDTH_PERIOD = 5  # sweeps: what a new width costs, a factorisation, is worth several of them
+_CHUNK_SECONDS = 0.3  # of compiled sweeps, after which a chain can be interrupted
+_SCALE_PERIOD = 5  # sweeps, of several scores: their integrals would take most of a sweep's time
 
 
 def advance(
@@ -21,8 +39,9 @@ def advance(
     *,
     draws: int,
     thin: int = 1,
+    between: Callable[[], None] = lambda: None,
 ) -> tuple[Array, ...]:
-    """Run ``draws * thin`` sweeps; `state` moves along. An unknown width moves every fifth, and last.
+    """Run ``draws * thin`` sweeps from `state`, and move it. An unknown width moves every fifth, and last.
 
     Parameters
     ----------
@@ -34,6 +53,8 @@ def advance(
     draws : int
         States kept, one every `thin` sweeps.
     thin : int
+    between : callable
+        Called several times a second; what it raises ends the sweeps.
 
     Returns
     -------
@@ -52,14 +73,14 @@ def advance(
     """
     moves = problem.moves
     if moves is None:
-        return _sweep(problem, problem.basis, state, rng, draws=draws, thin=thin)
+        return _sweep(problem, problem.basis, state, rng, draws=draws, thin=thin, between=between)
     if state.basis is None:
-        state.basis = make_basis(moves.basis(state.width), problem.basis.neighbours)
+        state.basis = make_columns(moves.basis(state.width), problem.basis.neighbours)
     kept = []
     for _ in range(draws):
         for done in range(0, thin, _WIDTH_PERIOD):
             sweeps = min(_WIDTH_PERIOD, thin - done)
-            _sweep(problem, state.basis, state, rng, draws=1, thin=sweeps)
+            _sweep(problem, state.basis, state, rng, draws=1, thin=sweeps, between=between)
             move_width(problem, moves, state, rng)
         kept.append((state.size, state.bias, np.exp(state.log_rate), state.width))
     return tuple(map(np.array, zip(*kept, strict=True)))
@@ -67,28 +88,55 @@ def advance(
 
 def _sweep(
     problem: GibbsProblem,
-    basis: Basis,
+    basis: Columns,
     state: GibbsState,
     rng: np.random.Generator,
     *,
     draws: int,
     thin: int,
+    between: Callable[[], None],
 ) -> tuple[Array, Array, Array]:
-    """Run sweeps at one width; return sizes, biases and d."""
+    """Run sweeps at one width; return sizes, biases and d.
+
+    Compiled code cannot be interrupted: it returns after every chunk of sweeps. Draws do not depend on the
+    chunks, since what a sweep takes from the one before is the state alone.
+    """
     size, bias = _by_score(state.size), np.array(state.bias, dtype=float, ndmin=1)
-    sizes, biases, rate, state.log_rate = run(
-        basis,
+    sign, likelihood, prior = (
+        _by_score(problem.sign),
         augmented(problem.likelihood),
         problem.parameters,
-        _by_score(problem.sign),
-        problem.label,
-        size,
-        bias,
-        float(state.log_rate),
-        rng,
-        draws,
-        thin,
     )
+    log_rate, parts, missing, done = float(state.log_rate), [], draws, 0
+    while missing:
+        if done == 0 and state.chunk >= thin:  # whole draws, or a part of one
+            n_draws, sweeps = min(state.chunk // thin, missing), thin
+        else:
+            n_draws, sweeps = 1, min(state.chunk, thin - done)
+        began = time.perf_counter()
+        *kept, log_rate = run(
+            basis,
+            likelihood,
+            prior,
+            sign,
+            problem.label,
+            size,
+            bias,
+            log_rate,
+            rng,
+            n_draws,
+            sweeps,
+        )
+        seconds = time.perf_counter() - began
+        wanted = n_draws * sweeps * _CHUNK_SECONDS / max(seconds, 1e-6)
+        state.chunk = int(np.clip(wanted, 1, 2 * state.chunk))
+        done += sweeps
+        if done == thin:
+            parts.append(kept)
+            missing, done = missing - n_draws, 0
+        between()
+    sizes, biases, rate = map(np.concatenate, zip(*parts, strict=True))
+    state.log_rate = log_rate
     if problem.sign.ndim == 1:
         state.size, state.bias = size[0], float(bias[0])
         return sizes[:, 0], biases[:, 0], rate
@@ -99,3 +147,75 @@ def _sweep(
 def _by_score(array: Array) -> Array:
     """Return a copy of sizes or signs, one row for each score."""
     return np.array(array.T, dtype=float, order="C", ndmin=2)
+
+
+@jit
+def run(
+    basis: Columns,
+    likelihood: AnyAugmented,
+    prior: Parameters,
+    sign: Array,
+    label: Integers,
+    size: Array,
+    bias: Array,
+    log_rate: float,
+    rng: np.random.Generator,
+    draws: int,
+    thin: int,
+) -> tuple[Array, Array, Array, float]:
+    """Run sweeps, keep one state in `thin`; return sizes, biases and d kept, and the last log d.
+
+    `sign` and `size` have shape (n_scores, n_basis), `bias` (n_scores,); `size` and `bias` move along.
+    """
+    n_scores, n_basis = size.shape
+    latent, response = np.empty((n_scores, len(label))), np.empty((n_scores, len(label)))
+    inside = np.empty((n_scores, basis.right.shape[1]))
+    kept_size = np.empty((draws, n_scores, n_basis))
+    kept_bias, kept_rate = np.empty((draws, n_scores)), np.empty(draws)
+    for sweep in range(draws * thin):
+        # anew each time: what is kept of a chain is its sizes, biases and d
+        for k in range(n_scores):
+            write_latent(basis, sign[k], size[k], inside[k], latent[k])
+            for i in range(len(label)):
+                latent[k, i] += bias[k]
+        draw_responses(likelihood, latent, label, response, rng)
+        rate = math.exp(log_rate)
+        for k in range(n_scores):
+            bias[k] = update_score(
+                basis,
+                prior,
+                rate,
+                sign[k],
+                inside[k],
+                response[k],
+                size[k],
+                bias[k],
+                latent[k],
+                rng,
+            )
+        # from here on the responses are integrated out; the next sweep draws them anew
+        if len(likelihood) != OF_CLASSES:
+            update_a_large_one(
+                basis, sign[0], label, size[0], latent[0], prior.c, rate, likelihood, rng
+            )
+            bias[0] = move_visible_ones(
+                basis, sign[0], label, size[0], bias[0], latent[0], prior, rate, likelihood, rng
+            )
+        if len(likelihood) != OF_CLASSES or rng.random() * _SCALE_PERIOD < 1.0:
+            t = slice_scale(size, bias, latent, label, log_rate, prior, likelihood, rng)
+            for k in range(n_scores):
+                multiply(size[k], math.exp(t))
+            multiply(bias, math.exp(t))
+            if prior.rate_shape > 0.0:
+                log_rate += 2.0 * t
+        if prior.rate_shape > 0.0:
+            log_rate = slice_log_rate(log_rate, size, prior, rng)
+        if len(likelihood) == OF_CLASSES:
+            shift_biases(bias, prior, rng)
+        if (sweep + 1) % thin == 0:
+            kept = sweep // thin
+            for k in range(n_scores):
+                copy_into(kept_size[kept, k], size[k])
+            copy_into(kept_bias[kept], bias)
+            kept_rate[kept] = math.exp(log_rate)
+    return kept_size, kept_bias, kept_rate, log_rate

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pcvm_pymc.core.gibbs.densities import Parameters
 from pcvm_pymc.core.gibbs.responses import Augmented, Integers
 from pcvm_pymc.core.gibbs.slices import (
     SMALLEST_SIZE,
+    Parameters,
     slice_coordinate,
     slice_single,
     slice_transfer,
@@ -27,23 +27,10 @@ from pcvm_pymc.core.gibbs.vectors import (
 )
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = [
-    "Basis",
-    "Regression",
-    "shift_biases",
-    "signed",
-    "transfer_between_largest",
-    "transfer_between_neighbours",
-    "update_a_large_one",
-    "update_score",
-    "update_sizes",
-    "write_latent",
-]
-
 _N_LARGEST = 6
 
 
-class Basis(NamedTuple):
+class Columns(NamedTuple):
     """Basis functions as compiled code takes them; the same for all scores and sweeps.
 
     Attributes
@@ -106,14 +93,14 @@ def signed(sign: Array, size: Array) -> Array:
 
 
 @jit
-def write_latent(basis: Basis, sign: Array, size: Array, inside: Array, latent: Array) -> None:
+def write_latent(basis: Columns, sign: Array, size: Array, inside: Array, latent: Array) -> None:
     """Write ``right' w`` of one score into `inside`, its latent values but for the bias into `latent`."""
     product_of_transposed(basis.right, signed(sign, size), inside)
     product(basis.left, inside, latent)
 
 
 @part_of_caller
-def update_sizes(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
+def update_sizes(basis: Columns, score: Regression, rng: np.random.Generator) -> None:
     """Draw each size in turn."""
     right, ones, border, norm = basis.right, basis.ones, basis.border, basis.norm
     sign, size, slope, spread, c, rate = score
@@ -166,7 +153,9 @@ def _transfer(
 
 
 @part_of_caller
-def transfer_between_neighbours(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
+def transfer_between_neighbours(
+    basis: Columns, score: Regression, rng: np.random.Generator
+) -> None:
     """Exchange size with a neighbour, drawn without regard to the state."""
     right, neighbours, ones, border = basis.right, basis.neighbours, basis.ones, basis.border
     sign, size, slope, spread, c, rate = score
@@ -203,7 +192,7 @@ def _largest(size: Array, number: int) -> tuple[Integers, float]:
 
 
 @part_of_caller
-def transfer_between_largest(basis: Basis, score: Regression, rng: np.random.Generator) -> None:
+def transfer_between_largest(basis: Columns, score: Regression, rng: np.random.Generator) -> None:
     """Exchange size among the largest weights, along ridges that single updates climb slowly.
 
     Which are the largest depends on the state: each move is restricted to states in which they stay so
@@ -224,7 +213,7 @@ def transfer_between_largest(basis: Basis, score: Regression, rng: np.random.Gen
 
 @part_of_caller
 def update_score(
-    basis: Basis,
+    basis: Columns,
     prior: Parameters,
     rate: float,
     sign: Array,
@@ -262,7 +251,7 @@ def update_score(
 
 @part_of_caller
 def update_a_large_one(
-    basis: Basis,
+    basis: Columns,
     sign: Array,
     label: Integers,
     size: Array,

@@ -7,15 +7,13 @@ import numpy as np
 from scipy.linalg import qr
 
 from pcvm_pymc.core.family import check_solver
-from pcvm_pymc.core.gibbs.densities import Parameters
-from pcvm_pymc.core.gibbs.moves import Basis
+from pcvm_pymc.core.gibbs.moves import Columns
 from pcvm_pymc.core.gibbs.responses import AUGMENTED, Integers, augmented
+from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem, WidthMoves
-
-__all__ = ["GibbsProblem", "GibbsState", "check_gibbs", "factorise", "make_basis"]
 
 # columns of Phi below this share of the largest pivot are rounding: latent values keep nine digits
 _RANK_TOLERANCE = 1e-11
@@ -66,7 +64,7 @@ class GibbsProblem:
 
     Attributes
     ----------
-    basis : Basis
+    basis : Columns
         The basis functions, with what else the sweeps need of them; of an unknown width those at `width`.
     sign : ndarray, shape (n_basis,), or (n_basis, n_scores) for several scores
     label : ndarray of int, shape (n_obs,)
@@ -78,10 +76,10 @@ class GibbsProblem:
     width : float or ndarray, shape (n_features,)
         Around which chains begin, where it is unknown.
     moves : WidthMoves or None
-        Basis functions at other widths, and their prior, where the width is unknown.
+        Columns functions at other widths, and their prior, where the width is unknown.
     """
 
-    basis: Basis
+    basis: Columns
     sign: Array
     label: Integers
     hyperprior: Hyperprior
@@ -100,7 +98,7 @@ class GibbsProblem:
         """
         check_gibbs(problem)
         return cls(
-            make_basis(np.asarray(problem.Phi, dtype=float)),
+            make_columns(np.asarray(problem.Phi, dtype=float)),
             problem.weight_sign,
             np.asarray(problem.label).astype(np.int64),
             cast(Hyperprior, problem.hyperprior),
@@ -165,8 +163,10 @@ class GibbsState:
         log d, of the rate of the weights' Gamma hyperprior.
     width : float or ndarray, shape (n_features,), optional
         Where it is unknown.
-    basis : Basis, optional
+    basis : Columns, optional
         The basis functions at that width, once they are needed.
+    chunk : int
+        Sweeps between two returns from compiled code; it follows their speed.
     """
 
     size: Array
@@ -174,19 +174,20 @@ class GibbsState:
     log_rate: float
     width: Any = None
     basis: Any = None
+    chunk: int = 16
 
 
-def make_basis(Phi: Array, neighbours: Integers | None = None) -> Basis:
+def make_columns(Phi: Array, neighbours: Integers | None = None) -> Columns:
     """Return basis functions, shape (n_obs, n_basis), as compiled code takes them.
 
-    `neighbours` are those of `Basis`, by default the nearest columns.
+    `neighbours` are those of `Columns`, by default the nearest columns.
     """
     left, right = factorise(Phi)
     ones = left.sum(axis=0)
     norm = np.einsum("jk,jk->j", right, right)
     whole, peak = np.ascontiguousarray(Phi), np.abs(Phi).max(axis=0)
     near = _nearest_columns(right, norm) if neighbours is None else neighbours
-    return Basis(left, right, near, ones, right @ ones, norm, whole, peak)
+    return Columns(left, right, near, ones, right @ ones, norm, whole, peak)
 
 
 def factorise(Phi: Array, tolerance: float = _RANK_TOLERANCE) -> tuple[Array, Array]:

@@ -24,19 +24,6 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.multinomial import multinomial_terms, rule_of
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = [
-    "AUGMENTED",
-    "OF_CLASSES",
-    "AnyAugmented",
-    "Augmented",
-    "AugmentedClasses",
-    "augmented",
-    "draw_responses",
-    "log_label",
-    "log_likelihood",
-    "slope_of_label",
-]
-
 type Integers = NDArray[np.int64]
 type AnyAugmented = (
     Any  # `Augmented` or `AugmentedClasses`, which compiled code tells apart by their length

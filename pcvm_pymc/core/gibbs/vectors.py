@@ -9,20 +9,6 @@ from numba import njit
 
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = [
-    "add_multiple",
-    "add_row",
-    "copy_into",
-    "jit",
-    "multiply",
-    "part_of_caller",
-    "product",
-    "product_of_transposed",
-    "reordered",
-    "row_product",
-    "total",
-]
-
 jit = njit(nogil=True, cache=True, error_model="numpy")
 # for what is called at one place of a sweep: compiled as a part of its caller, and not by itself before
 part_of_caller = njit(nogil=True, cache=True, error_model="numpy", inline="always")

@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.gibbs.densities import log_rate_density
-from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, make_basis
+from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, make_columns
+from pcvm_pymc.core.gibbs.slices import log_rate_density
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import WidthMoves
-
-__all__ = ["log_density", "move_width", "moved"]
 
 # standard deviations of the steps in log(width), drawn anew each time: none is right for all posteriors
 _STEPS = 0.5 ** np.arange(5)
@@ -40,7 +38,7 @@ def move_width(
         then = log_density(problem, moves, proposed, Phi)
         if np.log(rng.random()) < then - now + volume:
             state.size, state.log_rate, state.width = proposed.size, proposed.log_rate, width
-            state.basis, now = make_basis(Phi, problem.basis.neighbours), then
+            state.basis, now = make_columns(Phi, problem.basis.neighbours), then
 
 
 def moved(
@@ -59,7 +57,7 @@ def moved(
         With its `basis`.
     width : float or ndarray, shape (n_features,)
     Phi : ndarray, shape (n_obs, n_basis)
-        Basis functions at that width.
+        Columns functions at that width.
     rescaled : bool
     """
     volume = float(np.sum(np.log(width / state.width)))

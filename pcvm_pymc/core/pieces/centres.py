@@ -1,37 +1,58 @@
-"""Where basis functions stand: on all rows, on few of them, at means of them, or at given centres."""
+"""Centres of basis functions, all rows, some rows, k-means centres or given points, and weights' signs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.cluster.vq import vq
 
-from pcvm_pymc.core.pieces.arguments import check_choice, check_seed, shown
+from pcvm_pymc.core.pieces.kernels import squared_distances
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_signs
-
-__all__ = [
-    "Basis",
-    "Centres",
-    "as_centres",
-    "choose_basis",
-    "choose_means",
-    "choose_rows",
-    "choose_share",
-    "rows_under",
-]
+from pcvm_pymc.core.pieces.validation import (
+    as_features,
+    as_labels,
+    as_signs,
+    check_choice,
+    check_seed,
+    shown,
+)
 
 _OF_ROWS = ("kmeans++", "farthest")
 
 type Index = NDArray[np.intp]
-type Basis = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
+type SignRule = Callable[..., Array]
+type CentresLike = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
 
 # k-means++ looks at so many rows per basis at most: its cost is their number times that of the bases
 _CANDIDATES = 20
 _MEANS = 30  # in all, chosen by what the posterior predicts: ten are too few (benchmarks/README.md)
-_RESTARTS = 4  # of k-means
+_RESTARTS, _MOST_ROUNDS = 4, 300  # of k-means
 _ROUNDING = 1e-9  # of the largest input: what differs by no more is the same row
+
+
+def own_label(label: NDArray[Any], n_scores: int = 1) -> Array:
+    """Return the signs of the PCVM's weights: the label, -1. or +1., of the row that is the centre."""
+    return np.array(label, dtype=float)
+
+
+def class_signs(label: NDArray[Any], n_scores: int) -> Array:
+    """Return +1 for a row's own class and -1 for the others (Lyu et al. 2020 eq. 3).
+
+    Parameters
+    ----------
+    label : ndarray of int, shape (n_basis,)
+        Classes of the rows that are the centres.
+    n_scores : int
+        Number of classes.
+
+    Returns
+    -------
+    ndarray, shape (n_basis, n_scores)
+    """
+    return np.where(np.asarray(label)[:, None] == np.arange(n_scores), 1.0, -1.0)
 
 
 @dataclass(frozen=True)
@@ -81,10 +102,10 @@ def _positions(X: Array, points: Array) -> Index:
 
 
 def rows_under(points: Array, X: Array) -> Index:
-    """Return the row of `X` that each centre stands on, -1 for none, shape (n_points,).
+    """Return the row of `X` that equals each centre, -1 for none, shape (n_points,).
 
-    Centres that are all the rows are each on their own, also where rows are equal. What differs by rounding
-    alone, as after a change of units and back, is the same.
+    Where the centres are all rows in their order, each is its own, also where rows are equal. Points that
+    differ by rounding, as after a change of units and back, are equal.
     """
     near = _ROUNDING * float(np.abs(X).max())
     if points.shape == X.shape and np.abs(points - X).max() <= near:
@@ -97,13 +118,13 @@ def rows_under(points: Array, X: Array) -> Index:
 
 
 def as_centres(
-    basis: Basis,
+    basis: CentresLike,
     X: Array,
     label: NDArray[Any] | None,
     *,
     random_state: int | np.random.Generator | None = 0,
 ) -> Centres:
-    """Return the centres that an argument ``basis=`` stands for.
+    """Return the centres of an argument ``basis=``.
 
     Parameters
     ----------
@@ -209,7 +230,7 @@ def choose_means(
     """Return means of rows by k-means within each class, and the class of each; see `choose_basis`.
 
     Default: 30 in all, or 10 of each class where that is more, or all rows where they are fewer. A class of
-    no more distinct rows than it has means stands on its rows.
+    no more distinct rows than means has its rows as centres.
     """
     groups = _groups(label, len(X))
     if n_basis is None:
@@ -232,7 +253,7 @@ def choose_rows(
     random_state: int | np.random.Generator | None = None,
     name: str = "n_basis",
 ) -> Index:
-    """Return rows to stand bases on, shape (n_basis,), ascending; see `choose_basis`.
+    """Return rows as centres, shape (n_basis,), ascending; see `choose_basis`.
 
     Each class has its share of them, at least one; `label` None is one class. Errors call the number `name`.
     """
@@ -255,11 +276,8 @@ def choose_share(label: NDArray[Any], most: int, rng: np.random.Generator) -> In
     if len(label) <= most:
         return np.arange(len(label))
     groups = _groups(label, len(label))
-    shares = _shares(groups, most)
-    drawn = [
-        rng.choice(rows, size, replace=False) for rows, size in zip(groups, shares, strict=True)
-    ]
-    return np.sort(np.concatenate(drawn))
+    pairs = zip(groups, _shares(groups, most), strict=True)
+    return np.sort(np.concatenate([rng.choice(rows, n, replace=False) for rows, n in pairs]))
 
 
 def _check_number(n_basis: Any, groups: list[Index], X: Array, name: str) -> None:
@@ -291,8 +309,6 @@ def _shares(groups: list[Index], n_basis: int) -> list[int]:
 
 def _spread(X: Array, rows: Index, size: int, rng: np.random.Generator) -> Index:
     """Return some of the rows by k-means++ seeding, all different; of many rows few are read."""
-    from sklearn.cluster import kmeans_plusplus
-
     seen = rows
     if len(rows) > _CANDIDATES * size:
         seen = rows[np.sort(rng.choice(len(rows), _CANDIDATES * size, replace=False))]
@@ -300,21 +316,63 @@ def _spread(X: Array, rows: Index, size: int, rng: np.random.Generator) -> Index
     if len(distinct) <= size:
         return _filled(distinct, rows, size, rng)
     middle, scale = _frame(X[distinct])
-    _, found = kmeans_plusplus(
-        (X[distinct] - middle) / scale, size, random_state=int(rng.integers(2**31))
-    )
+    found = _seeds((X[distinct] - middle) / scale, size, _legacy(rng))
     return _filled(distinct[np.unique(found)], rows, size, rng)
 
 
 def _means(X: Array, size: int, rng: np.random.Generator) -> Array:
     """Return the means of k-means, shape (size, n_features); rows, where so few are distinct."""
-    from sklearn.cluster import KMeans
-
     if len(_distinct(X)) <= size:
         return X[_spread(X, np.arange(len(X)), size, rng)] if size < len(X) else X
     middle, scale = _frame(X)
-    found = KMeans(size, n_init=_RESTARTS, random_state=int(rng.integers(2**31)))
-    return middle + scale * found.fit((X - middle) / scale).cluster_centers_
+    Z, state = (X - middle) / scale, _legacy(rng)
+    best, least = Z[:size], np.inf
+    for _ in range(_RESTARTS):
+        means = _lloyd(Z, Z[_seeds(Z, size, state)])
+        inertia = float(np.square(vq(Z, means)[1]).sum())
+        if inertia < (1.0 - 1e-9) * least:  # the same means in another order are not better
+            best, least = means, inertia
+    return middle + scale * best
+
+
+def _legacy(rng: np.random.Generator) -> np.random.RandomState:
+    """Return a generator with scikit-learn's stream: its k-means chooses the same rows."""
+    return np.random.RandomState(int(rng.integers(2**31)))
+
+
+def _seeds(X: Array, size: int, state: np.random.RandomState) -> Index:
+    """Return rows by greedy k-means++ (Arthur & Vassilvitskii 2007).
+
+    Of some rows, drawn with probability proportional to their squared distance to those chosen, the one that
+    leaves the least sum of distances.
+    """
+    n_drawn = 2 + int(np.log(size))
+    chosen = [state.choice(len(X), p=np.full(len(X), 1.0 / len(X)))]
+    nearest = squared_distances(X[chosen], X)[0]
+    while len(chosen) < size:
+        level = state.uniform(size=n_drawn) * nearest.sum()
+        drawn = np.minimum(np.searchsorted(np.cumsum(nearest), level), len(X) - 1)
+        left = np.minimum(nearest, squared_distances(X[drawn], X))
+        best = left.sum(axis=1).argmin()
+        chosen.append(drawn[best])
+        nearest = left[best]
+    return np.array(chosen)
+
+
+def _lloyd(X: Array, means: Array) -> Array:
+    """Return k-means centres from first ones: until no row changes its mean, or the means hardly move."""
+    own, tolerance = np.full(len(X), -1), 1e-4 * X.var(axis=0).mean()
+    for _ in range(_MOST_ROUNDS):
+        last, own = own, vq(X, means)[0]
+        if (own == last).all():
+            break
+        count = np.bincount(own, minlength=len(means))[:, None]
+        sums = np.column_stack([np.bincount(own, x, len(means)) for x in X.T])
+        moved = np.where(count > 0, sums / np.maximum(count, 1), means)
+        shift, means = np.square(moved - means).sum(), moved
+        if shift <= tolerance:
+            break
+    return means
 
 
 def _distinct(X: Array) -> Index:

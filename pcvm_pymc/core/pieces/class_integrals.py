@@ -10,15 +10,6 @@ from numba import njit
 
 from pcvm_pymc.core.pieces.probit import Array, inverse_mills, log_ndtr
 
-__all__ = [
-    "LOG_SQRT_2PI",
-    "gap_of",
-    "is_far",
-    "log_fall",
-    "log_integrand",
-    "mode_of_integrand",
-]
-
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _CERTAIN = 9.0  # Phi(9) = 1 - 1e-19: such a class takes no part in the integrals
 _TAIL = -12.0  # below, the normal tail by its continued fraction

@@ -1,39 +1,15 @@
-"""Kernels: basis functions that carry their width, derivatives in it, and scales of the data."""
+"""Kernels with their widths, other features of the inputs, and widths that suit the data."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 
-from pcvm_pymc.core.pieces.arguments import shown
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers
-
-__all__ = [
-    "KERNELS",
-    "RBF",
-    "FunctionKernel",
-    "KernelPiece",
-    "LinearSpline",
-    "MatrixRBF",
-    "PerCentre",
-    "as_kernel",
-    "as_width",
-    "checked_values",
-    "design_matrix",
-    "linear_spline",
-    "log_width_derivative",
-    "median_distance",
-    "rbf",
-    "squared_distances",
-    "width_bounds",
-    "width_from_gamma",
-    "width_from_lengthscale",
-    "width_grid",
-]
+from pcvm_pymc.core.pieces.validation import as_numbers, shown, warn_input
 
 _LARGEST = 1e12  # of a basis function
 
@@ -55,10 +31,7 @@ def as_width(width: Any) -> Any:
 
 
 class KernelPiece:
-    """Basis functions k(x, z) that know their own width: what every kernel has.
-
-    Called with rows and centres it returns the matrix of basis functions, shape (n_obs, n_basis).
-    """
+    """Base of all kernels k(x, z): called with rows and centres, it returns the basis functions."""
 
     name: ClassVar[str]
     is_correlation: ClassVar[bool] = False  # positive semidefinite, with ones on the diagonal
@@ -68,9 +41,10 @@ class KernelPiece:
         """Return Phi, shape (n_obs, n_basis)."""
         raise NotImplementedError
 
-    def with_width(self, width: Any) -> "KernelPiece":
-        """Return the same kernel of another width; itself where it has none."""
-        return self
+    def with_width(self, width: Any) -> Self:
+        """Return the same kernel at another width; itself where it has none."""
+        fields = getattr(self, "__dataclass_fields__", {})
+        return replace(self, width=width) if "width" in fields else self  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -98,10 +72,6 @@ class RBF(KernelPiece):
             return rbf(squared, 1.0, out=squared)
         squared = squared_distances(X, centres)
         return rbf(squared, self.width, out=squared)
-
-    def with_width(self, width: Any) -> "RBF":
-        """Return the RBF of another width."""
-        return RBF(width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,10 +137,6 @@ class MatrixRBF(KernelPiece):
         each = (solve_triangular(factor, part.T, lower=True).T for part in (X, centres))
         return RBF(self.width)(*each)
 
-    def with_width(self, width: Any) -> "MatrixRBF":
-        """Return the same form at another width."""
-        return MatrixRBF(self.matrix, width)
-
 
 @dataclass(frozen=True)
 class LinearSpline(KernelPiece):
@@ -202,14 +168,10 @@ class FunctionKernel(KernelPiece):
             )
         return checked_values(Phi)
 
-    def with_width(self, width: Any) -> "FunctionKernel":
-        """Return the same function at another width."""
-        return FunctionKernel(self.function, width)
-
 
 @dataclass(frozen=True)
 class PerCentre(KernelPiece):
-    """Basis functions of one kernel that have a width each.
+    """A kernel with a width for each centre.
 
     Parameters
     ----------
@@ -235,10 +197,6 @@ class PerCentre(KernelPiece):
             Phi[:, own] = self.kernel.with_width(width)(X, centres[own])
         return Phi
 
-    def with_width(self, width: Any) -> "PerCentre":
-        """Return the same of other widths."""
-        return PerCentre(self.kernel, width)
-
 
 def checked_values(Phi: Array) -> Array:
     """Return basis functions; raise where they are not finite, or too large for their squares to be summed.
@@ -258,7 +216,7 @@ def checked_values(Phi: Array) -> Array:
 
 
 def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
-    """Return the kernel that a name, a function or a piece stands for, of a width if one is given.
+    """Return a kernel by its name, a function or as given, at a width if one is given.
 
     Parameters
     ----------
@@ -339,6 +297,74 @@ def design_matrix(kernel: Kernel, X: Array, centres: Array, width: Any = None) -
     return as_kernel(kernel, width)(X, centres)
 
 
+# --- features other than kernels -----------------------------------------------------------------
+
+FEATURES = ("linear", "quadratic", "kernel")
+
+
+def feature_matrix(
+    X: Array,
+    features: str = "linear",
+    *,
+    centres: Array | None = None,
+    kernel: Kernel = "rbf",
+    width: float = 1.0,
+) -> Array:
+    """Return the features of each row of `X`, shape (n_obs, n_features).
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, d)
+    features : {"linear", "quadratic", "kernel"}
+        The d components; these, their squares and pairwise products, d + d (d + 1) / 2 in all,
+        squares and products in the order of the upper triangle's rows; or a kernel at `centres`.
+    centres : ndarray, shape (n_centres, d), optional
+        For ``"kernel"``. Default: `X`.
+    kernel : str or callable
+        As for `design_matrix`. The paper's h is ``width / sqrt(2)``.
+    width : float
+
+    Raises
+    ------
+    ValueError
+        If `features` is unknown.
+    """
+    if features == "linear":
+        return X.copy()
+    if features == "quadratic":
+        row, column = np.triu_indices(X.shape[1])
+        return np.hstack([X, X[:, row] * X[:, column]])
+    if features == "kernel":
+        return design_matrix(kernel, X, X if centres is None else centres, width)
+    raise ValueError(f"features={features!r} is unknown; use one of {FEATURES}")
+
+
+def n_features(d: int, features: str) -> int:
+    """Return how many linear or quadratic features d components have."""
+    return d if features == "linear" else d + d * (d + 1) // 2
+
+
+@dataclass(frozen=True)
+class FeatureColumns(KernelPiece):
+    """Linear or quadratic features as a kernel: a centre is the number of a feature.
+
+    With it, what streams kernels at centres over chunks of rows also streams features.
+
+    Attributes
+    ----------
+    features : {"linear", "quadratic"}
+    """
+
+    features: str = "linear"
+    name: ClassVar[str] = "features"
+
+    def __call__(self, X: Array, centres: Array) -> Array:
+        """Return some features of the rows, shape (n_obs, n_some)."""
+        return feature_matrix(X, self.features)[:, centres[:, 0].astype(np.int64)]
+
+
+# --- widths --------------------------------------------------------------------------------------
+
 #: by name: a string stands for a piece
 KERNELS: dict[str, type[KernelPiece]] = {each.name: each for each in (RBF, LinearSpline)}
 
@@ -374,6 +400,33 @@ def median_distance(X: Array) -> float:
     squared = squared_distances(X, X)
     positive = squared[squared > 0]
     return float(np.sqrt(np.median(positive))) if positive.size else 1.0
+
+
+def warn_of_width(Phi: Array, X: Array, width: Any) -> None:
+    """Warn where an RBF's basis functions are nearly constant or nearly an identity matrix.
+
+    Parameters
+    ----------
+    Phi : ndarray, shape (n_obs, n_basis)
+        Values of the RBF.
+    X : ndarray, shape (n_obs, n_features)
+        The rows, for the width that the message recommends.
+    width : float or array_like
+        The width of `Phi`, for the message.
+    """
+    if np.quantile(Phi, 0.05) > 0.95:
+        found = "nearly constant: 95 % of their values are above 0.95; needed a narrower one"
+    elif np.median(np.where(Phi < 1 - 1e-9, Phi, 0.0).max(axis=1)) < 0.02:
+        found = (
+            "nearly an identity matrix: half of the rows have no value above 0.02 at another centre; "
+            "needed a wider one"
+        )
+    else:
+        return
+    warn_input(
+        f"under width={width} the basis functions are {found}, near the median distance between rows, "
+        f"{median_distance(X):.3g} (the default), or select(X, y, over=('width',)).width"
+    )
 
 
 def width_grid(X: Array, n_widths: int = 9, *, low: float = 0.2, high: float = 2.5) -> Array:

@@ -1,4 +1,4 @@
-"""What every likelihood of a latent function knows; the pieces themselves are in `likelihoods`."""
+"""What all likelihoods share, and rows that count by weights; the likelihoods are in `likelihoods`."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -8,11 +8,9 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["Likelihood", "RowTerms", "ScaleLikelihood"]
-
 
 class RowTerms(NamedTuple):
-    """What a likelihood says of some rows at their latent values.
+    """Log likelihood of some rows, with slope and curvature in their latent values.
 
     Attributes
     ----------
@@ -31,7 +29,7 @@ class RowTerms(NamedTuple):
 
 @dataclass(frozen=True)
 class Likelihood:
-    """How targets depend on the latent function: what every likelihood knows.
+    """How targets depend on the latent function: the base of all likelihoods.
 
     A likelihood is a frozen dataclass whose fields are its nuisance parameters. Each method takes
     ``(latent, target)``: latent values of shape (n_obs,), or (n_obs, n_scores) where there are
@@ -112,7 +110,7 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class ScaleLikelihood(Likelihood):
-    """Numbers scattered around the latent function: what those with a scale of the scatter share.
+    """Numbers around the latent function with a noise scale: the base of normal and Student-t.
 
     Parameters
     ----------
@@ -140,3 +138,103 @@ class ScaleLikelihood(Likelihood):
         residual = target - latent
         share = self.curvature(latent, target) * self.noise**2
         return float(share @ (residual * residual))
+
+
+# --- rows that count by weights ------------------------------------------------------------------
+
+
+def weighted_target(target: NDArray[Any], weight: Array) -> Array:
+    """Return targets and the rows' weights as two columns, shape (n_obs, 2)."""
+    return np.column_stack([np.asarray(target, dtype=float), weight])
+
+
+def plain_target(target: NDArray[Any]) -> NDArray[Any]:
+    """Return targets without weights, shape (n_obs,)."""
+    return np.ascontiguousarray(target[:, 0]) if np.ndim(target) == 2 else np.asarray(target)
+
+
+def row_weight(target: NDArray[Any]) -> Array | None:
+    """Return the rows' weights; None where each counts once."""
+    return np.ascontiguousarray(target[:, 1]) if np.ndim(target) == 2 else None
+
+
+def majority_label(label: NDArray[Any], weight: Array | None) -> float:
+    """Return -1. or +1., the label that counts for more; that of numbers of classes is 1."""
+    return 1.0 if (label.sum() if weight is None else weight @ label) >= 0 else -1.0
+
+
+def against_rest(target: NDArray[Any], number: int) -> Array:
+    """Return labels -1. and +1. of a class against the rest; weights stay."""
+    label, weight = np.where(plain_target(target) == number, 1.0, -1.0), row_weight(target)
+    return label if weight is None else weighted_target(label, weight)
+
+
+@dataclass(frozen=True)
+class Weighted(Likelihood):
+    """A likelihood with row weights: a row of weight two counts as the row twice.
+
+    The weights are the second column of the targets (`weighted_target`), so that a selection of rows selects
+    their weights too; rows of targets of shape (n_obs,) count once.
+
+    Parameters
+    ----------
+    base : Likelihood
+        Of one row that counts once.
+    """
+
+    base: Likelihood
+    name = property(lambda self: self.base.name)
+    targets = property(lambda self: self.base.targets)
+    spread = property(lambda self: self.base.spread)
+    n_scores = property(lambda self: self.base.n_scores)
+    #: that of a row that counts once; a row's own is this times its weight
+    bound = property(lambda self: self.base.bound)
+
+    def _split(self, target: NDArray[Any]) -> tuple[NDArray[Any], Array]:
+        """Return targets as the base takes them, and weights."""
+        plain, weight = plain_target(target), row_weight(target)
+        if self.base.targets == "classes":
+            plain = np.ascontiguousarray(plain, dtype=np.int64)
+        return plain, np.ones(len(plain)) if weight is None else weight
+
+    def _times(self, method: str, latent: Array, target: NDArray[Any]) -> Array:
+        """Return what a method of the base says of each row, times the row's weight."""
+        plain, weight = self._split(target)
+        each = getattr(self.base, method)(latent, plain)
+        return weight.reshape(-1, *[1] * (each.ndim - 1)) * each
+
+    def log_density(self, latent: Array, target: NDArray[Any]) -> Array:
+        """Return weighted log densities, shape (n_obs,)."""
+        return self._times("log_density", latent, target)
+
+    def score(self, latent: Array, target: NDArray[Any]) -> Array:
+        """Return weighted slopes, shape of `latent`."""
+        return self._times("score", latent, target)
+
+    def curvature(self, latent: Array, target: NDArray[Any]) -> Array:
+        """Return weighted curvatures, shape (n_obs,)."""
+        return self._times("curvature", latent, target)
+
+    def hessian(self, latent: Array, target: NDArray[Any]) -> Array:
+        """Return weighted minus second derivatives, shape (n_obs, n_scores, n_scores)."""
+        return self._times("hessian", latent, target)
+
+    def terms(self, latent: Array, target: NDArray[Any], *, rough: bool = False) -> RowTerms:
+        """Return the weighted terms of rows, to three digits where they may be rough."""
+        plain, weight = self._split(target)
+        terms = (self.base.rough_terms if rough else self.base.terms)(latent, plain)
+        own = latent[:, 0] if self.n_scores == 1 else latent
+        log_likelihood = float(weight @ self.base.log_density(own, plain))
+        return RowTerms(log_likelihood, weight[:, None] * terms.slope, weight * terms.curvature)
+
+    def rough_terms(self, latent: Array, target: NDArray[Any]) -> RowTerms:
+        """Return the weighted terms of rows to three digits."""
+        return self.terms(latent, target, rough=True)
+
+    def probability(self, latent: Array) -> Array:
+        """Return the base's."""
+        return self.base.probability(latent)
+
+    def response(self, target: NDArray[Any]) -> Array | None:
+        """Return the base's, of a row that counts once."""
+        return self.base.response(self._split(target)[0])

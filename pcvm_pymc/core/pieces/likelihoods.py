@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from scipy.special import expit, gammaln, log_expit
 
 from pcvm_pymc.core.pieces import probit
-from pcvm_pymc.core.pieces.arguments import check_real, is_real, is_unknown, shown
 from pcvm_pymc.core.pieces.likelihood import Likelihood, RowTerms, ScaleLikelihood
 from pcvm_pymc.core.pieces.multinomial import (
     ClassTerms,
@@ -18,23 +17,7 @@ from pcvm_pymc.core.pieces.multinomial import (
     log_class_probability,
 )
 from pcvm_pymc.core.pieces.probit import Array
-
-__all__ = [
-    "ALIASES",
-    "LIKELIHOODS",
-    "Likelihood",
-    "Logit",
-    "MultinomialProbit",
-    "NoisyProbit",
-    "Normal",
-    "NormalProbability",
-    "Probit",
-    "RowTerms",
-    "ScaleLikelihood",
-    "StudentT",
-    "as_likelihood",
-    "start_response",
-]
+from pcvm_pymc.core.pieces.validation import check_real, is_real, is_unknown, shown
 
 _LOG_2PI = np.log(2.0 * np.pi)
 
@@ -90,7 +73,8 @@ class NoisyProbit(Likelihood):
     Parameters
     ----------
     flip : float
-        Probability that a label is the other one, less than 1/2; NaN where it is unknown.
+        Probability that a label is the other one, less than 1/2; NaN where it is unknown. For `pcvm_model`
+        also a prior, ``pm.Beta.dist(1, 9)``.
     """
 
     flip: float = 0.05
@@ -354,9 +338,7 @@ class MultinomialProbit(Likelihood):
     @staticmethod
     def _row_terms(terms: ClassTerms) -> RowTerms:
         return RowTerms(
-            float(terms.log_probability.sum()),
-            terms.score,
-            np.minimum(1.0, 2.0 * terms.curvature),
+            float(terms.log_probability.sum()), terms.score, np.minimum(1.0, 2.0 * terms.curvature)
         )
 
     def hessian(self, latent: Array, target: NDArray[np.int64]) -> Array:

@@ -28,19 +28,6 @@ from pcvm_pymc.core.pieces.class_integrals import (
 )
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = [
-    "ClassTerms",
-    "FractionalTerms",
-    "class_hessian",
-    "class_probabilities",
-    "class_terms",
-    "fractional_terms",
-    "log_class_probability",
-    "multinomial_terms",
-    "response_mean",
-    "rule_of",
-]
-
 type Labels = NDArray[np.int64]
 
 _HOPELESS = 1e6  # a log probability below -1e11: a diverging trajectory, not a point of interest
@@ -176,13 +163,7 @@ def multinomial_terms(
         else:
             one = slice(n, n + 1)
             _terms_of_rows(
-                latent[one],
-                label[one],
-                spacing,
-                drop,
-                log_probability[one],
-                score[one],
-                curvature,
+                latent[one], label[one], spacing, drop, log_probability[one], score[one], curvature
             )
     return log_probability, score
 

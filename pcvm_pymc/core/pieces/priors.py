@@ -8,30 +8,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import gammaln
 
-from pcvm_pymc.core.pieces.arguments import check_real
-from pcvm_pymc.core.pieces.horseshoe import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_real
 
-__all__ = [
-    "LATENT_SIZE",
-    "PRIORS",
-    "PRUNING_PRECISION",
-    "RATE_SHAPE",
-    "HalfHorseshoe",
-    "Hyperprior",
-    "Laplace",
-    "Prior",
-    "SharedHyperprior",
-    "hyperprior_from",
-    "log_gamma_density",
-    "named_prior",
-    "prior_latent_size",
-]
-
-# chen2009, appendix C: a basis whose expected precision exceeds nu is deleted
-PRUNING_PRECISION = 1e12
-# ... and 1 / nu is "the weight cutoff value": where the density of an improper prior, which has
-# no bound at zero, is held constant so that a pruned model has a finite log posterior
+PRUNING_PRECISION = 1e12  # nu of chen2009, appendix C: expected precisions above it are pruned
+# ... and 1 / nu is "the weight cutoff value", below which the density of an improper prior is constant
 WEIGHT_CUTOFF = 1.0 / PRUNING_PRECISION
 #: prior median size of a centred latent function where the data do not tell
 LATENT_SIZE = 2.0
@@ -57,14 +38,13 @@ class Hyperprior:
     e, f : float
         The same for the bias.
     rate_shape : float, optional
-        Makes d itself unknown, with a Gamma hyperprior of this shape and of mean `d`, so that
-        the data set the scale of the weights. Jointly with these it has no mode: see `Problem.for_mode`.
+        Makes d unknown, with a Gamma hyperprior of this shape and of mean `d`, so that the data set the scale
+        of the weights. Jointly with the weights d has no mode: see `Problem.for_mode`.
 
     Raises
     ------
     ValueError
-        If a value is not finite, a rate is negative, or a shape is at most -1/2 (at most 0 when
-        its rate is positive).
+        If a value is not finite, a rate is negative, or a shape is too small for its rate.
 
     References
     ----------
@@ -123,9 +103,9 @@ class Hyperprior:
     def plug_in(cls) -> Self:
         """Return the proper hyperprior (5, 5) for weights and (1, 1) for the bias, for the MAP.
 
-        Of those in ``notebooks/hyperprior_comparison.ipynb`` it has the mode of best mean rank by log loss,
-        most weights non-zero; the classifiers take it, at several scales. The posterior predicts too boldly
-        under it: sample with `learned`.
+        Its mode has the best mean rank by log loss in ``notebooks/hyperprior_comparison.ipynb``, with most
+        weights non-zero; the classifiers take it at several scales. The posterior is overconfident under it:
+        sample with `learned`.
         """
         return cls(5.0, 5.0, 1.0, 1.0)
 
@@ -134,9 +114,8 @@ class Hyperprior:
         """Return a proper hyperprior for sampling whose scale is fixed, by the basis functions.
 
         Weights with two degrees of freedom (c = 1), and d such that the prior median size of the latent
-        function, less its mean over the rows (which the bias absorbs), is `latent_size`. With one
-        sign per class the latent function grows with the number of overlapping bases: a
-        scale that does not know them saturates it. `learned` leaves it to the data.
+        function, less its mean over the rows (which the bias absorbs), is `latent_size`. With one sign per
+        class the latent function grows with the number of overlapping bases: a fixed scale saturates it.
 
         Parameters
         ----------
@@ -153,11 +132,10 @@ class Hyperprior:
         """Return the hyperprior for sampling whose scale is left to the data: d has a wide Gamma hyperprior.
 
         Of those tried it predicts best (``benchmarks/README.md``), and depends least on the number of bases.
-        Where all weights of a class have one sign, c = 1/2: many weights near zero, few large. More mass
-        far from zero would tilt the latent function towards a density estimate of each class
-        before any label is seen. Where each basis function has weights of either sign, so that no prior
-        tilts it, c = 5, as for `plug_in`. Free weights have c = 1, as `default`. Sampled by Gibbs or NUTS; EM
-        puts d at c.
+        Where all weights of a class have one sign, c = 1/2: many weights near zero, few large; more mass far
+        from zero would tilt the latent function towards a density estimate of each class. Where each basis
+        function has weights of either sign, which cancel, c = 5, as for `plug_in`. Free weights have c = 1,
+        as `default`. Sampled by Gibbs or NUTS; EM fixes d at c.
 
         Parameters
         ----------
@@ -233,13 +211,7 @@ class Hyperprior:
     def pruned(self, weight: Array, *, shared: bool = False, size: Array | float = 1.0) -> Array:
         """Return the weights, zero where the expected precision exceeds 1e12 (chen2009, appendix C).
 
-        Parameters
-        ----------
-        weight : ndarray, shape (n_basis,) or (n_basis, n_scores)
-        shared : bool
-            Whether a basis is dropped for all scores or for none.
-        size : float or ndarray
-            Size of the basis functions, in whose unit a weight is judged.
+        `shared` drops a basis for all scores or for none; `size` is that of the basis functions.
         """
         beyond = self.weight_precision(weight * size) > PRUNING_PRECISION
         if shared:
@@ -327,6 +299,7 @@ class Laplace:
 
     gamma: float
     name: ClassVar[str] = "laplace"
+    is_proper: ClassVar[bool] = True
     has_mode: ClassVar[bool] = True
     holds_zeros: ClassVar[bool] = True
     holds_zero_bias: ClassVar[bool] = True
@@ -334,11 +307,6 @@ class Laplace:
 
     def __post_init__(self) -> None:
         check_real("gamma", self.gamma)
-
-    @property
-    def is_proper(self) -> bool:
-        """Always true."""
-        return True
 
     @property
     def penalty(self) -> float:
@@ -356,6 +324,14 @@ class Laplace:
     def bias_precision(self, bias: Any) -> Any:
         """Return the same for a bias, or an array of them."""
         return self.weight_precision(np.asarray(bias, dtype=float))
+
+    def weight_bend(self, weight: Array) -> Array:
+        """Return zeros, the second derivative of minus the log density away from zero."""
+        return np.zeros_like(weight)
+
+    def bias_bend(self, bias: Array) -> Array:
+        """Return the same for biases."""
+        return np.zeros_like(bias)
 
     def log_weight_density(self, weight: Array) -> Array:
         """Return log p(w), variances integrated out."""
@@ -375,11 +351,71 @@ class Laplace:
         return self.log_weight_density(np.asarray(bias, dtype=float))
 
 
+@dataclass(frozen=True)
+class HalfHorseshoe:
+    r"""Regularised half-horseshoe on the weights: a sparse prior whose posterior suits NUTS.
+
+    .. math:: |w_i| \sim N^+(0, \tau^2 \tilde\lambda_i^2), \quad
+       \tilde\lambda_i^2 = \frac{s^2 \lambda_i^2}{s^2 + \tau^2 \lambda_i^2}, \quad
+       \lambda_i \sim C^+(0, 1), \quad \tau \sim C^+(0, \tau_0^2)
+
+    with slab s, signs as in the PCVM, and Gamma(e, f) on the bias' precision. It is not in the papers. With a
+    fixed tau, chains hardly move between sets of large weights.
+
+    Parameters
+    ----------
+    global_scale : float
+        tau_0, the scale of tau. See `default`.
+    slab : float
+        s, about the largest size that a weight takes.
+    e, f : float
+        Shape and rate of the bias' precision.
+
+    Raises
+    ------
+    ValueError
+        If a value is not positive and finite.
+
+    References
+    ----------
+    J. Piironen and A. Vehtari (2017), "Sparsity information and regularization in the horseshoe
+    and other shrinkage priors", Electronic Journal of Statistics 11(2), eq. 3.12 for the scale.
+
+    Examples
+    --------
+    >>> HalfHorseshoe.default(100, 100).slab
+    2.0
+    """
+
+    global_scale: float
+    slab: float = 2.0
+    e: float = 0.5
+    f: float = 0.5
+    name: ClassVar[str] = "half-horseshoe"
+    is_proper: ClassVar[bool] = True
+    has_mode: ClassVar[bool] = False
+    rate_shape: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        for name in ("global_scale", "slab", "e", "f"):
+            check_real(name, getattr(self, name))
+
+    @classmethod
+    def default(cls, n_basis: int, n_obs: int, *, n_expected: int = 5) -> Self:
+        """Return the prior at whose global scale about `n_expected` weights are large.
+
+        The scale is ``n_expected / ((n_basis - n_expected) sqrt(n_obs))`` (Piironen & Vehtari 2017,
+        eq. 3.12), `n_expected` at most half of the weights.
+        """
+        few = min(n_expected, max(1, n_basis // 2))
+        return cls(few / (max(n_basis - few, 1) * np.sqrt(n_obs)))
+
+
 type Prior = Hyperprior | HalfHorseshoe | Laplace
 
 
 def hyperprior_from(names: Iterable[object], values: Iterable[float]) -> Any:
-    """Return the hyperprior whose numbers stand in a model's or a result's data, by their names."""
+    """Return the hyperprior of a model's or a result's named numbers."""
     numbers = {str(name): float(value) for name, value in zip(names, values, strict=True)}
     if "gamma" in numbers:
         return Laplace(**numbers)
@@ -394,20 +430,9 @@ PRIORS = ("jeffreys", "laplace", "student")
 def named_prior(
     prior: str | Laplace | Hyperprior, Phi: Array, *, gamma: float = 1.0
 ) -> Laplace | Hyperprior:
-    """Return a prior by its name, or as it was given.
+    """Return a prior by its name in `PRIORS`, or as given; raise for others, or of unknown scale.
 
-    Parameters
-    ----------
-    prior : {"jeffreys", "laplace", "student"}, Laplace or Hyperprior
-    Phi : ndarray, shape (n_obs, n_features)
-        To which ``"student"``, `Hyperprior.default`, is scaled.
-    gamma : float
-        Of ``"laplace"``.
-
-    Raises
-    ------
-    ValueError
-        For another one, or one of unknown scale.
+    ``"student"`` is `Hyperprior.default` for basis functions `Phi`; `gamma` is that of ``"laplace"``.
     """
     if isinstance(prior, Laplace) or (isinstance(prior, Hyperprior) and prior.rate_shape is None):
         return prior
@@ -427,8 +452,7 @@ _N_PRIOR_DRAWS = 200
 def prior_latent_size(Phi: Array, signs: Array | None, c: float) -> float:
     """Return the prior median of abs(Phi w - its mean over rows) for weights of unit scale (d = c).
 
-    From draws of the half-Student-t (the Student-t without signs) by a generator of fixed seed: the
-    same data give the same hyperprior. Basis functions that do not vary give one.
+    From draws with a fixed seed: the same data give the same hyperprior. Constant basis functions give one.
     """
     rng = np.random.default_rng(20090601)
     weight = rng.standard_t(2 * c, size=(_N_PRIOR_DRAWS, Phi.shape[1]))
@@ -457,7 +481,7 @@ def _bend(value: Array, rate: float) -> Array:
 
 
 def _log_mixture_density[T: (Array, np.float64)](value: T, shape: float, rate: float) -> T:
-    """Return the log of the Student-t that a Gamma mixture of normals is; scale-free for rate 0."""
+    """Return the log density of a Student-t, as a Gamma mixture of normals; scale-free for rate 0."""
     if rate == 0:
         return -(2 * shape + 1) * np.log(np.maximum(np.abs(value), WEIGHT_CUTOFF))
     constant = _mixture_constant(shape, rate)

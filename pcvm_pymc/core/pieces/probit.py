@@ -2,20 +2,9 @@
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfcx, log_ndtr, ndtr
+from scipy.special import erfcx, log_ndtr, ndtr  # noqa: F401 (for what imports this)
 
 type Array = NDArray[np.float64]
-
-__all__ = [
-    "curvature",
-    "density",
-    "inverse_mills",
-    "latent_mean",
-    "log_likelihood",
-    "log_ndtr",
-    "ndtr",
-    "score",
-]
 
 _SQRT_HALF = np.sqrt(0.5)
 _SQRT_2_OVER_PI = np.sqrt(2.0 / np.pi)
@@ -50,22 +39,6 @@ def curvature(latent: Array, label: Array) -> Array:
     x = label * latent
     mills = inverse_mills(x)
     return np.clip(mills * (mills + x), 0.0, 1.0)
-
-
-def latent_mean(latent: Array, label: Array) -> Array:
-    """Return the mean of N(latent, 1) truncated to the label's side of zero.
-
-    Chen et al. (2009) eq. 23, corrected: the printed form lacks its normalisation (as in
-    Figueiredo & Jain (2001) eq. 6).
-
-    Parameters
-    ----------
-    latent : ndarray, shape (n_obs,)
-        Values of the latent function.
-    label : ndarray, shape (n_obs,)
-        Labels, -1 or +1.
-    """
-    return latent + score(latent, label)
 
 
 def log_likelihood(latent: Array, label: Array) -> float:

@@ -1,25 +1,188 @@
-"""Checks of arrays that come from outside: each error gives name, value found and value needed."""
+"""Checks of arguments and data: each error gives the name, the value found and the value needed."""
 
-from typing import Any
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.pieces.arguments import check_seed
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = [
-    "as_classes",
-    "as_features",
-    "as_labels",
-    "as_numbers",
-    "as_row_weight",
-    "as_seed",
-    "as_signs",
-    "as_targets",
-    "check_kind",
-    "present_labels",
-]
+_MOST_JOBS = 1024  # more threads or processes than any machine has processors
+
+
+# --- single arguments ---------------------------------------------------------------------------
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """Return a value for an error message: its type alone where the text is long or cannot be made."""
+    try:
+        text = repr(value)
+    except Exception:  # a user's own class may fail here
+        text = ""
+    if 0 < len(text) <= most and "\n" not in text:
+        return text
+    shape = getattr(value, "shape", None)
+    of_shape = f" of shape {shape}" if isinstance(shape, tuple) else ""
+    return f"<{type(value).__name__}{of_shape}>"
+
+
+def is_unknown(value: Any) -> bool:
+    """Whether a parameter is NaN, to be estimated or drawn, or a random variable of a PyMC model."""
+    is_variable = hasattr(value, "owner") and hasattr(value, "type")
+    return is_variable or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
+
+
+def is_real(value: Any) -> bool:
+    """Whether a value is a real number; True and False are not."""
+    return _is_number(value, Real)
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
+
+
+def _is_one_of(value: Any, also: Sequence[Any]) -> bool:
+    """Whether a value is one of the other values allowed: None, a flag, or a name."""
+    return any(value is each or (isinstance(value, str) and value == each) for each in also)
+
+
+def _or(also: Sequence[Any]) -> str:
+    return "".join(f" or {each!r}" for each in also)
+
+
+def check_whole(
+    name: str, value: Any, least: int, most: int | None = None, *, also: Sequence[Any] = ()
+) -> None:
+    """Raise unless a value is a whole number in a range, or one of the values in `also`."""
+    inside = _is_number(value, Integral) and least <= value <= (np.inf if most is None else most)
+    if not inside and not _is_one_of(value, also):
+        span = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name}={shown(value)}; needed a whole number {span}{_or(also)}")
+
+
+def check_real(
+    name: str,
+    value: Any,
+    above: float = 0.0,
+    below: float = np.inf,
+    *,
+    closed: bool = False,
+    also: Sequence[Any] = (),
+) -> None:
+    """Raise unless a value is a finite number in a range, or one of the values in `also`.
+
+    The range is open, from `above` to `below`; `closed` includes its ends.
+    """
+    inside = _is_number(value, Real) and np.isfinite(value) and above <= value <= below
+    inside = inside and (closed or value not in (above, below))
+    if not inside and not _is_one_of(value, also):
+        raise ValueError(f"{name}={shown(value)}; needed {_range(above, below, closed)}{_or(also)}")
+
+
+def _range(above: float, below: float, closed: bool) -> str:
+    if (above, below) == (-np.inf, np.inf):
+        return "a finite number"
+    if below < np.inf:
+        return f"a number from {above:g} to {below:g}, ends {'included' if closed else 'excluded'}"
+    if above == 0:
+        return "a finite number of at least 0" if closed else "a positive finite number"
+    return f"a finite number {'of at least' if closed else 'above'} {above:g}"
+
+
+def check_flag(name: str, value: Any, *, also: Sequence[Any] = ()) -> None:
+    """Raise unless a value is True or False, or one of the values in `also`."""
+    if not isinstance(value, bool | np.bool_) and not _is_one_of(value, also):
+        raise ValueError(f"{name}={shown(value)}; needed True or False{_or(also)}")
+
+
+def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+    """Raise unless a value is one of some names."""
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"{name}={shown(value)} is unknown; use one of {tuple(allowed)}")
+
+
+def check_instance(
+    name: str, value: Any, kinds: type | tuple[type, ...], needed: str, *, optional: bool = False
+) -> None:
+    """Raise unless a value is an instance of one of some types, or None where it is optional."""
+    if not isinstance(value, kinds) and not (optional and value is None):
+        raise ValueError(f"{name}={shown(value)}; needed {needed}{' or None' if optional else ''}")
+
+
+def check_seed(name: str, value: Any) -> None:
+    """Raise unless a value is a whole number of at least 0, a NumPy generator, or None."""
+    if value is None or isinstance(value, np.random.Generator | np.random.RandomState):
+        return
+    if not _is_number(value, Integral) or value < 0:
+        raise ValueError(
+            f"{name}={shown(value)}; needed a whole number of at least 0, a numpy.random.Generator or None"
+        )
+
+
+def as_seed(random_state: Any) -> Any:
+    """Return a checked seed for NumPy: a number drawn from it where it is scikit-learn's RandomState."""
+    check_seed("random_state", random_state)
+    if isinstance(random_state, np.random.RandomState):
+        return random_state.randint(2**31 - 1)
+    return random_state
+
+
+def check_jobs(name: str, value: Any) -> None:
+    """Raise unless a value is a number of jobs in joblib's sense, or None."""
+    ok = value is None or (_is_number(value, Integral) and value != 0 and abs(value) <= _MOST_JOBS)
+    if not ok:
+        raise ValueError(
+            f"{name}={shown(value)}; needed a whole number from 1 to {_MOST_JOBS}, -1 for all processors, or "
+            "None"
+        )
+
+
+# --- numbers ------------------------------------------------------------------------------------
+
+
+_PACKAGE = str(Path(__file__).resolve().parents[2])
+_UNEQUAL = 50.0  # times the spread of another column
+
+
+class InputWarning(UserWarning):
+    """Input that can be used, and is hardly meant as it is."""
+
+
+def warn_input(message: str) -> None:
+    """Give an `InputWarning` at the line outside this package that called it."""
+    warnings.warn(message, InputWarning, skip_file_prefixes=(_PACKAGE,), stacklevel=2)
+
+
+def warn_unscaled(X: Array, columns: Sequence[Any] | None = None) -> None:
+    """Warn where a column of `X` has fifty times the spread of another, or more.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+        Of more than 5000 rows every so many count. Spread is the standard deviation; constant columns do not
+        count.
+    columns : sequence, optional
+        Names of the columns. Default: their numbers.
+    """
+    some = X[:: max(1, len(X) // 5000)]
+    spread = np.std(some, axis=0)
+    varying = np.flatnonzero(spread > 1e-12 * np.abs(some).max(axis=0))
+    if not varying.size:
+        return
+    wide, narrow = (varying[pick(spread[varying])] for pick in (np.argmax, np.argmin))
+    if spread[wide] < _UNEQUAL * spread[narrow]:
+        return
+    names = range(X.shape[1]) if columns is None else columns
+    warn_input(
+        f"X is not scaled: column {names[wide]!s} has the standard deviation {spread[wide]:.3g}, column "
+        f"{names[narrow]!s} {spread[narrow]:.3g}, so that the second hardly counts in distances; standardise "
+        "the columns first: (X - X.mean(axis=0)) / X.std(axis=0), or StandardScaler() in a pipeline"
+    )
 
 
 def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) -> Array:
@@ -28,10 +191,10 @@ def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) ->
     Raises
     ------
     ValueError
-        If it is not two-dimensional, is empty, is not numeric, holds NaN or infinities, or has another
+        If it is not two-dimensional, is empty, is not numeric, has NaN or infinities, or has another
         number of columns than `n_features`.
     TypeError
-        If it holds objects that are no numbers.
+        If it has objects that are no numbers.
     """
     out = as_numbers(X, name)
     if out.ndim != 2:
@@ -42,10 +205,10 @@ def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) ->
     if 0 in out.shape:
         raise ValueError(f"{name} is empty, shape {out.shape}; needed at least one row and column")
     if not np.isfinite(out).all():
-        rows = np.flatnonzero(~np.isfinite(out).all(axis=1))
+        bad = ~np.isfinite(out)
         raise ValueError(
-            f"{name} has {np.size(out) - np.isfinite(out).sum()} value(s) that are NaN or infinite, "
-            f"the first in row {rows[0]}; drop or impute those rows first"
+            f"{name} has {bad.sum()} value(s) that are NaN or infinite, the first in row "
+            f"{bad.any(axis=1).argmax()}; drop or impute those rows first"
         )
     if n_features is not None and out.shape[1] != n_features:
         raise ValueError(f"{name} has {out.shape[1]} features; needed {n_features}")
@@ -53,12 +216,12 @@ def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) ->
 
 
 def check_kind(values: Any, name: str) -> None:
-    """Raise for what NumPy would turn into numbers by leaving something out.
+    """Raise for values that NumPy would turn into numbers by dropping part of them.
 
     Raises
     ------
     ValueError
-        For a mask that hides values, dates and spans of time, complex and sparse values.
+        For a mask that hides values, dates and time spans, complex and sparse values.
     """
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         raise ValueError(
@@ -67,7 +230,9 @@ def check_kind(values: Any, name: str) -> None:
         )
     if hasattr(values, "toarray"):
         raise ValueError(f"{name} is sparse; needed a dense array: {name}.toarray()")
-    kinds = {each.kind for each in _types(values)}
+    columns = getattr(values, "dtypes", None)  # of a table, one for each column
+    types = [getattr(values, "dtype", None)] if columns is None else np.atleast_1d(columns)
+    kinds = {each.kind for each in types if isinstance(each, np.dtype)}
     if kinds & set("mM"):
         raise ValueError(
             f"{name} has dates or spans of time; needed numbers, as days since a first one"
@@ -76,23 +241,17 @@ def check_kind(values: Any, name: str) -> None:
         raise ValueError(f"Complex data not supported: {name} has complex values; needed real ones")
 
 
-def _types(values: Any) -> list[np.dtype[Any]]:
-    """Return the NumPy types of an array, or of each column of a frame."""
-    found = getattr(values, "dtypes", None)
-    each = [getattr(values, "dtype", None)] if found is None else list(np.atleast_1d(found))
-    return [kind for kind in each if isinstance(kind, np.dtype)]
-
-
 def as_numbers(values: Any, name: str) -> Array:
-    """Return values as floats, if they are real numbers, every one."""
+    """Return values as floats; raise unless every one is a real number."""
     check_kind(values, name)
     try:
         raw = np.asarray(values)
         check_kind(raw, name)
         if raw.dtype.kind in "USV":
             raise TypeError("text or records")
-        if raw.dtype.kind == "O":
-            _check_objects(raw)
+        for each in raw.ravel() if raw.dtype.kind == "O" else ():  # what `float` would change
+            if isinstance(each, str | bytes | complex | np.complexfloating | np.datetime64):
+                raise TypeError(f"{type(each).__name__}")
         return np.asarray(values, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:
         if "not supported" in str(error) or str(error).startswith(f"{name} "):
@@ -103,143 +262,8 @@ def as_numbers(values: Any, name: str) -> Array:
         ) from None
 
 
-def _check_objects(raw: NDArray[Any]) -> None:
-    """Raise for objects that `float` would change: text, complex numbers, dates."""
-    for each in raw.ravel():
-        if isinstance(each, str | bytes | complex | np.complexfloating | np.datetime64):
-            raise TypeError(f"{type(each).__name__}")
-
-
-def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
-    """Return labels as an array, if none is missing and all can be told apart.
-
-    Raises
-    ------
-    ValueError
-        For labels that are masked, None, NaN, NaT, infinite, complex, or of types without a common order.
-    """
-    if hasattr(y, "toarray") or isinstance(y, np.ma.MaskedArray):
-        check_kind(y, name)
-    try:
-        labels = np.asarray(y)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} is no array of labels ({error}); needed one label a row"
-        ) from None
-    if labels.dtype.kind in "US" and not _is_all_text(y):
-        labels = np.asarray(y, dtype=object)  # not what else stands beside text, as its text
-    kind = labels.dtype.kind
-    if kind == "c":
-        raise ValueError(f"Complex data not supported: {name} has complex labels; needed real ones")
-    if kind == "V":
-        raise ValueError(f"{name} has records as labels; needed one value a row")
-    if kind == "f":
-        missing = ~np.isfinite(labels)
-    elif kind in "mM":
-        missing = np.isnat(labels)
-    elif kind == "O":
-        missing = np.array([_is_missing(each) for each in labels.ravel()], dtype=bool)
-    else:
-        return labels
-    if missing.any():
-        raise ValueError(
-            f"{name} has labels that are NaN, infinite or missing ({int(missing.sum())}); drop those rows "
-            "first"
-        )
-    if kind == "O":
-        try:
-            np.unique(labels)
-        except TypeError:
-            raise ValueError(_mixed_types(labels, name)) from None
-    return labels
-
-
-def _is_all_text(values: Any) -> bool:
-    return isinstance(values, str) or all(isinstance(each, str | bytes) for each in values)
-
-
-def _is_missing(label: Any) -> bool:
-    """Whether an object stands for nothing: None, NaN, NaT, pandas' NA (not equal to themselves)."""
-    try:
-        return label is None or bool(label != label)  # noqa: PLR0124
-    except (TypeError, ValueError):  # pandas' NA has no truth
-        return True
-
-
-def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Array, NDArray[Any]]:
-    """Return labels as -1. / +1., shape (n_obs,), and the two classes in sorted order.
-
-    Parameters
-    ----------
-    y : array_like, shape (n_obs,)
-        Any two values; the greater one in sorted order becomes +1.
-    n_obs : int
-        Number of rows of X.
-    one_class : bool
-        Accept labels all of one class, where they are coded 0/1 or -1/+1 (data that were simulated).
-
-    Raises
-    ------
-    ValueError
-        If the length is wrong, a label is missing, or there are not exactly two classes.
-    """
-    labels = present_labels(y)
-    if labels.ndim != 1 or len(labels) != n_obs:
-        raise ValueError(
-            f"y has shape {labels.shape}; needed ({n_obs},), one label for each row of X"
-        )
-    classes = np.unique(labels)
-    if one_class and len(classes) < 2:
-        classes = _completed(classes)
-    if len(classes) != 2:
-        shown = ", ".join(map(repr, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
-        raise ValueError(
-            "Only binary classification is supported. "
-            f"y has {len(classes)} class(es) ({shown}); needed exactly two"
-        )
-    return np.where(labels == classes[1], 1.0, -1.0), classes
-
-
-def as_classes(y: ArrayLike, n_obs: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Return labels as numbers of their classes, shape (n_obs,), and the classes in sorted order.
-
-    Raises
-    ------
-    ValueError
-        If the length is wrong, a label is missing, or there are fewer than two classes.
-    """
-    labels = present_labels(y)
-    if labels.shape != (n_obs,):
-        raise ValueError(
-            f"y has shape {labels.shape}; needed ({n_obs},), one label for each row of X"
-        )
-    classes, number = np.unique(labels, return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(f"y has {len(classes)} class; needed two or more")
-    return number.astype(np.int64), classes
-
-
-def _mixed_types(labels: NDArray[Any], name: str) -> str:
-    kinds = sorted({type(each).__name__ for each in labels.ravel().tolist()})
-    return f"{name} mixes labels of the types {', '.join(kinds)}; needed one type, and none missing"
-
-
-def _completed(classes: NDArray[Any]) -> NDArray[Any]:
-    """Return both codes where only one of 0/1 or -1/+1 occurs."""
-    for codes in ([0, 1], [-1, 1]):
-        if classes.dtype.kind in "biuf" and np.isin(classes, codes).all():
-            return np.array(codes)
-    return classes
-
-
 def as_targets(y: ArrayLike, n_obs: int) -> Array:
-    """Return the targets of a regression as floats, shape (n_obs,).
-
-    Raises
-    ------
-    ValueError
-        If the length is wrong, or a value is not a finite number.
-    """
+    """Return the targets of a regression as finite floats, shape (n_obs,)."""
     out = as_numbers(y, "y")
     if out.shape != (n_obs,):
         raise ValueError(
@@ -250,28 +274,8 @@ def as_targets(y: ArrayLike, n_obs: int) -> Array:
     return out
 
 
-def as_seed(random_state: Any) -> Any:
-    """Return a seed for NumPy; scikit-learn's RandomState is drawn from.
-
-    Raises
-    ------
-    ValueError
-        If it is neither a whole number of at least 0, nor a generator, nor None.
-    """
-    check_seed("random_state", random_state)
-    if isinstance(random_state, np.random.RandomState):
-        return random_state.randint(2**31 - 1)
-    return random_state
-
-
 def as_row_weight(weight: ArrayLike | None, n_obs: int) -> Array | None:
-    """Return how often rows count, shape (n_obs,); None where each counts once.
-
-    Raises
-    ------
-    ValueError
-        If the shape is wrong or a weight is not positive and finite.
-    """
+    """Return positive row weights, shape (n_obs,); None where each row counts once."""
     if weight is None:
         return None
     out = np.asarray(weight, dtype=float)
@@ -287,13 +291,7 @@ def as_row_weight(weight: ArrayLike | None, n_obs: int) -> Array | None:
 
 
 def as_signs(signs: ArrayLike, *shape: int) -> Array:
-    """Return signs as -1. / +1., shape (n_basis,), or (n_basis, n_scores) for several scores.
-
-    Raises
-    ------
-    ValueError
-        If the shape is wrong or a value is neither -1 nor +1.
-    """
+    """Return signs as -1. / +1., shape (n_basis,), or (n_basis, n_scores) for several scores."""
     out = as_numbers(signs, "signs")
     if out.shape != shape:
         each = "basis" if len(shape) == 1 else "basis and class"
@@ -303,3 +301,180 @@ def as_signs(signs: ArrayLike, *shape: int) -> Array:
             f"signs has values {np.unique(out)[:5].tolist()}; needed only -1 and +1 (2 * y - 1 for 0/1)"
         )
     return out
+
+
+# --- labels -------------------------------------------------------------------------------------
+
+
+def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
+    """Return labels as an array; raise if one is missing or they cannot be ordered.
+
+    Raises
+    ------
+    ValueError
+        For labels that are masked, None, NaN, NaT, infinite, complex, or of types without a common order.
+    """
+    if hasattr(y, "toarray") or isinstance(y, np.ma.MaskedArray):
+        check_kind(y, name)
+    try:
+        labels = np.asarray(y)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} is no array of labels ({error}); needed one label a row"
+        ) from None
+    if labels.dtype.kind in "US" and not (
+        isinstance(y, str) or all(isinstance(each, str | bytes) for each in y)  # type: ignore[union-attr]
+    ):
+        labels = np.asarray(y, dtype=object)  # or NumPy would turn all of them into text
+    kind = labels.dtype.kind
+    if kind == "c":
+        raise ValueError(f"Complex data not supported: {name} has complex labels; needed real ones")
+    if kind == "V":
+        raise ValueError(f"{name} has records as labels; needed one value a row")
+    missing = np.zeros(1, dtype=bool)
+    if kind == "f":
+        missing = ~np.isfinite(labels)
+    elif kind in "mM":
+        missing = np.isnat(labels)
+    elif kind == "O":
+        missing = np.array([_is_missing(each) for each in labels.ravel()], dtype=bool)
+    if missing.any():
+        raise ValueError(
+            f"{name} has labels that are NaN, infinite or missing ({int(missing.sum())}); drop those rows "
+            "first"
+        )
+    try:
+        np.unique(labels) if kind == "O" else None
+    except TypeError:
+        kinds = sorted({type(each).__name__ for each in labels.ravel().tolist()})
+        raise ValueError(
+            f"{name} mixes labels of the types {', '.join(kinds)}; needed one type, and none missing"
+        ) from None
+    return labels
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether an object is None, NaN, NaT or pandas' NA, which do not equal themselves."""
+    try:
+        return label is None or bool(label != label)  # noqa: PLR0124
+    except (TypeError, ValueError):  # pandas' NA has no truth value
+        return True
+
+
+def _one_for_each_row(y: ArrayLike, n_obs: int) -> NDArray[Any]:
+    labels = present_labels(y)
+    if labels.shape != (n_obs,):
+        raise ValueError(
+            f"y has shape {labels.shape}; needed ({n_obs},), one label for each row of X"
+        )
+    return labels
+
+
+def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Array, NDArray[Any]]:
+    """Return labels as -1. / +1., shape (n_obs,), and the two classes in sorted order.
+
+    Parameters
+    ----------
+    y : array_like, shape (n_obs,)
+        Any two values; the greater one in sorted order becomes +1.
+    n_obs : int
+        Number of rows of X.
+    one_class : bool
+        Accept labels of one class only, where they are coded 0/1 or -1/+1 (simulated data).
+
+    Raises
+    ------
+    ValueError
+        If the length is wrong, a label is missing, or there are not exactly two classes.
+    """
+    labels = _one_for_each_row(y, n_obs)
+    classes = np.unique(labels)
+    if one_class and len(classes) < 2 and classes.dtype.kind in "biuf":
+        codes = [each for each in ([0, 1], [-1, 1]) if np.isin(classes, each).all()]
+        classes = np.array(codes[0]) if codes else classes
+    if len(classes) != 2:
+        some = ", ".join(map(repr, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
+        raise ValueError(
+            "Only binary classification is supported. "
+            f"y has {len(classes)} class(es) ({some}); needed exactly two"
+        )
+    return np.where(labels == classes[1], 1.0, -1.0), classes
+
+
+def as_classes(y: ArrayLike, n_obs: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return labels as class numbers, shape (n_obs,), and the two or more classes in sorted order."""
+    classes, number = np.unique(_one_for_each_row(y, n_obs), return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"y has {len(classes)} class; needed two or more")
+    return number.astype(np.int64), classes
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def feature_names(X: Any) -> list[str] | None:
+    """Return a table's column names; None for an array, or where they are not all strings."""
+    columns = getattr(X, "columns", None)
+    names = [] if columns is None else list(columns)
+    return names if names and all(isinstance(each, str) for each in names) else None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Inputs with the names of rows and columns, of a pandas or polars table or of an array.
+
+    Attributes
+    ----------
+    values : ndarray, shape (n_obs, n_features)
+    index : ndarray, shape (n_obs,)
+        The index of a pandas table, otherwise numbers from 0.
+    columns : ndarray, shape (n_features,)
+        The names of a table's columns, otherwise numbers from 0.
+    """
+
+    values: Array
+    index: NDArray[Any]
+    columns: NDArray[Any]
+
+    @classmethod
+    def of(cls, X: Any, name: str = "X", known: Any = None, n_features: int | None = None) -> Self:
+        """Return inputs as a frame; raise where they cannot be used.
+
+        Parameters
+        ----------
+        X : array_like or table, shape (n_obs, n_features)
+        name : str
+            Of the argument, for messages.
+        known : sequence, optional
+            Column names of the training rows. A table with other names or another order raises; an array
+            is taken as it is.
+        n_features : int, optional
+        """
+        names = feature_names(X)
+        if names is not None and known is not None:
+            _check_names(
+                names, [each.item() if hasattr(each, "item") else each for each in known], name
+            )
+        values = as_features(X, name, n_features)
+        index = getattr(X, "index", None)
+        has_index = index is not None and not callable(index) and len(index) == len(values)
+        return cls(
+            values,
+            np.asarray(index) if has_index else np.arange(len(values)),
+            np.arange(values.shape[1]) if names is None else np.asarray(names),
+        )
+
+
+def _check_names(found: list[str], known: list[Any], name: str) -> None:
+    if found == known or not all(isinstance(each, str) for each in known):
+        return
+    missing = [each for each in known if each not in found]
+    extra = [each for each in found if each not in known]
+    if missing or extra:
+        parts = [f"lacks the columns {missing}"] if missing else []
+        parts += [f"has columns that the training rows lack, {extra}"] if extra else []
+        raise ValueError(f"{name} {' and '.join(parts)}; needed {known}, in this order")
+    raise ValueError(
+        f"{name} has its columns in another order than the training rows: {found}; needed {known}: "
+        f"{name}[{known}]"
+    )

@@ -1,11 +1,18 @@
 """Classifiers of the comparisons by name: this package's, the papers' baselines, and a user's own."""
 
-from pcvm_pymc.experiments.classifiers.candidates import KROPOTOV_WIDTHS, LYU_FACTORS
-from pcvm_pymc.experiments.classifiers.rows import Classifier, Setting, TuningTask
+from pcvm_pymc.experiments.classifiers.makers import KROPOTOV_WIDTHS, LYU_FACTORS, log_validity
 from pcvm_pymc.experiments.classifiers.table import CLASSIFIERS, classifier_of, own_classifier
-from pcvm_pymc.experiments.classifiers.tuners import log_validity
-from pcvm_pymc.experiments.classifiers.tuning import middle_of_best, test_errors, tune
-from pcvm_pymc.experiments.classifiers.vectors import opposed_rows, vector_counts, vector_rows
+from pcvm_pymc.experiments.classifiers.tuning import (
+    Classifier,
+    Setting,
+    TuningTask,
+    middle_of_best,
+    opposed_rows,
+    test_errors,
+    tune,
+    vector_counts,
+    vector_rows,
+)
 
 __all__ = [
     "CLASSIFIERS",

@@ -1,46 +1,74 @@
-"""Estimators, made from what is known of their parameters."""
+"""Estimators of the comparisons, made from what is known of their parameters, and how these are chosen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC, SVR
 
-from pcvm_pymc.core.pieces.priors import Laplace
+from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.pieces.kernels import median_distance, width_grid
+from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
+from pcvm_pymc.core.pieces.validation import as_labels
+from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
+from pcvm_pymc.estimators.problems import problem_at
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
+from pcvm_pymc.estimators.select import select_width
 from pcvm_pymc.estimators.sparse_probit import SparseProbitClassifier
+from pcvm_pymc.estimators.validity import validity
 from pcvm_pymc.experiments.baselines import CalibratedSVC, gamma_of
-from pcvm_pymc.experiments.classifiers.rows import Maker, Setting
+from pcvm_pymc.experiments.classifiers.tuning import (
+    Candidates,
+    Classifier,
+    Maker,
+    Setting,
+    TuningTask,
+    middle_of_best,
+    test_errors,
+    tune,
+)
 from pcvm_pymc.experiments.other_kernels import FeatureWidthPCVM, MatrixRVM
-
-__all__ = [
-    "HARD_MARGIN",
-    "MAX_ITER",
-    "exponential",
-    "feature_widths",
-    "gaussian_process",
-    "hard",
-    "matrix_rvm",
-    "neighbours",
-    "pairs",
-    "pcvm",
-    "plain_svm",
-    "rest",
-    "rvm",
-    "several",
-    "sparse_probit",
-    "svm",
-]
+from pcvm_pymc.experiments.replicas.starts import start_recipes
+from pcvm_pymc.experiments.sampled import ModelPCVM
 
 MAX_ITER = 3000
 HARD_MARGIN = 1e4
 _RVMS = RVMClassifier, RVMRegressor
 _SVM_STEPS = 200_000  # a hard margin that does not exist is searched for ever
+MARGINS = tuple(np.geomspace(0.1, 1000.0, 5).tolist())
+# Kropotov et al. (2006), section V.B, in their form exp(-d^2 / (2 sigma^2))
+KROPOTOV_WIDTHS = tuple((np.sqrt(2.0) * np.array([0.01, 0.1, 0.3, 1, 2, 3, 4, 5, 7, 10])).tolist())
+# gamma of the Laplace prior: L1 penalties from 0.1 to 3
+EXPONENTIAL_RATES = (0.01, 0.1, 1.0, 9.0)
+# multiples of the root of the number of features, for Lyu's protocol
+LYU_FACTORS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
+
+
+def widths_around(n_widths: int) -> Candidates:
+    """Return candidates around the median distance of the training rows."""
+    return lambda X: {"width": width_grid(X, n_widths).tolist()}
+
+
+def lyu_widths(X: NDArray[np.float64]) -> dict[str, Sequence[Any]]:
+    """Return widths in multiples of the root of the number of features."""
+    return {"width": (np.array(LYU_FACTORS) * np.sqrt(X.shape[1])).tolist()}
+
+
+def exponential_candidates(X: NDArray[np.float64]) -> dict[str, Sequence[Any]]:
+    """Return widths around the median distance, and rates of the exponential variances."""
+    return {**widths_around(5)(X), "gamma": EXPONENTIAL_RATES}
+
+
+def svm_candidates(X: NDArray[np.float64]) -> dict[str, Sequence[Any]]:
+    """Return values of C, and widths around the median distance."""
+    return {"C": MARGINS, "width": width_grid(X, 7).tolist()}
 
 
 def pcvm(hyperprior: str, **options: Any) -> Callable[[Setting], PCVMClassifier]:
@@ -167,3 +195,83 @@ def gaussian_process(setting: Setting) -> GaussianProcessClassifier:
     """Return a Gaussian process by Laplace's approximation."""
     kernel = ConstantKernel(1.0) * RBF(1.0)
     return GaussianProcessClassifier(kernel, random_state=setting.seed)
+
+
+def default(n_vectors: int | None = None) -> Maker:
+    """Return a maker of this package's default classifier, for two classes or more as the setting says."""
+
+    def make(setting: Setting) -> PCVMClassifier | MPCVMClassifier:
+        kind = PCVMClassifier if setting.n_classes == 2 else MPCVMClassifier
+        return kind(n_vectors=n_vectors, random_state=setting.seed)
+
+    return make
+
+
+def of_model(by: str) -> Maker:
+    """Return a maker of the posterior, or of the mode, of one model."""
+    return lambda setting: ModelPCVM(
+        width=setting.parameters.get("width", 1.0), by=by, random_state=setting.seed
+    )
+
+
+# --- choices of parameters other than a grid search by cross-validated error ---------------------
+
+
+def by_log_loss(task: TuningTask) -> dict[str, Any]:
+    """Return the width of this package's default classifier, by its cross-validated log loss."""
+    if "width" in task.given:
+        return {}
+    options = EMOptions(max_iter=MAX_ITER)
+    return {"width": select_width(task.X, task.y, options=options, random_state=task.seed).width}
+
+
+def eight_starts(task: TuningTask) -> dict[str, Any]:
+    """Return the width that EM reaches from the one of eight starts with the smallest test error.
+
+    As Chen et al. (2009), section III-B: it looks at the test part and is mildly optimistic.
+    """
+    label, _ = as_labels(task.y, len(task.X))
+    problem = problem_at(
+        task.X, label, Hyperprior.chen2009(), median_distance(task.X), free_width=True
+    )
+    options, rng = EMOptions(max_iter=MAX_ITER), np.random.default_rng(task.seed)
+    widths, errors = [], []
+    for recipe in start_recipes(8, options):
+        width = fit_em(problem, recipe(problem, rng), options).width
+        model = pcvm("chen2009")(Setting({"width": width})).fit(task.X, task.y)
+        widths.append(width)
+        errors.append(1.0 - model.score(task.X_test, task.y_test))
+    return {"width": float(widths[middle_of_best(errors)])}
+
+
+def log_validity(task: TuningTask, width: float) -> float:
+    """Return the log of the kernel validity of an RVM of this width on the training part."""
+    model = rvm("sequential")(task.setting({"width": width})).fit(task.X, task.y)
+    return validity(model, task.X, task.y).log_validity
+
+
+def by_validity(task: TuningTask) -> dict[str, Any]:
+    """Return the width of the highest kernel validity of the RVM, of Kropotov's ten."""
+    scores = [log_validity(task, width) for width in KROPOTOV_WIDTHS]
+    return {"width": KROPOTOV_WIDTHS[int(np.argmax(scores))]}
+
+
+def by_matrix_validity(task: TuningTask) -> dict[str, Any]:
+    """Return the same of an RVM whose kernel has a matrix."""
+    models = [matrix_rvm(task.setting({"width": width})) for width in KROPOTOV_WIDTHS]
+    scores = [
+        validity(each.fit(task.X, task.y).model_, task.X, task.y).log_validity for each in models
+    ]
+    return {"width": KROPOTOV_WIDTHS[int(np.argmax(scores))]}
+
+
+def validity_and_c(machine: Classifier, task: TuningTask) -> dict[str, Any]:
+    """Return the RVM's width of the highest validity, and an SVM's cross-validated C at it."""
+    alone = replace(task, given=by_validity(task), reference=None)
+    return tune(machine, alone)
+
+
+def by_test_error(machine: Classifier, task: TuningTask) -> dict[str, Any]:
+    """Return the width of the smallest test error: what no selector can do better than."""
+    choices, errors = test_errors(machine, task)
+    return choices[middle_of_best(errors)]

@@ -1,16 +1,132 @@
-"""The choice of parameters on a grid: by cross-validated error, or by test error as one protocol has it."""
+"""What is known of a classifier of the comparisons, and the choice of its parameters on a grid."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import cross_val_score
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
 
-from pcvm_pymc.experiments.classifiers.rows import Classifier, TuningTask
+type Parameters = Mapping[str, Any]
 
-__all__ = ["combinations_of", "middle_of_best", "test_errors", "tune"]
+_FOLDS = 5
+
+
+def _computed(candidate: Parameters, compute: Callable[[], float]) -> float:
+    """Return a candidate's loss, and keep nothing."""
+    return compute()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an estimator is made with.
+
+    Attributes
+    ----------
+    parameters : mapping
+        Those that are known: ``width``, ``C``, ``k``. An estimator without its width chooses one.
+    seed : int
+    is_regression : bool
+    n_rows, n_classes, n_features : int
+        To be trained on.
+    """
+
+    parameters: Parameters = field(default_factory=dict)
+    seed: int = 0
+    is_regression: bool = False
+    n_rows: int = 0
+    n_classes: int = 2
+    n_features: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class TuningTask:
+    """A training part on which parameters are to be chosen.
+
+    Attributes
+    ----------
+    X, y, X_test, y_test : ndarray
+        Only the oracles look at the test part.
+    given : mapping
+        What is known already, as the width that another machine chose.
+    seed : int
+    is_regression : bool
+    reference : ndarray, optional
+        Rows that the candidates are made for, where several realisations have to share them.
+    kept : callable
+        ``(candidate, compute) -> loss``: computes it, or remembers it from a run that was stopped.
+    """
+
+    X: NDArray[np.float64]
+    y: NDArray[Any]
+    X_test: NDArray[np.float64]
+    y_test: NDArray[Any]
+    given: Parameters = field(default_factory=dict)
+    seed: int = 0
+    is_regression: bool = False
+    reference: NDArray[np.float64] | None = None
+    kept: Callable[[Parameters, Callable[[], float]], float] = _computed
+
+    def setting(self, parameters: Parameters) -> Setting:
+        """Return these parameters beside those that are given."""
+        merged = {**self.given, **parameters}
+        n_classes = 0 if self.is_regression else len(np.unique(self.y))
+        return Setting(
+            merged, self.seed, self.is_regression, len(self.X), n_classes, self.X.shape[1]
+        )
+
+    def folds(self, n_folds: int) -> KFold | StratifiedKFold:
+        """Return seeded folds, stratified where every class has enough rows."""
+        if self.is_regression or np.unique(self.y, return_counts=True)[1].min() < n_folds:
+            return KFold(n_folds, shuffle=True, random_state=self.seed)
+        return StratifiedKFold(n_folds, shuffle=True, random_state=self.seed)
+
+
+type Candidates = Callable[[NDArray[np.float64]], dict[str, Sequence[Any]]]
+type Maker = Callable[[Setting], Any]
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A row of the table of classifiers.
+
+    Attributes
+    ----------
+    name, title : str
+    make : callable
+        ``(Setting) -> estimator``.
+    candidates : callable, optional
+        ``(X) -> {name: values}``; None for nothing to tune.
+    draft : callable, optional
+        A cheaper `make` for tuning by error.
+    tuner : callable, optional
+        ``(TuningTask) -> parameters``, in place of a grid search by cross-validated error.
+    follows : str
+        The classifier whose tuned parameters this one is given.
+    n_folds : int
+        Of the grid search.
+    tasks : tuple of str
+        ``"classification"``, ``"regression"`` or both.
+    """
+
+    name: str
+    title: str
+    make: Maker
+    candidates: Candidates | None = None
+    draft: Maker | None = None
+    tuner: Callable[[TuningTask], dict[str, Any]] | None = None
+    follows: str = ""
+    n_folds: int = _FOLDS
+    tasks: tuple[str, ...] = ("classification",)
+
+    @property
+    def has_parameters(self) -> bool:
+        """Whether there is anything to tune."""
+        return self.candidates is not None or self.tuner is not None
 
 
 def combinations_of(row: Classifier, task: TuningTask) -> list[dict[str, Any]]:
@@ -53,3 +169,47 @@ def middle_of_best(loss: Sequence[float]) -> int:
     """Return the index of the smallest loss, the middle one of equals."""
     best = np.flatnonzero(np.asarray(loss) <= np.min(loss) + 1e-12)
     return int(best[len(best) // 2])
+
+
+# --- what a fitted estimator keeps of its training part -----------------------------------------
+
+
+def vector_counts(model: Any) -> tuple[float, float]:
+    """Return the support or relevance vectors of a fitted estimator, and its non-zero weights.
+
+    NaN where the notion does not apply.
+    """
+    vectors = getattr(model, "relevance_vectors_", getattr(model, "support_", None))
+    weight = getattr(model, "weight_", None)
+    if weight is None and hasattr(model, "machine_"):
+        weight = model.machine_.dual_coef_
+    return (
+        np.nan if vectors is None else float(len(vectors)),
+        np.nan if weight is None else float(np.count_nonzero(weight)),
+    )
+
+
+def vector_rows(model: Any, X: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the training rows that are support or relevance vectors of a fitted estimator."""
+    support = getattr(model, "support_", None)
+    if support is not None:
+        return np.asarray(support, dtype=np.int64)
+    vectors = getattr(model, "relevance_vectors_", np.empty((0, X.shape[1])))
+    return cdist(vectors, X).argmin(axis=1) if len(vectors) else np.empty(0, np.int64)
+
+
+def opposed_rows(model: Any, X: NDArray[np.float64], y: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the training rows that are vectors whose weight's sign opposes their label, of two classes.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted, with a weight for each of its vectors.
+    X, y : ndarray
+        What it was fitted to.
+    """
+    rows = vector_rows(model, X)
+    machine = getattr(model, "machine_", None)
+    weight = model.weight_ if machine is None else machine.dual_coef_
+    sign = np.where(y[rows] == model.classes_[1], 1.0, -1.0)
+    return rows[np.ravel(weight) * sign < 0]

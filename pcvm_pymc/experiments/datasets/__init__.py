@@ -5,7 +5,6 @@ column ``target``, an empty cell is a missing value, ``*_splits.npz`` with the a
 ``test`` and ``realisation``), and says where a set comes from when it is not there.
 """
 
-from pcvm_pymc.experiments.datasets.derived import random_splits
 from pcvm_pymc.experiments.datasets.files import data_folder, without_folder
 from pcvm_pymc.experiments.datasets.generators import (
     BUMPY_SCALES,
@@ -23,10 +22,8 @@ from pcvm_pymc.experiments.datasets.generators import (
     twonorm,
     waveform,
 )
-from pcvm_pymc.experiments.datasets.loading import available, load
-from pcvm_pymc.experiments.datasets.openml import fetch
-from pcvm_pymc.experiments.datasets.records import Dataset, Source
-from pcvm_pymc.experiments.datasets.registry import SOURCES, describe, source_of
+from pcvm_pymc.experiments.datasets.loading import available, fetch, load, random_splits
+from pcvm_pymc.experiments.datasets.registry import SOURCES, Dataset, Source, describe, source_of
 
 __all__ = [
     "BUMPY_SCALES",

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pcvm_pymc.experiments.datasets.records import (
+from pcvm_pymc.experiments.datasets.registry import (
     ENVIRONMENT_VARIABLE,
     Dataset,
     Floats,
@@ -16,8 +16,6 @@ from pcvm_pymc.experiments.datasets.records import (
     Source,
 )
 from pcvm_pymc.experiments.errors import first_line
-
-__all__ = ["data_folder", "read_set", "without_folder"]
 
 
 def data_folder() -> Path | None:

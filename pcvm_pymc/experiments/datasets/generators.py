@@ -4,27 +4,9 @@
 """
 
 import numpy as np
+from sklearn import datasets as sklearn_datasets
 
-from pcvm_pymc.experiments.datasets.records import Floats, Rows, Seed
-
-__all__ = [
-    "bumpy",
-    "esl_mixture",
-    "gaussians",
-    "hyperplane",
-    "overclass",
-    "overlap",
-    "overlap_classes",
-    "relevance",
-    "ring",
-    "ringnorm",
-    "ripley_mixture",
-    "sinc",
-    "spiral",
-    "twonorm",
-    "wave",
-    "waveform",
-]
+from pcvm_pymc.experiments.datasets.registry import Floats, Rows, Seed
 
 
 def _start(n: int, random_state: Seed) -> tuple[np.random.Generator, Floats]:
@@ -403,3 +385,17 @@ def hyperplane(n: int, *, random_state: Seed) -> tuple[Floats, Floats]:
     X = rng.uniform(-1.0, 1.0, size=(n, 2))
     X[:2] = [[0.5, -0.5], [-0.5, 0.5]]  # one of each class
     return X, np.where(X[:, 0] > X[:, 1], 1.0, -1.0)
+
+
+def friedman(n: int, *, random_state: Seed, which: int) -> tuple[Floats, Floats]:
+    """Draw scikit-learn's second or third Friedman set, the targets in units of their standard deviation."""
+    rng = np.random.default_rng(random_state)
+    make = getattr(sklearn_datasets, f"make_friedman{which}")
+    X, y = make(n, random_state=int(rng.integers(2**31)))
+    y = y / y.std()
+    return X, y + 0.1 * rng.normal(size=n)
+
+
+def overclass_rows(n: int, *, random_state: Seed) -> tuple[Floats, Rows]:
+    """Draw *Overclass*, whose number of rows is its own."""
+    return overclass(random_state=random_state)

@@ -9,6 +9,7 @@ from pcvm_pymc.core.evidence.active_set import gains, scanned
 from pcvm_pymc.core.evidence.problem import columns_of, start_noise
 from pcvm_pymc.core.evidence.result import Reached, result_at
 from pcvm_pymc.core.problem import Status
+from pcvm_pymc.estimators.relevance import evidence_options
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
 
 
@@ -74,11 +75,10 @@ def fit_random(
 class _RandomChoice:
     """An estimator whose fits are those of `fit_random`."""
 
-    _options: Any
     random_state: Any
 
-    def _maximised(self, problem: EvidenceProblem) -> EvidenceResult:
-        return fit_random(problem, self._options, random_state=self.random_state)
+    def _solved(self, problem: EvidenceProblem) -> EvidenceResult:
+        return fit_random(problem, evidence_options(self), random_state=self.random_state)
 
 
 class RandomRVMClassifier(_RandomChoice, RVMClassifier):

@@ -135,7 +135,6 @@ class PrintedMPCVM2(MPCVMClassifier):
     Where it diverges its status says so, and its weights are those at which it was stopped.
     """
 
-    def _solved(self, problem: Problem, start: object = None) -> EMResult:
+    def _solved(self, problem: Problem) -> EMResult:
         seed = 0 if self.random_state is None else int(self.random_state)
-        response = getattr(start, "response", None)
-        return fit_printed(problem, response, max_iter=self.max_iter, random_state=seed)
+        return fit_printed(problem, None, max_iter=self.max_iter, random_state=seed)

@@ -1,4 +1,4 @@
-"""The report of a run, read from the files of its cells."""
+"""The report of a run, read from the files of its jobs."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,10 +17,8 @@ from pcvm_pymc.experiments.catalogue import (
 )
 from pcvm_pymc.experiments.reporting.report import Report
 from pcvm_pymc.experiments.reporting.sections import sections_of
-from pcvm_pymc.experiments.running import RunError, Store
+from pcvm_pymc.experiments.running.store import RunError, Store
 from pcvm_pymc.experiments.statistics import MEASURES
-
-__all__ = ["report_of"]
 
 _PERCENT = ("error", "AUC", "1-RMSE")
 
@@ -49,7 +47,7 @@ def report_of(folder: str | Path, name: str | None = None) -> Report:
     if experiment.run != manifest["run"]:
         shared = [each.name for each in EXPERIMENTS.values() if each.run == manifest["run"]]
         raise RunError(
-            f"{folder} holds cells of {manifest['run']}; {experiment.name} needs those of "
+            f"{folder} holds jobs of {manifest['run']}; {experiment.name} needs those of "
             f"{experiment.run}. Of this folder: {', '.join(shared)}"
         )
     records, failures, missing = _gathered(store, experiment, manifest)
@@ -79,22 +77,22 @@ def _gathered(
         if set_name in manifest["missing"]:
             continue
         for classifier in manifest["classifiers"]:
-            for cell in store.cells(set_name, classifier):
-                if cell.realisation not in counted[cell.stage]:
+            for job in store.jobs(set_name, classifier):
+                if job.realisation not in counted[job.stage]:
                     continue
-                record = store.read(cell)
+                record = store.read(job)
                 if record is None:
-                    missing[str(cell)] = "its file is damaged; `pcvm reproduce` runs it again"
+                    missing[str(job)] = "its file is damaged; `pcvm reproduce` runs it again"
                 elif record["status"] == "failed":
                     last = record["traceback"].strip().splitlines()
                     failed.append(
                         {
-                            "cell": str(cell),
+                            "cell": str(job),
                             "reason": last[-1] if last else "",
                             "traceback": record["traceback"],
                         }
                     )
-                elif cell.stage == "score":
+                elif job.stage == "score":
                     records.append(record)
     columns = ["cell", "reason", "traceback"]
     return records, pd.DataFrame(failed, columns=columns), missing

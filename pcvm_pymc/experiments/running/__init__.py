@@ -1,9 +1,7 @@
-"""Running an experiment cell by cell, so that it can be killed at any moment and go on later."""
+"""Running an experiment job by job, so that it can be killed at any moment and go on later."""
 
-from pcvm_pymc.experiments.running.cells import run_cell
-from pcvm_pymc.experiments.running.records import Cell, NoSetError, RunError
-from pcvm_pymc.experiments.running.reproducing import reproduce
-from pcvm_pymc.experiments.running.run import Run
-from pcvm_pymc.experiments.running.store import Store
+from pcvm_pymc.experiments.running.jobs import Job, run_job
+from pcvm_pymc.experiments.running.run import Run, reproduce
+from pcvm_pymc.experiments.running.store import JobName, NoSetError, RunError, Store
 
-__all__ = ["Cell", "NoSetError", "Run", "RunError", "Store", "reproduce", "run_cell"]
+__all__ = ["Job", "JobName", "NoSetError", "Run", "RunError", "Store", "reproduce", "run_job"]

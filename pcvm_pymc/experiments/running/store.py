@@ -1,14 +1,14 @@
-"""The folder of a run: every finished cell in a file of its own, written as a whole or not at all."""
+"""The folder of a run: every finished job in a file of its own, written as a whole or not at all."""
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pcvm_pymc.experiments.protocols import Problem
-from pcvm_pymc.experiments.running.records import Cell, Record, RunError, is_manifest, is_record
 from pcvm_pymc.storage import (
     StoreError,
     alone_in,
@@ -19,119 +19,153 @@ from pcvm_pymc.storage import (
     write_atomically,
 )
 
-__all__ = ["Store"]
+type Record = dict[str, Any]
 
 _MANIFEST = "experiment.json"
+_MANIFEST_KEYS = {"experiment", "run", "seed", "repeats", "sets", "classifiers", "missing"}
+_MANIFEST_KEYS |= {"expected", "versions", "notes"}
 _OF_A_RUN = {"cells", "splits", "report"}
+_MEND = "run `pcvm reproduce` again with the same --out, which mends it and keeps what is finished"
+_PAUSE = 1.0  # seconds between two writings of progress: quick candidates are not worth a file each
+
+
+class RunError(Exception):
+    """A run that cannot begin or go on, in words that say what to do."""
+
+
+class NoSetError(RunError):
+    """A run none of whose data sets is at hand."""
+
+
+@dataclass(frozen=True, order=True)
+class JobName:
+    """Which job: a classifier on a realisation of a set.
+
+    Attributes
+    ----------
+    set, classifier : str
+    stage : {"tune", "score"}
+    realisation : int
+        From 0.
+    """
+
+    set: str
+    classifier: str
+    stage: str
+    realisation: int
+
+    @classmethod
+    def of(cls, record: Record) -> "JobName":
+        """Return the job that a record is of."""
+        return cls(record["set"], record["classifier"], record["stage"], record["realisation"])
+
+    @property
+    def path(self) -> Path:
+        """Where its record is, within the folder of a run."""
+        safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in self.classifier)
+        return Path("cells", self.set, safe, f"{self.stage}-{self.realisation:03d}.json")
+
+    def __str__(self) -> str:
+        return f"{self.set}, {self.classifier}, {self.stage} {self.realisation}"
 
 
 @dataclass(frozen=True)
 class Store:
-    """The folder that holds a run's manifest, realisations and finished cells."""
+    """The folder that holds a run's manifest, realisations and finished jobs."""
 
     folder: Path
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder for this run alone.
-
-        Raises
-        ------
-        RunError
-            If another run has it, or it cannot be made.
-        """
+        """Lock the folder for this run; raise a RunError if another one has it, or it cannot be made."""
         if self.folder.exists() and not self.folder.is_dir():
             raise RunError(f"{self.folder} is a file; needed a folder")
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(alone_in(self.folder))
-            except (StoreError, OSError) as error:
-                raise RunError(str(error)) from None
-            yield
-
-    def read(self, cell: Cell) -> Record | None:
-        """Return the record of a finished cell; None if there is none or it is damaged."""
+        lock = alone_in(self.folder)
         try:
-            record = unsealed(self.folder / cell.path)
+            lock.__enter__()
+        except (StoreError, OSError) as error:
+            raise RunError(str(error)) from None
+        try:
+            yield
+        finally:
+            lock.__exit__(None, None, None)
+
+    def read(self, name: JobName) -> Record | None:
+        """Return the record of a finished job; None if there is none or it is damaged."""
+        try:
+            record = unsealed(self.folder / name.path)
         except StoreError:
             return None
-        return record if is_record(record, cell) else None
+        own = all(record.get(key) == value for key, value in asdict(name).items())
+        return record if own and record.get("status") in ("done", "failed") else None
 
-    def cells(self, set_name: str, classifier: str) -> list[Cell]:
-        """Return the cells of a set and a classifier that have a file, damaged or not."""
-        folder = self.folder / Cell(set_name, classifier, "score", 0).path.parent
+    def jobs(self, set_name: str, classifier: str) -> list[JobName]:
+        """Return the jobs of a set and a classifier that have a file, damaged or not."""
+        folder = self.folder / JobName(set_name, classifier, "score", 0).path.parent
         found = []
         for path in sorted(folder.glob("*.json")):
             stage, _, number = path.stem.partition("-")
             if stage in ("tune", "score") and number.isdecimal():
-                found.append(Cell(set_name, classifier, stage, int(number)))
+                found.append(JobName(set_name, classifier, stage, int(number)))
         return found
 
-    def write(self, cell: Cell, record: Record) -> None:
-        """Write a record so that it is there as a whole or not at all; its progress is done with."""
-        self._write(self.folder / cell.path, record)
+    def write(self, name: JobName, record: Record) -> None:
+        """Write a record, and remove the progress of what is done."""
+        self._write(self.folder / name.path, record)
         if record["status"] == "done":
-            self.progress(cell).unlink(missing_ok=True)
+            self.progress(name).unlink(missing_ok=True)
 
-    def progress(self, cell: Cell) -> Path:
-        """Return where a cell keeps what it has until it is finished."""
-        return (self.folder / cell.path).with_suffix(".part")
+    def progress(self, name: JobName) -> Path:
+        """Return where a job has the losses of its candidates until it is finished."""
+        return (self.folder / name.path).with_suffix(".part")
 
     def manifest(self) -> Record:
-        """Return what the run is.
-
-        Raises
-        ------
-        RunError
-            If the folder holds no run, or its manifest is damaged.
-        """
+        """Return what the run is; raise a RunError if the folder holds none, or it is damaged."""
         path = self.folder / _MANIFEST
         if not self.folder.is_dir() or not path.is_file():
             raise RunError(f"{self.folder} holds no run ({_MANIFEST} is missing)")
         try:
             found = unsealed(path)
         except StoreError as error:
-            raise RunError(
-                f"{error}; run `pcvm reproduce` again with the same --out, which mends it and keeps the "
-                "cells"
-            ) from None
-        if not is_manifest(found):
-            raise RunError(
-                f"{path} is damaged (names, seed or repeats are missing); "
-                "run `pcvm reproduce` again with the same --out, which mends it and keeps the cells"
-            )
+            raise RunError(f"{error}; {_MEND}") from None
+        if not found.keys() >= _MANIFEST_KEYS:
+            raise RunError(f"{path} is damaged (names, seed or repeats are missing); {_MEND}")
         return found
 
     def begin(self, manifest: Record) -> None:
-        """Write the manifest, unless the folder holds another experiment.
-
-        Raises
-        ------
-        RunError
-        """
+        """Write the manifest; raise a RunError if the folder holds something else."""
         path = self.folder / _MANIFEST
         if path.exists():
             try:
                 found = self.manifest()
             except RunError:
-                found = manifest  # damaged: what it was is not known, the cells say it themselves
+                found = manifest  # damaged: the jobs say themselves what they are of
             for key in ("run", "seed", "small"):
                 held, asked = found.get(key, False), manifest.get(key, False)
                 if held != asked:
                     raise RunError(
-                        f"{self.folder} holds {key} {held!r}, asked for {asked!r}; "
-                        "use another --out"
+                        f"{self.folder} holds {key} {held!r}, asked for {asked!r}; use another --out"
                     )
-        elif not self._has_lost_its_manifest():  # or is empty
+        elif not self._may_be_ours():
             raise RunError(f"{self.folder} is not empty and holds no run; use another --out")
         self._write(path, manifest)
 
-    def _has_lost_its_manifest(self) -> bool:
-        """Whether the folder is empty, or holds a run's things alone, with cells that say what they are."""
+    def _may_be_ours(self) -> bool:
+        """Whether the folder is empty, or a run that has lost its manifest: with undamaged jobs in it."""
         names = {each.name for each in self.folder.iterdir() if not is_scratch(each)}
-        return not names or (
-            names <= _OF_A_RUN and any(map(_is_sealed, self.folder.glob("cells/*/*/*.json")))
-        )
+        jobs = self.folder.glob("cells/*/*/*.json")
+        return not names or (names <= _OF_A_RUN and any(map(_is_sealed, jobs)))
+
+    def write_splits(self, problem: Problem) -> None:
+        """Write down the row numbers of a set's realisations."""
+        arrays: dict[str, Any] = {}
+        for k, (train, test) in enumerate(problem.splits):
+            arrays |= {f"train_{k}": train, f"test_{k}": test}
+        try:
+            path = self.folder / "splits" / f"{problem.name}.npz"
+            write_arrays(path, "set of splits", arrays, compressed=True)
+        except OSError as error:
+            raise RunError(str(error)) from None
 
     @staticmethod
     def _write(path: Path, record: Record) -> None:
@@ -140,22 +174,49 @@ class Store:
         except OSError as error:
             raise RunError(str(error)) from None
 
-    def write_splits(self, problem: Problem) -> None:
-        """Write down the row numbers of a set's realisations."""
-        arrays: dict[str, Any] = {}
-        for k, (train, test) in enumerate(problem.splits):
-            arrays |= {f"train_{k}": train, f"test_{k}": test}
-        path = self.folder / "splits" / f"{problem.name}.npz"
-        try:
-            write_arrays(path, "set of splits", arrays, compressed=True)
-        except OSError as error:
-            raise RunError(str(error)) from None
-
 
 def _is_sealed(path: Path) -> bool:
-    """Whether a file is a record of ours, undamaged."""
     try:
-        unsealed(path)
+        return bool(unsealed(path))
     except StoreError:
         return False
-    return True
+
+
+class Progress:
+    """The losses of a job's candidates, written as they come, so that a killed run goes on within the job.
+
+    Parameters
+    ----------
+    path : Path or None
+        Of the file; None keeps nothing.
+    inputs : mapping
+        Of the job: what other inputs left behind is not used.
+    """
+
+    def __init__(self, path: Path | None, inputs: Mapping[str, Any]) -> None:
+        self._path, self._inputs = path, json.loads(json.dumps(dict(inputs)))
+        self._began, self._written = time.thread_time(), time.monotonic()
+        self._losses: dict[str, float] = {}
+        self._before = 0.0
+        try:
+            found = {} if path is None else unsealed(path)
+        except StoreError:
+            found = {}
+        if found.get("inputs") == self._inputs:
+            self._losses, self._before = found["losses"], found["seconds"]
+
+    @property
+    def seconds(self) -> float:
+        """CPU seconds so far, those of runs that were stopped included."""
+        return self._before + time.thread_time() - self._began
+
+    def __call__(self, candidate: Mapping[str, Any], compute: Callable[[], float]) -> float:
+        """Return the loss of a candidate, computed unless a run before this has done so."""
+        key = json.dumps(dict(candidate), sort_keys=True)
+        if key not in self._losses:
+            self._losses[key] = float(compute())
+            if self._path is not None and time.monotonic() - self._written >= _PAUSE:
+                record = {"inputs": self._inputs, "losses": self._losses, "seconds": self.seconds}
+                write_atomically(self._path, json.dumps(sealed(record)).encode())
+                self._written = time.monotonic()
+        return self._losses[key]

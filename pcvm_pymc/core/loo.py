@@ -1,0 +1,444 @@
+r"""Leave-one-out predictions at a posterior mode, without refits, and weights of averages by them.
+
+A weight's sign is that of its row's label, so that leaving row i out must leave its own basis function out as
+well. At the mode let J_i have the rows of basis functions (and ones) that make the scores f_i, W_i minus
+the second derivative of row i's log likelihood in f_i, s_i its slope, and P the expected precisions
+E[precision | w] in place of the prior's own curvature, which need not be positive. With
+
+.. math:: H = \sum_i J_i' W_i J_i + P, \quad G = H^{-1},
+
+and k the weights of row i's own basis, the exact minimiser of the quadratic model of the objective
+without row i's term, and with the weights k at zero, has
+
+.. math::
+
+    V &= J_i G J_i' - (J_i G)_k\, G_{kk}^{-1}\, (J_i G)_k', \qquad a = -(J_i G)_k\, G_{kk}^{-1} w_k, \\
+    f_i^{(-i)} &= f_i + (I - V W_i)^{-1} (a - V s_i).
+
+`leave_one_out` takes one factorisation for all rows. `check_step` takes another Newton step for each of them,
+with the objective's true slopes and curvature: where it moves far, the quadratic model is in doubt.
+The formula's parent is the leave-one-out of regularised least squares (G. Wahba 1990, "Spline models for
+observational data", chapter 4).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from pcvm_pymc.core.design import Block, blocks_of, row_blocks
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import threads_by_size
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.quadratic import Index, QuadraticModel
+
+__all__ = ["CheckedStep", "LeaveOneOut", "averaging_weights", "check_step", "leave_one_out"]
+
+_ROWS = 256  # rows left out at a time: memory is that times the number of weights, or of rows
+# change of a log density that a gain of the objective is taken for, flat directions leading far: in general,
+# and under priors that keep weights at zero
+_GAIN, _SPARSE_GAIN = 3.0, 10.0
+_REPLICATES = 1000  # of the Bayesian bootstrap
+_MOST_NUMBERS = (
+    2_000_000  # replicates times rows; beyond, a normal distribution replaces the bootstrap
+)
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Held-out predictions of every row.
+
+    Attributes
+    ----------
+    latent : ndarray, shape (n_obs,) or (n_obs, n_scores)
+        Latent values of each row without it and without its own basis functions.
+    log_density : ndarray, shape (n_obs,)
+        Log probability (or density) of each row's target there, times the row's weight.
+    """
+
+    latent: Array
+    log_density: Array = field(repr=False)
+
+    @property
+    def log_loss(self) -> float:
+        """Mean negative log density, nats per row."""
+        return -float(self.log_density.mean())
+
+
+class CheckedStep(NamedTuple):
+    """What a further Newton step makes of leave-one-out predictions.
+
+    Attributes
+    ----------
+    after : LeaveOneOut
+    doubt : ndarray, shape (n_obs,)
+        How far the step moves each log density, nats, or a multiple of the objective's gain where that is
+        more; infinite where the curvature without the row is not positive, so that the step means nothing.
+    """
+
+    after: LeaveOneOut
+    doubt: Array
+
+
+@threads_by_size
+def leave_one_out(
+    problem: Problem,
+    weight: Array,
+    bias: Any,
+    own: NDArray[np.intp],
+    *,
+    precision: Array | None = None,
+) -> LeaveOneOut:
+    """Return held-out predictions of every row from one factorisation at a posterior mode.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its design dense, or streamed from an array.
+    weight : ndarray, shape (n_basis,) or (n_basis, n_scores)
+        The mode's, as `fit_em` returns them.
+    bias : float or ndarray, shape (n_scores,)
+    own : ndarray of int, shape (n_basis,)
+        The row that each basis function is centred on, with which it is left out; -1 for none.
+    precision : ndarray, shape of `weight`, optional
+        Precisions of the weights where they are given, as by the evidence. Default: the expected
+        precisions at the mode.
+
+    Returns
+    -------
+    LeaveOneOut
+
+    Raises
+    ------
+    ValueError
+        If the rows are on a cluster, or `own` has another shape.
+
+    Notes
+    -----
+    Weights that are zero stay so without a row as well.
+    """
+    mode = _Mode(problem, weight, bias, own, precision)
+    latent, _ = mode.removed()
+    return mode.predictions(latent)
+
+
+@threads_by_size
+def check_step(
+    problem: Problem,
+    weight: Array,
+    bias: Any,
+    own: NDArray[np.intp],
+    *,
+    precision: Array | None = None,
+) -> CheckedStep:
+    """Return leave-one-out predictions after another Newton step, and how far it moves them.
+
+    The step starts where the quadratic model ends, under the sign rule, with the true slopes of the objective
+    without the row, and the likelihood's and the prior's own curvature at the mode. Zero weights that would
+    become non-zero are taken one by one, each as if it were the only one: they count in the doubt alone. Of
+    4,200 rows of 350 random problems those with doubts up to .003 were within .01 nats of their refits.
+
+    Parameters
+    ----------
+    problem, weight, bias, own, precision
+        See `leave_one_out`; the design dense.
+
+    Returns
+    -------
+    CheckedStep
+    """
+    mode = _Mode(problem, weight, bias, own, precision)
+    latent, moved = mode.removed()
+    removals = _Removals(mode)
+    parts = [removals.step(rows, moved[rows]) for rows in row_blocks(len(latent), _ROWS)]
+    step, entry, gain = (np.concatenate(each) for each in zip(*parts, strict=True))
+    three = [mode.predictions(each) for each in (latent, latent + step, latent + step + entry)]
+    change = np.ptp([each.log_density for each in three], axis=0)
+    prior: Any = problem.hyperprior
+    per_gain = _SPARSE_GAIN if precision is None and prior.holds_zeros else _GAIN
+    doubt = np.maximum(change, per_gain * gain)
+    return CheckedStep(three[1], np.where(np.isnan(doubt), np.inf, doubt))
+
+
+class _Mode:
+    """A posterior mode and the quadratic model there; see the module."""
+
+    def __init__(
+        self, problem: Problem, weight: Array, bias: Any, own: Index, precision: Array | None
+    ) -> None:
+        n_scores, n_basis = problem.n_scores, problem.Phi.shape[1]
+        if np.shape(own) != (n_basis,):
+            raise ValueError(
+                f"own has shape {np.shape(own)}; needed ({n_basis},), a row of each basis"
+            )
+        self.problem, self.own, self.given = problem, np.asarray(own), precision
+        self.weight = np.reshape(weight, (n_basis, n_scores))
+        self.bias = np.broadcast_to(np.asarray(bias, dtype=float), (n_scores,))
+        prior: Any = problem.hyperprior
+        known = prior.weight_precision(self.weight) if precision is None else precision
+        # zero weights are out of the model
+        self.precision = np.where(self.weight != 0, np.reshape(known, self.weight.shape), np.inf)
+        self.bias_precision = np.array([problem.bias_precision(float(b)) for b in self.bias])
+        self.model = QuadraticModel.at(
+            ((Phi, label) for _, Phi, label in self.blocks()),
+            problem.likelihood,
+            self.weight,
+            self.bias,
+            precision=self.precision,
+            bias_precision=self.bias_precision,
+        )
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield all rows, some at a time."""
+        return blocks_of(self.problem.Phi, self.problem.label)
+
+    @cached_property
+    def own_values(self) -> Index:
+        """The values of the model that go with each row, shape (n_obs, most); -1 where there are fewer."""
+        found: list[list[int]] = [[] for _ in range(self.problem.Phi.shape[0])]
+        for c, columns in enumerate(self.model.columns):
+            for place, row in enumerate(self.own[columns].tolist()):
+                if row >= 0:
+                    found[row].append(int(self.model.ends[c]) + place)
+        out = np.full((len(found), max(map(len, found), default=0)), -1)
+        for row, each in enumerate(found):
+            out[row, : len(each)] = each
+        return out
+
+    def shaped(self, latent: Array) -> Array:
+        """Return latent values, shape (n_rows, n_scores), as the likelihood takes them."""
+        return latent[:, 0] if self.problem.n_scores == 1 else latent
+
+    def predictions(self, latent: Array) -> LeaveOneOut:
+        """Return latent values, shape (n_obs, n_scores), with their log densities."""
+        own, label = self.shaped(latent), self.problem.label
+        label = self.problem.Phi.rows.label if label is None else label
+        return LeaveOneOut(own, self.problem.likelihood.log_density(own, label))
+
+    def terms(self, Phi: Array, label: NDArray[Any]) -> tuple[Array, Array, Array]:
+        """Return latent values, slopes and minus the second derivatives of some rows."""
+        latent, likelihood = Phi @ self.weight + self.bias, self.problem.likelihood
+        slope = likelihood.terms(latent, label).slope
+        return latent, slope, likelihood.hessian(self.shaped(latent), label)
+
+    def removed(self) -> tuple[Array, Array]:
+        """Return held-out latent values of all rows by the formula, and how far each has moved."""
+        parts = []
+        for rows, Phi, label in self.blocks():
+            latent, slope, bend = self.terms(Phi, label)
+            spread, shift = _spread(self.model, Phi, self.own_values[rows])
+            right = shift - np.einsum("icd,id->ic", spread, slope)
+            moved = np.linalg.solve(np.eye(latent.shape[1]) - spread @ bend, right[:, :, None])
+            parts.append((latent + moved[:, :, 0], moved[:, :, 0]))
+        held, moved = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return held, moved
+
+    @cached_property
+    def curved(self) -> QuadraticModel | None:
+        """The model with the prior's own curvature in place of its bound; None if it is not positive."""
+        model, prior = self.model, self.problem.hyperprior
+        own = np.ones(len(model.value))
+        if self.given is None:
+            bend = np.ones(len(self.bias))
+            if self.problem.bias == "prior":
+                bend = prior.bias_bend(self.bias)  # type: ignore[union-attr]
+            own = model.pack(prior.weight_bend(self.weight), bend)  # type: ignore[union-attr]
+        lower = np.tril(model.factor)
+        H = lower @ lower.T
+        H[np.diag_indices(len(H))] += np.where(model.is_ridged, own, 1.0) - 1.0
+        out = QuadraticModel(self.weight, self.bias, self.precision, self.bias_precision)
+        out.factor, failed = lapack.dpotrf(H, lower=1)
+        return None if failed else out
+
+
+def _spread(model: QuadraticModel, Phi: Array, own: Index) -> tuple[Array, Array]:
+    """Return V = J G J' of each row and the scores' shift a, its own values k held at zero.
+
+    G = R'R with R the inverse of the model's factor: products of columns of R J' and of R itself.
+    """
+    n_scores, parts = len(model.columns), []
+    for rows in row_blocks(len(own), _ROWS):
+        k = own[rows].T
+        columns = [model.solved(c, one) for c, one in enumerate(model.designs(Phi[rows]))]
+        columns += [np.where(each >= 0, model.root[:, each], 0.0) for each in k]
+        G = np.empty((k.shape[1], len(columns), len(columns)))
+        for i, one in enumerate(columns):
+            for j, other in enumerate(columns[: i + 1]):
+                n = min(len(one), len(other))  # zeros above are left out
+                G[:, i, j] = G[:, j, i] = np.einsum(
+                    "ij,ij->j", one[len(one) - n :], other[len(other) - n :]
+                )
+        spread, tie = G[:, :n_scores, :n_scores], G[:, n_scores:, :n_scores]
+        value = np.where(k >= 0, model.value[k], 0.0).T[:, :, None]
+        block = G[:, n_scores:, n_scores:] + (k.T < 0)[:, :, None] * np.eye(len(k))
+        solved = np.linalg.solve(block, np.concatenate([tie, value], axis=2))
+        parts.append(
+            (
+                spread - np.einsum("ikc,ikd->icd", tie, solved[:, :, :-1]),
+                -np.einsum("ikc,ik->ic", tie, solved[:, :, -1]),
+            )
+        )
+    spread, shift = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return spread, shift
+
+
+def _held(model: QuadraticModel, own: Index, values: Array, at: Array | float = 0.0) -> Array:
+    """Return G times columns, one for each row, less G's own columns so that own values come to -`at`."""
+    if not len(values):
+        return values
+    out = model.inverse @ values
+    if not own.shape[1]:
+        return out
+    missing = own < 0
+    block = np.where(missing[:, :, None] | missing[:, None, :], 0.0, 1.0)
+    block *= model.inverse[own[:, :, None], own[:, None, :]]
+    block += missing[:, :, None] * np.eye(own.shape[1])
+    there = np.where(missing, 0.0, out[own, np.arange(len(own))[:, None]] + at)
+    share = np.linalg.solve(block, there[:, :, None])[:, :, 0]
+    for k in range(own.shape[1]):
+        out -= model.inverse[:, own[:, k]] * share[:, k]
+    return out
+
+
+class _Removals:
+    """The objectives without each row of a dense design, at points near their optima.
+
+    Weights and biases are in one array, shape (n_basis + 1, n_scores, n_rows), the biases last, with a column
+    of ones in the design.
+    """
+
+    def __init__(self, mode: _Mode) -> None:
+        self.mode, problem = mode, mode.problem
+        self.Phi = np.column_stack([problem.Phi, np.ones(len(problem.Phi))])
+        _, self.slope, self.bend = mode.terms(problem.Phi, problem.label)
+        prior: Any = problem.hyperprior
+        penalty = prior.penalty if mode.given is None else 0.0
+        at_mode = np.vstack([mode.weight, mode.bias])
+        #: whose values must not change sign: by the sign rule, or the penalty has a kink at zero
+        self.sign = np.sign(at_mode) * (penalty > 0)
+        if problem.is_signed:
+            self.sign[:-1] = np.reshape(problem.weight_sign, mode.weight.shape)
+        #: slope beyond which a zero becomes non-zero
+        self.threshold = np.full(at_mode.shape, penalty)
+        if mode.given is not None or (prior.holds_zeros and not penalty):
+            self.threshold[:-1] = np.inf
+        if problem.bias != "prior":
+            self.sign[-1], self.threshold[-1] = 0.0, 0.0 if problem.bias == "free" else np.inf
+        elif prior.holds_zero_bias and not penalty:
+            self.threshold[-1] = np.inf
+        # curvature of each weight alone, from zero
+        self.curvature = np.einsum("icc,ij->jc", self.bend, np.square(self.Phi))
+        known = prior.weight_precision(np.zeros_like(mode.weight))
+        self.curvature[:-1] += np.where(np.isfinite(known), known, 0.0)
+
+    def step(self, rows: slice, moved: Array) -> tuple[Array, Array, Array]:
+        """Return a Newton step of some rows' latent values, that of entering weights, and the gain.
+
+        The gain is infinite where the curvature is not positive.
+        """
+        mode, curved, own = self.mode, self.mode.curved, self.mode.own_values[rows]
+        if curved is None:
+            return np.zeros(moved.shape), np.zeros(moved.shape), np.full(len(moved), np.inf)
+        slope = self._slopes(rows, self._ends(rows, moved))
+        pull = curved.scale[:, None] * curved.pack(slope[:-1], slope[-1])
+        values = _held(curved, own, pull)
+        gain = 0.5 * np.einsum("ij,ij->j", pull, values)
+        designs = curved.designs(mode.problem.Phi[rows])
+        parts = [one * values[curved.part(c)].T for c, one in enumerate(designs)]
+        step = np.column_stack([each.sum(axis=1) for each in parts])
+        spread, _ = _spread(curved, mode.problem.Phi[rows], own)
+        matrix = np.eye(moved.shape[1]) - spread @ self.bend[rows]
+        positive = np.linalg.det(matrix) > 0
+        matrix[~positive] = np.eye(moved.shape[1])
+        step = np.linalg.solve(matrix, step[:, :, None])[:, :, 0]
+        outside = ~np.isfinite(np.vstack([mode.precision, mode.bias_precision]))[:, :, None]
+        entering = np.where(outside, slope / self.curvature[:, :, None], 0.0)
+        gain += 0.5 * np.einsum("jci,jci->i", slope, entering)
+        entry = np.einsum("ij,jci->ic", self.Phi[rows], entering)
+        return step, entry, np.where(positive, gain, np.inf)
+
+    def _ends(self, rows: slice, moved: Array) -> Array:
+        """Return where the quadratic model ends without each row, values of the wrong sign at zero."""
+        mode, model, own = self.mode, self.mode.model, self.mode.own_values[rows]
+        pull = np.einsum("icd,id->ic", self.bend[rows], moved) - self.slope[rows]
+        designs = model.designs(mode.problem.Phi[rows])
+        right = np.concatenate([(one * pull[:, c, None]).T for c, one in enumerate(designs)])
+        values = _held(model, own, right, np.where(own >= 0, model.value[own], 0.0))
+        out = np.repeat(np.vstack([mode.weight, mode.bias])[:, :, None], len(moved), axis=2)
+        model.unpack(model.scale[:, None] * (model.value[:, None] + values), out[:-1], out[-1])
+        out[:-1].transpose(0, 2, 1)[mode.own[:, None] == np.arange(rows.start, rows.stop)] = 0.0
+        return np.where(out * self.sign[:, :, None] < 0, 0.0, out)
+
+    def _slopes(self, rows: slice, at: Array) -> Array:
+        """Return the slopes of the objectives, zero for zero values that do not enter."""
+        mode, problem, prior = self.mode, self.mode.problem, self.mode.problem.hyperprior
+        _, n_scores, n_rows = at.shape
+        latent = (self.Phi @ at.reshape(len(at), -1)).reshape(-1, n_scores, n_rows)
+        by_row = mode.shaped(latent.transpose(0, 2, 1).reshape(-1, n_scores))
+        score = problem.likelihood.score(by_row, np.repeat(problem.label, n_rows, axis=0))
+        score = score.reshape(-1, n_rows, n_scores).transpose(0, 2, 1).copy()
+        score[np.arange(rows.start, rows.stop), :, np.arange(n_rows)] = 0.0
+        out = (score.reshape(len(score), -1).T @ self.Phi).T.reshape(at.shape)
+        threshold = self.threshold[:, :, None]
+        entering = np.sign(out) * np.maximum(np.abs(out) - threshold, 0.0)
+        entering[out * self.sign[:, :, None] < 0] = 0.0
+        with np.errstate(invalid="ignore"):  # infinite precisions of zeros
+            if mode.given is None:
+                each = at[:-1].transpose(0, 2, 1).reshape(-1, n_scores)
+                known = prior.weight_precision(each)  # type: ignore[union-attr]
+                known = known.reshape(-1, n_rows, n_scores).transpose(0, 2, 1)
+            else:
+                known = mode.precision[:, :, None]
+            out[:-1] -= known * at[:-1]
+            if problem.bias == "prior":
+                out[-1] -= prior.bias_precision(at[-1]) * at[-1]  # type: ignore[union-attr]
+        out = np.where(at == 0, entering, out)
+        out[:-1].transpose(0, 2, 1)[mode.own[:, None] == np.arange(rows.start, rows.stop)] = 0.0
+        return out
+
+
+def averaging_weights(
+    log_density: Array, log_prior: Array | None = None, *, seed: int = 0
+) -> Array:
+    """Return Bayesian-bootstrap weights of several fits, pseudo-BMA+ (Yao et al. 2018, section 3.4).
+
+    In each replicate the rows have weights from a flat Dirichlet distribution, and each fit the share
+    ``softmax(n sum_i u_i l_i + log prior)``; the shares' means are returned. (ArviZ's has no prior.)
+
+    Parameters
+    ----------
+    log_density : ndarray, shape (n_fits, n_obs)
+        Leave-one-out log densities.
+    log_prior : ndarray, shape (n_fits,), optional
+        Of the hyperparameters that they were fitted with. Default: flat.
+    seed : int
+        Of the replicates.
+
+    Returns
+    -------
+    ndarray, shape (n_fits,)
+        Sums to one.
+
+    References
+    ----------
+    Y. Yao, A. Vehtari, D. Simpson and A. Gelman (2018), "Using stacking to average Bayesian predictive
+    distributions", Bayesian Analysis 13(3), 917-1007.
+    """
+    n_fits, n_obs = log_density.shape
+    rng = np.random.default_rng(seed)
+    if n_obs * _REPLICATES <= _MOST_NUMBERS:
+        row_weight = rng.dirichlet(np.ones(n_obs), size=_REPLICATES)
+        total = n_obs * (row_weight @ log_density.T)
+    else:
+        centred = log_density - log_density.mean(axis=1, keepdims=True)
+        spread = np.linalg.svd(centred, full_matrices=False)
+        noise = rng.standard_normal((_REPLICATES, min(n_fits, n_obs)))
+        total = log_density.sum(axis=1) + noise @ (spread.U * spread.S).T
+    if log_prior is not None:
+        total = total + log_prior
+    share = np.exp(total - total.max(axis=1, keepdims=True))
+    return (share / share.sum(axis=1, keepdims=True)).mean(axis=0)

@@ -1,0 +1,133 @@
+"""What a fit may use of the machine: memory, asked for before it is taken, and threads of BLAS."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any, Concatenate, Protocol
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+_SMALL = 2.0**24  # bytes: less is not worth asking, which takes as long as a small fit
+_COPIES = 3.0  # basis functions, their Gram matrix, and a factor of it
+_WORTH_THREADS = 1e10  # multiplications of one Gram product: some seconds of one core
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+def available_bytes() -> float:
+    """Return the bytes that this process may still take, infinite where the system does not say."""
+    return min(_unused(), _below_limit(), _in_group())
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file of the system; none where there is no such file."""
+    try:
+        return path.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []
+
+
+def _unused() -> float:
+    found = [each.split()[1] for each in _lines(Path("/proc/meminfo")) if "MemAvailable:" in each]
+    return 1024.0 * float(found[0]) if found else np.inf
+
+
+def _below_limit() -> float:
+    """Return what a limit of the address space (``ulimit -v``) leaves."""
+    if resource is None:
+        return np.inf
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return np.inf if limit == resource.RLIM_INFINITY else float(limit)
+
+
+def _in_group() -> float:
+    """Return what a container's limit leaves (version 2 of Linux' control groups)."""
+    group = Path("/sys/fs/cgroup")
+    most = "".join(_lines(group / "memory.max")).strip()
+    used = [each.split()[1] for each in _lines(group / "memory.stat") if each.startswith("anon ")]
+    return float(most) - float(used[0]) if most.isdigit() and used else np.inf
+
+
+def check_room(n_obs: int, n_basis: int) -> None:
+    """Raise where basis functions of so many rows and bases, and their Gram matrix, do not fit.
+
+    Raises
+    ------
+    MemoryError
+        With what is needed, what there is, and the arguments that help.
+    """
+    needed = 8.0 * n_basis * max(n_obs, n_basis) * _COPIES
+    if needed <= _SMALL:
+        return
+    there = available_bytes()
+    if needed > there:
+        raise MemoryError(
+            f"{n_obs} rows and {n_basis} bases need about {needed / 2**30:.3g} GiB, and "
+            f"{there / 2**30:.3g} GiB are free; give fewer bases (basis=), or rows in "
+            "chunks to an estimator (memory_limit=)"
+        )
+
+
+# --- threads ------------------------------------------------------------------------------------
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """Return threadpoolctl's controller, made once: it reads every mapped file to find BLAS."""
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Return a context in which BLAS has one thread.
+
+    Where its pool is that of the whole process, one Python thread sets its size and the others change
+    nothing: threadpoolctl sees to that.
+    """
+    return _controller().limit(limits=1, user_api="blas")
+
+
+def blas_thread_count() -> int:
+    """Return how many threads BLAS has now, one where there is none that can be asked."""
+    found = [each.num_threads for each in _controller().lib_controllers if each.user_api == "blas"]
+    return max(found, default=1)
+
+
+def blas_threads(n_obs: float, n_basis: float) -> AbstractContextManager[Any]:
+    """Return a context in which BLAS has one thread where a Gram product is small; else as many as it has.
+
+    With two threads small products and factorisations take twice the time and more, and five times where
+    other work runs: a thread of BLAS waits in a loop.
+
+    Parameters
+    ----------
+    n_obs, n_basis : float
+        Rows and columns of the basis functions.
+    """
+    return one_blas_thread() if n_obs * n_basis**2 < _WORTH_THREADS else nullcontext()
+
+
+class _HasPhi(Protocol):
+    @property
+    def Phi(self) -> Any: ...
+
+
+def threads_by_size[Q: _HasPhi, **P, R](
+    function: Callable[Concatenate[Q, P], R],
+) -> Callable[Concatenate[Q, P], R]:
+    """Decorate a function of a problem: BLAS gets as many threads as the basis functions are worth."""
+
+    @wraps(function)
+    def run(problem: Q, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        # rows in chunks have their own rule
+        with blas_threads(*getattr(problem.Phi, "shape", (float("inf"), 1.0))):
+            return function(problem, *args, **kwargs)
+
+    return run

@@ -1,0 +1,204 @@
+"""Greedy forward selection of the columns of submodels."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import threads_by_size
+from pcvm_pymc.core.pieces.validation import check_real
+from pcvm_pymc.core.projection.submodel import Submodel, addition_gains, fit_submodel, scan
+from pcvm_pymc.core.projection.target import Columns, Target
+
+_MOST_PRUNED = 6  # additions at one size of which each brings another weight to zero
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How columns are selected: forward, by Rao's score statistic.
+
+    Parameters
+    ----------
+    tol : float
+        Nats per row: the selection ends, and later sizes repeat its last model, once no addition gains
+        more.
+    candidates, exchanges, max_exchanges, l1, backward
+        Removed: a value is refused.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import PCVMClassifier, project
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> dense = PCVMClassifier(width=1.0).fit(X, X[:, 0] > 0)
+    >>> rough = project(dense, X, X[:, 0] > 0, size=9, options=SearchOptions(tol=0.05))
+    >>> len(rough.classifier.weight_) < 9
+    True
+    """
+
+    tol: float = 1e-6
+    candidates: InitVar[object] = None
+    exchanges: InitVar[object] = None
+    max_exchanges: InitVar[object] = None
+    l1: InitVar[object] = None
+    backward: InitVar[object] = None
+
+    def __post_init__(self, *removed: object) -> None:
+        names = ("candidates", "exchanges", "max_exchanges", "l1", "backward")
+        for name, value in zip(names, removed, strict=True):
+            if value is not None:
+                raise ValueError(
+                    f"{name}={value!r} is no longer there: columns are found by forward selection "
+                    f"alone; leave {name} out, tol is the only option"
+                )
+        check_real("tol", self.tol)
+
+    @classmethod
+    def greedy(cls) -> "SearchOptions":
+        """Return the default options, which are greedy."""
+        return cls()
+
+
+@dataclass(frozen=True)
+class ProjectionPath:
+    """The best submodel found of each size.
+
+    Attributes
+    ----------
+    sizes : ndarray of int, shape (n_sizes,)
+        Numbers of vectors asked for. A submodel has fewer where more do not lower the divergence.
+    columns : tuple of ndarray of int
+        Chosen columns of each.
+    weights : tuple of ndarray
+        Their weights, one for each class where there are several.
+    bias : ndarray, shape (n_sizes,), or (n_sizes, n_classes) for several classes
+    kl : ndarray, shape (n_sizes,)
+        Mean divergence from the reference, nats per row.
+    objective : ndarray, shape (n_sizes,)
+        The same with the ridge, which is negligible unless weights are huge; never increases.
+    """
+
+    sizes: NDArray[np.int64]
+    columns: tuple[Columns, ...]
+    weights: tuple[Array, ...]
+    bias: Array
+    kl: Array
+    objective: Array
+
+    def dense_weight(self, i: int, n_basis: int) -> Array:
+        """Return the weights of the i-th submodel among zeros, shape (n_basis,) or (n_basis, n_classes)."""
+        weight = np.zeros((n_basis, *self.bias.shape[1:]))
+        weight[self.columns[i]] = self.weights[i]
+        return weight
+
+    def latent(self, Phi: Array) -> Array:
+        """Return each submodel's latent function at rows of `Phi`.
+
+        Shape (n_sizes, n_obs), or (n_sizes, n_obs, n_classes) for several classes.
+        """
+        parts = zip(self.columns, self.weights, self.bias, strict=True)
+        return np.stack([Phi[:, columns] @ weight + b for columns, weight, b in parts])
+
+
+def default_sizes(largest: int) -> NDArray[np.int64]:
+    """Return 0, 1, 2, 3, ... in steps that grow with the size, up to `largest`."""
+    sizes, size = {0, largest}, 1
+    while size < largest:
+        sizes.add(size)
+        size = max(size + 1, round(1.2 * size))
+    return np.array(sorted(sizes))
+
+
+def _grown(target: Target, model: Submodel, size: int, options: SearchOptions) -> Submodel:
+    """Return the model with columns added until it has `size`, or none gains more than the tolerance.
+
+    An addition may bring another weight to zero; after a few of these the model stays smaller.
+    """
+    for _ in range(size - model.n_vectors + _MOST_PRUNED):
+        if model.n_vectors >= size:
+            break
+        gain = addition_gains(target, scan(target, model))
+        new = fit_submodel(target, [*model.columns, int(gain.argmax())], model)
+        if not new.objective < model.objective - options.tol:
+            break
+        model = new
+    return model
+
+
+@threads_by_size
+def project_path(
+    target: Target,
+    sizes: Sequence[int] | None = None,
+    options: SearchOptions | None = None,
+    *,
+    until: Callable[[Submodel], bool] | None = None,
+) -> ProjectionPath:
+    """Select the columns of submodels of given sizes, to lose little in Kullback-Leibler divergence.
+
+    Forward selection: the column with the largest score statistic (Rao's, at the submodel) is added, and all
+    weights are refitted. The best subset of a size is NP-hard to find; this is a local optimum.
+
+    Parameters
+    ----------
+    target : Target
+    sizes : sequence of int, optional
+        Numbers of vectors, 0 being the bias alone. Default: `default_sizes` up to 30.
+    options : SearchOptions, optional
+    until : callable, optional
+        ``(submodel) -> bool``, asked at each of the sizes: the path ends with the first that is enough.
+
+    Returns
+    -------
+    ProjectionPath
+
+    Raises
+    ------
+    ValueError
+        If `sizes` is empty, or one is negative or exceeds the number of columns.
+
+    References
+    ----------
+    J. Piironen, M. Paasiniemi and A. Vehtari (2020), "Projective inference in high-dimensional problems:
+    prediction and feature selection", Electronic Journal of Statistics 14(1).
+    """
+    options, n_basis = options or SearchOptions(), target.Phi.shape[1]
+    if sizes is None:
+        sizes = default_sizes(min(30, n_basis)).tolist()
+    wanted = sorted({int(size) for size in sizes})
+    if not wanted or wanted[0] < 0 or wanted[-1] > n_basis:
+        raise ValueError(f"sizes={wanted}; needed whole numbers from 0 to {n_basis}, the bases")
+    path: list[Submodel] = []
+    model = fit_submodel(target, [])
+    for size in wanted:
+        if size < n_basis:
+            model = _grown(target, model, size, options)
+        else:  # nothing to select: the constrained optimum on all columns
+            full = fit_submodel(target, range(n_basis), model)
+            model = min(model, full, key=lambda each: each.objective)
+        path.append(model)
+        if until is not None and until(model):
+            break
+    return ProjectionPath(
+        sizes=np.array(wanted[: len(path)]),
+        columns=tuple(each.columns for each in path),
+        weights=tuple(_balanced(target, each) for each in path),
+        bias=np.array([each.bias - np.mean(each.bias) * (target.n_scores > 1) for each in path]),
+        kl=np.array([target.divergence(each.latent) for each in path]),
+        objective=np.array([each.objective for each in path]),
+    )
+
+
+def _balanced(target: Target, model: Submodel) -> Array:
+    """Return weights of several classes, each vector's shifted by a constant to the least squares.
+
+    As far as the sign rule allows it: in a `Submodel` the weight in the vector's own class is zero.
+    """
+    if target.n_scores == 1:
+        return model.weight
+    mean = model.weight.mean(axis=1, keepdims=True)
+    if target.sign is None:
+        return model.weight - mean
+    others = np.where(target.free[model.columns], model.weight, -np.inf)
+    return model.weight - np.maximum(mean, others.max(axis=1, keepdims=True))

@@ -1,0 +1,244 @@
+"""The nearest submodel on given columns, and what each further column would gain."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from pcvm_pymc.core.nonnegative import solve_nonnegative
+from pcvm_pymc.core.pieces.multinomial import FractionalTerms
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.projection.target import Columns, Target
+from pcvm_pymc.core.quadratic import BorderedGram, QuadraticModel
+
+_MAX_NEWTON = 100
+_MOST_HALVINGS = 20
+_DAMPING = 1e-12  # curvature added to the biases, where classes are never confused
+_ROUNDING = 1e-15  # of the objective, nats per row
+_LEAST_SCHUR = 1e-9  # share of a column that must be left outside the span of those chosen
+
+
+@dataclass(frozen=True)
+class Submodel:
+    """The nearest model on some columns.
+
+    Attributes
+    ----------
+    columns : ndarray of int, shape (n_vectors,)
+        Ascending; columns whose weights the sign constraint fixes at zero are left out.
+    weight : ndarray, shape (n_vectors,), or (n_vectors, n_classes) for several classes
+        There the weight in a vector's own class is zero and the others are at most zero; free weights are
+        zero in the first class.
+    bias : float, or ndarray, shape (n_classes,)
+    latent : ndarray, shape (n_obs,) or (n_obs, n_classes)
+    objective : float
+        Divergence and ridge.
+    """
+
+    columns: Columns
+    weight: Array
+    bias: Any
+    latent: Array = field(repr=False)
+    objective: float
+
+    @property
+    def n_vectors(self) -> int:
+        """Number of columns whose weights are not all zero."""
+        return len(self.columns)
+
+
+class _Point(NamedTuple):
+    """Values of weights and biases, latent values, shape (n_obs, n_scores), and the objective there."""
+
+    value: Array
+    latent: Array
+    terms: FractionalTerms
+    objective: float
+
+
+class _Newton:
+    """Newton's equations for the weights on some columns, and the biases, in units of the ridge."""
+
+    def __init__(self, target: Target, columns: Columns, weight: Array, bias: Any) -> None:
+        self.target, free, n_scores = target, target.free[columns], target.n_scores
+        flat = np.zeros(n_scores)
+        flat[: n_scores > 1] = np.inf  # of several biases the first is zero
+        self.model = QuadraticModel(
+            np.reshape(weight, free.shape),
+            np.broadcast_to(bias, (n_scores,)),
+            np.where(free, target.penalty[columns, None], np.inf),
+            flat,
+        )
+        self.designs = self.model.designs(target.Phi[:, columns])
+        self.is_weight = self.model.is_ridged
+        sign = np.ones(free.shape) if target.sign is None else target.sign[columns]
+        self.sign = self.model.pack(sign.reshape(free.shape), flat)[self.is_weight]
+
+    def unpacked(self, value: Array) -> tuple[Array, Array]:
+        """Return weights, shape (n_vectors, n_scores), and biases, shape (n_scores,)."""
+        weight, bias = np.zeros(self.model.weight.shape), np.zeros(self.target.n_scores)
+        self.model.unpack(self.model.scale * value, weight, bias)
+        return weight, bias
+
+    def point(self, value: Array) -> _Point:
+        """Return the objective at some values."""
+        parts = [one @ value[self.model.part(c)] for c, one in enumerate(self.designs)]
+        latent = np.column_stack(parts)
+        terms = self.target.terms(latent[:, 0] if len(parts) == 1 else latent)
+        ridge = 0.5 * float(np.square(value[self.is_weight]).sum())
+        return _Point(value, latent, terms, self.target.divergence_of(terms) + ridge)
+
+    def hessian(self, terms: FractionalTerms) -> Array:
+        """Return the divergence's second derivatives in all values."""
+        H = np.zeros((len(self.model.value), len(self.model.value)), order="F")
+        self.model.add_rows(H, self.designs, self.target.mass[:, None, None] * terms.hessian)
+        H[np.diag_indices(len(H))] += np.where(self.is_weight, 0.0, _DAMPING)
+        return np.tril(H) + np.tril(H, -1).T
+
+    def minimiser(self, here: _Point) -> Array:
+        """Return the minimiser of the quadratic model under the sign constraint.
+
+        Biases are unconstrained: they are eliminated first.
+        """
+        H, w, b = self.hessian(here.terms), self.is_weight, ~self.is_weight
+        score = self.target.mass[:, None] * here.terms.score
+        slope = np.concatenate([score[:, c] @ one for c, one in enumerate(self.designs)])
+        goal = H @ here.value + slope
+        follow = np.linalg.solve(H[np.ix_(b, b)], np.column_stack([H[np.ix_(b, w)], goal[b]]))
+        cross = H[np.ix_(w, b)]
+        gram = BorderedGram(
+            np.asfortranarray(H[np.ix_(w, w)] - cross @ follow[:, :-1]), np.zeros(w.sum()), 1.0
+        )
+        out = np.empty(len(H))
+        out[w], _ = solve_nonnegative(
+            gram,
+            self.sign,
+            1.0,
+            (goal[w] - cross @ follow[:, -1], 0.0),
+            (here.value[w] != 0) | (slope[w] * self.sign > 0),
+            constrained=self.target.sign is not None,
+        )
+        out[b] = follow[:, -1] - follow[:, :-1] @ out[w]
+        return out
+
+
+def fit_submodel(
+    target: Target, columns: Iterable[int], start: Submodel | None = None, *, tol: float = 1e-14
+) -> Submodel:
+    """Return the submodel on some columns that is nearest to the reference.
+
+    Newton steps under the sign constraint, halved until the objective does not rise.
+
+    Parameters
+    ----------
+    target : Target
+    columns : iterable of int
+    start : Submodel, optional
+        Its weights and bias are where Newton's steps start. Default: zeros.
+    tol : float
+        The steps stop once one lowers the objective (nats per row) by no more than this.
+
+    Returns
+    -------
+    Submodel
+    """
+    chosen = np.unique(np.fromiter(columns, dtype=np.intp))
+    chosen = chosen[target.penalty[chosen] > 0]  # a column of zeros has no weight
+    weight, bias = np.zeros((len(chosen), target.n_scores)), np.zeros(target.n_scores)
+    if start is not None:
+        _, here, there = np.intersect1d(chosen, start.columns, return_indices=True)
+        weight[here] = start.weight.reshape(-1, target.n_scores)[there]
+        bias[:] = start.bias
+    system = _Newton(target, chosen, weight, bias)
+    at = system.point(system.model.value)
+    for _ in range(_MAX_NEWTON):
+        step, share = system.minimiser(at) - at.value, 1.0
+        new = system.point(at.value + step)
+        for _ in range(_MOST_HALVINGS):
+            if new.objective <= at.objective + _ROUNDING:
+                break
+            share /= 2
+            new = system.point(at.value + share * step)
+        else:
+            break
+        gain, at = at.objective - new.objective, new
+        if gain <= tol:
+            break
+    weight, bias = system.unpacked(at.value)
+    kept = weight.any(axis=1)
+    chosen, weight = chosen[kept], weight[kept]
+    if target.n_scores == 1:
+        return Submodel(chosen, weight[:, 0], float(bias[0]), at.latent[:, 0], at.objective)
+    return Submodel(chosen, weight, bias, at.latent, at.objective)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Slopes and curvatures of all columns at a submodel.
+
+    Attributes
+    ----------
+    score : ndarray, shape (n_basis, n_scores)
+        Derivative of minus the objective in each weight.
+    schur : ndarray, shape (n_basis, n_scores, n_scores)
+        Curvature in a column's weights, once those of the submodel and the biases are optimised;
+        infinite on the diagonal for columns that cannot be added.
+    """
+
+    score: Array
+    schur: Array
+
+    @cached_property
+    def own(self) -> Array:
+        """Curvature in each weight alone, shape (n_basis, n_scores)."""
+        return np.einsum("jcc->jc", self.schur)
+
+
+def scan(target: Target, submodel: Submodel) -> Scan:
+    """Return slopes and curvatures of all columns, by one product with Phi for each score."""
+    system = _Newton(target, submodel.columns, submodel.weight, submodel.bias)
+    terms = target.terms(submodel.latent)
+    H = system.hessian(terms) + np.diag(system.is_weight.astype(float))
+    factor = cho_factor(H + _DAMPING * np.diag(np.diag(H)))
+    n_scores, n_basis = target.n_scores, target.Phi.shape[1]
+    score, schur = np.empty((n_basis, n_scores)), np.empty((n_basis, n_scores, n_scores))
+    cross: list[Array] = []  # second derivatives in new weights and the values of the submodel
+    for c in range(n_scores):
+        row_weight = target.mass[:, None] * terms.hessian[:, c]
+        weighted = [row_weight[:, d, None] * one for d, one in enumerate(system.designs)]
+        both = target.Phi.T @ np.column_stack([*weighted, target.mass * terms.score[:, c]])
+        score[:, c] = both[:, -1]
+        cross.append(np.ascontiguousarray(both[:, :-1].T))
+        response = cho_solve(factor, cross[c])
+        for d in range(c + 1):
+            own = target.squared_columns(row_weight[:, d]) + (c == d) * target.penalty
+            schur[:, c, d] = schur[:, d, c] = own - np.einsum("ij,ij->j", cross[d], response)
+        spanned = (own == 0) | (schur[:, c, c] < _LEAST_SCHUR * own)
+        schur[spanned | ~target.free[:, c], c, c] = np.inf
+        schur[submodel.columns, c, c] = np.inf
+    return Scan(score, schur)
+
+
+def addition_gains(target: Target, found: Scan) -> Array:
+    """Return half of Rao's score statistic of each column, zero where the sign rule forbids it.
+
+    For several classes the larger of two lower bounds: that of its best weight alone, and that of all its
+    weights together, those of the wrong sign being left at zero one round after the other.
+    """
+    alone = np.where(target.allows(found.score), 0.5 * found.score**2 / found.own, 0.0).max(axis=1)
+    if target.n_scores == 1:
+        return alone
+    moves, eye = np.isfinite(found.own), np.eye(target.n_scores)
+    for _ in range(target.n_scores):
+        both = moves[:, :, None] & moves[:, None, :]
+        pull = np.where(moves, found.score, 0.0)
+        step = np.linalg.solve(np.where(both, found.schur, eye), pull[..., None])[..., 0]
+        wrong = moves & (step != 0) & ~target.allows(step)
+        if not wrong.any():
+            break
+        moves &= ~wrong
+    together = np.where(moves, 0.5 * found.score * step, 0.0).sum(axis=1)
+    return np.maximum(together, alone)

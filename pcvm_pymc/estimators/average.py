@@ -1,0 +1,319 @@
+"""Posterior modes, and averages of them over width and scale."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from pcvm_pymc.core.design import latent_in_blocks
+from pcvm_pymc.core.em import Start, fit_em
+from pcvm_pymc.core.loo import leave_one_out
+from pcvm_pymc.core.pieces.centres import Index
+from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
+from pcvm_pymc.core.pieces.likelihood import Weighted
+from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import EMResult
+from pcvm_pymc.core.quadratic import QuadraticModel
+from pcvm_pymc.estimators.probabilities import (
+    LatentNormal,
+    Posterior,
+    class_probability,
+    independent,
+    log_class_probability,
+)
+from pcvm_pymc.estimators.problems import Problems, TrainingData
+from pcvm_pymc.estimators.search import (
+    GridPoint,
+    HyperparameterSearch,
+    by_leave_one_out,
+    start_near,
+)
+
+
+class Predictor:
+    """The fitted part of a classifier: a latent function and the probabilities that it gives."""
+
+    likelihood: Likelihood
+
+    def latent(self, X: Array, n_jobs: int = 1) -> Array:
+        """Return the latent function, shape (n_new,) or (n_new, n_scores)."""
+        raise NotImplementedError
+
+    def probability(self, X: Array, n_jobs: int = 1) -> Array:
+        """Return class probabilities, shape (n_new, n_classes)."""
+        return class_probability(self.likelihood, self.latent(X, n_jobs))
+
+    def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
+        """Return logarithms of class probabilities, exact in the tails."""
+        return log_class_probability(self.likelihood, self.latent(X, n_jobs))
+
+    def posterior(self, data: TrainingData | None) -> Posterior:
+        """Return what gives the latent function's posterior at new rows, as a mixture of normals."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Mode(Predictor):
+    """A posterior mode.
+
+    Attributes
+    ----------
+    kernel : KernelPiece
+        Of this width.
+    width : float or ndarray, shape (n_features,)
+    scale : float
+        Of the weights' prior, sqrt(d / c).
+    shared : ndarray, shape (n_rows, n_features)
+        Centres of all modes of an average, in memory once.
+    own : ndarray of int, shape (n_relevance,)
+        Which of them are this mode's.
+    weight : ndarray, shape (n_relevance,) or (n_relevance, n_classes)
+    bias : float or ndarray, shape (n_classes,)
+    log_loss : float
+        Mean negative leave-one-out log probability of the training labels, nats per row. Of many rows or
+        classes that of the search: on some of the rows, or class by class.
+    basis : ndarray of int, shape (n_relevance,)
+        Numbers of the centres among the bases.
+    likelihood : Likelihood
+    prior : Hyperprior, SharedHyperprior or Laplace
+    has_free_bias : bool
+        Whether the bias has a flat prior.
+    """
+
+    kernel: KernelPiece = field(repr=False)
+    width: Any
+    scale: float
+    shared: Array = field(repr=False)
+    own: Index = field(repr=False)
+    weight: Array = field(repr=False)
+    bias: Any = field(repr=False)
+    log_loss: float
+    basis: Index = field(repr=False)
+    likelihood: Likelihood = field(repr=False)
+    prior: Any = field(repr=False)
+    has_free_bias: bool = field(default=False, repr=False)
+
+    @property
+    def relevance_vectors(self) -> Array:
+        """Centres whose weight is not zero, shape (n_relevance, n_features)."""
+        return self.shared if len(self.own) == len(self.shared) else self.shared[self.own]
+
+    def latent(self, X: Array, n_jobs: int = 1) -> Array:
+        """Return ``Phi w + b``."""
+        return latent_in_blocks(
+            X, self.relevance_vectors, self.weight, self.bias, kernel=self.kernel, n_jobs=n_jobs
+        )
+
+    def posterior(self, data: TrainingData | None) -> Posterior:
+        """Return the normal posterior around the mode, of each score that has a likelihood of its own."""
+        if data is None:
+            raise ValueError(
+                "the fit has no posterior around a mode: it was found from the bottom up, projected onto few "
+                "vectors, or its rows went in chunks; needed a mode or an average, by EM from rows in memory"
+            )
+        normals = self._normals(data)
+
+        def at(X: Array) -> list[LatentNormal]:
+            Phi = self.kernel(X, self.relevance_vectors)
+            each = [normal.latent(Phi) for normal in normals]
+            if len(each) == 1:
+                return [LatentNormal(1.0, *each[0])]
+            return [independent([(mean[:, 0], cov[:, 0, 0]) for mean, cov in each])]
+
+        return at
+
+    def _normals(self, data: TrainingData) -> list[QuadraticModel]:
+        """Return the normal posterior of each score that has a likelihood of its own."""
+        weight = self.weight.reshape(len(self.weight), -1)
+        bias, n = np.atleast_1d(self.bias), weight.shape[1]
+        with np.errstate(divide="ignore"):
+            given = self.prior.weight_precision(weight)
+            of_bias = 0.0 * bias if self.has_free_bias else self.prior.bias_precision(bias)
+        given = np.where(weight == 0, np.inf, given)
+        of_bias = np.where(bias == 0, np.inf, of_bias)
+        Phi = self.kernel(data.X, self.relevance_vectors)
+        likelihood = self.likelihood if data.weight is None else Weighted(self.likelihood)
+        machines: list[tuple[slice, Array]] = [(slice(None), data.target)]
+        if likelihood.n_scores < n:  # each class against the rest
+            machines = [(slice(c, c + 1), labels_against_rest(data.target, c)) for c in range(n)]
+        return [
+            QuadraticModel.at(
+                [(Phi, target)],
+                likelihood,
+                weight[:, own],
+                bias[own],
+                precision=given[:, own],
+                bias_precision=of_bias[own],
+            )
+            for own, target in machines
+        ]
+
+
+@dataclass(frozen=True)
+class Average(Predictor):
+    """An average of the class probabilities of posterior modes.
+
+    Attributes
+    ----------
+    modes : list of Mode
+    weights : ndarray, shape (n_modes,)
+        Sum to one.
+    likelihood : Likelihood
+    """
+
+    modes: list[Mode]
+    weights: Array
+    likelihood: Likelihood
+
+    def latent(self, X: Array, n_jobs: int = 1) -> Array:
+        """Return the log odds; of several classes the logarithms of their probabilities."""
+        log_probability = self.log_probability(X, n_jobs)
+        if log_probability.shape[1] == 2:
+            return log_probability[:, 1] - log_probability[:, 0]
+        return log_probability
+
+    def probability(self, X: Array, n_jobs: int = 1) -> Array:
+        """Return averaged class probabilities."""
+        parts = (each.probability(X, n_jobs) for each in self.modes)
+        return np.asarray(sum(w * part for w, part in zip(self.weights, parts, strict=True)))
+
+    def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
+        """Return logarithms of averaged class probabilities, exact in the tails."""
+        parts = np.stack([each.log_probability(X, n_jobs) for each in self.modes])
+        return np.asarray(logsumexp(parts, axis=0, b=self.weights[:, None, None]))
+
+    def posterior(self, data: TrainingData | None) -> Posterior:
+        """Return the mixture of the normal posteriors around the modes."""
+        parts = [each.posterior(data) for each in self.modes]
+
+        def at(X: Array) -> list[LatentNormal]:
+            each = [part(X)[0] for part in parts]
+            return [
+                one._replace(share=w) for w, one in zip(self.weights.tolist(), each, strict=True)
+            ]
+
+        return at
+
+
+def modes_of(
+    problems: Problems, points: Sequence[GridPoint], results: Sequence[EMResult]
+) -> list[Mode]:
+    """Return fitted grid points as modes, whose centres are in memory once."""
+    every = np.unique(np.concatenate([each.support for each in results]))
+    shared = problems.centres.points[every]
+    return [
+        Mode(
+            as_kernel(problems.kernel, result.width),
+            result.width,
+            point.scale,
+            shared,
+            np.searchsorted(every, result.support),
+            result.weight[result.support],
+            result.bias,
+            np.nan if point.loo is None else point.loo.log_loss,
+            result.support,
+            problems.likelihood,
+            problems.prior(point.scale),
+            problems.bias == "free",
+        )
+        for point, result in zip(points, results, strict=True)
+    ]
+
+
+# --- the fit of an average ---------------------------------------------------------------------
+
+
+class FittedAverage(NamedTuple):
+    """Grid points of an average, fitted to all rows.
+
+    Attributes
+    ----------
+    search : HyperparameterSearch
+        The points with their weights, the heaviest first.
+    held_out : ndarray, shape (n_obs, n_classes), or None
+        Averaged leave-one-out probabilities of the training rows; None where they were not computed.
+    """
+
+    search: HyperparameterSearch
+    held_out: Array | None
+
+    def probability(self, likelihood: Likelihood) -> Array:
+        """Return averaged class probabilities at the training rows."""
+        points: Any = self.search.points
+        return averaged(self.search.weights, likelihood, [p.result.latent for p in points])
+
+
+def averaged(weights: Array, likelihood: Likelihood, latents: Sequence[Array]) -> Array:
+    """Return averaged class probabilities, shape (n_obs, n_classes), at latent values of each mode."""
+    parts = [class_probability(likelihood, latent) for latent in latents]
+    return np.tensordot(weights, np.stack(parts), axes=1)
+
+
+def fit_average(
+    problems: Problems,
+    search: HyperparameterSearch,
+    *,
+    most: int,
+    same_fits: bool,
+    weigh: bool = True,
+    held_out: bool = False,
+    columns: Index | None = None,
+) -> FittedAverage:
+    """Fit the grid points of non-negligible weight to convergence, on all rows.
+
+    Parameters
+    ----------
+    problems : Problems
+    search : HyperparameterSearch
+    most : int
+        Grid points at most.
+    same_fits : bool
+        Whether the search fitted these very problems, less closely: then its weights stay.
+    weigh : bool
+        Whether grid points whose fits are other ones get new weights from their own leave-one-out densities.
+    held_out : bool
+        Whether leave-one-out predictions are needed where they give no weights.
+    columns : ndarray of int, optional
+        Numbers of the search's bases among the problems': the fits start from the search's weights.
+        Default: from each other.
+    """
+    kept = search.kept(most)
+    points: list[GridPoint] = []
+    for point in kept.points:
+        assert point.result is not None
+        if problems.rows is not None:
+            problem = problems.at(point.width, point.scale)
+            points.append(replace(point, result=problems.solved(problem)))
+            continue
+        near = points[-1] if points else None
+        if columns is not None:
+            weight = np.zeros((len(problems.centres), *point.result.weight.shape[1:]))
+            weight[columns] = point.result.weight
+            near = replace(point, result=replace(point.result, weight=weight))
+        if not same_fits and weigh:
+            points.append(by_leave_one_out(problems, final=True)(point, near))
+            continue
+        problem = problems.at(point.width, point.scale)
+        start: Start | None = Start(point.result.weight, point.result.bias)
+        if not same_fits:
+            start = start_near(problems, near, problem)
+        result, loo = fit_em(problem, start, problems.options), point.loo
+        if not same_fits and held_out:
+            rows = problems.centres.rows
+            loo = leave_one_out(problem, result.weight, result.bias, rows)
+        points.append(replace(point, result=result, loo=loo))
+    found = replace(kept, points=tuple(points))
+    if problems.rows is not None:
+        return FittedAverage(found, None)
+    if weigh and not same_fits:
+        found = HyperparameterSearch.of(points)
+    found = found.kept()
+    if not (same_fits or weigh or held_out):
+        return FittedAverage(found, None)
+    left_out: Any = [each.loo for each in found.points]
+    latents = [each.latent for each in left_out]
+    return FittedAverage(found, averaged(found.weights, problems.likelihood, latents))

@@ -1,0 +1,273 @@
+"""The problem of a fit at any width and scale, its rows in memory, in chunks or on Dask."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import NDArray
+
+from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign, chunk_rows, has_room_for_coupled
+from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, Start, fit_em
+from pcvm_pymc.core.family import System
+from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_rows
+from pcvm_pymc.core.pieces.kernels import (
+    Kernel,
+    KernelPiece,
+    as_kernel,
+    rbf,
+    squared_distances,
+    width_bounds,
+)
+from pcvm_pymc.core.pieces.likelihood import Weighted, majority_label, weighted_target
+from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import check_room
+from pcvm_pymc.core.pieces.validation import as_features, shown
+from pcvm_pymc.core.problem import EMResult, Problem, Status
+from pcvm_pymc.estimators.base import is_rbf
+
+WIDTH_ROWS = 5000  # by which a width is chosen where the rows are streamed
+
+#: changes at which a fit stops that only ranks candidates: looser than a fit that is kept, with the same
+#: choice (held-out log losses agree to about 1e-3)
+ROUGH = {
+    "leave-one-out": 1e-2,  # latent value, EM at a grid point
+    "class by class": 0.2,  # the same, one class against the rest: the best points are fitted again
+    "folds": 0.05,  # latent value, EM of a fold under a proper prior
+    "folds, improper": 1e-3,  # the same where weights are pruned, late at times
+    "evidence": 1e-3,  # nats of log evidence
+    "bottom-up": 0.1,  # log precision
+}
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Training rows, checked.
+
+    Attributes
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+        All rows that count, or some of those on Dask.
+    label : ndarray, shape (n_obs,)
+        -1. and +1., or numbers of the classes.
+    weight : ndarray, shape (n_obs,), optional
+        How often each row counts; None for once.
+    given : ndarray of int, shape (n_obs,), optional
+        Numbers of the rows among those that were given, where rows of weight zero are left out.
+    stream : Rows, optional
+        All rows, where they are on Dask.
+    """
+
+    X: Array
+    label: NDArray[Any]
+    weight: Array | None = None
+    given: Index | None = None
+    stream: Rows | None = None
+
+    @property
+    def target(self) -> NDArray[Any]:
+        """Labels, with the weights of the rows beside them where they have any."""
+        return self.label if self.weight is None else weighted_target(self.label, self.weight)
+
+    def numbers(self, rows: Index) -> Index:
+        """Return the numbers of rows among those that were given; -1 stays, and is all there is on Dask."""
+        if self.stream is not None:
+            return np.full(len(rows), -1)
+        return rows if self.given is None else np.where(rows < 0, -1, self.given[rows])
+
+    def some(self, rows: Index) -> "TrainingData":
+        """Return some of the rows, in memory."""
+        weight = None if self.weight is None else self.weight[rows]
+        return TrainingData(self.X[rows], self.label[rows], weight)
+
+
+@dataclass(frozen=True)
+class Problems:
+    """The problem of a fit as a function of width and scale.
+
+    Attributes
+    ----------
+    data : TrainingData
+    centres : Centres
+    kernel : str, callable or KernelPiece
+    likelihood : Likelihood
+    prior : callable
+        ``scale -> prior``.
+    options : EMOptions or BottomUpOptions
+        Whose type is the solver.
+    bias : {"prior", "free", "none"}
+    shared : bool
+        Whether a basis is dropped for all scores or for none.
+    rows : Rows, optional
+        The rows in chunks, where the basis functions are streamed.
+    single, coupled : bool
+        For rows in chunks: single precision; whether Newton steps may be of all scores at once.
+    solver : callable, optional
+        ``(problem) -> result``, in place of EM or the search from the bottom up.
+    squared : ndarray, shape (n_obs, n_basis), optional
+        Squared distances, where many widths of the RBF are tried.
+    """
+
+    data: TrainingData
+    centres: Centres
+    kernel: Kernel
+    likelihood: Likelihood
+    prior: Callable[[float], Any]
+    options: Any
+    bias: Any = "prior"
+    shared: bool = False
+    rows: Rows | None = None
+    single: bool = False
+    coupled: bool = False
+    solver: Any = None
+    squared: Array | None = None
+
+    def kernel_at(self, width: Any) -> KernelPiece:
+        """Return the kernel at a width."""
+        return as_kernel(self.kernel, width)
+
+    def for_model(self, model: Any) -> "Problems":
+        """Return the same with rows in chunks where an estimator's arguments ask for it."""
+        data, limit, n_basis = self.data, model.memory_limit, len(self.centres)
+        if limit is None and data.stream is None:
+            check_room(len(data.X), n_basis)
+            return self
+        n_scores, n_jobs = self.likelihood.n_scores, effective_n_jobs(model.n_jobs)
+        coupled = n_scores > 1 and has_room_for_coupled(limit, n_basis, n_scores, n_jobs)
+        single, rows = model.kernel_dtype == "float32", data.stream
+        if rows is None:
+            size = (n_basis, data.X.shape[1], n_jobs, n_scores)
+            chunk = chunk_rows(limit, *size, coupled=coupled)
+            rows = ArrayRows(data.X, data.target, chunk, n_jobs)
+        return replace(self, rows=rows, single=single, coupled=coupled)
+
+    def many_widths(self) -> "Problems":
+        """Return the same with what is equal at all widths computed once."""
+        if not is_rbf(self.kernel):
+            return self
+        return replace(self, squared=squared_distances(self.data.X, self.centres.points))
+
+    def at(self, width: Any, scale: float = 1.0, *, moves: bool = False) -> Problem:
+        """Return the problem at a width and scale; `moves` lets EM move the width of the RBF."""
+        centres, kernel = self.centres, as_kernel(self.kernel, width)
+        label: Any = self.data.label
+        mover = None
+        if self.rows is not None:
+            majority = majority_label(label, self.data.weight)
+            Phi: Any = StreamedDesign(
+                self.rows, centres.points, kernel, self.single, majority, self.coupled
+            )
+            label = None
+        elif moves:
+            squared = squared_distances(self.data.X, centres.points)
+            mover = ScalarRBFMoves(squared, width_bounds(self.data.X))
+            Phi = mover.basis(width)
+        elif self.squared is not None and np.ndim(width) == 0:
+            Phi = rbf(self.squared, width)
+        else:
+            Phi = np.ascontiguousarray(kernel(self.data.X, centres.points))
+        return Problem(
+            Phi,
+            label,
+            centres.sign,
+            self.prior(scale),
+            self.likelihood,
+            bias=self.bias,
+            shared=self.shared,
+            width=width,
+            moves=mover,
+        ).weighted(self.data.weight)
+
+    def solved(self, problem: Problem, start: Start | None = None) -> EMResult:
+        """Return the posterior mode, or where the search from the bottom up ends."""
+        if self.solver is not None:
+            found: EMResult = self.solver(problem)
+            return found
+        if isinstance(self.options, EMOptions):
+            return fit_em(problem, start, self.options)
+        from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up  # slow: compiled
+
+        response = None if start is None else start.response
+        result = fit_bottom_up(problem, response, self.options)
+        if result.status is not Status.EMPTY_MODEL or self.options.most == 1:
+            return result
+        plain = BottomUpOptions(max_iter=self.options.max_iter, tol=self.options.tol)
+        return fit_bottom_up(problem, response, plain)
+
+
+def problem_at(
+    X: Array,
+    label: Array,
+    hyperprior: Any,
+    width: Any,
+    *,
+    centres: Centres | None = None,
+    kernel: Kernel = "rbf",
+    likelihood: Likelihood | None = None,
+    free_width: bool = False,
+) -> Problem:
+    """Return the PCVM's problem, by default under the probit with a basis function on each row.
+
+    `free_width` lets EM move the width of the RBF.
+    """
+    centres = as_centres(None, X, label) if centres is None else centres
+    data, piece = TrainingData(X, label), likelihood or Probit()
+    problems = Problems(data, centres, kernel, piece, lambda _: hyperprior, EMOptions())
+    return problems.at(width, moves=free_width)
+
+
+def against_rest(problem: Problem, number: int) -> Problem:
+    """Return the problem of one class against the rest under the probit, rows in memory or in chunks."""
+    Phi, label, weighted = problem.Phi, problem.label, isinstance(problem.likelihood, Weighted)
+    if label is None:
+        Phi = replace(Phi, rows=Phi.rows.against_rest(number))
+    else:
+        label = labels_against_rest(label, number)
+    sign = None if problem.sign is None else problem.sign[:, number]
+    likelihood = Weighted(Probit()) if weighted else Probit()
+    return replace(problem, Phi=Phi, label=label, sign=sign, likelihood=likelihood)
+
+
+# --- centres -----------------------------------------------------------------------------------
+
+
+def class_centres(
+    basis: Any, X: Array, label: NDArray[Any], classes: NDArray[Any], system: System
+) -> Centres:
+    """Return centres of the bases of several classes, and the sign of each weight under a sign rule."""
+
+    def signs(kind: NDArray[Any]) -> Any:
+        return None if system.signs is None else system.signs(kind, len(classes))
+
+    if basis is None or isinstance(basis, Integral):
+        n_basis = len(X) if basis is None else int(basis)
+        rows = choose_rows(X, label, n_basis, random_state=0, name="basis")
+        return Centres(X[rows], signs(label[rows]), rows)
+    if not isinstance(basis, tuple) or len(basis) != 2:
+        raise ValueError(
+            f"basis={shown(basis)}; needed None, a number of rows to choose, or (centres, labels)"
+        )
+    points, kind = as_features(basis[0], "basis", X.shape[1]), np.asarray(basis[1])
+    if kind.shape != (len(points),) or not np.isin(kind, classes).all():
+        raise ValueError(
+            f"the basis' labels are {kind!r}; needed one of {classes.tolist()} for each centre"
+        )
+    return Centres(points, signs(np.searchsorted(classes, kind)), np.full(len(points), -1))
+
+
+def basis_for(basis: Any, X: Array, rows: Index) -> Any:
+    """Return the argument `basis` for a fit to some of the rows.
+
+    A number is at most theirs; centres that are other training rows go, since their signs tell labels.
+    """
+    if isinstance(basis, Integral):
+        return min(basis, len(rows))
+    if not isinstance(basis, tuple):
+        return basis
+    points = as_features(basis[0], "basis", X.shape[1])
+    columns = Centres.among(X, points, None).columns_of(rows)
+    return points[columns], np.asarray(basis[1])[columns]

@@ -1,0 +1,301 @@
+"""The choice of width and scale: grid points, scored by leave-one-out or by folds."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights, leave_one_out
+from pcvm_pymc.core.pieces.likelihood import plain_target
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_real
+from pcvm_pymc.core.problem import EMResult, Problem
+from pcvm_pymc.estimators.problems import ROUGH, Problems, against_rest
+from pcvm_pymc.estimators.race import Fold
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+type Score = Callable[["GridPoint", "GridPoint | None"], "GridPoint"]
+
+# --- the grid ----------------------------------------------------------------------------------
+
+
+class Axis(NamedTuple):
+    """A hyperparameter of the grid: the factor of a step, most steps from the middle, prior spread."""
+
+    step: float
+    farthest: int
+    spread: float  # standard deviation of the logarithm over the middle
+
+
+#: widths from 0.1 to 10 times the median distance, scales of the weights from 0.01 to 100
+AXES = (Axis(1.65, 7, 1.0), Axis(float(np.sqrt(10.0)), 4, 0.7))
+KEPT_WEIGHT = 0.02  # a grid point of no more weight is not part of an average
+GROWN_WEIGHT = 0.05  # the grid does not grow from one of no more weight
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """A width and a scale, with the mode fitted there and its held-out predictions.
+
+    Attributes
+    ----------
+    steps : tuple of int
+        From the middle of the grid, along width and scale.
+    width : float or ndarray, shape (n_features,)
+    scale : float
+        Of the weights' prior, sqrt(d / c).
+    log_prior : float
+        Normal on the logarithms of the width over the middle's and of the scale.
+    result : EMResult, optional
+    loo : LeaveOneOut, optional
+        Held-out latent values and log densities of the rows.
+    """
+
+    steps: tuple[int, ...]
+    width: Any
+    scale: float
+    log_prior: float = 0.0
+    result: EMResult | None = field(default=None, repr=False)
+    loo: LeaveOneOut | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Widths and scales around a middle.
+
+    Attributes
+    ----------
+    width, scale : float
+        The middle, which is all there is of what does not move.
+    moves : tuple of bool
+        Whether the width, and the scale, are chosen.
+    """
+
+    width: Any
+    scale: float
+    moves: tuple[bool, ...]
+
+    def point(self, steps: tuple[int, ...]) -> GridPoint:
+        """Return a grid point by its steps from the middle."""
+        logs = [n * np.log(axis.step) for n, axis in zip(steps, AXES, strict=True)]
+        width = self.width * AXES[0].step ** steps[0] if steps[0] else self.width
+        prior = [-0.5 * (log / axis.spread) ** 2 for log, axis in zip(logs, AXES, strict=True)]
+        return GridPoint(steps, width, self.scale * AXES[1].step ** steps[1], float(sum(prior)))
+
+    def neighbours(self, point: GridPoint) -> list[GridPoint]:
+        """Return the grid points one step away."""
+        found = []
+        for k, (axis, moves) in enumerate(zip(AXES, self.moves, strict=True)):
+            for step in (-1, 1) if moves else ():
+                steps = list(point.steps)
+                steps[k] += step
+                if abs(steps[k]) <= axis.farthest:
+                    found.append(self.point(tuple(steps)))
+        return found
+
+
+@dataclass(frozen=True)
+class HyperparameterSearch:
+    """Grid points that were tried, and how well each predicts rows that are left out.
+
+    Attributes
+    ----------
+    points : tuple of GridPoint
+    weights : ndarray, shape (n_points,)
+        How much each counts in an average, see `averaging_weights`; they sum to one.
+    method : {"loo", "cv"}
+        How rows were left out.
+    """
+
+    points: tuple[GridPoint, ...]
+    weights: Array
+    method: str = "loo"
+
+    @classmethod
+    def of(cls, points: Sequence[Any], method: str = "loo") -> "HyperparameterSearch":
+        """Return scored grid points with their weights."""
+        density = np.stack([each.loo.log_density for each in points])
+        prior = np.array([each.log_prior for each in points])
+        return cls(tuple(points), averaging_weights(density, prior), method)
+
+    @property
+    def best(self) -> GridPoint:
+        """The grid point of the greatest weight."""
+        return self.points[int(self.weights.argmax())]
+
+    @property
+    def width(self) -> Any:
+        """Width of the best grid point."""
+        return self.best.width
+
+    @property
+    def scale(self) -> float:
+        """Scale of the best grid point."""
+        return self.best.scale
+
+    @property
+    def widths(self) -> Array:
+        """All widths that were tried, one for each grid point."""
+        return np.array([each.width for each in self.points])
+
+    @property
+    def scales(self) -> Array:
+        """All scales that were tried, one for each grid point."""
+        return np.array([each.scale for each in self.points])
+
+    @property
+    def log_loss(self) -> Array:
+        """Mean negative held-out log probability of the labels, nats per row, of each grid point."""
+        points: Any = self.points
+        return np.array([each.loo.log_loss for each in points])
+
+    def kept(self, most: int | None = None) -> "HyperparameterSearch":
+        """Return the grid points of non-negligible weight, `most` at most, the heaviest first."""
+        order = np.argsort(-self.weights, kind="stable")[:most]
+        order = order[self.weights[order] > min(KEPT_WEIGHT, 0.5 * float(self.weights.max()))]
+        weights = self.weights[order]
+        return replace(
+            self, points=tuple(self.points[i] for i in order), weights=weights / weights.sum()
+        )
+
+    def by_width(self, *, least: float = 0.05) -> tuple[list[Any], list[float]]:
+        """Return the widths that count, the most first, and their weights over all scales.
+
+        For `mixture`, whose posteriors have a scale that is learned. One width for each feature is one.
+
+        Parameters
+        ----------
+        least : float
+            Weight below which a width is left out; the others' weights sum to one.
+        """
+        check_real("least", least, below=1.0)
+        distinct, place = np.unique(self.widths, axis=0, return_inverse=True)
+        weight = np.bincount(place.ravel(), self.weights)
+        kept = [i for i in np.argsort(-weight) if weight[i] >= min(least, weight.max())]
+        return distinct[kept].tolist(), (weight[kept] / weight[kept].sum()).tolist()
+
+    def plot(self) -> "Figure":
+        """Draw the log loss over width and scale, and the weight of each grid point."""
+        from pcvm_pymc.estimators.figures import plot_cells  # matplotlib's style
+
+        return plot_cells(self)
+
+
+def grown_search(
+    grid: Grid, score: Score, *, least: float = GROWN_WEIGHT, method: str = "loo"
+) -> HyperparameterSearch:
+    """Return the scored grid points, found by growing the grid from its middle.
+
+    Neighbours are scored as long as a grid point at the frontier has more than a weight of `least`.
+    """
+    points: dict[tuple[int, ...], GridPoint] = {(0, 0): score(grid.point((0, 0)), None)}
+    expanded: set[tuple[int, ...]] = set()
+    while True:
+        found = HyperparameterSearch.of(list(points.values()), method)
+        heavy = [each for each, w in zip(found.points, found.weights, strict=True) if w > least]
+        frontier = [each for each in heavy if each.steps not in expanded]
+        if not frontier:
+            return found
+        for point in frontier:
+            expanded.add(point.steps)
+            for each in grid.neighbours(point):
+                if each.steps not in points:
+                    points[each.steps] = score(each, point)
+
+
+# --- scores of a grid point --------------------------------------------------------------------
+
+
+def start_near(problems: Problems, near: GridPoint | None, problem: Problem) -> Start | None:
+    """Return a neighbour's solution as a start: weights in proportion to the sums of the bases."""
+    prior: Any = problem.hyperprior
+    if near is None or near.result is None or prior.holds_zeros:  # else zeros would stay zero
+        return None
+    ratio = 1.0
+    if np.any(near.width != problem.width):
+        before = float(np.abs(problems.at(near.width, near.scale).Phi).sum())
+        ratio = before / max(float(np.abs(problem.Phi).sum()), np.finfo(float).tiny)
+    return Start(near.result.weight * np.clip(ratio, 1e-3, 1e3), near.result.bias)
+
+
+def rough(options: EMOptions, kind: str) -> EMOptions:
+    """Return options as loose as a fit needs that only ranks a grid point."""
+    return replace(options, tol=max(options.tol, ROUGH[kind]))
+
+
+def by_leave_one_out(problems: Problems, *, final: bool = False) -> Score:
+    """Return the score by leave-one-out at the mode; `final` fits to convergence."""
+    options = problems.options if final else rough(problems.options, "leave-one-out")
+
+    def score(point: GridPoint, near: GridPoint | None) -> GridPoint:
+        problem = problems.at(point.width, point.scale)
+        result = fit_em(problem, start_near(problems, near, problem), options)
+        rows = problems.centres.rows
+        loo = leave_one_out(problem, result.weight, result.bias, rows)
+        return replace(point, result=result, loo=loo)
+
+    return score
+
+
+def by_class(problems: Problems) -> Score:
+    """Return the score by leave-one-out of each class against the rest, probabilities normalised.
+
+    For many classes and rows, where fits of all scores together cost too much at every grid point.
+    """
+    options = rough(problems.options, "class by class")
+
+    def score(point: GridPoint, near: GridPoint | None) -> GridPoint:
+        whole = problems.at(point.width, point.scale)
+        start = start_near(problems, near, whole)
+        fits, yes = [], []
+        for c in range(whole.n_scores):
+            problem = against_rest(whole, c)
+            one = None if start is None else Start(start.weight[:, c], float(start.bias[c]))
+            fit = fit_em(problem, one, options)
+            rows = problems.centres.rows
+            loo = leave_one_out(problem, fit.weight, fit.bias, rows)
+            fits.append(fit)
+            yes.append(problem.likelihood.log_density(loo.latent, np.ones(len(problem.label))))
+        weight = np.column_stack([each.weight for each in fits])
+        result = replace(fits[0], weight=weight, bias=np.array([each.bias for each in fits]))
+        log_probability = np.column_stack(yes)
+        log_probability -= logsumexp(log_probability, axis=1, keepdims=True)
+        number = plain_target(whole.label).astype(int)
+        return replace(point, result=result, loo=_held_out(whole, log_probability, number=number))
+
+    return score
+
+
+def by_folds(problems: Problems, folds: Sequence[Fold]) -> Score:
+    """Return the score by refits, each fold without its rows and the bases on them."""
+    options = rough(problems.options, "leave-one-out")
+
+    def score(point: GridPoint, near: GridPoint | None) -> GridPoint:
+        whole = problems.at(point.width, point.scale)
+        result = fit_em(whole, start_near(problems, near, whole), options)
+        latent = np.empty_like(result.latent)
+        for train, test in folds:
+            columns = problems.centres.columns_of(train)
+            sign, label = problems.centres.signs_of(columns), np.asarray(whole.label)[train]
+            part = replace(whole, Phi=whole.Phi[np.ix_(train, columns)], label=label, sign=sign)
+            fit = fit_em(part, None, options)
+            latent[test] = whole.Phi[np.ix_(test, columns)] @ fit.weight + fit.bias
+        return replace(point, result=result, loo=_held_out(whole, latent))
+
+    return score
+
+
+def _held_out(problem: Problem, latent: Array, number: NDArray[Any] | None = None) -> LeaveOneOut:
+    """Return held-out predictions; of log probabilities of the classes the own class' is the density."""
+    if number is None:
+        density = problem.likelihood.log_density(latent, problem.label)
+    else:
+        density = latent[np.arange(len(latent)), number]
+        density = density if problem.row_weight is None else problem.row_weight * density
+    return LeaveOneOut(latent, density)

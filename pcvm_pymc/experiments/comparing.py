@@ -1,0 +1,445 @@
+"""The command ``pcvm compare``: classifiers on the same held-out rows of several splits."""
+
+import argparse
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pcvm_pymc.experiments.errors import UsageError
+from pcvm_pymc.experiments.tables import Rows, checked_width, labels_and_features, read_table
+from pcvm_pymc.storage import alone_in, is_scratch, write_atomically
+
+_EXAMPLE_TRAINING_ROWS = 120
+_MANY_TRAINING_ROWS = 600
+_LONG = 60.0  # seconds in all, from which a forecast is worth a line
+_SETTINGS = "compare.json"  # in a folder of this command, written first
+_POSTERIOR = "posterior mean"
+PICTURES = ("reliability.png", "weights.png", "rank.png", "decision_surface.png")
+_COLUMNS = {  # heading, factor and digits of what is printed
+    "error": ("error %", 100.0, 1),
+    "AUC": ("AUC %", 100.0, 1),
+    "log loss": ("log loss", 1.0, 3),
+    "ECE": ("ECE", 1.0, 3),
+    "vectors": ("vectors*", 1.0, 0),
+    "seconds": ("s", 1.0, 1),
+}
+
+
+@dataclass
+class Scored:
+    """Classifiers on several splits.
+
+    Attributes
+    ----------
+    classes : ndarray, shape (n_classes,)
+    labels : list of ndarray of int
+        Of the test rows of each split, as numbers of the classes.
+    probability : dict of str to list of ndarray
+        Of each classifier, split by split.
+    rows : list of dict
+        A score of each classifier and split.
+    """
+
+    classes: np.ndarray
+    labels: list[np.ndarray] = field(default_factory=list)
+    probability: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, name: str, split: int, rival: Any) -> None:
+        """Score a classifier's predictions for the test rows of a split."""
+        from pcvm_pymc.assessment.comparison import scores
+
+        self.probability.setdefault(name, []).append(rival.probability)
+        measures = scores(self.labels[split], rival.probability)
+        rest = {"vectors": rival.vectors, "seconds": rival.seconds}
+        self.rows.append({"classifier": name, **measures, **rest})
+
+    def tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return means over splits, with their number, and standard errors; the best log loss first."""
+        groups = pd.DataFrame(self.rows).groupby("classifier", sort=False)
+        mean = groups.mean().assign(splits=groups.size()).sort_values("log loss")
+        return mean, groups.sem().loc[mean.index]
+
+    def write(self, out: Path) -> None:
+        """Write both tables: what is finished stays when the rest is stopped."""
+        for name, table in zip(("table", "standard_errors"), self.tables(), strict=True):
+            content = table.to_csv(index_label="classifier").encode()
+            write_atomically(out / f"{name}.csv", content)
+
+
+def compare(options: argparse.Namespace, console: Console) -> None:
+    """Fit all classifiers on all splits, print the table, and write it with pictures into a folder."""
+    began = time.perf_counter()
+    _check_numbers(options)
+    width = checked_width(options.width)
+    with ExitStack() as held:
+        compiled = held.enter_context(_compiling(2)) if options.file is None else None
+        rows = _example() if options.file is None else _read(options, console)
+        classes = np.unique(rows.y)
+        n_train, n_test = _sizes(rows, options)
+        if options.posteriors is None:  # of several classes one takes as long as many of two
+            options.posteriors = min(3 if len(classes) == 2 else 1, options.splits)
+        out, settings = _output_folder(options)
+        compiled = compiled or held.enter_context(_compiling(len(classes)))
+        held.enter_context(alone_in(out))
+        _clear(out, settings)
+        _announce(rows, n_train, n_test, options, console)
+        scored = Scored(classes)
+        # a bad file is reported before these seconds are spent
+        with console.status("importing scikit-learn"):
+            from pcvm_pymc.experiments.head_to_head import stratified_draws
+
+            splits = stratified_draws(
+                rows.X, rows.y, n_train, n_test, seed=options.seed, scaler=rows.scaler
+            )
+            parts = [next(splits) for _ in range(options.splits)]
+        models = _fit_rivals(parts, scored, options, width, out=out, console=console)
+        results = _fit_posteriors(
+            parts, scored, options, width, compiled=compiled, out=out, console=console
+        )
+        with console.status("drawing"):
+            from pcvm_pymc.experiments.comparison_pictures import draw_comparison
+
+            draw_comparison(out, scored, models, results, split=parts[0], features=rows.features)
+    _report(scored, results, options, console)
+    console.print(
+        f"Written to {escape(str(out))}{os.sep}: table.csv, standard_errors.csv, map.zarr, posterior.zarr "
+        f"and pictures. {time.perf_counter() - began:.0f} s in all."
+    )
+
+
+# --- fits --------------------------------------------------------------------------------------
+
+
+def _seed_of(options: argparse.Namespace, split: int) -> int:
+    return int(np.random.SeedSequence([options.seed, split]).generate_state(1)[0] >> 1)
+
+
+def _fit_rivals(
+    parts: list[Any],
+    scored: Scored,
+    options: argparse.Namespace,
+    width: Any,
+    *,
+    out: Path,
+    console: Console,
+) -> dict[str, Any]:
+    """Fit all but the posterior on every split; return the models of the first."""
+    from pcvm_pymc.experiments.head_to_head import estimators, fitted_rival, peers
+
+    given = None if width == "auto" else width
+    first: dict[str, Any] = {}
+    for split, (X, y, X_test, y_test) in enumerate(parts):
+        seed = _seed_of(options, split)
+        others = peers(len(scored.classes), *X.shape, seed=seed)
+        models = {
+            **estimators(len(scored.classes), seed=seed, width=given),
+            **{name: others[name] for name in ("SVC, tuned", "logistic regression")},
+        }
+        scored.labels.append(np.searchsorted(scored.classes, y_test))
+        began = time.perf_counter()
+        with console.status(f"split {split + 1} of {len(parts)}"):
+            for name, model in models.items():
+                scored.add(name, split, fitted_rival(model, X, y, X_test))
+        scored.write(out)
+        first = first or models
+        seconds = time.perf_counter() - began
+        if split == 1 and seconds * len(parts) > _LONG:  # the first also compiles
+            console.print(
+                f"A split takes {seconds:.0f} s: about {seconds * len(parts) / 60:.0f} min for all, and the "
+                "posterior after that. Ctrl-C keeps what is finished; --splits takes fewer.",
+                style="dim",
+            )
+    return first
+
+
+def _fit_posteriors(
+    parts: list[Any],
+    scored: Scored,
+    options: argparse.Namespace,
+    width: Any,
+    *,
+    compiled: Callable[[], object],
+    out: Path,
+    console: Console,
+) -> dict[str, Any]:
+    """Sample the posterior on the first splits; return the first, its mode, and the verdict on all."""
+    with console.status("importing PyMC"):
+        from pcvm_pymc.assessment.comparison import convergence, of_the_greater, vector_count
+        from pcvm_pymc.assessment.measures import Rival
+        from pcvm_pymc.inference.modes import find_map_em
+        from pcvm_pymc.inference.prediction import predict
+        from pcvm_pymc.inference.storing import save
+    with console.status("compiling the sampler"):
+        compiled()
+    found: dict[str, Any] = {}
+    verdicts = []
+    for split, (X, y, X_test, _) in enumerate(parts[: options.posteriors]):
+        began = time.process_time()
+        with console.status(f"posterior {split + 1} of {options.posteriors}"), _quiet_pymc():
+            model, posterior = _sampled(X, y, width, _seed_of(options, split), options)
+            seconds = time.process_time() - began
+            probability = predict(posterior, X_test)["predictions"]["probability"]
+        mean = of_the_greater(probability.mean(("chain", "draw")).values)
+        scored.add(_POSTERIOR, split, Rival(mean, vector_count(posterior), seconds))
+        verdicts.append(convergence(posterior))
+        if not found:
+            found = {"posterior": posterior, "mode": find_map_em(model, progressbar=False)}
+            save(found["mode"], out / "map.zarr")
+            save(posterior, out / "posterior.zarr")
+        scored.write(out)
+    found["verdict"], found["verdicts"] = _verdict(verdicts[:1]), _verdict(verdicts)
+    return found
+
+
+def _sampled(X: Any, y: Any, width: Any, seed: int, options: argparse.Namespace) -> tuple[Any, Any]:
+    """Return a model and its posterior by Gibbs sampling.
+
+    Two classes have basis functions on k-means centres with unconstrained weights, several on all rows: there
+    they predict better (benchmarks/README.md).
+    """
+    from pcvm_pymc.estimators.select import select
+    from pcvm_pymc.inference.sampling import sample
+    from pcvm_pymc.model.builders import mpcvm_model, pcvm_model
+
+    if width == "auto":
+        width = float(select(X, y, over=("width",), random_state=seed).width)
+    if len(np.unique(y)) == 2:
+        model = pcvm_model(X, y, width=width, basis="kmeans", signs="both")
+    else:
+        model = mpcvm_model(X, y, width=width)
+    posterior = sample(
+        model,
+        method="gibbs",
+        draws=options.draws,
+        tune=options.draws,
+        chains=options.chains,
+        random_seed=seed,
+        progressbar=False,
+        quiet=True,
+    )
+    return model, posterior
+
+
+def _verdict(chains: list[Any]) -> str:
+    """Return in words whether the chains of all splits have converged."""
+    word = (
+        "converged" if all(each.ok for each in chains) else "NOT converged (use a larger --draws)"
+    )
+    rhat, ess = max(each.rhat for each in chains), min(each.ess for each in chains)
+    return f"{word}; latent function: worst r-hat {rhat:.3f}, smallest ESS {ess:.0f}"
+
+
+@contextmanager
+def _quiet_pymc() -> Iterator[None]:
+    """Keep PyMC's messages of single runs back: one verdict on all of them is printed at the end."""
+    logger = logging.getLogger("pymc")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def _compiling(n_classes: int) -> Iterator[Callable[[], object]]:
+    """Compile the sampler in another process, where there is a second processor; yield what waits for it.
+
+    If that process fails, the sampler is compiled where it is used.
+    """
+    if (os.cpu_count() or 1) < 2:
+        yield lambda: None
+        return
+    command = [sys.executable, "-m", "pcvm_pymc.core.gibbs.ahead", str(n_classes)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield process.wait
+    finally:
+        process.kill()
+        process.wait()
+
+
+# --- what is asked for -------------------------------------------------------------------------
+
+
+def _check_numbers(options: argparse.Namespace) -> None:
+    for name, least in (
+        ("draws", 10),
+        ("chains", 2),
+        ("seed", 0),
+        ("splits", 1),
+        ("posteriors", 1),
+    ):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise UsageError(f"--{name} is {value}; needed at least {least}")
+    if options.posteriors is not None and options.posteriors > options.splits:
+        raise UsageError(
+            f"--posteriors is {options.posteriors}; needed at most --splits, which is {options.splits}"
+        )
+    given = {
+        "target": options.target is not None,
+        "header": options.header != "auto",
+        "categorical": options.categorical,
+        "impute": options.impute is not None,
+    }
+    for name in (name for name, there in given.items() if there and options.file is None):
+        raise UsageError(f"--{name} needs a FILE.csv")
+
+
+def _example() -> Rows:
+    from sklearn.datasets import load_breast_cancer
+
+    bunch = load_breast_cancer()
+    names = tuple(str(name) for name in bunch.feature_names)
+    labels = np.asarray(bunch.target_names)[bunch.target]
+    return Rows(bunch.data, labels, names, "Wisconsin breast cancer (scikit-learn)")
+
+
+def _read(options: argparse.Namespace, console: Console) -> Rows:
+    """Return the rows of a file, and say what was recognised in it."""
+    path = options.file
+    frame = read_table(path, options.header, console)
+    labels, features = labels_and_features(path, frame, options.target)
+    from pcvm_pymc.experiments.model_files import TableScaler
+
+    how = {"categorical": options.categorical, "impute": options.impute}
+    scaler = TableScaler.of(path, features, **how)
+    names = tuple(map(str, features.columns))
+    return Rows(features, labels.to_numpy(), names, path.name, scaler)
+
+
+def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
+    """Return how many rows are trained and tested on."""
+    n, size = len(rows.X), options.test_size
+    if size is None:
+        size = 0.3 if options.file else n - _EXAMPLE_TRAINING_ROWS
+    n_test = round(size * n) if 0 < size < 1 else size
+    if not (2 <= n_test <= n - 4 and n_test == int(n_test)):  # also for NaN
+        raise UsageError(
+            f"--test-size is {size:g}; needed a share between 0 and 1, or 2 to {n - 4} rows"
+        )
+    share, (_, counts) = 1.0 - n_test / n, np.unique(rows.y, return_counts=True)
+    if counts.min() * share < 2 or n_test < len(counts):
+        raise UsageError(
+            f"--test-size is {size:g}, which leaves fewer than two rows of a class to train on, or fewer "
+            "test rows than classes; use another"
+        )
+    return n - int(n_test), int(n_test)
+
+
+def _output_folder(options: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
+    """Return the output folder, made, and the settings of this run.
+
+    An earlier run of the same settings is replaced, finished or not. Where the default folder holds anything
+    else the next number is taken; a folder that was named is only written into with --force.
+    """
+    names = ("target", "header", "categorical", "impute", "width", "test_size")
+    numbers = ("splits", "posteriors", "draws", "chains", "seed")
+    settings = {name: getattr(options, name) for name in (*names, *numbers)}
+    settings["file"] = str(options.file.resolve()) if options.file else None
+    path = options.out or Path("pcvm-compare")
+    number = 1
+    while (found := _occupied(path, settings)) and not options.force:
+        if options.out is not None:
+            raise UsageError(f"--out {path} {found}; use --force, or another folder")
+        number += 1
+        path = Path(f"pcvm-compare-{number}")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {path} cannot be made: {error.strerror}") from None
+    return path, settings
+
+
+def _occupied(path: Path, settings: dict[str, Any]) -> str:
+    """Return what keeps a folder from being written into; an empty word where nothing does."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"--out {path} is a file; needed a folder")
+    if not path.exists() or all(map(is_scratch, path.iterdir())):
+        return ""
+    try:
+        before = json.loads((path / _SETTINGS).read_text(encoding="utf-8"))
+        other = [name for name, value in settings.items() if before.get(name) != value]
+    except (OSError, ValueError, AttributeError):
+        return "exists and holds something else than a comparison"
+    return f"holds a comparison with another {', '.join(other)}" if other else ""
+
+
+def _clear(path: Path, settings: dict[str, Any]) -> None:
+    """Remove what an earlier run left, and write down the settings of this one."""
+    if (path / _SETTINGS).exists():
+        for name in ("table.csv", "standard_errors.csv", *PICTURES):
+            (path / name).unlink(missing_ok=True)
+    write_atomically(path / _SETTINGS, json.dumps(settings, indent=1).encode())
+
+
+# --- what is printed ---------------------------------------------------------------------------
+
+
+def _announce(
+    rows: Rows, n_train: int, n_test: int, options: argparse.Namespace, console: Console
+) -> None:
+    classes = np.unique(rows.y)
+    console.print(
+        f"[bold]{escape(rows.name)}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features, classes "
+        f"{escape(', '.join(map(str, classes)))}. {options.splits} stratified splits: training on {n_train} "
+        f"rows (standardised), testing on {n_test}. Posterior by Gibbs sampling on the first "
+        f"{options.posteriors}."
+    )
+    if n_train > _MANY_TRAINING_ROWS and len(classes) > 2:  # two have a basis on k-means centres
+        console.print(
+            f"Sampling with {n_train} bases can take minutes; a larger --test-size trains on fewer."
+        )
+
+
+def _report(
+    scored: Scored, results: dict[str, Any], options: argparse.Namespace, console: Console
+) -> None:
+    """Print the table, how to read it, and one verdict on all chains."""
+    mean, error = scored.tables()
+    several = options.splits > 1
+    title = f"held-out scores, mean of {options.splits} split{'s' * several}"
+    title += " ± standard error" * several
+    if options.posteriors != options.splits:
+        title += f" (posterior: {options.posteriors} of them)"
+    table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True)
+    table.add_column("", no_wrap=True)
+    for heading, _, _ in _COLUMNS.values():
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, row in mean.iterrows():
+        cells = []
+        for key, (_, factor, digits) in _COLUMNS.items():
+            text = "" if np.isnan(row[key]) else f"{factor * row[key]:.{digits}f}"
+            spread = factor * error.loc[name, key]
+            if key in ("error", "log loss") and np.isfinite(spread):
+                text += f" ± {spread:.{digits}f}"
+            cells.append(text)
+        table.add_row(escape(str(name)), *cells)
+    console.print(table)
+    console.print(
+        "Each with the hyperparameters that suit it. averaged MAP: PCVMClassifier(), or MPCVMClassifier() "
+        "for several classes.\n"
+        "* weights that are not zero, of an average those of its best mode; of the posterior those with 95 % "
+        "of the sum of |w|; support vectors (SVC). s: processor seconds, tuning included.",
+        style="dim",
+    )
+    sampled = f"{options.posteriors} posterior" + "s" * (options.posteriors > 1)
+    colour = "red" if "NOT" in results["verdicts"] else "green"
+    console.print(f"Gibbs sampling, {sampled}: [{colour}]{results['verdicts']}[/{colour}]")

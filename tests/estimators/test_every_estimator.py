@@ -1,0 +1,212 @@
+"""What holds for every estimator: scikit-learn's checks, named errors, pickles, ends short of convergence."""
+
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from problems import blobs, expected_failures
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pcvm_pymc import (
+    Hyperprior,
+    MPCVMClassifier,
+    MRVMClassifier,
+    PCVMClassifier,
+    RVMClassifier,
+    RVMRegressor,
+    SparseProbitClassifier,
+    Status,
+)
+from pcvm_pymc.experiments.datasets import overlap_classes
+
+PCVM, MPCVM, MRVM = PCVMClassifier, MPCVMClassifier, MRVMClassifier
+RVM, SPARSE = RVMClassifier, SparseProbitClassifier
+
+
+def linear(A, B, width):
+    return A @ B.T
+
+
+@pytest.mark.fixed_seeds  # of scikit-learn's own data
+@parametrize_with_checks(
+    [
+        PCVM(),
+        PCVM(width=1.0),
+        PCVM(width="em", max_iter=10_000),
+        PCVM(estimation="projection", basis=10, width=1.0),
+        PCVM(estimation="bottom-up", width=1.0),
+        PCVM(likelihood="logit", width=1.0),
+        MPCVM(algorithm="bottom-up", width=1.0),
+        MPCVM(hyperprior="jeffreys", width=1.0, max_iter=100),
+        MPCVM(width=1.0, scale="auto", basis=10),
+        MRVM(width=1.0),
+        MRVM(algorithm="top-down", width=1.0, max_iter=100),
+        RVM(width=1.0),
+        RVM(link="probit", method="batch", width=1.0, basis=10),
+        RVMRegressor(width=5.0),
+        RVMRegressor(star=True, method="batch", width=6.0),
+        SPARSE(),
+        SPARSE(features="quadratic", prior="laplace", bias="free"),
+        SPARSE(features="kernel"),
+        SPARSE(features="kernel", prior="student"),
+    ],
+    expected_failed_checks=expected_failures,
+)
+def test_scikit_learns_checks(estimator, check):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=ConvergenceWarning)
+        check(estimator)
+
+
+BAD = [
+    # the class, a bad argument beside good ones, and what the error says besides name and value
+    *((kind, {"width": -1.0}, r"float in the range \(0.0, inf\)") for kind in (PCVM, MPCVM, RVM)),
+    *((kind, {"width": "narrow"}, "'auto'") for kind in (PCVM, MPCVM, RVM)),
+    *((kind, {"cv": 1}, r"\[2, inf\)") for kind in (PCVM, MPCVM, RVM)),
+    *((kind, {"max_iter": 0}, r"\[1, inf\)") for kind in (RVM, SPARSE)),
+    *((kind, {"tol": 0.0}, r"\(0.0, inf\)") for kind in (MPCVM, RVM)),
+    *((kind, {"estimation": "vb"}, "'average'") for kind in (PCVM, MPCVM)),
+    *((kind, {"update": "leap"}, "'newton'") for kind in (MPCVM, SPARSE)),
+    (PCVM, {"n_init": 0}, r"\[1, inf\)"),
+    (MPCVM, {"algorithm": "sideways"}, "'bottom-up'"),
+    (MPCVM, {"start": "warm"}, "'default'"),
+    (MPCVM, {"bias": "yes"}, "None"),
+    (MPCVM, {"basis": "few"}, "None"),
+    (RVM, {"method": "slow"}, "'batch'"),
+    (SPARSE, {"features": "cubic"}, "'quadratic'"),
+    (SPARSE, {"bias": "none"}, "'free'"),
+    (SPARSE, {"width": "narrow", "features": "kernel"}, "'median'"),
+]
+BAD_PIECES = [
+    (PCVM(hyperprior="flat"), "hyperprior='flat' is unknown"),
+    (MPCVM(hyperprior="vague"), "hyperprior='vague' is unknown"),
+    (PCVM(width="em", kernel=linear), "width='em' needs kernel='rbf'"),
+    (MPCVM(basis=(np.zeros((2, 2)), ["red", "green"]), width=1.0), "the basis' labels are"),
+    (RVM(link="log"), "link='log' is unknown"),
+    (SPARSE(prior="flat"), "prior='flat'; needed one of"),
+    (SPARSE(prior=Hyperprior(1, 1, 1, 1, rate_shape=1.0)), "of fixed scale"),
+    (SPARSE(prior="laplace", gamma=-1.0), r"gamma=-1\.0; needed a positive finite number"),
+]
+
+
+@pytest.mark.parametrize(("kind", "arguments", "needed"), BAD, ids=str)
+def test_bad_arguments_are_named_with_what_is_needed(kind, arguments, needed):
+    X, label = blobs(20, seed=60)
+    (name, value), *_ = arguments.items()
+    words = f"'{name}' parameter of {kind.__name__} must be .*{needed}.* Got {value!r} instead"
+    with pytest.raises(ValueError, match=words):
+        kind(**arguments).fit(X, label)
+
+
+@pytest.mark.parametrize(("model", "words"), BAD_PIECES, ids=lambda each: str(each)[:60])
+def test_bad_pieces_are_named(model, words):
+    with pytest.raises(ValueError, match=words):
+        model.fit(*blobs(20, seed=60))
+
+
+MODELS = [
+    PCVM(width=1.0),
+    MPCVM(width=1.0, scale="auto"),
+    MRVM(width=1.0),
+    RVM(width=1.0),
+    SPARSE(),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda each: type(each).__name__)
+def test_it_pickles_and_works_in_a_pipeline(model):
+    X, label = blobs(60, seed=59)
+    pipeline = make_pipeline(StandardScaler(), model).fit(1e6 * X, label)
+    copy = pickle.loads(pickle.dumps(pipeline))
+    np.testing.assert_array_equal(copy.predict_proba(1e6 * X), pipeline.predict_proba(1e6 * X))
+
+
+def test_a_regression_pickles():
+    X, label = blobs(60, seed=59)
+    model = RVMRegressor(star=True, width=2.0).fit(X, X[:, 0] + label)
+    copy = pickle.loads(pickle.dumps(model))
+    expected = model.predict(X, return_std=True)
+    np.testing.assert_array_equal(copy.predict(X, return_std=True), expected)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [PCVM(width=1.0, max_iter=1), RVM(width=1.0, max_iter=2), RVMRegressor(width=1.0, max_iter=2)],
+)
+def test_iteration_limit_warns(model):
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        model.fit(*blobs(40, seed=57))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [PCVM(hyperprior="jeffreys", width=1e9, max_iter=5000), SPARSE(prior="laplace", gamma=1e6)],
+)
+def test_an_empty_model_predicts_by_its_bias(model):
+    X, label = blobs(40, seed=56)
+    with pytest.warns(ConvergenceWarning, match="every weight was pruned"):
+        model.fit(np.vstack([X, X[:5]]), np.append(label, np.ones(5)))
+    if model.status_ is Status.EMPTY_MODEL:
+        assert model.weight_.size == 0
+    assert len(set(model.predict(X))) == 1
+
+
+@pytest.mark.parametrize("model", [PCVM(width="cv"), PCVM(), RVM()])
+def test_a_lonely_point_of_a_class_leaves_nothing_to_hold_out(model):
+    X, label = blobs(20, seed=58)
+    label[:] = -1
+    label[3] = 1
+    model.fit(X, label)
+    assert np.isfinite(model.predict_proba(X)).all()
+    if isinstance(model, RVMClassifier):
+        assert model.width_ in model.widths_  # chosen by the evidence of all rows
+    if model.width == "cv":
+        assert model.width_selection_.log_loss.size == 0
+
+
+def test_one_class_is_named():
+    with pytest.raises(ValueError, match=r"1 class\(es\)"):
+        RVM().fit(np.ones((4, 1)), np.ones(4))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [*MODELS[:-1], SPARSE(features="kernel", prior="laplace", width=1.0)],
+    ids=lambda each: type(each).__name__,
+)
+def test_probabilities_labels_and_vectors_agree(model):
+    X, number = overlap_classes(90, random_state=4)
+    if isinstance(model, PCVMClassifier):
+        number = number > 0
+    words = np.array(["black", "red", "white"])[number.astype(int)]
+    model = clone(model).fit(X, words)
+    probability, label = model.predict_proba(X), np.searchsorted(model.classes_, words)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_array_equal(model.classes_[probability.argmax(axis=1)], model.predict(X))
+    assert model.score(X, words) > 0.6
+    if not isinstance(model, SparseProbitClassifier):
+        np.testing.assert_array_equal(model.relevance_vectors_, X[model.support_])
+    if isinstance(model, PCVMClassifier | MPCVMClassifier):  # each weight has the sign of its label
+        own = label[model.support_]
+        several = len(model.classes_) > 2
+        signs = np.where(own == np.arange(3)[:, None], 1, -1) if several else 2 * own - 1
+        assert (model.weight_ * signs >= 0).all()
+
+
+def test_core_and_estimators_do_not_import_pymc_nor_a_fit_more_than_it_needs():
+    code = (
+        "import sys, numpy as np; from pcvm_pymc import PCVMClassifier; "
+        "X = np.random.default_rng(0).normal(size=(40, 2)); PCVMClassifier().fit(X, X[:, 0] > 0); "
+        "from pcvm_pymc import MPCVMClassifier, SparseProbitClassifier, Hyperprior; "
+        "assert 'pymc' not in sys.modules; "
+        "own = [name for name in sys.modules if name.split('.')[0] == 'pcvm_pymc']; "
+        "assert len(own) <= 52, sorted(own)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

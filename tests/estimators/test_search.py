@@ -1,0 +1,211 @@
+"""Grid points of width and scale: a grid that grows where held-out densities are high, and its fits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from problems import blobs, problem
+from sklearn.datasets import load_iris
+
+from pcvm_pymc import Hyperprior
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
+from pcvm_pymc.core.pieces.centres import Centres
+from pcvm_pymc.core.pieces.kernels import median_distance
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.estimators.average import fit_average
+from pcvm_pymc.estimators.problems import Problems, TrainingData
+from pcvm_pymc.estimators.search import (
+    GROWN_WEIGHT,
+    Grid,
+    HyperparameterSearch,
+    by_class,
+    by_folds,
+    by_leave_one_out,
+    grown_search,
+)
+
+N = 60
+BOTH = (True, True)
+
+
+def surface(loss):
+    """Return a score whose held-out densities are known: nats of all rows below the best."""
+
+    def score(point, near):
+        total = -loss(point.steps) - point.log_prior  # the prior counts besides
+        density = np.full(N, total / N)
+        return replace(point, loo=LeaveOneOut(density, density))
+
+    return score
+
+
+def grown(loss, moves=BOTH):
+    return grown_search(Grid(2.0, 1.0, moves), surface(loss))
+
+
+def bowl(steps, at, steep=1.0):
+    return steep * ((steps[0] - at[0]) ** 2 + (steps[1] - at[1]) ** 2)
+
+
+def at_scale(scale):
+    return Hyperprior(5.0, 5.0 * scale**2, 1.0, 1.0)
+
+
+def problems(rows=slice(None), *, several=False):
+    """Return the problems of two overlapping classes, or of three, on some of their rows."""
+    if several:
+        X, label = (each[::4] for each in load_iris(return_X_y=True))
+        sign, likelihood = np.where(label[:, None] == np.arange(3), 1.0, -1.0), MultinomialProbit(3)
+    else:
+        X, label = blobs(N, seed=1)
+        sign, likelihood = label, Probit()
+    data = TrainingData(X[rows], label[rows])
+    centres = Centres(X[rows], sign[rows], np.arange(len(data.X)))
+    return Problems(data, centres, "rbf", likelihood, at_scale, EMOptions(tol=1e-6))
+
+
+def middle(known):
+    return Grid(median_distance(known.data.X), 1.0, BOTH)
+
+
+@pytest.mark.parametrize("at", [(0, 0), (3, -2), (-5, 2), (7, 4)])
+def test_all_neighbours_of_heavy_points_are_tried(at):
+    found = grown(lambda steps: bowl(steps, at))
+    tried = {each.steps for each in found.points}
+    assert len(tried) == len(found.points)
+    assert found.best.steps == at
+    for point, weight in zip(found.points, found.weights, strict=True):
+        if weight > GROWN_WEIGHT:
+            assert {each.steps for each in Grid(2.0, 1.0, BOTH).neighbours(point)} <= tried
+    assert found.weights.sum() == pytest.approx(1.0)
+
+
+def test_weights_follow_a_known_surface():
+    found = grown(lambda steps: bowl(steps, (1, 0)))
+    wanted = np.exp([-bowl(each.steps, (1, 0)) for each in found.points])
+    np.testing.assert_allclose(found.weights, wanted / wanted.sum(), atol=1e-9)
+
+
+@pytest.mark.parametrize("moves", [(True, False), (False, True)])
+def test_only_what_is_asked_for_moves(moves):
+    found = grown(lambda steps: bowl(steps, (3, 3), 0.3), moves)
+    still = 1 if moves[0] else 0
+    assert {each.steps[still] for each in found.points} == {0}
+    assert found.best.steps == ((3, 0) if moves[0] else (0, 3))
+    assert (found.width, found.scale) == pytest.approx(
+        (2.0 * 1.65**3, 1.0) if moves[0] else (2.0, 10.0**1.5)
+    )
+
+
+def test_nothing_moves_beyond_the_farthest():
+    found = grown(lambda steps: -3.0 * (steps[0] + steps[1]))
+    steps = np.array([each.steps for each in found.points])
+    np.testing.assert_array_equal(steps.max(axis=0), [7, 4])
+    assert found.best.steps == (7, 4)
+
+
+def test_the_prior_of_a_point():
+    """Normals on the logarithms, of standard deviation 1 for the width and 0.7 for the scale."""
+    grid = Grid(2.0, 1.0, BOTH)
+    assert grid.point((0, 0)).log_prior == 0.0
+    assert grid.point((1, 0)).log_prior == pytest.approx(-0.5 * np.log(1.65) ** 2)
+    assert grid.point((0, 2)).log_prior == pytest.approx(-0.5 * (np.log(10.0) / 0.7) ** 2)
+
+
+def test_kept_points_are_the_heaviest_first():
+    points = grown(lambda steps: bowl(steps, (0, 0))).points[:4]
+    found = HyperparameterSearch(points, np.array([0.3, 0.01, 0.6, 0.09]))
+    kept = found.kept()
+    assert kept.points == (points[2], points[0], points[3])
+    np.testing.assert_allclose(kept.weights, np.array([0.6, 0.3, 0.09]) / 0.99)
+    assert found.kept(1).weights == pytest.approx([1.0])
+    alike = HyperparameterSearch(points * 20, np.full(80, 1 / 80))
+    assert len(alike.kept().points) == 80  # none stands out
+
+
+def test_a_point_is_the_mode_of_its_problem():
+    known = problems()
+    grid, score = middle(known), by_leave_one_out(known.many_widths(), final=True)
+    near = score(grid.point((0, 0)), None)
+    point = score(grid.point((1, 1)), near)
+    X, label = blobs(N, seed=1)
+    wanted = fit_em(
+        problem(X, label, at_scale(point.scale), point.width), None, EMOptions(tol=1e-8)
+    )
+    np.testing.assert_allclose(point.result.latent, wanted.latent, atol=1e-4)
+    assert point.width == pytest.approx(1.65 * near.width)
+    assert point.scale == pytest.approx(np.sqrt(10.0))
+
+
+def test_points_found_class_by_class_are_fitted_together():
+    itself = problems(several=True)
+    grid, score = middle(itself), by_class(itself)
+    points = tuple(score(grid.point((i, 0)), None) for i in range(3))
+    found = HyperparameterSearch(points, np.array([0.5, 0.3, 0.2]))
+    options = {"same_fits": False, "held_out": True}
+    kept = fit_average(itself, found, most=2, weigh=False, **options).search
+    assert [each.steps for each in kept.points] == [(0, 0), (1, 0)]
+    np.testing.assert_allclose(kept.weights, [0.625, 0.375])
+    for point in kept.points:
+        whole = itself.at(point.width, point.scale)
+        wanted = fit_em(whole, None, EMOptions(tol=1e-7))
+        np.testing.assert_allclose(point.result.latent, wanted.latent, atol=1e-3)
+        rows = itself.centres.rows
+        left_out = leave_one_out(whole, wanted.weight, wanted.bias, rows)
+        np.testing.assert_allclose(point.loo.latent, left_out.latent, atol=1e-2)
+    weighed = fit_average(itself, found, most=3, weigh=True, **options)
+    assert weighed.search.weights.sum() == pytest.approx(1.0)
+    assert (np.diff(weighed.search.weights) <= 0).all()
+    np.testing.assert_allclose(weighed.held_out.sum(axis=1), 1.0)
+
+
+def test_fits_of_all_rows_start_from_those_of_some():
+    whole, some = problems(), np.arange(0, N, 2)
+    few = problems(some)
+    point = by_leave_one_out(few)(middle(few).point((0, 1)), None)
+    found = HyperparameterSearch((point,), np.ones(1))
+    ends = [
+        fit_average(whole, found, most=1, same_fits=False, weigh=weigh, columns=columns)
+        .search.points[0]
+        .result
+        for columns in (None, some)
+        for weigh in (False, True)
+    ]
+    for end in ends[1:]:
+        np.testing.assert_allclose(end.latent, ends[0].latent, atol=1e-3)
+    weight = np.zeros(N)
+    weight[some] = point.result.weight
+    start = Start(weight, point.result.bias)
+    known = fit_em(whole.at(point.width, point.scale), start, EMOptions(max_iter=1))
+    for end in ends[2:]:
+        first = end.trace.log_posterior[0]
+        assert first == pytest.approx(known.trace.log_posterior[0])
+        assert first != ends[0].trace.log_posterior[0]
+
+
+def test_one_against_the_rest_gives_normalised_probabilities():
+    known = problems(several=True)
+    point = by_class(known)(middle(known).point((0, 0)), None)
+    np.testing.assert_allclose(np.exp(point.loo.latent).sum(axis=1), 1.0)
+    y = known.data.label
+    np.testing.assert_array_equal(point.loo.log_density, point.loo.latent[np.arange(len(y)), y])
+    assert point.result.weight.shape == (len(y), 3)
+    together = by_leave_one_out(known)(middle(known).point((0, 0)), None)
+    assert point.loo.log_loss == pytest.approx(together.loo.log_loss, abs=0.1)
+
+
+def test_folds_leave_rows_and_their_bases_out():
+    known, rows = problems(), np.arange(N)
+    folds = [(rows[rows % 3 != k], rows[rows % 3 == k]) for k in range(3)]
+    start = middle(known).point((0, 0))
+    point = by_folds(known, folds)(start, None)
+    whole, (train, test) = known.at(start.width), folds[1]
+    Phi = whole.Phi[np.ix_(train, train)]
+    part = Problem(Phi, whole.label[train], whole.sign[train], whole.hyperprior)
+    fit = fit_em(part, None, EMOptions(tol=1e-6))
+    wanted = whole.Phi[np.ix_(test, train)] @ fit.weight + fit.bias
+    np.testing.assert_allclose(point.loo.latent[test], wanted, atol=0.02)
+    left_out = by_leave_one_out(known)(start, None)
+    assert point.loo.log_loss == pytest.approx(left_out.loo.log_loss, abs=0.05)
