@@ -11,14 +11,7 @@ from scipy import stats
 from scipy.special import log_ndtr
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.gibbs import (
-    GibbsProblem,
-    GibbsState,
-    advance,
-    moves,
-    responses,
-    slices,
-)
+from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, moves, responses, slices
 from pcvm_pymc.core.gibbs.moves import Regression
 from pcvm_pymc.core.gibbs.problem import factorise
 from pcvm_pymc.core.gibbs.responses import augmented

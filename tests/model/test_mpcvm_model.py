@@ -87,15 +87,6 @@ def test_sampling_of_shared_precisions_has_the_jacobian_of_its_transform():
     assert with_it - without == pytest.approx(wanted, rel=1e-9)
 
 
-def test_a_common_shift_changes_the_prior_alone():
-    X, y = three_clouds()
-    model = mpcvm_model(X, y, width=1.3)
-    point = model.initial_point(0)
-    shifted = {**point, "bias": point["bias"] + 2.0}
-    logp = model.compile_logp(vars=[model["label"]], mode="FAST_COMPILE")
-    assert logp(shifted) == pytest.approx(logp(point), rel=1e-9)
-
-
 def test_new_rows_go_in_by_one_set_data():
     X, y = three_clouds()
     with mpcvm_model(X, y, width=1.3) as model:

@@ -50,7 +50,7 @@ _add("PCVM_eight_starts", pcvm("chen2009", n_init=8), tuner=makers.eight_starts)
 # relevance vector machines and sparse probit
 _add("RVM", rvm("sequential"), draft=rvm("sequential", tol=1e-3), **_RANKED, **_BOTH)
 _add("RVM_batch", rvm("batch"), draft=rvm("batch", tol=1e-3), **_RANKED, **_BOTH)
-_RANDOM = {"kinds": (RandomRVMClassifier, RandomRVMRegressor)}
+_RANDOM: dict[str, Any] = {"kinds": (RandomRVMClassifier, RandomRVMRegressor)}
 _add(
     "RVM_random",
     rvm("sequential", **_RANDOM),
