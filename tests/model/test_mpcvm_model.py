@@ -87,15 +87,6 @@ def test_sampling_of_shared_precisions_has_the_jacobian_of_its_transform():
     assert with_it - without == pytest.approx(wanted, rel=1e-9)
 
 
-def test_a_common_shift_changes_the_prior_alone():
-    X, y = three_clouds()
-    model = mpcvm_model(X, y, width=1.3)
-    point = model.initial_point(0)
-    shifted = {**point, "bias": point["bias"] + 2.0}
-    logp = model.compile_logp(vars=[model["label"]], mode="FAST_COMPILE")
-    assert logp(shifted) == pytest.approx(logp(point), rel=1e-9)
-
-
 def test_new_rows_go_in_by_one_set_data():
     X, y = three_clouds()
     with mpcvm_model(X, y, width=1.3) as model:
@@ -241,32 +232,3 @@ def test_nuts_converges_for_three_classes(name):
     assert az.rhat(latent)["latent"].max() <= 1.01
     assert az.ess(latent)["latent"].min() >= 400
     assert result["sample_stats"]["diverging"].mean() <= 0.002
-
-
-def _prior_weighted_probability(X, label, sign, hyperprior, n_draws=200_000):
-    """Return posterior class probabilities at the rows by prior draws weighted by their likelihood."""
-    rng = np.random.default_rng(5)
-    c, d, e, f = hyperprior.c, hyperprior.d, hyperprior.e, hyperprior.f
-    size = np.abs(stats.t(2 * c, scale=np.sqrt(d / c)).rvs((n_draws, *sign.shape), rng))
-    bias = stats.t(2 * e, scale=np.sqrt(f / e)).rvs((n_draws, sign.shape[1]), rng)
-    latent = design_matrix("rbf", X, X[: len(sign)], 1.5) @ (size * sign) + bias[:, None]
-    log_all = log_class_probability(latent.reshape(-1, 3), accuracy=1e-6)
-    log_all = log_all.reshape(n_draws, len(X), 3)
-    log_weight = log_all[:, np.arange(len(X)), label].sum(axis=1)
-    weight = np.exp(log_weight - log_weight.max())
-    weight /= weight.sum()
-    assert 1.0 / np.sum(weight**2) > 500
-    return np.tensordot(weight, np.exp(log_all), 1)
-
-
-@pytest.mark.slow
-def test_posterior_probabilities_are_those_of_importance_sampling():
-    X, y = three_clouds(12)
-    label = np.searchsorted(["a", "b", "c"], y)
-    sign = class_signs(label[:3], 3)
-    hyperprior = Hyperprior(2.0, 2.0, 2.0, 2.0)
-    wanted = _prior_weighted_probability(X, label, sign, hyperprior)
-    model = mpcvm_model(X, y, width=1.5, hyperprior=hyperprior, basis=X[:3], signs=sign)
-    result = sample(model, random_seed=2, **SAMPLING)
-    found = predict(result, X)["predictions"]["probability"].mean(("chain", "draw"))
-    np.testing.assert_allclose(found.values, wanted, atol=0.025)

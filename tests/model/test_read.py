@@ -296,15 +296,6 @@ def test_rows_that_do_not_match_are_noticed():
         read(model)
 
 
-def test_a_solver_takes_what_the_family_allows():
-    model = pcvm_model(X, LABEL)
-    assert read(model, "em").is_signed
-    with pytest.raises(ValueError, match="signed weights are those of PCVM, which 'evidence'"):
-        read(model, "evidence")
-    with pytest.raises(ValueError, match="free weights"):
-        read(rvm_model(X, LABEL, likelihood="probit"), "gibbs")
-
-
 def test_label_noise_is_read_with_its_share_of_flips():
     row = FAMILY["pcvm"]
     for flip in (0.03, 0.4):
