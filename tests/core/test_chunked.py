@@ -4,12 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import IMPROPER, PROPER, awkward_data, blobs
 
-from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, chunk_rows, row_blocks
+from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, row_blocks
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import curvature, log_likelihood, score
+from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.problem import Problem, Status
 
 CAREFUL = {**PROPER, **IMPROPER}

@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, has_room_for_coupled
+from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.resources import has_room_for_coupled
 from pcvm_pymc.core.problem import Problem, Status
 
 PRIORS = {

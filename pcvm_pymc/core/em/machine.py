@@ -17,13 +17,12 @@ from pcvm_pymc.core.em.options import EMOptions, Start
 from pcvm_pymc.core.em.rows import DenseRows, Point, StreamedRows, expected, rows_of
 from pcvm_pymc.core.em.widths import improved_width
 from pcvm_pymc.core.family import check_mode
-from pcvm_pymc.core.nonnegative import solve_nonnegative
+from pcvm_pymc.core.nonnegative import ridge_solve, solve_nonnegative
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.pieces.validation import as_numbers
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
-from pcvm_pymc.core.quadratic import ridge_solve
 
 # of a latent value: under an improper prior EM has chosen its vectors once it prunes nothing and changes by
 # less; on the probit's scale no probability then changes by more than 0.02

@@ -6,12 +6,11 @@ from typing import Any, Literal
 import numpy as np
 
 from pcvm_pymc.core.design import FirstResponses, StreamedDesign
-from pcvm_pymc.core.nonnegative import solve_nonnegative
+from pcvm_pymc.core.nonnegative import ridge_solve, solve_nonnegative
 from pcvm_pymc.core.pieces.likelihood import majority_label, plain_target
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_choice, check_real, check_whole
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.core.quadratic import ridge_solve
 
 _REPLICAS = "pcvm_pymc.experiments.replicas"
 _RIDGE = 1e-6  # penalty of the ridge start, Step 2 of Figueiredo & Jain (2001)
