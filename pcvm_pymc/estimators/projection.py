@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_VECTORS = 50  # of the sizes tried by default with folds
-# nats per row that a submodel may lose against an average: on 18 draws of ten sets this took 18 vectors on average
-# and cost .006 nats on new rows; to be within one standard error took 9 and cost .023
+# nats per row that a submodel may lose against an average: on 18 draws of ten sets this took 18 vectors
+# on average and cost .006 nats on new rows; to be within one standard error took 9 and cost .023
 _NEAR = 2e-3
 
 
