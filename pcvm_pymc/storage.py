@@ -264,7 +264,7 @@ def replaced_folder(path: Path, kind: str, *, overwrite: bool = True) -> Iterato
     ----------
     path : Path
     kind : str
-        What the folder holds.
+        What is in the folder.
     overwrite : bool
         Whether one of the same kind may be replaced.
 

@@ -1,4 +1,4 @@
-"""The MAP beside the posterior: one table, the convergence verdict, pictures."""
+"""MAP and posterior compared: one table, the convergence verdict, pictures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -151,7 +151,7 @@ def convergence(posterior: xr.DataTree) -> Convergence:
 
 
 def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
-    """Return how many bases of each draw hold `share` of the sum of |w|, shape (n_draws,).
+    """Return how many bases of each draw make up `share` of the sum of |w|, shape (n_draws,).
 
     Draws of a posterior are never exactly zero, so that they cannot be counted as the MAP's are.
 
@@ -210,7 +210,7 @@ def compare(
     kernel: AnyKernel | None = None,
     rivals: Mapping[str, Rival | xr.DataTree] | None = None,
 ) -> Comparison:
-    """Lay the MAP plug-in and the posterior mean side by side on held-out rows, of two classes or several.
+    """Compare the MAP plug-in and the posterior mean on held-out rows, of two classes or several.
 
     Parameters
     ----------
@@ -354,6 +354,6 @@ def coded(y: ArrayLike, classes: Array, name: str) -> NDArray[np.int64]:
     if np.isin(y, classes).all():
         return np.searchsorted(classes, y)
     if classes.tolist() == [0, 1] and y.dtype.kind in "biuf" and np.isin(y, (-1, 1)).all():
-        return (y > 0).astype(np.int64)  # a plain PyMC result, which does not hold the classes
+        return (y > 0).astype(np.int64)  # a plain PyMC result, which has no classes
     unknown = sorted(set(y.tolist()) - set(classes.tolist()), key=str)
     raise ValueError(f"{name} has labels {unknown[:5]}; needed the classes {classes.tolist()}")

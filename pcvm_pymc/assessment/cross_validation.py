@@ -169,7 +169,7 @@ def kfold(
     random_seed : int or numpy.random.Generator, optional
         For the folds and the samplers.
     **options
-        For `sample`. Default: by Gibbs where the posterior is, whatever `sample` would take by itself.
+        For `sample`. Default: by Gibbs where the posterior is, not what `sample` would choose.
 
     Returns
     -------

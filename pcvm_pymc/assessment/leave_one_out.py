@@ -85,8 +85,8 @@ def loo(
     Parameters
     ----------
     result : DataTree or fitted classifier
-        From `find_map_em`, or from `fit_evidence` from the top down (then the precisions are held, too); or a
-        `PCVMClassifier` or `MPCVMClassifier`, averages included.
+        From `find_map_em`, or from `fit_evidence` from the top down (then the precisions are fixed, too);
+        or a `PCVMClassifier` or `MPCVMClassifier`, averages included.
     X : array_like, shape (n_obs, n_features), optional
         Training inputs. Needed with a classifier; a result has them among its data.
     y : array_like, shape (n_obs,), optional

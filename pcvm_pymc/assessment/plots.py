@@ -185,7 +185,7 @@ def plot_calibration(
 ) -> Figure:
     """Draw the PAVA calibration curve of each classifier over what calibrated predictions would give.
 
-    Frequency as an isotonic function of predicted probability (pool-adjacent-violators). The band holds
+    Frequency as an isotonic function of predicted probability (pool-adjacent-violators). The band contains
     90 % of such curves where labels are drawn from the predictions themselves. Of several classes each has
     a row, itself against the rest.
 

@@ -82,9 +82,9 @@ def project(
 
     Notes
     -----
-    In each fold the reference is fitted anew without the held-out rows and without their bases, whose
+    In each fold the reference is refitted without the held-out rows and without their bases, whose
     signs would tell their labels. It is a dense proper MAP at the reference's width, also where the
-    reference itself is a posterior: it costs a fraction of a second. The width is not chosen anew.
+    reference itself is a posterior: it costs a fraction of a second. The width stays.
     The posterior's uncertainty enters through its mean probabilities alone: a submodel is one point.
 
     References

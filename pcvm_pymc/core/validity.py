@@ -89,34 +89,21 @@ def centre_derivatives(
     -------
     a, b : ndarray, shape (n_kernels, n_features)
     """
-    if matrix is not None:
+    n_features = X.shape[1]
+    if matrix is None:  # P of exp(-(x - z)' P (x - z)), each a row
+        each = np.broadcast_to(np.asarray(width, dtype=float), n_features)
+        height, form = weight * RBF(1.0)(X / each, centres / each), np.diag(each**-2.0)
+    else:
         kernel = MatrixRBF(matrix, width)
-        return _matrix_derivatives(X, centres, weight, kernel, score=score, curvature=curvature)
-    each = np.broadcast_to(np.asarray(width, dtype=float), X.shape[1])
-    height = weight * RBF(1.0)(X / each, centres / each)
+        form = np.linalg.inv(np.asarray(matrix, dtype=float)) / width**2
+        height = weight * kernel(X, centres)
     a, b = np.empty(centres.shape), np.empty(centres.shape)
     pull = score @ height
-    for j in range(X.shape[1]):
-        # d f / d z = (2 / width) w K u, and d^2 f / d z^2 = (2 / width^2) w K (2 u^2 - 1)
-        u = (X[:, j, None] - centres[:, j]) / each[j]
-        moved = height * u
-        a[:, j] = (2.0 / each[j]) * (score @ moved)
-        bend = 2.0 * (curvature @ moved**2) + pull - 2.0 * (score @ (moved * u))
-        b[:, j] = (2.0 / each[j] / each[j]) * bend
-    return a, b
-
-
-def _matrix_derivatives(
-    X: Array, centres: Array, weight: Array, kernel: MatrixRBF, *, score: Array, curvature: Array
-) -> tuple[Array, Array]:
-    """Return slope and downward curvature in each centre's coordinates, of the RBF of a quadratic form."""
-    form = np.linalg.inv(np.asarray(kernel.matrix, dtype=float)) / kernel.width**2
-    height = weight * kernel(X, centres)
-    a, b = np.empty(centres.shape), np.empty(centres.shape)
-    pull = score @ height
-    for j in range(X.shape[1]):
+    for j in range(n_features):
         # d f / d z_j = 2 w K u_j and d^2 f / d z_j^2 = w K (4 u_j^2 - 2 P_jj), u = P (x - z)
-        u = sum(form[j, k] * (X[:, k, None] - centres[:, k]) for k in range(X.shape[1]))
+        u = sum(
+            form[j, k] * (X[:, k, None] - centres[:, k]) for k in np.flatnonzero(form[j]).tolist()
+        )
         moved = height * u
         a[:, j] = 2.0 * (score @ moved)
         b[:, j] = 4.0 * (curvature @ moved**2 - score @ (moved * u)) + 2.0 * form[j, j] * pull

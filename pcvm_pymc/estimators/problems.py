@@ -70,7 +70,7 @@ class TrainingData:
 
     @property
     def target(self) -> NDArray[Any]:
-        """Labels, with the weights of the rows beside them where they have any."""
+        """Labels; for weighted rows shape (n_obs, 2), labels and weights."""
         return self.label if self.weight is None else weighted_target(self.label, self.weight)
 
     def numbers(self, rows: Index) -> Index:

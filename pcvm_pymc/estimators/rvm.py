@@ -57,7 +57,7 @@ _ALL_ROWS = (
 class RVMClassifier(KernelClassifier):
     """Relevance vector machine for two or more classes, fitted by maximising its evidence.
 
-    Several classes are told one from the rest, and the probabilities normalised; `MRVMClassifier` has
+    Several classes are fitted one against the rest, and the probabilities normalised; `MRVMClassifier` has
     them all in one model.
 
     Parameters

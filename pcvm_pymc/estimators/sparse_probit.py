@@ -20,6 +20,7 @@ from pcvm_pymc.core.pieces.kernels import (
 )
 from pcvm_pymc.core.pieces.likelihoods import as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
+from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.average import modes_of
 from pcvm_pymc.estimators.base import (
     IN_CHUNKS,
@@ -46,7 +47,7 @@ def _on_kernels(model: Any, _: bool = False) -> bool:
 class SparseProbitClassifier(KernelClassifier):
     """Sparse probit classifier, fitted by EM to its posterior mode.
 
-    Several classes are told one from the rest, and the probabilities normalised.
+    Several classes are fitted one against the rest, and the probabilities normalised.
 
     Parameters
     ----------
@@ -179,19 +180,7 @@ class SparseProbitClassifier(KernelClassifier):
             data = self._training(X, y, sample_weight)
 
             # the basis functions, and the prior at their scale
-            if _on_kernels(self):
-                check_size_and_scales(self, data.X)
-                median = is_named(self.width, "median") and has_width(self.kernel)
-                piece: KernelPiece = as_kernel(
-                    self.kernel, median_distance(data.X) if median else None
-                )
-                if not isinstance(self.width, str):
-                    piece = piece.with_width(as_width(self.width))
-                centres = replace(as_centres(self.basis, data.X, None), sign=None)
-            else:
-                piece = FeatureColumns(features=self.features)
-                number = np.arange(n_features(data.X.shape[1], self.features))
-                centres = Centres(number[:, None].astype(float), None, np.full(len(number), -1))
+            piece, centres = self._basis_functions(data.X)
             width = piece.width
             likelihood = as_likelihood(self._system.likelihood, self._system.likelihoods)
             problems = Problems(
@@ -232,3 +221,16 @@ class SparseProbitClassifier(KernelClassifier):
                 self._training_ = self._own_rows(data)
             self._set_fit("EM", results, sum(one.log_posterior for one in results))
         return self
+
+    def _basis_functions(self, X: Array) -> tuple[KernelPiece, Centres]:
+        """Return the kernel and its centres, or linear or quadratic features and their numbers."""
+        if not _on_kernels(self):
+            number = np.arange(n_features(X.shape[1], self.features))
+            centres = Centres(number[:, None].astype(float), None, np.full(len(number), -1))
+            return FeatureColumns(features=self.features), centres
+        check_size_and_scales(self, X)
+        median = is_named(self.width, "median") and has_width(self.kernel)
+        piece = as_kernel(self.kernel, median_distance(X) if median else None)
+        if not isinstance(self.width, str):
+            piece = piece.with_width(as_width(self.width))
+        return piece, replace(as_centres(self.basis, X, None), sign=None)

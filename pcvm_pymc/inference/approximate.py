@@ -46,7 +46,7 @@ def approximate(
 ) -> xr.DataTree:
     """Approximate the posterior of a PCVM of two classes by a normal distribution truncated to the signs.
 
-    Precisions are integrated out, the signs hold exactly, and no weight is put at zero.
+    Precisions are integrated out, the signs are exact, and no weight is put at zero.
 
     Parameters
     ----------

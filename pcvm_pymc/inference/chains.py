@@ -327,7 +327,7 @@ def _joined(problem: GibbsProblem, chains: list[Chain], began: float) -> GibbsDr
 def _is_enough(drawn: GibbsDraws) -> bool:
     """Whether r-hat of the latent function, and of a width, is at most 1.01 and the sample size enough."""
     n_chains, n_draws = drawn.latent.shape[:2]
-    if n_chains < 2 or n_draws < 50:  # cannot be told
+    if n_chains < 2 or n_draws < 50:  # too few to judge
         return True
     dims = ("chain", "draw", "obs", "class")[: drawn.latent.ndim]
     data = xr.Dataset({"latent": (dims, drawn.latent)})

@@ -154,7 +154,7 @@ def _normal_posterior(result: EvidenceResult, basis: np.ndarray) -> xr.Dataset:
 
 
 def evidence_fit_of(tree: xr.DataTree) -> tuple[EvidenceProblem, EvidenceResult]:
-    """Return the problem and the result that a tree from `fit_evidence` of a regression holds.
+    """Return the problem and the result of a tree from `fit_evidence` of a regression.
 
     Raises
     ------

@@ -104,7 +104,7 @@ def find_map_em(
 
 
 def _start(problem: Problem, start: Start | str, rng: np.random.Generator) -> Start:
-    """Return the start that an argument stands for."""
+    """Return the start that was given, or named."""
     if isinstance(start, Start):
         if np.shape(start.weight) != problem.weight_shape:
             raise ValueError(

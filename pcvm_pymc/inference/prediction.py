@@ -10,7 +10,6 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.evidence import augmentation, predictive_moments, star_moments
-from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import Frame, as_features, check_flag, check_seed, check_whole
@@ -18,6 +17,7 @@ from pcvm_pymc.inference.evidence import evidence_fit_of
 from pcvm_pymc.inference.results import (
     check_result,
     classes_of,
+    inputs_of,
     kernel_of,
     likelihood_of,
     nuisance_of,
@@ -32,7 +32,7 @@ _ROWS = 1000  # new rows whose own basis functions RVM* computes at once
 
 
 def prior_latent(model: pm.Model, *, draws: int = 2000, random_seed: Seed = None) -> Array:
-    """Return draws of the latent function from the prior, the signs held fixed, (draws, n_obs).
+    """Return draws of the latent function from the prior, the signs fixed, (draws, n_obs).
 
     Parameters
     ----------
@@ -290,9 +290,12 @@ def _moments(
     if not star:
         mean, variance = predictive_moments(Phi, fit)
         return mean, np.sqrt(variance)
-    data = result["constant_data"]
-    inputs = data["inputs"].values if X is None and "inputs" in data else X
-    rows, fitted = _training_inputs(problem.Phi, piece, centres, inputs), augmentation(problem, fit)
+    rows, fitted = inputs_of(result, X), augmentation(problem, fit)
+    if not np.allclose(piece(rows, centres), problem.Phi, rtol=1e-8, atol=1e-10):
+        raise ValueError(
+            f"X has {len(rows)} rows whose basis functions are not those of the fit; needed the "
+            f"{len(problem.Phi)} training inputs in their order"
+        )
     blocks = [slice(i, i + _ROWS) for i in range(0, len(X_new), _ROWS)]
     moments = [
         star_moments(
@@ -306,19 +309,3 @@ def _moments(
     ]
     mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
     return mean, np.sqrt(variance)
-
-
-def _training_inputs(Phi: Array, piece: KernelPiece, centres: Array, X: ArrayLike | None) -> Array:
-    """Return the training inputs; raise where they are not known or not those of the fit."""
-    rows = centres if X is None else as_features(X, "X", centres.shape[1])
-    if len(rows) == len(Phi) and np.allclose(piece(rows, centres), Phi, rtol=1e-8, atol=1e-10):
-        return rows
-    if X is None:
-        raise ValueError(
-            "star=True needs the training inputs, which the result does not hold: its bases do not stand on "
-            "all training rows; give them as X="
-        )
-    raise ValueError(
-        f"X has {len(rows)} rows whose basis functions are not those of the fit; needed the {len(Phi)} "
-        "training inputs in their order"
-    )

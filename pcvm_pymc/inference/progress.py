@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-_CHANGES = 6  # by which the rate is told
+_CHANGES = 6  # from which the rate is estimated
 
 
 @contextmanager
@@ -49,7 +49,7 @@ class Forecast:
         self._changes: deque[float] = deque(maxlen=_CHANGES)
 
     def __call__(self, n_iter: int, values: np.ndarray) -> int | None:
-        """Return the iteration at which it will end, None where that cannot be told yet.
+        """Return the iteration at which it will end, None where that is not known yet.
 
         Parameters
         ----------

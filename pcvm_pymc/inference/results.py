@@ -50,7 +50,7 @@ def draws_dataset(values: Values, coords: Mapping[str, Any], **attrs: Any) -> xr
     coords : mapping of str to array_like
         Of the other dims; those that no value has are left out.
     **attrs
-        Attributes of the group, beside the library's name and version.
+        Attributes of the group, in addition to the library's name and version.
     """
     variables = {
         name: (("chain", "draw", *((dims,) if isinstance(dims, str) else dims)), np.asarray(value))
@@ -94,7 +94,7 @@ def point_to_datatree(
         As read from the model.
     result : EMResult or EvidenceResult
     values : mapping of str to (dims, array_like)
-        What the point has beside ``weight``, ``bias``, ``latent`` and, of signed weights, ``magnitude``.
+        What the point has besides ``weight``, ``bias``, ``latent`` and, of signed weights, ``magnitude``.
     objective : {"log_posterior", "log_evidence"}
         What the method has made large, an attribute of `result`.
     method : str
@@ -110,7 +110,15 @@ def point_to_datatree(
         Groups ``posterior`` (one chain, one draw), ``optimizer_result``, the trace, ``observed_data`` and
         ``constant_data``.
     """
-    found = {**_weights(problem, result), **values}
+    scores = ("class",) if problem.n_scores > 1 else ()
+    found: dict[str, tuple[Dims, Any]] = {
+        "weight": (("basis", *scores), result.weight),
+        "bias": (scores, result.bias),
+        "latent": (("obs", *scores), result.latent),
+        **values,
+    }
+    if problem.is_signed:
+        found["magnitude"] = (("basis", *scores), np.abs(result.weight))
     one_draw = {
         name: (dims, np.asarray(value)[None, None]) for name, (dims, value) in found.items()
     }
@@ -127,39 +135,19 @@ def point_to_datatree(
         "method": method,
         "seconds": seconds,
     }
+    columns = {name: np.asarray(value) for name, value in vars(result.trace).items()}
+    each = {name: (("iteration", "feature")[: v.ndim], v) for name, v in columns.items()}
+    n_rows = len(next(iter(columns.values())))
     tree = xr.DataTree.from_dict(
         {
             "posterior": draws_dataset(one_draw, coords),
             "optimizer_result": xr.Dataset(summary),
-            trace: _trace(result.trace),
+            trace: xr.Dataset(each, {"iteration": np.arange(n_rows)}),
             **groups,
             **observed_and_constant_data(model),
         }
     )
     return record_model(tree, model)
-
-
-def _weights(problem: Problem, result: Any) -> dict[str, tuple[Dims, Any]]:
-    """Return what every point has."""
-    scores = ("class",) if problem.n_scores > 1 else ()
-    values: dict[str, tuple[Dims, Any]] = {
-        "weight": (("basis", *scores), result.weight),
-        "bias": (scores, result.bias),
-        "latent": (("obs", *scores), result.latent),
-    }
-    if problem.is_signed:
-        values["magnitude"] = (("basis", *scores), np.abs(result.weight))
-    return values
-
-
-def _trace(trace: Any) -> xr.Dataset:
-    """Return a value per iteration of everything that a trace holds."""
-    columns = {field.name: np.asarray(getattr(trace, field.name)) for field in fields(trace)}
-    n_rows = len(next(iter(columns.values())))
-    return xr.Dataset(
-        {name: (("iteration", "feature")[: value.ndim], value) for name, value in columns.items()},
-        {"iteration": np.arange(n_rows)},
-    )
 
 
 def observed_and_constant_data(model: pm.Model) -> dict[str, xr.Dataset]:
@@ -263,7 +251,7 @@ def _as_record(piece: Any) -> dict[str, Any]:
 
 
 def classes_of(tree: xr.DataTree) -> np.ndarray:
-    """Return the classes of a result; 0 and 1 where it does not hold them."""
+    """Return the classes of a result; 0 and 1 where they are not recorded."""
     return np.asarray(json.loads(tree.attrs.get("classes", "[0, 1]")))
 
 

@@ -1,4 +1,4 @@
-"""The posterior by NUTS or Gibbs, checked for convergence whatever sampler ran."""
+"""The posterior by NUTS or Gibbs, always checked for convergence."""
 
 import logging
 import os
@@ -85,7 +85,7 @@ def sample(
         interrupted; NUTS' draws also depend on the compiled code.
     support : "all", "map" or DataTree
         ``"map"`` keeps only the bases that `find_map_em` retains on this model, a DataTree those that
-        this result retains. An approximation: the other weights are held at zero, and the uncertainty
+        this result retains. An approximation: the other weights are fixed at zero, and the uncertainty
         about which vectors matter is lost.
     thin : int
         Gibbs: sweeps for each draw, to begin with.
@@ -150,8 +150,12 @@ def sample(
     folder = None if checkpoint is None else as_path(checkpoint, "checkpoint")
     if not (isinstance(support, str) and support == "all"):
         model = _restricted(model, support)
-    if method == "auto":
-        method = "nuts" if nuts_sampler != "pymc" else _announced(model, quiet)
+    if method == "auto" and nuts_sampler != "pymc":
+        method = "nuts"
+    elif method == "auto":
+        method, reason = choose_method(model)
+        if not quiet:
+            _log.info("Sampling by %s: %s", method, reason)
     _check_of_method(
         method,
         gibbs={"thin": thin, "max_sweeps": max_sweeps, "checkpoint": checkpoint},
@@ -189,14 +193,6 @@ def sample(
 _DEFAULT = {name: each.default for name, each in signature(sample).parameters.items()}
 
 
-def _announced(model: pm.Model, quiet: bool) -> Method:
-    """Return the sampler that is chosen for a model, and say why."""
-    method, reason = choose_method(model)
-    if not quiet:
-        _log.info("Sampling by %s: %s", method, reason)
-    return method
-
-
 def _sample_nuts(model: pm.Model, nuts_sampler: str, **kwargs: Any) -> xr.DataTree:
     """Return the draws of NUTS with their log likelihood."""
     with model:
@@ -220,7 +216,7 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
             "a half-horseshoe, whose geometry suits NUTS and which Gibbs does not draw from",
         )
     try:
-        problem = _gibbs_problem(model)
+        problem = GibbsProblem.of(read(model, "gibbs"))
     except ValueError as error:
         return "nuts", str(error)
     if problem.moves is not None:
@@ -302,11 +298,6 @@ def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
     return restricted
 
 
-def _gibbs_problem(model: pm.Model) -> GibbsProblem:
-    """Return what the Gibbs sampler needs of a model; raise where it cannot draw from it."""
-    return GibbsProblem.of(read(model, "gibbs"))
-
-
 def _hyperprior(model: pm.Model) -> Prior | None:
     """Return the hyperprior of a model of the family; None for another, which NUTS takes as it is."""
     try:
@@ -317,7 +308,7 @@ def _hyperprior(model: pm.Model) -> Prior | None:
 
 def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> xr.DataTree:
     """Return the draws of the Gibbs sampler; convergence is that of all states kept."""
-    problem = _gibbs_problem(model)
+    problem = GibbsProblem.of(read(model, "gibbs"))
     drawn = run_chains(problem, run, rng)
     tree = _gibbs_tree(model, problem, drawn)
     log_warnings(run_convergence_checks(tree, model))

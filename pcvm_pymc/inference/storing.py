@@ -36,7 +36,7 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
     """Write a result as Zarr, with a marker and the checksum of each file (``pcvm_pymc.json``).
 
     Where the path ends in ``.nc`` as netCDF (which needs the extra ``pcvm-pymc[netcdf]``), with a checksum of
-    what it holds.
+    its content.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ class Covariance(KernelPiece):
 
 
 def as_piece(kernel: AnyKernel, width: Any = None) -> KernelPiece:
-    """Return the kernel that an argument stands for, of a width if one is given.
+    """Return a kernel given by name, function, piece or covariance, with its width.
 
     Parameters
     ----------
@@ -166,12 +166,12 @@ def _width_name(kernel_name: str) -> str:
 
 
 def known_width(model: pm.Model) -> Any:
-    """Return the RBF's width as it stands in a model's data, NaN where there is none."""
+    """Return the RBF's width in a model's data, NaN where there is none."""
     return next((v.get_value() for v in model.data_vars if v.name == "width"), np.nan) * 1.0
 
 
 def kernel_data(model: pm.Model, names: Names | None = None) -> dict[str, Any]:
-    """Return what stands in a model's coords and data, as `recall_kernel` takes it."""
+    """Return the coords and data of a model that tell its kernel, for `recall_kernel`."""
     names = names or Names()
     stored = {v.name: v.get_value() for v in model.data_vars}
     own = {name: stored[names(name)] for name in _RECALLED if names(name) in stored}
@@ -187,7 +187,7 @@ def recall_kernel(stored: Mapping[str, Any], kernel: AnyKernel | None = None) ->
     ----------
     stored : mapping of str to array_like
         Coords and data of the model, as `kernel_data` returns them or as a result's group
-        ``constant_data`` holds them: of ``kernel`` (its name; absent: the RBF), ``width`` or
+        ``constant_data`` has them: of ``kernel`` (its name; absent: the RBF), ``width`` or
         ``kernel_width``, ``inputs``, ``centres`` and ``Phi``, those that there are.
     kernel : str, callable, KernelPiece or pm.gp.cov.Covariance, optional
         Needed where it was a function or a covariance, which are not stored.
@@ -228,7 +228,7 @@ def _agrees(piece: KernelPiece, stored: Mapping[str, Any]) -> bool:
 
 
 def check_centres(stored: Mapping[Any, Any]) -> None:
-    """Raise unless a model's or result's basis functions stand at centres."""
+    """Raise unless a model's or result's basis functions have centres."""
     if "centres" not in stored:
         raise ValueError(
             "the model has no kernel, hence no centres; needed features='kernel'. For other features "
@@ -238,7 +238,7 @@ def check_centres(stored: Mapping[Any, Any]) -> None:
 
 @dataclass(frozen=True)
 class Bases:
-    """Where the functions of a model stand, and what they are.
+    """Kernel and centres of a model's basis functions, or their features.
 
     Attributes
     ----------
@@ -247,7 +247,7 @@ class Bases:
     is_given : bool
         Whether the centres were given, not chosen among the rows or from them.
     known : ndarray, shape (n_basis,), or None
-        Labels of the rows on which they stand, or whose means they are.
+        Labels of the rows that they are, or whose means they are.
     kernel : KernelPiece or None
         None for features that are no kernel.
     width : float or TensorVariable
@@ -324,7 +324,7 @@ class Bases:
         model.add_coords(names.coords(coords))
         points = pm.Data(names("centres"), centres, dims=names.dims("basis", "feature"))
         is_random = isinstance(kernel, Covariance) and kernel.is_random
-        # a random covariance is computed from the inputs, others are data; results hold the inputs too
+        # a random covariance is computed from the inputs, others are data; results need the inputs
         name = names("X" if is_random else "inputs")
         inputs = pm.Data(name, X, dims=names.dims("obs", "feature"))
         if isinstance(kernel, Covariance) and is_random:

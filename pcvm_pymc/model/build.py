@@ -1,6 +1,6 @@
 """One builder: a row of the family table and data in, an ordinary `pm.Model` out.
 
-What a likelihood or a prior declares stands in one table each, `DECLARED_LIKELIHOODS` and `DECLARED_PRIORS`,
+What a likelihood or a prior declares is in one table each, `DECLARED_LIKELIHOODS` and `DECLARED_PRIORS`,
 by the name of the piece: a new one is one entry.
 """
 

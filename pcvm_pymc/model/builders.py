@@ -107,7 +107,7 @@ def pcvm_model(
     your own, to which this one was added, and after `pm.do`: ``pm.set_data(**new_data(model, X_new))``.
 
     Where the signs come from the labels, the model is not generative in y: what is well defined
-    is the posterior with the signs held as constants.
+    is the posterior with the signs as constants.
 
     References
     ----------
@@ -439,7 +439,7 @@ def mrvm_model(
     Notes
     -----
     The authors' program has no biases; here each class has one, as in `mpcvm_model`. What is said
-    there of a common shift holds here too.
+    there of a common shift is true here too.
 
     References
     ----------

@@ -40,16 +40,16 @@ def pcvm_latent(
         Inputs, used as they are.
     y : array_like, shape (n_obs,), optional
         Labels of two classes. They are not observed here: the weights take their signs from them. Not needed
-        beside `signs`.
+        where `signs` are given.
     name : str
-        Name of the function. Another name than ``"latent"`` stands before all that belongs to the function
+        Name of the function. A name other than ``"latent"`` is the prefix of all that belongs to the function
         (``f``, ``f_weight``, the dim ``f_basis``), so that a model may have several.
     dim : str
         Name of the dim of the rows. One that the model has is taken, with its coordinates.
     kernel, width, hyperprior, precision, signs, basis
         As for `pcvm_model`.
     bias : bool
-        Whether the function has a bias. Leave it out beside intercepts of your own.
+        Whether the function has a bias. Leave it out where you add intercepts of your own.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def rvm_latent(
         As for `pcvm_latent`.
     size : float
         Prior median size of the function, in the unit of what it is added to: the default hyperprior's scale.
-        Not beside a hyperprior.
+        Not together with a hyperprior.
     hyperprior : str or Hyperprior, optional
         Gamma hyperpriors of the precisions, by name as for `pcvm_model`, proper. Default: scaled to the
         basis functions.

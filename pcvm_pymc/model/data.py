@@ -18,8 +18,8 @@ class KernelModel(pm.Model):
     """A model whose basis functions follow its inputs: ``pm.set_data({"X": X_new})``.
 
     Basis functions are data of the model, so that samplers do not compute them at every step. Setting ``X``
-    computes them anew, gives the observed variable as many placeholders, and numbers the rows, or names
-    them by a table's index.
+    computes them for the new rows and gives the observed variable as many placeholders. The rows are
+    numbered, or named by a table's index.
     """
 
     kernel: AnyKernel | None = None  # given apart where it is no part of the data

@@ -67,7 +67,7 @@ def declare_prior(
 def _numbers(prior: Any, form: Form) -> Values:
     """Declare the hyperprior's numbers as data, and d as unknown where it is learned; return each.
 
-    Beside a precision that scores share stands their number, by which a result knows it.
+    Where scores share a precision, their number is recorded too, for results.
     """
     numbers = {name: value for name, value in asdict(prior).items() if value is not None}
     if isinstance(prior, SharedHyperprior):

@@ -138,15 +138,12 @@ def _log_student(
     return constant - (shape + _HALF * n) * pt.log1p(square / (_TWO * rate))
 
 
-def _positive(values: TensorVariable, **parameters: TensorVariable) -> TensorVariable:
+def _positive(
+    values: TensorVariable, check: Any = check_parameters, **parameters: TensorVariable
+) -> TensorVariable:
     """Return values in a graph that raises PyMC's error where a parameter is not positive."""
-    told = ", ".join(f"{name} > 0" for name in parameters)
-    return check_parameters(values, *(each > 0 for each in parameters.values()), msg=told)
-
-
-def _positive_for_icdf(values: TensorVariable, **parameters: TensorVariable) -> TensorVariable:
-    told = ", ".join(f"{name} > 0" for name in parameters)
-    return check_icdf_parameters(values, *(each > 0 for each in parameters.values()), msg=told)
+    needed = ", ".join(f"{name} > 0" for name in parameters)
+    return check(values, *(each > 0 for each in parameters.values()), msg=needed)
 
 
 def _beyond(value: TensorVariable, shape: TensorVariable, rate: TensorVariable) -> TensorVariable:
@@ -270,7 +267,7 @@ class MarginalWeight(PositiveContinuous):
     def icdf(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
         """Return the quantile."""
         size = check_icdf_value(_size_within(value, _ONE - value, c, d), value)
-        return _positive_for_icdf(size, c=c, d=d)
+        return _positive(size, check_icdf_parameters, c=c, d=d)
 
 
 class MarginalBias(Continuous):
@@ -317,17 +314,24 @@ class MarginalBias(Continuous):
 
     def icdf(value: TensorVariable, e: TensorVariable, f: TensorVariable) -> TensorVariable:
         """Return the quantile."""
-        return _positive_for_icdf(_student_icdf(value, e, f), e=e, f=f)
+        return _positive(_student_icdf(value, e, f), check_icdf_parameters, e=e, f=f)
 
 
 class _AsinhTransform(Transform):
     """The inverse hyperbolic sine of a weight in its prior's scale ``sqrt(d / c)``.
 
     Linear for the bulk; the Student-t's tails, along which chains get lost, become exponential ones.
+
+    Parameters
+    ----------
+    ndim_supp : int
+        1 for the weights of a basis, which have one joint density: the Jacobian of a row is summed.
     """
 
     name = "asinh"
-    ndim_supp = 0
+
+    def __init__(self, ndim_supp: int) -> None:
+        self.ndim_supp = ndim_supp
 
     @staticmethod
     def _scale(inputs: tuple[Any, ...]) -> TensorVariable:
@@ -346,17 +350,8 @@ class _AsinhTransform(Transform):
         """Return the log of scale times cosh, without overflow."""
         size = pt.abs(value)
         log_cosh = size + pt.log1p(pt.exp(-_TWO * size)) - _LOG_2
-        return pt.log(self._scale(inputs)) + log_cosh
-
-
-class _AsinhOfGroups(_AsinhTransform):
-    """The same for the weights of a basis, which have one joint density: a row's Jacobian is summed."""
-
-    ndim_supp = 1
-
-    def log_jac_det(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
-        """Return the sum over each row."""
-        return super().log_jac_det(value, *inputs).sum(axis=-1)
+        out = pt.log(self._scale(inputs)) + log_cosh
+        return out.sum(axis=-1) if self.ndim_supp else out
 
 
 class FreeWeightRV(MarginalBiasRV):
@@ -446,5 +441,5 @@ class SharedWeight(Continuous):
         return _positive(_log_student(pt.sqr(value).sum(axis=-1), c, d, n_scores), c=c, d=d)
 
 
-transformed(FreeWeightRV, _AsinhTransform())
-transformed(SharedWeightRV, _AsinhOfGroups())
+transformed(FreeWeightRV, _AsinhTransform(0))
+transformed(SharedWeightRV, _AsinhTransform(1))

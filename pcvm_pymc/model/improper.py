@@ -48,9 +48,18 @@ class _EMOnlyLogTransform(LogTransform):
 
 
 class _EMOnlyIdentity(Transform):
-    """The same for a value on the whole line, which is left as it is."""
+    """The same for a value on the whole line, which is left as it is.
+
+    Parameters
+    ----------
+    ndim_supp : int
+        1 for the weights of a basis, which have one joint density.
+    """
 
     name = "em"
+
+    def __init__(self, ndim_supp: int) -> None:
+        self.ndim_supp = ndim_supp
 
     def forward(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
         """Return the value."""
@@ -62,17 +71,7 @@ class _EMOnlyIdentity(Transform):
 
     def log_jac_det(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
         """Raise when it is evaluated."""
-        return _refuse(value)
-
-
-class _EMOnlyIdentityOfGroups(_EMOnlyIdentity):
-    """The same for the weights of a basis, which have one joint density."""
-
-    ndim_supp = 1
-
-    def log_jac_det(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
-        """Raise when it is evaluated."""
-        return _refuse(value.sum(axis=-1))
+        return _refuse(value.sum(axis=-1) if self.ndim_supp else value)
 
 
 class _ImproperRV(SymbolicRV):
@@ -180,5 +179,5 @@ class ImproperSharedWeight(Continuous):
 
 
 transformed(ImproperWeightRV, _EMOnlyLogTransform())
-transformed(ImproperFreeWeightRV, _EMOnlyIdentity())
-transformed(ImproperSharedWeightRV, _EMOnlyIdentityOfGroups())
+transformed(ImproperFreeWeightRV, _EMOnlyIdentity(0))
+transformed(ImproperSharedWeightRV, _EMOnlyIdentity(1))

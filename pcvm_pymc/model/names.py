@@ -1,4 +1,4 @@
-"""Names of a latent function's variables and dimensions, so that a model may hold several."""
+"""Names of a latent function's variables and dimensions, so that a model may have several."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Names:
     Attributes
     ----------
     latent : str
-        Name of the function. Under another name than ``"latent"`` it stands, with an underscore, before
+        Name of the function. A name other than ``"latent"`` is, with an underscore, the prefix of
         all that belongs to it: ``f``, ``f_weight``, the dim ``f_basis``.
     obs : str
         The dim of the rows, which several functions share.

@@ -46,7 +46,7 @@ __all__ = ["Parts", "find_parts", "likelihood_name", "read", "targets_of"]
 
 
 def read(model: pm.Model, solver: str | None = None) -> Problem:
-    """Return what solvers and samplers are given, as it stands in a model.
+    """Return the problem of a model, as solvers and samplers take it.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def read(model: pm.Model, solver: str | None = None) -> Problem:
         operations: what its variables are called does not matter.
     solver : {"em", "evidence", "bottom-up", "gibbs"}, optional
         For what it is read. EM and Gibbs may move the width of an RBF, for EM an unknown scale is put where
-        `Problem.for_mode` has it; the evidence is maximised over precisions, whether the model holds them
+        `Problem.for_mode` has it; the evidence is maximised over precisions, whether the model has them
         or not.
 
     Returns
@@ -196,7 +196,7 @@ def find_parts(model: pm.Model) -> Parts:
 
 
 def likelihood_name(model: pm.Model) -> str:
-    """Return the name of a model's likelihood, whatever its priors are."""
+    """Return the name of a model's likelihood; its priors may be any."""
     return _observed(model).name
 
 

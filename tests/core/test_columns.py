@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_problems import state_at
 
-from pcvm_pymc import Status
+from pcvm_pymc import MatrixRBF, Status
 from pcvm_pymc.core.evidence import (
     ComputedBases,
     EvidenceOptions,
@@ -18,7 +18,7 @@ from pcvm_pymc.core.evidence import (
     sequential,
 )
 from pcvm_pymc.core.evidence.active_set import gains, scanned
-from pcvm_pymc.core.evidence.columns import DenseColumns
+from pcvm_pymc.core.evidence.columns import DenseColumns, LowRankColumns
 from pcvm_pymc.core.evidence.posterior import orthogonal_basis, posterior, sum_of_squares
 from pcvm_pymc.core.evidence.problem import columns_of
 from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline, design_matrix
@@ -228,3 +228,81 @@ def test_what_streamed_bases_cannot_do_is_refused():
     far = ComputedBases(X, np.full((3, 2), 20.0), RBF(1.0), 1e6)
     with pytest.raises(ValueError, match=r"basis 0 is .* at the most.*no memory_limit"):
         fit_rvm(EvidenceProblem(far, target))
+
+
+# --- low rank -----------------------------------------------------------------------------------
+
+
+def near(n, seed, d=2):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.5, 1.5, size=(n, d))
+    return X, np.sin(2 * X[:, 0]) + 0.4 * rng.normal(size=n)
+
+
+def low_rank(X, centres, kernel, limit=2e7):
+    return LowRankColumns.of(ComputedBases(X, centres, kernel, limit), True)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 2), st.booleans())
+@settings(max_examples=15)
+def test_low_rank_factors_have_every_value(seed, d, others):
+    X = near(700, seed, d)[0]
+    X[:3] += 30.0  # outliers, which need pivots of their own
+    centres = near(600, seed + 1, d)[0] if others else X
+    for kernel in [RBF(4.0), MatrixRBF(np.eye(d) + 0.3, 4.0)]:
+        found = low_rank(X, centres, kernel)
+        assert found.L.shape[1] < len(centres) / 8
+        np.testing.assert_allclose(found.L @ found.F.T, kernel(X, centres), atol=2e-12)
+        taken = 8 * found.L.shape[1] * (len(X) + (len(centres) if others else 0))
+        assert found.bases.memory_limit + taken == 2e7
+
+
+def test_no_low_rank_factors_where_they_are_large_or_nothing_bounds_their_error():
+    X = near(700, 0)[0]
+    assert low_rank(X, X, RBF(3.0)) is not None
+    assert low_rank(X, X, RBF(0.1)) is None  # narrow
+    assert low_rank(near(700, 0, 10)[0], near(700, 0, 10)[0], RBF(3.0)) is None
+    least = ComputedBases.least_bytes(700)
+    assert low_rank(X, X, RBF(3.0), least + 8 * 700 * 10) is None  # no room
+    assert low_rank(X[:40], X[:40], RBF(3.0)) is None  # few
+    assert low_rank(X, np.vstack([X, [[1e3, 0.0]]]), RBF(3.0)) is None  # a centre far from all rows
+    assert low_rank(X, np.vstack([X, [[4.0, 4.0]]]), RBF(3.0)) is not None
+    for kernel in [LinearSpline(), FunctionKernel(lambda X, Z, w: (X @ Z.T) ** 2)]:
+        assert low_rank(X, X, kernel) is None
+
+
+@given(st.integers(0, 10_000), st.sampled_from([Logit(), Normal(0.3), StudentT(3.0, 0.3)]))
+@settings(max_examples=15)
+def test_low_rank_scans_are_those_of_columns_in_memory(seed, likelihood):
+    """S and Q at any state, also of a column next to those in the model, which a difference would lose."""
+    rng = np.random.default_rng(seed)
+    X, target = near(700, seed)
+    target = np.sign(target) if likelihood.name == "logit" else target
+    centres = np.vstack([X, X[:5] + 1e-4])
+    kernel = RBF(float(rng.uniform(2.5, 5.0)))
+    index = np.append(np.arange(5), rng.choice(np.arange(5, 700), 6, replace=False))
+    at = index, 10.0 ** rng.uniform(-3, 2, 11), np.zeros(11)
+    found = scanned(low_rank(X, centres, kernel), target, likelihood, at)
+    every = np.column_stack([np.ones(700), kernel(X, centres)])
+    unit = every / np.linalg.norm(every, axis=0)
+    end, S, Q = explicit(unit, target, likelihood, *at[:2])
+    np.testing.assert_allclose(found.S, S, rtol=1e-5, atol=1e-13 * S.max())
+    np.testing.assert_allclose(found.Q, Q, rtol=1e-7, atol=1e-8 * np.abs(Q).max())
+    assert found.log_evidence == pytest.approx(end.log_evidence, abs=1e-8)
+
+
+@pytest.mark.parametrize("name", ["normal", "logit"])
+def test_a_fit_by_low_rank_factors_is_that_of_streamed_bases(monkeypatch, name):
+    X, target = near(700, 5)
+    target = target if name == "normal" else np.sign(target)
+    problem = EvidenceProblem(ComputedBases(X, X, RBF(3.0), 2e7), target, name)
+    assert isinstance(columns_of(problem), LowRankColumns)
+    monkeypatch.setattr(sequential, "_EXPENSIVE", 50)  # their scans are not
+    by_factors = fit_rvm(problem)
+    monkeypatch.setattr(sequential, "_EXPENSIVE", 1000)
+    monkeypatch.setattr(columns, "_ROUNDS", 0)
+    assert not isinstance(columns_of(problem), LowRankColumns)
+    other = fit_rvm(problem)
+    # what both searches leave: changes that gain less than 1e-4
+    assert by_factors.log_evidence == pytest.approx(other.log_evidence, abs=1e-3)
+    np.testing.assert_allclose(by_factors.latent, other.latent, atol=1e-2)

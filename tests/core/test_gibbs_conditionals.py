@@ -7,14 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from calibration import (
-    FALSE_ALARM,
-    N_DRAWS,
-    Law,
-    assert_normal,
-    spread_p_value,
-    truncated_scores,
-)
+from calibration import FALSE_ALARM, N_DRAWS, Law, assert_normal, spread_p_value, truncated_scores
 from scipy import stats
 from scipy.special import log_ndtr, ndtr, ndtri
 

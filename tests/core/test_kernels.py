@@ -1,10 +1,26 @@
 import numpy as np
+import pymc as pm
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics.pairwise import rbf_kernel
 
 from pcvm_pymc.core.design import latent_in_blocks
-from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, PerCentre
+from pcvm_pymc.core.pieces.kernels import (
+    RBF,
+    FunctionKernel,
+    PerCentre,
+    design_matrix,
+    linear_spline,
+    log_width_derivative,
+    median_distance,
+    rbf,
+    squared_distances,
+    width_bounds,
+    width_from_gamma,
+    width_from_lengthscale,
+    width_grid,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -41,3 +57,94 @@ def test_other_kernels_and_other_widths():
     np.testing.assert_array_equal(wider(X, centres), RBF(2.0)(X, centres))
     with pytest.raises(ValueError, match="width has 3 values; needed 2, one for each centre"):
         PerCentre(RBF(), np.ones(3))(X, centres)
+
+
+@pytest.fixture
+def points():
+    return np.random.default_rng(0).normal(size=(12, 3)), np.random.default_rng(1).normal(
+        size=(7, 3)
+    )
+
+
+def test_converters_agree_with_scikit_learn_and_pymc(points):
+    X, Z = points
+    np.testing.assert_allclose(
+        design_matrix("rbf", X, Z, width_from_gamma(0.37)), rbf_kernel(X, Z, gamma=0.37), rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        design_matrix("rbf", X, Z, width_from_lengthscale(1.3)),
+        pm.gp.cov.ExpQuad(3, ls=1.3).full(X, Z).eval(),
+        rtol=1e-12,
+    )
+
+
+def test_distances_survive_a_far_offset():
+    X = np.array([[1e8], [1e8 + 1]])
+    np.testing.assert_array_equal(squared_distances(X, X), [[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize("width", [1e-200, 1e200])
+def test_extreme_widths_do_not_overflow(points, width):
+    X, _ = points
+    Phi = rbf(squared_distances(X, X), width)
+    np.testing.assert_array_equal(Phi, np.eye(12) if width < 1 else np.ones((12, 12)))
+
+
+def test_the_rbf_may_take_the_place_of_the_distances():
+    X = np.random.default_rng(0).normal(size=(6, 2))
+    squared = squared_distances(X, X)
+    wanted = rbf(squared.copy(), 0.7)
+    assert rbf(squared, 0.7, out=squared) is squared
+    np.testing.assert_array_equal(squared, wanted)
+    np.testing.assert_array_equal(RBF(0.7)(X, X), wanted)
+
+
+def test_log_width_derivative_by_finite_differences(points):
+    X, Z = points
+    squared, width, h = squared_distances(X, Z), 0.9, 1e-6
+    wanted = (rbf(squared, width * np.exp(h)) - rbf(squared, width * np.exp(-h))) / (2 * h)
+    found = log_width_derivative(rbf(squared, width), squared, width)
+    np.testing.assert_allclose(found, wanted, atol=1e-9)
+
+
+def test_a_callable_kernel_is_checked(points):
+    X, Z = points
+
+    def linear(A, B, width):
+        return A @ B.T / width
+
+    np.testing.assert_array_equal(design_matrix(linear, X, Z, 2.0), X @ Z.T / 2)
+    with pytest.raises(ValueError, match=r"shape \(7, 7\); needed .* \(12, 7\)"):
+        design_matrix(lambda A, B, width: B @ B.T, X, Z, 1.0)
+    with pytest.raises(ValueError, match="not finite"):
+        design_matrix(lambda A, B, width: np.full((12, 7), np.nan), X, Z, 1.0)
+    with pytest.raises(ValueError, match="kernel='polynomial' is unknown"):
+        design_matrix("polynomial", X, Z, 1.0)
+
+
+def test_scales_of_the_data():
+    X = np.array([[0.0], [1.0], [1.0], [4.0]])
+    assert width_bounds(X) == (1.0, 4.0)
+    assert median_distance(X) == 3.0
+    np.testing.assert_allclose(width_grid(X, 3, low=0.5, high=2.0), [1.5, 3.0, 6.0])
+    same = np.ones((3, 2))
+    assert width_bounds(same) == (1.0, 1.0)
+    assert median_distance(same) == 1.0
+
+
+def test_linear_spline_is_the_papers_and_indefinite_for_inputs_of_both_signs():
+    """chmielewski2019 section 3.1; for x, z >= 0 it is 1 + xz + int_0^min (x - u)(z - u) du."""
+    x = np.linspace(0, 3, 12)[:, None]
+    K = linear_spline(x, x)
+    u = np.linspace(0, 1.5, 20_001)
+    i, j = 6, 11
+    assert x[i, 0] < 3 == x[j, 0]
+    grid = u * x[i, 0] / u[-1]
+    wanted = 1 + x[i, 0] * 3 + np.trapezoid((x[i, 0] - grid) * (3 - grid), grid)
+    assert K[i, j] == pytest.approx(wanted, rel=1e-7)
+    assert np.linalg.eigvalsh(K).min() > -1e-12
+    both = np.linspace(-3, 3, 12)[:, None]
+    assert np.linalg.eigvalsh(linear_spline(both, both)).min() < -1
+    plane = np.random.default_rng(0).uniform(size=(5, 2))
+    product = linear_spline(plane[:, :1], plane[:, :1]) * linear_spline(plane[:, 1:], plane[:, 1:])
+    np.testing.assert_allclose(design_matrix("linear-spline", plane, plane, 9.0), product)

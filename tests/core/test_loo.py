@@ -187,7 +187,7 @@ BESIDE_REFITS = {
     **{
         f"{name}, width {width}, scale {scale}": (
             partial(two_class_problem, name, width, scale),
-            {"moons": 0.5, "banana": 0.2, "blobs": 0.4}[name],
+            {"moons": 0.4, "banana": 0.2, "blobs": 0.3}[name],
         )
         for name in ("moons", "banana", "blobs")
         for width, scale in WIDTHS_AND_SCALES

@@ -116,11 +116,7 @@ def test_equal_scores_share_the_probability():
         )
 
 
-@given(
-    st.integers(2, 30),
-    st.sampled_from([0.0, 0.5, 5.0, 40.0, 100.0]),
-    st.integers(0, 2**32 - 1),
-)
+@given(st.integers(2, 30), st.sampled_from([0.0, 0.5, 5.0, 40.0, 100.0]), st.integers(0, 2**32 - 1))
 @settings(max_examples=60)
 def test_identities(n_classes, spread, seed):
     latent, label = scores(3, n_classes, spread, seed)

@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcvm_pymc.core.pieces.probit import (
-    curvature,
-    inverse_mills,
-    log_likelihood,
-    log_ndtr,
-    score,
-)
+from pcvm_pymc.core.pieces.probit import curvature, inverse_mills, log_likelihood, log_ndtr, score
 
 GRID = np.concatenate([np.linspace(-100, 100, 81), [-1.0, 0.0, 1e-8, -1e-8, 5.0, -37.6]])
 

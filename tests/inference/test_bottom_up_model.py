@@ -112,7 +112,7 @@ def test_rvm_star_needs_the_training_inputs():
     np.testing.assert_array_equal(remembered, given)
     without = tree.copy()  # as results were packed before
     without["constant_data"] = without["constant_data"].to_dataset().drop_vars("inputs")
-    with pytest.raises(ValueError, match="give them as X="):
+    with pytest.raises(ValueError, match="needed the training inputs as X"):
         predict(without, x, star=True)
     with pytest.raises(ValueError, match="needed the 40 training inputs"):
         predict(tree, x, star=True, X=x[::-1])

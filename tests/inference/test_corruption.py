@@ -72,7 +72,7 @@ def check_checkpoints(model, folder, seeds):
     assert named > len(seeds) // 4
 
 
-def check_cells(folder, seeds):
+def check_cells(model, folder, seeds):
     good = folder / "good"
     reproduce("lyu2020-table3", out=good, **RUN)
     expected = report_of(good).cells.drop(columns="seconds", errors="ignore")
@@ -85,31 +85,18 @@ def check_cells(folder, seeds):
         assert {path.name for path in files_of(good)} <= {path.name for path in files_of(place)}
 
 
-def test_spoilt_results(model, tmp_path):
-    check_results(model, tmp_path, range(15))
+CHECKS = {
+    "results": (check_results, 15),
+    "checkpoints": (check_checkpoints, 8),
+    "cells": (check_cells, 4),
+}
 
 
-def test_spoilt_checkpoints(model, tmp_path):
-    check_checkpoints(model, tmp_path, range(8))
-
-
-def test_spoilt_cells(tmp_path):
-    check_cells(tmp_path, range(4))
-
-
-@pytest.mark.slow
-def test_200_spoilt_results(model, tmp_path):
-    check_results(model, tmp_path, range(100, 300))
-
-
-@pytest.mark.slow
-def test_200_spoilt_checkpoints(model, tmp_path):
-    check_checkpoints(model, tmp_path, range(100, 300))
-
-
-@pytest.mark.slow
-def test_200_spoilt_cells(tmp_path):
-    check_cells(tmp_path, range(100, 300))
+@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("what", CHECKS)
+def test_spoilt(what, many, model, tmp_path):
+    check, few = CHECKS[what]
+    check(model, tmp_path, range(100, 300) if many else range(few))
 
 
 def test_save_leaves_what_is_not_its_own(model, tmp_path):

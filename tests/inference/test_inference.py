@@ -19,6 +19,8 @@ from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.experiments.datasets import ripley_mixture, twonorm, waveform
 
+SHORT = {"chains": 2, "cores": 1, "progressbar": False, "random_seed": 1, "quiet": True}
+
 
 @pytest.fixture(scope="module")
 def posterior():
@@ -43,17 +45,7 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
     X, label = blobs(20, seed=40)
     model = pcvm_model(X, label, width=1.2)
     with caplog.at_level(logging.INFO, "pymc"):
-        tree = sample(
-            model,
-            draws=25,
-            tune=25,
-            chains=2,
-            cores=1,
-            nuts_sampler=sampler,
-            progressbar=False,
-            random_seed=1,
-            quiet=True,
-        )
+        tree = sample(model, draws=25, tune=25, nuts_sampler=sampler, **SHORT)
     assert sampler in tree["posterior"].attrs["sampler"]
     assert tree["posterior"]["latent"].shape == (2, 25, 20)
     assert (tree["posterior"]["weight"] * (label) >= 0).all()
@@ -69,17 +61,7 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
 def test_the_posterior_of_a_random_width(options):
     X, label = blobs(20, seed=41)
     model = pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5))
-    tree = sample(
-        model,
-        draws=10,
-        tune=10,
-        chains=2,
-        cores=1,
-        progressbar=False,
-        random_seed=1,
-        quiet=True,
-        **options,
-    )
+    tree = sample(model, draws=10, tune=10, **SHORT, **options)
     latent = tree["posterior"]["latent"].values.reshape(-1, 20)
     np.testing.assert_allclose(latent_draws(tree, X), latent, rtol=1e-7, atol=1e-8)
 

@@ -82,14 +82,6 @@ def test_names_coordinates_and_signs(model, data):
     np.testing.assert_array_equal(model["signs"].get_value(), 2 * data[1] - 1)
 
 
-def test_labels_of_any_type(data):
-    X, y = data
-    words = np.where(y == 1, "yes", "no")
-    model = pcvm_model(X, words)
-    assert model.coords["class"] == ("no", "yes")
-    np.testing.assert_array_equal(model["y"].get_value(), y)
-
-
 def test_prior_and_posterior_predictive(model, data):
     with model:
         prior = pm.sample_prior_predictive(200, random_seed=1, **FAST)
@@ -110,22 +102,6 @@ def test_prior_and_posterior_predictive(model, data):
     assert drawn.mean() == pytest.approx(ndtr(latent).mean(), abs=error)
 
 
-def test_new_data_through_one_set_data(data):
-    X, _ = data
-    model = pcvm_model(*data, width=1.1)
-    result = find_map_em(model, progressbar=False)
-    X_new = X[:4] + 0.05
-    with model:
-        pm.set_data(**new_data(model, X_new))
-        predicted = pm.sample_posterior_predictive(
-            result, predictions=True, var_names=["latent", "label"], progressbar=False, **FAST
-        )
-    np.testing.assert_allclose(
-        predicted["predictions"]["latent"].values[0], latent_draws(result, X_new), rtol=1e-10
-    )
-    assert predicted["predictions"]["label"].shape == (1, 1, 4)
-
-
 def in_own_model(X, y, **options):
     with pm.Model() as model:
         pcvm_latent(X, y, **options)
@@ -136,7 +112,9 @@ def cubic(X, Z, width):
     return np.abs(X[:, :1] - Z[:, 0]) ** 3 / width
 
 
-@pytest.mark.parametrize("kernel", ["rbf", cubic, pm.gp.cov.Matern52(2, ls=0.8)], ids=str)
+@pytest.mark.parametrize(
+    "kernel", ["rbf", cubic, pm.gp.cov.Matern52(2, ls=0.8)], ids=["rbf", "function", "covariance"]
+)
 def test_setting_the_inputs_sets_all_that_follows_from_them(data, kernel):
     X, y = data
     model = pcvm_model(*data, kernel=kernel)

@@ -17,6 +17,7 @@ from pcvm_pymc import (
     MarginalBias,
     MarginalWeight,
     MultinomialProbit,
+    PCVMClassifier,
     ProbitBernoulli,
     mpcvm_model,
     mrvm_model,
@@ -296,15 +297,6 @@ def test_rows_that_do_not_match_are_noticed():
         read(model)
 
 
-def test_a_solver_takes_what_the_family_allows():
-    model = pcvm_model(X, LABEL)
-    assert read(model, "em").is_signed
-    with pytest.raises(ValueError, match="signed weights are those of PCVM, which 'evidence'"):
-        read(model, "evidence")
-    with pytest.raises(ValueError, match="free weights"):
-        read(rvm_model(X, LABEL, likelihood="probit"), "gibbs")
-
-
 def test_label_noise_is_read_with_its_share_of_flips():
     row = FAMILY["pcvm"]
     for flip in (0.03, 0.4):
@@ -317,6 +309,9 @@ def test_label_noise_is_read_with_its_share_of_flips():
         ValueError, match=r"\['flip'\] of the likelihood is unknown, which 'em' does not"
     ):
         read(unknown, "em")
+    noisy = LIKELIHOODS["label noise"](pm.Beta.dist(1.0, 9.0))
+    with pytest.raises(ValueError, match=r"unknown flip=.*needed a number here, or a model"):
+        PCVMClassifier(likelihood=noisy).fit(X, LABEL)
     with pytest.raises(ValueError, match=r"flip=0\.7; needed a probability"):
         build(row, X, LABEL, likelihood=LIKELIHOODS["label noise"](0.7))
 

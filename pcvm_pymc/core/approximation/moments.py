@@ -139,7 +139,7 @@ def half_line_location(mean: Array, variance: Array) -> Array:
 
 
 def _bisected(is_left: Callable[[Array], Mask], low: Array, high: Array) -> Array:
-    """Return where a condition that holds on the left, and not on the right, ceases to hold."""
+    """Return by bisection where a condition, true on the left, becomes false."""
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
         left = is_left(middle)

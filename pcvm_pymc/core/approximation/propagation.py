@@ -107,12 +107,12 @@ class PropagationFit(Ended):
     tilted : Tilted
         The same times the factor: their moments are the marginals' at a fixed point.
     row_precision, row_shift : ndarray, shape (n_basis + 1, n_basis + 1), (n_basis + 1,)
-        What the rows' sites say of sizes and bias: precision, and precision times mean.
+        Natural parameters of the product of the rows' sites: precision, and precision times mean.
     bias_site : tuple of float
         The same of the bias' prior.
     hyperprior : Hyperprior
     n_held : int
-        Factors that would have more variance than their cavity and were held to it; see `propagate`.
+        Factors whose tilted variance was cut to that of their cavity; see `propagate`.
     status : Status
     n_iter : int
     change, step : ndarray, shape (n_iter,)

@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 
 from pcvm_pymc.core.design import StreamedDesign
-from pcvm_pymc.core.evidence.columns import Columns, ComputedBases, DenseColumns, StreamedColumns
+from pcvm_pymc.core.evidence.columns import (
+    Columns,
+    ComputedBases,
+    DenseColumns,
+    LowRankColumns,
+    StreamedColumns,
+)
 from pcvm_pymc.core.family import FAMILY, check_solver
 from pcvm_pymc.core.pieces.likelihoods import (
     Likelihood,
@@ -186,7 +192,9 @@ class EvidenceProblem:
 def columns_of(problem: EvidenceProblem) -> Columns:
     """Return the problem's bases as columns of unit norm, so that units have no effect."""
     if isinstance(problem.Phi, ComputedBases):
-        return StreamedColumns(problem.Phi, problem.bias)
+        return LowRankColumns.of(problem.Phi, problem.bias) or StreamedColumns(
+            problem.Phi, problem.bias
+        )
     constant = np.ones(len(problem.target)) if problem.constant is None else problem.constant
     return DenseColumns(problem.Phi, constant if problem.bias else None)
 

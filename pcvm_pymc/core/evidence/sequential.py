@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pcvm_pymc.core.evidence.active_set import ActiveSet, Model, gains, scanned
-from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index
+from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index, LowRankColumns
 from pcvm_pymc.core.evidence.posterior import posterior
 from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
@@ -157,6 +157,7 @@ class _Search:
             gain, before = gains(state)[0], len(self.trace)
             if gain.max(initial=0.0) >= least:
                 is_expensive = columns.shape[1] > _EXPENSIVE and pool is None
+                is_expensive &= not isinstance(columns, LowRankColumns)
                 most = _POOL if is_expensive else _CANDIDATES
                 some = _promising(gain, state.index, self.options.tol, most)
                 if is_expensive:

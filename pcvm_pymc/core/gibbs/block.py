@@ -1,4 +1,4 @@
-"""A joint move of the weights that can be seen, the responses integrated out; compiled.
+"""A joint Hamiltonian update of the large weights and the bias, responses integrated out; compiled.
 
 Given responses, which are pinned to the latent function within their unit noise, large weights of opposite
 sign that balance each other move little at a time. Here those weights that move some row's latent value by
@@ -27,7 +27,7 @@ from pcvm_pymc.core.gibbs.vectors import (
 )
 from pcvm_pymc.core.pieces.probit import Array
 
-_MOST = 30  # weights: beyond, the likelihood seldom holds them, and the move would cost a sweep
+_MOST = 30  # weights: of more, few are determined by the data, and the move would cost a sweep
 _MOST_BOUNCES = 100  # of one step, then the move is given up: both ways alike
 _CURVATURE = 0.1  # a row's, that of a probit being between 0 and 1 and, of most rows, small
 _SOFTNESS = 0.04  # of the prior: a visible weight may be some five of its units from the others

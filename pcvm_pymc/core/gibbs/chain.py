@@ -41,7 +41,7 @@ def advance(
     thin: int = 1,
     between: Callable[[], None] = lambda: None,
 ) -> tuple[Array, ...]:
-    """Run ``draws * thin`` sweeps from `state`, and move it. An unknown width moves every fifth, and last.
+    """Run ``draws * thin`` sweeps; an unknown width is updated after every fifth, and after the last.
 
     Parameters
     ----------
@@ -102,11 +102,7 @@ def _sweep(
     chunks, since what a sweep takes from the one before is the state alone.
     """
     size, bias = _by_score(state.size), np.array(state.bias, dtype=float, ndmin=1)
-    sign, likelihood, prior = (
-        _by_score(problem.sign),
-        augmented(problem.likelihood),
-        problem.parameters,
-    )
+    known = basis, augmented(problem.likelihood), problem.parameters, _by_score(problem.sign)
     log_rate, parts, missing, done = float(state.log_rate), [], draws, 0
     while missing:
         if done == 0 and state.chunk >= thin:  # whole draws, or a part of one
@@ -114,19 +110,7 @@ def _sweep(
         else:
             n_draws, sweeps = 1, min(state.chunk, thin - done)
         began = time.perf_counter()
-        *kept, log_rate = run(
-            basis,
-            likelihood,
-            prior,
-            sign,
-            problem.label,
-            size,
-            bias,
-            log_rate,
-            rng,
-            n_draws,
-            sweeps,
-        )
+        *kept, log_rate = run(*known, problem.label, size, bias, log_rate, rng, n_draws, sweeps)
         seconds = time.perf_counter() - began
         wanted = n_draws * sweeps * _CHUNK_SECONDS / max(seconds, 1e-6)
         state.chunk = int(np.clip(wanted, 1, 2 * state.chunk))
@@ -173,7 +157,7 @@ def run(
     kept_size = np.empty((draws, n_scores, n_basis))
     kept_bias, kept_rate = np.empty((draws, n_scores)), np.empty(draws)
     for sweep in range(draws * thin):
-        # anew each time: what is kept of a chain is its sizes, biases and d
+        # recomputed in each sweep: the state of a chain is its sizes, biases and d alone
         for k in range(n_scores):
             write_latent(basis, sign[k], size[k], inside[k], latent[k])
             for i in range(len(label)):
@@ -193,7 +177,7 @@ def run(
                 latent[k],
                 rng,
             )
-        # from here on the responses are integrated out; the next sweep draws them anew
+        # from here on the responses are integrated out, until the next sweep draws new ones
         if len(likelihood) != OF_CLASSES:
             update_a_large_one(
                 basis, sign[0], label, size[0], latent[0], prior.c, rate, likelihood, rng

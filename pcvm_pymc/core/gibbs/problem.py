@@ -1,4 +1,4 @@
-"""What a chain is given and where it stands; `chain.advance` moves it."""
+"""The problem of a Gibbs sampler and the state of its chains; `chain.advance` updates the state."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -60,7 +60,7 @@ def check_gibbs(problem: Problem) -> None:
 
 @dataclass(frozen=True)
 class GibbsProblem:
-    """What a chain needs; made once and shared by all chains.
+    """A problem prepared for the Gibbs sampler, shared by all chains.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class GibbsProblem:
 
     @classmethod
     def of(cls, problem: Problem) -> "GibbsProblem":
-        """Return what a chain needs of a problem, whose `Phi` is an array.
+        """Prepare a problem whose `Phi` is an array.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class GibbsProblem:
 
     @property
     def parameters(self) -> Parameters:
-        """The hyperprior as compiled code takes it: whole numbers would be compiled for anew."""
+        """The hyperprior for compiled code, as floats: integers would be compiled for once more."""
         prior = self.hyperprior
         shape = prior.rate_shape or 0.0
         return Parameters(*map(float, (prior.c, prior.e, prior.f, shape, shape / prior.d)))
@@ -152,7 +152,7 @@ class GibbsProblem:
 
 @dataclass
 class GibbsState:
-    """Where a chain stands.
+    """State of a chain.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ from pcvm_pymc.core.pieces.probit import Array
 
 type Integers = NDArray[np.int64]
 type AnyAugmented = (
-    Any  # `Augmented` or `AugmentedClasses`, which compiled code tells apart by their length
+    Any  # `Augmented` or `AugmentedClasses`, which compiled code distinguishes by their lengths
 )
 
 _SQRT_HALF = math.sqrt(0.5)

@@ -10,7 +10,7 @@ from pcvm_pymc.core.gibbs.slices import log_rate_density
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import WidthMoves
 
-# standard deviations of the steps in log(width), drawn anew each time: none is right for all posteriors
+# standard deviations of steps in log(width), one drawn for each step: none suits all posteriors
 _STEPS = 0.5 ** np.arange(5)
 
 

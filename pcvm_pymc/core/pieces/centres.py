@@ -87,7 +87,7 @@ class Centres:
     def columns_of(self, rows: Index) -> Index:
         """Return which bases remain where only some rows are known, shape (n_remaining,).
 
-        A basis goes with its row, whose label its sign tells; other centres stay.
+        Where a centre is a row that is left out, its basis is left out too; other centres stay.
         """
         return np.flatnonzero((self.rows < 0) | np.isin(self.rows, rows))
 

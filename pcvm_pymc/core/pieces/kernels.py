@@ -365,7 +365,7 @@ class FeatureColumns(KernelPiece):
 
 # --- widths --------------------------------------------------------------------------------------
 
-#: by name: a string stands for a piece
+#: kernels by their names
 KERNELS: dict[str, type[KernelPiece]] = {each.name: each for each in (RBF, LinearSpline)}
 
 

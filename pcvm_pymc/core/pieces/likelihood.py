@@ -198,7 +198,7 @@ class Weighted(Likelihood):
         return plain, np.ones(len(plain)) if weight is None else weight
 
     def _times(self, method: str, latent: Array, target: NDArray[Any]) -> Array:
-        """Return what a method of the base says of each row, times the row's weight."""
+        """Return the result of a method of the base for each row, times the row's weight."""
         plain, weight = self._split(target)
         each = getattr(self.base, method)(latent, plain)
         return weight.reshape(-1, *[1] * (each.ndim - 1)) * each

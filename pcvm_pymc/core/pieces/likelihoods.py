@@ -370,10 +370,10 @@ def start_response(
     return 10.0 * own + rng.uniform(size=own.shape)
 
 
-#: another spelling of a name
+#: other names
 ALIASES = {"gaussian": "normal"}
 
-#: by name: a string stands for a piece
+#: likelihoods by their names
 LIKELIHOODS: dict[str, type[Any]] = {
     each.name: each
     for each in (Probit, NoisyProbit, NormalProbability, Logit, Normal, StudentT, MultinomialProbit)

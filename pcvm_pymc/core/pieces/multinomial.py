@@ -260,7 +260,7 @@ def _add_rows(
 
 
 class FractionalTerms(NamedTuple):
-    """What rows whose classes count in fractions say; minus the second derivative is the hessian."""
+    """Terms of rows with class probabilities as targets; the hessian is minus the second derivative."""
 
     log_density: Array
     score: Array
@@ -311,7 +311,7 @@ def _checked(latent: Array, label: Labels | None = None) -> Array:
         raise ValueError(
             f"latent has shape {latent.shape}; needed (n_obs, n_classes) with two classes or more"
         )
-    # a range that is small says both, in less time
+    # a small range implies both, and is faster to check
     is_safe = not len(latent) or latent.max() - latent.min() <= _FARTHEST
     if not is_safe and not np.isfinite(latent).all():
         raise ValueError("latent has values that are NaN or infinite; needed finite scores")

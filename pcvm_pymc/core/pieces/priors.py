@@ -14,7 +14,7 @@ from pcvm_pymc.core.pieces.validation import check_real
 PRUNING_PRECISION = 1e12  # nu of chen2009, appendix C: expected precisions above it are pruned
 # ... and 1 / nu is "the weight cutoff value", below which the density of an improper prior is constant
 WEIGHT_CUTOFF = 1.0 / PRUNING_PRECISION
-#: prior median size of a centred latent function where the data do not tell
+#: default of the prior median size of the centred latent function
 LATENT_SIZE = 2.0
 #: shape of the hyperprior of d, where that is learned
 RATE_SHAPE = 0.5
