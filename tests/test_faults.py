@@ -87,7 +87,10 @@ def test_compare_takes_one_model_and_its_classes(fits):
 @pytest.mark.parametrize("cv", [1, -1, 0, 2.5, True])
 def test_folds_are_two_or_more(cv):
     X, label = blobs(30)
-    with pytest.raises(ValueError, match=r"cv=.*; needed a whole number of at least 2"):
+    with pytest.raises(
+        ValueError,
+        match=rf"'cv' parameter .* must be an int in the range \[2, inf\). Got {cv!r} instead",
+    ):
         select_width(X, label, cv=cv)
 
 

@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.likelihoods import as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed, present_labels
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.estimators.average import Average, fit_average, modes_of
 from pcvm_pymc.estimators.base import (
     CHOSEN,
@@ -271,16 +271,9 @@ def fit_modes(model: Any, data: TrainingData) -> None:
         best, scale = points[0].result, points[0].scale
     else:
         best = problems.solved(problems.at(width, scale, moves=is_named(model.width, "em")))
-        modes = modes_of(problems, [GridPoint((), width, scale)], [best])
-        (predictor,) = modes
+        (predictor,) = modes_of(problems, [GridPoint((), width, scale)], [best])
 
-    # what a user reads
-    model._likelihood_, model._predictor_ = problems.likelihood, predictor
-    model._set_vectors(data, problems.centres, best.weight, best.bias, best.width)
-    model.relevance_vectors_, model._kernel_ = modes[0].relevance_vectors, modes[0].kernel
-    set_features(model, best.width, *vars(model).get("_metric_", (None,)))
-    if is_em(model) and hasattr(model, "hyperprior"):
-        model.scale_, model.hyperprior_ = scale, prior_of(model, scale)
+    set_modes(model, data, problems, predictor, best=best, scale=scale)
     log_posterior = best.log_posterior
     if plan.project:
         from pcvm_pymc.estimators.projected import project_fit  # not for most fits
@@ -294,6 +287,25 @@ def fit_modes(model: Any, data: TrainingData) -> None:
     if is_em(model) and problems.rows is None and not plan.project:
         model._training_ = model._own_rows(data)
     model._set_fit("EM" if is_em(model) else "bottom-up", [best], log_posterior)
+
+
+def set_modes(
+    model: Any,
+    data: TrainingData,
+    problems: Problems,
+    predictor: Any,
+    *,
+    best: EMResult,
+    scale: float,
+) -> None:
+    """Set what a user reads of a mode, or of the best of an average."""
+    mode = predictor.modes[0] if isinstance(predictor, Average) else predictor
+    model._likelihood_, model._predictor_ = problems.likelihood, predictor
+    model._set_vectors(data, problems.centres, best.weight, best.bias, best.width)
+    model.relevance_vectors_, model._kernel_ = mode.relevance_vectors, mode.kernel
+    set_features(model, best.width, *vars(model).get("_metric_", (None,)))
+    if is_em(model) and hasattr(model, "hyperprior"):
+        model.scale_, model.hyperprior_ = scale, prior_of(model, scale)
 
 
 def fixed_width(model: Any, data: TrainingData, rng: np.random.Generator, **special: Any) -> Any:
@@ -426,7 +438,7 @@ def fitted_problems(model: Any, X: ArrayLike, y: ArrayLike) -> list[FittedProble
             points[mode.basis], mode.relevance_vectors
         ):
             raise ValueError(
-                "X does not hold the rows that the classifier's bases stand on; needed its training data"
+                "X lacks rows that are centres of the classifier's bases; needed its training data"
             )
         weight = np.zeros((len(points), *mode.weight.shape[1:]))
         weight[mode.basis] = mode.weight

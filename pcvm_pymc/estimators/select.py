@@ -20,6 +20,7 @@ from pcvm_pymc.core.pieces.validation import (
     as_classes,
     as_features,
     as_labels,
+    as_numbers,
     as_row_weight,
     as_seed,
     check_choice,
@@ -56,7 +57,7 @@ def select(
     """Choose width, or a width for each feature, and scale of a PCVM for the mode that is then fitted.
 
     The grid of widths (steps of 1.65 from the median distance of the rows) and scales (steps of the square
-    root of ten from one) grows from its middle where leaving one out gives a cell weight, under weak
+    root of ten from one) grows from its middle while leave-one-out gives grid points weight, under weak
     priors: normals on the logarithms of scale and of width over median distance.
 
     Parameters
@@ -278,8 +279,9 @@ def select_width(
     model.classes_ = np.array([-1.0, 1.0])
     candidates = width_grid(X) if widths is None else _as_widths(widths)
     as_kernel(kernel, float(candidates[0]))(X[:2], X[:1])
+    problems = problems_of(model, data)
     if method == "em":
-        problem = problems_of(model, data).at(median_distance(X), moves=True)
+        problem = problems.at(median_distance(X), moves=True)
         return WidthSelection.unscored(float(fit_em(problem, None, how).width), candidates, method)
     with Progress(console=Console(stderr=True), disable=not progressbar) as progress:
         bar = progress.add_task(
@@ -293,14 +295,7 @@ def select_width(
 
 def _as_widths(widths: Any) -> Array:
     """Return candidates as an array; raise unless they are positive finite numbers."""
-    try:
-        candidates = np.asarray(widths, dtype=float)
-    except (TypeError, ValueError):
-        candidates = np.empty(0)
-    if (
-        candidates.ndim != 1
-        or len(candidates) == 0
-        or not (np.isfinite(candidates) & (candidates > 0)).all()
-    ):
+    found = as_numbers(widths, "widths")
+    if found.ndim != 1 or not len(found) or not (np.isfinite(found) & (found > 0)).all():
         raise ValueError(f"widths={shown(widths)}; needed one or more positive finite numbers")
-    return candidates
+    return found

@@ -63,7 +63,7 @@ def _width_of(model: Any, data: TrainingData) -> Any:
 class SparseProbitClassifier(KernelClassifier):
     """Sparse probit classifier, fitted by EM to its posterior mode.
 
-    Several classes are told one from the rest, and the probabilities normalised.
+    Several classes are fitted one against the rest, and the probabilities normalised.
 
     Parameters
     ----------
@@ -199,14 +199,7 @@ class SparseProbitClassifier(KernelClassifier):
             data = self._training(X, y, sample_weight)
 
             # the basis functions, and the prior at their scale
-            if _on_kernels(self):
-                check_size_and_scales(self, data.X)
-                piece: KernelPiece = as_kernel(self.kernel, _width_of(self, data))
-                centres = replace(as_centres(self.basis, data.X, None), sign=None)
-            else:
-                piece = FeatureColumns(features=self.features)
-                number = np.arange(n_features(data.X.shape[1], self.features))
-                centres = Centres(number[:, None].astype(float), None, np.full(len(number), -1))
+            piece, centres = self._basis_functions(data)
             width = piece.width
             likelihood = as_likelihood(self._system.likelihood, self._system.likelihoods)
             problems = Problems(
@@ -249,3 +242,14 @@ class SparseProbitClassifier(KernelClassifier):
                 self._training_ = self._own_rows(data)
             self._set_fit("EM", results, sum(one.log_posterior for one in results))
         return self
+
+    def _basis_functions(self, data: TrainingData) -> tuple[KernelPiece, Centres]:
+        """Return the kernel and its centres, or linear or quadratic features and their numbers."""
+        X = data.X
+        if not _on_kernels(self):
+            number = np.arange(n_features(X.shape[1], self.features))
+            centres = Centres(number[:, None].astype(float), None, np.full(len(number), -1))
+            return FeatureColumns(features=self.features), centres
+        check_size_and_scales(self, X)
+        centres = replace(as_centres(self.basis, X, None), sign=None)
+        return as_kernel(self.kernel, _width_of(self, data)), centres

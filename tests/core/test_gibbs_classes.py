@@ -2,15 +2,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from calibration import assert_means, assert_uniform
+from calibration import assert_means
 from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
-from scipy import stats
 from scipy.special import log_ndtr
 
 from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, responses, slices
+from pcvm_pymc.core.gibbs import GibbsProblem, advance, responses, slices
 from pcvm_pymc.core.gibbs.ahead import compile_sampler
 from pcvm_pymc.core.gibbs.chain import run
 from pcvm_pymc.core.gibbs.responses import augmented
@@ -93,38 +92,6 @@ def test_the_scale_move_follows_the_posterior(rate_shape, t):
     found = slices.scale_density(t, *args) - slices.scale_density(0.0, *args)
     wanted = log_posterior(np.exp(t)) - log_posterior(1.0) + (size.size + 3) * t
     assert found == pytest.approx(wanted, rel=1e-8, abs=1e-8)
-
-
-def test_draws_and_labels_in_turn_have_the_priors_law():
-    """A sweep given labels, then labels given the state (Geweke 2004): both keep the joint law."""
-    p, Phi = problem(n=6, seed=5)
-    rng = np.random.default_rng(11)
-    prior_size = stats.t(2 * PRIOR.c, scale=np.sqrt(PRIOR.d / PRIOR.c))
-    prior_bias = stats.t(2 * PRIOR.e, scale=np.sqrt(PRIOR.f / PRIOR.e))
-    size = np.abs(prior_size.rvs(p.sign.shape, rng))
-    state = GibbsState(size, prior_bias.rvs(3, rng), np.log(PRIOR.d))
-    label = p.label.copy()
-    p = replace(p, label=label)
-    kept = np.empty((24_000, 6))
-    for each in kept:
-        latent = Phi @ (p.sign * state.size) + state.bias
-        label[:] = (latent + rng.normal(size=latent.shape)).argmax(axis=1)
-        advance(p, state, rng, draws=1)
-        each[:] = state.size[0, 0], state.size[3, 1], state.size[5, 2], *state.bias
-    u = [2 * prior_size.cdf(kept[:, :3]) - 1, prior_bias.cdf(kept[:, 3:])]
-    assert_uniform(np.column_stack(u))
-
-
-def test_the_generator_alone_decides_the_draws():
-    p, _ = problem()
-    runs = []
-    for blocks in ((6,), (2, 4)):
-        rng = np.random.default_rng(2)
-        state = p.start(rng)
-        runs.append(np.concatenate([advance(p, state, rng, draws=n, thin=3)[0] for n in blocks]))
-    np.testing.assert_array_equal(*runs)
-    assert runs[0].shape == (6, 9, 3)
-    assert (runs[0] > 0).all()
 
 
 def test_scores_and_probabilities_of_draws():

@@ -89,13 +89,13 @@ def test_one_width_is_one_search_and_one_width():
     assert found.feature_relevance_folds_.shape == (0, 6)
 
 
-@pytest.mark.parametrize("data", [(X[:, :1], Y), (np.delete(X, np.flatnonzero(Y == "in")[4:], 0),)])
 def test_a_width_by_another_criterion_is_one():
     found = RVMClassifier(width="evidence").fit(X, Y)
     assert found.width_ == found.width_selection_.width
     assert np.ptp(found.feature_widths_) == 0
 
 
+@pytest.mark.parametrize("data", [(X[:, :1], Y), (np.delete(X, np.flatnonzero(Y == "in")[4:], 0),)])
 def test_one_feature_or_too_few_rows_of_a_class_keep_one_width(data):
     rows = data[0]
     y = Y if len(data) == 2 else np.delete(Y, np.flatnonzero(Y == "in")[4:])

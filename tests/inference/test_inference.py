@@ -18,6 +18,9 @@ from pcvm_pymc import (
 from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.experiments.datasets import ripley_mixture, twonorm, waveform
+from pcvm_pymc.model.read import read
+
+SHORT = {"chains": 2, "cores": 1, "progressbar": False, "random_seed": 1, "quiet": True}
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +46,7 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
     X, label = blobs(20, seed=40)
     model = pcvm_model(X, label, width=1.2)
     with caplog.at_level(logging.INFO, "pymc"):
-        tree = sample(
-            model,
-            draws=25,
-            tune=25,
-            chains=2,
-            cores=1,
-            nuts_sampler=sampler,
-            progressbar=False,
-            random_seed=1,
-            quiet=True,
-        )
+        tree = sample(model, draws=25, tune=25, nuts_sampler=sampler, **SHORT)
     assert sampler in tree["posterior"].attrs["sampler"]
     assert tree["posterior"]["latent"].shape == (2, 25, 20)
     assert (tree["posterior"]["weight"] * (label) >= 0).all()
@@ -69,17 +62,7 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
 def test_the_posterior_of_a_random_width(options):
     X, label = blobs(20, seed=41)
     model = pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5))
-    tree = sample(
-        model,
-        draws=10,
-        tune=10,
-        chains=2,
-        cores=1,
-        progressbar=False,
-        random_seed=1,
-        quiet=True,
-        **options,
-    )
+    tree = sample(model, draws=10, tune=10, **SHORT, **options)
     latent = tree["posterior"]["latent"].values.reshape(-1, 20)
     np.testing.assert_allclose(latent_draws(tree, X), latent, rtol=1e-7, atol=1e-8)
 
@@ -99,31 +82,24 @@ def test_prior_median_size_of_the_latent_function(make, learned):
         assert 1 < np.median(np.abs(latent)) < (4 if learned else 3)
 
 
-def test_starts_and_seeds():
+def test_starts():
     X, label = blobs(40, seed=43)
     model = pcvm_model(X, label, hyperprior=Hyperprior.jeffreys())
 
-    def fit(start, seed=None):
-        result = find_map_em(model, start=start, random_seed=seed, progressbar=False)
+    def fit(start):
+        result = find_map_em(model, start=start, progressbar=False)
         return result["posterior"]["weight"].values[0, 0]
 
-    np.testing.assert_array_equal(fit("random", 3), fit("random", 3))
-    assert (fit("random", 3) != fit("random", 4)).any()
-    np.testing.assert_array_equal(fit("chen2009", 3), fit("chen2009", np.random.default_rng(3)))
+    np.testing.assert_array_equal(fit("default"), fit(Start.default(read(model, "em"))))
+    for name in ("random", "chen2009"):
+        with pytest.raises(ValueError, match=f"start='{name}' is now"):
+            fit(name)
+    with pytest.raises(ValueError, match="random_seed=3 has no effect"):
+        find_map_em(model, random_seed=3, progressbar=False)
     with pytest.raises(ValueError, match="start='zero' is unknown"):
         fit("zero")
     with pytest.raises(ValueError, match=r"weights of shape \(3,\); needed \(40,\)"):
         fit(Start(np.ones(3), 0.0))
-
-
-def test_authors_recipe_through_pymc():
-    X, label = blobs(60, seed=44)
-    model = pcvm_model(X, label, hyperprior=Hyperprior.chen2009())
-    result = find_map_em(
-        model, start="chen2009", options=EMOptions.chen2009(), random_seed=1, progressbar=False
-    )
-    assert 0 < result["optimizer_result"]["n_active"].item() < 30
-    assert result["optimizer_result"]["method"].item() == "EM (clip)"
 
 
 def test_an_unfinished_fit_says_so(caplog):

@@ -90,6 +90,16 @@ def test_gibbs_and_nuts_agree_on_an_unknown_width(n_features):
     )
 
 
+@pytest.mark.slow  # a learned scale is tested against quadrature in tests/core/test_gibbs.py
+def test_gibbs_and_nuts_agree_on_a_learned_scale():
+    X, label = blobs(15, seed=50)
+    prior = Hyperprior(2.0, 0.5, 1.0, 1.0, rate_shape=2.0)
+    model = pcvm_model(X, label, width=1.2, hyperprior=prior)
+    gibbs = sample(model, method="gibbs", draws=2000, random_seed=1, **QUIET)
+    nuts = sample(model, method="nuts", chains=2, draws=1000, random_seed=2, **QUIET)
+    compare(gibbs, nuts, names=("latent", "rate"))
+
+
 def test_pymcs_step_and_gibbs_draw_the_posterior():
     """Means of bounded functions by quadrature: two sizes and a bias.
 

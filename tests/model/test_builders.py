@@ -112,7 +112,9 @@ def cubic(X, Z, width):
     return np.abs(X[:, :1] - Z[:, 0]) ** 3 / width
 
 
-@pytest.mark.parametrize("kernel", ["rbf", cubic, pm.gp.cov.Matern52(2, ls=0.8)], ids=str)
+@pytest.mark.parametrize(
+    "kernel", ["rbf", cubic, pm.gp.cov.Matern52(2, ls=0.8)], ids=["rbf", "function", "covariance"]
+)
 def test_setting_the_inputs_sets_all_that_follows_from_them(data, kernel):
     X, y = data
     model = pcvm_model(*data, kernel=kernel)

@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from calibration import assert_law, assert_share
+from calibration import assert_law, assert_same_law, assert_share
 from problems import value_point
 from scipy import stats
 
@@ -49,6 +49,24 @@ def point_at(model, weight, bias):
     natural = {"weight": weight, "magnitude": np.abs(weight), "bias": bias, "rate": 1.0}
     with np.errstate(divide="ignore"):
         return value_point(model, {name: natural[name] for name in natural if name in free})
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_log_density_is_that_of_the_formulas(name):
+    X, y = three_clouds()
+    model = BUILDERS[name](X, y, width=1.3, hyperprior=PRIOR)
+    rng = np.random.default_rng(1)
+    label = np.searchsorted(["a", "b", "c"], y)
+    weight, bias = rng.normal(size=(24, 3)), rng.normal(size=3)
+    if name == "mpcvm":
+        weight = np.abs(weight) * class_signs(label, 3)
+    latent = design_matrix("rbf", X, X, 1.3) @ weight + bias
+    wanted = stats.t(4, scale=np.sqrt(0.15)).logpdf(weight).sum()
+    wanted += weight.size * np.log(2.0) if name == "mpcvm" else 0.0
+    wanted += stats.t(3, scale=np.sqrt(0.7 / 1.5)).logpdf(bias).sum()
+    wanted += log_class_probability(latent, label).sum()
+    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    assert logp(point_at(model, weight, bias)) == pytest.approx(wanted, abs=1e-8)
 
 
 def test_weights_of_a_basis_that_share_a_precision():
@@ -232,6 +250,21 @@ def test_nuts_converges_for_three_classes(name):
     assert az.rhat(latent)["latent"].max() <= 1.01
     assert az.ess(latent)["latent"].min() >= 400
     assert result["sample_stats"]["diverging"].mean() <= 0.002
+
+
+@pytest.mark.slow  # the sweep's law is tested by its conditionals, and with labels in turn
+def test_gibbs_and_nuts_agree_on_the_probabilities():
+    X, y = three_clouds(18)
+    model = mpcvm_model(X, y, width=1.5, basis=9)
+    runs = [
+        sample(model, draws=250, random_seed=1, **GIBBS),
+        sample(model, method="nuts", chains=2, draws=600, tune=400, random_seed=2, **SAMPLING),
+    ]
+    for name in ("latent", "bias", "probability"):
+        group = "predictions" if name == "probability" else "posterior"
+        trees = [predict(run, X) if name == "probability" else run for run in runs]
+        draws = [tree[group][name].values for tree in trees]
+        assert_same_law(*(each.reshape(*each.shape[:2], -1) for each in draws))
 
 
 def _prior_weighted_probability(X, label, sign, hyperprior, n_draws=200_000):

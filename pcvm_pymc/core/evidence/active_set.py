@@ -1,12 +1,15 @@
 """The bases in a model, the full scan of all bases, and what each of their changes would gain."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pcvm_pymc.core.design import row_blocks
-from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index, LowRankColumns
+from pcvm_pymc.core.evidence.columns import Columns, Index, LowRankColumns, StreamedColumns
 from pcvm_pymc.core.evidence.posterior import (
+    OrthogonalBasis,
+    Posterior,
     inverse_triangle,
     orthogonal_basis,
     posterior,
@@ -80,52 +83,21 @@ def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Mode
     Phi = columns.take(index)
     end = posterior(Phi, alpha, target, likelihood, mean)
     half = inverse_triangle(end.factor) / np.sqrt(alpha)[:, None]
-    covariance, root = half @ half.T, np.sqrt(end.curvature)[:, None]
-    S, Q = np.empty(columns.shape[1]), np.empty(columns.shape[1])
-    beta, basis = likelihood.bound, None  # found when needed
-    condition = (alpha + beta) @ covariance.diagonal()
-
-    def compute_S(place: Index, whole: Array, U: Array) -> None:
-        S[place] = whole - np.einsum("ij,ij->j", U, U)
-        lost = np.flatnonzero(S[place] <= _LOST * whole.clip(_TINY))
-        if len(lost) == 0:
-            return
-        own = basis or orthogonal_basis(Phi, alpha, end.curvature)
-        for rows in row_blocks(len(lost), _BLOCK):
-            some = lost[rows]
-            weighted = root * columns.take(place[some])
-            S[place[some]] = sum_of_squares(own, weighted, own.upper.T @ weighted)
-
-    every = np.arange(columns.shape[1])
-    if likelihood.is_quadratic and isinstance(columns, DenseColumns) and condition < _SQUARED:
+    covariance = half @ half.T
+    condition = (alpha + likelihood.bound) @ covariance.diagonal()
+    if isinstance(columns, LowRankColumns):
+        S, Q = _low_rank_scan(columns, Phi, end)
+    elif isinstance(columns, StreamedColumns):
+        S, Q = _streamed_scan(columns, Phi, end)
+    elif likelihood.is_quadratic and condition < _SQUARED:
         # inner products of the columns in the model with all are known from one scan to the next
-        cross = columns.cross(index)
+        beta, cross = likelihood.bound, columns.cross(index)
+        S = _sparsity(beta * columns.square, beta * (half.T @ cross), columns.take, Phi, end)
         Q = beta * (columns.with_target(target) - end.mean @ cross)
-        compute_S(every, beta * columns.square, beta * (half.T @ cross))
     else:
-        basis = orthogonal_basis(Phi, alpha, end.curvature)
-        left = np.column_stack([basis.upper * root, end.score])
-        if isinstance(columns, DenseColumns):
-            U = columns.products(left)
-            Q = U[-1]
-            compute_S(every, columns.weighted_squares(end.curvature), U[:-1])
-        elif isinstance(columns, LowRankColumns):
-            score = end.score[:, None] / root.clip(_TINY)
-            R = columns.triangle(root[:, 0], np.column_stack([basis.upper, score]))
-            n_rows = columns.L.shape[1] + 1
-            own = basis._replace(upper=R[:, n_rows:-1])
-            for some in row_blocks(columns.shape[1], _BLOCK):
-                weighted = R[:, :n_rows] @ columns.coordinates(some)
-                Q[some] = R[:, -1] @ weighted
-                S[some] = sum_of_squares(own, weighted, own.upper.T @ weighted)
-        else:
-
-            def scan_block(place: Index) -> None:
-                U, whole = columns.products(left, end.curvature, place)
-                Q[place] = U[-1]
-                compute_S(place, whole, U[:-1])
-
-            columns.for_each_block(scan_block)
+        basis, whole = _basis(Phi, end), columns.weighted_squares(end.curvature)
+        U = columns.products(np.column_stack([basis.upper * _root(end), end.score]))
+        S, Q = _sparsity(whole, U[:-1], columns.take, Phi, end, basis=basis), U[-1]
     return ActiveSet(
         index=index,
         alpha=alpha,
@@ -135,6 +107,64 @@ def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Mode
         Q=Q,
         log_evidence=end.log_evidence,
     )
+
+
+def _root(end: Posterior) -> Array:
+    return np.sqrt(end.curvature)[:, None]
+
+
+def _basis(Phi: Array, end: Posterior) -> OrthogonalBasis:
+    return orthogonal_basis(Phi, end.alpha, end.curvature)
+
+
+def _sparsity(
+    whole: Array,
+    U: Array,
+    take: Callable[[Index], Array],
+    Phi: Array,
+    end: Posterior,
+    *,
+    basis: OrthogonalBasis | None = None,
+) -> Array:
+    """Return S of columns from ``phi' B phi`` and U; where that loses digits, from the columns themselves."""
+    S = whole - np.einsum("ij,ij->j", U, U)
+    lost = np.flatnonzero(_LOST * np.maximum(whole, _TINY) >= S)
+    for rows in row_blocks(len(lost), _BLOCK):
+        basis = basis or _basis(Phi, end)
+        weighted = _root(end) * take(lost[rows])
+        S[lost[rows]] = sum_of_squares(basis, weighted, basis.upper.T @ weighted)
+    return S
+
+
+def _streamed_scan(columns: StreamedColumns, Phi: Array, end: Posterior) -> tuple[Array, Array]:
+    """Return S and Q of every column, block after block."""
+    S, Q, basis = np.empty(columns.shape[1]), np.empty(columns.shape[1]), _basis(Phi, end)
+    left = np.column_stack([basis.upper * _root(end), end.score])
+
+    def scan(place: Index) -> None:
+        U, whole = columns.products(left, end.curvature, place)
+        S[place] = _sparsity(
+            whole, U[:-1], lambda some: columns.take(place[some]), Phi, end, basis=basis
+        )
+        Q[place] = U[-1]
+
+    columns.for_each_block(scan)
+    return S, Q
+
+
+def _low_rank_scan(columns: LowRankColumns, Phi: Array, end: Posterior) -> tuple[Array, Array]:
+    """Return S and Q of every column from its coordinates in as many rows as the rank."""
+    S, Q, basis = np.empty(columns.shape[1]), np.empty(columns.shape[1]), _basis(Phi, end)
+    root = np.sqrt(end.curvature)
+    left = np.column_stack([basis.upper, end.score / root.clip(_TINY)])
+    R = columns.triangle(root, left)
+    n_rows = columns.L.shape[1] + 1
+    basis = basis._replace(upper=R[:, n_rows:-1])
+    for some in row_blocks(columns.shape[1], _BLOCK):
+        weighted = R[:, :n_rows] @ columns.coordinates(some)
+        Q[some] = R[:, -1] @ weighted
+        S[some] = sum_of_squares(basis, weighted, basis.upper.T @ weighted)
+    return S, Q
 
 
 def leave_one_out(model: Model, variance: Array, S: Array, Q: Array) -> tuple[Array, Array]:

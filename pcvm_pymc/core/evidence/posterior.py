@@ -120,7 +120,8 @@ def posterior(
         if decrement <= _NEWTON_DECREMENT or (decrement < 1e-8 and decrement >= last):
             break
         last, change = decrement, Z @ step
-        for size in 0.5 ** np.arange(30):
+        for halvings in range(30):
+            size = 0.5**halvings
             point, there = v + size * step, latent + size * change
             found = likelihood.log_likelihood(there, target) - 0.5 * float(point @ point)
             if found >= value - 1e-13 * (1.0 + abs(value)):
