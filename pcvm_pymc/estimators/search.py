@@ -38,6 +38,7 @@ class Axis(NamedTuple):
 
 #: widths from 0.1 to 10 times the median distance, scales of the weights from 0.01 to 100
 AXES = (Axis(1.65, 7, 1.0), Axis(float(np.sqrt(10.0)), 4, 0.7))
+_LEAST_DENSITY = -500.0  # of a held-out row: its exponential is a number above zero
 KEPT_WEIGHT = 0.02  # a grid point of no more weight is not part of an average
 GROWN_WEIGHT = 0.05  # the grid does not grow from one of no more weight
 
@@ -285,7 +286,7 @@ def search_degrees(
         for k, (train, test) in enumerate(folds):
             width = metric.fold_widths(X, train, k, degree, multiple)
             whole, start = problems.at(width, point.scale), None
-            size = float(np.abs(whole.Phi).sum())
+            size = max(float(np.abs(whole.Phi).sum()), np.finfo(float).tiny)
             if k in starts:
                 start, before = starts[k]
                 start = Start(start.weight * np.clip(before / size, 1e-3, 1e3), start.bias)
@@ -299,7 +300,7 @@ def search_degrees(
                 density[test] = yes[np.arange(len(test)), label[test].astype(int)]
             else:
                 density[test] = problems.likelihood.log_density(latent, label[test])
-        return density
+        return np.maximum(density, _LEAST_DENSITY)
 
     def weighed(density: Mapping[float, Array]) -> dict[float, float]:
         degrees = np.array(list(density))

@@ -236,7 +236,8 @@ def test_two_classes_from_the_bottom_up(data):
     assert 0 < len(model.weight_) < 20
     assert not hasattr(model, "hyperprior_")
     assert model.score(X, words) > 0.7
-    auto = PCVMClassifier(estimation="bottom-up", random_state=0, cv=3).fit(X, words)
+    auto = PCVMClassifier(estimation="bottom-up", width="shared", random_state=0, cv=3)
+    auto.fit(X, words)
     chosen = auto.width_selection_
     assert auto.width_ == chosen.widths[chosen.scores.argmax()]
     wanted = -np.mean(chosen.log_loss[chosen.scores.argmax()])

@@ -59,7 +59,8 @@ def test_a_basis_on_every_row_in_chunks(data):
 
 def test_a_width_is_chosen_on_a_part_of_the_rows(data):
     X, words = data
-    model = PCVMClassifier(basis=30, memory_limit=1e6, random_state=0).fit(X, words)
+    model = PCVMClassifier(basis=30, memory_limit=1e6, width="shared", random_state=0)
+    model.fit(X, words)
     assert model.width_ in [cell.width for cell in model.selection_.points]
     assert len(model.components_) == len(model.component_weights_)
     assert model.score(X, words) > 0.7
@@ -361,7 +362,9 @@ def test_a_memory_limit_changes_nothing_from_the_bottom_up(data, likelihood):
     np.testing.assert_array_equal(some.support_, whole.support_)
     np.testing.assert_allclose(some.weight_, whole.weight_, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(some.predict_proba(X), whole.predict_proba(X), atol=1e-8)
-    chosen = PCVMClassifier(estimation="bottom-up", basis=15, memory_limit=1e6, cv=2)
+    chosen = PCVMClassifier(
+        estimation="bottom-up", width="shared", basis=15, memory_limit=1e6, cv=2
+    )
     assert chosen.fit(X, words).width_ in chosen.width_selection_.widths
 
 
@@ -452,7 +455,7 @@ def test_a_width_of_relevance_vectors_is_chosen_on_some_rows(monkeypatch):
     assert model.width_ in model.widths_
     whole = RVMClassifier(width=model.width_).fit(X, label, sample_weight=weight)
     assert model.log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-8)
-    some = RVMRegressor(width="auto", memory_limit=2e5, cv=2).fit(X, X[:, 0] + 0.1 * label)
+    some = RVMRegressor(width="shared", memory_limit=2e5, cv=2).fit(X, X[:, 0] + 0.1 * label)
     assert some.width_ in some.widths_
 
 

@@ -70,7 +70,7 @@ def test_fitted_attributes(estimator, data):
 @pytest.mark.parametrize("estimator", ALL, ids=str)
 def test_the_width_is_that_of_the_smallest_log_loss(estimator, data):
     X, y = data
-    model = clone(estimator).set_params(width="auto", random_state=0, cv=3, max_iter=400)
+    model = clone(estimator).set_params(width="shared", random_state=0, cv=3, max_iter=400)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X[:45], y[:45])
