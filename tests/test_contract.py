@@ -32,6 +32,7 @@ from pcvm_pymc import (
     fit_evidence,
     load,
     new_data,
+    pcvm_model,
     predict,
     sample,
     save,
@@ -41,7 +42,7 @@ from pcvm_pymc.core.design import StreamedDesign as Chunks
 from pcvm_pymc.core.em import fit_em, log_posterior
 from pcvm_pymc.core.family import check_solver, systems_of
 from pcvm_pymc.core.gibbs.responses import AUGMENTED
-from pcvm_pymc.core.pieces.kernels import RBF
+from pcvm_pymc.core.pieces.kernels import KERNELS, RBF, Radial
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.model.build import build
@@ -75,6 +76,8 @@ CASES = [
 EM_CASES = [case for case in CASES if "em" in FAMILY[case.values[0]].solvers]
 every_case = pytest.mark.parametrize(("key", "likelihood", "prior"), CASES)
 every_em_case = pytest.mark.parametrize(("key", "likelihood", "prior"), EM_CASES)
+RADIAL = [name for name, kind in KERNELS.items() if issubclass(kind, Radial)]
+every_radial_kernel = pytest.mark.parametrize("kernel", RADIAL)
 every_likelihood = pytest.mark.parametrize("name", LIKELIHOODS)
 
 
@@ -168,6 +171,43 @@ def test_probabilities_sum_to_one(name):
         density = np.exp(piece.log_density(latent, each))
         if name != "normal-probability":  # a density of the labels, not their probability
             np.testing.assert_allclose(probability[:, c], density, atol=1e-7)
+
+
+@every_radial_kernel
+@pytest.mark.parametrize("width", [1.3, np.array([0.8, 2.5])], ids=["one", "per feature"])
+def test_a_kernel_of_random_width_is_its_piece_at_each_width(kernel, width):
+    prior = pm.LogNormal.dist(0.0, 0.5, shape=np.shape(width) or None)
+    model = pcvm_model(X, LABEL, kernel=kernel, width=prior, basis=5)
+    centres = model["centres"].get_value()
+    weight = 0.5 + np.arange(5)
+    given = {model["width"]: width, model["weight"]: weight, model["bias"]: np.array(0.3)}
+    found = model["latent"].eval(given, mode="FAST_COMPILE")
+    wanted = KERNELS[kernel](width)(X, centres) @ weight + 0.3
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@every_radial_kernel
+def test_predictions_take_each_draw_of_a_random_width(kernel, tmp_path):
+    model = pcvm_model(X, LABEL, kernel=kernel, width=pm.LogNormal.dist(0.0, 0.5), basis=5)
+    tree = sample(
+        model,
+        method="nuts",
+        nuts_sampler="pymc",
+        draws=5,
+        tune=5,
+        chains=1,
+        cores=1,
+        random_seed=1,
+        quiet=True,
+        compile_kwargs={"mode": "FAST_COMPILE"},
+    )
+    tree = load(save(tree, tmp_path / "result.zarr"))
+    found = predict(tree, X[:4] + 0.1)["predictions"]["latent"].values[0]
+    draws = tree["posterior"].to_dataset().isel(chain=0)
+    centres = tree["constant_data"]["centres"].values
+    for i, width in enumerate(draws["width"].values):
+        wanted = KERNELS[kernel](width)(X[:4] + 0.1, centres) @ draws["weight"].values[i]
+        np.testing.assert_allclose(found[i], wanted + draws["bias"].values[i], atol=1e-9)
 
 
 # --- models and solvers -------------------------------------------------------------------------
