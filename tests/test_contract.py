@@ -436,9 +436,13 @@ def test_an_estimator_is_the_model_route(key, likelihood, prior):
     X_new = X[:6] - 0.2
     found = predict(result, X_new)["predictions"]
     if LIKELIHOODS[likelihood].targets == "numbers":
-        np.testing.assert_allclose(
-            estimator.predict(X_new), found["latent"].values[0, 0], atol=1e-6
-        )
+        mean, variance = estimator._moments(X_new)
+        np.testing.assert_allclose(mean, found["latent"].values[0, 0], atol=1e-6)
+        targets = estimator._likelihood_.with_noise(estimator.noise_)
+        wanted, spread = targets.target_moments(mean, variance)
+        mean, deviation = estimator.predict(X_new, return_std=True)
+        np.testing.assert_allclose(mean, wanted, atol=1e-6)
+        np.testing.assert_allclose(deviation, np.sqrt(spread), atol=1e-6)
         return
     if (
         FAMILY[key].solvers[0] == "evidence"
