@@ -98,24 +98,6 @@ def memory(runs):
     return markdown(header, rows)
 
 
-def biases(runs):
-    rows = []
-    name = "test_bias_to_the_same_log_posterior"
-    for each in runs:
-        given = each["params"] or {}
-        if not each["name"].startswith(name) or given["bias"] != "joint":
-            continue
-        other = pick(runs, name, **{**given, "bias": "alternating"})
-        row = [f'`"{given["update"]}"`', f"`{given['prior']}()`", given["data"]]
-        for one in (each, other):
-            below = one["extra_info"]["below_best"]
-            note = "" if one["extra_info"]["same_mode"] or below == 0 else f", {below:.3g} lower"
-            row.append(f"{one['extra_info']['iterations']} it., {seconds(one)}{note}")
-        row.append(f"{each['stats']['median'] / other['stats']['median']:.2f}")
-        rows.append(row)
-    return markdown(["update", "hyperprior", "data", "joint", "alternating", "time ratio"], rows)
-
-
 def main():
     report = json.loads(Path(sys.argv[1]).read_text())
     runs = report["benchmarks"]
@@ -132,8 +114,6 @@ def main():
         log_posteriors(runs),
         "### Memory at N = 4000, in N x N matrices of doubles",
         memory(runs),
-        "### Joint or alternating bias, N = 300",
-        biases(runs),
     ]
     before, rest = README.read_text().split(BEGIN)
     after = rest.split(END)[1]

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import time
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance, width_grid
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import BorderedGram
-from pcvm_pymc.experiments.datasets import ringnorm, ripley_mixture, waveform
+from pcvm_pymc.experiments.datasets import ringnorm, ripley_mixture
 
 SIZES = (100, 400, 1300, 4000)
 PRIORS = {"plug_in": Hyperprior.plug_in(), "jeffreys": Hyperprior.jeffreys()}
@@ -88,47 +87,6 @@ def test_pcvm_default(benchmark, n):
     X, label = ripley_mixture(n, random_state=0)
     model = run(benchmark, n, lambda: PCVMClassifier(random_state=0).fit(X, label))
     benchmark.extra_info["vectors"] = len(model.weight_)
-
-
-BIAS_SETS = {"ripley": ripley_mixture, "waveform": waveform, "ringnorm": ringnorm}
-BIAS_SIZE = 300
-ENOUGH = 1e-6  # of log posterior below the best known
-
-
-@cache
-def to_rest(bias, data, prior, update):
-    """Return a fit run until nothing moves, or for 15000 iterations."""
-    options = EMOptions(update=update, bias=bias, tol=1e-9, max_iter=15_000)
-    X, label = BIAS_SETS[data](BIAS_SIZE, random_state=0)
-    return fit(X, label, PRIORS[prior], options)
-
-
-@pytest.mark.parametrize("bias", ["joint", "alternating"])
-@pytest.mark.parametrize("data", list(BIAS_SETS))
-@pytest.mark.parametrize("prior", sorted(PRIORS))
-@pytest.mark.parametrize("update", ["auto", "em"])
-def test_bias_to_the_same_log_posterior(benchmark, bias, data, prior, update):
-    """Time the iterations to within 1e-6 of the end that joint and alternating bias share.
-
-    Where the two end in different modes there is no such level: then each runs to its own end, and
-    ``below_best`` says by how much it is the poorer one.
-    """
-    fits = {each: to_rest(each, data, prior, update) for each in ("joint", "alternating")}
-    ends = {each: result.log_posterior for each, result in fits.items()}
-    same = abs(ends["joint"] - ends["alternating"]) < ENOUGH
-    level = max(ends.values()) if same else ends[bias]
-    trace = fits[bias].trace.log_posterior
-    needed = int(np.flatnonzero(trace >= level - ENOUGH)[0])
-    X, label = BIAS_SETS[data](BIAS_SIZE, random_state=0)
-    options = EMOptions(update=update, bias=bias, tol=1e-300, max_iter=needed)
-    benchmark.pedantic(lambda: fit(X, label, PRIORS[prior], options), rounds=2)
-    benchmark.extra_info.update(
-        iterations=needed,
-        log_posterior=round(float(ends[bias]), 6),
-        below_best=round(float(max(ends.values()) - ends[bias]), 6),
-        same_mode=bool(same),
-        at_rest=fits[bias].converged,
-    )
 
 
 def seconds_of(function):

@@ -21,7 +21,7 @@ from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece
 from pcvm_pymc.core.pieces.likelihood import against_rest, plain_target, row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import one_blas_thread
+from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, one_blas_thread
 from pcvm_pymc.core.quadratic import BorderedGram
 
 type Index = NDArray[np.intp]
@@ -30,9 +30,6 @@ type Block = tuple[slice, Array, NDArray[Any]]
 
 # rounding of ||x||^2 + ||z||^2 - 2 x'z in the exponent beyond which distances are taken one by one
 _ROUNDING = {np.float64: 1e-11, np.float32: 1e-4}
-# what coupled matrices may take of a limit, and, in bytes, each worker's where there is none
-_COUPLED_SHARE, _WITHOUT_LIMIT = 0.5, 2.0**28
-_LARGEST_CHUNK = 2048  # more rows at a time are no faster
 _BLOCK = 4096  # rows of a dense design at a time
 
 
@@ -154,60 +151,6 @@ def row_blocks(n_obs: int, size: int) -> Iterator[slice]:
     """Yield the slices of at most `size` rows that make up `n_obs`."""
     for start in range(0, n_obs, size):
         yield slice(start, min(start + size, n_obs))
-
-
-def chunk_rows(
-    memory_limit: float,
-    n_basis: int,
-    n_features: int,
-    n_jobs: int = 1,
-    n_scores: int = 1,
-    *,
-    copies: int = 1,
-    coupled: bool = False,
-) -> int:
-    """Return how many rows at a time stay within a limit.
-
-    Parameters
-    ----------
-    memory_limit : float
-        Bytes for what the fit itself holds: chunks, one per job, and matrices of the size of the
-        basis. The inputs are not counted.
-    n_basis, n_features : int
-    n_jobs, n_scores : int
-    copies : int
-        How often a chunk and the matrices are held.
-    coupled : bool
-        Whether a share of the limit is kept for `has_room_for_coupled`.
-
-    Raises
-    ------
-    ValueError
-        If not even a chunk of a single row fits.
-    """
-    # per job a Gram matrix and a chunk's; the kept one, the solver's copy, and a sum of two
-    square = 8.0 * n_basis**2 * (3 + 2 * n_jobs)
-    per_row = 8.0 * (n_basis + 2 * n_features + 16 * n_scores) * n_jobs
-    share = 1.0 - _COUPLED_SHARE if coupled else 1.0
-    rows = (share * memory_limit / copies - square) / per_row
-    if rows < 1:
-        raise ValueError(
-            f"memory_limit={memory_limit:.3g} bytes is too small for {n_basis} bases; needed at least "
-            f"{copies * (square + per_row):.3g}: give a larger limit or fewer bases (basis=...)"
-        )
-    return int(min(rows, _LARGEST_CHUNK))
-
-
-def has_room_for_coupled(
-    memory_limit: float | None, n_basis: int, n_scores: int, n_jobs: int = 1
-) -> bool:
-    """Return whether the matrix that couples several scores may be summed, see `CoupledGram`.
-
-    One per job, a sum of two and the factor may take half of the limit, see `chunk_rows`.
-    """
-    matrix = 8.0 * (n_scores * (n_basis + 1)) ** 2
-    limit = _WITHOUT_LIMIT if memory_limit is None else _COUPLED_SHARE * memory_limit
-    return (3 + n_jobs) * matrix <= limit
 
 
 class BasisFunctions:
@@ -473,7 +416,7 @@ def blocks_of(Phi: Any, label: Any = None) -> Iterator[Block]:
 
 @dataclass(frozen=True)
 class FirstResponses:
-    """A likelihood's terms with its first responses, or the targets, in place of the slopes."""
+    """A likelihood's terms with slopes ``r - f``: r its first responses (or the targets), f the latent."""
 
     likelihood: Likelihood
 
@@ -484,7 +427,7 @@ class FirstResponses:
             response = np.asarray(plain_target(target), dtype=float)[:, None]
         value = self.likelihood.terms(latent, target).log_likelihood
         each = np.ones(len(target)) if own is None else own
-        return RowTerms(value, each[:, None] * response, each)
+        return RowTerms(value, each[:, None] * (response - latent), each)
 
 
 def latent_in_blocks(
@@ -513,7 +456,7 @@ def latent_in_blocks(
     ndarray, shape (n_obs,) or (n_obs, n_scores)
     """
     # a block's basis functions stay in the cache
-    size = max(64, min(_LARGEST_CHUNK, 2**17 // max(1, len(centres))))
+    size = max(64, min(LARGEST_CHUNK, 2**17 // max(1, len(centres))))
     basis = BasisFunctions(centres, kernel)
     out = np.empty((len(X), *weight.shape[1:]))
 

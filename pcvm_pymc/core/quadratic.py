@@ -7,7 +7,7 @@ inverse the covariance of Laplace's approximation (Tipping 2001, eqs. 25-27).
 
 `BorderedGram` and `PartialGram` are ``[Phi, 1]' W [Phi, 1]`` of one score, the latter in single precision
 where the slopes, in double precision, decide where steps end: EM, the bottom-up search and the projection
-solve it under the sign rule (`core.nonnegative`). `ridge_solve` is the step without a sign rule.
+solve it under the sign rule (`core.nonnegative`).
 `QuadraticModel` is H at a mode, for one score or several: leave-one-out and intervals.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.linalg import blas, cho_factor, cho_solve, lapack, svd
+from scipy.linalg import blas, lapack
 
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
@@ -36,8 +36,6 @@ _SINGLE_FROM = 256  # columns: fewer cost more in conversions than single precis
 SINGLE_ROUNDING = float(np.finfo(np.float32).eps)
 # of a basis function: in single precision products of less come to subnormals, which are slow
 _LEAST_SINGLE = 1e-10
-# of a ridge problem's Gram matrix: above, it has lost what the identity adds, and singular values are taken
-_LARGEST_SQUARE = 1e10
 # curvature of a bias with a flat prior, in units of H's diagonal of ones
 _FLAT = 1e-10
 _INFLATION = 1e-8  # of the diagonal, where rounding has made a matrix singular
@@ -323,76 +321,6 @@ def _fill_rows(
         for j in range(len(columns)):
             value = Phi[rows[i], np.uintp(columns[j])] * root[i]
             out[i, j] = value if abs(value) >= least else 0.0
-
-
-def ridge_solve(
-    Phi: Array,
-    response: Array,
-    precision: Array,
-    bias_precision: float,
-    *,
-    row_weight: Array | None = None,
-    dual: bool | None = None,
-) -> tuple[Array, float]:
-    r"""Minimise ``|response - Phi w - b|^2 + w' diag(precision) w + bias_precision b^2``.
-
-    By ``w = T (I + T Phi' Phi T)^-1 T Phi' v``, ``T = precision^(-1/2)`` (Figueiredo & Jain 2001
-    eq. 16), which takes infinite precisions as weights of zero, or by its dual ``T Phi'_T (I + Phi_T
-    Phi_T')^-1 v``, ``Phi_T = Phi T``.
-
-    Parameters
-    ----------
-    Phi : ndarray, shape (n_obs, n_features)
-    response : ndarray, shape (n_obs,)
-    precision : ndarray, shape (n_features,)
-        Positive, infinity included.
-    bias_precision : float
-        0 leaves the bias free; infinity leaves it out.
-    row_weight : ndarray, shape (n_obs,), optional
-        Positive weights of the squares. Default: ones.
-    dual : bool, optional
-        Whether to solve n_obs equations in place of n_features. Default: whichever are fewer.
-
-    Returns
-    -------
-    weight : ndarray, shape (n_features,)
-    bias : float
-    """
-    root = np.ones(len(response)) if row_weight is None else np.sqrt(row_weight)
-    kept = np.flatnonzero(np.isfinite(precision))
-    scale = 1.0 / np.sqrt(precision[kept])
-    A = root[:, None] * Phi[:, kept] * scale
-    v = root * response
-    free = bias_precision == 0
-    if free:  # what the bias explains is projected out
-        unit = root / np.linalg.norm(root)
-        A = A - np.outer(unit, unit @ A)
-        v = v - unit * (unit @ v)
-    elif np.isfinite(bias_precision):
-        scale = np.append(scale, 1.0 / np.sqrt(bias_precision))
-        A = np.column_stack([A, root * scale[-1]])
-    solution = scale * _unit_ridge(A, v, A.shape[1] > A.shape[0] if dual is None else dual)
-    weight = np.zeros(Phi.shape[1])
-    weight[kept] = solution[: len(kept)]
-    if free:
-        residual = response - Phi[:, kept] @ weight[kept]
-        return weight, float((root**2) @ residual / (root @ root))
-    return weight, float(solution[-1]) if len(solution) > len(kept) else 0.0
-
-
-def _unit_ridge(A: Array, v: Array, dual: bool) -> Array:
-    """Return (I + A'A)^-1 A'v."""
-    if A.shape[1] == 0:
-        return np.zeros(0)
-    gram = A @ A.T if dual else A.T @ A
-    if gram.diagonal().max() > _LARGEST_SQUARE:  # the Gram matrix has lost what the identity adds
-        U, size, Vt = svd(A, full_matrices=False, check_finite=False)
-        return Vt.T @ (size / (1.0 + size**2) * (U.T @ v))
-    gram[np.diag_indices_from(gram)] += 1.0
-    factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
-    if dual:
-        return A.T @ cho_solve(factor, v, check_finite=False)
-    return cho_solve(factor, A.T @ v, check_finite=False)
 
 
 class QuadraticModel:

@@ -423,7 +423,7 @@ def fitted_problems(model: Any, X: ArrayLike, y: ArrayLike) -> list[FittedProble
             points[mode.basis], mode.relevance_vectors
         ):
             raise ValueError(
-                "X does not hold the rows that the classifier's bases stand on; needed its training data"
+                "X lacks rows that are centres of the classifier's bases; needed its training data"
             )
         weight = np.zeros((len(points), *mode.weight.shape[1:]))
         weight[mode.basis] = mode.weight

@@ -206,7 +206,7 @@ class MRVMClassifier(KernelClassifier):
     basis : None, int or (array_like, array_like)
         As for `MPCVMClassifier`.
     search : {"quick", "paper"}
-        From the bottom up: ``"paper"`` makes one change of a basis before responses are computed anew,
+        From the bottom up: ``"paper"`` makes one change of a basis before responses are computed again,
         ``"quick"`` two, and lets the responses run ahead, see `BottomUpOptions`; it ends higher on most data,
         and gives way to ``"paper"`` where it ends without any basis.
     start : {"default"}

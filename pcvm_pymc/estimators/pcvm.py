@@ -127,7 +127,7 @@ class PCVMClassifier(KernelClassifier):
     projection_ : Projection
         Path, scores and choice, where there is one.
     vector_widths_ : ndarray, shape (n_relevance,) or (n_relevance, n_features)
-        Width of each vector, where an average over widths was projected; ``width_`` is that of its best cell.
+        Width of each vector, where an average over widths was projected; ``width_`` is that of its best mode.
 
     Notes
     -----

@@ -21,7 +21,7 @@ def class_probability(likelihood: Likelihood, latent: Array) -> Array:
     ----------
     likelihood : Likelihood
         Of several scores; or of one, then with one latent value for two classes, and with one for each of
-        several that are told one from the rest.
+        each of several classes against the rest.
     latent : ndarray, shape (n_new,) or (n_new, n_classes)
     """
     if latent.ndim == 1:  # the likelihoods of labels are mirror images

@@ -9,7 +9,7 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign, chunk_rows, has_room_for_coupled
+from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign
 from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, Start, fit_em
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_rows
@@ -25,7 +25,7 @@ from pcvm_pymc.core.pieces.likelihood import Weighted, majority_label, weighted_
 from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import check_room
+from pcvm_pymc.core.pieces.resources import check_room, chunk_rows, has_room_for_coupled
 from pcvm_pymc.core.pieces.validation import as_features, shown
 from pcvm_pymc.core.problem import EMResult, Problem, Status
 from pcvm_pymc.estimators.base import is_rbf
@@ -70,7 +70,7 @@ class TrainingData:
 
     @property
     def target(self) -> NDArray[Any]:
-        """Labels, with the weights of the rows beside them where they have any."""
+        """Labels; for weighted rows shape (n_obs, 2), labels and weights."""
         return self.label if self.weight is None else weighted_target(self.label, self.weight)
 
     def numbers(self, rows: Index) -> Index:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_VECTORS = 50  # of the sizes tried by default with folds
-# nats per row that may be lost beside an average: on 18 draws of ten sets this took 18 vectors on average
-# and cost .006 nats on new rows; to be within one standard error took 9 and cost .023
+# nats per row that a submodel may lose against an average: on 18 draws of ten sets this took 18 vectors
+# on average and cost .006 nats on new rows; to be within one standard error took 9 and cost .023
 _NEAR = 2e-3
 
 
@@ -55,8 +55,8 @@ class Projection:
         The same of the dense references.
     reference : Reference
     loss_se : ndarray, shape (n_sizes,), optional
-        For an average: standard error of the loss beside it, summed over the rows, over the labels that it
-        expects.
+        For an average: standard error of the loss against it, summed over the rows, over the labels that
+        it expects.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def project_reference(
 def _grow(
     reference: Reference, sizes: Sequence[int] | None, options: SearchOptions | None
 ) -> Projection:
-    """Add vectors until next to nothing is lost beside an average."""
+    """Add vectors until almost nothing is lost against an average."""
     n_basis = len(reference.centres)
     wanted = default_sizes(n_basis).tolist() if sizes is None else _sizes("auto", sizes, n_basis)
     Phi = reference.design()
@@ -297,7 +297,7 @@ def _each_class(probability: Any) -> Array:
 
 
 def _expected_loss(expected: Array, likelihood: Likelihood, latent: Array) -> tuple[Array, float]:
-    """Return what each row loses beside an average, and the standard error of its mean.
+    """Return each row's loss against an average, and the standard error of its mean.
 
     Over the labels that the average expects: its divergence from a submodel, and the error that the
     difference of log densities would have by labels drawn from the average. It is what a paired

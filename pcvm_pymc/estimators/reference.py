@@ -14,7 +14,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.projection import Target
 from pcvm_pymc.estimators.base import has_width
 
-#: widths that vectors may have where a model is an average over widths, times that of its best cell
+#: widths that vectors may have where a model is an average over widths, times that of its best mode
 WIDTH_FACTORS = (0.6, 1.0, 1.7)
 
 
@@ -36,7 +36,7 @@ class Reference:
         average's.
     kernel : str or callable
     width : float or ndarray, shape (n_features,)
-        Of all bases, or of an average's best cell.
+        Of all bases, or of an average's best mode.
     hyperprior : Hyperprior
         For the references of the folds.
     likelihood : Likelihood
@@ -45,7 +45,7 @@ class Reference:
     basis_width : ndarray, shape (n_basis,) or (n_basis, n_features), optional
         Width of each basis, where they differ.
     held_out : ndarray, shape of `probability`, optional
-        The same of each row without itself and the bases that stand on it. With it no fold is needed to
+        The same of each row, itself and its own bases left out. With it no fold is needed to
         choose the number of vectors.
     """
 
@@ -111,14 +111,14 @@ class Reference:
 
     @property
     def basis(self) -> CentresLike:
-        """The argument ``basis=`` that stands for the centres."""
+        """The argument ``basis=`` that gives these centres."""
         centres = self.centres
         if self.basis_width is not None:  # the same places once for each width
             n = len(centres) // len(np.unique(self.basis_width, axis=0))
             centres = Centres(centres.points[:n], centres.signs_of(slice(n)), centres.rows[:n])
         if np.array_equal(centres.points, self.X):
             return None
-        if centres.sign is None:  # of no account there, but asked for
+        if centres.sign is None:  # unused there, but required
             return centres.points, np.repeat(self.classes[:1], len(centres))
         if self.likelihood.n_scores > 1:
             return centres.points, self.classes[centres.sign.argmax(axis=1)]

@@ -10,7 +10,7 @@ from sklearn.base import RegressorMixin, clone
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import validate_data
 
-from pcvm_pymc.core.design import chunk_rows, row_blocks
+from pcvm_pymc.core.design import row_blocks
 from pcvm_pymc.core.evidence import (
     METHODS,
     ComputedBases,
@@ -25,6 +25,7 @@ from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.pieces.validation import as_numbers, as_targets, check_flag
 from pcvm_pymc.estimators.base import (
     CV_EFFECT,
@@ -57,7 +58,7 @@ _ALL_ROWS = (
 class RVMClassifier(KernelClassifier):
     """Relevance vector machine for two or more classes, fitted by maximising its evidence.
 
-    Several classes are told one from the rest, and the probabilities normalised; `MRVMClassifier` has
+    Several classes are fitted one against the rest, and the probabilities normalised; `MRVMClassifier` has
     them all in one model.
 
     Parameters

@@ -57,7 +57,7 @@ def select(
     """Choose width and scale of a PCVM for the mode that is then fitted.
 
     The grid of widths (steps of 1.65 from the median distance of the rows) and scales (steps of the square
-    root of ten from one) grows from its middle where leaving one out gives a cell weight, under weak
+    root of ten from one) grows from its middle while leave-one-out gives grid points weight, under weak
     priors: normals on the logarithms of scale and of width over median distance.
 
     Parameters

@@ -47,7 +47,7 @@ def _on_kernels(model: Any, _: bool = False) -> bool:
 class SparseProbitClassifier(KernelClassifier):
     """Sparse probit classifier, fitted by EM to its posterior mode.
 
-    Several classes are told one from the rest, and the probabilities normalised.
+    Several classes are fitted one against the rest, and the probabilities normalised.
 
     Parameters
     ----------

@@ -109,10 +109,7 @@ def _signs_of(y: ArrayLike, n_obs: int, classes: NDArray[Any]) -> Array:
     given = np.asarray(present_labels(y))
     if given.shape != (n_obs,):
         raise ValueError(f"y has shape {given.shape}; needed ({n_obs},), a label for each row of X")
-    try:
-        known = np.isin(given, classes)
-    except TypeError:  # labels that cannot be compared with the classes
-        known = np.zeros(n_obs, dtype=bool)
+    known = np.isin(given.astype(object), classes.astype(object))
     if not known.all():
         raise ValueError(
             f"y has the label {given[~known][0]!r}; needed those of the fit: {classes.tolist()}"

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -21,7 +20,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from pcvm_pymc.experiments.errors import UsageError
-from pcvm_pymc.experiments.tables import Rows, checked_width, labels_and_features, read_table
+from pcvm_pymc.experiments.tables import (
+    Rows,
+    checked_width,
+    labels_and_features,
+    quiet,
+    read_table,
+)
 from pcvm_pymc.storage import alone_in, is_scratch, write_atomically
 
 _EXAMPLE_TRAINING_ROWS = 120
@@ -191,7 +196,7 @@ def _fit_posteriors(
     verdicts = []
     for split, (X, y, X_test, _) in enumerate(parts[: options.posteriors]):
         began = time.process_time()
-        with console.status(f"posterior {split + 1} of {options.posteriors}"), _quiet_pymc():
+        with console.status(f"posterior {split + 1} of {options.posteriors}"), quiet("pymc"):
             model, posterior = _sampled(X, y, width, _seed_of(options, split), options)
             seconds = time.process_time() - began
             probability = predict(posterior, X_test)["predictions"]["probability"]
@@ -243,18 +248,6 @@ def _verdict(chains: list[Any]) -> str:
     )
     rhat, ess = max(each.rhat for each in chains), min(each.ess for each in chains)
     return f"{word}; latent function: worst r-hat {rhat:.3f}, smallest ESS {ess:.0f}"
-
-
-@contextmanager
-def _quiet_pymc() -> Iterator[None]:
-    """Keep PyMC's messages of single runs back: one verdict on all of them is printed at the end."""
-    logger = logging.getLogger("pymc")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 @contextmanager

@@ -11,7 +11,13 @@ import pandas as pd
 from rich.console import Console
 
 from pcvm_pymc.experiments.errors import UsageError, first_line
-from pcvm_pymc.experiments.tables import checked_width, labels_and_features, read_table, tell
+from pcvm_pymc.experiments.tables import (
+    checked_width,
+    labels_and_features,
+    quiet,
+    read_table,
+    tell,
+)
 from pcvm_pymc.storage import write_atomically
 
 _BYTES = 1e9  # for basis functions: with more they go in chunks, and --basis is needed
@@ -40,7 +46,8 @@ def fit(options: argparse.Namespace, console: Console) -> None:
     X, y = scaler.fit(features).transform(features), labels.to_numpy()
     if len(X) > _MANY_ROWS:
         console.print(_forecast(model, X, y, options.basis), markup=False, soft_wrap=True)
-    with console.status(f"fitting {type(model).__name__}"):
+    # the estimator's own forecast is not measured on this machine
+    with console.status(f"fitting {type(model).__name__}"), quiet("pcvm_pymc.estimators"):
         try:
             model.fit(X, y)
         except ValueError as error:

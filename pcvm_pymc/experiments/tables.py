@@ -3,8 +3,10 @@
 import codecs
 import csv
 import io
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,18 @@ def read_table(path: Path, header: str, console: Console) -> pd.DataFrame:
         frame = _named(path, frame, rows[0] if rows else [], said)
     tell(console, path.name, said)
     return frame
+
+
+@contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """Keep back what a logger says below an error: the command says it in its own words."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def tell(console: Console, name: str, said: Iterable[str]) -> None:

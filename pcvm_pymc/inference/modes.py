@@ -18,7 +18,7 @@ from pcvm_pymc.model.read import find_parts, read
 
 type Seed = int | np.random.Generator | None
 
-_STARTS = ("default", "random", "chen2009")
+_REPLICAS = {"random": "random_start", "chen2009": "authors_start"}
 
 
 def find_map_em(
@@ -41,12 +41,12 @@ def find_map_em(
         ``rate = c``, where modes predict best. The hyperprior of ``rate`` may have little density there,
         which the log posterior counts.
     options : EMOptions, optional
-        Default: ``EMOptions()``. ``EMOptions.chen2009()`` is the authors' recipe.
-    start : Start or {"default", "random", "chen2009"}
-        Where to begin, see `Start`. The result depends on it where the hyperprior is improper.
-        ``"chen2009"`` is for two classes.
-    random_seed : int or numpy.random.Generator, optional
-        For random starts.
+        Default: ``EMOptions()``.
+    start : Start or "default"
+        Where to begin, see `Start`. The result depends on it where the hyperprior is improper. Random
+        starts are `pcvm_pymc.experiments.replicas`.
+    random_seed : None
+        No start is random: another value raises.
     progressbar : bool
 
     Returns
@@ -79,12 +79,16 @@ def find_map_em(
     """
     model = as_model(model)
     check_instance("options", options, EMOptions, "EMOptions", optional=True)
-    check_instance("start", start, (Start, str), f"one of {_STARTS}, or a Start")
+    check_instance("start", start, (Start, str), "'default', or a Start")
     check_seed("random_seed", random_seed)
+    if random_seed is not None:
+        raise ValueError(
+            f"random_seed={random_seed!r} has no effect: no start is random; leave it out"
+        )
     check_flag("progressbar", progressbar)
     options = EMOptions() if options is None else options
     problem = read(model, "em")
-    chosen = _start(problem, start, np.random.default_rng(random_seed))
+    chosen = _start(problem, start)
     with _em_progress(options, progressbar) as report:
         result, seconds = timed(lambda: fit_em(problem, chosen, options, report), "EM")
     values = _expected_precisions(problem, result)
@@ -103,7 +107,7 @@ def find_map_em(
     )
 
 
-def _start(problem: Problem, start: Start | str, rng: np.random.Generator) -> Start:
+def _start(problem: Problem, start: Start | str) -> Start:
     """Return the start that was given, or named."""
     if isinstance(start, Start):
         if np.shape(start.weight) != problem.weight_shape:
@@ -113,9 +117,12 @@ def _start(problem: Problem, start: Start | str, rng: np.random.Generator) -> St
         return start
     if start == "default":
         return Start.default(problem)
-    if start not in _STARTS:
-        raise ValueError(f"start={start!r} is unknown; use one of {_STARTS}, or a Start")
-    return getattr(Start, start)(problem, rng)
+    if start in _REPLICAS:
+        raise ValueError(
+            f"start={start!r} is now pcvm_pymc.experiments.replicas.starts.{_REPLICAS[start]}; needed "
+            "'default', or the Start that it returns"
+        )
+    raise ValueError(f"start={start!r} is unknown; use 'default', or a Start")
 
 
 def _expected_precisions(problem: Problem, result: EMResult) -> dict[str, Any]:
@@ -146,8 +153,7 @@ def _em_progress(options: EMOptions, show: bool) -> Iterator[Any]:
         task = bars.add_task("", total=None, of="", value=np.nan, active=0)
 
         def report(n_iter: int, state: EMState) -> None:
-            values = state.weight if options.update == "clip" else state.latent
-            total = forecast(n_iter, values)
+            total = forecast(n_iter, state.latent)
             of = "" if total is None else f" of about {total}"
             now: dict[str, Any] = {"value": state.log_posterior, "active": state.n_active}
             bars.update(task, completed=n_iter, total=total, of=of, **now)

@@ -111,8 +111,7 @@ class EMStep:
 
     Notes
     -----
-    ``model.compile_logp(jacobian=False)`` never decreases along the steps (but for the authors'
-    ``update="clip"``).
+    ``model.compile_logp(jacobian=False)`` never decreases along the steps.
 
     References
     ----------

@@ -23,7 +23,7 @@ from pcvm_pymc import (
 )
 from pcvm_pymc.assessment import leave_one_out
 from pcvm_pymc.core.em import EMOptions
-from pcvm_pymc.core.quadratic import ridge_solve
+from pcvm_pymc.core.nonnegative import ridge_solve
 from pcvm_pymc.estimators.fit import fitted_problems
 
 PRIOR = Hyperprior.plug_in()

@@ -4,12 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import IMPROPER, PROPER, awkward_data, blobs
 
-from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, chunk_rows, row_blocks
-from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, row_blocks
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import curvature, log_likelihood, score
+from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.problem import Problem, Status
 
 CAREFUL = {**PROPER, **IMPROPER}
@@ -24,10 +25,10 @@ def both(X, label, n_basis, hyperprior, width, *, signs=True, kernel="rbf"):
     return whole, (centres, sign, hyperprior, as_kernel(kernel, width), majority)
 
 
-def fit_chunked(rows, given_, options=None, callback=None, *, single=False):
+def fit_chunked(rows, given_, options=None, callback=None, *, start=None, single=False):
     centres, sign, hyperprior, kernel, majority = given_
     chunks = StreamedDesign(rows, centres, kernel, single, majority)
-    return fit_em(Problem(chunks, None, sign, hyperprior), None, options, callback)
+    return fit_em(Problem(chunks, None, sign, hyperprior), start, options, callback)
 
 
 def request(centres, width, weight, old, gram="none", **kwargs):
@@ -232,8 +233,10 @@ def test_the_iteration_limit():
 def test_bad_input_is_named():
     X, label = blobs(40, seed=10)
     _, chunked = both(X, label, 20, Hyperprior.plug_in(), 1.0)
-    with pytest.raises(ValueError, match="update='clip', bias='alternating': rows in chunks need"):
-        fit_chunked(ArrayRows(X, label, 9), chunked, EMOptions.chen2009())
+    rows = ArrayRows(X, label, 9)
+    start = Start(np.zeros(20), 0.0, response=label)
+    with pytest.raises(ValueError, match="response was given for a streamed design"):
+        fit_chunked(rows, chunked, start=start)
     with pytest.raises(ValueError, match=r"memory_limit=1e\+06 bytes is too small for 500 bases"):
         chunk_rows(1e6, 500, 20)
     assert chunk_rows(11e6, 500, 20) < chunk_rows(12e6, 500, 20) < chunk_rows(30e6, 500, 20) == 2048

@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, has_room_for_coupled
+from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.resources import has_room_for_coupled
 from pcvm_pymc.core.problem import Problem, Status
 
 PRIORS = {
@@ -182,12 +183,6 @@ def test_the_log_posterior_never_falls(hyperprior, n_classes, seed):
     found = fit_em(problem(ArrayRows(X, label, 11)), None, EMOptions(max_iter=60))
     value = found.trace.log_posterior[1:]  # the first responses are not those of the start
     assert (np.diff(value) >= -1e-9 * (1 + np.abs(value[1:]))).all()
-
-
-def test_the_papers_recipe_needs_the_rows():
-    X, label, _, problem = both(30, 3, 10, Hyperprior.jeffreys())
-    with pytest.raises(ValueError, match="update='clip'"):
-        fit_em(problem(ArrayRows(X, label, 9)), None, EMOptions.chen2009())
 
 
 def test_a_fit_whose_matrix_is_of_some_chunks_ends_where_it_would():

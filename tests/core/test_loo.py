@@ -14,6 +14,7 @@ from pcvm_pymc.core import loo as loo_module
 from pcvm_pymc.core.design import ArrayRows, StreamedDesign
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import averaging_weights, check_step, leave_one_out
+from pcvm_pymc.core.nonnegative import ridge_solve
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import (
     Logit,
@@ -26,7 +27,6 @@ from pcvm_pymc.core.pieces.likelihoods import (
 )
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, SharedHyperprior
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.core.quadratic import ridge_solve
 
 TIGHT = EMOptions(tol=1e-10)
 

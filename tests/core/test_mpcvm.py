@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 from problems import blobs
 
 from pcvm_pymc.core.em import EMOptions, Start, coupled, fit_em, initial_state, log_posterior
+from pcvm_pymc.core.em.coupled import BOUND, CONVEX, OWN, CoupledNewton
 from pcvm_pymc.core.em.machine import _Machine
-from pcvm_pymc.core.em.points import rows_of
-from pcvm_pymc.core.em.quadratic import BOUND, CONVEX, OWN
+from pcvm_pymc.core.em.rows import rows_of
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihood import weighted_target
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
-from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms, response_mean
+from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.experiments.replicas.starts import random_start
 
 PRIORS = {
     "plug-in": Hyperprior.plug_in(),
@@ -149,47 +149,9 @@ def test_shared_bases_leave_together():
     assert used[result.support].any(axis=1).all()
 
 
-def test_the_papers_clipping_is_a_variant_that_ends_elsewhere():
-    """Wrong-signed weights of an unconstrained solve are set to zero: not a maximum of anything."""
-    given_ = problem(60, 3, Hyperprior.plug_in(), seed=2, width=2.0)
-    clipped = fit_em(given_, None, EMOptions.chen2009())
-    assert (clipped.weight * given_.sign >= 0).all()
-    exact = fit_em(given_)
-    assert exact.log_posterior > clipped.log_posterior + 0.1
-
-
-@pytest.mark.parametrize("hyperprior", ["jeffreys", "heavy"])
-def test_the_papers_step_by_hand(hyperprior):
-    """Lyu et al. (2020) eqs. 28-29: weights at the old bias, wrong ones dropped, then the bias.
-
-    With s^2 the reciprocal of the bias' expected precision it is ``s^2 1'(z - Phi w) / (1 + N s^2)``.
-    """
-    prior = PRIORS[hyperprior]
-    given_ = problem(24, 3, prior, seed=6, width=1.0)
-    rng = np.random.default_rng(0)
-    weight = given_.sign * rng.uniform(0.3, 1.2, given_.sign.shape)
-    bias = np.array([0.7, -1.4, 0.2])
-    latent = given_.Phi @ weight + bias
-    options = EMOptions.chen2009()
-    found = fit_em(given_, Start(weight, bias), replace(options, max_iter=1))
-    z = response_mean(latent, given_.label)
-    for c in range(3):
-        precision = prior.weight_precision(weight[:, c])
-        matrix = given_.Phi.T @ given_.Phi + np.diag(precision)
-        wanted = np.linalg.solve(matrix, given_.Phi.T @ (z[:, c] - bias[c]))
-        wanted[(wanted * given_.sign[:, c] < 0) | (np.abs(wanted) <= options.drop)] = 0.0
-        np.testing.assert_allclose(found.weight[:, c], wanted, atol=1e-9)
-        assert (wanted != 0).any()
-        square = 1.0 / prior.bias_precision(float(bias[c]))
-        left = (z[:, c] - given_.Phi @ wanted).sum()
-        assert found.bias[c] == pytest.approx(square * left / (1 + 24 * square), rel=1e-9)
-    if hyperprior == "jeffreys":
-        assert prior.bias_precision(0.7) == pytest.approx(0.7**-2)
-
-
 def test_random_starts_and_bad_ones():
     given_ = problem(40, 3, Hyperprior.jeffreys())
-    start = Start.random(given_, np.random.default_rng(1))
+    start = random_start(given_, np.random.default_rng(1))
     own = start.response[np.arange(40), given_.label]
     assert own.min() >= 10
     assert own.max() <= 11
@@ -281,9 +243,8 @@ def test_steps_by_plain_gradients_end_where_factored_ones_do(width, scale, monke
     options = EMOptions(tol=1e-9, max_iter=500)
     factored = fit_em(given_, None, options)
     made = []
-    monkeypatch.setattr(coupled, "_CHEAP", 0.0)
-    monkeypatch.setattr(coupled, "_SLOW", 1000)
-    monkeypatch.setattr(coupled.RowsNewton, "_factorise", lambda *_: made.append(1))
+    monkeypatch.setattr(coupled, "_LEAST_PRODUCTS", 1000)
+    monkeypatch.setattr(coupled.Preconditioner, "factorise", lambda *_: made.append(1))
     plain = fit_em(given_, None, options)
     assert not made
     assert plain.converged
@@ -304,7 +265,7 @@ def test_the_priors_own_curvature_ends_where_its_bound_does_in_fewer_steps(signs
     given_ = few_bases(signs=signs)
     options = EMOptions(tol=1e-8, max_iter=5_000)
     own = fit_em(given_, None, options)
-    monkeypatch.setattr(coupled.RowsNewton, "is_settling", lambda *_: False)
+    monkeypatch.setattr(CoupledNewton, "is_settling", lambda *_: False)
     bound = fit_em(given_, None, options)
     assert own.converged
     assert bound.converged
@@ -316,7 +277,7 @@ def test_the_priors_own_curvature_ends_where_its_bound_does_in_fewer_steps(signs
 @pytest.mark.parametrize("signs", [True, False])
 def test_a_step_under_the_own_curvature_is_newtons(signs, monkeypatch):
     """Near a maximum the distance to it is squared; the bound's steps shrink it by a constant."""
-    monkeypatch.setattr(coupled, "_RELATIVE", 1e-9)
+    monkeypatch.setattr(coupled, "_RESIDUAL", 1e-9)
     given_ = few_bases(signs=signs)
     end = fit_em(given_, None, EMOptions(tol=1e-12, max_iter=5_000))
     start = Start(1.002 * end.weight, 1.002 * end.bias)
@@ -324,8 +285,7 @@ def test_a_step_under_the_own_curvature_is_newtons(signs, monkeypatch):
     point = rows.at(start.weight, start.bias, None)
 
     def distance(least_bend):
-        machine = coupled.RowsNewton(rows)
-        weight, bias = machine.step(point, least_bend=least_bend)
+        weight, bias = CoupledNewton(rows).step(point, least_bend)
         return np.linalg.norm(given_.Phi @ weight + bias - end.latent)
 
     first = np.linalg.norm(point.latent - end.latent)
@@ -338,10 +298,10 @@ def test_where_the_model_has_no_minimum_a_convex_step_is_stretched():
     Phi = 1e-3 * np.eye(6)
     given_ = several(Phi, label, 3, None, Hyperprior(1.0, 1.0, 1.0, 1.0))
     weight = np.full((6, 3), 8.0)
-    machine = _Machine(given_, EMOptions())
+    machine = _Machine(given_, EMOptions(), Start.default(given_))
     point = machine.rows.at(weight, np.zeros(3), None, curved=True)
-    newton = coupled.RowsNewton(machine.rows)
-    assert newton.step(point, least_bend=OWN) is None
+    newton = CoupledNewton(machine.rows)
+    assert newton.step(point, OWN) is None
     short = machine._coupled_step(point, newton, CONVEX)
     assert short.log_posterior > point.log_posterior
     assert machine._stretched(point, short).log_posterior >= short.log_posterior
@@ -349,41 +309,14 @@ def test_where_the_model_has_no_minimum_a_convex_step_is_stretched():
 
 def test_a_stretched_step_goes_on_while_that_gains_under_the_sign_rule():
     given_ = few_bases()
-    machine = _Machine(given_, EMOptions())
+    machine = _Machine(given_, EMOptions(), Start.default(given_))
     start = Start.default(given_)
     old = machine.rows.at(start.weight, start.bias, None, curved=True)
-    full = machine.next(old, None)
+    machine.is_first = False
+    full, _ = machine.next(old)
     share = 1e-3
     weight = old.weight + share * (full.weight - old.weight)
     short = machine.rows.at(weight, old.bias + share * (full.bias - old.bias), old, curved=True)
     far = machine._stretched(old, short)
     assert far.log_posterior > old.log_posterior + 50 * (short.log_posterior - old.log_posterior)
     assert (far.weight * given_.sign >= 0).all()
-
-
-@pytest.mark.parametrize("n_classes", [2, 3, 8])
-def test_curvatures_less_one_direction_lie_between_two_thirds_of_the_true_ones_and_these(n_classes):
-    rng = np.random.default_rng(n_classes)
-    label, latent = rng.integers(n_classes, size=50), 2.0 * rng.normal(size=(50, n_classes))
-    hessian = class_hessian(latent, label)
-    d = coupled._rank_one(hessian, label)
-    near = np.einsum("ic,cd->icd", d, np.eye(n_classes))
-    near -= np.einsum("ic,id->icd", d, d) / d.sum(axis=1)[:, None, None]
-    assert np.linalg.eigvalsh(hessian - near).min() > -1e-9
-    assert np.linalg.eigvalsh(near - hessian * (2.0 / 3.0)).min() > -1e-9
-    weight = rng.uniform(0.5, 3.0, 50)
-    found = coupled._rank_one(weight[:, None, None] * hessian, weighted_target(label, weight))
-    np.testing.assert_allclose(found, weight[:, None] * d, rtol=1e-12)
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(2, 12), st.floats(1e-6, 0.9))
-def test_a_factor_by_columns_is_that_of_the_rows(seed, n_columns, share):
-    """Rank by rank the same, whichever matrix is held; what it leaves of a row is small."""
-    rng = np.random.default_rng(seed)
-    Phi = rng.normal(size=(30, n_columns)) * np.exp(-rng.uniform(0, 6, size=n_columns))
-    least = share * np.square(Phi).sum(axis=1).max()
-    few, whole = coupled._pivoted_by_columns(Phi, least), coupled._pivoted_by_rows(Phi, least)
-    assert few.shape == whole.shape
-    np.testing.assert_allclose(few @ few.T, whole @ whole.T, atol=1e-10)
-    left = np.square(Phi).sum(axis=1) - np.square(few).sum(axis=1)
-    assert (left <= least + 1e-12).all()

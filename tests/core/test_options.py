@@ -14,10 +14,8 @@ from pcvm_pymc.core.projection import SearchOptions
 DEFAULTS = {
     EMOptions: {
         "update": "auto",
-        "bias": "joint",
         "max_iter": 10_000,
         "tol": 1e-5,
-        "drop": 1e-3,
     },
     BottomUpOptions: {
         "max_iter": 1000,
@@ -42,7 +40,6 @@ DEFAULTS = {
 ENDS = [
     (EMOptions(), "max_iter", 1, 0),
     (EMOptions(), "tol", 1e-300, 0.0),
-    (EMOptions(), "drop", 0.0, -1e-300),
     (BottomUpOptions(), "max_iter", 1, 0),
     (BottomUpOptions(), "tol", 1e-300, 0.0),
     (BottomUpOptions(), "most", 1, 0),
@@ -76,12 +73,6 @@ def test_the_end_of_a_range_is_allowed_and_what_lies_beyond_is_refused(options, 
     assert getattr(replace(options, **{name: last}), name) == last
     with pytest.raises(ValueError, match=f"^{name}="):
         replace(options, **{name: beyond})
-
-
-def test_the_authors_program():
-    found = asdict(EMOptions.chen2009())
-    wanted = {"update": "clip", "bias": "alternating", "max_iter": 500, "tol": 1e-3, "drop": 1e-3}
-    assert found == wanted
 
 
 @pytest.mark.parametrize("name", ["candidates", "exchanges", "max_exchanges", "l1", "backward"])

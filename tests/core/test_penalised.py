@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.nonnegative import ridge_solve
 from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.core.quadratic import ridge_solve
 
 LIKELIHOODS = [Probit(), Logit(), Normal(0.5), StudentT(0.3, 4.0), MultinomialProbit(3)]
 

@@ -42,6 +42,7 @@ def bound(machine, pulled):
     return fit + 0.5 * own.shape[1] * spread
 
 
+@pytest.mark.fixed_seeds  # a fit with changes of every kind
 def test_each_of_several_changes_raises_the_bound():
     known = problem()
     search = Search(known, None, BottomUpOptions())

@@ -18,6 +18,7 @@ from pcvm_pymc import (
 from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.experiments.datasets import ripley_mixture, twonorm, waveform
+from pcvm_pymc.model.read import read
 
 SHORT = {"chains": 2, "cores": 1, "progressbar": False, "random_seed": 1, "quiet": True}
 
@@ -81,31 +82,24 @@ def test_prior_median_size_of_the_latent_function(make, learned):
         assert 1 < np.median(np.abs(latent)) < (4 if learned else 3)
 
 
-def test_starts_and_seeds():
+def test_starts():
     X, label = blobs(40, seed=43)
     model = pcvm_model(X, label, hyperprior=Hyperprior.jeffreys())
 
-    def fit(start, seed=None):
-        result = find_map_em(model, start=start, random_seed=seed, progressbar=False)
+    def fit(start):
+        result = find_map_em(model, start=start, progressbar=False)
         return result["posterior"]["weight"].values[0, 0]
 
-    np.testing.assert_array_equal(fit("random", 3), fit("random", 3))
-    assert (fit("random", 3) != fit("random", 4)).any()
-    np.testing.assert_array_equal(fit("chen2009", 3), fit("chen2009", np.random.default_rng(3)))
+    np.testing.assert_array_equal(fit("default"), fit(Start.default(read(model, "em"))))
+    for name in ("random", "chen2009"):
+        with pytest.raises(ValueError, match=f"start='{name}' is now"):
+            fit(name)
+    with pytest.raises(ValueError, match="random_seed=3 has no effect"):
+        find_map_em(model, random_seed=3, progressbar=False)
     with pytest.raises(ValueError, match="start='zero' is unknown"):
         fit("zero")
     with pytest.raises(ValueError, match=r"weights of shape \(3,\); needed \(40,\)"):
         fit(Start(np.ones(3), 0.0))
-
-
-def test_authors_recipe_through_pymc():
-    X, label = blobs(60, seed=44)
-    model = pcvm_model(X, label, hyperprior=Hyperprior.chen2009())
-    result = find_map_em(
-        model, start="chen2009", options=EMOptions.chen2009(), random_seed=1, progressbar=False
-    )
-    assert 0 < result["optimizer_result"]["n_active"].item() < 30
-    assert result["optimizer_result"]["method"].item() == "EM (clip)"
 
 
 def test_an_unfinished_fit_says_so(caplog):

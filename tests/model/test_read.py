@@ -17,6 +17,7 @@ from pcvm_pymc import (
     MarginalBias,
     MarginalWeight,
     MultinomialProbit,
+    PCVMClassifier,
     ProbitBernoulli,
     mpcvm_model,
     mrvm_model,
@@ -308,6 +309,9 @@ def test_label_noise_is_read_with_its_share_of_flips():
         ValueError, match=r"\['flip'\] of the likelihood is unknown, which 'em' does not"
     ):
         read(unknown, "em")
+    noisy = LIKELIHOODS["label noise"](pm.Beta.dist(1.0, 9.0))
+    with pytest.raises(ValueError, match=r"unknown flip=.*needed a number here, or a model"):
+        PCVMClassifier(likelihood=noisy).fit(X, LABEL)
     with pytest.raises(ValueError, match=r"flip=0\.7; needed a probability"):
         build(row, X, LABEL, likelihood=LIKELIHOODS["label noise"](0.7))
 

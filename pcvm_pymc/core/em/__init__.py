@@ -1,17 +1,15 @@
-"""EM: one machine for one score or several, rows in memory, in chunks or on Dask."""
+"""EM: one machine for one score or several, the design dense or streamed."""
 
 from pcvm_pymc.core.em.machine import (
+    EMState,
     fit_em,
     initial_state,
     iterate,
     log_joint,
     log_posterior,
-    relevance_start,
 )
-from pcvm_pymc.core.em.options import EMOptions
-from pcvm_pymc.core.em.results import EMState
-from pcvm_pymc.core.em.starts import Start
-from pcvm_pymc.core.em.widths import ScalarRBFMoves, width_gradient
+from pcvm_pymc.core.em.options import EMOptions, Start
+from pcvm_pymc.core.em.widths import FeatureRBFMoves, ScalarRBFMoves
 from pcvm_pymc.core.problem import EMResult, EMTrace
 
 __all__ = [
@@ -19,6 +17,7 @@ __all__ = [
     "EMResult",
     "EMState",
     "EMTrace",
+    "FeatureRBFMoves",
     "ScalarRBFMoves",
     "Start",
     "fit_em",
@@ -26,6 +25,4 @@ __all__ = [
     "iterate",
     "log_joint",
     "log_posterior",
-    "relevance_start",
-    "width_gradient",
 ]

@@ -1,13 +1,19 @@
-"""How EM runs."""
+"""How EM runs, and where it starts."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+
+from pcvm_pymc.core.design import FirstResponses, StreamedDesign
+from pcvm_pymc.core.nonnegative import ridge_solve, solve_nonnegative
+from pcvm_pymc.core.pieces.likelihood import majority_label, plain_target
+from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_choice, check_real, check_whole
+from pcvm_pymc.core.problem import Problem
 
-__all__ = ["SETTLED", "EMOptions"]
-
-SETTLED = 0.05  # on the probit's scale: no probability moves by more than 0.02
+_REPLICAS = "pcvm_pymc.experiments.replicas"
+_RIDGE = 1e-6  # penalty of the ridge start, Step 2 of Figueiredo & Jain (2001)
 
 
 @dataclass(frozen=True)
@@ -16,30 +22,24 @@ class EMOptions:
 
     Parameters
     ----------
-    update : {"auto", "newton", "em", "clip"}
+    update : {"auto", "newton", "em"}
         ``"em"`` is the papers' EM with the exact non-negative M-step. ``"newton"`` takes only the
-        precisions as missing data and the likelihood's own curvature instead of the bound (for the probit
-        one) that the latent responses amount to; of several classes it solves for all scores at once. It
+        precisions as missing data, and the likelihood's own curvature instead of the bound (for the probit
+        one) that latent responses amount to; with several classes it solves for all scores at once. It
         has the same fixed points in fewer iterations, and falls back to the ``"em"`` step where it
-        would lower the log posterior. ``"clip"`` is what the authors' program does: an unconstrained
-        solve, then wrong-signed and small weights are dropped; it is not monotone. ``"auto"`` takes
-        ``"newton"``, but under an improper weight prior only once an ``"em"`` step prunes nothing and
-        moves no latent value by more than 0.05: before that, the longer steps end in poorer local maxima.
-    bias : {"joint", "alternating"}
-        Whether weights and bias are solved for together, or in turn as eqs. 11 and 12 print it.
+        would lower the log posterior. ``"auto"`` takes ``"newton"``, but under an improper weight prior
+        only once an ``"em"`` step prunes nothing and moves no latent value by more than 0.05: before
+        that, the longer steps end in poorer local maxima.
     max_iter : int
         Most iterations; where they do not suffice, the result's status says so.
     tol : float
-        EM stops once no latent value changes by more than this in one iteration (for ``"clip"``: no
-        weight, the authors' rule). Where a Newton step would still gain 0.01 nats of log posterior,
-        ``"auto"`` and ``"newton"`` go on by it, and ``"em"`` ends with the status ``SHORT_STEPS``.
-    drop : float
-        ``"clip"`` only: weights at most this large are dropped.
+        EM stops once no latent value changes by more than this in one iteration. Where a Newton step would
+        still gain 0.01 nats of log posterior, ``"auto"`` and ``"newton"`` go on with it, and ``"em"``
+        ends with the status ``SHORT_STEPS``.
 
-    References
-    ----------
-    H. Chen, P. Tino and X. Yao (2009), eqs. 11 and 12 (``bias="alternating"``); their
-    program (``"clip"``).
+    Notes
+    -----
+    The authors' program (clipped M-steps, bias and weights in turn) is `pcvm_pymc.experiments.replicas`.
 
     Examples
     --------
@@ -52,20 +52,123 @@ class EMOptions:
     'CONVERGED'
     """
 
-    update: Literal["auto", "newton", "em", "clip"] = "auto"
-    bias: Literal["joint", "alternating"] = "joint"
+    update: Literal["auto", "newton", "em"] = "auto"
     max_iter: int = 10_000
     tol: float = 1e-5
-    drop: float = 1e-3
 
     def __post_init__(self) -> None:
-        check_choice("update", self.update, ("auto", "newton", "em", "clip"))
-        check_choice("bias", self.bias, ("joint", "alternating"))
+        if str(self.update) == "clip":
+            raise ValueError(
+                "update='clip' is no EM step that maximises; needed 'auto', 'newton' or 'em'. The authors' "
+                f"program is {_REPLICAS}.clipped_em"
+            )
+        check_choice("update", self.update, ("auto", "newton", "em"))
         check_whole("max_iter", self.max_iter, 1)
         check_real("tol", self.tol)
-        check_real("drop", self.drop, closed=True)
 
     @classmethod
     def chen2009(cls) -> "EMOptions":
-        """Return the authors' program: clip and drop, bias in turn, 500 iterations, change 1e-3."""
-        return cls(update="clip", bias="alternating", max_iter=500, tol=1e-3, drop=1e-3)
+        """Raise: the authors' program is `pcvm_pymc.experiments.replicas.clipped_em`."""
+        raise ValueError(f"EMOptions.chen2009() is now {_REPLICAS}.clipped_em(problem, start)")
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a fit begins.
+
+    Parameters
+    ----------
+    weight : ndarray, shape (n_basis,), or (n_basis, n_scores) for several scores
+    bias : float, or ndarray, shape (n_scores,)
+    response : ndarray, shape (n_obs,) or (n_obs, n_scores), optional
+        Latent responses in place of the first E-step; of weights and biases only the sizes then matter,
+        which give the first precisions.
+
+    References
+    ----------
+    `Start.ridge` is that of M. Figueiredo and A. Jain (2001), section 3, step 2, corrected. Random starts
+    are `pcvm_pymc.experiments.replicas`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import find_map_em, pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> start = Start(weight=np.where(X[:, 0] > 0, 0.1, -0.1), bias=0.0)
+    >>> result = find_map_em(pcvm_model(X, X[:, 0] > 0, width=1.0), start=start, progressbar=False)
+    >>> result["optimizer_result"]["status"].item()
+    'CONVERGED'
+    """
+
+    weight: Array
+    bias: Any
+    response: Array | None = None
+
+    @classmethod
+    def default(cls, problem: Problem) -> "Start":
+        """Return a deterministic start.
+
+        One score under a sign rule: zero, or weights of size one where the prior keeps zeros at zero
+        (d = 0). One score of free weights: the ridge fit, see `ridge`. Several scores: precisions of
+        one and the likelihood's first responses.
+
+        Parameters
+        ----------
+        problem : Problem
+
+        Returns
+        -------
+        Start
+        """
+        streamed = isinstance(problem.Phi, StreamedDesign)
+        if problem.n_scores > 1:
+            response = None if streamed else problem.likelihood.response(problem.label)
+            bias = np.full(problem.n_scores, 0.0 if problem.bias == "none" else 1.0)
+            return cls(problem.weight_sign.copy(), bias, response)
+        if not problem.is_signed:
+            return cls.ridge(problem)
+        prior: Any = problem.hyperprior
+        leaves_zero = prior.penalty > 0
+        weight = problem.weight_sign.copy()
+        if leaves_zero or not prior.holds_zeros:
+            weight = np.zeros(problem.weight_shape)
+        if problem.bias != "prior" or leaves_zero or not prior.holds_zero_bias:
+            return cls(weight, 0.0)
+        if streamed:
+            return cls(weight, problem.Phi.majority)
+        return cls(weight, majority_label(plain_target(problem.label), problem.row_weight))
+
+    @classmethod
+    def ridge(cls, problem: Problem, ridge: float = _RIDGE) -> "Start":
+        """Return the weakly penalised ridge fit to labels -1 and +1 (Figueiredo & Jain, Step 2, corrected).
+
+        The printed ``(eps I + H'H)^-1 H y`` lacks a prime. Under Jeffreys' prior the start decides the end:
+        labels 0 and 1 with ``ridge >= 0.1`` end at no weights at all.
+
+        Parameters
+        ----------
+        problem : Problem
+        ridge : float
+            The penalty, eps.
+
+        Returns
+        -------
+        Start
+        """
+        Phi, n_basis = problem.Phi, problem.Phi.shape[1]
+        bias_penalty = {"prior": ridge, "free": 0.0, "none": np.inf}[problem.bias]
+        if isinstance(Phi, StreamedDesign):
+            at = np.zeros((n_basis, 1)), np.zeros(1)
+            sums = Phi.sums(at, FirstResponses(problem.likelihood), gram="unit")
+            assert sums.gram is not None
+            scale = np.full(n_basis, ridge**-0.5)
+            bias_scale = np.inf if bias_penalty == 0 else bias_penalty**-0.5
+            target, every = (sums.pull[:, 0], float(sums.total[0])), np.ones(n_basis, dtype=bool)
+            found = solve_nonnegative(
+                sums.gram, scale, bias_scale, target, every, constrained=False
+            )
+        else:
+            label = np.asarray(plain_target(problem.label), dtype=float)
+            penalty, own = np.full(n_basis, ridge), problem.row_weight
+            found = ridge_solve(Phi, label, penalty, bias_penalty, row_weight=own)
+        return cls(*found)

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.em.points import Point, WholeRows
+from pcvm_pymc.core.em.rows import DenseRows, Point
 from pcvm_pymc.core.pieces.kernels import log_width_derivative, rbf
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import WidthMoves
 
-__all__ = ["FeatureRBFMoves", "ScalarRBFMoves", "improved_width", "width_gradient"]
-
 _LONGEST = 0.5  # step in log(width)
+_HALVINGS = 6  # of a step that would lower the log posterior
 
 
 @dataclass(frozen=True)
@@ -82,22 +81,10 @@ class FeatureRBFMoves(ScalarRBFMoves):
         return replace(self, squared_distance=self.squared_distance[..., columns])
 
 
-def width_gradient(
-    basis: Array, squared_distance: Array, width: float, weight: Array, residual: Array
-) -> float:
-    """Return dQ / d log(width) = 2 sum{ (r w') o dPhi/dlog(width) }, r = H - Phi w - b 1.
-
-    Chen et al. (2009) eq. 10, corrected: the printed form has the sign reversed and lacks b.
-    `basis` and `squared_distance` have shape (n_obs, n_basis), `residual` shape (n_obs,).
-    """
-    derivative = log_width_derivative(basis, squared_distance, width) @ weight
-    return 2.0 * float(residual @ derivative)
-
-
-def improved_width(rows: WholeRows, point: Point) -> Point:
+def improved_width(rows: DenseRows, point: Point) -> Point:
     """Return the point after one damped Gauss-Newton step on log(width); never a worse one.
 
-    The slope is the corrected eq. 10 at the current E-step, where H - Phi w - b is the score.
+    The slope is eq. 10 of Chen et al. (2009), corrected: the printed form has the sign reversed and lacks b.
     """
     moves = rows.moves
     if moves is None or point.n_active == 0:
@@ -109,13 +96,14 @@ def improved_width(rows: WholeRows, point: Point) -> Point:
     bend = np.diag(bend) + (derivative.T * point.terms.curvature) @ derivative
     step = np.linalg.solve(bend + (1e-12 + 1e-9 * np.trace(bend)) * np.eye(len(slope)), slope)
     step = np.clip(step, -_LONGEST, _LONGEST)
-    for _ in range(6):
+    for _ in range(_HALVINGS):
         width = np.clip(point.width * np.exp(_like(point.width, step)), *moves.bounds)
         if np.all(width == point.width):
             return point
-        moved = rows.at_width(point, width)
+        moved, Phi = rows.at_width(point, width)
         if moved.log_posterior >= point.log_posterior:
-            return rows.set_width(moved, width)
+            rows.set_basis(Phi)
+            return moved
         step = step / 2
     return point
 

@@ -14,6 +14,10 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
+# what coupled matrices may take of a limit, and, in bytes, each worker's where there is none
+_COUPLED_SHARE, _WITHOUT_LIMIT = 0.5, 2.0**28
+LARGEST_CHUNK = 2048  # more rows at a time are no faster
+
 _SMALL = 2.0**24  # bytes: less is not worth asking, which takes as long as a small fit
 _COPIES = 3.0  # basis functions, their Gram matrix, and a factor of it
 _WORTH_THREADS = 1e10  # multiplications of one Gram product: some seconds of one core
@@ -131,3 +135,57 @@ def threads_by_size[Q: _HasPhi, **P, R](
             return function(problem, *args, **kwargs)
 
     return run
+
+
+def chunk_rows(
+    memory_limit: float,
+    n_basis: int,
+    n_features: int,
+    n_jobs: int = 1,
+    n_scores: int = 1,
+    *,
+    copies: int = 1,
+    coupled: bool = False,
+) -> int:
+    """Return how many rows at a time stay within a limit.
+
+    Parameters
+    ----------
+    memory_limit : float
+        Bytes for what the fit itself holds: chunks, one per job, and matrices of the size of the
+        basis. The inputs are not counted.
+    n_basis, n_features : int
+    n_jobs, n_scores : int
+    copies : int
+        How often a chunk and the matrices are held.
+    coupled : bool
+        Whether a share of the limit is kept for `has_room_for_coupled`.
+
+    Raises
+    ------
+    ValueError
+        If not even a chunk of a single row fits.
+    """
+    # per job a Gram matrix and a chunk's; the kept one, the solver's copy, and a sum of two
+    square = 8.0 * n_basis**2 * (3 + 2 * n_jobs)
+    per_row = 8.0 * (n_basis + 2 * n_features + 16 * n_scores) * n_jobs
+    share = 1.0 - _COUPLED_SHARE if coupled else 1.0
+    rows = (share * memory_limit / copies - square) / per_row
+    if rows < 1:
+        raise ValueError(
+            f"memory_limit={memory_limit:.3g} bytes is too small for {n_basis} bases; needed at least "
+            f"{copies * (square + per_row):.3g}: give a larger limit or fewer bases (basis=...)"
+        )
+    return int(min(rows, LARGEST_CHUNK))
+
+
+def has_room_for_coupled(
+    memory_limit: float | None, n_basis: int, n_scores: int, n_jobs: int = 1
+) -> bool:
+    """Return whether the matrix that couples several scores may be summed, see `CoupledGram`.
+
+    One per job, a sum of two and the factor may take half of the limit, see `chunk_rows`.
+    """
+    matrix = 8.0 * (n_scores * (n_basis + 1)) ** 2
+    limit = _WITHOUT_LIMIT if memory_limit is None else _COUPLED_SHARE * memory_limit
+    return (3 + n_jobs) * matrix <= limit

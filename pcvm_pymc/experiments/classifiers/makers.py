@@ -71,9 +71,11 @@ def svm_candidates(X: NDArray[np.float64]) -> dict[str, Sequence[Any]]:
     return {"C": MARGINS, "width": width_grid(X, 7).tolist()}
 
 
-def pcvm(hyperprior: str, **options: Any) -> Callable[[Setting], PCVMClassifier]:
+def pcvm(
+    hyperprior: str, kind: type[PCVMClassifier] = PCVMClassifier, **options: Any
+) -> Callable[[Setting], PCVMClassifier]:
     """Return a maker of PCVMs."""
-    return lambda setting: PCVMClassifier(
+    return lambda setting: kind(
         width=setting.parameters.get("width", "auto"),
         hyperprior=hyperprior,
         max_iter=MAX_ITER,
@@ -236,7 +238,7 @@ def eight_starts(task: TuningTask) -> dict[str, Any]:
     )
     options, rng = EMOptions(max_iter=MAX_ITER), np.random.default_rng(task.seed)
     widths, errors = [], []
-    for recipe in start_recipes(8, options):
+    for recipe in start_recipes(8):
         width = fit_em(problem, recipe(problem, rng), options).width
         model = pcvm("chen2009")(Setting({"width": width})).fit(task.X, task.y)
         widths.append(width)

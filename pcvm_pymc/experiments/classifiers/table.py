@@ -18,11 +18,13 @@ from pcvm_pymc.experiments import baselines
 from pcvm_pymc.experiments.classifiers import makers
 from pcvm_pymc.experiments.classifiers.makers import lyu_widths, pcvm, rvm, several, widths_around
 from pcvm_pymc.experiments.classifiers.tuning import Classifier, Maker
+from pcvm_pymc.experiments.replicas.chen2009_em import AuthorsPCVM
 from pcvm_pymc.experiments.replicas.chmielewski2019_random import (
     RandomRVMClassifier,
     RandomRVMRegressor,
 )
 from pcvm_pymc.experiments.replicas.lyu2020_algorithm2 import PrintedMPCVM2
+from pcvm_pymc.experiments.replicas.starts import EightStartsPCVM
 
 _TITLES = tomllib.loads((files(__package__) / "titles.toml").read_text(encoding="utf-8"))
 _BOTH = {"tasks": ("classification", "regression")}
@@ -37,7 +39,7 @@ def _add(name: str, make: Maker, **options: Any) -> None:
 
 
 # PCVMs
-_add("PCVM", pcvm("chen2009", n_init=8), draft=pcvm("chen2009"), candidates=widths_around(9))
+_add("PCVM", pcvm("chen2009", EightStartsPCVM), draft=pcvm("chen2009"), candidates=widths_around(9))
 _add("PCVM_jeffreys", pcvm("jeffreys"), candidates=widths_around(9))
 _add("PCVM_exponential", makers.exponential, candidates=makers.exponential_candidates)
 _add("PCVM_normal", pcvm("chen2009", likelihood="normal-probability"), candidates=widths_around(9))
@@ -45,8 +47,8 @@ _add("PCVM_widths", makers.feature_widths, candidates=widths_around(3))
 _DEFAULT: dict[str, Any] = {"tuner": makers.by_log_loss, "candidates": widths_around(9)}
 _add("PCVM_plug_in", pcvm("default"), **_DEFAULT)
 _add("PCVM_projection", pcvm("default", estimation="projection"), **_DEFAULT)
-_add("PCVM_authors", pcvm("chen2009", update="clip"), candidates=widths_around(9))
-_add("PCVM_eight_starts", pcvm("chen2009", n_init=8), tuner=makers.eight_starts)
+_add("PCVM_authors", pcvm("chen2009", AuthorsPCVM), candidates=widths_around(9))
+_add("PCVM_eight_starts", pcvm("chen2009", EightStartsPCVM), tuner=makers.eight_starts)
 # relevance vector machines and sparse probit
 _add("RVM", rvm("sequential"), draft=rvm("sequential", tol=1e-3), **_RANKED, **_BOTH)
 _add("RVM_batch", rvm("batch"), draft=rvm("batch", tol=1e-3), **_RANKED, **_BOTH)
