@@ -45,6 +45,7 @@ from pcvm_pymc.core.gibbs.responses import AUGMENTED
 from pcvm_pymc.core.pieces.kernels import KERNELS, RBF, Radial
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.problem import Status
+from pcvm_pymc.inference.storing import _FORMATS
 from pcvm_pymc.model.build import build
 from pcvm_pymc.model.read import read
 from pcvm_pymc.model.steps import PointMap, point_of
@@ -57,6 +58,7 @@ NUISANCE = {
     "student-t": {"noise": 0.3, "degrees": 3.0},
 }
 PRIORS = {"gamma": Hyperprior(2.0, 0.3, 1.5, 0.7), "laplace": Laplace(2.5)}
+STORES = [".zarr", *sorted(_FORMATS)]
 SOLVERS = ("em", "evidence", "bottom-up", "gibbs")
 
 X, LABEL = blobs(36, seed=5)
@@ -319,9 +321,10 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
         np.testing.assert_allclose(
             found["probability"].values, piece.probability(latent), atol=1e-7
         )
-    again = predict(load(save(result, tmp_path / "result.zarr")), X_new)["predictions"]
-    for name in found:
-        np.testing.assert_array_equal(again[name].values, found[name].values)
+    for store in STORES:
+        again = predict(load(save(result, tmp_path / f"result{store}")), X_new)["predictions"]
+        for name in found:
+            np.testing.assert_array_equal(again[name].values, found[name].values)
 
 
 @every_case
