@@ -15,8 +15,7 @@ PRUNING_PRECISION = 1e12  # nu of chen2009, appendix C: expected precisions abov
 WEIGHT_CUTOFF = 1.0 / PRUNING_PRECISION  # sizes below which an improper prior's density is constant
 LATENT_SIZE = 2.0  # default of the prior median size of the centred latent function
 RATE_SHAPE = 0.5  # of the hyperprior of d, where that is learned
-_LOG_2 = np.log(2.0)
-_LOG_2PI = np.log(2.0 * np.pi)
+_LOG_2, _LOG_2PI = np.log(2.0), np.log(2.0 * np.pi)
 
 
 @dataclass(frozen=True)
