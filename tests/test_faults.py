@@ -87,7 +87,10 @@ def test_compare_takes_one_model_and_its_classes(fits):
 @pytest.mark.parametrize("cv", [1, -1, 0, 2.5, True])
 def test_folds_are_two_or_more(cv):
     X, label = blobs(30)
-    with pytest.raises(ValueError, match=r"cv=.*; needed a whole number of at least 2"):
+    with pytest.raises(
+        ValueError,
+        match=rf"'cv' parameter .* must be an int in the range \[2, inf\). Got {cv!r} instead",
+    ):
         select_width(X, label, cv=cv)
 
 
@@ -160,7 +163,7 @@ def test_an_interrupt_ends_with_one_line(monkeypatch, capsys, tmp_path):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pcvm_pymc.experiments.comparing._fit_rivals", stopped)
+    monkeypatch.setattr("pcvm_pymc.cli.comparing._fit_rivals", stopped)
     monkeypatch.setattr("sys.argv", ["pcvm", "compare", "--out", str(tmp_path / "out")])
     assert entry_point() == 130
     said = capsys.readouterr().err
