@@ -1,7 +1,7 @@
 """Mutants of a file or folder: operators and numbers changed one by one, and whether a test notices.
 
 ``OMP_NUM_THREADS=1 uv run python benchmarks/mutation.py PATH [TEST ...] [--sample 30 --seed 0]``, such as
-``pcvm_pymc/core/em/mstep.py tests/core/test_em.py``, or ``pcvm_pymc/core --sample 100``.
+``pcvm_pymc/core/em/machine.py tests/core/test_em.py``, or ``pcvm_pymc/core --sample 100``.
 Without tests, those of `TESTS` of all files drawn, and the contract.
 
 Works on a copy of the package and the tests. The tests are run once without a mutant, which says what lines
@@ -54,20 +54,21 @@ _CORE = "pcvm_pymc/core/"
 #: tests of `core` by the beginning of a file's name, the longest counts; the contract is of every row
 TESTS = {
     "approximation": "approximation options inference/test_approximate estimators/test_intervals",
+    "design": "columns chunked chunked_classes chunked_bottom_up",
     "em": "em mpcvm sparse_probit weighted",
     "em/coupled": "mpcvm weighted",
-    "em/gram": "nonnegative em",
-    "em/nonnegative": "nonnegative em",
     "em/rows": "em chunked chunked_classes",
     "em/widths": "em test_feature_widths",
     "em/options": "em options",
-    "em/penalty": "em sparse_probit",
     "evidence": "evidence options rvm sequential",
-    "evidence/bottom_up": "bottom_up options",
+    "evidence/bottom_up": "bottom_up quick_bottom_up options",
+    "evidence/columns": "columns sequential",
     "family": "em",
-    "gibbs": "gibbs_conditionals gibbs gibbs_block gibbs_classes",
+    "gibbs": "gibbs_conditionals gibbs gibbs_block gibbs_classes gibbs_widths",
     "loo": "loo",
-    "loo/carried": "carried_rows loo",
+    "measures": "measures",
+    "nonnegative": "nonnegative em",
+    "penalised": "penalised",
     "pieces": "priors probit kernels em",
     "pieces/centres": "centres estimators/test_reduced_bases",
     "pieces/class_integrals": "class_integrals multinomial",
@@ -76,7 +77,8 @@ TESTS = {
     "pieces/likelihood": "likelihoods em evidence probit weighted",
     "pieces/validation": "validation options em estimators/test_base model/test_builders test_frames",
     "problem": "em mpcvm",
-    "submodels": "options projection_path projection_classes",
+    "projection": "options projection_path projection_classes",
+    "quadratic": "quadratic nonnegative",
     "validity": "validity",
 }
 #: beside these

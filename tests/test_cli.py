@@ -104,7 +104,7 @@ def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
     one = {"averaged MAP": PCVMClassifier(width=1.0)}  # folders are the same for few classifiers
     monkeypatch.setattr(f"{place}.head_to_head.estimators", lambda *_, **__: one)
     monkeypatch.setattr(
-        f"{place}.comparison_pictures.draw_comparison",
+        "pcvm_pymc.cli.comparison_pictures.draw_comparison",
         lambda out, *_, **__: (out / "rank.png").write_bytes(b"\x89PNG"),
     )
     monkeypatch.chdir(tmp_path)

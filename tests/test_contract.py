@@ -32,6 +32,7 @@ from pcvm_pymc import (
     fit_evidence,
     load,
     new_data,
+    pcvm_model,
     predict,
     sample,
     save,
@@ -41,9 +42,10 @@ from pcvm_pymc.core.design import StreamedDesign as Chunks
 from pcvm_pymc.core.em import fit_em, log_posterior
 from pcvm_pymc.core.family import check_solver, systems_of
 from pcvm_pymc.core.gibbs.responses import AUGMENTED
-from pcvm_pymc.core.pieces.kernels import RBF
+from pcvm_pymc.core.pieces.kernels import KERNELS, RBF, Radial
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.problem import Status
+from pcvm_pymc.inference.storing import _FORMATS
 from pcvm_pymc.model.build import build
 from pcvm_pymc.model.read import read
 from pcvm_pymc.model.steps import PointMap, point_of
@@ -56,6 +58,7 @@ NUISANCE = {
     "student-t": {"noise": 0.3, "degrees": 3.0},
 }
 PRIORS = {"gamma": Hyperprior(2.0, 0.3, 1.5, 0.7), "laplace": Laplace(2.5)}
+STORES = [".zarr", *sorted(_FORMATS)]
 SOLVERS = ("em", "evidence", "bottom-up", "gibbs")
 
 X, LABEL = blobs(36, seed=5)
@@ -75,6 +78,8 @@ CASES = [
 EM_CASES = [case for case in CASES if "em" in FAMILY[case.values[0]].solvers]
 every_case = pytest.mark.parametrize(("key", "likelihood", "prior"), CASES)
 every_em_case = pytest.mark.parametrize(("key", "likelihood", "prior"), EM_CASES)
+RADIAL = [name for name, kind in KERNELS.items() if issubclass(kind, Radial)]
+every_radial_kernel = pytest.mark.parametrize("kernel", RADIAL)
 every_likelihood = pytest.mark.parametrize("name", LIKELIHOODS)
 
 
@@ -168,6 +173,43 @@ def test_probabilities_sum_to_one(name):
         density = np.exp(piece.log_density(latent, each))
         if name != "normal-probability":  # a density of the labels, not their probability
             np.testing.assert_allclose(probability[:, c], density, atol=1e-7)
+
+
+@every_radial_kernel
+@pytest.mark.parametrize("width", [1.3, np.array([0.8, 2.5])], ids=["one", "per feature"])
+def test_a_kernel_of_random_width_is_its_piece_at_each_width(kernel, width):
+    prior = pm.LogNormal.dist(0.0, 0.5, shape=np.shape(width) or None)
+    model = pcvm_model(X, LABEL, kernel=kernel, width=prior, basis=5)
+    centres = model["centres"].get_value()
+    weight = 0.5 + np.arange(5)
+    given = {model["width"]: width, model["weight"]: weight, model["bias"]: np.array(0.3)}
+    found = model["latent"].eval(given, mode="FAST_COMPILE")
+    wanted = KERNELS[kernel](width)(X, centres) @ weight + 0.3
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@every_radial_kernel
+def test_predictions_take_each_draw_of_a_random_width(kernel, tmp_path):
+    model = pcvm_model(X, LABEL, kernel=kernel, width=pm.LogNormal.dist(0.0, 0.5), basis=5)
+    tree = sample(
+        model,
+        method="nuts",
+        nuts_sampler="pymc",
+        draws=5,
+        tune=5,
+        chains=1,
+        cores=1,
+        random_seed=1,
+        quiet=True,
+        compile_kwargs={"mode": "FAST_COMPILE"},
+    )
+    tree = load(save(tree, tmp_path / "result.zarr"))
+    found = predict(tree, X[:4] + 0.1)["predictions"]["latent"].values[0]
+    draws = tree["posterior"].to_dataset().isel(chain=0)
+    centres = tree["constant_data"]["centres"].values
+    for i, width in enumerate(draws["width"].values):
+        wanted = KERNELS[kernel](width)(X[:4] + 0.1, centres) @ draws["weight"].values[i]
+        np.testing.assert_allclose(found[i], wanted + draws["bias"].values[i], atol=1e-9)
 
 
 # --- models and solvers -------------------------------------------------------------------------
@@ -279,9 +321,10 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
         np.testing.assert_allclose(
             found["probability"].values, piece.probability(latent), atol=1e-7
         )
-    again = predict(load(save(result, tmp_path / "result.zarr")), X_new)["predictions"]
-    for name in found:
-        np.testing.assert_array_equal(again[name].values, found[name].values)
+    for store in STORES:
+        again = predict(load(save(result, tmp_path / f"result{store}")), X_new)["predictions"]
+        for name in found:
+            np.testing.assert_array_equal(again[name].values, found[name].values)
 
 
 @every_case
@@ -396,9 +439,13 @@ def test_an_estimator_is_the_model_route(key, likelihood, prior):
     X_new = X[:6] - 0.2
     found = predict(result, X_new)["predictions"]
     if LIKELIHOODS[likelihood].targets == "numbers":
-        np.testing.assert_allclose(
-            estimator.predict(X_new), found["latent"].values[0, 0], atol=1e-6
-        )
+        mean, variance = estimator._moments(X_new)
+        np.testing.assert_allclose(mean, found["latent"].values[0, 0], atol=1e-6)
+        targets = estimator._likelihood_.with_noise(estimator.noise_)
+        wanted, spread = targets.target_moments(mean, variance)
+        mean, deviation = estimator.predict(X_new, return_std=True)
+        np.testing.assert_allclose(mean, wanted, atol=1e-6)
+        np.testing.assert_allclose(deviation, np.sqrt(spread), atol=1e-6)
         return
     if (
         FAMILY[key].solvers[0] == "evidence"

@@ -5,6 +5,7 @@ import doctest
 import importlib
 import inspect
 import re
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from pcvm_pymc import plots
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+PACKAGE = ROOT / "pcvm_pymc"
 TUTORIALS = sorted(path.stem for path in (DOCS / "tutorials").glob("[!i]*.md"))
 PAGES = [ROOT / "README.md", DOCS / "index.md", DOCS / "models.md", *DOCS.glob("guides/*.md")]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -208,3 +210,15 @@ def test_the_pages_links_are_there(path):
         if target.parent == DOCS / "notebooks":
             target = ROOT / "notebooks" / target.name
         assert target.exists(), link
+
+
+def test_the_paths_and_limits_that_contributors_are_given_are_right():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = {each for line in text.splitlines() for each in re.findall(r"[\w./-]+", line)}
+    paths = {each for each in named if re.fullmatch(r"(\w+/)+(\w+\.(py|md))?|\.ci/\w+", each)}
+    assert len(paths) > 50
+    paths.remove("benchmarks/NAME.py")
+    missing = {each for each in paths if not any((top / each).exists() for top in (ROOT, PACKAGE))}
+    assert not missing
+    for limit in runpy.run_path(str(ROOT / "benchmarks" / "size.py"))["LIMITS"].values():
+        assert re.search(rf"\b{limit:,}\b", text), limit

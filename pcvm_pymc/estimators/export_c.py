@@ -34,7 +34,7 @@ static void basis(const double *x, double *phi)
             double u = (x[k] - centre[j * N_FEATURES + k]) / width[j * N_FEATURES + k];
             square += u * u;
         }
-        phi[j] = exp(-square);
+        phi[j] = PROFILE;
     }
     phi[N_VECTORS] = 1.0;
 }
@@ -46,6 +46,9 @@ static double latent(const double *phi, int c)
     return sum;
 }
 """
+
+#: by the name of the kernel: g(s) in C, s = ||x - z||^2 / width^2
+_PROFILES = {"rbf": "exp(-square)"}
 
 _MODERATED = """
 static double moderated(const double *phi, double mean)
@@ -113,9 +116,9 @@ def to_c(model: Any, name: str = "predict_proba") -> str:
     Parameters
     ----------
     model : fitted classifier, or Pipeline
-        Of the RBF, with vectors of its own: a projection, a posterior mode, or a relevance vector machine. A
-        pipeline's scalers (`StandardScaler`, `MinMaxScaler`, `MaxAbsScaler`, `RobustScaler`) become part of
-        centres and widths, so that the function takes unscaled features.
+        Of a radial kernel, with vectors of its own: a projection, a posterior mode, or a relevance vector
+        machine. Scalers of a pipeline (`StandardScaler`, `MinMaxScaler`, `MaxAbsScaler`, `RobustScaler`)
+        become part of centres and widths, so that the function takes unscaled features.
     name : str
         Of the function ``void name(const double *x, double *p)``, which writes the class probabilities of one
         row in the order of ``classes_``.
@@ -128,7 +131,7 @@ def to_c(model: Any, name: str = "predict_proba") -> str:
     Raises
     ------
     ValueError
-        If the classifier has no few vectors (an average), its kernel is not the RBF, a step of the pipeline
+        If the classifier has no few vectors (an average), its kernel is not radial, a step of the pipeline
         is not one of these scalers, or the name is none of C's.
 
     Examples
@@ -161,7 +164,7 @@ def to_c(model: Any, name: str = "predict_proba") -> str:
         _array("width", few.width),
         _array("weight", np.column_stack([few.weight, few.bias])),
         f"#define FLIP {few.flip!r}\n",
-        _KERNEL,
+        _KERNEL.replace("PROFILE", _PROFILES[few.kernel]),
         f"\nstatic double link(double f)\n{{\n    return {link};\n}}\n",
     ]
     value = "latent(phi, 0)"
@@ -184,8 +187,8 @@ def to_c(model: Any, name: str = "predict_proba") -> str:
 def few_vectors_of(model: Any) -> FewVectors:
     """Return the numbers of a fitted classifier in the unit of its pipeline's input.
 
-    With ``x = s u + t`` for the unscaled features u the RBF is ``exp(-sum_k (u_k - (z_k - t_k) / s_k)^2 /
-    (width_k / s_k)^2)``.
+    With ``x = s u + t`` for the unscaled features u the kernel is a function of
+    ``sum_k (u_k - (z_k - t_k) / s_k)^2 / (width_k / s_k)^2``.
 
     Raises
     ------

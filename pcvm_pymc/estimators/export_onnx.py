@@ -1,5 +1,6 @@
 """A classifier of few vectors as an ONNX graph, in double precision."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ def to_onnx(model: Any) -> Any:
     ImportError
         Without ``onnx`` (the extra ``pcvm-pymc[onnx]``).
     ValueError
-        If the classifier has no few vectors (an average), its kernel is not the RBF, or a step of the
+        If the classifier has no few vectors (an average), its kernel is not radial, or a step of the
         pipeline is not a scaler of single columns.
 
     Examples
@@ -151,6 +152,12 @@ def _class_values(classes: NDArray[Any]) -> tuple[NDArray[Any], str]:
     return np.array([str(each) for each in classes], dtype=object), "STRING"
 
 
+#: by the name of the kernel: the operations that make g(s), s = ||x - z||^2 / width^2
+_PROFILES: dict[str, Callable[[_Graph, str], str]] = {
+    "rbf": lambda graph, square: graph.op("Exp", graph.op("Neg", square)),
+}
+
+
 def _basis(graph: _Graph, few: FewVectors) -> str:
     """Return the basis functions and a constant, shape (n_rows, n_vectors + 1).
 
@@ -164,7 +171,7 @@ def _basis(graph: _Graph, few: FewVectors) -> str:
     cross = graph.op("MatMul", x, graph.constant((2.0 * centres * inverse).T))
     own = graph.constant((centres**2 * inverse).sum(axis=1))
     distance = graph.op("Add", graph.op("Sub", square, cross), own)
-    phi = graph.op("Exp", graph.op("Neg", distance))
+    phi = _PROFILES[few.kernel](graph, distance)
     ones = graph.op("Exp", graph.op("MatMul", x, graph.constant(np.zeros((n_features, 1)))))
     return graph.op("Concat", phi, ones, axis=1)
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece, PerCentre
+from pcvm_pymc.core.pieces.kernels import KernelPiece, PerCentre, Radial
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_instance
 
@@ -23,6 +23,8 @@ class FewVectors:
 
     Attributes
     ----------
+    kernel : str
+        Name of a radial kernel.
     centres : ndarray, shape (n_vectors, n_features)
     width : ndarray, shape (n_vectors, n_features)
     weight : ndarray, shape (n_scores, n_vectors)
@@ -37,6 +39,7 @@ class FewVectors:
     classes : ndarray, shape (n_classes,)
     """
 
+    kernel: str
     centres: Array
     width: Array
     weight: Array
@@ -54,7 +57,7 @@ class FewVectors:
         Raises
         ------
         ValueError
-            For an average, a kernel that is not the RBF, or features that are no kernels.
+            For an average, a kernel that is not radial, or features that are no kernels.
         """
         check_instance("model", model, BaseEstimator, "a fitted classifier of this package")
         check_is_fitted(model)
@@ -80,9 +83,11 @@ class FewVectors:
             raise ValueError(
                 f"likelihood={likelihood.name!r} has no export; needed one of {_LINKS}"
             )
+        kernel, width = _radial(model._kernel_, centres)
         return cls(
+            kernel,
             centres,
-            _widths(model._kernel_, centres),
+            width,
             weight,
             np.atleast_1d(np.asarray(model.bias_, dtype=float)),
             likelihood.name,
@@ -98,13 +103,16 @@ class FewVectors:
         return self.covariance is not None
 
 
-def _widths(kernel: KernelPiece, centres: Array) -> Array:
-    """Return a width of each vector and feature."""
+def _radial(kernel: KernelPiece, centres: Array) -> tuple[str, Array]:
+    """Return the name of a radial kernel, and its width at each vector and feature."""
     if isinstance(kernel, PerCentre):
         inner, width = kernel.kernel, np.asarray(kernel.width, dtype=float)
         width = width[:, None] if width.ndim == 1 else width
     else:
         inner, width = kernel, np.asarray(kernel.width, dtype=float)
-    if not isinstance(inner, RBF):
-        raise ValueError(f"kernel={inner.name!r} has no export; needed 'rbf'")
-    return np.broadcast_to(width, centres.shape).copy()
+    if not isinstance(inner, Radial):
+        raise ValueError(
+            f"kernel={inner.name!r} has no export; needed 'rbf', or another function of the distance in "
+            "units of the width"
+        )
+    return inner.name, np.broadcast_to(width, centres.shape).copy()

@@ -9,9 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.em import EMOptions
+from pcvm_pymc.core.em.options import CLASS_TOLERANCE, TOLERANCE
 from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_share
 from pcvm_pymc.core.pieces.kernels import median_distance
-from pcvm_pymc.core.pieces.likelihoods import as_likelihood
+from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed, present_labels
@@ -75,7 +76,9 @@ def prior_of(model: Any, scale: float) -> Any:
 
 def em_options(model: Any) -> EMOptions:
     """Return how EM runs, by an estimator's arguments."""
-    tol = model._tolerance if model.tol is None else model.tol
+    several = LIKELIHOODS[model._system.likelihood].targets == "classes"
+    default = CLASS_TOLERANCE if several else TOLERANCE
+    tol = default if model.tol is None else model.tol
     return EMOptions(update=getattr(model, "update", "auto"), max_iter=model.max_iter, tol=tol)
 
 

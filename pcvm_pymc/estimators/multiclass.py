@@ -125,7 +125,6 @@ class MPCVMClassifier(KernelClassifier):
     """
 
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}
-    _tolerance = 1e-4
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = constraints(
         *FIT_ARGUMENTS,
         "cv",
@@ -250,7 +249,6 @@ class MRVMClassifier(KernelClassifier):
     """
 
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mrvm_bottom_up", "top-down": "mrvm_top_down"}
-    _tolerance = 1e-4
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = constraints(
         *FIT_ARGUMENTS,
         "cv",

@@ -165,7 +165,6 @@ class PCVMClassifier(KernelClassifier):
     _takes_several = False
     _for_several = "MPCVMClassifier (or sklearn.multiclass.OneVsRestClassifier)"
     _system = FAMILY["pcvm"]
-    _tolerance = 1e-5
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = constraints(
         *FIT_ARGUMENTS,
         "cv",

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from pcvm_pymc.core.em import log_posterior
+from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import EMResult, Problem, Status
 from pcvm_pymc.estimators.average import FittedAverage, Mode
-from pcvm_pymc.estimators.fit import prior_of
 from pcvm_pymc.estimators.problems import Problems, TrainingData
 from pcvm_pymc.estimators.projection import Projection, project_reference
 from pcvm_pymc.estimators.reference import Reference
@@ -66,7 +66,7 @@ def set_projection(model: Any, projection: Projection) -> float:
     model._kernel_ = reference.kernel_of(kept)
     if reference.basis_width is not None:
         model.vector_widths_ = reference.basis_width[kept]
-    prior = getattr(model, "hyperprior_", None) or prior_of(model, 1.0)
+    prior = getattr(model, "hyperprior_", None) or Hyperprior.jeffreys()
     model._predictor_ = Mode(
         model._kernel_,
         reference.width,

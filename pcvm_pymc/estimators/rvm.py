@@ -426,9 +426,9 @@ class RVMRegressor(RegressorMixin, KernelMachine):
         new = self._inputs(X)
         moments = [self._moments(new[rows]) for rows in gen_batches(len(new), _ROWS)]
         mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
-        if not return_std:
-            return mean
-        return mean, np.sqrt(variance + self._likelihood_.with_noise(self.noise_).variance)
+        likelihood = self._likelihood_.with_noise(self.noise_)
+        mean, variance = likelihood.target_moments(mean, variance)
+        return (mean, np.sqrt(variance)) if return_std else mean
 
     def _moments(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of the latent function at some new rows."""
@@ -445,7 +445,8 @@ class RVMRegressor(RegressorMixin, KernelMachine):
 
     def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
         """Return the log densities of held-out targets, shape (n_obs,)."""
-        mean, std = self.predict(X, return_std=True)
         if self._likelihood_.is_quadratic:
+            mean, std = self.predict(X, return_std=True)
             return np.asarray(norm.logpdf(y, mean, std))
-        return self._likelihood_.with_noise(self.noise_).log_density(mean, y)
+        latent, _ = self._moments(self._inputs(X))
+        return self._likelihood_.with_noise(self.noise_).log_density(latent, y)

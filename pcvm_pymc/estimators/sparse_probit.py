@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pcvm_pymc.core.em.options import TOLERANCE
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres, choose_share
 from pcvm_pymc.core.pieces.kernels import (
@@ -140,7 +141,6 @@ class SparseProbitClassifier(KernelClassifier):
     """
 
     _system = FAMILY["sparse_probit"]
-    _tolerance = 1e-5
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = constraints(
         *FIT_ARGUMENTS,
         features=set(FEATURES),
@@ -179,7 +179,7 @@ class SparseProbitClassifier(KernelClassifier):
         basis: CentresLike = None,
         update: str = "auto",
         max_iter: int = 10_000,
-        tol: float = 1e-5,
+        tol: float = TOLERANCE,
         memory_limit: float | None = None,
         kernel_dtype: str = "float64",
         n_jobs: int | None = None,

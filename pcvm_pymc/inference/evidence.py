@@ -175,7 +175,7 @@ def evidence_fit_of(tree: xr.DataTree) -> tuple[EvidenceProblem, EvidenceResult]
         bias_alpha=float(point["bias_precision"]),
         active=np.flatnonzero(np.isfinite(alpha)),
         covariance=tree["fit"]["covariance_matrix"].values,
-        noise=float(point["noise"]),
+        noise=float(point.get("noise", np.nan)),
         latent=point["latent"].values,
         log_evidence=float(summary["log_evidence"]),
         status=Status[summary["status"].item()],
@@ -185,7 +185,7 @@ def evidence_fit_of(tree: xr.DataTree) -> tuple[EvidenceProblem, EvidenceResult]
         ),
     )
     target = tree["observed_data"]["target"].values
-    problem = EvidenceProblem(
-        tree["constant_data"]["Phi"].values, target, likelihood_of(tree), noise=result.noise
-    )
+    noise = None if np.isnan(result.noise) else result.noise  # NaN: the likelihood has none
+    Phi = tree["constant_data"]["Phi"].values
+    problem = EvidenceProblem(Phi, target, likelihood_of(tree), noise=noise)
     return problem, result

@@ -1,11 +1,12 @@
 """Results on disk: Zarr or netCDF, as a whole or not at all, marked as ours, checked when they are read."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -23,7 +24,6 @@ from pcvm_pymc.storage import (
 
 _KIND = "result"
 _REMEDY = "name a folder that save wrote, or a copy of it, or make the result again"
-_NETCDF = (".nc", ".netcdf")
 _WRITER = "written_by"  # attribute of a netCDF file's root
 _CHECKSUM = "checksum"
 _OURS = "pcvm_pymc.save"
@@ -75,12 +75,20 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
         raise TypeError(f"tree is a {type(tree).__name__}; needed a DataTree, as from find_map_em")
     place = as_path(path, "path")
     check_flag("overwrite", overwrite)
-    if place.suffix in _NETCDF:
-        _check_netcdf(place)
-        return _save_netcdf(tree, place, overwrite)
+    if place.suffix in _FORMATS:
+        return _save_file(tree, place, _FORMATS[place.suffix], overwrite)
     with replaced_folder(place, _KIND, overwrite=overwrite) as partial, _quiet_storage():
         tree.to_zarr(str(partial), mode="w")
     return place
+
+
+class _Format(NamedTuple):
+    """A way to write a result as one file."""
+
+    name: str
+    check: Callable[[Path], None]  # raises where its libraries are missing
+    write: Callable[[xr.DataTree, Path], None]
+    read: Callable[[Path], xr.DataTree]  # into memory
 
 
 def _check_netcdf(path: Path) -> None:
@@ -93,17 +101,36 @@ def _check_netcdf(path: Path) -> None:
         )
 
 
-def _save_netcdf(tree: xr.DataTree, path: Path, overwrite: bool) -> Path:
+def _write_netcdf(tree: xr.DataTree, path: Path) -> None:
+    tree.to_netcdf(path, engine="h5netcdf")
+
+
+def _read_netcdf(path: Path) -> xr.DataTree:
+    """Read a netCDF file, once HDF5 itself has: its wrapper does not end cleanly on other files."""
+    import h5py
+
+    h5py.File(path).close()
+    with xr.open_datatree(str(path), engine="h5netcdf") as stored:
+        return stored.load()
+
+
+_NETCDF = _Format("netCDF", _check_netcdf, _write_netcdf, _read_netcdf)
+#: by the end of a file's name; any other name is that of a folder with Zarr
+_FORMATS = {".nc": _NETCDF, ".netcdf": _NETCDF}
+
+
+def _save_file(tree: xr.DataTree, path: Path, form: _Format, overwrite: bool) -> Path:
+    form.check(path)
     remedy = "name another place, or remove it yourself"
-    if path.exists() and not _is_ours(path):
+    if path.exists() and not _is_ours(path, form):
         raise StoreError(f"{path} is a file that was not written here; {remedy}")
     if path.exists() and not overwrite:
         raise StoreError(f"{path} exists; use overwrite=True, or name another place")
     marked = tree.copy()
     marked.attrs |= {_WRITER: _OURS, _CHECKSUM: _content_checksum(tree)}
     with TemporaryDirectory() as folder:
-        whole = Path(folder) / "result.nc"
-        marked.to_netcdf(whole, engine="h5netcdf")
+        whole = Path(folder) / path.name
+        form.write(marked, whole)
         content = whole.read_bytes()
     write_atomically(path, content)
     return path
@@ -122,12 +149,11 @@ def _content_checksum(tree: xr.DataTree) -> str:
     return checksum_of(_KIND, values)
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether a netCDF file is one that `save` wrote."""
+def _is_ours(path: Path, form: _Format) -> bool:
+    """Whether a file is one that `save` wrote."""
     try:
-        with _opened(path) as tree:
-            return bool(tree.attrs.get(_WRITER) == _OURS)
-    except Exception:  # what HDF5 and its wrappers raise for other files has no bounds
+        return bool(form.read(path).attrs.get(_WRITER) == _OURS)
+    except Exception:  # libraries raise errors of many kinds for files of other formats
         return False
 
 
@@ -165,9 +191,8 @@ def load(path: str | Path) -> xr.DataTree:
     True
     """
     place = as_path(path, "path")
-    if place.suffix in _NETCDF:
-        _check_netcdf(place)
-        return _load_netcdf(place)
+    if place.suffix in _FORMATS:
+        return _load_file(place, _FORMATS[place.suffix])
     if not checked_folder(place, _KIND, _REMEDY):
         warnings.warn(
             f"{path} has no checksums ({MARKER}), as one that was not written by save: damage cannot be told",
@@ -181,28 +206,20 @@ def load(path: str | Path) -> xr.DataTree:
         raise StoreError(f"{path} cannot be read as Zarr ({error}); {_REMEDY}") from None
 
 
-def _load_netcdf(path: Path) -> xr.DataTree:
+def _load_file(path: Path, form: _Format) -> xr.DataTree:
+    form.check(path)
     if not path.is_file():
-        raise StoreError(f"{path} does not exist; needed a netCDF file; {_REMEDY}")
+        raise StoreError(f"{path} does not exist; needed a {form.name} file; {_REMEDY}")
     try:
-        with _opened(path) as stored:
-            tree = stored.load()
-    except Exception as error:  # HDF5 and its wrappers have errors of many kinds
-        raise StoreError(f"{path} cannot be read as netCDF ({error}); {_REMEDY}") from None
+        tree = form.read(path)
+    except Exception as error:  # libraries raise errors of many kinds
+        raise StoreError(f"{path} cannot be read as {form.name} ({error}); {_REMEDY}") from None
     checksum = tree.attrs.pop(_CHECKSUM, None)
     if tree.attrs.pop(_WRITER, None) != _OURS or checksum is None:
         warnings.warn(f"{path} {_NO_CHECKSUMS}", UserWarning, stacklevel=3)
     elif checksum != _content_checksum(tree):
         raise StoreError(f"{path} is damaged (its checksum differs); {_REMEDY}")
     return tree
-
-
-def _opened(path: Path) -> xr.DataTree:
-    """Open a netCDF file, once HDF5 itself has: its wrapper does not end cleanly on other files."""
-    import h5py
-
-    h5py.File(path).close()
-    return xr.open_datatree(str(path), engine="h5netcdf")
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Basis functions in a model: a kernel is declared with what recalls it for new rows."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, ClassVar
@@ -21,6 +21,7 @@ from pcvm_pymc.core.pieces.kernels import (
     Kernel,
     KernelPiece,
     MatrixRBF,
+    Radial,
     as_kernel,
     as_width,
     checked_values,
@@ -90,10 +91,10 @@ def as_piece(kernel: AnyKernel, width: Any = None) -> KernelPiece:
     """
     piece = Covariance(kernel) if isinstance(kernel, pm.gp.cov.Covariance) else as_kernel(kernel)
     if isinstance(width, TensorVariable):
-        if not isinstance(piece, RBF):
+        if piece.name not in DECLARED_KERNELS:
             raise ValueError(
-                "width is a random variable, which needs kernel='rbf'; give a pm.gp.cov object "
-                "with a random lengthscale for another kernel of unknown width"
+                f"width is a random variable, which needs kernel={' or '.join(map(repr, DECLARED_KERNELS))}; "
+                "give a pm.gp.cov object with a random lengthscale for another kernel of unknown width"
             )
         return piece
     if _has_width(piece):
@@ -121,22 +122,34 @@ def _default_width(piece: KernelPiece, X: Array) -> float | None:
     return width
 
 
+#: by the name of the kernel: g(s) as a PyTensor expression, for a random width
+DECLARED_KERNELS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
+    "rbf": lambda square: pt.exp(-square),
+}
+
+
 def _of_free_width(
-    model: pm.Model, X: Array, centres: Array, width: TensorVariable, names: Names
+    model: pm.Model,
+    kernel: Radial,
+    X: Array,
+    centres: Array,
+    width: TensorVariable,
+    *,
+    names: Names,
 ) -> tuple[TensorVariable, Array]:
-    """Declare the RBF of a random width, or of one for each feature."""
+    """Declare a radial kernel of a random width, or of one for each feature."""
     width = own_variable(model, width, names("width"))
     numbers = distances(X, centres, 2 + width.ndim)
     dims = names.dims("feature", *_MATRIX)[-numbers.ndim :]
     squared = pm.Data(names("squared_distance"), numbers, dims=dims)
-    typical = rbf(squared_distances(X, centres), median_distance(X))
-    if width.ndim:
-        return pt.exp(-pt.tensordot(1.0 / pt.sqr(width), squared, 1)), typical
-    return pt.exp(-squared / pt.sqr(width)), typical
+    typical = kernel.with_width(median_distance(X))(X, centres)
+    several = width.ndim > 0
+    square = pt.tensordot(1.0 / pt.sqr(width), squared, 1) if several else squared / pt.sqr(width)
+    return DECLARED_KERNELS[kernel.name](square), typical
 
 
 def distances(X: Array, centres: Array, ndim: int = 2) -> Array:
-    """Return what an RBF of unknown width is computed from, in `ndim` dimensions, the last two _MATRIX."""
+    """Return squared distances, in all, or along each feature where `ndim` is 3."""
     if ndim > 2:
         return np.square(X.T[:, :, None] - centres.T[:, None, :])
     return squared_distances(X, centres)
@@ -330,15 +343,15 @@ class Bases:
         if isinstance(kernel, Covariance) and is_random:
             typical = rbf(squared_distances(X, centres), median_distance(X))
             return kernel.covariance(inputs, points), typical
-        if isinstance(self.width, TensorVariable):
-            return _of_free_width(model, X, centres, self.width, names)
+        if kernel.name != RBF.name:  # its coordinate names the kernel in results
+            pm.Data(names("kernel_name"), np.ones(1), dims=names.dims("kernel"))
+        if isinstance(kernel, Radial) and isinstance(self.width, TensorVariable):
+            return _of_free_width(model, kernel, X, centres, self.width, names=names)
         if _has_width(kernel):
             pm.Data(names(_width_name(kernel.name)), kernel.width)
         Phi = kernel(X, centres)
         if kernel.name == RBF.name:
             warn_of_width(Phi, X, np.round(kernel.width, 6))
-        else:  # its coordinate names the kernel in results, where that is not the RBF
-            pm.Data(names("kernel_name"), np.ones(1), dims=names.dims("kernel"))
         return pm.Data(names("Phi"), Phi, dims=names.dims(*_MATRIX)), Phi
 
 

@@ -263,7 +263,9 @@ class _Targets:
     def of(cls, link: str, y: ArrayLike, n_obs: int, *, one_class: bool) -> "_Targets":
         kind = LIKELIHOODS[link].targets
         if kind == "numbers":
-            return cls(as_targets(y, n_obs), kind, None)
+            target = as_targets(y, n_obs)
+            LIKELIHOODS[link].check_targets(target)
+            return cls(target, kind, None)
         if kind == "classes":
             known, classes = as_classes(y, n_obs)
             return cls(known, kind, classes)

@@ -351,19 +351,17 @@ def _signed(weight: Variable) -> tuple[Array | None, Variable]:
 
 
 def _free_width(Phi: Variable, free: set[Variable]) -> Variable | None:
-    """Return the unknown width of an RBF; raise where basis functions are unknown in another way."""
+    """Return the one unknown that basis functions depend on; raise where there are others."""
     unknown = random_parts(Phi)
     if not unknown:
         return None
-    width, exponent = unknown[0], _exponent(Phi)
-    if len(unknown) == 1 and width in free and width.type.ndim <= 1 and exponent is not None:
-        squared = _squared_distances(exponent, width)
-        at = np.linspace(0.7, 1.9, shape_of(width)[0]) if width.type.ndim else 1.7
-        wanted = np.tensordot(at**-2.0, squared, np.ndim(at))
-        found = -numbers(exponent, {width: at})
-        if (squared >= 0).all() and np.allclose(found, wanted, rtol=1e-12, atol=0):
-            return width
-    raise ValueError(
+    if len(unknown) == 1 and unknown[0] in free and unknown[0].type.ndim <= 1:
+        return unknown[0]
+    raise _not_an_rbf(unknown)
+
+
+def _not_an_rbf(unknown: list[Variable]) -> ValueError:
+    return ValueError(
         f"the basis functions depend on {sorted(str(x.name) for x in unknown)} in another way than an RBF, "
         f"exp(-squared_distance / width**2), on its width; needed that, or a kernel without unknowns, {NUTS}"
     )
@@ -389,8 +387,14 @@ def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
     Of the distances between rows and centres, where not every centre is a row.
     """
     exponent = _exponent(Phi)
-    assert exponent is not None
+    if exponent is None:
+        raise _not_an_rbf([width])
     squared = _squared_distances(exponent, width)
+    at = np.linspace(0.7, 1.9, shape_of(width)[0]) if width.type.ndim else 1.7
+    wanted = np.tensordot(at**-2.0, squared, np.ndim(at))
+    found = -numbers(exponent, {width: at})
+    if not ((squared >= 0).all() and np.allclose(found, wanted, rtol=1e-12, atol=0)):
+        raise _not_an_rbf([width])
     several = squared.ndim > 2
     whole = squared.sum(axis=0) if several else squared
     between = whole[whole.argmin(axis=0)] if (whole.min(axis=0) == 0).all() else whole

@@ -25,7 +25,7 @@ from pcvm_pymc.assessment.comparison import (
     convergence,
     scores,
 )
-from pcvm_pymc.assessment.measures import expected_calibration_error
+from pcvm_pymc.core.measures import expected_calibration_error
 from pcvm_pymc.estimators.figures import PALETTE
 
 

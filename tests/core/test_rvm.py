@@ -14,7 +14,7 @@ from pcvm_pymc.core.evidence import (
     star_moments,
 )
 from pcvm_pymc.core.pieces.kernels import design_matrix
-from pcvm_pymc.core.pieces.likelihoods import Normal
+from pcvm_pymc.core.pieces.likelihoods import Logit, Normal
 
 
 def noisy_cosine(n, seed=0, spread=(-4.0, 4.0)):
@@ -118,3 +118,33 @@ def test_outliers_pull_a_student_t_machine_less(seed):
     }
     assert error["student-t"] < 0.6 * error["normal"]
     assert error["student-t"] < 0.1
+
+
+class Unbounded(Logit):
+    """A logit whose curvature is not known to be bounded, and which takes labels alone."""
+
+    bound = np.inf
+
+    @classmethod
+    def check_targets(cls, target):
+        if not np.isin(target, (-1.0, 1.0)).all():
+            raise ValueError("needed labels")
+
+
+@pytest.mark.parametrize("method", ["sequential", "batch"])
+def test_a_likelihood_without_a_bound_of_its_curvature_has_the_same_evidence(method):
+    x, target = noisy_cosine(40)
+    Phi, label = design_matrix("rbf", x, x, 1.5), np.where(target > 0.2, 1.0, -1.0)
+    bounded, other = (
+        fit_rvm(EvidenceProblem(Phi, label, likelihood), method=method)
+        for likelihood in (Logit(), Unbounded())
+    )
+    np.testing.assert_array_equal(other.active, bounded.active)
+    assert other.log_evidence == pytest.approx(bounded.log_evidence, abs=1e-3)
+
+
+def test_a_likelihood_refuses_targets_that_are_not_its_own():
+    with pytest.raises(ValueError, match="needed labels"):
+        EvidenceProblem(np.eye(2), np.array([0.0, 1.0]), Unbounded())
+    with pytest.raises(TypeError, match="'logit' are classes; they have no mean"):
+        Unbounded().target_moments(np.zeros(2), np.ones(2))

@@ -22,6 +22,7 @@ from pcvm_pymc import (
     to_c,
     to_onnx,
 )
+from pcvm_pymc.core.pieces.kernels import KERNELS, Radial
 
 X, LABEL = blobs(60, seed=31)
 CLASS = np.digitize(X[:, 1], [-0.5, 0.4])
@@ -31,7 +32,14 @@ NEW = np.vstack([3 * np.random.default_rng(0).normal(size=(40, 2)), [[1e3, -1e3]
 
 MODELS = {
     "projection of an average": (PCVMClassifier(n_vectors=4, basis=FEW), LABEL),
-    "bottom-up": (PCVMClassifier(estimation="bottom-up", width=1.5), LABEL > 0),
+    **{
+        f"bottom-up, {name}": (
+            PCVMClassifier(estimation="bottom-up", kernel=name, width=1.5),
+            LABEL > 0,
+        )
+        for name, kind in KERNELS.items()
+        if issubclass(kind, Radial)
+    },
     "width per feature": (PCVMClassifier(width=[1.0, 3.0], hyperprior="jeffreys"), LABEL),
     "logit": (
         PCVMClassifier(width=2.0, likelihood="logit", hyperprior="jeffreys"),
@@ -146,4 +154,4 @@ def test_what_has_no_export_says_so(model, y, words):
 
 def test_names_that_c_does_not_have(fitted):
     with pytest.raises(ValueError, match="needed a name of C's"):
-        to_c(fitted("bottom-up"), "2nd try")
+        to_c(fitted("bottom-up, rbf"), "2nd try")

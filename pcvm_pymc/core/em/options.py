@@ -15,6 +15,10 @@ from pcvm_pymc.core.problem import Problem
 _REPLICAS = "pcvm_pymc.experiments.replicas"
 _RIDGE = 1e-6  # penalty of the ridge start, Step 2 of Figueiredo & Jain (2001)
 
+# default tolerances: the largest change of a latent value in one iteration, in units of the latent function
+TOLERANCE = 1e-5
+CLASS_TOLERANCE = 1e-4  # of the estimators for several classes
+
 
 @dataclass(frozen=True)
 class EMOptions:
@@ -54,7 +58,7 @@ class EMOptions:
 
     update: Literal["auto", "newton", "em"] = "auto"
     max_iter: int = 10_000
-    tol: float = 1e-5
+    tol: float = TOLERANCE
 
     def __post_init__(self) -> None:
         if str(self.update) == "clip":

@@ -80,7 +80,8 @@ def fit_batch(
             noise, since = found, 0
         with np.errstate(divide="ignore", over="ignore"):
             alpha = determined / end.mean**2  # eq. 8
-        keep = alpha < _PRUNING_RATIO * likelihood.bound
+        bound = likelihood.bound
+        keep = alpha < _PRUNING_RATIO * (bound if np.isfinite(bound) else end.curvature.max())
         index, alpha, mean = index[keep], alpha[keep], end.mean[keep]
     return result_at(problem, columns, reached)
 

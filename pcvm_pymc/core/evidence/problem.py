@@ -97,6 +97,7 @@ class EvidenceProblem:
             raise ValueError(
                 f"likelihood={piece.name!r} is not that of a rotated problem; needed a normal one"
             )
+        piece.check_targets(target)
         fields = {
             "Phi": Phi,
             "target": target,
@@ -157,8 +158,6 @@ class EvidenceProblem:
 
     def likelihood_at(self, noise: float) -> Likelihood:
         """Return the likelihood, of this scale where it has one."""
-        if not isinstance(self.likelihood, ScaleLikelihood):
-            return self.likelihood
         return self.likelihood.with_noise(noise)
 
     def noise_at(

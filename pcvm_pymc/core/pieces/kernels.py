@@ -48,18 +48,20 @@ class KernelPiece:
 
 
 @dataclass(frozen=True)
-class RBF(KernelPiece):
-    """``exp(-||x - z||^2 / width^2)`` (Chen et al. 2009 eq. 13).
+class Radial(KernelPiece):
+    """Base of kernels g(s) of the squared distance in units of the width, s = ||x - z||^2 / width^2.
 
     Parameters
     ----------
     width : float or ndarray, shape (n_features,)
-        In the unit of the inputs; one for each feature is the paper's vector theta.
+        In the unit of the inputs; one for each feature is the vector theta of Chen et al. (2009).
     """
 
     width: Any = 1.0
-    name: ClassVar[str] = "rbf"
-    is_correlation: ClassVar[bool] = True
+
+    def profile(self, square: Array) -> Array:
+        """Return g(s) for s >= 0, shape of `square`, which may be overwritten."""
+        raise NotImplementedError
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
@@ -68,10 +70,25 @@ class RBF(KernelPiece):
                 f"width has {len(self.width)} values; needed one or {X.shape[1]}, the features"
             )
         if np.ndim(self.width):
-            squared = squared_distances(X / self.width, centres / self.width)
-            return rbf(squared, 1.0, out=squared)
-        squared = squared_distances(X, centres)
-        return rbf(squared, self.width, out=squared)
+            return self.profile(squared_distances(X / self.width, centres / self.width))
+        square = squared_distances(X, centres)
+        with np.errstate(over="ignore"):  # twice: width^2 may under- or overflow
+            square /= self.width
+            square /= self.width
+        return self.profile(square)
+
+
+@dataclass(frozen=True)
+class RBF(Radial):
+    """``exp(-||x - z||^2 / width^2)`` (Chen et al. 2009 eq. 13)."""
+
+    name: ClassVar[str] = "rbf"
+    is_correlation: ClassVar[bool] = True
+
+    def profile(self, square: Array) -> Array:
+        """Return exp(-s)."""
+        np.negative(square, out=square)
+        return np.exp(square, out=square)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,8 +238,8 @@ def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
     Parameters
     ----------
     kernel : str, callable or KernelPiece
-        ``"rbf"``, ``"linear-spline"`` (which has no width), or a function of ``(X, centres, width)`` that
-        returns the matrix.
+        A name in `KERNELS`, such as ``"rbf"``, or a function of ``(X, centres, width)`` that returns the
+        matrix.
     width : float, optional
         Default: the piece's own; one for a name or a function.
 
@@ -238,7 +255,7 @@ def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
     if callable(kernel):
         return FunctionKernel(kernel, 1.0 if width is None else width)
     raise ValueError(
-        f"kernel={shown(kernel)} is unknown; use 'rbf', 'linear-spline' or a function(X, Z, width)"
+        f"kernel={shown(kernel)} is unknown; use {', '.join(map(repr, KERNELS))} or a function(X, Z, width)"
     )
 
 

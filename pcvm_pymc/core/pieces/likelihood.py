@@ -79,6 +79,18 @@ class Likelihood:
         """Return the probability of +1, shape of `latent`; of each class where there are several."""
         raise TypeError(f"targets under {self.name!r} are numbers; they have no probabilities")
 
+    @classmethod
+    def check_targets(cls, target: NDArray[Any]) -> None:
+        """Raise ValueError where targets are none of this likelihood's; by default all are."""
+
+    def with_noise(self, noise: float) -> Self:
+        """Return the same likelihood of another scale; itself where it has none."""
+        return self
+
+    def target_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return mean and variance of new numbers, given those of their latent values."""
+        raise TypeError(f"targets under {self.name!r} are classes; they have no mean")
+
     def log_likelihood(self, latent: Array, target: NDArray[Any]) -> float:
         """Return the log density, summed over the rows."""
         return float(self.log_density(latent, target).sum())
@@ -129,6 +141,10 @@ class ScaleLikelihood(Likelihood):
     def variance(self) -> float:
         """Variance of a target around the latent function."""
         return self.noise**2
+
+    def target_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return the latent mean, and the latent variance plus that of the noise."""
+        return mean, variance + self.variance
 
     def squared_residuals(self, latent: Array, target: Array) -> float:
         """Return the sum of squared residuals, each counting as its curvature has it in ``noise^-2``.

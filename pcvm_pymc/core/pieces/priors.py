@@ -12,14 +12,10 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_real
 
 PRUNING_PRECISION = 1e12  # nu of chen2009, appendix C: expected precisions above it are pruned
-# ... and 1 / nu is "the weight cutoff value", below which the density of an improper prior is constant
-WEIGHT_CUTOFF = 1.0 / PRUNING_PRECISION
-#: default of the prior median size of the centred latent function
-LATENT_SIZE = 2.0
-#: shape of the hyperprior of d, where that is learned
-RATE_SHAPE = 0.5
-_LOG_2 = np.log(2.0)
-_LOG_2PI = np.log(2.0 * np.pi)
+WEIGHT_CUTOFF = 1.0 / PRUNING_PRECISION  # sizes below which an improper prior's density is constant
+LATENT_SIZE = 2.0  # default of the prior median size of the centred latent function
+RATE_SHAPE = 0.5  # of the hyperprior of d, where that is learned
+_LOG_2, _LOG_2PI = np.log(2.0), np.log(2.0 * np.pi)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     try:
         # imported here: `pcvm compare --help` does not wait for PyMC
-        room, name = options.run
-        run = getattr(import_module(f"pcvm_pymc.experiments.{room}"), name)
+        module, name = options.run
+        run = getattr(import_module(f"pcvm_pymc.{module}"), name)
         return run(options, console) or 0
     except (UsageError, StoreError, OSError, MemoryError) as error:
         print(f"pcvm: error: {first_line(error)}", file=sys.stderr)  # noqa: T201
@@ -50,13 +50,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(
-    commands: Any, name: str, room: str, description: str, *, stopped: str = "nothing was written"
+    commands: Any, name: str, module: str, description: str, *, stopped: str = "nothing was written"
 ) -> argparse.ArgumentParser:
-    """Return the parser of a command that a function of `pcvm_pymc.experiments` runs."""
+    """Return the parser of a command that a function of a module of the package runs."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=description.split(". ", maxsplit=1)[0].removesuffix("."), description=description
     )
-    parser.set_defaults(run=(room, name.replace("list", "list_names")), stopped=stopped)
+    parser.set_defaults(run=(module, name.replace("list", "list_names")), stopped=stopped)
     return parser
 
 
@@ -101,7 +101,7 @@ def _add_fit(commands: Any) -> None:
     fit = _command(
         commands,
         "fit",
-        "fitting",
+        "experiments.fitting",
         "Fit a classifier to a table and keep it in a file. The classifier is PCVMClassifier, or "
         "MPCVMClassifier for several classes, on standardised columns.",
     )
@@ -121,7 +121,7 @@ def _add_predict(commands: Any) -> None:
     predict = _command(
         commands,
         "predict",
-        "fitting",
+        "experiments.fitting",
         "Write the class probabilities of a table's rows by a model of `pcvm fit`. A model file holds "
         "numbers and names alone; nothing in it is run.",
     )
@@ -138,7 +138,7 @@ def _add_compare(commands: Any) -> None:
     compare = _command(
         commands,
         "compare",
-        "comparing",
+        "cli.comparing",
         "Compare PCVM, posterior and rivals on held-out rows. The paper's sparse MAP, the averaged MAP, its "
         "ten vectors, a posterior, a tuned SVC and logistic regression are fitted on several stratified "
         "splits of a table.",
@@ -178,7 +178,7 @@ def _add_reproduce(commands: Any) -> None:
     reproduce = _command(
         commands,
         "reproduce",
-        "commands",
+        "experiments.commands",
         "Run an experiment of the papers, or ALL of them. Every finished job is written at once: stop it "
         "with Ctrl-C, and the same command goes on. With ALL the exit code is 1 if a job failed.",
         stopped="what was finished stays in the output folder, and the same command goes on",
@@ -226,7 +226,7 @@ def _add_reproduce(commands: Any) -> None:
 
 def _add_list(commands: Any) -> None:
     listing = _command(
-        commands, "list", "commands", "Name the experiments, data sets or classifiers."
+        commands, "list", "experiments.commands", "Name the experiments, data sets or classifiers."
     )
     kind = listing.add_mutually_exclusive_group()
     kind.add_argument("--sets", action="store_true", help="the data sets, and which are here")
@@ -237,7 +237,7 @@ def _add_report(commands: Any) -> None:
     report = _command(
         commands,
         "report",
-        "commands",
+        "experiments.commands",
         "Write the report of a run, finished or not: csv, Markdown, HTML, pictures.",
         stopped="the report was not finished",
     )

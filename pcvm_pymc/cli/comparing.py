@@ -118,7 +118,7 @@ def compare(options: argparse.Namespace, console: Console) -> None:
             parts, scored, options, width, compiled=compiled, out=out, console=console
         )
         with console.status("drawing"):
-            from pcvm_pymc.experiments.comparison_pictures import draw_comparison
+            from pcvm_pymc.cli.comparison_pictures import draw_comparison
 
             draw_comparison(out, scored, models, results, split=parts[0], features=rows.features)
     _report(scored, results, options, console)
@@ -186,7 +186,7 @@ def _fit_posteriors(
     """Sample the posterior on the first splits; return the first, its mode, and the verdict on all."""
     with console.status("importing PyMC"):
         from pcvm_pymc.assessment.comparison import convergence, of_the_greater, vector_count
-        from pcvm_pymc.assessment.measures import Rival
+        from pcvm_pymc.core.measures import Rival
         from pcvm_pymc.inference.modes import find_map_em
         from pcvm_pymc.inference.prediction import predict
         from pcvm_pymc.inference.storing import save
