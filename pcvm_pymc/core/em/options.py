@@ -47,7 +47,7 @@ class EMOptions:
 
     References
     ----------
-    H. Chen, P. Tino and X. Yao (2009), "Probabilistic classification vector machines", Algorithm 1, corrected.
+    H. Chen, P. Tino and X. Yao (2009), IEEE Transactions on Neural Networks 20(6), Algorithm 1, corrected.
 
     Examples
     --------
