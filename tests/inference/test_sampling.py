@@ -376,6 +376,7 @@ def test_bad_options_are_named(options, words):
         sample(small(), **options)
 
 
+@pytest.mark.slow  # a signal to the process that runs the tests: by itself, not among others
 @pytest.mark.parametrize("width", ["fixed", "unknown"])
 def test_sweeps_without_end_are_interrupted(width, monkeypatch):
     """Ctrl-C ends a run within seconds, whatever it was asked for."""
