@@ -45,6 +45,10 @@ class EMOptions:
     -----
     The authors' program (clipped M-steps, bias and weights in turn) is `pcvm_pymc.experiments.replicas`.
 
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2009), IEEE Transactions on Neural Networks 20(6), Algorithm 1, corrected.
+
     Examples
     --------
     >>> import numpy as np

@@ -49,6 +49,8 @@ class BottomUpOptions:
         the papers'.
     is_rough : bool
         Whether integrals are computed to three digits until the end.
+    update, random_state
+        Not taken any more: the printed Algorithm 2 is in `pcvm_pymc.experiments.replicas`.
 
     References
     ----------

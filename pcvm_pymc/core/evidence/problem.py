@@ -283,6 +283,8 @@ class EvidenceOptions:
         which only rounding can make cycle, after four times as many.)
     refresh_period : int
         Rank-one steps after which everything is computed afresh.
+    random_state
+        Not taken any more: nothing is drawn.
 
     References
     ----------

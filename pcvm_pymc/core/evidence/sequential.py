@@ -1,6 +1,6 @@
 """The fast relevance vector machine: one basis at a time, that of the largest gain (Tipping & Faul 2003)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -184,7 +184,7 @@ class _Search:
 
     def _among(self, Phi: Array, state: ActiveSet, number: Index, least: float) -> ActiveSet:
         """Search until none of some columns, shape (n_obs, n_some), gains; `number` are theirs."""
-        given = _Candidates.of(self.problem, Phi, number, least)
+        given = _Candidates(self.problem, Phi, number, least)
         step = self._regression_step if self.is_quadratic else self._laplace_step
         is_converged, found = False, None
         while self._may_go_on():
@@ -326,7 +326,6 @@ class _Search:
             self.best, self.since = (state, number, self.noise), 0
 
 
-@dataclass
 class _Candidates:
     """Some columns, those in the model among them, between which changes are made.
 
@@ -343,21 +342,15 @@ class _Candidates:
         Smallest gain for which a change is made.
     """
 
-    problem: EvidenceProblem
-    columns: DenseColumns
-    number: Index
-    inner: Quadratic
-    least: float
-
-    @classmethod
-    def of(cls, problem: EvidenceProblem, Phi: Array, number: Index, least: float) -> "_Candidates":
+    def __init__(self, problem: EvidenceProblem, Phi: Array, number: Index, least: float) -> None:
         columns, target = DenseColumns.unit(Phi, np.ones(Phi.shape[1])), problem.target
         none = np.empty((len(number), 0))
         inner = Quadratic(none, none, np.empty(0), 0.0, 0.0)
         if problem.likelihood.is_quadratic:
             columns.gram, square, n_obs = Phi.T @ Phi, float(target @ target), float(problem.n_obs)
             inner = Quadratic(none, columns.gram, columns.with_target(target), square, n_obs)
-        return cls(problem, columns, number, inner, least)
+        self.problem, self.columns, self.number = problem, columns, number
+        self.inner, self.least = inner, least
 
     def rotate(self) -> None:
         """Go on with the triangular factor of a regression, whose rows are as few as the columns."""
