@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytensor.tensor as pt
 from hypothesis import strategies as st
+from scipy.stats import gamma, norm
 
 from pcvm_pymc.core.em import ScalarRBFMoves
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances, width_bounds
@@ -107,3 +108,13 @@ def expected_failures(estimator):
         refused += ["check_class_weight_classifiers", "check_classifiers_one_label_sample_weights"]
         out |= dict.fromkeys(refused, why)
     return out
+
+
+def log_joint(problem, weight, bias, precision, bias_precision):
+    """Return log p(labels, weights, bias, precisions) of a PCVM (chen2009 eq. 4 and appendix A)."""
+    prior = problem.hyperprior
+    value = problem.likelihood.log_likelihood(problem.Phi @ weight + bias, problem.label)
+    value += np.sum(np.log(2) + norm.logpdf(weight, 0, precision**-0.5))
+    value += np.sum(gamma.logpdf(precision, prior.c, scale=1 / prior.d))
+    value += norm.logpdf(bias, 0, bias_precision**-0.5)
+    return float(value + gamma.logpdf(bias_precision, prior.e, scale=1 / prior.f))

@@ -11,8 +11,6 @@ from pcvm_pymc.core.pieces.centres import SignRule, class_signs, own_label
 from pcvm_pymc.core.pieces.likelihood import Weighted
 from pcvm_pymc.core.problem import Problem
 
-__all__ = ["FAMILY", "System", "check_mode", "check_solver", "systems_of"]
-
 
 @dataclass(frozen=True)
 class System:

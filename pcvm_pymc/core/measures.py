@@ -10,14 +10,6 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = [
-    "Rival",
-    "classification_measures",
-    "expected_calibration_error",
-    "hand_till_auc",
-    "regression_measures",
-]
-
 _N_BINS = 10
 
 

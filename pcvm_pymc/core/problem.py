@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.likelihood import Weighted, row_weight, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
-from pcvm_pymc.core.pieces.priors import Prior, log_gamma_density
+from pcvm_pymc.core.pieces.priors import log_gamma_density
 from pcvm_pymc.core.pieces.probit import Array
 
 
@@ -148,7 +148,7 @@ class Problem:
     Phi: Any
     label: Any
     sign: Array | None
-    hyperprior: Prior
+    hyperprior: Any
     likelihood: Likelihood = field(default_factory=Probit)
     bias: Literal["prior", "free", "none"] = "prior"
     shared: bool = False
@@ -189,7 +189,7 @@ class Problem:
 
     def log_prior(self, weight: Array, bias: Any) -> float:
         """Return log p(w) + log p(b) (+ log p(d)), precisions integrated out; a free or no bias adds 0."""
-        prior: Any = self.hyperprior
+        prior = self.hyperprior
         value = prior.log_weights_density(weight, free=not self.is_signed) + self.log_rate_density
         if self.bias == "prior":
             value += sum(map(prior.log_bias_density, np.atleast_1d(bias).tolist()))
@@ -198,8 +198,7 @@ class Problem:
     def bias_precision(self, bias: float) -> float:
         """Return the expected precision of a bias: zero where it is free, infinite where there is none."""
         if self.bias == "prior":
-            prior: Any = self.hyperprior
-            return float(prior.bias_precision(bias))
+            return float(self.hyperprior.bias_precision(bias))
         return 0.0 if self.bias == "free" else np.inf
 
     @property

@@ -11,8 +11,8 @@ from test_mpcvm import classes
 
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence.bottom_up import (
+    Bases,
     BottomUpOptions,
-    DenseBases,
     Machine,
     Search,
     fit_bottom_up,
@@ -47,7 +47,7 @@ def two_classes(n=100, *, seed=0, width=3.0, bias="prior"):
 
 
 def machine_with(given_, index, alpha):
-    machine = Machine(DenseBases(given_))
+    machine = Machine(Bases(given_))
     machine.set_to(np.array(index), np.array(alpha, dtype=float))
     return machine
 
@@ -145,7 +145,7 @@ def test_digits_are_not_lost_to_columns_that_are_nearly_aligned(seed):
     rng = np.random.default_rng(seed)
     X = rng.standard_t(3, size=(150, 6))
     Phi = rbf(squared_distances(X, X), 12.0)
-    machine = Machine(DenseBases(given_classes(Phi, np.arange(150) % 3, 3, None, shared=True)))
+    machine = Machine(Bases(given_classes(Phi, np.arange(150) % 3, 3, None, shared=True)))
     square, worst = machine.bases.square, 0.0
     for _ in range(150):
         outside = np.flatnonzero(machine._may_come())

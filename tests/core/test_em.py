@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import IMPROPER, PROPER, awkward_data, blobs, problem
+from problems import IMPROPER, PROPER, awkward_data, blobs, log_joint, problem
 
 from pcvm_pymc.core.em import (
     EMOptions,
@@ -13,7 +13,6 @@ from pcvm_pymc.core.em import (
     fit_em,
     initial_state,
     iterate,
-    log_joint,
     log_posterior,
 )
 from pcvm_pymc.core.em.rows import DenseRows

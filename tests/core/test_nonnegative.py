@@ -104,7 +104,7 @@ def test_a_rough_solution_is_feasible_and_within_its_slack(seed, slack):
     solves = []
 
     class Counted:
-        border, corner, product = gram.border, gram.corner, gram.product
+        corner, product = gram.corner, gram.product
 
         def block(self, passive, *scales):
             solves.append(passive.copy())

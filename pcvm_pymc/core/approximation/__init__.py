@@ -9,11 +9,3 @@ from pcvm_pymc.core.approximation.laplace import (
     fit_laplace,
 )
 from pcvm_pymc.core.approximation.propagation import PropagationFit, PropagationOptions, propagate
-
-__all__ = [
-    "PropagationFit",
-    "PropagationOptions",
-    "SignedRows",
-    "fit_laplace",
-    "propagate",
-]

@@ -59,7 +59,7 @@ class CoupledModel:
 
     def __init__(self, rows: Any, point: Point, least_bend: float) -> None:
         problem = rows.problem
-        prior: Any = problem.hyperprior
+        prior = problem.hyperprior
         old = point.weight[rows.index]
         precision = np.array([problem.bias_precision(float(b)) for b in point.bias])
         self.has_bias_prior = precision > 0
@@ -139,8 +139,7 @@ class StreamedModel(CoupledModel):
     """The model from the sums of a pass near the point: its whole matrix."""
 
     def __init__(self, rows: StreamedRows, point: Point, least_bend: float) -> None:
-        assert rows.coupled is not None
-        self.matrix = rows.coupled.matrix
+        self.matrix = rows.grams["coupled"]
         self._shape = (point.weight.shape[1], len(rows.index) + 1)
         super().__init__(rows, point, least_bend)
 
@@ -157,7 +156,7 @@ class StreamedModel(CoupledModel):
     def solve(self, free: Mask, residual: Array) -> tuple[Array, Array] | None:
         """See `CoupledModel`."""
         columns = free.T.ravel().nonzero()[0]
-        H = lower_block(self.matrix, columns, self.scale.T.ravel()[columns], 0)
+        H = lower_block(self.matrix, columns, self.scale.T.ravel()[columns])
         H[np.diag_indices(len(H))] += self.ridge.T.ravel()[columns]
         factor, failed = lapack.dpotrf(H, lower=1, overwrite_a=1)
         if failed:

@@ -11,8 +11,6 @@ from pcvm_pymc.core.evidence.problem import EvidenceProblem
 from pcvm_pymc.core.evidence.result import EvidenceResult
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = ["Augmentation", "augmentation", "predictive_moments", "star_moments"]
-
 
 def predictive_moments(Phi_active: Array, result: EvidenceResult) -> tuple[Array, Array]:
     """Return mean and variance of the latent function at new rows, shape (n_new,) each.
