@@ -15,6 +15,11 @@ from pcvm_pymc.core.evidence.prediction import (
     predictive_moments,
     star_moments,
 )
-from pcvm_pymc.core.evidence.problem import EvidenceOptions, EvidenceProblem, rotated_problem
-from pcvm_pymc.core.evidence.result import EvidenceResult, EvidenceTrace
+from pcvm_pymc.core.evidence.problem import (
+    EvidenceOptions,
+    EvidenceProblem,
+    EvidenceResult,
+    EvidenceTrace,
+    rotated_problem,
+)
 from pcvm_pymc.core.evidence.sequential import fit_sequential

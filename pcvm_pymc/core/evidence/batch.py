@@ -7,10 +7,12 @@ from pcvm_pymc.core.evidence.posterior import posterior
 from pcvm_pymc.core.evidence.problem import (
     EvidenceOptions,
     EvidenceProblem,
+    EvidenceResult,
+    Reached,
     columns_of,
+    result_at,
     start_noise,
 )
-from pcvm_pymc.core.evidence.result import EvidenceResult, Reached, result_at
 from pcvm_pymc.core.evidence.sequential import fit_sequential, improved
 from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.pieces.validation import check_choice
@@ -88,11 +90,6 @@ def fit_batch(
 
 def check_method(method: str) -> None:
     """Raise unless a search of that name exists."""
-    if isinstance(method, str) and method == "random":
-        raise ValueError(
-            "method='random', a paper's, is now pcvm_pymc.experiments.replicas.chmielewski2019_random; "
-            "use it, or 'sequential'"
-        )
     check_choice("method", method, tuple(METHODS))
 
 
