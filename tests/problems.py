@@ -9,6 +9,7 @@ from scipy.stats import gamma, norm
 
 from pcvm_pymc.core.em import ScalarRBFMoves
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances, width_bounds
+from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Problem
 
@@ -118,3 +119,8 @@ def log_joint(problem, weight, bias, precision, bias_precision):
     value += np.sum(gamma.logpdf(precision, prior.c, scale=1 / prior.d))
     value += norm.logpdf(bias, 0, bias_precision**-0.5)
     return float(value + gamma.logpdf(bias_precision, prior.e, scale=1 / prior.f))
+
+
+def response_mean(latent, label):
+    """Return the means of the latent responses given the classes (Lyu et al. 2020 eqs. 22-23)."""
+    return latent + class_terms(latent, label).score

@@ -41,9 +41,8 @@ _ROWS = 256  # rows left out at a time: memory is that times the number of weigh
 # and under priors that keep weights at zero
 _GAIN, _SPARSE_GAIN = 3.0, 10.0
 _REPLICATES = 1000  # of the Bayesian bootstrap
-_MOST_NUMBERS = (
-    2_000_000  # replicates times rows; beyond, a normal distribution replaces the bootstrap
-)
+# replicates times rows; beyond, a normal distribution replaces the bootstrap
+_MOST_NUMBERS = 2_000_000
 
 
 @dataclass(frozen=True)

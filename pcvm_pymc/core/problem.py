@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,31 +91,6 @@ class EMResult(Ended):
         return np.flatnonzero(self.weight.reshape(len(self.weight), -1).any(axis=1))
 
 
-class WidthMoves(Protocol):
-    """Basis functions whose width EM may move; see `pcvm_pymc.core.em.widths`."""
-
-    @property
-    def bounds(self) -> tuple[Any, Any]:
-        """Between which EM moves the width."""
-        ...
-
-    def basis(self, width: Any) -> Array:
-        """Return Phi at a width, shape (n_obs, n_basis)."""
-        ...
-
-    def latent_slope(self, Phi: Array, width: Any, weight: Array) -> Array:
-        """Return d (Phi w) / d log(width), shape (n_obs, n_widths)."""
-        ...
-
-    def log_density(self, width: Any) -> float:
-        """Return the log prior density of the width."""
-        ...
-
-    def take(self, columns: NDArray[np.intp]) -> "WidthMoves":
-        """Return the same for some of the basis functions."""
-        ...
-
-
 @dataclass(frozen=True)
 class Problem:
     """What a fit is given.
@@ -139,8 +114,8 @@ class Problem:
         Whether a basis is dropped for all scores or for none, as in the mRVM.
     width : float or ndarray, shape (n_features,)
         With which `Phi` was made; NaN where there is none.
-    moves : WidthMoves, optional
-        Lets EM move the width.
+    moves : ScalarRBFMoves or FeatureRBFMoves, optional
+        The basis functions as a function of the width, which EM and Gibbs may then move.
     log_rate_density : float
         Log density of a d that is unknown and stands where `for_mode` has put it; part of the log posterior.
     """
@@ -153,7 +128,7 @@ class Problem:
     bias: Literal["prior", "free", "none"] = "prior"
     shared: bool = False
     width: Any = 1.0
-    moves: WidthMoves | None = None
+    moves: Any = None
     log_rate_density: float = 0.0
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.probit import curvature, log_likelihood, score
+from pcvm_pymc.core.pieces.probit import curvature, score
 from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.problem import Problem, Status
 
@@ -56,7 +56,9 @@ def test_sums_are_those_of_the_whole(data, chunk, n_jobs, relative_width):
         found = rows.sums(request(centres, width, weight, old, gram))
         slope = score(latent, label)
         scale = 1 + np.abs(slope).sum()
-        assert found.log_likelihood == pytest.approx(log_likelihood(latent, label), rel=1e-9)
+        assert found.log_likelihood == pytest.approx(
+            Probit().log_likelihood(latent, label), rel=1e-9
+        )
         np.testing.assert_allclose(found.pull[:, 0], slope @ Phi, atol=1e-9 * scale)
         assert found.total[0] == pytest.approx(slope.sum(), abs=1e-9 * scale)
         assert found.change == pytest.approx(np.abs(latent - before).max(), abs=1e-8)
@@ -78,7 +80,7 @@ def test_basis_functions_at_any_offset_and_width(offset, width):
     weight = np.random.default_rng(2).normal(size=10)
     found = ArrayRows(X, label, 7).sums(request(X[:10], width, weight, 0 * weight))
     latent = rbf(squared_distances(X, X[:10]), width) @ weight + 0.4
-    assert found.log_likelihood == pytest.approx(log_likelihood(latent, label), rel=1e-9)
+    assert found.log_likelihood == pytest.approx(Probit().log_likelihood(latent, label), rel=1e-9)
     assert found.change == pytest.approx(np.abs(latent + 0.2).max(), rel=1e-9)
 
 

@@ -17,8 +17,9 @@ from pcvm_pymc.core.em import (
 )
 from pcvm_pymc.core.em.rows import DenseRows
 from pcvm_pymc.core.pieces.kernels import rbf
+from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, Hyperprior, Laplace
-from pcvm_pymc.core.pieces.probit import log_likelihood, score
+from pcvm_pymc.core.pieces.probit import score
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.replicas.starts import random_start
 
@@ -170,7 +171,7 @@ def test_a_free_width_ends_where_the_log_likelihood_is_flat():
     assert low < result.width < high
 
     def value(width):
-        return log_likelihood(
+        return Probit().log_likelihood(
             rbf(prob.moves.squared_distance, width) @ result.weight + result.bias, label
         )
 
@@ -323,10 +324,3 @@ def test_free_weights_and_bias_from_given_responses_by_hand():
     both = np.linalg.solve(A.T @ A + np.diag(np.append(penalty, bias_penalty)), A.T @ z)
     np.testing.assert_allclose(found.weight, both[:-1], rtol=1e-8)
     assert found.bias == pytest.approx(both[-1])
-
-
-def test_what_has_moved_to_the_replicas_says_so():
-    with pytest.raises(ValueError, match=r"update='clip'.*experiments\.replicas"):
-        EMOptions(update="clip")
-    with pytest.raises(ValueError, match=r"experiments\.replicas\.clipped_em"):
-        EMOptions.chen2009()

@@ -6,6 +6,7 @@ from calibration import assert_means
 from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
+from problems import response_mean
 from scipy.special import log_ndtr
 
 from pcvm_pymc.core.family import class_signs
@@ -15,7 +16,7 @@ from pcvm_pymc.core.gibbs.chain import run
 from pcvm_pymc.core.gibbs.responses import augmented
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
-from pcvm_pymc.core.pieces.multinomial import log_class_probability, response_mean
+from pcvm_pymc.core.pieces.multinomial import log_class_probability
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Problem
 

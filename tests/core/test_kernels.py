@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from sklearn.metrics.pairwise import rbf_kernel
 
 from pcvm_pymc.core.design import latent_in_blocks
+from pcvm_pymc.core.em import ScalarRBFMoves
 from pcvm_pymc.core.pieces.kernels import (
     RBF,
     FunctionKernel,
+    LinearSpline,
     PerCentre,
     design_matrix,
-    linear_spline,
-    log_width_derivative,
     median_distance,
     rbf,
     squared_distances,
@@ -99,12 +99,14 @@ def test_the_rbf_may_take_the_place_of_the_distances():
     np.testing.assert_array_equal(RBF(0.7)(X, X), wanted)
 
 
-def test_log_width_derivative_by_finite_differences(points):
+def test_the_slope_in_log_width_by_finite_differences(points):
     X, Z = points
     squared, width, h = squared_distances(X, Z), 0.9, 1e-6
+    weight = np.random.default_rng(0).normal(size=len(Z))
     wanted = (rbf(squared, width * np.exp(h)) - rbf(squared, width * np.exp(-h))) / (2 * h)
-    found = log_width_derivative(rbf(squared, width), squared, width)
-    np.testing.assert_allclose(found, wanted, atol=1e-9)
+    moves = ScalarRBFMoves(squared, (0.1, 10.0))
+    found = moves.latent_slope(moves.basis(width), width, weight)
+    np.testing.assert_allclose(found[:, 0], wanted @ weight, atol=1e-9)
 
 
 def test_a_callable_kernel_is_checked(points):
@@ -135,7 +137,7 @@ def test_scales_of_the_data():
 def test_linear_spline_is_the_papers_and_indefinite_for_inputs_of_both_signs():
     """chmielewski2019 section 3.1; for x, z >= 0 it is 1 + xz + int_0^min (x - u)(z - u) du."""
     x = np.linspace(0, 3, 12)[:, None]
-    K = linear_spline(x, x)
+    K = LinearSpline()(x, x)
     u = np.linspace(0, 1.5, 20_001)
     i, j = 6, 11
     assert x[i, 0] < 3 == x[j, 0]
@@ -144,7 +146,9 @@ def test_linear_spline_is_the_papers_and_indefinite_for_inputs_of_both_signs():
     assert K[i, j] == pytest.approx(wanted, rel=1e-7)
     assert np.linalg.eigvalsh(K).min() > -1e-12
     both = np.linspace(-3, 3, 12)[:, None]
-    assert np.linalg.eigvalsh(linear_spline(both, both)).min() < -1
+    assert np.linalg.eigvalsh(LinearSpline()(both, both)).min() < -1
     plane = np.random.default_rng(0).uniform(size=(5, 2))
-    product = linear_spline(plane[:, :1], plane[:, :1]) * linear_spline(plane[:, 1:], plane[:, 1:])
+    product = LinearSpline()(plane[:, :1], plane[:, :1]) * LinearSpline()(
+        plane[:, 1:], plane[:, 1:]
+    )
     np.testing.assert_allclose(design_matrix("linear-spline", plane, plane, 9.0), product)

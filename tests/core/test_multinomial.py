@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import response_mean
 from scipy.special import log_ndtr
 
 from pcvm_pymc.core.pieces.multinomial import (
@@ -10,7 +11,6 @@ from pcvm_pymc.core.pieces.multinomial import (
     class_probabilities,
     class_terms,
     log_class_probability,
-    response_mean,
 )
 from pcvm_pymc.core.pieces.probit import inverse_mills
 

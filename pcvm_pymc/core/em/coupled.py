@@ -26,17 +26,15 @@ _ROUNDS = 6  # exchanges between free weights and those at zero, in one step
 _SLOPE_TOLERANCE = 1e-8  # of a weight at zero that would rather grow, in units of the slopes
 # curvature of a bias without a prior, in units of its own: a shift of all scores changes nothing
 _DAMPING = 1e-4
-_RESIDUAL = (
-    0.05  # share of the residual at which conjugate gradients stop; slopes decide where steps end
-)
+# share of the residual at which conjugate gradients stop; slopes decide where steps end
+_RESIDUAL = 0.05
 _LEAST_PRODUCTS = 12  # of conjugate gradients between two factors
 _MOST_PRODUCTS = 80  # after the last factor
 _NARROW = 16  # scores: a product with fewer takes no less time, which goes into reading Phi
 _MOVED = 0.05  # share of the free values in which they may differ from those of the factor
 _LARGEST_SINGLE = 1e5  # of the diagonal: above, single precision loses a hundredth of the prior
-_BLOCK = (
-    2**18
-)  # values of a block of rows: a megabyte in single precision, which stays in the cache
+# values of a block of rows: a megabyte in single precision, which stays in the cache
+_BLOCK = 2**18
 # sum of squares of what the directions leave of a column of Phi, in units of the prior's precision
 _NEGLIGIBLE = 2.0
 _DEAREST = 20.0  # products that a factor may cost: of more directions only the first are taken

@@ -125,16 +125,7 @@ def fit_em(
         status = Status.EMPTY_MODEL
     state = _state(problem, point)
     columns = EMTrace(*(np.asarray(column) for column in zip(*trace, strict=True)))
-    return EMResult(
-        state.weight,
-        state.bias,
-        state.width,
-        state.latent,
-        state.log_posterior,
-        status,
-        len(trace) - 1,
-        columns,
-    )
+    return EMResult(**vars(state), status=status, n_iter=len(trace) - 1, trace=columns)
 
 
 def iterate(

@@ -13,7 +13,6 @@ from pcvm_pymc.core.pieces.validation import check_choice, check_real, check_who
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import BorderedGram
 
-_REPLICAS = "pcvm_pymc.experiments.replicas"
 _RIDGE = 1e-6  # penalty of the ridge start, Step 2 of Figueiredo & Jain (2001)
 
 # default tolerances: the largest change of a latent value in one iteration, in units of the latent function
@@ -66,19 +65,9 @@ class EMOptions:
     tol: float = TOLERANCE
 
     def __post_init__(self) -> None:
-        if str(self.update) == "clip":
-            raise ValueError(
-                "update='clip' is no EM step that maximises; needed 'auto', 'newton' or 'em'. The authors' "
-                f"program is {_REPLICAS}.clipped_em"
-            )
         check_choice("update", self.update, ("auto", "newton", "em"))
         check_whole("max_iter", self.max_iter, 1)
         check_real("tol", self.tol)
-
-    @classmethod
-    def chen2009(cls) -> "EMOptions":
-        """Raise: the authors' program is `pcvm_pymc.experiments.replicas.clipped_em`."""
-        raise ValueError(f"EMOptions.chen2009() is now {_REPLICAS}.clipped_em(problem, start)")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from pcvm_pymc.core.design import FirstResponses, Index, StreamedDesign, times, transposed_times
 from pcvm_pymc.core.pieces.likelihoods import RowTerms
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import Problem, WidthMoves
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import BorderedGram, Gram, PartialGram, in_single
 
 # of a latent value: the largest change after which a streamed Gram matrix still serves, curvatures having
@@ -70,7 +70,7 @@ class DenseRows:
         self.Phi: Array = problem.Phi
         self.index: Index = np.arange(problem.Phi.shape[1])
         self.sign = problem.weight_sign.reshape(-1, problem.n_scores)
-        self.moves: WidthMoves | None = problem.moves
+        self.moves: Any = problem.moves
         self.couples = _couples(problem)
         self._unit: BorderedGram | None = None
         self._partial: PartialGram | None = None
@@ -100,26 +100,20 @@ class DenseRows:
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases."""
-        latent = times(self.Phi, weight[self.index]) + bias
         width = self.problem.width if old is None else old.width
-        return self._point(weight, bias, latent, width, old)
+        return self.at_width(weight, bias, old, width, self.Phi)
 
-    def _point(
-        self, weight: Array, bias: Array, latent: Array, width: Any, old: Point | None
+    def at_width(
+        self, weight: Array, bias: Array, old: Point | None, width: Any, Phi: Array
     ) -> Point:
+        """Return the point at a width, with the basis functions there."""
+        latent = times(Phi, weight[self.index]) + bias
         terms = self.problem.likelihood.terms(latent, self.problem.label)
         value = terms.log_likelihood + self.problem.log_prior(weight, bias)
         if self.moves is not None:
             value += self.moves.log_density(width)
         change = np.nan if old is None else float(np.abs(latent - old.latent).max())
         return Point(weight, bias, value, change, width, latent, terms)
-
-    def at_width(self, point: Point, width: Any) -> tuple[Point, Array]:
-        """Return the point at another width, and the basis functions there."""
-        assert self.moves is not None
-        Phi = self.moves.basis(width)
-        latent = times(Phi, point.weight[self.index]) + point.bias
-        return self._point(point.weight, point.bias, latent, width, point), Phi
 
     def set_basis(self, Phi: Array) -> None:
         """Go on with the basis functions of another width."""

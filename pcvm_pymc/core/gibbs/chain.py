@@ -32,7 +32,6 @@ from pcvm_pymc.core.gibbs.slices import (
 )
 from pcvm_pymc.core.gibbs.vectors import copy_into, jit, multiply
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import WidthMoves
 
 _WIDTH_PERIOD = 5  # sweeps: what a new width costs, a factorisation, is worth several of them
 # standard deviations of steps in log(width), one drawn for each step: none suits all posteriors
@@ -218,7 +217,7 @@ def run(
 
 
 def move_width(
-    problem: GibbsProblem, moves: WidthMoves, state: GibbsState, rng: np.random.Generator
+    problem: GibbsProblem, moves: Any, state: GibbsState, rng: np.random.Generator
 ) -> None:
     """Move the width twice by Metropolis' rule, the second time together with the weights' scale.
 
@@ -227,7 +226,7 @@ def move_width(
     Parameters
     ----------
     problem : GibbsProblem
-    moves : WidthMoves
+    moves : ScalarRBFMoves or FeatureRBFMoves
         The problem's.
     state : GibbsState
         Changed in place.
@@ -277,7 +276,7 @@ def moved(
     return replace(state, width=width, size=size, log_rate=state.log_rate + step), volume
 
 
-def log_density(problem: GibbsProblem, moves: WidthMoves, state: GibbsState, Phi: Array) -> float:
+def log_density(problem: GibbsProblem, moves: Any, state: GibbsState, Phi: Array) -> float:
     """Return the log posterior density of sizes, width and d, responses integrated out.
 
     But for constants, and the density of the bias, which does not move here.

@@ -313,11 +313,14 @@ def _spread(X: Array, rows: Index, size: int, rng: np.random.Generator) -> Index
     if len(rows) > _CANDIDATES * size:
         seen = rows[np.sort(rng.choice(len(rows), _CANDIDATES * size, replace=False))]
     distinct = seen[_distinct(X[seen])]
-    if len(distinct) <= size:
-        return _filled(distinct, rows, size, rng)
-    middle, scale = _frame(X[distinct])
-    found = _seeds((X[distinct] - middle) / scale, size, _legacy(rng))
-    return _filled(distinct[np.unique(found)], rows, size, rng)
+    chosen = distinct
+    if len(distinct) > size:
+        middle, scale = _frame(X[distinct])
+        chosen = distinct[np.unique(_seeds((X[distinct] - middle) / scale, size, _legacy(rng)))]
+    if len(chosen) < size:  # others at random, where few are distinct
+        others = np.setdiff1d(rows, chosen)
+        chosen = np.concatenate([chosen, rng.choice(others, size - len(chosen), replace=False)])
+    return chosen
 
 
 def _means(X: Array, size: int, rng: np.random.Generator) -> Array:
@@ -383,14 +386,6 @@ def _distinct(X: Array) -> Index:
 def _frame(X: Array) -> tuple[Array, float]:
     """Return by what to centre and scale rows, so that squares neither over- nor underflow."""
     return X.mean(axis=0), float(np.ptp(X, axis=0).max())
-
-
-def _filled(chosen: Index, rows: Index, size: int, rng: np.random.Generator) -> Index:
-    """Return what is chosen of rows with others at random up to a size, where few are distinct."""
-    if len(chosen) == size:
-        return chosen
-    others = np.setdiff1d(rows, chosen)
-    return np.concatenate([chosen, rng.choice(others, size - len(chosen), replace=False)])
 
 
 def _farthest(X: Array, rows: Index, size: int) -> Index:

@@ -387,11 +387,3 @@ def class_probabilities(latent: Array, *, accuracy: float = 1e-13) -> Array:
     Each has its own relative accuracy, however small it is; rows sum to one to about 1e-13.
     """
     return np.exp(log_class_probability(latent, accuracy=accuracy))
-
-
-def response_mean(latent: Array, label: Labels, *, accuracy: float = 1e-10) -> Array:
-    """Return the means of the latent responses given the classes, shape (n_obs, n_classes).
-
-    Lyu et al. (2020) eqs. 22-23.
-    """
-    return latent + class_terms(latent, label, accuracy=accuracy).score

@@ -12,9 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
 
-_MOST_JOBS = 1024  # more threads or processes than any machine has processors
-
-
 # --- single arguments ---------------------------------------------------------------------------
 
 
@@ -47,12 +44,12 @@ def _is_number(value: Any, kind: type) -> bool:
 
 
 def _is_one_of(value: Any, also: Sequence[Any]) -> bool:
-    """Whether a value is one of the other values allowed: None, a flag, or a name."""
     return any(value is each or (isinstance(value, str) and value == each) for each in also)
 
 
-def _or(also: Sequence[Any]) -> str:
-    return "".join(f" or {each!r}" for each in also)
+def _needed(what: str, also: Sequence[Any]) -> str:
+    """Return what is needed, and what else may be given."""
+    return " or ".join([what, *map(repr, also)])
 
 
 def check_whole(
@@ -62,7 +59,7 @@ def check_whole(
     inside = _is_number(value, Integral) and least <= value <= (np.inf if most is None else most)
     if not inside and not _is_one_of(value, also):
         span = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name}={shown(value)}; needed a whole number {span}{_or(also)}")
+        raise ValueError(f"{name}={shown(value)}; needed {_needed(f'a whole number {span}', also)}")
 
 
 def check_real(
@@ -81,7 +78,9 @@ def check_real(
     inside = _is_number(value, Real) and np.isfinite(value) and above <= value <= below
     inside = inside and (closed or value not in (above, below))
     if not inside and not _is_one_of(value, also):
-        raise ValueError(f"{name}={shown(value)}; needed {_range(above, below, closed)}{_or(also)}")
+        raise ValueError(
+            f"{name}={shown(value)}; needed {_needed(_range(above, below, closed), also)}"
+        )
 
 
 def _range(above: float, below: float, closed: bool) -> str:
@@ -97,7 +96,7 @@ def _range(above: float, below: float, closed: bool) -> str:
 def check_flag(name: str, value: Any, *, also: Sequence[Any] = ()) -> None:
     """Raise unless a value is True or False, or one of the values in `also`."""
     if not isinstance(value, bool | np.bool_) and not _is_one_of(value, also):
-        raise ValueError(f"{name}={shown(value)}; needed True or False{_or(also)}")
+        raise ValueError(f"{name}={shown(value)}; needed {_needed('True or False', also)}")
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -130,16 +129,6 @@ def as_seed(random_state: Any) -> Any:
     if isinstance(random_state, np.random.RandomState):
         return random_state.randint(2**31 - 1)
     return random_state
-
-
-def check_jobs(name: str, value: Any) -> None:
-    """Raise unless a value is a number of jobs in joblib's sense, or None."""
-    ok = value is None or (_is_number(value, Integral) and value != 0 and abs(value) <= _MOST_JOBS)
-    if not ok:
-        raise ValueError(
-            f"{name}={shown(value)}; needed a whole number from 1 to {_MOST_JOBS}, -1 for all processors, or "
-            "None"
-        )
 
 
 # --- numbers ------------------------------------------------------------------------------------
