@@ -33,7 +33,7 @@ from pcvm_pymc.inference.results import (
     weights_of,
 )
 from pcvm_pymc.model.data import as_model
-from pcvm_pymc.model.improper import IMPROPER_MESSAGE
+from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
 from pcvm_pymc.model.observed import counted_twice
 from pcvm_pymc.model.read import find_parts, read
 from pcvm_pymc.storage import as_path

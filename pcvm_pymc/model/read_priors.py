@@ -16,8 +16,7 @@ from pytensor.tensor.random.basic import (
 )
 
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace, Prior, SharedHyperprior
-from pcvm_pymc.model import distributions as proper
-from pcvm_pymc.model import improper
+from pcvm_pymc.model import distributions as ours
 from pcvm_pymc.model.graphs import (
     called,
     is_random,
@@ -30,13 +29,8 @@ from pcvm_pymc.model.graphs import (
 
 #: the end of a refusal
 NUTS = "or sample by NUTS, which takes any model"
-_STUDENT = (proper.MarginalWeightRV, proper.FreeWeightRV, proper.MarginalBiasRV)
-_SCALE_FREE = (improper.ImproperWeightRV, improper.ImproperFreeWeightRV, improper.ImproperBiasRV)
-_SHARED = (proper.SharedWeightRV, improper.ImproperSharedWeightRV)
-_SIZES = (
-    *(proper.MarginalWeightRV, improper.ImproperWeightRV),
-    *(HalfStudentTRV, ExponentialRV, HalfNormalRV),
-)
+_STUDENT = (ours.MarginalWeightRV, ours.FreeWeightRV, ours.MarginalBiasRV)
+_SIZES = (ours.MarginalWeightRV, HalfStudentTRV, ExponentialRV, HalfNormalRV)
 
 
 @dataclass(frozen=True)
@@ -71,16 +65,13 @@ def weight_prior(weight: Variable) -> WeightPrior:
         If it is none of the family's.
     """
     op, positive = type(weight.owner.op), isinstance(weight.owner.op, _SIZES)
-    kind: type[Hyperprior] = SharedHyperprior if op in _SHARED else Hyperprior
     found = None
     if not is_random(weight):
         found = _half_horseshoe(weight)
-    elif op in _STUDENT or op is proper.SharedWeightRV:
+    elif op in (*_STUDENT, ours.SharedWeightRV):
         c, d, *_ = _params(weight)
+        kind = SharedHyperprior if op is ours.SharedWeightRV else Hyperprior
         found = _gamma(kind, number(c, "c"), d, positive)
-    elif op in _SCALE_FREE or op is improper.ImproperSharedWeightRV:
-        c = number(_params(weight)[0], "c")
-        found = WeightPrior(kind(c, 0.0, c, 0.0), positive)
     elif op in (LaplaceRV, ExponentialRV):
         found = WeightPrior(Laplace(_penalty(weight)), positive)
     elif op is HalfStudentTRV:  # PyMC's own; its constants have nine digits
@@ -209,8 +200,6 @@ def with_bias(
     if op in _STUDENT[1:]:
         e, f = (number(x, "the bias' prior") for x in _params(bias))
         return replace(prior, e=e, f=f), "prior", ()
-    if op in _SCALE_FREE[1:]:
-        return replace(prior, e=number(_params(bias)[0], "e"), f=0.0), "prior", ()
     found = _precision(bias) if op is NormalRV else None
     if found is None:
         raise ValueError(f"{needed}; needed MarginalBias, pm.Flat or none, {NUTS}")
