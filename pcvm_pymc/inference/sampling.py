@@ -317,18 +317,18 @@ def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> x
 
 def _gibbs_tree(model: pm.Model, problem: GibbsProblem, drawn: GibbsDraws) -> xr.DataTree:
     """Return states of the Gibbs sampler in the groups of `pymc.sample`."""
-    scores = ("class",)[: problem.sign.ndim - 1]
+    scores, states = ("class",)[: problem.sign.ndim - 1], drawn.states
     values: dict[str, tuple[tuple[str, ...], Array]] = {
-        "magnitude": (("basis", *scores), drawn.size),
-        "weight": (("basis", *scores), drawn.size * problem.sign),
-        "bias": (scores, drawn.bias),
-        "latent": (("obs", *scores), drawn.latent),
+        "magnitude": (("basis", *scores), states["size"]),
+        "weight": (("basis", *scores), states["size"] * problem.sign),
+        "bias": (scores, states["bias"]),
+        "latent": (("obs", *scores), states["latent"]),
     }
     if problem.hyperprior.rate_shape is not None:
-        values["rate"] = ((), drawn.rate)
-    if drawn.width is not None:
-        values["width"] = (("feature",)[: drawn.width.ndim - 2], drawn.width)
-    log_likelihood = problem.log_likelihood(drawn.latent)
+        values["rate"] = ((), states["rate"])
+    if "width" in states:
+        values["width"] = (("feature",)[: states["width"].ndim - 2], states["width"])
+    log_likelihood = problem.log_likelihood(states["latent"])
     stats = {"lp_likelihood": ((), log_likelihood.sum(axis=-1)), "sweep": ((), drawn.sweep)}
     attrs = {
         "sampler": f"Gibbs (1 draw in {drawn.thin} sweeps)",
@@ -336,8 +336,7 @@ def _gibbs_tree(model: pm.Model, problem: GibbsProblem, drawn: GibbsDraws) -> xr
         "sweeps": drawn.sweeps,
         "thin": drawn.thin,
     }
-    named = [name for name in ("obs", "basis", "feature", *scores) if name in model.coords]
-    coords = {name: np.asarray(model.coords[name]) for name in named}
+    coords = {name: each for name, each in model.coords.items() if each is not None}
     return xr.DataTree.from_dict(
         {
             "posterior": draws_dataset(values, coords, **attrs),
