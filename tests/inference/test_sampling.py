@@ -239,19 +239,20 @@ def test_later_rounds_keep_evenly_spaced_states(draws, thin, chains):
     problem = GibbsProblem.of(read(small(n=6)))
     run = GibbsRun(draws, 1, chains, 1, thin, 10_000)
     rng, again = (np.random.default_rng(0) for _ in range(2))
-    chain = Chain(0, problem.start(rng), rng, thin, run.first_judged())
+    chain = run.begin(0, problem.start(rng), rng)
+    assert chain.round == draws * thin
     state, every = problem.start(again), np.empty(0)
     for number in range(4):
-        chain.extend(problem, draws - chain.n_kept)
+        chain.extend(problem, chain.n_left)
         sweeps = chain.sweeps - len(every)
         every = np.append(every, advance(problem, state, again, draws=sweeps)[1])
-        spacing, remainder = divmod(chain.thin, chain.judged)
-        assert remainder == 0
-        assert len(chain.drawn[1]) == draws * chain.judged
+        assert chain.round == draws * thin * 2**number
+        assert chain.n_states % draws == 0
+        assert len(chain.drawn[1]) == chain.n_states
         np.testing.assert_array_equal(
-            chain.drawn[1], every[::-1][::spacing][: draws * chain.judged][::-1]
+            chain.drawn[1], every[::-1][:: chain.every][: chain.n_states][::-1]
         )
-        chain.next_round(finer=chain.judged < run.wanted, keep=number > 0)
+        chain.next_round(run)
 
 
 class KilledError(Exception):
