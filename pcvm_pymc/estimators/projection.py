@@ -21,9 +21,9 @@ from pcvm_pymc.core.projection import (
     default_sizes,
     project_path,
 )
+from pcvm_pymc.estimators.average import class_probability
 from pcvm_pymc.estimators.base import is_rbf
 from pcvm_pymc.estimators.figures import plot_projection_path
-from pcvm_pymc.estimators.probabilities import class_probability
 from pcvm_pymc.estimators.race import inner_folds
 from pcvm_pymc.estimators.reference import Reference
 
