@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from sklearn.calibration import calibration_curve
 
 from pcvm_pymc.assessment.plots import plot_decision_surface
-from pcvm_pymc.estimators.figures import NEGATIVE, POSITIVE, class_colours, styled
+from pcvm_pymc.figures import NEGATIVE, POSITIVE, class_colours, styled
 from pcvm_pymc.inference.results import weights_of
 from pcvm_pymc.storage import writing
 

@@ -164,10 +164,9 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         self.weight_, self.bias_, self.width_ = weight[kept].T, bias, width
         return kept
 
-    def _set_fit(self, solver: str, results: list[EMResult], log_posterior: float) -> None:
+    def _set_fit(self, solver: str, results: list[EMResult]) -> None:
         """Set how the fits ended, and warn where one did not converge."""
         statuses = [each.status for each in results]
-        self.log_posterior_ = log_posterior
         self.n_iter_ = max(each.n_iter for each in results)
         self.status_ = statuses[0] if len(statuses) == 1 else statuses
         self._warn(solver, *statuses)

@@ -1,9 +1,7 @@
 """Machines for several classes with the multinomial probit, for scikit-learn."""
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import numpy as np
+from typing import Any, ClassVar
 
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -123,7 +121,7 @@ class MPCVMClassifier(KernelClassifier):
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
     cv: int = 5
-    random_state: int | np.random.Generator | None = None
+    random_state: Any = None
 
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}
     _parameter_constraints = constraints(
@@ -216,7 +214,7 @@ class MRVMClassifier(KernelClassifier):
     cv: int = 5
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
-    random_state: int | np.random.Generator | None = None
+    random_state: Any = None
 
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mrvm_bottom_up", "top-down": "mrvm_top_down"}
     _parameter_constraints = constraints("auto shared evidence validity")

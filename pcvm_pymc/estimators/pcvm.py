@@ -1,8 +1,7 @@
 """The probabilistic classification vector machine for scikit-learn."""
 
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any
 
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
@@ -162,7 +161,7 @@ class PCVMClassifier(KernelClassifier):
     n_vectors: int | str | None = None
     n_init: int = 1
     cv: int = 5
-    random_state: int | np.random.Generator | None = None
+    random_state: Any = None
     update: str = "auto"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None

@@ -143,7 +143,7 @@ class RVMClassifier(KernelClassifier):
     cv: int = 5
     max_iter: int = 100_000
     tol: float = 1e-4
-    random_state: int | np.random.Generator | None = None
+    random_state: Any = None
 
     _system = FAMILY["rvm_classification"]
     _scores_all_rows = True
@@ -295,7 +295,7 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     noise_starts: tuple[float, ...] = (0.3,)
     method: str = "sequential"
     cv: int = 5
-    random_state: int | np.random.Generator | None = None
+    random_state: Any = None
     max_iter: int = 100_000
     tol: float = 1e-4
 

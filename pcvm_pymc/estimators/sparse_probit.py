@@ -233,7 +233,8 @@ class SparseProbitClassifier(KernelClassifier):
             if n_classes == 2:
                 data = replace(data, label=np.where(data.label == 1, 1.0, -1.0))
             self._training_ = self._own_rows(data)
-        self._set_fit("EM", results, sum(one.log_posterior for one in results))
+        self.log_posterior_ = sum(one.log_posterior for one in results)
+        self._set_fit("EM", results)
 
     def _basis_functions(self, data: TrainingData) -> tuple[KernelPiece, Centres]:
         """Return the kernel and its centres, or linear or quadratic features and their numbers."""
