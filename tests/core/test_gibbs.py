@@ -127,7 +127,8 @@ def test_transfers_follow_the_joint_density(first, second, monkeypatch):
     """Along a transfer, which keeps the signed sum, the density is the joint one."""
     p, met = problem(), []
     _, response, spread, size = swept(p)
-    slope, began, t = slope_of(p, response, spread, size), size.copy(), 0.3 * size[first]
+    slope, began = slope_of(p, response, spread, size), size.copy()
+    t = 0.3 * min(size[first], size[second])  # inside the slice: neither size falls below zero
 
     def met_with(one, other, direction, floor, c, rate, linear, bend, rng):
         met.append((floor, (one, other, direction, c, rate, linear, bend)))
