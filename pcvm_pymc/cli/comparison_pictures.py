@@ -16,7 +16,7 @@ from pcvm_pymc.assessment.plots import (
     panels_of,
     plot_decision_surface,
 )
-from pcvm_pymc.estimators.figures import NEGATIVE, POSITIVE, class_colours, styled
+from pcvm_pymc.figures import NEGATIVE, POSITIVE, class_colours, styled
 from pcvm_pymc.inference.results import weights_of
 from pcvm_pymc.storage import writing
 

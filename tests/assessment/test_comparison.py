@@ -26,7 +26,7 @@ from pcvm_pymc.assessment.comparison import (
     scores,
 )
 from pcvm_pymc.core.measures import expected_calibration_error
-from pcvm_pymc.estimators.figures import PALETTE
+from pcvm_pymc.figures import PALETTE
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from pcvm_pymc import (
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
 from pcvm_pymc.core.quadratic import QuadraticModel
-from pcvm_pymc.estimators.probabilities import LatentNormal, probability_interval
+from pcvm_pymc.estimators.average import LatentNormal, probability_interval
 
 X, LABEL = blobs(60, seed=5)
 CLASS = np.where((LABEL > 0) & (X[:, 1] > 0), 2, LABEL > 0)
