@@ -210,15 +210,6 @@ def test_the_estimator_projects_its_own_dense_mode():
     assert everything.score(X, label) == pytest.approx(dense.score(X, label), abs=0.02)
 
 
-def test_a_lonely_point_leaves_nothing_to_hold_out():
-    X, label = blobs(20, seed=58)
-    label[:] = -1
-    label[3] = 1
-    model = PCVMClassifier(estimation="projection").fit(X, label)
-    assert model.projection_.size == 20
-    assert np.isfinite(model.predict_proba(X)).all()
-
-
 def test_a_classifier_is_projected_without_pymc():
     code = (
         "import sys; import numpy as np; from pcvm_pymc import PCVMClassifier, project; "

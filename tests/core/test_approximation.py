@@ -183,23 +183,6 @@ def test_the_truncated_normal_has_the_fits_moments(fitted):
     np.testing.assert_allclose(drawn.std(0) / sd, 1.0, atol=0.15)
 
 
-def test_the_truncated_normals_factors_give_their_cavities_the_tilted_moments(fitted):
-    """A half-normal factor for each size; the bias keeps its site."""
-    _, _, fit = fitted
-    mean, covariance = fit.truncated
-    inverse = np.linalg.inv(covariance)
-    site = inverse - fit.row_precision
-    np.testing.assert_allclose(site, np.diag(np.diag(site)), atol=1e-8)
-    shift, p = inverse @ mean - fit.row_shift, len(mean)
-    assert site[-1, -1] == pytest.approx(fit.bias_site[0], rel=1e-7)
-    assert shift[-1] == pytest.approx(fit.bias_site[1], abs=1e-7)
-    cavity, at = 1.0 / fit.cavity_variance[-p:-1], fit.cavity_mean[-p:-1]
-    total = np.diag(site)[:-1] + cavity
-    found = half_line_tilted((shift[:-1] + cavity * at) / total, 1.0 / total)
-    np.testing.assert_allclose(found.mean, fit.tilted.mean[-p:-1], rtol=1e-6)
-    np.testing.assert_allclose(found.variance, fit.tilted.variance[-p:-1], rtol=1e-5)
-
-
 @pytest.mark.parametrize("c", [1.0, 0.5])
 def test_heavy_tails_converge_and_are_drawn(c):
     X, label = blobs(30, seed=4)
@@ -287,9 +270,3 @@ def test_other_problems_are_refused_by_name(fitted, change, match):
     weighted = fitted[0].weighted(np.full(24, 2.0))
     with pytest.raises(ValueError, match="rows without weights"):
         SignedRows.of(weighted)
-
-
-def test_options_are_checked():
-    for name, value in (("damping", 0.0), ("damping", 1.5), ("max_iter", 0), ("tol", 0.0)):
-        with pytest.raises(ValueError, match=f"{name}={value}"):
-            PropagationOptions(**{name: value})

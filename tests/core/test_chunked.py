@@ -100,31 +100,6 @@ def test_a_fit_in_chunks_is_the_fit_of_the_whole(hyperprior, update):
         np.testing.assert_allclose(found.trace.log_posterior, wanted.trace.log_posterior, rtol=1e-9)
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_a_matrix_of_some_chunks_stands_for_all(n_jobs):
-    """Slopes are of every row; the matrix is the other chunks' weighted by how much their rows bend."""
-    X, label = blobs(200, seed=7)
-    X[:100], label[:100] = X[:100][label[:100] < 0][[0]], -1  # chunks differ
-    weight, old = np.random.default_rng(0).normal(size=(2, 5))
-    rows = ArrayRows(X, label, 20, n_jobs)
-    whole, part = (
-        rows.sums(request(X[-5:], 1.0, weight, old, "curvature", every=k)) for k in (1, 3)
-    )
-    np.testing.assert_array_equal(part.pull, whole.pull)
-    np.testing.assert_array_equal(part.total, whole.total)
-    assert (part.log_likelihood, part.change) == (whole.log_likelihood, whole.change)
-    assert part.gram.corner == pytest.approx(whole.gram.corner)
-    matrix = np.zeros((5, 5))
-    for job in range(n_jobs):
-        chunks = [np.arange(s, s + 20) for s in range(20 * job, 200, 20 * n_jobs)]
-        Phi = [rbf(squared_distances(X[k], X[-5:]), 1.0) for k in chunks]
-        bend = [curvature(P @ weight + 0.4, label[k]) for P, k in zip(Phi, chunks, strict=True)]
-        taken = range(0, len(chunks), 3)
-        scale = sum(map(np.sum, bend)) / sum(bend[i].sum() for i in taken)
-        matrix += scale * sum(Phi[i].T @ (bend[i][:, None] * Phi[i]) for i in taken)
-    np.testing.assert_allclose(np.tril(part.gram.gram), np.tril(matrix), rtol=1e-9)
-
-
 @pytest.mark.parametrize("hyperprior", CAREFUL.values(), ids=CAREFUL)
 def test_a_fit_whose_matrix_is_of_some_chunks_ends_where_it_would(hyperprior):
     X, label = blobs(4000, seed=3)
@@ -155,17 +130,6 @@ def test_free_weights_and_other_kernels(hyperprior):
         assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
 
 
-@pytest.mark.parametrize("hyperprior", CAREFUL.values(), ids=CAREFUL)
-@given(awkward_data())
-@settings(max_examples=15)
-def test_the_log_posterior_never_falls(hyperprior, data):
-    X, label = data
-    _, chunked = both(X, label, len(X), hyperprior, X.std() or 1.0)
-    found = fit_chunked(ArrayRows(X, label, 17), chunked, EMOptions(max_iter=60))
-    value = found.trace.log_posterior
-    assert (np.diff(value) >= -1e-9 * (1 + np.abs(value[1:]))).all()
-
-
 def test_the_chunk_size_and_threads_change_nothing():
     X, label = blobs(120, seed=5)
     _, chunked = both(X, label, 40, Hyperprior.plug_in(), 1.0)
@@ -177,17 +141,6 @@ def test_the_chunk_size_and_threads_change_nothing():
         np.testing.assert_allclose(other.weight, first.weight, atol=1e-9)
 
 
-def test_rows_mapped_from_a_file(tmp_path):
-    X, label = blobs(100, seed=6)
-    np.save(tmp_path / "X.npy", X)
-    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    _, chunked = both(X, label, 30, Hyperprior.plug_in(), 1.0)
-    found = fit_chunked(ArrayRows(mapped, label, 11), chunked)
-    np.testing.assert_array_equal(
-        found.weight, fit_chunked(ArrayRows(X, label, 11), chunked).weight
-    )
-
-
 def test_single_precision_ends_when_its_rounding_is_reached():
     X, label = blobs(3000, seed=8)
     _, chunked = both(X, label, 30, Hyperprior.plug_in(), 1.0)
@@ -197,37 +150,6 @@ def test_single_precision_ends_when_its_rounding_is_reached():
     assert single.status is Status.CONVERGED
     assert single.n_iter <= double.n_iter
     assert single.log_posterior == pytest.approx(double.log_posterior, rel=1e-7)
-
-
-def test_single_precision_is_close():
-    X, label = blobs(400, n_features=5, seed=7)
-    _, chunked = both(X, label, 80, Hyperprior.plug_in(), 3.0)
-    double = fit_chunked(ArrayRows(X, label, 64), chunked)
-    single = fit_chunked(ArrayRows(X, label, 64), chunked, single=True)
-    np.testing.assert_allclose(single.weight, double.weight, atol=2e-3)
-    assert single.log_posterior == pytest.approx(double.log_posterior, abs=1e-3)
-
-
-def test_an_empty_model_is_its_bias():
-    X, label = blobs(40, seed=8)
-    _, chunked = both(X, label, 20, Hyperprior.jeffreys(), 1e9)
-    found = fit_chunked(ArrayRows(X, label, 9), chunked, EMOptions(max_iter=5000))
-    assert found.status in (Status.EMPTY_MODEL, Status.CONVERGED)
-    assert np.isfinite(found.log_posterior)
-
-
-def test_the_iteration_limit():
-    X, label = blobs(40, seed=9)
-    _, chunked = both(X, label, 20, Hyperprior.plug_in(), 1.0)
-    seen = []
-    found = fit_chunked(
-        ArrayRows(X, label, 9),
-        chunked,
-        EMOptions(max_iter=2),
-        lambda k, state: seen.append(state.log_posterior),
-    )
-    assert found.status is Status.ITERATION_LIMIT
-    np.testing.assert_array_equal(seen, found.trace.log_posterior[1:])
 
 
 def test_bad_input_is_named():

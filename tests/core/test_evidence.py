@@ -120,26 +120,6 @@ def test_the_log_evidence_under_student_t_noise_is_laplaces(seed):
     )
 
 
-@pytest.mark.parametrize("link", sorted(LINKS))
-def test_score_and_curvature_are_derivatives(link):
-    latent, label = np.linspace(-6, 6, 25), np.where(np.arange(25) % 2, 1.0, -1.0)
-    likelihood, h = LINKS[link], 1e-5
-    for i in (0, 7, 12, 24):
-        step = h * (np.arange(25) == i)
-        slope = (
-            likelihood.log_likelihood(latent + step, label)
-            - likelihood.log_likelihood(latent - step, label)
-        ) / (2 * h)
-        bend = (likelihood.score(latent - step, label) - likelihood.score(latent + step, label)) / (
-            2 * h
-        )
-        assert likelihood.score(latent, label)[i] == pytest.approx(slope, abs=1e-7)
-        assert likelihood.curvature(latent, label)[i] == pytest.approx(bend[i], abs=1e-8)
-    assert likelihood.curvature(np.linspace(-3, 3, 601), np.ones(601)).max() <= (
-        likelihood.bound + 1e-12
-    )
-
-
 def test_mean_probability_is_an_average_over_the_latent_function():
     rng = np.random.default_rng(0)
     draws = rng.normal(0.7, 1.5, size=400_000)
@@ -159,14 +139,6 @@ def test_newton_halves_its_steps_where_the_full_one_overshoots():
     far = posterior(Phi, 1e-3 * alpha, label, LINKS["logit"], np.array([50.0, -50.0, 50.0]))
     near = posterior(Phi, 1e-3 * alpha, label, LINKS["logit"])
     np.testing.assert_allclose(far.mean, near.mean, rtol=1e-7)
-
-
-def test_unit_columns_neither_overflow_nor_vanish():
-    Phi = np.array([[1e-300, 1e300, 0.0], [2e-300, -1e300, 0.0]])
-    columns = columns_of(EvidenceProblem(Phi, np.zeros(2)))
-    unit = columns.take(np.arange(4))
-    np.testing.assert_allclose((unit**2).sum(axis=0), [1, 1, 1, 0])
-    np.testing.assert_allclose(unit[:, 1:] * columns.norm[1:], Phi)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -362,27 +334,6 @@ def test_bad_problems_are_named(changes, words):
         replace(problem, **changes)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"max_iter": 0}, "max_iter=0; needed a whole number of at least 1"),
-        ({"tol": 0.0}, "tol=0.0; needed a positive finite number"),
-        (
-            {"noise_starts": ()},
-            r"noise_starts=\(\); needed a tuple of one or more positive numbers",
-        ),
-    ],
-)
-def test_bad_options_are_named(options, words):
-    with pytest.raises(ValueError, match=words):
-        EvidenceOptions(**options)
-
-
-def test_unknown_method_is_named():
-    with pytest.raises(ValueError, match="method='slow' is unknown"):
-        fit_rvm(EvidenceProblem(np.ones((3, 1)), np.ones(3)), method="slow")
-
-
 @pytest.mark.fixed_seeds  # which bases leave when depends on the data
 def test_more_sweeps_never_lose_evidence_by_much():
     """MacKay's updates are not monotone; from the start to the end they gain."""
@@ -414,25 +365,6 @@ def test_a_rotated_regression_has_the_same_evidence(n_obs, n_basis, chunk, seed)
     np.testing.assert_allclose(ends[2].mean, ends[0].mean, atol=1e-9)
     np.testing.assert_allclose(ends[2].covariance, ends[0].covariance, atol=1e-9)
     assert ends[3] == pytest.approx(ends[1], rel=1e-6)
-
-
-@pytest.mark.parametrize("method", ["sequential", "batch"])
-@pytest.mark.parametrize("noise", [None, 0.3])
-def test_a_fit_to_rotated_rows_is_that_of_the_whole(method, noise):
-    rng = np.random.default_rng(4)
-    x = rng.uniform(-4, 4, 300)
-    Phi = np.exp(-((x[:, None] - np.linspace(-4, 4, 25)) ** 2) / 1.5)
-    target = 2.0 + np.sin(x) + 0.3 * rng.normal(size=300)
-    whole = fit_rvm(EvidenceProblem(Phi, target, noise=noise), method=method)
-    some = rotated_problem(
-        ((Phi[k : k + 70], target[k : k + 70]) for k in range(0, 300, 70)), noise=noise
-    )
-    found = fit_rvm(some, method=method)
-    np.testing.assert_array_equal(found.active, whole.active)
-    np.testing.assert_allclose(found.weight, whole.weight, rtol=1e-4, atol=1e-6)
-    assert found.bias == pytest.approx(whole.bias, rel=1e-4)
-    assert found.noise == pytest.approx(whole.noise, rel=1e-5)
-    assert found.log_evidence == pytest.approx(whole.log_evidence, abs=1e-5)
 
 
 @pytest.mark.parametrize("bias", ["prior", "none"])
@@ -488,11 +420,6 @@ def test_only_a_quadratic_likelihood_is_rotated():
     assert rotated.likelihood.n_obs == 4
     with pytest.raises(ValueError, match="'logit' is not that of a rotated problem"):
         replace(rotated, likelihood="logit")
-
-
-def test_no_rows_are_named():
-    with pytest.raises(ValueError, match="there are no rows"):
-        rotated_problem(iter(()))
 
 
 @pytest.mark.parametrize("seed", [1, 5, 7])

@@ -54,32 +54,6 @@ def test_the_force_is_the_potentials_slope(likelihood):
     np.testing.assert_allclose(found, approx_fprime(place, potential, 1e-7), rtol=1e-4, atol=1e-5)
 
 
-def test_the_mass_is_the_curvature_of_the_likelihood_and_a_soft_prior():
-    parts, place, _ = state(problem(Probit()))
-    softness = np.append(np.full(len(place) - 1, block._SOFTNESS), block._BIAS_SOFTNESS)
-    mass = block._CURVATURE * parts.columns @ parts.columns.T + np.diag(softness)
-    np.testing.assert_allclose(parts.root @ mass @ parts.root.T, np.eye(len(place)), atol=1e-10)
-    np.testing.assert_array_equal(parts.root, np.tril(parts.root))
-
-
-@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
-def test_the_potential_is_minus_the_log_posterior(likelihood):
-    p = problem(likelihood)
-    given = block._Given(p.label, p.parameters, RATE, augmented(likelihood))
-    found, wanted = [], []
-    parts, place, _ = state(p)
-    for factor in (1.0, 1.3, 2.0):
-        at = factor * place
-        latent = parts.offset + at @ parts.columns
-        found.append(block._potential(parts, at, latent, given))
-        weight, bias = at[:-1] * parts.unit, at[-1]
-        log_prior = p.hyperprior.log_weight_density(weight).sum() + p.hyperprior.log_bias_density(
-            bias
-        )
-        wanted.append(-log_prior - likelihood.log_density(latent, p.label).sum())
-    np.testing.assert_allclose(np.diff(found), np.diff(wanted), rtol=1e-9)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_the_way_back_is_the_way_there(seed):
     parts, place, _ = state(problem(Probit()))

@@ -7,13 +7,11 @@ from hypothesis import strategies as st
 from problems import blobs
 
 from pcvm_pymc.core.em import EMOptions, Start, coupled, fit_em, initial_state, log_posterior
-from pcvm_pymc.core.em.coupled import BOUND, CONVEX, OWN, CoupledNewton
-from pcvm_pymc.core.em.machine import _Machine
-from pcvm_pymc.core.em.rows import rows_of
+from pcvm_pymc.core.em.coupled import CoupledNewton
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
-from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms
+from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.replicas.starts import random_start
@@ -166,17 +164,6 @@ def test_random_starts_and_bad_ones():
             initial_state(given_, bad)
 
 
-def test_the_iteration_limit_and_the_callback():
-    seen = []
-    given_ = problem(40, 3, Hyperprior.plug_in())
-    result = fit_em(
-        given_, None, EMOptions(max_iter=3), lambda k, state: seen.append(state.log_posterior)
-    )
-    assert result.status is Status.ITERATION_LIMIT
-    assert result.n_iter == 3
-    np.testing.assert_array_equal(result.trace.log_posterior[1:], seen)
-
-
 def test_an_empty_model():
     given_ = problem(20, 3, Hyperprior.jeffreys(), width=1e9)
     result = fit_em(given_, None, EMOptions(max_iter=20_000))
@@ -196,24 +183,6 @@ def test_newton_for_all_scores_at_once_takes_a_tenth_of_the_steps(signs, bias):
     assert newton.log_posterior == pytest.approx(plain.log_posterior, abs=1e-2)
     assert newton.converged
     assert 10 * newton.n_iter < plain.n_iter
-
-
-@given(st.integers(2, 6), st.sampled_from([0.1, 3.0, 20.0]), st.integers(0, 999))
-@settings(max_examples=20)
-def test_the_hessian_is_that_of_finite_differences(n_classes, spread, seed):
-    rng = np.random.default_rng(seed)
-    latent = spread * rng.normal(size=(5, n_classes))
-    label = rng.integers(n_classes, size=5)
-    found = class_hessian(latent, label, accuracy=1e-12)
-    h = 1e-5
-    for c in range(n_classes):
-        step = h * (np.arange(n_classes) == c)
-        above, below = (
-            class_terms(latent + s * step, label, accuracy=1e-13).score for s in (1, -1)
-        )
-        np.testing.assert_allclose(found[:, c], (below - above) / (2 * h), atol=2e-6)
-    np.testing.assert_allclose(found.sum(axis=1), 0.0, atol=1e-12)
-    assert np.linalg.eigvalsh(found).min() >= -1e-9
 
 
 @pytest.mark.parametrize("width", [0.05, 0.7, 3.0, 10.0])
@@ -272,51 +241,3 @@ def test_the_priors_own_curvature_ends_where_its_bound_does_in_fewer_steps(signs
     assert own.log_posterior == pytest.approx(bound.log_posterior, abs=1e-7)
     np.testing.assert_allclose(own.latent, bound.latent, atol=1e-4)
     assert own.n_iter < 0.6 * bound.n_iter
-
-
-@pytest.mark.parametrize("signs", [True, False])
-def test_a_step_under_the_own_curvature_is_newtons(signs, monkeypatch):
-    """Near a maximum the distance to it is squared; the bound's steps shrink it by a constant."""
-    monkeypatch.setattr(coupled, "_RESIDUAL", 1e-9)
-    given_ = few_bases(signs=signs)
-    end = fit_em(given_, None, EMOptions(tol=1e-12, max_iter=5_000))
-    start = Start(1.002 * end.weight, 1.002 * end.bias)
-    rows = rows_of(given_)
-    point = rows.at(start.weight, start.bias, None)
-
-    def distance(least_bend):
-        weight, bias = CoupledNewton(rows).step(point, least_bend)
-        return np.linalg.norm(given_.Phi @ weight + bias - end.latent)
-
-    first = np.linalg.norm(point.latent - end.latent)
-    assert distance(OWN) < 0.02 * first < distance(BOUND)
-
-
-def test_where_the_model_has_no_minimum_a_convex_step_is_stretched():
-    """Bases that say nearly nothing, weights far out in the prior's tails: the posterior bends upwards."""
-    label = np.arange(6) % 3
-    Phi = 1e-3 * np.eye(6)
-    given_ = several(Phi, label, 3, None, Hyperprior(1.0, 1.0, 1.0, 1.0))
-    weight = np.full((6, 3), 8.0)
-    machine = _Machine(given_, EMOptions(), Start.default(given_))
-    point = machine.rows.at(weight, np.zeros(3), None, curved=True)
-    newton = CoupledNewton(machine.rows)
-    assert newton.step(point, OWN) is None
-    short = machine._coupled_step(point, newton, CONVEX)
-    assert short.log_posterior > point.log_posterior
-    assert machine._stretched(point, short).log_posterior >= short.log_posterior
-
-
-def test_a_stretched_step_goes_on_while_that_gains_under_the_sign_rule():
-    given_ = few_bases()
-    machine = _Machine(given_, EMOptions(), Start.default(given_))
-    start = Start.default(given_)
-    old = machine.rows.at(start.weight, start.bias, None, curved=True)
-    machine.is_first = False
-    full, _ = machine.next(old)
-    share = 1e-3
-    weight = old.weight + share * (full.weight - old.weight)
-    short = machine.rows.at(weight, old.bias + share * (full.bias - old.bias), old, curved=True)
-    far = machine._stretched(old, short)
-    assert far.log_posterior > old.log_posterior + 50 * (short.log_posterior - old.log_posterior)
-    assert (far.weight * given_.sign >= 0).all()

@@ -5,13 +5,10 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from pcvm_pymc import MPCVMClassifier, MRVMClassifier, PCVMClassifier, SparseProbitClassifier
 from pcvm_pymc.core.approximation import PropagationOptions
 from pcvm_pymc.core.em import EMOptions
-from pcvm_pymc.core.em.options import CLASS_TOLERANCE, TOLERANCE
 from pcvm_pymc.core.evidence import BottomUpOptions, EvidenceOptions
 from pcvm_pymc.core.projection import SearchOptions
-from pcvm_pymc.estimators.fit import em_options
 
 #: what a call without options does, which users and stored results rely on
 DEFAULTS = {
@@ -82,18 +79,3 @@ def test_the_end_of_a_range_is_allowed_and_what_lies_beyond_is_refused(options, 
 def test_what_the_search_no_longer_does_is_refused(name):
     with pytest.raises(ValueError, match=f"{name}=0 is no longer there: .* leave {name} out"):
         SearchOptions(**{name: 0})
-
-
-@pytest.mark.parametrize(
-    ("model", "tolerance"),
-    [
-        (PCVMClassifier(), TOLERANCE),
-        (SparseProbitClassifier(), TOLERANCE),
-        (MPCVMClassifier(algorithm="top-down"), CLASS_TOLERANCE),
-        (MRVMClassifier(algorithm="top-down"), CLASS_TOLERANCE),
-    ],
-    ids=lambda each: type(each).__name__,
-)
-def test_default_tolerances_are_in_one_place(model, tolerance):
-    assert EMOptions().tol == TOLERANCE
-    assert em_options(model).tol == tolerance

@@ -6,8 +6,6 @@ from test_mpcvm import classes
 
 from pcvm_pymc.core.evidence.bottom_up import (
     BottomUpOptions,
-    DenseBases,
-    Machine,
     Search,
     fit_bottom_up,
 )
@@ -67,34 +65,6 @@ def test_at_most_so_many_bases_come_under_the_same_responses():
         search = Search(known, None, BottomUpOptions())
         search.machines[0].improve(search.responses.pulled, None, most)
         assert len(search.machines[0].index) == most
-
-
-def test_several_additions_are_those_of_single_steps():
-    known = problem()
-    search = Search(known, None, BottomUpOptions())
-    once, again = search.machines[0], Machine(DenseBases(known))
-    once.improve(search.responses.pulled, None, most=4)
-    for _ in range(4):
-        again.improve(search.responses.pulled, None)
-    np.testing.assert_array_equal(once.index, again.index)
-    np.testing.assert_allclose(once.alpha, again.alpha)
-
-
-def test_precisions_are_the_best_in_turn():
-    known = problem()
-    search = Search(known, None, BottomUpOptions())
-    machine = search.machines[0]
-    machine.improve(search.responses.pulled, None, most=5)
-    while machine.reestimate(search.responses.pulled) > 1e-10:
-        pass
-    value = bound(machine, search.responses.pulled)
-    for place in range(len(machine.alpha)):
-        for factor in (0.9, 1.1):
-            other = Machine(machine.bases)
-            alpha = machine.alpha.copy()
-            alpha[place] *= factor
-            other.set_to(machine.index.copy(), alpha)
-            assert bound(other, search.responses.pulled) < value
 
 
 def test_momentum_ends_where_em_ends():

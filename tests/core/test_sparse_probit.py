@@ -8,11 +8,11 @@ from problems import awkward_data, blobs
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from pcvm_pymc.core.em import EMOptions, Start, fit_em, log_posterior
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.nonnegative import ridge_solve
 from pcvm_pymc.core.pieces.kernels import feature_matrix, median_distance
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
-from pcvm_pymc.core.pieces.probit import log_likelihood, score
+from pcvm_pymc.core.pieces.probit import score
 from pcvm_pymc.core.problem import Problem, Status
 
 
@@ -211,19 +211,3 @@ def test_features():
     assert kernel[0, 1] == pytest.approx(np.exp(-11 / 4))
     with pytest.raises(ValueError, match="features='cubic' is unknown"):
         feature_matrix(X, "cubic")
-
-
-def test_log_posterior_by_hand():
-    X, label = blobs(20, 2, seed=8)
-    weight, bias = np.array([0.5, -0.2]), 0.3
-    latent = X @ weight + bias
-    fit = log_likelihood(latent, label)
-    penalised = sparse(X, label, Laplace(4.0))
-    assert log_posterior(penalised, weight, bias, latent) == pytest.approx(fit - 2.0)
-    free = replace(penalised, bias="free")
-    assert log_posterior(free, weight, bias, latent) == pytest.approx(fit - 1.4)
-
-
-def test_bad_options_are_named():
-    with pytest.raises(ValueError, match=r"gamma=0\.0; needed a positive finite number"):
-        Laplace(0.0)

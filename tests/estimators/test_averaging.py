@@ -126,12 +126,6 @@ def test_a_new_fit_forgets_the_average(average):
     )
 
 
-def test_an_average_is_pickled(average, several):
-    for model, new in ((average, NEW), several):
-        again = pickle.loads(pickle.dumps(model))
-        np.testing.assert_array_equal(again.predict_proba(new), model.predict_proba(new))
-
-
 def test_the_rows_are_kept_once_and_are_the_fit_s_own():
     rows = np.random.default_rng(0).normal(size=(40, 3000))
     given, y = rows.copy(), rows[:, 0] > 0

@@ -217,12 +217,6 @@ def test_a_projection_under_another_likelihood_than_the_probit(data, likelihood)
     np.testing.assert_allclose(own.predict_proba(X), q, atol=1e-4)
 
 
-def test_a_likelihood_of_numbers_is_refused(data):
-    X, words, _ = data
-    with pytest.raises(ValueError, match="likelihood='normal' is unknown"):
-        PCVMClassifier(likelihood="normal").fit(X, words)
-
-
 def test_two_classes_from_the_bottom_up(data):
     X, words, label = data
     model = PCVMClassifier(estimation="bottom-up", width=1.2).fit(X, words)

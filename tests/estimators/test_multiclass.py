@@ -27,7 +27,7 @@ from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
-from pcvm_pymc.estimators.problems import Problems, problem_at
+from pcvm_pymc.estimators.problems import problem_at
 from pcvm_pymc.experiments.datasets import overclass, overlap_classes
 
 ALL = [
@@ -214,27 +214,6 @@ def test_the_papers_search_stays_reachable():
         np.testing.assert_array_equal(model.support_, wanted.support)
         assert model.log_posterior_ == wanted.log_posterior
         assert model.n_iter_ == wanted.n_iter
-
-
-def test_widths_are_ranked_by_few_bases_of_the_rows_at_hand(monkeypatch):
-    X, y = three(120)
-    names = np.array(["a", "b", "c"])[y]
-    monkeypatch.setattr("pcvm_pymc.estimators.fit.ROUGH_BASES", 40)
-    seen, solved = [], Problems.solved
-
-    def watched(self, problem, start=None):
-        seen.append((problem.Phi.shape, self.options.tol))
-        return solved(self, problem, start)
-
-    monkeypatch.setattr(Problems, "solved", watched)
-    model = MRVMClassifier(random_state=0).fit(X, names)
-    assert {shape for shape, _ in seen[:-1]} == {(96, 40)}
-    assert {tol for _, tol in seen[:-1]} == {0.1}
-    assert seen[-1] == ((120, 120), 1e-2)
-    assert model.score(X, names) > 0.5
-    seen.clear()
-    MRVMClassifier(random_state=0, search="paper").fit(X, names)
-    assert {shape for shape, _ in seen[:-1]} == {(96, 96)}
 
 
 def test_a_search_has_no_effect_from_the_top_down():

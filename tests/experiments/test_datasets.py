@@ -83,12 +83,6 @@ def test_bayes_errors():
     assert error_of(X[:, 0], y) == pytest.approx(ndtr(-1.5 / 0.7), abs=tolerance)
 
 
-def test_ringnorm_is_the_ring_around_the_norm():
-    X, y = datasets.ringnorm(N, random_state=1)
-    assert X[y > 0].std() == pytest.approx(2.0, rel=0.01)
-    assert X[y < 0].mean() == pytest.approx(2 / np.sqrt(20), abs=0.01)
-
-
 def test_waveform_means_are_those_of_the_waves():
     X, y = datasets.waveform(N, random_state=2)
     i = np.arange(1, 22)

@@ -206,21 +206,6 @@ def test_the_same_seed_gives_the_same_draws(learned, width):
         np.testing.assert_array_equal(values, second["posterior"][name])
 
 
-def test_a_random_width_that_do_has_fixed_is_sampled_by_gibbs():
-    X, label = blobs(20, seed=40)
-    free = pcvm_model(
-        X, label, width=pm.LogNormal.dist(0.0, 0.5), hyperprior=Hyperprior(1, 1, 1, 1)
-    )
-    # few sweeps: the two sets of basis functions differ by rounding, which grows with every sweep
-    options = {"draws": 20, "tune": 1, "thin": 1, "max_sweeps": 20, "random_seed": 1, **QUIET}
-    fixed = pm.do(free, {"width": 1.2})
-    assert choose_method(fixed)[0] == "gibbs"
-    drawn = sample(fixed, **options)["posterior"]
-    wanted = sample(small(hyperprior=Hyperprior(1, 1, 1, 1)), **options)["posterior"]
-    found, wanted = (each["latent"].isel(draw=slice(5)) for each in (drawn, wanted))
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
-
-
 def test_few_draws_do_not_make_convergence_harder():
     X, label = blobs(42, seed=3)
     model = pcvm_model(X, label, width=1.2, hyperprior="learned")

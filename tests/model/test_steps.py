@@ -164,17 +164,6 @@ def test_every_row_of_em_steps_on_pymcs_points(row, data):
     assert logp(point_of(model, end)) == pytest.approx(end.log_posterior, abs=1e-8)
 
 
-def test_a_shared_precision_serves_all_classes_or_none(data):
-    X, _ = data
-    hyperprior = Hyperprior(-0.4, 0.0, 0.5, 0.5)
-    label = np.digitize(X[:, 0], [-0.6, 0.6])
-    model = mrvm_model(X, label, width=1.2, shared=True, hyperprior=hyperprior)
-    weight = fit_em(read(model, "em")).weight
-    kept = (weight != 0).any(axis=1)
-    assert 0 < kept.sum() < len(X)
-    np.testing.assert_array_equal((weight != 0).all(axis=1), kept)
-
-
 @pytest.mark.parametrize("several", [False, True])
 def test_gibbs_is_a_step_of_pymc(several, data):
     X, y = data
