@@ -1,6 +1,4 @@
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 from functools import cache, partial
 
@@ -208,16 +206,6 @@ def test_the_estimator_projects_its_own_dense_mode():
     assert len(auto.weight_) <= auto.projection_.size <= 50
     everything = PCVMClassifier(width=1.2, estimation="projection", n_vectors=500).fit(X, label)
     assert everything.score(X, label) == pytest.approx(dense.score(X, label), abs=0.02)
-
-
-def test_a_classifier_is_projected_without_pymc():
-    code = (
-        "import sys; import numpy as np; from pcvm_pymc import PCVMClassifier, project; "
-        "X = np.arange(40.0).reshape(20, 2) % 7; y = X[:, 0] > 3; "
-        "project(PCVMClassifier(width=2.0).fit(X, y), X, y, size=2).classifier; "
-        "assert 'pymc' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(

@@ -104,20 +104,13 @@ def test_the_log_evidence_under_student_t_noise_is_laplaces(seed):
     cell = np.log(axis[1] - axis[0]) * 2 + np.log(np.diag(root)).sum()
     exact = logsumexp(values) + cell
     assert end.log_evidence == pytest.approx(exact, abs=0.12)
-    bound = np.eye(2) + (Phi.T * end.curvature) @ Phi / np.sqrt(np.outer(alpha, alpha))
-    true = np.eye(2) + (Phi.T * likelihood.hessian(end.latent, target)[:, 0, 0]) @ Phi / np.sqrt(
-        np.outer(alpha, alpha)
+    scaled, hessian = Phi / np.sqrt(alpha), likelihood.hessian(end.latent, target)[:, 0, 0]
+    bound, true = (
+        np.linalg.slogdet(np.eye(2) + (scaled.T * bend) @ scaled)[1]
+        for bend in (end.curvature, hessian)
     )
-    missing = 0.5 * (np.linalg.slogdet(bound)[1] - np.linalg.slogdet(true)[1])
+    missing = 0.5 * (bound - true)
     assert abs(end.log_evidence - exact) < abs(end.log_evidence - missing - exact)
-    h = 1e-5
-    slope = [likelihood.score(end.latent + d, target) for d in (-h, h)]
-    np.testing.assert_allclose(
-        likelihood.hessian(end.latent, target)[:, 0, 0],
-        (slope[0] - slope[1]) / (2 * h),
-        rtol=1e-5,
-        atol=1e-6,
-    )
 
 
 def test_mean_probability_is_an_average_over_the_latent_function():

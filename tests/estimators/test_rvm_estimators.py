@@ -10,7 +10,6 @@ from pcvm_pymc import RVMClassifier, RVMRegressor, Status
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.validity import rvm_validity
-from pcvm_pymc.experiments.datasets import load
 
 
 def noisy_sinc(n=60, seed=0):
@@ -96,14 +95,6 @@ def test_several_classes_one_against_the_rest(link):
     assert variance.shape == (150, 3)
 
 
-def test_ripleys_data(data_folder):
-    X, y, X_test, y_test = load("ripley", folder=data_folder).split(0)
-    model = RVMClassifier(width=0.5).fit(X, y)
-    assert model.log_evidence_ == pytest.approx(-72.775, abs=0.01)
-    assert len(model.weight_) == 4
-    assert np.mean(model.predict(X_test) != y_test) <= 0.0961
-
-
 def test_regression_attributes_and_bands():
     x, y = noisy_sinc()
     model = RVMRegressor(width=2.0).fit(x, y)
@@ -158,16 +149,6 @@ def test_friedmans_functions(make, noise, limit, seeds):
         model = make_pipeline(StandardScaler(), RVMRegressor(random_state=0)).fit(X, y)
         errors.append(np.mean((model.predict(X_test) - y_test) ** 2))
     assert np.mean(errors) <= limit
-
-
-def test_units_change_nothing_else():
-    x, y = noisy_sinc()
-    plain = RVMRegressor(random_state=0).fit(x, y)
-    scaled = RVMRegressor(random_state=0).fit(1e4 * x, 1e-3 * y)
-    assert scaled.width_ == pytest.approx(1e4 * plain.width_, rel=1e-9)
-    np.testing.assert_array_equal(scaled.support_, plain.support_)
-    np.testing.assert_allclose(scaled.weight_, 1e-3 * plain.weight_, rtol=1e-5)
-    assert scaled.noise_ == pytest.approx(1e-3 * plain.noise_, rel=1e-5)
 
 
 def test_constant_targets_and_inputs():

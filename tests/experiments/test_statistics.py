@@ -201,7 +201,7 @@ def test_tests_of_chen2009_table_6(measure):
     wanted = {"SVM": (1.35, 1.27), "SVM_hard": (2.69, 2.62), "SVM_PCVM": (0.85, 1.0)}
     found = differing(paper, result.table["difference"], 0.0051, 2)
     assert found == (wanted if measure == "error" else {})
-    # 1.385 exceeds the paper's 1.38, not the exact 1.390: there RVM (1-RMSE) and SVM_PCVM (AUC) are significant
+    # 1.385 is above the paper's 1.38, not above the exact 1.390: RVM (1-RMSE) and SVM_PCVM (AUC) there
     significant = {
         "1-RMSE": ["SVM_hard"],
         "error": ["SVM_hard", "RVM"],
