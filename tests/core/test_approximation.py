@@ -14,8 +14,6 @@ from pcvm_pymc.core.approximation import (
     propagate,
 )
 from pcvm_pymc.core.approximation.moments import (
-    half_line_location,
-    half_line_matching,
     half_line_tilted,
     probit_tilted,
     student_tilted,
@@ -78,21 +76,6 @@ def test_far_half_lines_join_the_near_ones():
     np.testing.assert_allclose(at.variance[0], at.variance[1], rtol=1e-7)
     far = half_line_tilted(np.array([-1e6]), np.ones(1))  # nearly exponential
     np.testing.assert_allclose([far.mean[0], far.variance[0]], [1e-6, 1e-12], rtol=1e-9)
-
-
-def test_matching_a_half_line_inverts_its_moments():
-    mean, variance = np.array([0.5, 2.0, 100.0, 1e-4]), np.array([0.2, 0.1, 4.0, 1e-9])
-    found = half_line_tilted(*half_line_matching(mean, variance))
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-9)
-    np.testing.assert_allclose(found.variance, variance, rtol=1e-7)
-    place = half_line_location(mean, np.array([0.2, 3.0, 4.0, 1.0]))
-    found = half_line_tilted(place, np.array([0.2, 3.0, 4.0, 1.0]))
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-9)
-
-
-def test_a_spread_that_no_half_line_has_keeps_its_mean():
-    found = half_line_tilted(*half_line_matching(np.array([1.0]), np.array([4.0])))
-    np.testing.assert_allclose([found.mean[0], found.variance[0]], [1.0, 0.95**2], rtol=1e-7)
 
 
 def lonely(phi=0.8, prior=PLUG_IN, sign=1.0):

@@ -178,20 +178,6 @@ def test_what_is_added_has_the_precision_and_gain_of_the_joint_evidence_of_all_c
     assert machine.alpha[-1] == pytest.approx(searched[chosen][0], rel=1e-4)
 
 
-@pytest.mark.fixed_seeds  # a precision far from its best
-@pytest.mark.parametrize("n_responses", [1, 2, 5])
-def test_a_precision_is_estimated_from_all_classes(n_responses):
-    given_, machine, responses = members_and_responses(n_responses)
-    machine.reestimate(given_.Phi.T @ responses)
-    columns, alpha = given_.Phi[:, [4, 20]], np.array([0.8, 1.7])
-    alpha[0], gain = best_by_search(columns, alpha, 0, responses)
-    assert gain > 0.5
-    assert machine.alpha[0] == pytest.approx(alpha[0], rel=1e-4)
-    best, gain = best_by_search(columns, alpha, 1, responses)
-    if gain > 1e-6:
-        assert machine.alpha[1] == pytest.approx(best, rel=1e-4)
-
-
 def machine_of(given_, result):
     """Return the machine with which a fit ended: its search once more."""
     return search_of(given_, result).machines[0]

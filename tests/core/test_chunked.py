@@ -6,6 +6,7 @@ from problems import IMPROPER, PROPER, awkward_data, blobs
 
 from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, row_blocks
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -84,23 +85,6 @@ def test_basis_functions_at_any_offset_and_width(offset, width):
 
 
 @pytest.mark.parametrize("hyperprior", CAREFUL.values(), ids=CAREFUL)
-@pytest.mark.parametrize("update", ["auto", "em"])
-def test_a_fit_in_chunks_is_the_fit_of_the_whole(hyperprior, update):
-    X, label = blobs(150, seed=3)
-    whole, chunked = both(X, label, 60, hyperprior, 1.3)
-    options = EMOptions(update=update, tol=1e-10 if update == "auto" else 1e-5)
-    wanted = fit_em(whole, None, options)
-    found = fit_chunked(ArrayRows(X, label, 31), chunked, options)
-    np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-8)
-    assert found.bias == pytest.approx(wanted.bias, abs=1e-8)
-    assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
-    assert found.status is wanted.status
-    if update == "em":
-        assert found.n_iter == wanted.n_iter
-        np.testing.assert_allclose(found.trace.log_posterior, wanted.trace.log_posterior, rtol=1e-9)
-
-
-@pytest.mark.parametrize("hyperprior", CAREFUL.values(), ids=CAREFUL)
 def test_a_fit_whose_matrix_is_of_some_chunks_ends_where_it_would(hyperprior):
     X, label = blobs(4000, seed=3)
     whole, chunked = both(X, label, 6, hyperprior, 1.3)
@@ -159,6 +143,12 @@ def test_bad_input_is_named():
     start = Start(np.zeros(20), 0.0, response=label)
     with pytest.raises(ValueError, match="response was given for a streamed design"):
         fit_chunked(rows, chunked, start=start)
+    design = StreamedDesign(rows, chunked[0], RBF(1.0))
+    streamed = Problem(design, None, chunked[1], Hyperprior.jeffreys())
+    with pytest.raises(ValueError, match=r"start of shape \(40,\) was given for rows in chunks"):
+        fit_bottom_up(streamed, np.zeros(40))
+    with pytest.raises(ValueError, match="'evidence'"):
+        EvidenceProblem.of(streamed)
     with pytest.raises(ValueError, match=r"memory_limit=1e\+06 bytes is too small for 500 bases"):
         chunk_rows(1e6, 500, 20)
     assert chunk_rows(11e6, 500, 20) < chunk_rows(12e6, 500, 20) < chunk_rows(30e6, 500, 20) == 2048

@@ -13,7 +13,7 @@ from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_hessian
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.resources import has_room_for_coupled
-from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.core.problem import Problem
 
 PRIORS = {
     "plug_in": Hyperprior.plug_in(),
@@ -102,31 +102,6 @@ def test_room_for_the_coupled_matrix_follows_the_limit_and_the_jobs():
     assert not has_room_for_coupled(7.999 * matrix, 100, 3)
     assert not has_room_for_coupled(8.001 * matrix, 100, 3, n_jobs=2)
     assert not has_room_for_coupled(None, 1_000, 26)
-
-
-@pytest.mark.parametrize("hyperprior", PRIORS.values(), ids=PRIORS)
-@pytest.mark.parametrize("bias", ["prior", "none"])
-def test_a_fit_in_chunks_is_the_fit_of_the_whole(hyperprior, bias):
-    options = EMOptions(tol=1e-9, max_iter=20_000)
-    X, label, whole, problem = both(90, 3, 30, hyperprior, bias=bias)
-    wanted = fit_em(whole, None, options)
-    found = fit_em(problem(ArrayRows(X, label, 17)), None, options)
-    assert found.status is wanted.status is Status.CONVERGED
-    np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-6)
-    np.testing.assert_allclose(found.bias, wanted.bias, atol=1e-6)
-    assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
-
-
-def test_shared_weights_of_either_sign_on_another_kernel():
-    options = EMOptions(tol=1e-8, max_iter=20_000)
-    settings = {"bias": "none", "shared": True}
-    X, label, whole, problem = both(
-        60, 3, 20, Hyperprior.jeffreys(), signs=False, kernel="linear-spline", **settings
-    )
-    wanted = fit_em(whole, None, options)
-    found = fit_em(problem(ArrayRows(X, label, 9)), None, options)
-    np.testing.assert_array_equal(found.support, wanted.support)
-    np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-5)
 
 
 def test_a_fit_whose_matrix_is_of_some_chunks_ends_where_it_would():

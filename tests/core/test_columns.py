@@ -19,9 +19,8 @@ from pcvm_pymc.core.evidence import (
 )
 from pcvm_pymc.core.evidence.active_set import gains, scanned
 from pcvm_pymc.core.evidence.columns import DenseColumns, LowRankColumns
-from pcvm_pymc.core.evidence.posterior import orthogonal_basis, posterior, sum_of_squares
 from pcvm_pymc.core.evidence.problem import columns_of
-from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline, design_matrix
+from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline
 from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, StudentT
 
@@ -65,37 +64,6 @@ def test_columns_whose_squares_over_or_underflow_change_nothing(size):
     fit = fit_rvm(EvidenceProblem(Phi, target))
     assert fit.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
     assert list(fit.active) == list(plain.active)
-
-
-def explicit(unit, target, likelihood, index, alpha):
-    """Return S and Q by the QR factorisation of the model's columns."""
-    Phi = unit[:, index]
-    end = posterior(Phi, alpha, target, likelihood)
-    basis, root = orthogonal_basis(Phi, alpha, end.curvature), np.sqrt(end.curvature)[:, None]
-    S = sum_of_squares(basis, root * unit, basis.upper.T @ (root * unit))
-    return end, S, unit.T @ end.score
-
-
-@given(st.integers(0, 10_000), st.booleans(), st.booleans())
-@settings(max_examples=30)
-def test_a_scan_from_inner_products_is_that_of_the_rows(seed, is_label, are_close):
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(-3, 3, (80, 1))
-    centres = np.linspace(-3, 3, 160)[:, None] if are_close else rng.normal(size=(160, 1))
-    Phi = design_matrix("rbf", x, centres, 0.5)
-    target = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=80)
-    target, likelihood = (np.sign(target), Logit()) if is_label else (target, Normal(0.1))
-    index, alpha = rng.choice(160, 8, replace=False), 10.0 ** rng.uniform(-3, 2, 8)
-    found = scanned(DenseColumns(Phi, None), target, likelihood, (index, alpha, np.zeros(8)))
-    end, S, Q = explicit(Phi / np.linalg.norm(Phi, axis=0), target, likelihood, index, alpha)
-    for value, exact in (
-        (found.mean, end.mean),
-        (found.covariance, end.covariance),
-        (found.S, S),
-        (found.Q, Q),
-    ):
-        np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-8 * np.abs(exact).max())
-    assert found.log_evidence == pytest.approx(end.log_evidence, abs=1e-7)
 
 
 def test_s_keeps_its_digits_next_to_a_column_of_the_model():

@@ -15,7 +15,6 @@ from pcvm_pymc.core.em import (
     iterate,
     log_posterior,
 )
-from pcvm_pymc.core.em.rows import DenseRows
 from pcvm_pymc.core.pieces.kernels import rbf
 from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, Hyperprior, Laplace
 from pcvm_pymc.core.pieces.probit import log_likelihood, score
@@ -100,18 +99,6 @@ def test_newton_and_em_reach_the_same_log_posterior(seed):
     plain = fit_em(prob, None, replace(options, update="em"))
     assert newton.log_posterior == pytest.approx(plain.log_posterior, abs=1e-6)
     assert newton.n_iter < plain.n_iter
-
-
-@pytest.mark.parametrize("prior", sorted(IMPROPER))
-@pytest.mark.parametrize("free_width", [False, True])
-def test_shrinking_columns_change_nothing(monkeypatch, prior, free_width):
-    X, label = blobs(60, seed=3)
-    prob = problem(X, label, IMPROPER[prior], free_width=free_width)
-    lean = fit_em(prob, None, EMOptions(max_iter=60))
-    monkeypatch.setattr(DenseRows, "_COMPACT_BELOW", -1.0)
-    dense = fit_em(prob, None, EMOptions(max_iter=60))
-    np.testing.assert_allclose(lean.weight, dense.weight, atol=1e-8)
-    assert lean.log_posterior == pytest.approx(dense.log_posterior, abs=1e-6)
 
 
 def test_em_step_is_the_papers_for_one_iteration():

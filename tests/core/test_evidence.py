@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import awkward_data, blobs
+from problems import blobs
 from random_problems import state_at
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import logsumexp
@@ -114,15 +114,12 @@ def test_the_log_evidence_under_student_t_noise_is_laplaces(seed):
 
 
 def test_mean_probability_is_an_average_over_the_latent_function():
-    rng = np.random.default_rng(0)
-    draws = rng.normal(0.7, 1.5, size=400_000)
-    for link, tolerance in (("probit", 3e-3), ("logit", 1.5e-2)):  # MacKay's is an approximation
+    node, weight = np.polynomial.hermite_e.hermegauss(60)
+    for link, tolerance in (("probit", 1e-9), ("logit", 1.5e-2)):  # MacKay's is an approximation
         likelihood = LINKS[link]
-        average = np.exp(
-            np.array([likelihood.log_density(np.array([f]), np.ones(1)) for f in draws[:20_000]])
-        ).mean()
+        average = weight @ likelihood.probability(0.7 + 1.5 * node) / weight.sum()
         value = likelihood.probability(likelihood.moderated(0.7, 1.5**2))
-        assert value == pytest.approx(average, abs=tolerance + 5e-3)
+        assert value == pytest.approx(average, abs=tolerance)
 
 
 def test_newton_halves_its_steps_where_the_full_one_overshoots():
@@ -281,18 +278,6 @@ def test_fewer_rows_than_bases(method, likelihood):
     assert np.isfinite(fit.log_evidence)
 
 
-@given(awkward_data(), st.sampled_from(METHODS), st.sampled_from(["gaussian", "logit", "probit"]))
-@settings(max_examples=40)
-def test_no_data_breaks_it(data, method, likelihood):
-    X, label = data
-    Phi = rbf(squared_distances(X, X), 1.0)
-    options = EvidenceOptions(max_iter=300)
-    fit = fit_rvm(EvidenceProblem(Phi, label, likelihood), method=method, options=options)
-    assert np.isfinite(fit.log_evidence)
-    assert np.isfinite(fit.latent).all()
-    assert (np.linalg.eigvalsh(fit.covariance) >= -1e-9 * np.abs(fit.covariance).max()).all()
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_labels_that_the_bases_cannot_tell_give_an_empty_model(method):
     Phi = np.ones((20, 3))
@@ -327,15 +312,6 @@ def test_bad_problems_are_named(changes, words):
         replace(problem, **changes)
 
 
-@pytest.mark.fixed_seeds  # which bases leave when depends on the data
-def test_more_sweeps_never_lose_evidence_by_much():
-    """MacKay's updates are not monotone; from the start to the end they gain."""
-    x, target = sinc(noise=0.2)
-    trace = fit_batch(EvidenceProblem(design_matrix("rbf", x, x, 2.0), target)).trace
-    assert trace.log_evidence[-1] > trace.log_evidence[0]
-    assert (np.diff(trace.n_active) <= 0).all()
-
-
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 25), st.integers(0, 99))
 def test_a_rotated_regression_has_the_same_evidence(n_obs, n_basis, chunk, seed):
     rng = np.random.default_rng(seed)
@@ -358,22 +334,6 @@ def test_a_rotated_regression_has_the_same_evidence(n_obs, n_basis, chunk, seed)
     np.testing.assert_allclose(ends[2].mean, ends[0].mean, atol=1e-9)
     np.testing.assert_allclose(ends[2].covariance, ends[0].covariance, atol=1e-9)
     assert ends[3] == pytest.approx(ends[1], rel=1e-6)
-
-
-@pytest.mark.parametrize("bias", ["prior", "none"])
-@pytest.mark.parametrize("likelihood", [Normal(), Normal(0.2), Logit(), Probit()], ids=repr)
-def test_the_universal_problem_is_read(bias, likelihood):
-    X, label = blobs(30, seed=2)
-    Phi = rbf(squared_distances(X, X), 1.5)
-    given_ = Problem(Phi, label, None, Hyperprior.plug_in(), likelihood, bias=bias)
-    found = fit_rvm(EvidenceProblem.of(given_))
-    known = likelihood.noise if likelihood == Normal(0.2) else None
-    wanted = fit_rvm(
-        EvidenceProblem(Phi, label, likelihood.name, noise=known, bias=bias == "prior")
-    )
-    assert found.log_evidence == wanted.log_evidence
-    np.testing.assert_array_equal(found.weight, wanted.weight)
-    assert found.bias == wanted.bias
 
 
 def test_the_noise_may_be_told_beside_the_problem():
@@ -406,13 +366,6 @@ def test_problems_of_other_rows_are_refused(changes, words):
     given_ = Problem(np.ones((4, 4)), np.ones(4), None, Hyperprior.plug_in())
     with pytest.raises(ValueError, match=words):
         EvidenceProblem.of(replace(given_, **changes))
-
-
-def test_only_a_quadratic_likelihood_is_rotated():
-    rotated = rotated_problem([(np.ones((4, 1)), np.arange(4.0))])
-    assert rotated.likelihood.n_obs == 4
-    with pytest.raises(ValueError, match="'logit' is not that of a rotated problem"):
-        replace(rotated, likelihood="logit")
 
 
 @pytest.mark.parametrize("seed", [1, 5, 7])

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from calibration import assert_normal, assert_uniform, truncated_scores
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from problems import awkward_data, blobs
 from scipy import stats
 from scipy.special import log_ndtr
@@ -185,16 +184,6 @@ def test_draws_and_labels_in_turn_have_the_priors_law(likelihood, n, n_sweeps):
     assert_uniform(np.column_stack([2 * sizes.cdf(of_sizes) - 1, biases.cdf(of_biases)]))
 
 
-@pytest.mark.parametrize("n", [2, 3])
-def test_the_smallest_problems_run(n):
-    p = problem(n)
-    rng = np.random.default_rng(0)
-    size, bias, _ = advance(p, p.start(rng), rng, draws=50)
-    assert np.isfinite(size).all()
-    assert np.isfinite(bias).all()
-    assert (size > 0).all()
-
-
 @pytest.mark.parametrize("scale", [1e4, 1e6, 1e8])
 def test_large_basis_functions_from_a_start_far_off(scale):
     """The first slices reach down to the smallest size; soon the labels are explained as ever."""
@@ -206,18 +195,6 @@ def test_large_basis_functions_from_a_start_far_off(scale):
     size, bias, _ = advance(p, state, rng, draws=50)
     assert start.sum() < -1e6
     assert p.log_likelihood(p.latent(size, bias))[-1].sum() > -30.0
-
-
-@settings(max_examples=25)
-@given(awkward_data(), st.sampled_from(sorted(PRIORS)))
-def test_awkward_data_run(data, prior):
-    X, label = data
-    Phi = rbf(squared_distances(X, X), median_distance(X))
-    p = GibbsProblem.of(Problem(Phi, label, label.copy(), PRIORS[prior]))
-    rng = np.random.default_rng(0)
-    size, bias, rate = advance(p, p.start(rng), rng, draws=30)
-    assert (size > 0).all()
-    assert np.isfinite(np.concatenate([size.ravel(), bias, rate])).all()
 
 
 def refused(**changed):

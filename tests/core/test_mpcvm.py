@@ -1,13 +1,10 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import blobs
 
-from pcvm_pymc.core.em import EMOptions, Start, coupled, fit_em, initial_state, log_posterior
-from pcvm_pymc.core.em.coupled import CoupledNewton
+from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, log_posterior
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
@@ -48,12 +45,15 @@ def test_the_sign_rule():
     assert signs.tolist() == [[1, -1, -1], [-1, -1, 1]]
 
 
-@pytest.mark.parametrize("hyperprior", PRIORS.values(), ids=PRIORS)
-@pytest.mark.parametrize("update", ["auto", "newton", "em"])
+@settings(max_examples=60)
 @given(
-    st.integers(2, 5), st.integers(0, 2**32 - 1), st.sampled_from([0.2, 1.5, 8.0]), st.booleans()
+    st.sampled_from(list(PRIORS.values())),
+    st.sampled_from(["auto", "newton", "em"]),
+    st.integers(2, 5),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.2, 1.5, 8.0]),
+    st.booleans(),
 )
-@settings(max_examples=8)
 def test_the_log_posterior_never_falls(hyperprior, update, n_classes, seed, width, signs):
     given_ = problem(30, n_classes, hyperprior, seed=seed, width=width, signs=signs)
     options = EMOptions(update=update, max_iter=25)
@@ -69,11 +69,10 @@ def test_the_log_posterior_never_falls(hyperprior, update, n_classes, seed, widt
     )
 
 
-@pytest.mark.parametrize("update", ["auto", "em"])
 @pytest.mark.parametrize("hyperprior", PRIORS.values(), ids=PRIORS)
-def test_the_end_satisfies_the_kkt_conditions(hyperprior, update):
+def test_the_end_satisfies_the_kkt_conditions(hyperprior):
     given_ = problem(40, 3, hyperprior, seed=1)
-    result = fit_em(given_, None, EMOptions(update=update, tol=1e-9, max_iter=60_000))
+    result = fit_em(given_, None, EMOptions(tol=1e-9, max_iter=60_000))
     assert result.status is Status.CONVERGED
     terms = class_terms(result.latent, given_.label, accuracy=1e-13)
     active = result.weight != 0
@@ -101,17 +100,6 @@ def test_the_names_of_the_classes_mean_nothing(order, seed):
     one, two = fit_em(given_, None, options), fit_em(other, None, options)
     np.testing.assert_allclose(two.weight[:, order], one.weight, atol=1e-7)
     np.testing.assert_allclose(two.latent[:, order], one.latent, atol=1e-7)
-
-
-def test_two_classes_are_mirror_images():
-    """Weights of the two classes are opposite: the scores differ by twice a binary machine's."""
-    X, label = blobs(50, seed=3)
-    label = (label > 0).astype(int)
-    Phi = rbf(squared_distances(X, X), 1.5)
-    given_ = several(Phi, label, 2, class_signs(label, 2), Hyperprior.plug_in())
-    result = fit_em(given_, None, EMOptions(tol=1e-10, max_iter=20_000))
-    np.testing.assert_allclose(result.weight[:, 0], -result.weight[:, 1], atol=1e-6)
-    np.testing.assert_allclose(result.bias[0], -result.bias[1], atol=1e-6)
 
 
 @pytest.mark.parametrize("hyperprior", [Hyperprior.plug_in(), Hyperprior(1.0, 0.2, 0.5, 1.0)])
@@ -199,45 +187,3 @@ def test_coupled_steps_end_at_a_kkt_point_whatever_width_and_scale(width, scale)
     active = result.weight != 0
     assert np.abs(slope[active]).max() < 1e-4
     assert (slope * given_.sign)[~active].max(initial=0.0) < 1e-4
-
-
-@pytest.mark.parametrize("width", [0.4, 3.0])
-@pytest.mark.parametrize("scale", [0.3, 10.0])
-def test_steps_by_plain_gradients_end_where_factored_ones_do(width, scale, monkeypatch):
-    X = np.random.default_rng(7).normal(size=(60, 2))
-    label = np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.8, 0.0, 0.8])
-    Phi = rbf(squared_distances(X, X), width)
-    prior = replace(Hyperprior.plug_in(), d=Hyperprior.plug_in().c * scale**2)
-    given_ = several(Phi, label, 4, class_signs(label, 4), prior)
-    options = EMOptions(tol=1e-9, max_iter=500)
-    factored = fit_em(given_, None, options)
-    made = []
-    monkeypatch.setattr(coupled, "_LEAST_PRODUCTS", 1000)
-    monkeypatch.setattr(coupled.Preconditioner, "factorise", lambda *_: made.append(1))
-    plain = fit_em(given_, None, options)
-    assert not made
-    assert plain.converged
-    assert plain.log_posterior == pytest.approx(factored.log_posterior, abs=1e-7)
-    np.testing.assert_allclose(plain.latent, factored.latent, atol=1e-4)
-
-
-def few_bases(*, signs=True):
-    """Return a problem whose weights are large beside the prior's scale: its bound is far above it."""
-    X, label = classes(300, 3, gap=2.0)
-    Phi = rbf(squared_distances(X, X[:15]), 1.5)
-    sign = class_signs(label[:15], 3) if signs else None
-    return several(Phi, label, 3, sign, Hyperprior(1.0, 0.09, 1.0, 1.0))
-
-
-@pytest.mark.parametrize("signs", [True, False])
-def test_the_priors_own_curvature_ends_where_its_bound_does_in_fewer_steps(signs, monkeypatch):
-    given_ = few_bases(signs=signs)
-    options = EMOptions(tol=1e-8, max_iter=5_000)
-    own = fit_em(given_, None, options)
-    monkeypatch.setattr(CoupledNewton, "is_settling", lambda *_: False)
-    bound = fit_em(given_, None, options)
-    assert own.converged
-    assert bound.converged
-    assert own.log_posterior == pytest.approx(bound.log_posterior, abs=1e-7)
-    np.testing.assert_allclose(own.latent, bound.latent, atol=1e-4)
-    assert own.n_iter < 0.6 * bound.n_iter

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from problems import awkward_data, blobs
+from problems import blobs
 from scipy.optimize import minimize
 
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
@@ -227,21 +227,6 @@ def test_duplicate_columns_add_nothing():
     for columns in other.columns:
         assert len(np.unique(columns % 12)) == len(columns)
         assert not np.isin(columns, [24, 25]).any()  # zeros, and a second bias
-
-
-@given(awkward_data(), st.sampled_from([1e-3, 0.3, 1.0, 30.0]))
-@settings(max_examples=15)
-def test_awkward_data(data, factor):
-    X, label = data
-    Phi = rbf(squared_distances(X, X), factor * median_distance(X))
-    rng = np.random.default_rng(len(X))
-    probability = ndtr(label * rng.uniform(-1, 9, len(X)))
-    problem = Target(Phi, label, probability)
-    path = project_path(problem, sorted({1, 2, min(5, len(X)), len(X)}))
-    assert np.isfinite(path.kl).all()
-    assert (np.diff(path.objective) <= 1e-12).all()
-    for columns, weight in zip(path.columns, path.weights, strict=True):
-        assert (weight * label[columns] > 0).all()
 
 
 def test_sizes_by_default():

@@ -114,12 +114,15 @@ def test_laplace_ends_at_the_l1_optimum_with_penalty_sqrt_gamma(bias, update):
         assert abs(bias_gradient) <= 3.0
 
 
-@pytest.mark.parametrize("update", ["auto", "newton", "em"])
-@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-@pytest.mark.parametrize("bias", ["prior", "free"])
-@settings(max_examples=12)
-@given(data=awkward_data(), features=st.sampled_from(["linear", "quadratic", "kernel"]))
-def test_the_log_posterior_never_decreases(update, prior, bias, data, features):
+@settings(max_examples=100)
+@given(
+    awkward_data(),
+    st.sampled_from(["linear", "quadratic", "kernel"]),
+    st.sampled_from(list(PRIORS.values())),
+    st.sampled_from(["auto", "newton", "em"]),
+    st.sampled_from(["prior", "free"]),
+)
+def test_the_log_posterior_never_decreases(data, features, prior, update, bias):
     X, label = data
     X = X / np.abs(X).max()
     Phi = feature_matrix(X, features, width=median_distance(X))
@@ -143,17 +146,6 @@ def test_zero_and_duplicate_columns_and_more_columns_than_rows(prior, n_features
     if prior is PRIORS["student"]:  # elsewhere one may take the other's place
         assert result.weight[2] == pytest.approx(result.weight[0], rel=1e-4)
     assert np.mean(result.latent * label > 0) > 0.7
-
-
-@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-@settings(max_examples=15)
-@given(data=awkward_data(), features=st.sampled_from(["linear", "quadratic", "kernel"]))
-def test_no_scale_of_the_inputs_fails(prior, data, features):
-    X, label = data
-    Phi = feature_matrix(X, features, width=median_distance(X))
-    result = fit_em(sparse(Phi, label, prior), options=EMOptions(max_iter=30))
-    assert np.isfinite(result.log_posterior)
-    assert np.isfinite(result.latent).all()
 
 
 def test_jeffreys_end_point_changes_with_columns_by_units_alone():

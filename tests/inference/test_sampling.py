@@ -342,9 +342,6 @@ def test_precisions_drawn_afterwards():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"method": "hmc"}, "method='hmc' is unknown"),
-        ({"draws": 0}, "draws=0"),
-        ({"thin": 1.5}, r"thin=1\.5"),
         (
             {"draws": 10, "thin": 10**9, "max_sweeps": 40, "quiet": True},
             r"max_sweeps=40 is below draws \* thin = 10 \* 1000000000 = 10000000000; needed at least as many",

@@ -1,28 +1,16 @@
 import numpy as np
 import pymc as pm
 import pytest
-from problems import blobs, value_point
+from problems import blobs
 
 from pcvm_pymc import (
     EMOptions,
-    Hyperprior,
-    Laplace,
     Start,
     find_map_em,
     predict,
     sample,
     sparse_probit_model,
 )
-
-PRIORS = {
-    "laplace": Laplace(3.0),
-    "student": Hyperprior(1.0, 0.05, 0.5, 0.3),
-    "jeffreys": Hyperprior.jeffreys(),
-}
-
-
-def point_of(model, weight, bias):
-    return value_point(model, {"weight": weight, "bias": np.float64(bias)})
 
 
 def test_a_start_may_be_given():
