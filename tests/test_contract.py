@@ -388,16 +388,7 @@ WITHOUT_A_MODEL = {"mrvm_top_down"}
 def draws_of(key, likelihood, prior, **options):
     """Return a short run, checked: its latent function and log likelihood are those of its weights."""
     model = model_of(key, likelihood, prior)
-    tree = sample(
-        model,
-        draws=6,
-        tune=6,
-        chains=1,
-        cores=1,
-        random_seed=1,
-        quiet=True,
-        **options,
-    )
+    tree = sample(model, draws=6, tune=6, chains=1, cores=1, random_seed=1, quiet=True, **options)
     posterior, rows = tree["posterior"].to_dataset().isel(chain=0), range(6)
     weight = posterior["weight"].transpose("draw", "basis", ...).values
     bias = posterior["bias"].transpose("draw", ...).values

@@ -19,11 +19,7 @@ from pcvm_pymc import (
     rvm_model,
     sample,
 )
-from pcvm_pymc.assessment.comparison import (
-    Rival,
-    active_count,
-    convergence,
-)
+from pcvm_pymc.assessment.comparison import Rival, active_count, convergence
 from pcvm_pymc.core.measures import expected_calibration_error
 from pcvm_pymc.estimators.figures import PALETTE
 

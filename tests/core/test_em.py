@@ -7,14 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import IMPROPER, PROPER, awkward_data, blobs, problem
 
-from pcvm_pymc.core.em import (
-    EMOptions,
-    Start,
-    fit_em,
-    initial_state,
-    iterate,
-    log_posterior,
-)
+from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, iterate, log_posterior
 from pcvm_pymc.core.pieces.kernels import rbf
 from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, Hyperprior, Laplace
 from pcvm_pymc.core.pieces.probit import log_likelihood, score

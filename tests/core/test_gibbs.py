@@ -149,11 +149,7 @@ def test_one_basis_against_quadrature():
 
 @pytest.mark.parametrize(
     ("likelihood", "n", "n_sweeps"),
-    [
-        (Probit(), 12, 12_000),
-        (NoisyProbit(0.3), 12, 12_000),
-        (MultinomialProbit(3), 6, 24_000),
-    ],
+    [(Probit(), 12, 12_000), (NoisyProbit(0.3), 12, 12_000), (MultinomialProbit(3), 6, 24_000)],
     ids=str,
 )
 def test_draws_and_labels_in_turn_have_the_priors_law(likelihood, n, n_sweeps):

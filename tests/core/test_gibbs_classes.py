@@ -1,14 +1,11 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
-from numba import njit
 
 from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.gibbs import GibbsProblem, advance, responses
+from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.gibbs.ahead import compile_sampler
 from pcvm_pymc.core.gibbs.chain import run
-from pcvm_pymc.core.gibbs.responses import augmented
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import log_class_probability
@@ -55,23 +52,3 @@ def test_what_is_compiled_ahead_serves_every_problem():
         rng = np.random.default_rng(0)
         advance(found, found.start(rng), rng, draws=2)
     assert run.signatures == compiled
-
-
-def test_one_score_does_not_wait_for_what_several_need(monkeypatch):
-    """What cannot be compiled stands behind the branch of the others: numba leaves it out or fails."""
-    for name in ("draw_class_responses", "multinomial_terms"):
-        monkeypatch.setattr(responses, name, None)
-    latent, label, rng = np.zeros((1, 3)), np.array([-1, 1, 1]), np.random.default_rng(0)
-    one, response = augmented(Probit()), np.zeros((1, 3))
-    njit(responses.draw_responses.py_func)(one, latent, label, response, rng)
-    assert (response * label > 0).all()
-    found = njit(responses.log_likelihood.py_func)(one, 1.0, latent, label)
-    assert found == pytest.approx(3 * np.log(0.5))
-
-
-def test_several_scores_do_not_wait_for_what_one_needs(monkeypatch):
-    monkeypatch.setattr(responses, "draw_label_responses", None)
-    latent, label, rng = np.zeros((3, 4)), np.array([0, 1, 2, 2]), np.random.default_rng(0)
-    several, response = augmented(MultinomialProbit(3)), np.zeros((3, 4))
-    njit(responses.draw_responses.py_func)(several, latent, label, response, rng)
-    assert (response.argmax(axis=0) == label).all()

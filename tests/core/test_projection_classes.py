@@ -250,15 +250,6 @@ def test_the_path_ends_with_the_first_submodel_that_is_enough():
     np.testing.assert_array_equal(path.kl, whole.kl[:4])
 
 
-def test_a_vector_counts_once_whatever_number_of_its_weights_is_not_zero():
-    problem = target(5, n_classes=4)
-    path = project_path(problem, [3])
-    assert len(path.columns[0]) == 3
-    assert path.weights[0].shape == (3, 4)
-    assert path.bias.shape == (1, 4)
-    assert path.bias.sum() == pytest.approx(0, abs=1e-12)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

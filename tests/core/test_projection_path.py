@@ -6,19 +6,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from problems import blobs
-from scipy.optimize import minimize
 
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.probit import ndtr
-from pcvm_pymc.core.projection import (
-    SearchOptions,
-    Submodel,
-    Target,
-    default_sizes,
-    project_path,
-)
-from pcvm_pymc.core.projection.submodel import addition_gains, fit_submodel, scan
+from pcvm_pymc.core.projection import SearchOptions, Submodel, Target, default_sizes, project_path
+from pcvm_pymc.core.projection.submodel import fit_submodel
 from pcvm_pymc.core.projection.target import row_terms
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -90,59 +83,6 @@ def test_the_start_does_not_change_a_refit(seed):
     warm = fit_submodel(problem, range(6), fit_submodel(problem, range(3, 9)))
     assert warm.objective == pytest.approx(cold.objective, abs=1e-10)
     np.testing.assert_allclose(warm.latent, cold.latent, atol=1e-4)
-
-
-@given(SEEDS)
-def test_score_and_schur_are_derivatives_of_refits(seed):
-    """Check the slope and curvature of min over members and bias of the objective in a new weight."""
-    problem = target(seed=seed, ridge=1e-3)
-    problem = replace(problem, sign=np.where(fit_free_sign(problem, [0, 1, 2]) > 0, 1.0, -1.0))
-    model = fit_submodel(problem, [0, 1, 2])
-    if model.n_vectors < 3:
-        return
-    found = scan(problem, model)
-    h = 1e-3
-    for j in (5, 9):
-        values = [profile(problem, model, j, t) for t in (-h, 0.0, h)]
-        slope = -(values[2] - values[0]) / (2 * h)
-        bend = (values[2] - 2 * values[1] + values[0]) / h**2
-        assert found.score[j, 0] == pytest.approx(slope, abs=1e-6)
-        assert found.schur[j, 0, 0] == pytest.approx(bend, rel=2e-2, abs=1e-6)
-
-
-def fit_free_sign(problem, columns):
-    """Return weights of a refit without the sign rule, zeros elsewhere: signs that do not bind."""
-    A = np.column_stack([problem.Phi[:, columns], np.ones(len(problem.Phi))])
-
-    def value(v):
-        return problem.divergence(A @ v) + 0.5 * problem.penalty[columns] @ v[:-1] ** 2
-
-    weight = np.ones(problem.Phi.shape[1])
-    weight[columns] = minimize(value, np.zeros(len(columns) + 1)).x[:-1]
-    return weight
-
-
-def profile(problem, model, j, t):
-    """Return the objective with weight j at t and the members and bias refitted, sign rule aside."""
-    A = np.column_stack([problem.Phi[:, model.columns], np.ones(len(problem.Phi))])
-    v = np.append(model.weight, model.bias)
-    penalty = np.append(problem.penalty[model.columns], 0.0)
-    for _ in range(20):
-        score, bend = derivatives(A @ v + t * problem.Phi[:, j], problem.probability)
-        H = (A.T * (problem.mass * bend)) @ A + np.diag(penalty)
-        v = v + np.linalg.solve(H, A.T @ (problem.mass * score) - penalty * v)
-    latent = A @ v + t * problem.Phi[:, j]
-    return problem.divergence(latent) + 0.5 * (penalty @ v**2 + problem.penalty[j] * t**2)
-
-
-def test_members_and_wrong_signed_columns_promise_nothing():
-    problem = target()
-    model = fit_submodel(problem, [0, 1, 2, 3])
-    found = scan(problem, model)
-    gain = addition_gains(problem, found)
-    assert (gain[model.columns] == 0).all()
-    assert (gain[found.score[:, 0] * problem.sign <= 0] == 0).all()
-    assert gain.max() > 0
 
 
 @given(SEEDS)

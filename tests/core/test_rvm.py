@@ -70,11 +70,7 @@ def test_star_covers_outside_the_data_and_loses_none_inside():
         fit = fit_rvm(problem)
         new = design_matrix("rbf", x_new, x, 1.5)[:, fit.active]
         star = star_moments(
-            new,
-            design_matrix("rbf", x, x_new, 1.5),
-            np.ones(600),
-            fit,
-            augmentation(problem, fit),
+            new, design_matrix("rbf", x, x_new, 1.5), np.ones(600), fit, augmentation(problem, fit)
         )
         within = np.abs(x_new[:, 0]) <= 4
         for (mean, variance), inner, outer in (

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from problems import banana, blobs
+from problems import banana
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs
@@ -130,16 +130,6 @@ def test_the_rows_are_kept_once_and_are_the_fit_s_own():
     given[:] = 0.0  # the caller's array is the caller's
     np.testing.assert_array_equal(model.predict_proba(rows[:3]), before[0])
     np.testing.assert_array_equal(model.predict_interval(rows[:3]), before[1])
-
-
-def test_modes_that_stand_on_different_rows_share_them(average):
-    shared = average.components_[0].shared
-    own = [each.own for each in average.components_]
-    assert any(len(each) < len(shared) for each in own)
-    np.testing.assert_array_equal(np.unique(np.concatenate(own)), np.arange(len(shared)))
-    for each in average.components_:
-        assert each.shared is shared
-        np.testing.assert_array_equal(each.relevance_vectors, X[each.basis])
 
 
 # --- what combinations mean ------------------------------------------------------------------------
@@ -297,12 +287,3 @@ def test_components_are_modes_where_cells_are_found_class_by_class():
         basis = RBF(each.width)(blobs_of, each.relevance_vectors)
         found, wanted = basis @ each.weight + each.bias, basis @ weight + one.bias_
         np.testing.assert_allclose(found, wanted, atol=0.02)
-
-
-def test_more_bases_than_the_rows_by_which_cells_are_found(monkeypatch):
-    monkeypatch.setattr("pcvm_pymc.estimators.fit.SEARCH_ROWS", 30)
-    many, label = blobs(80, seed=5)
-    model = PCVMClassifier(basis=50, random_state=0).fit(many, label)
-    assert len(model.support_) > 30
-    assert all(len(each.loo.latent) == 30 for each in model.selection_.points)
-    assert model.component_weights_.sum() == pytest.approx(1.0)

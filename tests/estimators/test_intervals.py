@@ -67,9 +67,7 @@ def test_rounding_of_the_covariance_changes_nothing():
         noise = 1e-15 * rng.normal(size=covariance.shape)
         first, second = (
             probability_interval(
-                MultinomialProbit(3),
-                [LatentNormal(1.0, np.zeros((4, 3)), each)],
-                0.9,
+                MultinomialProbit(3), [LatentNormal(1.0, np.zeros((4, 3)), each)], 0.9
             )
             for each in (covariance, covariance + noise + noise.swapaxes(1, 2))
         )

@@ -317,22 +317,6 @@ def test_openml_answers_that_are_another_table(monkeypatch, tmp_path, changes, m
         datasets.fetch("iris_61")
 
 
-@pytest.mark.filterwarnings("ignore:Invalid cache:RuntimeWarning")
-def test_a_wrong_checksum_is_an_error(monkeypatch, tmp_path):
-    import sklearn.datasets._openml as openml
-
-    answered(monkeypatch)
-    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))
-    described = openml._get_data_description_by_id
-
-    def lying(*arguments, **options):
-        return described(*arguments, **options) | {"md5_checksum": "0" * 32}
-
-    monkeypatch.setattr(openml, "_get_data_description_by_id", lying)
-    with pytest.raises(ValueError, match="md5 checksum"):
-        datasets.fetch("iris_61")
-
-
 def test_text_columns_are_coded():
     column = coded_column(pd.Series(["b", None, "a", "b"]))
     np.testing.assert_array_equal(column, [1, np.nan, 0, 1])

@@ -13,7 +13,6 @@ from pcvm_pymc import (
     pcvm_model,
     predict,
     rvm_model,
-    sample,
     save,
 )
 from pcvm_pymc.core.pieces.likelihoods import Probit
@@ -53,17 +52,6 @@ def test_probabilities_are_nearly_those_of_quadrature(method, worst, wrong_sprea
     assert np.abs(near.mean(0) - mean).max() < worst
     ratio = near.std(0) / np.sqrt(share @ (p - mean) ** 2)
     assert np.abs(ratio - 1.0).max() < wrong_spread
-
-
-@pytest.mark.slow  # 24 bases; two are tested against quadrature
-@pytest.mark.parametrize(("method", "worst"), [("ep", 0.02), ("laplace", 0.08)])
-def test_probabilities_are_nearly_those_of_gibbs(method, worst):
-    """Monte Carlo standard errors are .002 of either; what is missed is .003 and .025."""
-    _, model = small(n=24)
-    quiet = {"quiet": True, "progressbar": False, "cores": 1}
-    drawn = sample(model, method="gibbs", draws=4000, random_seed=1, **quiet)
-    found = approximate(model, method=method, draws=10_000, random_seed=2)
-    assert np.abs(probabilities(found).mean(0) - probabilities(drawn).mean(0)).max() < worst
 
 
 @both

@@ -3,13 +3,7 @@ import logging
 import numpy as np
 import pytest
 
-from pcvm_pymc import (
-    EvidenceOptions,
-    fit_evidence,
-    latent_draws,
-    predict,
-    rvm_model,
-)
+from pcvm_pymc import EvidenceOptions, fit_evidence, latent_draws, predict, rvm_model
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
 from pcvm_pymc.model.read import read
 

@@ -5,15 +5,7 @@ import pymc as pm
 import pytest
 from problems import blobs
 
-from pcvm_pymc import (
-    EMOptions,
-    Hyperprior,
-    Start,
-    find_map_em,
-    latent_draws,
-    pcvm_model,
-    sample,
-)
+from pcvm_pymc import EMOptions, Hyperprior, Start, find_map_em, latent_draws, pcvm_model, sample
 from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.experiments.datasets import ripley_mixture
 from pcvm_pymc.model.read import read

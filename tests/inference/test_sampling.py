@@ -8,12 +8,9 @@ import numpy as np
 import pymc as pm
 import pytest
 from calibration import assert_law, assert_means, assert_same_law, posterior_on_a_grid
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from problems import blobs
 from scipy import stats
 from scipy.special import ndtr
-from sklearn.datasets import make_moons
 
 from pcvm_pymc import (
     HalfHorseshoe,
@@ -27,13 +24,12 @@ from pcvm_pymc import (
     sample,
 )
 from pcvm_pymc.assessment.comparison import convergence
-from pcvm_pymc.core.gibbs import GibbsProblem, advance
+from pcvm_pymc.core.gibbs import advance
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.experiments.datasets import ripley_mixture
-from pcvm_pymc.inference.chains import Chain, GibbsRun
+from pcvm_pymc.inference.chains import Chain
 from pcvm_pymc.inference.results import observed_and_constant_data
 from pcvm_pymc.inference.sampling import choose_method
-from pcvm_pymc.model.read import read
 
 QUIET = {"quiet": True, "progressbar": False, "cores": 1}
 
@@ -47,32 +43,11 @@ def ripley():
     return ripley_mixture(50, random_state=1)
 
 
-def moons():
-    X, y = make_moons(50, noise=0.25, random_state=1)
-    return X, 2.0 * y - 1.0
-
-
 def compare(first, second, names=("latent",)):
     """Compare the laws of two runs by the ranks of their pooled draws, whose means are bounded."""
     for name in names:
         draws = [tree["posterior"][name].values for tree in (first, second)]
         assert_same_law(*(each.reshape(*each.shape[:2], -1) for each in draws))
-
-
-# the sweep's law is tested by its conditionals, with labels in turn and by its calibration, the density of
-# the model by the contract
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [ripley, moons])
-def test_gibbs_and_nuts_agree_on_the_latent_function(make):
-    X, label = make()
-    # a known scale: NUTS has divergent draws where it is learned
-    model = pcvm_model(X, label, width=0.64, hyperprior=Hyperprior(1.0, 0.1, 0.5, 1.0))
-    gibbs = sample(model, method="gibbs", draws=2000, random_seed=1, **QUIET)
-    nuts = sample(model, method="nuts", chains=2, draws=1000, random_seed=2, **QUIET)
-    for tree in (gibbs, nuts):
-        found = convergence(tree)
-        assert found.ok, str(found)
-    compare(gibbs, nuts, names=("latent", "bias"))
 
 
 @pytest.mark.slow  # the moves are tested in tests/core/test_gibbs_widths.py, the whole by its calibration
@@ -88,16 +63,6 @@ def test_gibbs_and_nuts_agree_on_an_unknown_width(n_features):
     np.testing.assert_allclose(
         probability, ndtr(gibbs["posterior"]["latent"]).mean(("chain", "draw")), rtol=1e-9
     )
-
-
-@pytest.mark.slow  # a learned scale is tested against quadrature in tests/core/test_gibbs.py
-def test_gibbs_and_nuts_agree_on_a_learned_scale():
-    X, label = blobs(15, seed=50)
-    prior = Hyperprior(2.0, 0.5, 1.0, 1.0, rate_shape=2.0)
-    model = pcvm_model(X, label, width=1.2, hyperprior=prior)
-    gibbs = sample(model, method="gibbs", draws=2000, random_seed=1, **QUIET)
-    nuts = sample(model, method="nuts", chains=2, draws=1000, random_seed=2, **QUIET)
-    compare(gibbs, nuts, names=("latent", "rate"))
 
 
 def test_pymcs_step_and_gibbs_draw_the_posterior():
@@ -216,27 +181,6 @@ def test_few_draws_do_not_make_convergence_harder():
     assert few.sizes["draw"] == 100
     assert few.attrs["sweeps"] <= many.attrs["sweeps"] < 20_000
     assert few.attrs["thin"] >= 10  # the states between the draws are not handed out
-
-
-@given(draws=st.integers(1, 40), thin=st.integers(1, 12), chains=st.integers(1, 4))
-@settings(max_examples=30)
-def test_later_rounds_keep_evenly_spaced_states(draws, thin, chains):
-    problem = GibbsProblem.of(read(small(n=6)))
-    run = GibbsRun(draws, 1, chains, 1, thin, 10_000)
-    rng, again = (np.random.default_rng(0) for _ in range(2))
-    chain = Chain(0, problem.start(rng), rng, thin, run.first_judged())
-    state, every = problem.start(again), np.empty(0)
-    for number in range(4):
-        chain.extend(problem, draws - chain.n_kept)
-        sweeps = chain.sweeps - len(every)
-        every = np.append(every, advance(problem, state, again, draws=sweeps)[1])
-        spacing, remainder = divmod(chain.thin, chain.judged)
-        assert remainder == 0
-        assert len(chain.drawn[1]) == draws * chain.judged
-        np.testing.assert_array_equal(
-            chain.drawn[1], every[::-1][::spacing][: draws * chain.judged][::-1]
-        )
-        chain.next_round(finer=chain.judged < run.wanted, keep=number > 0)
 
 
 class KilledError(Exception):

@@ -5,7 +5,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from calibration import assert_law, assert_same_law
+from calibration import assert_law
 from problems import value_point
 from scipy import stats
 
@@ -219,18 +219,3 @@ def test_nuts_converges_for_three_classes(name):
     assert az.rhat(latent)["latent"].max() <= 1.01
     assert az.ess(latent)["latent"].min() >= 400
     assert result["sample_stats"]["diverging"].mean() <= 0.002
-
-
-@pytest.mark.slow  # the sweep's law is tested by its conditionals, and with labels in turn
-def test_gibbs_and_nuts_agree_on_the_probabilities():
-    X, y = three_clouds(18)
-    model = mpcvm_model(X, y, width=1.5, basis=9)
-    runs = [
-        sample(model, draws=250, random_seed=1, **GIBBS),
-        sample(model, method="nuts", chains=2, draws=600, tune=400, random_seed=2, **SAMPLING),
-    ]
-    for name in ("latent", "bias", "probability"):
-        group = "predictions" if name == "probability" else "posterior"
-        trees = [predict(run, X) if name == "probability" else run for run in runs]
-        draws = [tree[group][name].values for tree in trees]
-        assert_same_law(*(each.reshape(*each.shape[:2], -1) for each in draws))

@@ -3,14 +3,7 @@ import pymc as pm
 import pytest
 from problems import blobs
 
-from pcvm_pymc import (
-    EMOptions,
-    Start,
-    find_map_em,
-    predict,
-    sample,
-    sparse_probit_model,
-)
+from pcvm_pymc import EMOptions, Start, find_map_em, predict, sample, sparse_probit_model
 
 
 def test_a_start_may_be_given():
