@@ -93,7 +93,7 @@ class Sums:
     pull: Array
     total: Array
     change: float
-    gram: Array | None = None
+    gram: Any = None
 
     def __add__(self, other: "Sums") -> "Sums":
         return Sums(

@@ -483,5 +483,5 @@ def fit_bottom_up(
         log_posterior=trace[-1][0],
         status=Status.EMPTY_MODEL if n_active == 0 else status,
         n_iter=n_iter,
-        trace=EMTrace(*map(np.asarray, zip(*trace, strict=True))),
+        trace=EMTrace(*(np.asarray(column) for column in zip(*trace, strict=True))),
     )

@@ -312,7 +312,7 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
             f"{name} is no array of labels ({error}); needed one label a row"
         ) from None
     if labels.dtype.kind in "US" and not (
-        isinstance(y, str) or all(isinstance(each, str | bytes) for each in y)
+        isinstance(y, str) or all(isinstance(each, str | bytes) for each in y)  # type: ignore[union-attr]
     ):
         labels = np.asarray(y, dtype=object)  # or NumPy would turn all of them into text
     kind = labels.dtype.kind
