@@ -98,10 +98,7 @@ METHODS = {"sequential": fit_sequential, "batch": fit_batch}
 
 @threads_by_size
 def fit_rvm(
-    problem: EvidenceProblem,
-    *,
-    method: str = "sequential",
-    options: EvidenceOptions | None = None,
+    problem: EvidenceProblem, *, method: str = "sequential", options: EvidenceOptions | None = None
 ) -> EvidenceResult:
     """Maximise the evidence of a relevance vector machine; of several starts of the noise the best wins.
 

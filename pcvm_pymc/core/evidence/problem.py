@@ -18,12 +18,7 @@ from pcvm_pymc.core.evidence.columns import (
 )
 from pcvm_pymc.core.evidence.posterior import posterior
 from pcvm_pymc.core.family import FAMILY, check_solver
-from pcvm_pymc.core.pieces.likelihoods import (
-    Likelihood,
-    Normal,
-    ScaleLikelihood,
-    as_likelihood,
-)
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal, ScaleLikelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown

@@ -24,12 +24,7 @@ from pcvm_pymc.core.gibbs.responses import (
     augmented,
     draw_responses,
 )
-from pcvm_pymc.core.gibbs.slices import (
-    Parameters,
-    log_rate_density,
-    slice_log_rate,
-    slice_scale,
-)
+from pcvm_pymc.core.gibbs.slices import Parameters, log_rate_density, slice_log_rate, slice_scale
 from pcvm_pymc.core.gibbs.vectors import copy_into, jit, multiply
 from pcvm_pymc.core.pieces.probit import Array
 
