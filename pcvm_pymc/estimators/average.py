@@ -19,12 +19,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.core.quadratic import QuadraticModel
 from pcvm_pymc.estimators.problems import Problems, TrainingData
-from pcvm_pymc.estimators.search import (
-    GridPoint,
-    HyperparameterSearch,
-    by_leave_one_out,
-    start_near,
-)
+from pcvm_pymc.estimators.search import GridPoint, HyperparameterSearch, start_near
 
 # --- class probabilities -----------------------------------------------------------------------
 
@@ -356,12 +351,6 @@ class FittedAverage(NamedTuple):
     held_out: Array | None
 
 
-def averaged(weights: Array, likelihood: Likelihood, latents: Sequence[Array]) -> Array:
-    """Return averaged class probabilities, shape (n_obs, n_classes), at latent values of each mode."""
-    parts = [class_probability(likelihood, latent) for latent in latents]
-    return np.tensordot(weights, np.stack(parts), axes=1)
-
-
 def fit_average(
     problems: Problems,
     search: HyperparameterSearch,
@@ -390,39 +379,30 @@ def fit_average(
         Numbers of the search's bases among the problems': the fits start from the search's weights.
         Default: from each other.
     """
-    kept = search.kept(most)
-    points: list[GridPoint] = []
+    kept, points = search.kept(most), list[GridPoint]()
+    in_memory, rows = problems.rows is None, problems.centres.rows
+    leaves_out = in_memory and not same_fits and (weigh or held_out)
     for point in kept.points:
-        assert point.result is not None
-        if problems.rows is not None:
-            problem = problems.at(point.width, point.scale)
-            points.append(replace(point, result=problems.solved(problem)))
-            continue
-        near = points[-1] if points else None
-        if columns is not None:
-            weight = np.zeros((len(problems.centres), *point.result.weight.shape[1:]))
-            weight[columns] = point.result.weight
-            near = replace(point, result=replace(point.result, weight=weight))
-        if not same_fits and weigh:
-            points.append(by_leave_one_out(problems, final=True)(point, near))
-            continue
-        problem = problems.at(point.width, point.scale)
-        start: Start | None = Start(point.result.weight, point.result.bias)
-        if not same_fits:
-            start = start_near(problems, near, problem)
+        problem, known = problems.at(point.width, point.scale), point.result
+        assert known is not None
+        near = points[-1] if points and in_memory else None
+        if columns is not None and in_memory:
+            weight = np.zeros((len(problems.centres), *known.weight.shape[1:]))
+            weight[columns] = known.weight
+            near = replace(point, result=replace(known, weight=weight))
+        start = start_near(problems, near, problem)
+        if same_fits:
+            start = Start(known.weight, known.bias)
         result, loo = fit_em(problem, start, problems.options), point.loo
-        if not same_fits and held_out:
-            rows = problems.centres.rows
+        if leaves_out:
             loo = leave_one_out(problem, result.weight, result.bias, rows)
         points.append(replace(point, result=result, loo=loo))
     found = replace(kept, points=tuple(points))
-    if problems.rows is not None:
-        return FittedAverage(found, None)
-    if weigh and not same_fits:
+    if leaves_out and weigh:
         found = HyperparameterSearch.of(points, shares=kept.shares)
     found = found.kept()
-    if not (same_fits or weigh or held_out):
+    if not (leaves_out or same_fits):
         return FittedAverage(found, None)
     left_out: Any = [each.loo for each in found.points]
-    latents = [each.latent for each in left_out]
-    return FittedAverage(found, averaged(found.weights, problems.likelihood, latents))
+    parts = [class_probability(problems.likelihood, each.latent) for each in left_out]
+    return FittedAverage(found, np.tensordot(found.weights, np.stack(parts), axes=1))

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign
 from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, Start, fit_em
 from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_rows
+from pcvm_pymc.core.pieces.centres import Centres, Index, choose_rows
 from pcvm_pymc.core.pieces.kernels import (
     Kernel,
-    KernelPiece,
     as_kernel,
     rbf,
     squared_distances,
@@ -126,10 +125,6 @@ class Problems:
     solver: Any = None
     squared: Array | None = None
 
-    def kernel_at(self, width: Any) -> KernelPiece:
-        """Return the kernel at a width."""
-        return as_kernel(self.kernel, width)
-
     def for_model(self, model: Any) -> "Problems":
         """Return the same with rows in chunks where an estimator's arguments ask for it."""
         data, limit, n_basis = self.data, model.memory_limit, len(self.centres)
@@ -197,27 +192,6 @@ class Problems:
             return result
         plain = BottomUpOptions(max_iter=self.options.max_iter, tol=self.options.tol)
         return fit_bottom_up(problem, response, plain)
-
-
-def problem_at(
-    X: Array,
-    label: Array,
-    hyperprior: Any,
-    width: Any,
-    *,
-    centres: Centres | None = None,
-    kernel: Kernel = "rbf",
-    likelihood: Likelihood | None = None,
-    free_width: bool = False,
-) -> Problem:
-    """Return the PCVM's problem, by default under the probit with a basis function on each row.
-
-    `free_width` lets EM move the width of the RBF.
-    """
-    centres = as_centres(None, X, label) if centres is None else centres
-    data, piece = TrainingData(X, label), likelihood or Probit()
-    problems = Problems(data, centres, kernel, piece, lambda _: hyperprior, EMOptions())
-    return problems.at(width, moves=free_width)
 
 
 def against_rest(problem: Problem, number: int) -> Problem:
