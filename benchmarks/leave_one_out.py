@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pcvm_pymc.assessment.leave_one_out import _Mode, _scored, fitted_problems
+from pcvm_pymc.assessment.leave_one_out import FittedMode, _scored, fitted_problems
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import leave_one_out
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
@@ -80,7 +80,7 @@ def main() -> None:
             fit, fit_seconds = timed(lambda p=problem, o=loose: fit_em(p, None, o))
             mode = (problem, weight, bias, own)
             quadratic, seconds = timed(lambda m=mode: leave_one_out(*m))
-            whole, whole_seconds = timed(lambda m=mode: _scored([_Mode(1.0, *m)]))
+            whole, whole_seconds = timed(lambda m=mode: _scored([FittedMode(1.0, *m)]))
             exact = -refitted(problem, replace(fit, weight=weight, bias=bias)).mean()
             off = -whole.elpd / len(draw[0]) - exact
             worst = max(worst, abs(off))

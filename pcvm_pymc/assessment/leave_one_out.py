@@ -26,15 +26,8 @@ from pcvm_pymc.estimators.fit import problems_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.estimators.problems import TrainingData
+from pcvm_pymc.inference import results
 from pcvm_pymc.inference.progress import progress_bars
-from pcvm_pymc.inference.results import (
-    inputs_of,
-    kernel_of,
-    likelihood_of,
-    nuisance_of,
-    prior_of,
-    target_of,
-)
 from pcvm_pymc.model.bases import AnyKernel
 
 __all__ = ["PointLOO", "loo"]
@@ -126,11 +119,7 @@ def loo(
     (True, 0)
     """
     if hasattr(result, "decision_function"):
-        if kernel is not None:
-            raise ValueError(
-                f"kernel={kernel!r} was given with a classifier, where it has no effect; leave it out"
-            )
-        return _of_classifier(result, X, y)
+        return _of_classifier(result, X, y, kernel)
     if y is not None:
         raise ValueError("y was given with a result, which holds its own labels; leave it out")
     mode = _of_tree(result, X, kernel)
@@ -233,13 +222,13 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
         )
     point = posterior.isel(chain=0, draw=0)
     pieces, centres = json.loads(tree.attrs["pieces"]), data["centres"].values
-    inputs, drawn = inputs_of(tree, X), nuisance_of(tree)
-    likelihood: Any = likelihood_of(tree)
+    inputs, drawn = results.inputs_of(tree, X), results.nuisance_of(tree)
+    likelihood: Any = results.likelihood_of(tree)
     likelihood = replace(likelihood, **{name: float(each.item()) for name, each in drawn.items()})
-    piece = kernel_of(tree, kernel)
+    piece = results.kernel_of(tree, kernel)
     if "width" in point:
         piece = piece.with_width(point["width"].values)
-    prior: Any = prior_of(tree)
+    prior: Any = results.prior_of(tree)
     if "rate" in point:  # d was unknown
         prior = replace(prior, d=float(point["rate"]), rate_shape=None)
     by_evidence, kind = "evidence_trace" in tree, pieces["bias"]
@@ -252,7 +241,7 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
         kind = "free" if np.isfinite(point["bias_precision"]) else "none"
     problem = Problem(
         piece(inputs, centres),
-        target_of(tree),
+        results.target_of(tree),
         data["signs"].values.astype(float) if "signs" in data else None,
         prior,
         likelihood,
@@ -265,8 +254,14 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
     return FittedMode(1.0, problem, point["weight"].values, bias, own, precision)
 
 
-def _of_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> PointLOO:
+def _of_classifier(
+    model: Any, X: ArrayLike | None, y: ArrayLike | None, kernel: AnyKernel | None
+) -> PointLOO:
     """Return the score of a fitted classifier, of an average that of its averaged probabilities."""
+    if kernel is not None:
+        raise ValueError(
+            f"kernel={kernel!r} was given with a classifier, where it has no effect; leave it out"
+        )
     if X is None or y is None or not isinstance(model, PCVMClassifier | MPCVMClassifier):
         raise ValueError(
             f"{type(model).__name__} with X={'None' if X is None else 'given'}, y="
