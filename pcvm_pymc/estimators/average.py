@@ -16,7 +16,6 @@ from pcvm_pymc.core.pieces.likelihood import Weighted
 from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.core.quadratic import QuadraticModel
 from pcvm_pymc.estimators.problems import Problems, TrainingData
 from pcvm_pymc.estimators.search import GridPoint, HyperparameterSearch, start_near
@@ -308,10 +307,9 @@ class Average(Predictor):
         return at
 
 
-def modes_of(
-    problems: Problems, points: Sequence[GridPoint], results: Sequence[EMResult]
-) -> list[Mode]:
+def modes_of(problems: Problems, points: Sequence[GridPoint]) -> list[Mode]:
     """Return fitted grid points as modes, whose centres are in memory once."""
+    results: list[Any] = [each.result for each in points]
     every = np.unique(np.concatenate([each.support for each in results]))
     shared = problems.centres.points[every]
     return [

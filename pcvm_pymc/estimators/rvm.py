@@ -35,10 +35,10 @@ from pcvm_pymc.estimators.base import (
     Rule,
     constraints,
     n_bases,
-    named_likelihood,
     threads_for,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
+from pcvm_pymc.estimators.fit import named_likelihood
 from pcvm_pymc.estimators.problems import TrainingData
 from pcvm_pymc.estimators.relevance import Machine, RelevanceVectors, fit_relevance
 

@@ -222,7 +222,7 @@ class SparseProbitClassifier(KernelClassifier):
         if len(results) == 1:
             weight, bias = weight[:, 0], results[0].bias
         both = replace(results[0], weight=weight, bias=bias)
-        (self._predictor_,) = modes_of(problems, [GridPoint((), width, 1.0)], [both])
+        (self._predictor_,) = modes_of(problems, [GridPoint((), width, 1.0, result=both)])
         self.selected_ = self._set_vectors(data, centres, weight, bias, width)
         self._likelihood_, self._kernel_ = likelihood, piece
         if _on_kernels(self):
