@@ -150,6 +150,20 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         number = data.label if self._takes_several else (data.label > 0).astype(int)
         return replace(data, label=self.classes_[number])
 
+    def _known_labels(self, y: ArrayLike, n_obs: int) -> NDArray[Any]:
+        """Return labels of the fitted classes, -1. and +1. or their numbers; raise for others."""
+        given = np.asarray(present_labels(y))
+        if given.shape != (n_obs,):
+            raise ValueError(
+                f"y has shape {given.shape}; needed ({n_obs},), a label for each row of X"
+            )
+        if not np.isin(given.astype(object), self.classes_.astype(object)).all():
+            raise ValueError(
+                f"y has labels that are none of {self.classes_.tolist()}, the fitted classes"
+            )
+        number = np.searchsorted(self.classes_, given)
+        return number if self._takes_several else np.where(number > 0, 1.0, -1.0)
+
     # --- fitted attributes ---------------------------------------------------------------------
 
     def _set_vectors(
