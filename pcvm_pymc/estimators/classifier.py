@@ -19,7 +19,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, check_real, present_labels
 from pcvm_pymc.core.problem import EMResult
-from pcvm_pymc.estimators.average import probability_interval
+from pcvm_pymc.estimators.average import LatentNormal, probability_interval
 from pcvm_pymc.estimators.base import KernelMachine, is_dask, threads_for
 from pcvm_pymc.estimators.fit import fit_modes
 from pcvm_pymc.estimators.problems import WIDTH_ROWS, TrainingData
@@ -343,14 +343,12 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         if is_dask(X):
             raise ValueError("X is a Dask array; predict_interval needs rows in memory")
         new = self._inputs(X)
-        at = self._predictor_.posterior(vars(self).get("_training_"))
-        likelihood = self._predictor_.likelihood
-        return np.concatenate(
-            [
-                probability_interval(likelihood, at(new[rows]), probability)
-                for rows in gen_batches(len(new), _INTERVAL_ROWS)
-            ]
-        )
+        mixture = self._predictor_.posterior(vars(self).get("_training_"))
+        found = []
+        for rows in gen_batches(len(new), _INTERVAL_ROWS):
+            parts = [LatentNormal(share, *moments(new[rows])) for share, moments in mixture]
+            found.append(probability_interval(self._predictor_.likelihood, parts, probability))
+        return np.concatenate(found)
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: whether there may be several classes."""

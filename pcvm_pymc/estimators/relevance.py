@@ -27,7 +27,7 @@ from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
-from pcvm_pymc.estimators.average import Posterior, Predictor, independent
+from pcvm_pymc.estimators.average import Moments, Predictor, independent
 from pcvm_pymc.estimators.base import check_size_and_scales
 from pcvm_pymc.estimators.features import set_features
 from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData, against_rest
@@ -144,6 +144,7 @@ def fit_relevance(
     model.weight_, model.bias_, model.width_ = result.weight[result.active], result.bias, width
     model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence
     model._kernel_, model._result_, model._row_weight_ = kernel, result, data.weight
+    model._machine_ = Machine(kernel, model.relevance_vectors_, result)
     set_features(model, width, *vars(model).get("_metric_", (None,)))
     model.n_iter_, model.status_ = result.n_iter, result.status
     if result.status is Status.ITERATION_LIMIT:
@@ -190,6 +191,6 @@ class RelevanceVectors(Predictor):
         """
         return self.likelihood.moderated(*self.moments(X))
 
-    def posterior(self, data: TrainingData | None) -> Posterior:
+    def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
         """Return the normal posterior of the independent latent functions."""
-        return lambda X: [independent([each.moments(X) for each in self.machines])]
+        return [(1.0, lambda X: independent([each.moments(X) for each in self.machines]))]

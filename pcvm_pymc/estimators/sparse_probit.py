@@ -181,7 +181,7 @@ class SparseProbitClassifier(KernelClassifier):
     @override
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         self._begin(X)
-        named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
+        self.prior_ = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
         if is_dask(X) and not _on_kernels(self):
             raise ValueError(
                 f"features={self.features!r}: rows in Dask arrays need features='kernel'"
@@ -202,16 +202,14 @@ class SparseProbitClassifier(KernelClassifier):
             centres,
             piece,
             likelihood,
-            lambda _: named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma),
+            lambda _: self.prior_,
             em_options(self),
             bias=_BIASES[self.bias],
         ).for_model(self)
         problem = problems.at(width)
-        Phi = problem.Phi if problems.rows is None else np.empty((0, 0))
-        self.prior_ = prior = named_prior(self.prior, Phi, gamma=self.gamma)
-        problem = replace(problem, hyperprior=prior)
-        problems = replace(problems, prior=lambda _: prior)
-
+        if problems.rows is None:
+            self.prior_ = named_prior(self.prior, problem.Phi, gamma=self.gamma)
+            problem = replace(problem, hyperprior=self.prior_)
         n_classes = len(self.classes_)
         machines = range(n_classes) if n_classes > 2 else range(1, 2)
         results = [problems.solved(against_rest(problem, c)) for c in machines]

@@ -291,8 +291,14 @@ def test_rows_of_an_unknown_number():
         (MRVM(**TOP_DOWN), ROWS, MORE, "basis=None is a basis function on every row"),
         (MRVM(**TOP_DOWN, basis=9), ROWS, np.ones(400), "has 1 classes; needed two or more"),
         (SPARSE(), ROWS, WORDS, "rows in Dask arrays need features='kernel'"),
+        (
+            RVMClassifier(width=1.0, basis=9),
+            ROWS,
+            WORDS,
+            "RVMClassifier needs rows in memory",
+        ),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 @synchronous
 def test_bad_dask_input_is_named(model, rows, y, words):
