@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
+import joblib
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -243,6 +243,10 @@ class KernelMachine(BaseEstimator):
         """Whether a fit came to its end."""
         return "status_" in vars(self)
 
+    def __dask_tokenize__(self) -> str:
+        """Return a hash of arguments and fit; Dask's own of a dataclass is that of its fields alone."""
+        return str(joblib.hash(self))
+
     def _inputs(self, X: Any) -> Array:
         """Return new inputs for a fitted estimator."""
         check_is_fitted(self)
@@ -257,7 +261,7 @@ class KernelMachine(BaseEstimator):
 
     @property
     def _jobs(self) -> int:
-        return int(effective_n_jobs(getattr(self, "n_jobs", None)))
+        return int(joblib.effective_n_jobs(getattr(self, "n_jobs", None)))
 
 
 def without_idle(model: Any) -> Any:

@@ -15,7 +15,6 @@ from pcvm_pymc.core.pieces.kernels import (
     FeatureColumns,
     KernelPiece,
     as_kernel,
-    as_width,
     median_distance,
     n_features,
 )
@@ -45,21 +44,6 @@ _BIASES = {"penalised": "prior", "free": "free"}
 
 def _on_kernels(model: Any, _: bool = False) -> bool:
     return bool(model.features == "kernel")
-
-
-def _width_of(model: Any, data: TrainingData) -> Any:
-    """Return the width of the kernel that is given, or chosen; None for a kernel without."""
-    if not has_width(model.kernel):
-        return None
-    if not isinstance(model.width, str):
-        return as_width(model.width)
-    if model.width == "median":
-        return median_distance(data.X)
-    rng = np.random.default_rng(0)
-    if model.memory_limit is not None or data.stream is not None:
-        data = data.some(choose_share(data.label, WIDTH_ROWS, rng))
-    rough = {"tol": max(model.tol, ROUGH["folds, improper"])}
-    return chosen_width(model, model._as_given(data), rng, lambda *_: np.nan, rough=rough)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -243,4 +227,11 @@ class SparseProbitClassifier(KernelClassifier):
             return FeatureColumns(features=self.features), centres
         check_size_and_scales(self, X)
         centres = replace(as_centres(self.basis, X, None), sign=None)
-        return as_kernel(self.kernel, _width_of(self, data)), centres
+        if is_named(self.width, "median"):
+            return as_kernel(self.kernel, median_distance(X)), centres
+        rng = np.random.default_rng(0)
+        if self.memory_limit is not None or data.stream is not None:
+            data = data.some(choose_share(data.label, WIDTH_ROWS, rng))
+        rough = {"tol": max(self.tol, ROUGH["folds, improper"])}
+        width = chosen_width(self, self._as_given(data), rng, lambda *_: np.nan, rough=rough)
+        return as_kernel(self.kernel, width), centres

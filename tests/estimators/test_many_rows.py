@@ -273,6 +273,16 @@ def test_two_classes_among_dask_rows_of_a_machine_for_several():
 
 
 @synchronous
+def test_machines_that_differ_in_their_classes_alone_predict_each_its_own():
+    fits = [
+        PCVM(basis=9, width=1.5).fit(X, np.where(WORDS == "yes", *pair)) for pair in ("ab", "cd")
+    ]
+    first, second = dask.compute(*(each.predict(ROWS) for each in fits))
+    assert set(first) == {"a", "b"}
+    assert set(second) == {"c", "d"}
+
+
+@synchronous
 def test_rows_of_an_unknown_number():
     kept = ROWS[ROWS[:, 0] > 0]  # its shape is not known before it is computed
     found, classes = dask_rows(kept, WORDS[X[:, 0] > 0], 50)
