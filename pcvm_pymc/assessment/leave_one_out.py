@@ -19,7 +19,6 @@ from pcvm_pymc.core.loo import check_step
 from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import present_labels
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.average import Average
 from pcvm_pymc.estimators.fit import problems_of
@@ -293,16 +292,7 @@ def fitted_problems(model: Any, X: ArrayLike, y: ArrayLike) -> list[FittedMode]:
             "held_out_, and a score of them is weighted by the caller"
         )
     rows: Array = model._inputs(X)
-    if np.shape(y) != (len(rows),):
-        raise ValueError(
-            f"y has shape {np.shape(y)}; needed ({len(rows)},), a label for each row of X"
-        )
-    y, classes = present_labels(y), model.classes_
-    if not np.isin(y.astype(object), classes.astype(object)).all():
-        raise ValueError(f"y has labels that are none of {classes.tolist()}, the fitted classes")
-    number = np.searchsorted(classes, y)
-    label = number if model._takes_several else np.where(number > 0, 1.0, -1.0)
-    problems = problems_of(model, TrainingData(rows, label))
+    problems = problems_of(model, TrainingData(rows, model._known_labels(y, len(rows))))
     predictor = model._predictor_
     modes = predictor.modes if isinstance(predictor, Average) else [predictor]
     weights = predictor.weights if isinstance(predictor, Average) else np.ones(1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import Kernel
@@ -128,7 +128,8 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
             "a classifier does not hold its training data; needed project(classifier, X, y)"
         )
     inputs = as_features(X, n_features=model.n_features_in_)
-    label, classes = _labels_of(model, y, len(inputs))
+    labels = as_classes if model._takes_several else as_labels
+    label, classes = labels(y, len(inputs))
     if not np.array_equal(classes, model.classes_):
         raise ValueError(
             f"y has the classes {classes.tolist()}; needed the classifier's {model.classes_.tolist()}"
@@ -139,14 +140,6 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
             f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
         )
     return reference_of(model, inputs, label, centres, held_out)
-
-
-def _labels_of(model: Any, y: ArrayLike, n_obs: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return labels as a classifier knows them, and the classes."""
-    if not model._takes_several:
-        return as_labels(y, n_obs)
-    label, classes = as_classes(y, n_obs)
-    return label, classes
 
 
 def _from_datatree(

@@ -1,6 +1,5 @@
 """What a projection needs of a dense model, and its submodels as classifiers of few vectors."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,26 +66,24 @@ class Reference:
     basis_width: Array | None = None
     held_out: Array | None = None
 
-    def averaged(self, held_out: Array, *, factors: Sequence[float] = WIDTH_FACTORS) -> "Reference":
+    def averaged(self, held_out: Array) -> "Reference":
         """Return the same of an average of class probabilities, with bases of several widths.
 
         Parameters
         ----------
         held_out : ndarray, shape (n_obs, n_classes)
             Averages without each row and the bases on it; `probability` has the shape as well.
-        factors : sequence of float
-            Widths of the bases over `width`.
         """
         both = [each / each.sum(axis=1, keepdims=True) for each in (self.probability, held_out)]
         if self.likelihood.n_scores == 1:
             both = [each[:, 1] for each in both]
         centres, basis_width, n = self.centres, None, len(self.centres)
         if has_width(self.kernel):
-            places = np.tile(np.arange(n), len(factors))
+            places = np.tile(np.arange(n), len(WIDTH_FACTORS))
             rows, sign = centres.rows[places], centres.signs_of(places)
             centres = Centres(centres.points[places], sign, rows)
             width = np.asarray(self.width)
-            basis_width = np.concatenate([np.stack([width * f] * n) for f in factors])
+            basis_width = np.concatenate([np.stack([width * f] * n) for f in WIDTH_FACTORS])
         return replace(
             self, centres=centres, probability=both[0], held_out=both[1], basis_width=basis_width
         )

@@ -4,10 +4,10 @@ from problems import blobs
 
 from pcvm_pymc import Hyperprior, PCVMClassifier, RVMClassifier, plots, select_width
 from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.pieces.kernels import width_bounds
+from pcvm_pymc.core.pieces.kernels import design_matrix, width_bounds
 from pcvm_pymc.core.pieces.probit import log_likelihood
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.validity import pcvm_validity
-from pcvm_pymc.estimators.problems import problem_at
 
 
 @pytest.mark.fixed_seeds  # tolerances of ranking
@@ -50,7 +50,8 @@ def test_validity_is_that_of_the_map_at_each_width(hyperprior):
     widths = [0.3, 1.0, 3.0]
     found = select_width(X, label, method="validity", widths=widths, hyperprior=hyperprior)
     for width, score in zip(found.widths, found.scores, strict=True):
-        problem = problem_at(X, label, hyperprior, width)
+        Phi = design_matrix("rbf", X, X, width)
+        problem = Problem(Phi, label, label, hyperprior, width=width)
         assert score == pcvm_validity(X, problem, fit_em(problem)).log_validity
     assert found.width == found.widths[found.scores.argmax()]
 
