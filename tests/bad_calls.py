@@ -72,6 +72,8 @@ def _matrices():
         [[1, 2], [3]],
         _spoilt(X, np.nan),
         _spoilt(X, np.inf),
+        _spoilt(X, 1e160),
+        1e300 * X,
         _spoilt(X, None),
         _spoilt(X, "a"),
         _spoilt(X, 1j),
@@ -132,6 +134,7 @@ def _kernels():
         lambda X, Z, width: np.ones((len(X), len(Z))) * 1j,
         lambda X, Z, width: "matrix",
         lambda X, Z, width: None,
+        np.ones((N, N)),
     ]
 
 
@@ -151,8 +154,8 @@ KINDS = {
     ],
     "rows": lambda: _matrices()[:-1],
     "rows or None": lambda: _matrices()[1:-1],
-    "labels": _labels,
-    "some labels": lambda: [each for each in _labels() if not _are_ones(each)],
+    "labels": lambda: [*_labels(), np.linspace(0.1, 0.9, N)],
+    "some labels": lambda: [each for each in KINDS["labels"]() if not _are_ones(each)],
     "some labels or None": lambda: KINDS["some labels"]()[1:],
     "targets": lambda: [each for each in _labels() if not _are_ones(each)],
     "kernel": _kernels,
@@ -163,6 +166,7 @@ KINDS = {
     "folds or None": lambda: [*_WHOLE, 0, 1],
     "positive": lambda: [*_NO_NUMBER, 0.0, -1.0, np.inf, None],
     "positive or None": lambda: [*_NO_NUMBER, 0.0, -1.0, np.inf],
+    "share": lambda: [*_NO_NUMBER, 1.0, -0.1, np.inf, None],
     "bytes": lambda: [*_NO_NUMBER, 0, -1.0],
     "number": lambda: [*_NO_NUMBER, np.inf, None],
     "flag": lambda: ["yes", 2, None, [], Odd(), 0.5],
@@ -357,7 +361,13 @@ def _builders(two, three):
         "sparse_probit_model": Call(
             pcvm_pymc.sparse_probit_model,
             two,
-            {**_DATA, "features": "choice", "prior": "choice", "bias": "choice"},
+            {
+                **_DATA,
+                "features": "choice",
+                "prior": "choice",
+                "bias": "choice",
+                "kernel": "kernel",
+            },
         ),
         "rvm_model": Call(
             pcvm_pymc.rvm_model,
@@ -438,7 +448,16 @@ def _options():
                 "random_state": "seed",
             },
         ),
-        "BottomUpOptions": (BottomUpOptions, {"max_iter": "whole", "tol": "positive"}),
+        "BottomUpOptions": (
+            BottomUpOptions,
+            {
+                "max_iter": "whole",
+                "tol": "positive",
+                "momentum": "share",
+                "most": "whole",
+                "is_rough": "flag",
+            },
+        ),
         "SearchOptions": (SearchOptions, {"tol": "positive"}),
         "Laplace": (Laplace, {"gamma": "positive"}),
         "HalfHorseshoe": (HalfHorseshoe, {"global_scale": "positive", "slab": "positive"}),

@@ -402,5 +402,6 @@ def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
         var_names=["bias", "latent"],
         coords={"obs": chosen.tolist()},
         backend="matplotlib",
+        col_wrap=3,
         figure_kwargs={"figsize": (11, 6), "layout": "constrained"},
     )

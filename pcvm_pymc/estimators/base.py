@@ -21,7 +21,14 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Prior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import blas_threads
-from pcvm_pymc.core.pieces.validation import as_numbers, is_real, is_unknown, shown, warn_unscaled
+from pcvm_pymc.core.pieces.validation import (
+    as_numbers,
+    is_real,
+    is_unknown,
+    shown,
+    warn_constant,
+    warn_unscaled,
+)
 from pcvm_pymc.core.problem import Status
 
 _log = logging.getLogger(__name__)
@@ -240,12 +247,13 @@ def n_bases(X: Any, basis: Any) -> float:
 
 
 def check_size_and_scales(model: Any, X: Array, *, n_modes: int = 1) -> None:
-    """Log how long a fit to many rows takes, and warn where one width does not suit all columns.
+    """Log how long a fit to many rows takes; warn of equal rows, and where one width suits not all columns.
 
     Fits within a fit say nothing.
     """
     if NESTED.get():
         return
+    warn_constant(X)
     if is_rbf(model.kernel) and np.ndim(model.width) == 0:
         some = X[:: max(1, len(X) // 5000)]
         several = ((some > some.min(axis=0)) & (some < some.max(axis=0))).any(axis=0)

@@ -16,7 +16,14 @@ from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_signs, check_choice, warn_unscaled
+from pcvm_pymc.core.pieces.validation import (
+    as_features,
+    as_signs,
+    check_choice,
+    shown,
+    warn_constant,
+    warn_unscaled,
+)
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 from pcvm_pymc.model.names import Names
 
@@ -281,11 +288,12 @@ class Bases:
         """Return what was asked for; `within` are the labels within which rows are chosen."""
         check_choice("features", features, kernels.FEATURES)
         if features != "kernel":
-            given = {"basis": basis, "width": width, "kernel": None if kernel == "rbf" else kernel}
-            for name, value in given.items():
-                if value is not None:
+            defaults = (("basis", basis, None), ("width", width, None), ("kernel", kernel, "rbf"))
+            for name, value, default in defaults:
+                if not (value is default or (isinstance(value, str) and value == default)):
                     raise ValueError(
-                        f"{name} was given with features={features!r}; needed features='kernel'"
+                        f"{name} was given with features={features!r}, found {shown(value)}; needed "
+                        "features='kernel', or leave it out"
                     )
             return cls(X, X, True, None, None, None, features)
         if width is None and not isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance):
@@ -315,6 +323,7 @@ class Bases:
         Phi is plain data where nothing in it is unknown, so that NUTS does not compute it at every step.
         `columns` are the names of the features.
         """
+        warn_constant(self.X)
         # these weigh the features themselves
         weighed = isinstance(self.kernel, Covariance | kernels.MatrixRBF) or np.ndim(self.width) > 0
         if not weighed:
