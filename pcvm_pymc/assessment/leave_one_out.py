@@ -12,16 +12,20 @@ import xarray as xr
 from arviz_stats.utils import ELPDDataLOO
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
+from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import check_step
 from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import present_labels
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.fit import fitted_problems
+from pcvm_pymc.estimators.average import Average
+from pcvm_pymc.estimators.fit import problems_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
+from pcvm_pymc.estimators.problems import TrainingData
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.progress import progress_bars
 from pcvm_pymc.model.bases import AnyKernel
@@ -35,7 +39,7 @@ _REFIT = EMOptions(tol=1e-4, max_iter=2000)
 _SILENT = 2.0  # seconds without a progress bar
 
 
-class _Mode(NamedTuple):
+class FittedMode(NamedTuple):
     """A posterior mode, its share of an average, and what `leave_one_out` asks for."""
 
     share: float
@@ -123,7 +127,7 @@ def loo(
     return _scored([mode], result["observed_data"][name].coords)
 
 
-def _scored(modes: list[_Mode], coords: Any = None) -> PointLOO:
+def _scored(modes: list[FittedMode], coords: Any = None) -> PointLOO:
     """Return the score of an average of modes, rows in doubt refitted."""
     share = np.array([[each.share] for each in modes])
     checked = [check_step(*each[1:5], precision=each.precision) for each in modes]
@@ -180,7 +184,7 @@ def _with_progress(pairs: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
             yield k, row
 
 
-def _refit(mode: _Mode, row: int) -> tuple[Array, bool]:
+def _refit(mode: FittedMode, row: int) -> tuple[Array, bool]:
     """Return a row's latent values by a refit without it, shape (1, ...), and whether that converged."""
     problem = mode.problem
     rows = np.delete(np.arange(len(problem.label)), row)
@@ -203,7 +207,7 @@ def _refit(mode: _Mode, row: int) -> tuple[Array, bool]:
     return (problem.Phi[row, columns] @ weight + bias)[None], converged
 
 
-def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -> _Mode:
+def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -> FittedMode:
     """Return a stored point estimate as a mode."""
     if not (isinstance(tree, xr.DataTree) and "posterior" in tree and "pieces" in tree.attrs):
         raise ValueError(
@@ -247,7 +251,7 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
     precision = point["precision"].values if by_evidence else None
     own = rows_under(centres, inputs)
     bias = point["bias"].values if "bias" in point else 0.0
-    return _Mode(1.0, problem, point["weight"].values, bias, own, precision)
+    return FittedMode(1.0, problem, point["weight"].values, bias, own, precision)
 
 
 def _of_classifier(
@@ -264,4 +268,60 @@ def _of_classifier(
             f"{'None' if y is None else 'given'}; needed loo(classifier, X, y) with a fitted PCVMClassifier "
             "or MPCVMClassifier and its training data"
         )
-    return _scored([_Mode(*each) for each in fitted_problems(model, X, y)])
+    return _scored(fitted_problems(model, X, y))
+
+
+def fitted_problems(model: Any, X: ArrayLike, y: ArrayLike) -> list[FittedMode]:
+    """Return the modes of a fitted PCVM as problems and solutions, given its training data.
+
+    Raises
+    ------
+    ValueError
+        If the fit has no modes by EM, had weights of rows, or the data are not those that it was fitted to.
+    """
+    check_is_fitted(model)
+    if not hasattr(model, "hyperprior_") or hasattr(model, "projection_"):
+        how = "by projection" if hasattr(model, "projection_") else "bottom-up"
+        raise ValueError(
+            f"the classifier is fitted {how}; needed posterior modes by EM, those of estimation='em' or "
+            "'average' without n_vectors"
+        )
+    data = vars(model).get("_training_")
+    if data is not None and data.weight is not None:
+        raise ValueError(
+            "the classifier was fitted with weights of its rows; its held-out predictions are those of "
+            "held_out_, and a score of them is weighted by the caller"
+        )
+    rows: Array = model._inputs(X)
+    if np.shape(y) != (len(rows),):
+        raise ValueError(
+            f"y has shape {np.shape(y)}; needed ({len(rows)},), a label for each row of X"
+        )
+    y, classes = present_labels(y), model.classes_
+    if not np.isin(y.astype(object), classes.astype(object)).all():
+        raise ValueError(f"y has labels that are none of {classes.tolist()}, the fitted classes")
+    number = np.searchsorted(classes, y)
+    label = number if model._takes_several else np.where(number > 0, 1.0, -1.0)
+    problems = problems_of(model, TrainingData(rows, label))
+    predictor = model._predictor_
+    modes = predictor.modes if isinstance(predictor, Average) else [predictor]
+    weights = predictor.weights if isinstance(predictor, Average) else np.ones(1)
+    points = problems.centres.points
+    out = []
+    for share, mode in zip(weights.tolist(), modes, strict=True):
+        if len(points) <= max(mode.basis, default=-1) or not np.array_equal(
+            points[mode.basis], mode.relevance_vectors
+        ):
+            raise ValueError(
+                "X lacks rows that are centres of the classifier's bases; needed its training data"
+            )
+        weight = np.zeros((len(points), *mode.weight.shape[1:]))
+        weight[mode.basis] = mode.weight
+        problem = problems.at(mode.width, mode.scale)
+        if (weight * problem.weight_sign < 0).any():
+            raise ValueError(
+                "y has other labels than the classifier was fitted to, on rows under its bases; needed "
+                "its training data"
+            )
+        out.append(FittedMode(share, problem, weight, mode.bias, problems.centres.rows))
+    return out

@@ -16,7 +16,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from pcvm_pymc.assessment.surfaces import INTERVAL, plot_decision_surface
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.figures import (
+from pcvm_pymc.figures import (
     NEGATIVE,
     POSITIVE,
     plain_log_ticks,

@@ -205,7 +205,7 @@ def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[An
     Two classes have basis functions on k-means centres with unconstrained weights, several on all rows: there
     they predict better (benchmarks/README.md).
     """
-    from pcvm_pymc.estimators.select import select
+    from pcvm_pymc.assessment.select import select
     from pcvm_pymc.inference.sampling import sample
     from pcvm_pymc.model.builders import mpcvm_model, pcvm_model
 

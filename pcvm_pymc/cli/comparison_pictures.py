@@ -16,7 +16,7 @@ from pcvm_pymc.assessment.plots import (
     plot_decision_surface,
     plot_rank,
 )
-from pcvm_pymc.estimators.figures import NEGATIVE, POSITIVE, class_colours, styled
+from pcvm_pymc.figures import NEGATIVE, POSITIVE, class_colours, styled
 from pcvm_pymc.inference.results import weights_of
 from pcvm_pymc.storage import writing
 
