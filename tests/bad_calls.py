@@ -96,7 +96,7 @@ KINDS = {
     "rows": lambda: _matrices()[:-1],
     "rows or None": lambda: _matrices()[1:-1],
     "labels": lambda: [*_labels(), np.linspace(0.1, 0.9, N)],
-    "some labels": lambda: [each for each in KINDS["labels"]() if not _are_ones(each)],
+    "some labels": lambda: [each for each in _labels() if not _are_ones(each)],
     "some labels or None": lambda: KINDS["some labels"]()[1:],
     "kernel": _kernels,
     "whole": lambda: [*_WHOLE, None, 0],
@@ -248,7 +248,7 @@ def _builders(two, three):
     found = {
         "pcvm_model": (two, f"X, y, {_KERNEL}, {prior}, precision, likelihood, signs"),
         "pcvm_model, centres": ({**two, **centres}, "basis", {"basis": ("signs",)}),
-        "sparse_probit_model": (two, "X, y, features, prior, bias: choice"),
+        "sparse_probit_model": (two, "X, y, features, prior, bias: choice, kernel"),
         "rvm_model": (
             numbers,
             f"X, y: some labels, {_KERNEL}, {prior}, precision, likelihood, noise, basis",
@@ -299,7 +299,7 @@ def _options():
             "max_iter, tol, noise_tol, noise_starts: widths, noise_period, patience, "
             "refresh_period, random_state",
         ),
-        "BottomUpOptions": ({}, "max_iter, tol"),
+        "BottomUpOptions": ({}, "max_iter, tol, momentum: share, most: whole, is_rough: flag"),
         "SearchOptions": ({}, "tol"),
         "Laplace": ({"gamma": 1.0}, "gamma"),
         "HalfHorseshoe": ({"global_scale": 0.1}, "global_scale, slab"),
