@@ -51,7 +51,7 @@ def test_every_public_name_that_takes_arguments_is_called():
     assert called | left == set(pcvm_pymc.__all__)
 
 
-@pytest.mark.filterwarnings("ignore:EM")  # nothing is left but the bias
+@pytest.mark.filterwarnings("ignore:EM", "ignore:under width")  # nothing is left but the bias
 def test_rows_that_are_all_the_same_are_warned_of():
     X, y = np.full((20, 3), 2.5), np.arange(20) % 2
     for take in (

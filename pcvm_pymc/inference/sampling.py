@@ -3,6 +3,7 @@
 import logging
 import warnings
 from inspect import signature
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import pymc as pm
 import xarray as xr
 from joblib import cpu_count
 from pymc.stats.convergence import log_warnings, run_convergence_checks
+from pytensor.graph.traversal import ancestors
 
 from pcvm_pymc.core.gibbs import GibbsProblem
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Prior
@@ -27,7 +29,7 @@ from pcvm_pymc.inference.chains import GibbsDraws, GibbsRun, run_chains
 from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
-from pcvm_pymc.model.observed import counted_twice
+from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.read import find_parts, read
 from pcvm_pymc.storage import as_path
 
@@ -224,6 +226,26 @@ def _check_model(model: pm.Model) -> None:
             UserWarning,
             stacklevel=3,
         )
+
+
+def counted_twice(model: pm.Model) -> tuple[str, str] | None:
+    """Return two observed variables that have the same values given the same free variables, if there are.
+
+    Parameters
+    ----------
+    model : pm.Model
+    """
+    if len(model.observed_RVs) < 2:
+        return None
+    free = set(model.free_RVs)
+    known = [
+        (rv, numbers(model.rvs_to_values[rv]).astype(float), free & set(ancestors([rv])))
+        for rv in model.observed_RVs
+    ]
+    for (one, values, given), (other, others, also_given) in combinations(known, 2):
+        if given & also_given and values.size > 1 and np.array_equal(values, others):
+            return str(one.name), str(other.name)
+    return None
 
 
 def _check_effect(method: str, other: str, **options: Any) -> None:

@@ -351,11 +351,9 @@ def _signed(weight: Variable) -> tuple[Array | None, Variable]:
 def _free_width(Phi: Variable, free: set[Variable]) -> Variable | None:
     """Return the one unknown that basis functions depend on; raise where there are others."""
     unknown = graphs.random_parts(Phi)
-    if not unknown:
-        return None
-    if len(unknown) == 1 and unknown[0] in free and unknown[0].type.ndim <= 1:
-        return unknown[0]
-    raise _not_an_rbf(unknown)
+    if unknown and not (len(unknown) == 1 and unknown[0] in free and unknown[0].type.ndim <= 1):
+        raise _not_an_rbf(unknown)
+    return unknown[0] if unknown else None
 
 
 def _not_an_rbf(unknown: list[Variable]) -> ValueError:
@@ -365,18 +363,11 @@ def _not_an_rbf(unknown: list[Variable]) -> ValueError:
     )
 
 
-def _exponent(Phi: Variable) -> Variable | None:
-    owner = graphs.peeled(Phi).owner
+def _exponent(x: Variable) -> Variable | None:
+    """Return what an exponential function is taken of; None where `x` is none."""
+    owner = graphs.peeled(x).owner
     is_exponential = owner and isinstance(getattr(owner.op, "scalar_op", None), Exp)
     return owner.inputs[0] if is_exponential else None
-
-
-def _squared_distances(exponent: Variable, width: Variable) -> Array:
-    """Return what is divided by the squared width; for several widths a matrix for each feature."""
-    if width.type.ndim == 0:
-        return -graphs.numbers(exponent, {width: 1.0})
-    each = np.where(np.eye(graphs.shape_of(width)[0]) > 0, 1.0, np.inf)  # all others infinite
-    return -np.stack([graphs.numbers(exponent, {width: alone}) for alone in each])
 
 
 def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
@@ -384,17 +375,22 @@ def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
 
     Of the distances between rows and centres, where not every centre is a row.
     """
-    exponent = _exponent(Phi)
+    exponent, n = _exponent(Phi), graphs.shape_of(width)
     if exponent is None:
         raise _not_an_rbf([width])
-    squared = _squared_distances(exponent, width)
-    at = np.linspace(0.7, 1.9, graphs.shape_of(width)[0]) if width.type.ndim else 1.7
-    wanted = np.tensordot(at**-2.0, squared, np.ndim(at))
-    found = -graphs.numbers(exponent, {width: at})
+
+    def divided(at: Any) -> Array:
+        return -graphs.numbers(exponent, {width: at})
+
+    if n:  # of each feature, the other widths infinite
+        squared = np.stack([divided(alone) for alone in np.where(np.eye(n[0]) > 0, 1.0, np.inf)])
+    else:
+        squared = divided(1.0)
+    at = np.linspace(0.7, 1.9, n[0]) if n else 1.7
+    wanted, found = np.tensordot(at**-2.0, squared, len(n)), divided(at)
     if not ((squared >= 0).all() and np.allclose(found, wanted, rtol=1e-12, atol=0)):
         raise _not_an_rbf([width])
-    several = squared.ndim > 2
-    whole = squared.sum(axis=0) if several else squared
+    whole = squared.sum(axis=0) if n else squared
     between = whole[whole.argmin(axis=0)] if (whole.min(axis=0) == 0).all() else whole
     apart = np.sqrt(between[between > 0])
     bounds = (float(apart.min()), float(apart.max())) if apart.size else (1.0, 1.0)
@@ -409,7 +405,7 @@ def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
         with turn:
             return float(density(at))
 
-    if several:  # a feature may be of no use: its width is large
+    if n:  # a feature may be of no use: its width is large
         return FeatureRBFMoves(squared, (bounds[0], 100.0 * bounds[1]), prior)
     return ScalarRBFMoves(squared, bounds, prior)
 
