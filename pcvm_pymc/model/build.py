@@ -39,7 +39,7 @@ from pcvm_pymc.core.pieces.validation import (
 )
 from pcvm_pymc.model.bases import AnyKernel, Bases, Width, own_variable, with_signs
 from pcvm_pymc.model.data import KernelModel
-from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, Form, declare_prior
+from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, declare_prior
 from pcvm_pymc.model.distributions import ProbitBernoulli
 from pcvm_pymc.model.math import ndtr
 from pcvm_pymc.model.multinomial import MultinomialProbit
@@ -91,7 +91,8 @@ def build(
     targets = _Targets.of(link, y, len(frame.values), one_class=signs is not None)
     with pm.Model.get_context(error_if_none=False) or KernelModel() as model:
         latent = _declare_function(model, row, frame, targets, Names(), signs=signs, **options)
-        model.add_coords(targets.coords)
+        if targets.classes is not None:
+            model.add_coords({"class": targets.classes})
         codes = (targets.known > 0).astype("int64") if targets.kind == "labels" else targets.known
         observed = pm.Data("y", codes, dims="obs")
         DECLARED_LIKELIHOODS[link](latent, observed, **nuisance)
@@ -145,30 +146,33 @@ def _declare_function(
 ) -> TensorVariable:
     """Check what a latent function is made of, then declare all of it; return the function."""
     hyperprior = _checked_prior(row, hyperprior, precision)
-    within = targets.known if row.signs is not None or targets.is_several else None
+    n_scores = targets.n_scores
+    scores = ("class",) if n_scores else ()
+    within = targets.known if row.signs is not None or n_scores else None
     bases = Bases.of(
         frame.values, within, kernel=kernel, width=width, basis=basis, features=features
     )
-    bases, sign = with_signs(row, bases, signs, targets.shape)
+    bases, sign = with_signs(row, bases, signs, (n_scores,)[: len(scores)])
     if features == "kernel":
         check_room(len(frame.values), len(bases.centres))
     names.check_free(model)
     names.add_rows(model, frame.index)
-    if targets.is_several:
-        model.add_coords(names.coords(targets.coords))
+    if n_scores:
+        model.add_coords(names.coords({"class": targets.classes}))
     Phi, typical = bases.declare(model, names, frame.columns)
     if isinstance(hyperprior, str):
         hyperprior = _scaled_prior(row, hyperprior, typical, sign, targets)
     if row.shared and isinstance(hyperprior, Hyperprior):
         hyperprior = SharedHyperprior(**asdict(hyperprior))
-    n_scores = targets.shape[0] if targets.is_several else 0
-    form = Form(sign is None, targets.scores, n_scores, names)
-    weight, intercept = declare_prior(hyperprior, precision, form, bias)
+    weight, intercept = declare_prior(
+        hyperprior, precision, bias, names, free=sign is None, n_scores=n_scores
+    )
     if sign is not None:
-        data = pm.Data(names("signs"), sign, dims=form.dims)
-        weight = pm.Deterministic(names("weight"), data * weight, dims=form.dims)
+        dims = names.dims("basis", *scores)
+        data = pm.Data(names("signs"), sign, dims=dims)
+        weight = pm.Deterministic(names("weight"), data * weight, dims=dims)
     latent = pt.dot(Phi, weight) if intercept is None else pt.dot(Phi, weight) + intercept
-    return pm.Deterministic(names.latent, latent, dims=names.dims("obs", *targets.scores))
+    return pm.Deterministic(names.latent, latent, dims=names.dims("obs", *scores))
 
 
 # --- what was given, checked --------------------------------------------------------------------
@@ -254,20 +258,9 @@ class _Targets:
         return cls(known, kind, classes)
 
     @property
-    def is_several(self) -> bool:
-        return self.kind == "classes"
-
-    @property
-    def coords(self) -> dict[str, Any]:
-        return {} if self.classes is None else {"class": self.classes}
-
-    @property
-    def scores(self) -> tuple[str, ...]:
-        return ("class",) if self.is_several else ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.coords["class"]),) if self.is_several else ()
+    def n_scores(self) -> int:
+        """The number of classes where each has a score of its own, else 0."""
+        return len(self.classes) if self.kind == "classes" and self.classes is not None else 0
 
 
 def _scaled_prior(
@@ -277,7 +270,7 @@ def _scaled_prior(
     if row.hyperprior == "laplace":
         return named_prior(name, typical)
     scaled = Hyperprior.learned if name == "learned" else Hyperprior.default
-    if sign is not None and targets.is_several:  # each class has its own signs
+    if sign is not None and targets.n_scores:  # each class has its own signs
         each = [Hyperprior.default(typical, column) for column in sign.T]
         shape = RATE_SHAPE if name == "learned" else None
         return replace(each[0], d=float(np.mean([one.d for one in each])), rate_shape=shape)
