@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
+from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
@@ -27,16 +28,6 @@ from pcvm_pymc.core.pieces.priors import (
 )
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
-from pcvm_pymc.core.pieces.validation import (
-    Frame,
-    as_classes,
-    as_labels,
-    as_targets,
-    check_choice,
-    check_flag,
-    is_real,
-    shown,
-)
 from pcvm_pymc.model.bases import AnyKernel, Bases, Width, own_variable, with_signs
 from pcvm_pymc.model.data import KernelModel
 from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, declare_prior
@@ -84,7 +75,7 @@ def build(
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
-    frame = Frame.of(X)
+    frame = validation.Frame.of(X)
     of_function = getfullargspec(_declare_function).kwonlyargs
     nuisance = {name: options.pop(name) for name in set(options) - set(of_function)}
     link, nuisance = _link(row, likelihood, nuisance)
@@ -116,8 +107,8 @@ def add_latent(
     **options: Any,
 ) -> TensorVariable:
     """Add a row's latent function alone to the model of the block; see `pcvm_pymc.pcvm_latent`."""
-    check_flag("bias", bias)
-    frame = Frame.of(X)
+    validation.check_flag("bias", bias)
+    frame = validation.Frame.of(X)
     targets = _Targets(None, "labels", None, size)
     if y is not None:
         given = options["signs"] is not None
@@ -131,7 +122,7 @@ def add_latent(
 def _declare_function(
     model: pm.Model,
     row: System,
-    frame: Frame,
+    frame: validation.Frame,
     targets: "_Targets",
     names: Names,
     *,
@@ -185,7 +176,9 @@ def _link(
     name = row.likelihood if likelihood is None else getattr(likelihood, "name", likelihood)
     name = ALIASES.get(name, name) if isinstance(name, str) else None
     if name not in row.likelihoods:
-        raise ValueError(f"likelihood={shown(likelihood)} is unknown; use one of {row.likelihoods}")
+        raise ValueError(
+            f"likelihood={validation.shown(likelihood)} is unknown; use one of {row.likelihoods}"
+        )
     has = getfullargspec(DECLARED_LIKELIHOODS[name]).kwonlyargs
     given = {key: value for key, value in nuisance.items() if value is not None}
     for key in given:
@@ -199,19 +192,21 @@ def _link(
         given = {key: getattr(likelihood, key) for key in has}
     for key, value in given.items():
         known = not isinstance(value, TensorVariable)
-        if known and not (is_real(value) and np.isfinite(value) and value > 0):
-            raise ValueError(f"{key}={shown(value)} must be positive and finite, in the unit of y")
+        if known and not (validation.is_real(value) and np.isfinite(value) and value > 0):
+            raise ValueError(
+                f"{key}={validation.shown(value)} must be positive and finite, in the unit of y"
+            )
     return name, given
 
 
 def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Prior | str:
     """Return the hyperprior, a name where the data are needed for it."""
-    check_choice("precision", precision, ("marginal", "joint"))
+    validation.check_choice("precision", precision, ("marginal", "joint"))
     of_laplace = row.hyperprior == "laplace"
     prior: Any = row.hyperprior if given is None else given
     if isinstance(prior, str) and (of_laplace or prior in _NAMES):
         return Hyperprior.plug_in() if not of_laplace and prior == "plug_in" else prior
-    found = f"{'prior' if of_laplace else 'hyperprior'}={shown(prior)}"
+    found = f"{'prior' if of_laplace else 'hyperprior'}={validation.shown(prior)}"
     if getattr(prior, "name", None) not in row.priors:
         raise ValueError(
             f"{found} is not a Hyperprior; needed Hyperprior(c, d, e, f), Hyperprior.jeffreys() or another "
@@ -249,12 +244,12 @@ class _Targets:
     def of(cls, link: str, y: ArrayLike, n_obs: int, *, one_class: bool) -> "_Targets":
         kind, classes = LIKELIHOODS[link].targets, None
         if kind == "numbers":
-            known = as_targets(y, n_obs)
+            known = validation.as_targets(y, n_obs)
             LIKELIHOODS[link].check_targets(known)
         elif kind == "classes":
-            known, classes = as_classes(y, n_obs)
+            known, classes = validation.as_classes(y, n_obs)
         else:
-            known, classes = as_labels(y, n_obs, one_class=one_class)
+            known, classes = validation.as_labels(y, n_obs, one_class=one_class)
         return cls(known, kind, classes)
 
     @property
