@@ -86,7 +86,13 @@ def fit_evidence(
             values["noise"] = ((), result.noise)
         # a model by hand may have no coordinate
         basis = model.coords.get("basis") or np.arange(len(result.weight))
-        groups = {"fit": _normal_posterior(result, np.asarray(basis))}
+        rows = [*(f"weight[{name}]" for name in np.asarray(basis)[result.active]), "bias"]
+        mean = np.append(result.weight[result.active], result.bias)
+        moments = {  # named as `pymc_extras` does
+            "mean_vector": ("rows", mean),
+            "covariance_matrix": (("rows", "columns"), result.covariance),
+        }
+        groups = {"fit": xr.Dataset(moments, {"rows": rows, "columns": rows})}
         objective, label = "log_evidence", f"evidence ({method})"
     else:
         result, seconds = timed(partial(core.fit_bottom_up, problem, options=chosen), "evidence")
@@ -131,18 +137,6 @@ def _check_options(solver: str, method: str, options: Any) -> None:
         raise ValueError(
             f"method={method!r} is for an RVM; this model is searched from the bottom up: leave method out"
         )
-
-
-def _normal_posterior(result: core.EvidenceResult, basis: np.ndarray) -> xr.Dataset:
-    """Return mean and covariance of the kept weights and the bias, named as `pymc_extras` does."""
-    rows = [*(f"weight[{name}]" for name in basis[result.active]), "bias"]
-    return xr.Dataset(
-        {
-            "mean_vector": ("rows", np.append(result.weight[result.active], result.bias)),
-            "covariance_matrix": (("rows", "columns"), result.covariance),
-        },
-        {"rows": rows, "columns": rows},
-    )
 
 
 def evidence_fit_of(tree: xr.DataTree) -> tuple[core.EvidenceProblem, Any]:
