@@ -154,7 +154,7 @@ def _from_datatree(
         )
     classes = results.classes_of(tree)
     means = {name: float(values.mean()) for name, values in results.nuisance_of(tree).items()}
-    likelihood: Any = replace(results.likelihood_of(tree), **means)  # type: ignore[type-var]
+    likelihood: Any = replace(results.likelihood_of(tree), **means)
     probability = probability_draws(tree, results.training_latent(tree)).mean(axis=0)
     data, posterior = tree["constant_data"].to_dataset(), tree["posterior"].to_dataset()
     label, inputs = results.target_of(tree), results.inputs_of(tree, X)

@@ -243,6 +243,7 @@ class _Targets:
     @classmethod
     def of(cls, link: str, y: ArrayLike, n_obs: int, *, one_class: bool) -> "_Targets":
         kind, classes = LIKELIHOODS[link].targets, None
+        known: Any
         if kind == "numbers":
             known = validation.as_targets(y, n_obs)
             LIKELIHOODS[link].check_targets(known)

@@ -35,7 +35,8 @@ class PointMap:
         roles = {name: getattr(parts, name) for name in ("weight", "bias", "width", "rate")}
         self.variables = {name: rv for name, rv in roles.items() if rv is not None}
         self.values = {name: model.rvs_to_values[rv] for name, rv in self.variables.items()}
-        self._forward, self._backward = {}, {}
+        self._forward: dict[str, Any] = {}
+        self._backward: dict[str, Any] = {}
         for name, rv in self.variables.items():
             if (transform := model.rvs_to_transforms[rv]) is not None:
                 at, inputs = rv.type(), rv.owner.inputs
