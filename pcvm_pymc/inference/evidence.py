@@ -74,7 +74,15 @@ def fit_evidence(
     problem = read(model, solver)
     _check_shared(problem, solver)
     chosen: Any = options
-    _check_options(solver, method, chosen)
+    needed = core.EvidenceOptions if solver == "evidence" else core.BottomUpOptions
+    if options is not None and not isinstance(options, needed):
+        raise ValueError(
+            f"options={options!r}; needed {needed.__name__} for a model of the solver {solver!r}"
+        )
+    if solver == "bottom-up" and method != "sequential":
+        raise ValueError(
+            f"method={method!r} is for an RVM; this model is searched from the bottom up: leave method out"
+        )
     values: dict[str, Any] = {}
     groups: dict[str, xr.Dataset] = {}
     if solver == "evidence":
@@ -124,18 +132,6 @@ def _check_shared(problem: Problem, solver: str) -> None:
             "the search from the bottom up has one precision for all weights of a basis, where they are "
             "free (mRVM1); found one for each class. Build the model with mrvm_model(..., shared=True), or "
             "use find_map_em (mRVM2)"
-        )
-
-
-def _check_options(solver: str, method: str, options: Any) -> None:
-    needed = core.EvidenceOptions if solver == "evidence" else core.BottomUpOptions
-    if options is not None and not isinstance(options, needed):
-        raise ValueError(
-            f"options={options!r}; needed {needed.__name__} for a model of the solver {solver!r}"
-        )
-    if solver == "bottom-up" and method != "sequential":
-        raise ValueError(
-            f"method={method!r} is for an RVM; this model is searched from the bottom up: leave method out"
         )
 
 

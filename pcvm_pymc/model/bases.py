@@ -103,26 +103,6 @@ DECLARED_KERNELS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
 }
 
 
-def _of_free_width(
-    model: pm.Model,
-    kernel: kernels.Radial,
-    X: Array,
-    centres: Array,
-    width: TensorVariable,
-    *,
-    names: Names,
-) -> tuple[TensorVariable, Array]:
-    """Declare a radial kernel of a random width, or of one for each feature."""
-    width = own_variable(model, width, names("width"))
-    numbers = distances(X, centres, 2 + width.ndim)
-    dims = names.dims("feature", *_MATRIX)[-numbers.ndim :]
-    squared = pm.Data(names("squared_distance"), numbers, dims=dims)
-    typical = kernel.with_width(kernels.median_distance(X))(X, centres)
-    several = width.ndim > 0
-    square = pt.tensordot(1.0 / pt.sqr(width), squared, 1) if several else squared / pt.sqr(width)
-    return DECLARED_KERNELS[kernel.name](square), typical
-
-
 def distances(X: Array, centres: Array, ndim: int = 2) -> Array:
     """Return squared distances, in all, or along each feature where `ndim` is 3."""
     if ndim > 2:
@@ -333,7 +313,14 @@ class Bases:
         if kernel.name != kernels.RBF.name:  # its coordinate names the kernel in results
             pm.Data(names("kernel_name"), np.ones(1), dims=names.dims("kernel"))
         if isinstance(kernel, kernels.Radial) and isinstance(self.width, TensorVariable):
-            return _of_free_width(model, kernel, X, centres, self.width, names=names)
+            width = own_variable(model, self.width, names("width"))
+            apart = distances(X, centres, 2 + width.ndim)
+            dims = names.dims("feature", *_MATRIX)[-apart.ndim :]
+            squared = pm.Data(names("squared_distance"), apart, dims=dims)
+            inverse = 1.0 / pt.sqr(width)
+            square = pt.tensordot(inverse, squared, 1) if width.ndim else squared * inverse
+            typical = kernel.with_width(kernels.median_distance(X))(X, centres)
+            return DECLARED_KERNELS[kernel.name](square), typical
         if _has_width(kernel):
             pm.Data(names(_width_name(kernel.name)), kernel.width)
         Phi = kernel(X, centres)

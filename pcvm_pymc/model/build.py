@@ -287,10 +287,6 @@ def _typical_size(target: Array) -> float:
 # --- likelihoods --------------------------------------------------------------------------------
 
 
-def _probit(latent: TensorVariable, observed: TensorVariable) -> None:
-    ProbitBernoulli("label", latent, observed=observed, dims="obs")
-
-
 def _label_noise(
     latent: TensorVariable, observed: TensorVariable, *, flip: float | TensorVariable = 0.05
 ) -> None:
@@ -306,10 +302,6 @@ def _normal_probability(
     """Declare labels as numbers, normal around their probability."""
     sigma = _noise(observed, noise)
     pm.Normal("label", mu=ndtr(latent), sigma=sigma, observed=observed, dims="obs")
-
-
-def _logit(latent: TensorVariable, observed: TensorVariable) -> None:
-    pm.Bernoulli("label", logit_p=latent, observed=observed, dims="obs")
 
 
 def _normal(
@@ -346,17 +338,15 @@ def _student_t(
     pm.StudentT("target", nu=nu, mu=latent, sigma=sigma, observed=observed, dims="obs")
 
 
-def _multinomial_probit(latent: TensorVariable, observed: TensorVariable) -> None:
-    MultinomialProbit("label", latent, observed=observed, dims="obs")
-
-
 #: by the name of the piece: what declares the observed variable; its keywords are nuisance parameters
-DECLARED_LIKELIHOODS: dict[str, Callable[..., None]] = {
-    "probit": _probit,
+DECLARED_LIKELIHOODS: dict[str, Callable[..., Any]] = {
+    "probit": lambda latent, y: ProbitBernoulli("label", latent, observed=y, dims="obs"),
     "label noise": _label_noise,
     "normal-probability": _normal_probability,
-    "logit": _logit,
+    "logit": lambda latent, y: pm.Bernoulli("label", logit_p=latent, observed=y, dims="obs"),
     "normal": _normal,
     "student-t": _student_t,
-    "multinomial probit": _multinomial_probit,
+    "multinomial probit": lambda latent, y: MultinomialProbit(
+        "label", latent, observed=y, dims="obs"
+    ),
 }

@@ -147,7 +147,13 @@ def find_parts(model: pm.Model) -> Parts:
     """
     found = _observed(model)
     Phi, size, sign, bias = _latent_parts(model, found.latent)
-    width = _free_width(Phi, set(model.free_RVs))
+    unknown = graphs.random_parts(Phi)
+    if (
+        len(unknown) > 1
+        or any(x.type.ndim > 1 for x in unknown)
+        or set(unknown) - set(model.free_RVs)
+    ):
+        raise _not_an_rbf(unknown)
     weights = weight_prior(size)
     hyperprior, bias_kind, bias_precision = with_bias(weights.prior, bias)
     ones = {each: np.ones(graphs.shape_of(each)) for each in graphs.random_parts(size)}
@@ -177,7 +183,7 @@ def find_parts(model: pm.Model) -> Parts:
         weight=size,
         bias=bias,
         bias_kind=bias_kind,
-        width=width,
+        width=unknown[0] if unknown else None,
         rate=weights.rate,
         precisions=(*weights.precisions, *bias_precision),
         scales=weights.scales,
@@ -346,14 +352,6 @@ def _signed(weight: Variable) -> tuple[Array | None, Variable]:
 
 
 # --- an unknown width ---------------------------------------------------------------------------
-
-
-def _free_width(Phi: Variable, free: set[Variable]) -> Variable | None:
-    """Return the one unknown that basis functions depend on; raise where there are others."""
-    unknown = graphs.random_parts(Phi)
-    if unknown and not (len(unknown) == 1 and unknown[0] in free and unknown[0].type.ndim <= 1):
-        raise _not_an_rbf(unknown)
-    return unknown[0] if unknown else None
 
 
 def _not_an_rbf(unknown: list[Variable]) -> ValueError:
