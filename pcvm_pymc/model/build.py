@@ -286,56 +286,46 @@ def _typical_size(target: Array) -> float:
 
 # --- likelihoods --------------------------------------------------------------------------------
 
+type Value = float | TensorVariable | None  # of a likelihood's parameter; None where it is unknown
 
-def _label_noise(
-    latent: TensorVariable, observed: TensorVariable, *, flip: float | TensorVariable = 0.05
-) -> None:
+
+def _label_noise(latent: TensorVariable, y: TensorVariable, *, flip: Value = 0.05) -> None:
     """Declare labels of which a share is flipped; the share may have a prior, called ``flip``."""
     flip = _parameter("flip", flip)
     p = flip + (np.float64(1.0) - np.float64(2.0) * flip) * ndtr(latent)
-    pm.Bernoulli("label", p=p, observed=observed, dims="obs")
+    pm.Bernoulli("label", p=p, observed=y, dims="obs")
 
 
-def _normal_probability(
-    latent: TensorVariable, observed: TensorVariable, *, noise: float | TensorVariable = 0.5
-) -> None:
+def _normal_probability(latent: TensorVariable, y: TensorVariable, *, noise: Value = 0.5) -> None:
     """Declare labels as numbers, normal around their probability."""
-    sigma = _noise(observed, noise)
-    pm.Normal("label", mu=ndtr(latent), sigma=sigma, observed=observed, dims="obs")
+    pm.Normal("label", mu=ndtr(latent), sigma=_noise(y, noise), observed=y, dims="obs")
 
 
-def _normal(
-    latent: TensorVariable, observed: TensorVariable, *, noise: float | TensorVariable | None = None
-) -> None:
+def _normal(latent: TensorVariable, y: TensorVariable, *, noise: Value = None) -> None:
     """Declare targets, and their standard deviation, which is half-normal unless it is given."""
-    sigma = _noise(observed, noise)
-    pm.Normal("target", mu=latent, sigma=sigma, observed=observed, dims="obs")
+    pm.Normal("target", mu=latent, sigma=_noise(y, noise), observed=y, dims="obs")
 
 
-def _noise(observed: TensorVariable, noise: float | TensorVariable | None) -> TensorVariable:
+def _student_t(
+    latent: TensorVariable, y: TensorVariable, *, noise: Value = None, degrees: Value = 4.0
+) -> None:
+    """Declare targets with outliers; the degrees of freedom may have a prior, called ``degrees``."""
+    sigma, nu = _noise(y, noise), _parameter("degrees", degrees)
+    pm.StudentT("target", nu=nu, mu=latent, sigma=sigma, observed=y, dims="obs")
+
+
+def _noise(y: TensorVariable, noise: Value) -> TensorVariable:
     """Declare the scale of targets, which is half-normal unless it is given."""
     if noise is None:
-        return pm.HalfNormal("noise", sigma=_typical_size(observed.get_value()))
+        return pm.HalfNormal("noise", sigma=_typical_size(y.get_value()))
     return _parameter("noise", noise)
 
 
-def _parameter(name: str, value: float | TensorVariable) -> TensorVariable:
+def _parameter(name: str, value: Any) -> TensorVariable:
     """Declare a parameter of the likelihood: a number as data, a prior as a variable of that name."""
     if isinstance(value, TensorVariable):
         return own_variable(pm.modelcontext(None), value, name)
     return pm.Data(name, float(value))
-
-
-def _student_t(
-    latent: TensorVariable,
-    observed: TensorVariable,
-    *,
-    noise: float | TensorVariable | None = None,
-    degrees: float | TensorVariable = 4.0,
-) -> None:
-    """Declare targets with outliers; the degrees of freedom may have a prior, called ``degrees``."""
-    sigma, nu = _noise(observed, noise), _parameter("degrees", degrees)
-    pm.StudentT("target", nu=nu, mu=latent, sigma=sigma, observed=observed, dims="obs")
 
 
 #: by the name of the piece: what declares the observed variable; its keywords are nuisance parameters
