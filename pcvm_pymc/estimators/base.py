@@ -19,7 +19,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import blas_threads
-from pcvm_pymc.core.pieces.validation import as_numbers, shown, warn_unscaled
+from pcvm_pymc.core.pieces.validation import (
+    as_numbers,
+    shown,
+    warn_constant,
+    warn_unscaled,
+)
 from pcvm_pymc.core.problem import Status
 
 _log = logging.getLogger(__name__)
@@ -167,12 +172,13 @@ def n_bases(n_obs: int, basis: Any) -> float:
 
 
 def check_size_and_scales(model: Any, X: Array, *, n_modes: int = 1) -> None:
-    """Log how long a fit to many rows takes, and warn where one width does not suit all columns.
+    """Log how long a fit to many rows takes; warn of equal rows, and where one width suits not all columns.
 
     Fits within a fit say nothing.
     """
     if NESTED.get():
         return
+    warn_constant(X)
     if is_rbf(model.kernel) and np.ndim(model.width) == 0:
         some = X[:: max(1, len(X) // 5000)]
         several = ((some > some.min(axis=0)) & (some < some.max(axis=0))).any(axis=0)
