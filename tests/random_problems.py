@@ -18,13 +18,8 @@ from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.projection import Target, project_path
 from pcvm_pymc.core.validity import pcvm_validity
 
-PRIORS = (
-    Hyperprior.plug_in(),
-    Hyperprior(1.0, 0.01, 0.5, 1.0),
-    Hyperprior.jeffreys(),
-    Hyperprior.chen2009(),
-    Laplace(1.0),
-)
+PRIORS = (Hyperprior.plug_in(), Hyperprior(1.0, 0.01, 0.5, 1.0), Hyperprior.jeffreys())
+PRIORS += (Hyperprior.chen2009(), Laplace(1.0))
 
 LEAST_GAIN = 0.02  # of log posterior, where EM says that it converged
 NEWTON = EMOptions(update="newton", max_iter=1)
@@ -269,12 +264,8 @@ def project_randomly(seed):
     """Project a random PCVM's probabilities; return what is wrong."""
     _, problem = problem_of(seed, PRIORS[0])
     result = fit_em(problem, None, EMOptions(max_iter=200))
-    target = Target(
-        problem.Phi,
-        problem.sign,
-        problem.likelihood.probability(result.latent),
-        likelihood=problem.likelihood,
-    )
+    probability = problem.likelihood.probability(result.latent)
+    target = Target(problem.Phi, problem.sign, probability, likelihood=problem.likelihood)
     path = project_path(target, range(min(6, len(problem.label))))
     if not (np.isfinite(path.kl).all() and np.isfinite(path.objective).all()):
         return "not finite"

@@ -51,6 +51,7 @@ from pcvm_pymc.model.read import read
 from pcvm_pymc.model.steps import PointMap, point_of
 
 WIDTH = 1.3
+FAST = {"mode": "FAST_COMPILE"}
 NUISANCE = {
     "normal": {"noise": 0.4},
     "label noise": {"flip": 0.1},
@@ -198,18 +199,8 @@ def test_a_kernel_of_random_width_is_its_piece_at_each_width(kernel, width):
 @every_radial_kernel
 def test_predictions_take_each_draw_of_a_random_width(kernel, tmp_path):
     model = pcvm_model(X, LABEL, kernel=kernel, width=pm.LogNormal.dist(0.0, 0.5), basis=5)
-    tree = sample(
-        model,
-        method="nuts",
-        nuts_sampler="pymc",
-        draws=5,
-        tune=5,
-        chains=1,
-        cores=1,
-        random_seed=1,
-        quiet=True,
-        compile_kwargs={"mode": "FAST_COMPILE"},
-    )
+    few = {"draws": 5, "tune": 5, "chains": 1, "cores": 1, "random_seed": 1, "quiet": True}
+    tree = sample(model, method="nuts", nuts_sampler="pymc", **few, compile_kwargs=FAST)
     tree = load(save(tree, tmp_path / "result.zarr"))
     found = predict(tree, X[:4] + 0.1)["predictions"]["latent"].values[0]
     draws = tree["posterior"].to_dataset().isel(chain=0)
@@ -313,13 +304,9 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
     found = predict(result, X_new)["predictions"]
     with model:
         pm.set_data(**new_data(model, X_new))
+        given = {"predictions": True, "var_names": ["latent"], "random_seed": 1}
         wanted = pm.sample_posterior_predictive(
-            result,
-            predictions=True,
-            var_names=["latent"],
-            random_seed=1,
-            progressbar=False,
-            compile_kwargs={"mode": "FAST_COMPILE"},
+            result, **given, progressbar=False, compile_kwargs=FAST
         )
     latent = wanted["predictions"]["latent"].values
     np.testing.assert_allclose(found["latent"].values, latent, atol=1e-10)
@@ -338,13 +325,12 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
 def test_arviz_takes_draws_and_their_log_likelihood(key, likelihood, prior):
     """PyMC's log likelihood of draws is the piece's, row by row, and ArviZ takes both."""
     model = model_of(key, likelihood, prior)
-    fast = {"mode": "FAST_COMPILE"}
     with model:
-        drawn = pm.sample_prior_predictive(40, random_seed=6, compile_kwargs=fast)
+        drawn = pm.sample_prior_predictive(40, random_seed=6, compile_kwargs=FAST)
         posterior = drawn["prior"].to_dataset()
         result = xr.DataTree.from_dict({"posterior": posterior})
         found = pm.compute_log_likelihood(
-            result, extend_inferencedata=False, progressbar=False, compile_kwargs=fast
+            result, extend_inferencedata=False, progressbar=False, compile_kwargs=FAST
         )
     problem = read(model)
     wanted = [
@@ -418,7 +404,7 @@ def test_gibbs_samples_or_is_refused_by_name(key, likelihood, prior):
 @pytest.mark.slow
 @every_case
 def test_every_row_samples_by_nuts(key, likelihood, prior):
-    options = {"compile_kwargs": {"mode": "FAST_COMPILE"}, "nuts_sampler": "pymc"}
+    options = {"compile_kwargs": FAST, "nuts_sampler": "pymc"}
     tree = draws_of(key, likelihood, prior, method="nuts", **options)
     assert tree["posterior"].attrs["sampler"] == "NUTS (pymc)"
 

@@ -59,13 +59,8 @@ def reader(page):
     y = np.digitize(score, [0.0, 1.0]) if page == "several_classes" else score > 0.5
     X_dask, y_dask = (pytest.importorskip("dask.array").from_array(each) for each in (X, y))
     return {
-        **{
-            "X": X[: n - 10],
-            "y": y[: n - 10],
-            "X_test": X[-10:],
-            "y_test": y[-10:],
-            "X_new": X[-10:],
-        },
+        **{"X": X[: n - 10], "y": y[: n - 10], "X_test": X[-10:], "y_test": y[-10:]},
+        "X_new": X[-10:],
         **{"t": score[: n - 10], "X_dask": X_dask, "y_dask": y_dask},
         **{"clinics": ["a", "b"], "clinic": np.arange(n - 10) % 2, "times": np.ones(n - 10)},
     }

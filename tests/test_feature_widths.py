@@ -73,13 +73,9 @@ def test_one_feature_moves_as_a_scalar_width_does():
     from pcvm_pymc.core.em import ScalarRBFMoves
 
     squared = squared_distances(x, x)
-    scalar = Problem(
-        rbf(squared, 1.0),
-        LABEL,
-        LABEL.copy(),
-        Hyperprior.plug_in(),
-        moves=ScalarRBFMoves(squared, (0.05, 50.0)),
-    )
+    moves = ScalarRBFMoves(squared, (0.05, 50.0))
+    given_ = rbf(squared, 1.0), LABEL, LABEL.copy(), Hyperprior.plug_in()
+    scalar = Problem(*given_, moves=moves)
     vector = replace(scalar, width=np.ones(1), moves=moves_of(x, (0.05, 50.0)))
     start = Start.default(scalar)
     one, other = (fit_em(each, start, EMOptions(max_iter=40)) for each in (scalar, vector))

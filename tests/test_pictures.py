@@ -49,15 +49,8 @@ def surface(n_classes):
 def curve():
     x = np.linspace(-3, 3, 40)
     target = np.sin(x[::4])
-    return {
-        "x": x.tolist(),
-        "mean": np.sin(x).tolist(),
-        "std": np.full(40, 0.3).tolist(),
-        "X": x[::4].tolist(),
-        "y": target.tolist(),
-        "support": [1, 5],
-        "noise": 0.1,
-    }
+    values = {"x": x, "mean": np.sin(x), "std": np.full(40, 0.3), "X": x[::4], "y": target}
+    return {k: v.tolist() for k, v in values.items()} | {"support": [1, 5], "noise": 0.1}
 
 
 def widths():

@@ -2,6 +2,7 @@ from functools import partial
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from matplotlib.figure import Figure
@@ -172,13 +173,8 @@ def test_kfold_of_several_classes_by_hand(kind, no_sampler):
     posterior = around_the_map(build(X, words))
     found = kfold(posterior, X, words, cv=3, random_seed=2)
     number = np.searchsorted(["a", "b", "c"], words)
-    hyper = dict(
-        zip(
-            posterior["constant_data"]["hyperparameter"].values.tolist(),
-            posterior["constant_data"]["hyperprior"].values.tolist(),
-            strict=True,
-        )
-    )
+    known = posterior["constant_data"]
+    hyper = pd.Series(known["hyperprior"].values, known["hyperparameter"].values).to_dict()
     hyper.pop("n_scores", None)
     wanted = {name: np.zeros(24) for name in found.probability}
     for k in range(1, 4):

@@ -11,10 +11,13 @@ from scipy.special import log_ndtr
 
 from pcvm_pymc.core.family import FAMILY, class_signs
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, responses
+from pcvm_pymc.core.gibbs.ahead import compile_sampler
+from pcvm_pymc.core.gibbs.chain import run
 from pcvm_pymc.core.gibbs.problem import factorise
 from pcvm_pymc.core.gibbs.responses import augmented
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
+from pcvm_pymc.core.pieces.multinomial import log_class_probability
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
 
@@ -226,3 +229,29 @@ def test_a_likelihood_without_responses_is_refused(monkeypatch):
     monkeypatch.setitem(FAMILY, "pcvm", row)
     with pytest.raises(ValueError, match="a logit likelihood has no responses"):
         GibbsProblem.of(refused(likelihood=Logit()))
+
+
+# --- several classes ------------------------------------------------------------------------------
+
+
+def test_scores_and_probabilities_of_draws():
+    p = of_classes(9, PRIORS["fixed"])
+    state = p.start(np.random.default_rng(0))
+    size, bias, rate = advance(p, state, np.random.default_rng(1), draws=4)
+    latent = p.latent(size, bias)
+    assert latent.shape == (4, 9, 3)
+    np.testing.assert_allclose(latent[2], p.Phi @ (size[2] * p.sign) + bias[2], atol=1e-9)
+    wanted = log_class_probability(latent[3], p.label)
+    np.testing.assert_allclose(p.log_likelihood(latent)[3], wanted, atol=1e-12)
+    assert (rate == PRIORS["fixed"].d).all()
+
+
+def test_what_is_compiled_ahead_serves_every_problem():
+    compile_sampler()
+    compile_sampler(3)
+    compiled = list(run.signatures)
+    several = [of_classes(9, each) for each in PRIORS.values()]
+    for found in (*several, problem(), problem(likelihood=NoisyProbit(0.1))):
+        rng = np.random.default_rng(0)
+        advance(found, found.start(rng), rng, draws=2)
+    assert run.signatures == compiled

@@ -125,11 +125,9 @@ def stationary(whole, fit, row, own):
     bend = whole.likelihood.hessian(shaped, whole.label)
     slope = whole.likelihood.score(shaped, whole.label).reshape(n, C)
     prior = whole.hyperprior
+    of_weights = [prior.weight_precision(weight[:, c]) for c in range(C)]
     ridge = np.concatenate(
-        [
-            np.append(prior.weight_precision(weight[:, c]), prior.bias_precision(bias[c]))
-            for c in range(C)
-        ]
+        [np.append(of_weights[c], prior.bias_precision(bias[c])) for c in range(C)]
     )
     rest = np.delete(np.arange(n), row)
     H = np.einsum("icv,icd,idu->vu", J[rest], bend[rest], J[rest]) + np.diag(ridge)

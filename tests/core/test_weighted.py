@@ -99,12 +99,8 @@ def test_leaving_a_row_out_leaves_all_its_copies_out(case):
     assert len(near) >= 10
     for row in near[::4]:
         rest, columns = np.flatnonzero(row != COPIES), np.flatnonzero(own != row)
-        without = replace(
-            copies,
-            Phi=copies.Phi[np.ix_(rest, columns)],
-            label=copies.label[rest],
-            sign=copies.sign[columns],
-        )
+        parts = {"Phi": copies.Phi[np.ix_(rest, columns)], "sign": copies.sign[columns]}
+        without = replace(copies, label=copies.label[rest], **parts)
         refit = fit_em(without, None, tight)
         latent = (PHI[row, columns] @ refit.weight + refit.bias)[None]
         wanted = TIMES[row] * base.log_density(latent, CASES[case].label[[row]])[0]

@@ -126,16 +126,9 @@ def test_few_bases_and_given_ones(data):
     assert len(model.support_) <= 30
     given = MPCVMClassifier(algorithm="bottom-up", width=1.0, basis=(X[:40], y[:40])).fit(X, y)
     assert (given.support_ == -1).all()
-    core = fit_bottom_up(
-        Problem(
-            rbf(squared_distances(X, X[:40]), 1.0),
-            np.searchsorted(given.classes_, y),
-            class_signs(np.searchsorted(given.classes_, y[:40]), 3),
-            Hyperprior.jeffreys(),
-            MultinomialProbit(3),
-            bias="none",
-        )
-    )
+    label = np.searchsorted(given.classes_, y)
+    parts = label, class_signs(label[:40], 3), Hyperprior.jeffreys(), MultinomialProbit(3)
+    core = fit_bottom_up(Problem(rbf(squared_distances(X, X[:40]), 1.0), *parts, bias="none"))
     np.testing.assert_array_equal(given.weight_, core.weight[core.support].T)
 
 

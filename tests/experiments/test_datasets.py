@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -67,13 +68,11 @@ def test_bayes_errors():
     narrow = multivariate_normal(np.full(20, 2 / np.sqrt(20)), 1.0).logpdf(X)
     assert error_of(wide - narrow, y) == pytest.approx(0.0124, abs=5 * 0.11 / np.sqrt(N))
     X, y = datasets.ripley_mixture(N, random_state=0)
-    density = {
-        c: sum(
-            multivariate_normal(centre, datasets.RIPLEY_VARIANCE).pdf(X)
-            for centre in datasets.RIPLEY_CENTRES[c]
-        )
-        for c in (-1, 1)
-    }
+    blob, centres = (
+        partial(multivariate_normal, cov=datasets.RIPLEY_VARIANCE),
+        datasets.RIPLEY_CENTRES,
+    )
+    density = {c: sum(blob(centre).pdf(X) for centre in centres[c]) for c in (-1, 1)}
     assert error_of(density[1] - density[-1], y) == pytest.approx(0.0893, abs=tolerance)
     X, y = datasets.bumpy(N, random_state=0)
     # |x1| < |x2| for independent normals of scales 0.5 and 2: an arctangent
@@ -127,12 +126,8 @@ def test_stored_realisations_and_missing_cells(tmp_path):
     frame.iloc[4, 2] = np.nan
     frame.to_csv(tmp_path / "raetsch_heart.csv", index=False)
     rows = np.stack([rng.permutation(270) for _ in range(3)])
-    np.savez(
-        tmp_path / "raetsch_heart_splits.npz",
-        train=rows[:, :170],
-        test=rows[:, 170:],
-        realisation=[1, 2, 7],
-    )
+    parts = {"train": rows[:, :170], "test": rows[:, 170:], "realisation": [1, 2, 7]}
+    np.savez(tmp_path / "raetsch_heart_splits.npz", **parts)
     data = load("heart", folder=tmp_path)
     assert np.isnan(data.X[4, 2])
     assert np.isnan(data.X).sum() == 1
@@ -264,11 +259,8 @@ def test_derived_sets(data_folder):
     np.testing.assert_array_equal(cleveland.y, base.y > 0)
     assert load("crabs_sex", folder=data_folder).feature_names == ("FL", "RW", "CL", "CW", "BD")
     letters = load("letter_3", folder=data_folder)
-    assert dict(zip(*np.unique(letters.y, return_counts=True), strict=True)) == {
-        "A": 600,
-        "B": 600,
-        "C": 600,
-    }
+    counts = dict(zip(*np.unique(letters.y, return_counts=True), strict=True))
+    assert counts == dict.fromkeys("ABC", 600)
     toy = load("esl_toy", folder=data_folder)
     assert (len(toy.train[0]), len(toy.test[0])) == (200, 5000)
     np.testing.assert_array_equal(toy.X[:200], load("esl_mixture", folder=data_folder).X)

@@ -66,13 +66,8 @@ def test_sizes_are_counted_and_what_is_missing_is_said(monkeypatch):
     monkeypatch.delenv("PCVM_DATA", raising=False)
     table = replace(SKETCHES["chen2009-table2"], sets=("wisconsin_diagnostic", "heart"), printed="")
     drawn = DRAWINGS["sizes"](table, None)
-    assert drawn.table.loc["wisconsin_diagnostic"].tolist() == [
-        "300",
-        "269",
-        "62.74",
-        "37.26",
-        "30",
-    ]
+    sizes = ["300", "269", "62.74", "37.26", "30"]
+    assert drawn.table.loc["wisconsin_diagnostic"].tolist() == sizes
     assert drawn.table.index.tolist() == ["wisconsin_diagnostic"]
     assert "raetsch_heart.csv" in drawn.text[0]
     with pytest.raises(NoSetError, match="none of the sets is there"):

@@ -1,6 +1,7 @@
 """What a report says of deviations, ranks and time."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -27,53 +28,34 @@ NAMES = ["SVM", "DLSR", "MLR", "mPCVM2"]
 SETS = ["glass", "iris", "wine", "vowel"]
 
 
+def timing_of(sets, seconds):
+    rows = [(s, c, each, 0.0) for s in sets for c, each in seconds.items()]
+    return pd.DataFrame(rows, columns=["set", "classifier", "seconds", "tuning seconds"])
+
+
 def report(shift=0.0, **changes):
     """Return a report whose means are the paper's, but the SVM's error on vowel and the MLR's on iris."""
     printed = printed_table("lyu2020-table3").set_index(["set", "classifier", "measure"])["mean"]
+    shifted = {("vowel", "SVM"): -10 * shift, ("iris", "MLR"): 10 * shift}
     cells = pd.DataFrame(
         [
             {"set": s, "classifier": c, "realisation": k}
             | {key: np.nan for key in MEASURES if key != "seconds"}
-            | {
-                "error": printed[s, c, "error"]
-                + {("vowel", "SVM"): -10 * shift, ("iris", "MLR"): 10 * shift}.get((s, c), 0.0)
-                + 0.1 * (-1) ** k
-            }
-            for s in SETS
-            for c in NAMES
-            for k in range(4)
+            | {"error": printed[s, c, "error"] + shifted.get((s, c), 0.0) + 0.1 * (-1) ** k}
+            for s, c, k in product(SETS, NAMES, range(4))
         ]
     )
-    manifest = {
-        "sets": SETS,
-        "classifiers": NAMES,
-        "repeats": 4,
-        "seed": 0,
-        "expected": 64,
-        "versions": {},
-        "notes": {},
-    }
-    timing = pd.DataFrame(
-        [
-            {"set": s, "classifier": c, "seconds": len(c), "tuning seconds": 0.0}
-            for s in SETS
-            for c in NAMES
-        ]
-    )
+    manifest = {"sets": SETS, "classifiers": NAMES, "repeats": 4, "seed": 0, "expected": 64}
+    manifest |= {"versions": {}, "notes": {}}
+    timing = timing_of(SETS, {name: len(name) for name in NAMES})
     none = pd.DataFrame(columns=["cell", "reason", "traceback"])
     made = Report(TABLE3, manifest, cells, _table(cells, TABLE3), timing, none, {}, (), **changes)
     return made, {each.title: each for each in sections_of(made)}
 
 
 def test_deviations_are_in_the_papers_standard_deviations_or_the_measured_ones():
-    table = pd.DataFrame(
-        {
-            "mean": [2.0, 2.0, 2.0, 2.0, 2.0],
-            "std": [0.5, 0.5, 0.5, np.nan, 1e-15],
-            "paper mean": [1.0, 1.0, 1.0, 1.0, 1.0],
-            "paper std": [2.0, np.nan, 0.0, np.nan, np.nan],
-        }
-    )
+    std, paper = [0.5, 0.5, 0.5, np.nan, 1e-15], [2.0, np.nan, 0.0, np.nan, np.nan]
+    table = pd.DataFrame({"mean": 2.0, "std": std, "paper mean": 1.0, "paper std": paper})
     np.testing.assert_allclose(deviations(table), [0.5, 2.0, 2.0, np.nan, np.nan])
 
 
@@ -163,13 +145,7 @@ def test_time_is_ranked_beside_the_papers():
     made, _ = report()
     sets, names = ["heart", "titanic"], ["SVM", "RVM", "LDA"]
     seconds = {"SVM": 1.0, "RVM": 2.0, "LDA": 3.0}
-    timing = pd.DataFrame(
-        [
-            {"set": s, "classifier": c, "seconds": seconds[c], "tuning seconds": 0}
-            for s in sets
-            for c in names
-        ]
-    )
+    timing = timing_of(sets, seconds)
     found = list(seconds_of_fits(replace(made, experiment=experiment, timing=timing)))
     assert [each.title for each in found] == ["CPU seconds of a fit and (printed)", "Ranks of time"]
     ranks = found[1].table

@@ -26,16 +26,8 @@ from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyPro
 from pcvm_pymc.inference.results import kernel_of, likelihood_of
 from pcvm_pymc.model.distributions import FreeWeight, MarginalBias, MarginalWeight
 
-SHORT = {
-    "draws": 4,
-    "tune": 4,
-    "chains": 1,
-    "cores": 1,
-    "random_seed": 1,
-    "progressbar": False,
-    "nuts_sampler": "pymc",
-    "compile_kwargs": {"mode": "FAST_COMPILE"},
-}
+SHORT = {"draws": 4, "tune": 4, "chains": 1, "cores": 1, "random_seed": 1, "progressbar": False}
+SHORT |= {"nuts_sampler": "pymc", "compile_kwargs": {"mode": "FAST_COMPILE"}}
 NOT_CONVERGED = pytest.mark.filterwarnings("ignore::UserWarning")
 
 

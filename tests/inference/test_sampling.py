@@ -75,16 +75,8 @@ def test_pymcs_step_and_gibbs_draw_the_posterior():
     options = {"width": 1.2, "basis": X[:2], "signs": label[:2], "hyperprior": prior}
     model = pcvm_model(X, (label > 0).astype(int), **options)
     with model:
-        step = pm.sample(
-            800,
-            tune=50,
-            chains=2,
-            cores=1,
-            step=PCVMGibbs(sweeps=3),
-            random_seed=1,
-            progressbar=False,
-            quiet=True,
-        )
+        options = {"step": PCVMGibbs(sweeps=3), "tune": 50, "chains": 2, "random_seed": 1}
+        step = pm.sample(800, **options, **QUIET)
     assert (step["sample_stats"]["sweeps"] == 3).all()
     gibbs = sample(model, method="gibbs", draws=800, random_seed=2, **QUIET)
     Phi = model["Phi"].get_value()

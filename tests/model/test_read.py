@@ -155,11 +155,8 @@ def test_other_ways_to_write_the_same():
         pm.Normal("t", pm.math.dot(w, Phi.T), 0.4, observed=TARGET)
     problem = read(model)
     np.testing.assert_allclose(problem.Phi, Phi)
-    assert (problem.bias, problem.likelihood.noise, problem.likelihood.name) == (
-        "none",
-        0.4,
-        "normal",
-    )
+    assert problem.bias == "none"
+    assert (problem.likelihood.noise, problem.likelihood.name) == (0.4, "normal")
     assert problem.hyperprior == Hyperprior(1.0, 0.5, 1.0, 0.5)
     with pm.Model() as model:
         w = MarginalWeight("size", 1.0, 0.5, shape=(18, 3))

@@ -78,11 +78,8 @@ def test_agreement_with_pymc_extras_find_map():
     assert ours["optimizer_result"]["fun"].item() == pytest.approx(
         theirs["optimizer_result"]["fun"].item(), abs=1e-6
     )
-    np.testing.assert_allclose(
-        ours["posterior"]["latent"].values[0, 0],
-        theirs["posterior"]["latent"].values[0, 0],
-        atol=1e-3,
-    )
+    one, other = (each["posterior"]["latent"].values[0, 0] for each in (ours, theirs))
+    np.testing.assert_allclose(one, other, atol=1e-3)
 
 
 def test_a_free_width_is_maximised_with_its_prior(data):
