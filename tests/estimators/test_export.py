@@ -12,16 +12,7 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
-from pcvm_pymc import (
-    MPCVMClassifier,
-    MRVMClassifier,
-    PCVMClassifier,
-    RVMClassifier,
-    RVMRegressor,
-    SparseProbitClassifier,
-    to_c,
-    to_onnx,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.kernels import KERNELS, Radial
 
 X, LABEL = blobs(60, seed=31)
@@ -31,31 +22,31 @@ WORDS = np.array(["low", "middle", "high"])[CLASS]
 NEW = np.vstack([3 * np.random.default_rng(0).normal(size=(40, 2)), [[1e3, -1e3], [0, 0]]])
 
 MODELS = {
-    "projection of an average": (PCVMClassifier(n_vectors=4, basis=FEW), LABEL),
+    "projection of an average": (pcvm.PCVMClassifier(n_vectors=4, basis=FEW), LABEL),
     **{
         f"bottom-up, {name}": (
-            PCVMClassifier(estimation="bottom-up", kernel=name, width=1.5),
+            pcvm.PCVMClassifier(estimation="bottom-up", kernel=name, width=1.5),
             LABEL > 0,
         )
         for name, kind in KERNELS.items()
         if issubclass(kind, Radial)
     },
-    "width per feature": (PCVMClassifier(width=[1.0, 3.0], hyperprior="jeffreys"), LABEL),
+    "width per feature": (pcvm.PCVMClassifier(width=[1.0, 3.0], hyperprior="jeffreys"), LABEL),
     "logit": (
-        PCVMClassifier(width=2.0, likelihood="logit", hyperprior="jeffreys"),
+        pcvm.PCVMClassifier(width=2.0, likelihood="logit", hyperprior="jeffreys"),
         LABEL.astype(int),
     ),
-    "label noise": (PCVMClassifier(width=2.0, likelihood="label noise"), LABEL),
-    "RVM, logit": (RVMClassifier(width=1.5), LABEL),
-    "RVM, probit": (RVMClassifier(width=1.5, link="probit"), LABEL),
-    "mPCVM2": (MPCVMClassifier(algorithm="bottom-up", width=1.5), WORDS),
-    "mRVM1": (MRVMClassifier(width=1.5), CLASS),
+    "label noise": (pcvm.PCVMClassifier(width=2.0, likelihood="label noise"), LABEL),
+    "RVM, logit": (pcvm.RVMClassifier(width=1.5), LABEL),
+    "RVM, probit": (pcvm.RVMClassifier(width=1.5, link="probit"), LABEL),
+    "mPCVM2": (pcvm.MPCVMClassifier(algorithm="bottom-up", width=1.5), WORDS),
+    "mRVM1": (pcvm.MRVMClassifier(width=1.5), CLASS),
     "one from the rest": (
-        SparseProbitClassifier(features="kernel", prior="laplace", width=1.5),
+        pcvm.SparseProbitClassifier(features="kernel", prior="laplace", width=1.5),
         CLASS,
     ),
     "ten vectors after a scaler": (
-        make_pipeline(StandardScaler(), PCVMClassifier(n_vectors=10)),
+        make_pipeline(StandardScaler(), pcvm.PCVMClassifier(n_vectors=10)),
         LABEL,
     ),
     "several scalers": (
@@ -65,7 +56,7 @@ MODELS = {
             MinMaxScaler((-2, 1)),
             MaxAbsScaler(),
             StandardScaler(with_mean=False),
-            PCVMClassifier(estimation="bottom-up", width=[1.0, 2.0]),
+            pcvm.PCVMClassifier(estimation="bottom-up", width=[1.0, 2.0]),
         ),
         LABEL,
     ),
@@ -73,7 +64,7 @@ MODELS = {
         make_pipeline(
             StandardScaler(with_std=False),
             RobustScaler(with_scaling=False),
-            MRVMClassifier(width=1.5),
+            pcvm.MRVMClassifier(width=1.5),
         ),
         CLASS,
     ),
@@ -100,7 +91,7 @@ def test_the_c_function_has_the_classifiers_probabilities(name, fitted, tmp_path
         pytest.skip("no C compiler")
     model = fitted(name)
     source, library = tmp_path / "model.c", tmp_path / "model.so"
-    source.write_text(to_c(model, "proba"))
+    source.write_text(pcvm.to_c(model, "proba"))
     strict = ["-std=c99", "-Wall", "-Wextra", "-Wno-unused-const-variable", "-Werror", "-pedantic"]
     subprocess.run(
         [compiler, *strict, "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-lm"],
@@ -120,7 +111,7 @@ def test_the_onnx_graph_has_the_classifiers_probabilities_and_labels(name, fitte
     runtime = pytest.importorskip("onnxruntime")
     model = fitted(name)
     session = runtime.InferenceSession(
-        to_onnx(model).SerializeToString(), providers=["CPUExecutionProvider"]
+        pcvm.to_onnx(model).SerializeToString(), providers=["CPUExecutionProvider"]
     )
     label, probability = session.run(["label", "probabilities"], {"X": NEW})
     np.testing.assert_allclose(probability, model.predict_proba(NEW), atol=1e-8)
@@ -130,18 +121,18 @@ def test_the_onnx_graph_has_the_classifiers_probabilities_and_labels(name, fitte
 @pytest.mark.parametrize(
     ("model", "y", "words"),
     [
-        (PCVMClassifier(scale=1.0, basis=FEW), LABEL, "is an average of .* n_vectors"),
-        (SparseProbitClassifier(prior="laplace"), LABEL, "needed features='kernel'"),
-        (RVMClassifier(width=1.5, kernel="rbf"), CLASS, "MRVMClassifier has several"),
-        (RVMClassifier(kernel="linear-spline"), LABEL, "'linear-spline' has no export"),
-        (RVMRegressor(width=1.0), LABEL, "is no classifier"),
+        (pcvm.PCVMClassifier(scale=1.0, basis=FEW), LABEL, "is an average of .* n_vectors"),
+        (pcvm.SparseProbitClassifier(prior="laplace"), LABEL, "needed features='kernel'"),
+        (pcvm.RVMClassifier(width=1.5, kernel="rbf"), CLASS, "MRVMClassifier has several"),
+        (pcvm.RVMClassifier(kernel="linear-spline"), LABEL, "'linear-spline' has no export"),
+        (pcvm.RVMRegressor(width=1.0), LABEL, "is no classifier"),
         (
-            make_pipeline(PCA(), RVMClassifier(width=1.5)),
+            make_pipeline(PCA(), pcvm.RVMClassifier(width=1.5)),
             LABEL,
             r"step 'pca' .*needed StandardScaler.*Export model\[-1\] alone",
         ),
         (
-            make_pipeline(MinMaxScaler(clip=True), RVMClassifier(width=1.5)),
+            make_pipeline(MinMaxScaler(clip=True), pcvm.RVMClassifier(width=1.5)),
             LABEL,
             r"step 'minmaxscaler' .*without clip",
         ),
@@ -149,9 +140,9 @@ def test_the_onnx_graph_has_the_classifiers_probabilities_and_labels(name, fitte
 )
 def test_what_has_no_export_says_so(model, y, words):
     with pytest.raises(ValueError, match=words):
-        to_c(clone(model).fit(X, y))
+        pcvm.to_c(clone(model).fit(X, y))
 
 
 def test_names_that_c_does_not_have(fitted):
     with pytest.raises(ValueError, match="needed a name of C's"):
-        to_c(fitted("bottom-up, rbf"), "2nd try")
+        pcvm.to_c(fitted("bottom-up, rbf"), "2nd try")

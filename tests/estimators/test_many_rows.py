@@ -10,15 +10,7 @@ import pytest
 from problems import blobs
 from sklearn.base import clone
 
-from pcvm_pymc import (
-    MPCVMClassifier,
-    MRVMClassifier,
-    PCVMClassifier,
-    RVMClassifier,
-    RVMRegressor,
-    SparseProbitClassifier,
-    choose_basis,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.estimators import relevance
 from pcvm_pymc.estimators.cluster import dask_rows, gathered
@@ -37,11 +29,16 @@ DATA = {
     "numbers": (X, NUMBER),
     "three": (THREE, TREES),
 }
-PCVM, MPCVM, MRVM, RVM = PCVMClassifier, MPCVMClassifier, MRVMClassifier, RVMClassifier
-SPARSE, NUMBERS = SparseProbitClassifier, RVMRegressor
+PCVM, MPCVM, MRVM, RVM = (
+    pcvm.PCVMClassifier,
+    pcvm.MPCVMClassifier,
+    pcvm.MRVMClassifier,
+    pcvm.RVMClassifier,
+)
+SPARSE, NUMBERS = pcvm.SparseProbitClassifier, pcvm.RVMRegressor
 
 TIGHT = {"width": 1.5, "tol": 1e-10}
-GIVEN = TIGHT | {"basis": choose_basis(X, WORDS, 40, random_state=0)}
+GIVEN = TIGHT | {"basis": pcvm.choose_basis(X, WORDS, 40, random_state=0)}
 LONG = {"width": 1.5, "tol": 1e-8, "max_iter": 20_000, "basis": (THREE[::4], TREES[::4])}
 PROPER = LONG | {"algorithm": "top-down", "hyperprior": "plug_in", "bias": False, "tol": 1e-7}
 KERNEL = {"features": "kernel", "width": 0.5, "tol": 1e-7, "basis": X[:8]}
@@ -194,8 +191,8 @@ def test_single_precision_is_close():
 def test_peak_memory_follows_the_limit_and_not_the_rows(model, n_obs, n_basis):
     """Basis functions of all rows would take 29 to 128 MB."""
     rows, label = blobs(n_obs, seed=96)
-    basis, y = choose_basis(rows[:1000], label[:1000], n_basis, random_state=0), label
-    if isinstance(model, RVMRegressor):
+    basis, y = pcvm.choose_basis(rows[:1000], label[:1000], n_basis, random_state=0), label
+    if isinstance(model, pcvm.RVMRegressor):
         basis, y = basis[0], np.sin(rows[:, 0]) + 0.2 * label
     tracemalloc.start()
     model.set_params(basis=basis).fit(rows, y)

@@ -18,16 +18,7 @@ from problems import log_normal_density
 from scipy.special import ndtri
 from scipy.stats import chisquare
 
-from pcvm_pymc import (
-    HalfHorseshoe,
-    Hyperprior,
-    Laplace,
-    mpcvm_model,
-    mrvm_model,
-    pcvm_model,
-    rvm_model,
-    sparse_probit_model,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import ScalarRBFMoves
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.pieces.centres import class_signs
@@ -45,8 +36,8 @@ BINS = 10
 REPLICATIONS = 5000
 LEAST = 1e-3
 PRIORS = {
-    "fixed": Hyperprior(2.0, 0.4, 2.0, 1.0),
-    "learned": Hyperprior(2.0, 0.4, 2.0, 1.0, rate_shape=2.0),
+    "fixed": pcvm.Hyperprior(2.0, 0.4, 2.0, 1.0),
+    "learned": pcvm.Hyperprior(2.0, 0.4, 2.0, 1.0, rate_shape=2.0),
 }
 
 
@@ -198,7 +189,7 @@ def test_gibbs_is_calibrated_in_short(name):
 
 
 def test_signs_from_simulated_labels_are_not_calibrated_in_short():
-    cases = ByGibbs(Probit(), Hyperprior(1.0, 0.2, 1.0, 1.0))
+    cases = ByGibbs(Probit(), pcvm.Hyperprior(1.0, 0.2, 1.0, 1.0))
     found = cases.replicate(150, seed=2, thin=10, signs_of=take_labels)[1.0]
     assert p_values(found).min() < 1e-8
 
@@ -212,7 +203,7 @@ def test_gibbs_is_calibrated_and_a_wrong_spread_would_be_noticed(name):
 
 @pytest.mark.slow
 def test_signs_from_simulated_labels_are_not_calibrated():
-    cases = ByGibbs(Probit(), Hyperprior(1.0, 0.2, 1.0, 1.0))
+    cases = ByGibbs(Probit(), pcvm.Hyperprior(1.0, 0.2, 1.0, 1.0))
     found = cases.replicate(300, seed=6, thin=30, signs_of=take_labels)[1.0]
     assert p_values(found)[0].min() < 1e-20
 
@@ -225,7 +216,7 @@ SIGNS = np.where(np.arange(N) % 2 == 0, 1, -1)
 PCVM = {"signs": SIGNS, "width": 1.0, "hyperprior": PRIORS["fixed"]}
 FREE = {"width": 1.0, "hyperprior": PRIORS["fixed"]}
 BY_CLASS = {"signs": class_signs(np.arange(N) % 3, 3), "width": 1.0, "hyperprior": PRIORS["fixed"]}
-HORSESHOE = HalfHorseshoe(0.3, 2.0, 1.0, 1.0)
+HORSESHOE = pcvm.HalfHorseshoe(0.3, 2.0, 1.0, 1.0)
 
 
 def binary(build, **options):
@@ -233,29 +224,29 @@ def binary(build, **options):
 
 
 def of_numbers(**options):
-    return rvm_model(X, X[:, 0], noise=pm.LogNormal.dist(-1.0, 0.4), **FREE, **options)
+    return pcvm.rvm_model(X, X[:, 0], noise=pm.LogNormal.dist(-1.0, 0.4), **FREE, **options)
 
 
 NUTS = {
-    "PCVM": lambda: binary(pcvm_model, **PCVM),
-    "PCVM, half-horseshoe": lambda: binary(pcvm_model, **PCVM | {"hyperprior": HORSESHOE}),
+    "PCVM": lambda: binary(pcvm.pcvm_model, **PCVM),
+    "PCVM, half-horseshoe": lambda: binary(pcvm.pcvm_model, **PCVM | {"hyperprior": HORSESHOE}),
     "PCVM, random width": lambda: binary(
-        pcvm_model, **PCVM | {"width": pm.LogNormal.dist(0.0, 0.5)}
+        pcvm.pcvm_model, **PCVM | {"width": pm.LogNormal.dist(0.0, 0.5)}
     ),
-    "PCVM, explicit precisions": lambda: binary(pcvm_model, **PCVM, precision="joint"),
-    "PCVM, logit": lambda: binary(pcvm_model, **PCVM, likelihood="logit"),
-    "PCVM, label noise": lambda: binary(pcvm_model, **PCVM, likelihood=NoisyProbit(0.1)),
-    "sparse probit": lambda: binary(sparse_probit_model, prior=Laplace(2.0)),
+    "PCVM, explicit precisions": lambda: binary(pcvm.pcvm_model, **PCVM, precision="joint"),
+    "PCVM, logit": lambda: binary(pcvm.pcvm_model, **PCVM, likelihood="logit"),
+    "PCVM, label noise": lambda: binary(pcvm.pcvm_model, **PCVM, likelihood=NoisyProbit(0.1)),
+    "sparse probit": lambda: binary(pcvm.sparse_probit_model, prior=pcvm.Laplace(2.0)),
     "sparse probit, kernel": lambda: binary(
-        sparse_probit_model, features="kernel", prior=PRIORS["fixed"], width=1.0
+        pcvm.sparse_probit_model, features="kernel", prior=PRIORS["fixed"], width=1.0
     ),
-    "RVM, logit": lambda: binary(rvm_model, **FREE, likelihood="logit"),
-    "RVM, probit": lambda: binary(rvm_model, **FREE, likelihood="probit"),
+    "RVM, logit": lambda: binary(pcvm.rvm_model, **FREE, likelihood="logit"),
+    "RVM, probit": lambda: binary(pcvm.rvm_model, **FREE, likelihood="probit"),
     "RVM": of_numbers,
     "RVM, Student-t": lambda: of_numbers(likelihood="student-t"),
-    "mPCVM": lambda: mpcvm_model(X, np.arange(N) % 3, **BY_CLASS),
-    "mRVM": lambda: mrvm_model(X, np.arange(N) % 3, **FREE),
-    "mRVM, shared": lambda: mrvm_model(X, np.arange(N) % 3, **FREE, shared=True),
+    "mPCVM": lambda: pcvm.mpcvm_model(X, np.arange(N) % 3, **BY_CLASS),
+    "mRVM": lambda: pcvm.mrvm_model(X, np.arange(N) % 3, **FREE),
+    "mRVM, shared": lambda: pcvm.mrvm_model(X, np.arange(N) % 3, **FREE, shared=True),
 }
 
 
