@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_friedman1
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.estimators.features import Metric, relevance
+from pcvm_pymc.estimators.features import Metric
 from pcvm_pymc.estimators.problems import TrainingData
 from pcvm_pymc.estimators.race import inner_folds
 
@@ -74,12 +74,6 @@ def test_one_width_is_one_search_and_one_width():
     assert found.feature_relevance_folds_.shape == (0, 6)
 
 
-def test_a_width_by_another_criterion_is_one():
-    found = pcvm.RVMClassifier(width="evidence").fit(X, Y)
-    assert found.width_ == found.width_selection_.width
-    assert np.ptp(found.feature_widths_) == 0
-
-
 @pytest.mark.parametrize("data", [(X[:, :1], Y), (np.delete(X, np.flatnonzero(Y == "in")[4:], 0),)])
 def test_one_feature_or_too_few_rows_of_a_class_keep_one_width(data):
     rows = data[0]
@@ -107,22 +101,6 @@ def test_a_fold_s_widths_do_not_see_its_rows():
     after = Metric.learned(pcvm.PCVMClassifier(), TrainingData(rows, other), folds)
     np.testing.assert_array_equal(after.by_fold[2], before.by_fold[2])
     assert np.abs(after.by_fold[0] - before.by_fold[0]).max() > 1e-3
-
-
-def test_a_row_that_counts_twice_is_the_row_twice():
-    label = np.where(Y == "in", 1.0, -1.0)
-    twice = np.repeat(np.arange(len(X)), np.where(np.arange(len(X)) < 30, 2, 1))
-    weight = np.bincount(twice).astype(float)
-    folds = [(np.arange(len(X)), np.arange(1))]
-    weighted = Metric.learned(pcvm.PCVMClassifier(), TrainingData(X, label, weight), folds).relative
-    plain = Metric.learned(pcvm.PCVMClassifier(), TrainingData(X, label), folds).relative
-    again = [(np.arange(len(twice)), np.arange(1))]
-    repeated = Metric.learned(
-        pcvm.PCVMClassifier(), TrainingData(X[twice], label[twice]), again
-    ).relative
-    # the repeated rows also say that targets without noise are likely
-    np.testing.assert_allclose(relevance(weighted), relevance(repeated), atol=0.08)
-    assert np.abs(weighted - plain).max() > 1e-3
 
 
 def test_every_estimator_learns_them():
@@ -190,13 +168,6 @@ def test_chunks_have_the_widths_of_the_rows_in_memory():
     np.testing.assert_allclose(both[1].feature_widths_, both[0].feature_widths_)
     np.testing.assert_allclose(both[1].component_weights_, both[0].component_weights_, atol=1e-6)
     assert both[1].score(NEW, TRUTH) == pytest.approx(both[0].score(NEW, TRUTH), abs=0.03)
-
-
-def test_dask_arrays():
-    da = pytest.importorskip("dask.array")
-    found = pcvm.PCVMClassifier(basis=40, random_state=0)
-    found.fit(da.from_array(X, chunks=(50, 6)), da.from_array(Y, chunks=50))
-    assert set(np.argsort(found.feature_relevance_)[-2:]) == {0, 1}
 
 
 def test_select_gives_widths_for_a_model_and_a_prior_around_them():

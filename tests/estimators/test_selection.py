@@ -4,7 +4,6 @@ from problems import blobs
 
 from pcvm_pymc import Hyperprior, PCVMClassifier, RVMClassifier, plots, select_width
 from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.pieces.kernels import width_bounds
 from pcvm_pymc.core.pieces.probit import log_likelihood
 from pcvm_pymc.core.validity import pcvm_validity
 from pcvm_pymc.estimators.problems import problem_at
@@ -24,15 +23,6 @@ def test_the_scores_are_those_of_refits_without_the_held_out_rows():
             wanted = -log_likelihood(model.decision_function(X[test]), label[test]) / len(test)
             assert found.log_loss[i, j] == pytest.approx(wanted, abs=2e-4)  # ranked, not polished
     assert found.width == found.widths[found.log_loss.mean(axis=1).argmin()]
-
-
-def test_em_finds_a_width_inside_the_bounds():
-    X, label = blobs(60, seed=71)
-    found = select_width(X, label, method="em")
-    low, high = width_bounds(X)
-    assert low <= found.width <= high
-    assert found.log_loss.size == 0
-    assert np.isnan(found.scores).all()
 
 
 def test_evidence_is_that_of_the_probit_rvm_at_each_width():

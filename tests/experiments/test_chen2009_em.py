@@ -14,15 +14,8 @@ from pcvm_pymc.core.pieces.multinomial import response_mean
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import score
 from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.experiments.replicas import starts
 from pcvm_pymc.experiments.replicas.chen2009_em import AuthorsPCVM, clipped_em
-from pcvm_pymc.experiments.replicas.starts import (
-    EightStartsPCVM,
-    authors_start,
-    best_of_starts,
-    random_start,
-    relevance_start,
-    start_recipes,
-)
 
 
 def several(n_obs, prior, *, seed, width):
@@ -53,7 +46,7 @@ def test_weights_and_bias_in_turn_are_eqs_11_and_12():
 def test_the_authors_program_clips_and_drops():
     X, label = blobs(80, seed=10)
     prob = problem(X, label, Hyperprior.chen2009())
-    start = authors_start(prob, np.random.default_rng(0))
+    start = starts.authors_start(prob, np.random.default_rng(0))
     assert (start.response * label > -1).all()
     result = clipped_em(prob, start)
     kept = result.weight != 0
@@ -115,7 +108,7 @@ def test_the_step_of_several_scores_by_hand(hyperprior):
 def test_a_relevance_start_has_the_right_signs():
     X, label = blobs(40, seed=12)
     prob = problem(X, label, Hyperprior.jeffreys())
-    start = relevance_start(prob, np.random.default_rng(0))
+    start = starts.relevance_start(prob, np.random.default_rng(0))
     assert (start.weight * label > 0).all()
     assert (np.abs(start.weight) > 0.1).any()
 
@@ -123,7 +116,7 @@ def test_a_relevance_start_has_the_right_signs():
 def test_the_same_seed_gives_the_same_start():
     X, label = blobs(20, seed=13)
     prob = problem(X, label, Hyperprior.jeffreys())
-    first, second, other = (random_start(prob, np.random.default_rng(s)) for s in (1, 1, 2))
+    first, second, other = (starts.random_start(prob, np.random.default_rng(s)) for s in (1, 1, 2))
     np.testing.assert_array_equal(first.weight, second.weight)
     assert first.bias == second.bias
     assert (first.weight != other.weight).any()
@@ -133,16 +126,16 @@ def test_the_best_of_several_starts_is_an_end_of_one_of_them():
     X, label = blobs(40, seed=3)
     prob = problem(X, label, Hyperprior.jeffreys())
     options = EMOptions(max_iter=500)
-    found = best_of_starts(prob, 4, options, np.random.default_rng(0), cv=3)
+    found = starts.best_of_starts(prob, 4, options, np.random.default_rng(0), cv=3)
     seeds = np.random.default_rng(0).integers(2**31, size=4)
     ends = [
         fit_em(prob, recipe(prob, np.random.default_rng(seed)), options).log_posterior
-        for recipe, seed in zip(start_recipes(4), seeds, strict=True)
+        for recipe, seed in zip(starts.start_recipes(4), seeds, strict=True)
     ]
     assert found.log_posterior in ends
 
 
-@pytest.mark.parametrize("kind", [AuthorsPCVM, EightStartsPCVM])
+@pytest.mark.parametrize("kind", [AuthorsPCVM, starts.EightStartsPCVM])
 def test_classifiers_of_the_authors(kind):
     X, label = blobs(60, seed=5)
     model = kind(width=1.5, hyperprior="chen2009", max_iter=3000, random_state=0).fit(X, label)

@@ -7,15 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pcvm_pymc.experiments import pictures
-from pcvm_pymc.experiments.catalogue import (
-    DEVIATION_COLUMNS,
-    EXPERIMENTS,
-    deviations,
-    printed_table,
-    sentence_of,
-    sentences,
-)
+from pcvm_pymc.experiments import catalogue, pictures
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 from pcvm_pymc.experiments.datasets import SOURCES
 from pcvm_pymc.experiments.reporting.reading import _table
@@ -23,7 +15,7 @@ from pcvm_pymc.experiments.reporting.report import Report, table_html
 from pcvm_pymc.experiments.reporting.sections import seconds_of_fits, sections_of
 from pcvm_pymc.experiments.statistics import MEASURES, average_ranks
 
-TABLE3 = EXPERIMENTS["lyu2020-table3"]
+TABLE3 = catalogue.EXPERIMENTS["lyu2020-table3"]
 NAMES = ["SVM", "DLSR", "MLR", "mPCVM2"]
 SETS = ["glass", "iris", "wine", "vowel"]
 
@@ -35,7 +27,9 @@ def timing_of(sets, seconds):
 
 def report(shift=0.0, **changes):
     """Return a report whose means are the paper's, but the SVM's error on vowel and the MLR's on iris."""
-    printed = printed_table("lyu2020-table3").set_index(["set", "classifier", "measure"])["mean"]
+    printed = catalogue.printed_table("lyu2020-table3").set_index(["set", "classifier", "measure"])[
+        "mean"
+    ]
     shifted = {("vowel", "SVM"): -10 * shift, ("iris", "MLR"): 10 * shift}
     cells = pd.DataFrame(
         [
@@ -56,13 +50,13 @@ def report(shift=0.0, **changes):
 def test_deviations_are_in_the_papers_standard_deviations_or_the_measured_ones():
     std, paper = [0.5, 0.5, 0.5, np.nan, 1e-15], [2.0, np.nan, 0.0, np.nan, np.nan]
     table = pd.DataFrame({"mean": 2.0, "std": std, "paper mean": 1.0, "paper std": paper})
-    np.testing.assert_allclose(deviations(table), [0.5, 2.0, 2.0, np.nan, np.nan])
+    np.testing.assert_allclose(catalogue.deviations(table), [0.5, 2.0, 2.0, np.nan, np.nan])
 
 
 def test_sentences_name_what_there_is():
-    table = sentences()
-    assert tuple(table.columns) == DEVIATION_COLUMNS
-    runs = {each.run for each in EXPERIMENTS.values()}
+    table = catalogue.sentences()
+    assert tuple(table.columns) == catalogue.DEVIATION_COLUMNS
+    runs = {each.run for each in catalogue.EXPERIMENTS.values()}
     for column, known in (
         ("run", runs),
         ("measure", set(MEASURES)),
@@ -76,10 +70,10 @@ def test_sentences_name_what_there_is():
 
 
 def test_the_first_sentence_that_fits_counts():
-    said = sentence_of(TABLE3, "error", "vowel", "SVM", -2.0)
+    said = catalogue.sentence_of(TABLE3, "error", "vowel", "SVM", -2.0)
     assert "tuned one errs on about one per cent" in said
-    assert sentence_of(TABLE3, "error", "iris", "SVM", -2.0) != said
-    assert sentence_of(TABLE3, "vectors", "iris", "SVM", -2.0) == ""
+    assert catalogue.sentence_of(TABLE3, "error", "iris", "SVM", -2.0) != said
+    assert catalogue.sentence_of(TABLE3, "vectors", "iris", "SVM", -2.0) == ""
 
 
 def test_the_papers_own_means_deviate_nowhere():
@@ -122,7 +116,7 @@ def test_a_deviation_without_a_sentence_is_counted(monkeypatch):
 def test_ranks_have_those_of_the_printed_means_beside_them():
     _, sections = report(1.0)
     table = sections["Ranks: Error, %"].table
-    printed = printed_table("lyu2020-table3").query("measure == 'error'")
+    printed = catalogue.printed_table("lyu2020-table3").query("measure == 'error'")
     wide = printed.pivot_table(index="set", columns="classifier", values="mean").loc[SETS, NAMES]
     wanted = average_ranks(wide)
     for name in NAMES:
@@ -141,7 +135,7 @@ def test_without_scikit_posthocs_the_report_says_what_it_needs(monkeypatch):
 
 
 def test_time_is_ranked_beside_the_papers():
-    experiment = EXPERIMENTS["chen2009-table1"]
+    experiment = catalogue.EXPERIMENTS["chen2009-table1"]
     made, _ = report()
     sets, names = ["heart", "titanic"], ["SVM", "RVM", "LDA"]
     seconds = {"SVM": 1.0, "RVM": 2.0, "LDA": 3.0}
@@ -151,7 +145,7 @@ def test_time_is_ranked_beside_the_papers():
     ranks = found[1].table
     assert list(ranks.index) == ["SVM", "RVM", "LDA"]
     assert list(ranks["measured"]) == ["1.00", "2.00", "3.00"]
-    wide = printed_table("chen2009-table7").pivot_table(
+    wide = catalogue.printed_table("chen2009-table7").pivot_table(
         index="set", columns="classifier", values="mean"
     )
     wanted = average_ranks(wide.loc[sets, names])
