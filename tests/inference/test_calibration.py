@@ -184,7 +184,7 @@ def take_labels(label):
 
 @pytest.mark.parametrize("name", ["probit", "probit, learned, width"])
 def test_gibbs_is_calibrated_in_short(name):
-    found = ByGibbs(*GIBBS[name]).replicate(150, seed=1, thin=10)[1.0]
+    found = ByGibbs(*GIBBS[name]).replicate(100, seed=1, thin=10)[1.0]
     assert p_values(found)[1:].min() > FALSE_ALARM / (2 * found.shape[1])
 
 
