@@ -1,4 +1,4 @@
-"""The authors' EM of Chen et al. (2009), and the starts that they choose among."""
+"""Replicas of the papers: the EM of Chen et al. (2009), random choices and printed algorithms."""
 
 from dataclasses import replace
 
@@ -7,15 +7,31 @@ import pytest
 from problems import IMPROPER, blobs, problem
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.evidence import (
+    BottomUpOptions,
+    EvidenceOptions,
+    EvidenceProblem,
+    fit_bottom_up,
+    fit_rvm,
+)
 from pcvm_pymc.core.pieces.centres import class_signs
-from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import response_mean
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import score
 from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.experiments.datasets import overlap_classes
 from pcvm_pymc.experiments.replicas import starts
 from pcvm_pymc.experiments.replicas.chen2009_em import AuthorsPCVM, clipped_em
+from pcvm_pymc.experiments.replicas.chmielewski2019_random import (
+    RandomRVMClassifier,
+    RandomRVMRegressor,
+    fit_random,
+)
+from pcvm_pymc.experiments.replicas.lyu2020_algorithm2 import fit_printed
+
+# --- Chen et al. (2009): the authors' EM and its starts ------------------------------------------
 
 
 def several(n_obs, prior, *, seed, width):
@@ -144,3 +160,112 @@ def test_classifiers_of_the_authors(kind):
     assert model.score(X, label) > 0.7
     again = kind(width=1.5, hyperprior="chen2009", max_iter=3000, random_state=0).fit(X, label)
     np.testing.assert_array_equal(again.weight_, model.weight_)
+
+
+# --- Lyu et al. (2020): Algorithm 2 as printed ---------------------------------------------------
+
+
+def given_classes(Phi, label, n_classes, sign):
+    prior = Hyperprior.jeffreys()
+    return Problem(Phi, label, sign, prior, MultinomialProbit(n_classes), bias="none")
+
+
+def smooth_classes(n=40, n_classes=3, *, seed=0, width=1.5):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    label = np.digitize(X[:, 0] + 0.5 * rng.normal(size=n), [-0.5, 0.5][: n_classes - 1])
+    Phi = rbf(squared_distances(X, X), width)
+    return given_classes(Phi, label, n_classes, class_signs(label, n_classes))
+
+
+def test_as_printed_the_first_basis_has_the_largest_excess_and_the_mean_is_clipped():
+    given_ = smooth_classes(width=0.7)
+    first = fit_printed(given_, max_iter=1)
+    response = given_.likelihood.response(given_.label)
+    excess = (given_.Phi.T @ response) ** 2 - (given_.Phi**2).sum(axis=0)[:, None]
+    for c in range(3):
+        # from an empty model s = phi' phi and q = phi' z (eqs. 37 and 38); of eq. 31 one entry is left
+        n = excess[:, c].argmax()
+        s = (given_.Phi[:, n] ** 2).sum()
+        alpha = s**2 / excess[n, c]
+        mean = given_.Phi[:, n] @ response[:, c] / (s + alpha)
+        wanted = mean if mean * given_.sign[n, c] > 0 else 0.0
+        assert first.weight[n, c] == pytest.approx(wanted)
+        assert np.count_nonzero(first.weight[:, c]) == (wanted != 0.0)
+    for n_epochs in (5, 30):
+        assert (fit_printed(given_, max_iter=n_epochs).weight * given_.sign >= 0).all()
+
+
+def test_as_printed_it_diverges_where_the_corrected_search_converges():
+    X, label = overlap_classes(120, random_state=1)
+    Phi = rbf(squared_distances(X, X), 4 * np.sqrt(2))
+    given_ = given_classes(Phi, label, 3, class_signs(label, 3))
+    found = fit_printed(given_)
+    assert found.status is Status.DIVERGED
+    assert not found.converged
+    assert np.abs(found.latent).max() >= 1e3
+    assert fit_bottom_up(given_).status is Status.CONVERGED
+
+
+def test_as_printed_at_rest_no_change_is_left():
+    given_ = smooth_classes(width=1.0, seed=2)
+    found = fit_printed(given_)
+    assert found.status is Status.CONVERGED
+    np.testing.assert_array_equal(fit_printed(given_).weight, found.weight)
+    assert (
+        fit_printed(given_, random_state=3).n_iter != found.n_iter
+    )  # members are chosen at random
+    with pytest.raises(ValueError, match="needs weights with signs"):
+        fit_printed(replace(given_, sign=None))
+    for given in ({"update": "printed"}, {"random_state": 3}):
+        with pytest.raises(ValueError, match=r"is now .*lyu2020_algorithm2.fit_printed"):
+            BottomUpOptions(**given)
+
+
+# --- Chmielewski et al. (2019): bases drawn at random --------------------------------------------
+
+
+def sinc(n=100):
+    x = np.linspace(-10, 10, n)[:, None]
+    return x, np.sinc(x[:, 0] / np.pi) + 0.1 * np.random.default_rng(0).normal(size=n)
+
+
+def test_a_random_choice_of_the_basis_is_seeded_and_gains_less_a_step():
+    x, target = sinc()
+    evidence_problem = EvidenceProblem(design_matrix("rbf", x, x, 2.0), target)
+    best = fit_rvm(evidence_problem)
+    fits = [fit_random(evidence_problem, random_state=seed) for seed in (0, 0, 1)]
+    assert all(fit.converged for fit in fits)  # where no single change gains
+    np.testing.assert_array_equal(fits[0].weight, fits[1].weight)
+    assert fits[0].trace.log_evidence[1] != fits[2].trace.log_evidence[1]
+    for n in (1, 3, 10):
+        assert max(fit.trace.log_evidence[n] for fit in fits) < best.trace.log_evidence[n]
+    for fit in fits:
+        assert fit.log_evidence == pytest.approx(best.log_evidence, abs=5.0)
+
+
+def test_labels_end_at_the_best_state_and_limits_are_kept():
+    x, target = sinc()
+    evidence_problem = EvidenceProblem(design_matrix("rbf", x, x, 2.0), np.sign(target), "logit")
+    fit = fit_random(evidence_problem, random_state=0)
+    assert fit.log_evidence >= fit.trace.log_evidence.max() - 1e-6
+    assert fit.log_evidence == pytest.approx(fit_rvm(evidence_problem).log_evidence, abs=3.0)
+    short = fit_random(evidence_problem, EvidenceOptions(max_iter=2), random_state=0)
+    assert (short.status, short.n_iter) == (Status.ITERATION_LIMIT, 2)
+
+
+def test_estimators_draw():
+    x, target = sinc()
+    model = RandomRVMRegressor(width=2.0, random_state=0).fit(x, target)
+    assert model.score(x, target) > 0.8
+    other = RandomRVMRegressor(width=2.0, random_state=1).fit(x, target)
+    assert model.n_iter_ != other.n_iter_
+    label = np.where(target > 0.1, "high", "low")
+    assert RandomRVMClassifier(width=2.0, random_state=0).fit(x, label).score(x, label) > 0.8
+
+
+def test_methods_that_have_moved_are_named():
+    with pytest.raises(ValueError, match=r"is now .*chmielewski2019_random"):
+        fit_rvm(EvidenceProblem(np.ones((3, 1)), np.ones(3)), method="random")
+    with pytest.raises(ValueError, match=r"chmielewski2019_random\.fit_random"):
+        EvidenceOptions(random_state=0)
