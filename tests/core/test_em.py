@@ -184,16 +184,6 @@ def test_steps_that_creep_where_the_likelihood_is_flat_are_no_convergence(prior)
     assert whole.log_posterior > short.log_posterior + 5
 
 
-def test_without_signs_weights_are_free():
-    X, label = blobs(40, seed=11)
-    prob = replace(problem(X, label, Hyperprior(1, 1, 1, 1)), sign=None)
-    result = fit_em(prob)
-    assert_monotone(result.trace)
-    assert (result.weight * label < 0).any()
-    in_weight, _ = slopes(prob, result.weight, result.bias)
-    np.testing.assert_allclose(in_weight, 0, atol=1e-3)
-
-
 def test_callback_sees_each_iteration():
     X, label = blobs(20, seed=14)
     seen = []

@@ -80,25 +80,6 @@ def test_extreme_widths_do_not_overflow(points, width):
     np.testing.assert_array_equal(Phi, np.eye(12) if width < 1 else np.ones((12, 12)))
 
 
-def test_the_rbf_may_take_the_place_of_the_distances():
-    X = np.random.default_rng(0).normal(size=(6, 2))
-    squared = kernels.squared_distances(X, X)
-    wanted = kernels.rbf(squared.copy(), 0.7)
-    assert kernels.rbf(squared, 0.7, out=squared) is squared
-    np.testing.assert_array_equal(squared, wanted)
-    np.testing.assert_array_equal(kernels.RBF(0.7)(X, X), wanted)
-
-
-def test_log_width_derivative_by_finite_differences(points):
-    X, Z = points
-    squared, width, h = kernels.squared_distances(X, Z), 0.9, 1e-6
-    wanted = (
-        kernels.rbf(squared, width * np.exp(h)) - kernels.rbf(squared, width * np.exp(-h))
-    ) / (2 * h)
-    found = kernels.log_width_derivative(kernels.rbf(squared, width), squared, width)
-    np.testing.assert_allclose(found, wanted, atol=1e-9)
-
-
 def test_a_callable_kernel_is_checked(points):
     X, Z = points
 

@@ -201,13 +201,6 @@ def test_two_classes_from_the_bottom_up(data):
     assert 0 < len(model.weight_) < 20
     assert not hasattr(model, "hyperprior_")
     assert model.score(X, words) > 0.7
-    auto = PCVMClassifier(estimation="bottom-up", width="shared", random_state=0, cv=3)
-    auto.fit(X, words)
-    chosen = auto.width_selection_
-    assert auto.width_ == chosen.widths[chosen.scores.argmax()]
-    wanted = -np.mean(chosen.log_loss[chosen.scores.argmax()])
-    assert chosen.scores.max() == pytest.approx(wanted, abs=1e-3)
-    assert chosen.log_loss.shape == (9, 3)
     for method in ("evidence", "validity"):
         other = PCVMClassifier(estimation="bottom-up", width=method, basis=20).fit(X, words)
         assert other.width_ in other.width_selection_.widths

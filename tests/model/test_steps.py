@@ -48,31 +48,6 @@ def test_reported_log_posterior_is_pymcs(data, hyperprior):
     assert result["optimizer_result"]["fun"].item() == pytest.approx(-found, abs=1e-8)
 
 
-@pytest.mark.slow
-def test_agreement_with_pymc_extras_find_map():
-    extras = pytest.importorskip("pymc_extras")
-    X, label = blobs(25, seed=21)
-    model = pcvm.pcvm_model(X, label, width=1.2, hyperprior=pcvm.Hyperprior.plug_in())
-    sizes = np.full(25, 0.5)
-    ours = pcvm.find_map_em(
-        model,
-        start=pcvm.Start(0.5 * label, 0.1),
-        options=pcvm.EMOptions(tol=1e-10),
-        progressbar=False,
-    )
-    theirs = extras.find_MAP(
-        model=model,
-        initvals={"magnitude": sizes, "bias": np.float64(0.1)},
-        progressbar=False,
-        options={"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-9},
-    )
-    assert ours["optimizer_result"]["fun"].item() == pytest.approx(
-        theirs["optimizer_result"]["fun"].item(), abs=1e-6
-    )
-    one, other = (each["posterior"]["latent"].values[0, 0] for each in (ours, theirs))
-    np.testing.assert_allclose(one, other, atol=1e-3)
-
-
 def test_a_free_width_is_maximised_with_its_prior(data):
     X, y = data
     model = pcvm.pcvm_model(
