@@ -1,6 +1,6 @@
 import pickle
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pymc as pm
@@ -15,7 +15,6 @@ from pcvm_pymc.assessment.project import _from_classifier
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.estimators.fit import centres_of
-from pcvm_pymc.estimators.projected import classifier_of
 from pcvm_pymc.estimators.projection import (
     _cross_validate,
     project_reference,
@@ -256,7 +255,7 @@ def average(n=60, seed=75, several=False):
         width=1.2,
         hyperprior=cells[0].hyperprior_,
         likelihood=cells[0]._likelihood_,
-        make_classifier=partial(classifier_of, make),
+        kind=make,
     )
     return reference.averaged(held_out)
 

@@ -10,11 +10,11 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs
 
 from pcvm_pymc import Hyperprior, MPCVMClassifier, PCVMClassifier
+from pcvm_pymc.assessment.leave_one_out import fitted_problems
 from pcvm_pymc.core.design import latent_in_blocks
 from pcvm_pymc.core.loo import leave_one_out
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
-from pcvm_pymc.estimators.fit import fitted_problems
 
 X, LABEL = banana(60, seed=1)
 WORDS = np.where(LABEL > 0, "yes", "no")
@@ -250,7 +250,7 @@ def test_few_vectors_of_many_classes_have_the_model_s_own_held_out_probabilities
     sign = np.where(y[:, None] == np.arange(5), 1.0, -1.0)
     for share, cell in zip(kept.weights, kept.points, strict=True):
         one = MPCVMClassifier(width=cell.width, scale=cell.scale, tol=1e-2).fit(blobs_of, y)
-        ((_, whole, weight, bias, own),) = fitted_problems(one, blobs_of, y)
+        ((_, whole, weight, bias, own, _),) = fitted_problems(one, blobs_of, y)
         np.testing.assert_array_equal(whole.sign, sign)
         held_out = leave_one_out(whole, weight, bias, own)
         wanted += share * likelihood.probability(held_out.latent)
