@@ -33,7 +33,7 @@ def slopes(prob, weight, bias):
     return prob.weight_sign * (residual @ prob.Phi - pull * weight), in_bias
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     awkward_data(),
     st.sampled_from(sorted(PRIORS)),
@@ -196,7 +196,7 @@ def test_callback_sees_each_iteration():
 
 
 @pytest.mark.fixed_seeds  # elsewhere slopes end less flat
-@pytest.mark.parametrize("scale", [1.0, 1e2, 1e4])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_zeros_under_a_laplace_prior_are_released_whatever_the_scale(scale):
     """Released together and by too much, no zero raised the log posterior, and all stayed."""
     X, label = blobs(30, seed=3)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from calibration import assert_normal, assert_uniform, truncated_scores
+from calibration import N_DRAWS, assert_normal, assert_uniform, truncated_scores
 from hypothesis import given, settings
 from problems import awkward_data, blobs
 from scipy import stats
@@ -61,7 +61,7 @@ def test_low_rank_is_found():
 @pytest.mark.parametrize("a", [-3.0, 0.0, 0.39, 0.41, 2.0, 8.0])
 def test_tail_draws_are_truncated_normal(a):
     rng = np.random.default_rng(1)
-    draws = np.array([responses.upper_tail(a, rng) for _ in range(40_000)])
+    draws = np.array([responses.upper_tail(a, rng) for _ in range(N_DRAWS)])
     assert (draws > a).all()
     assert_normal(truncated_scores(-a, draws - a))
 

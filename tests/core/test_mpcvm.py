@@ -160,8 +160,7 @@ def test_an_empty_model():
     assert np.isfinite(result.latent).all()
 
 
-@pytest.mark.parametrize("signs", [True, False])
-@pytest.mark.parametrize("bias", ["prior", "free", "none"])
+@pytest.mark.parametrize(("bias", "signs"), [("prior", True), ("free", False), ("none", True)])
 def test_newton_for_all_scores_at_once_takes_a_tenth_of_the_steps(signs, bias):
     given_ = problem(40, 3, Hyperprior.plug_in(), signs=signs, bias=bias)
     options = EMOptions(tol=1e-6, max_iter=50_000)
