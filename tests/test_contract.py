@@ -295,10 +295,11 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
         np.testing.assert_allclose(
             found["probability"].values, piece.probability(latent), atol=1e-7
         )
-    for store in STORES:
-        again = pcvm.predict(pcvm.load(pcvm.save(result, tmp_path / f"result{store}")), X_new)[
-            "predictions"
-        ]
+    row = pcvm.FAMILY[key]
+    is_first = (likelihood, prior) == (row.likelihoods[0], row.priors[0])
+    for store in STORES if is_first else STORES[:1]:
+        loaded = pcvm.load(pcvm.save(result, tmp_path / f"result{store}"))
+        again = pcvm.predict(loaded, X_new)["predictions"]
         for name in found:
             np.testing.assert_array_equal(again[name].values, found[name].values)
 

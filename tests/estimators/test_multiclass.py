@@ -65,7 +65,7 @@ def test_fitted_attributes(estimator, data):
 @pytest.mark.parametrize("estimator", ALL, ids=str)
 def test_the_width_is_that_of_the_smallest_log_loss(estimator, data):
     X, y = data
-    model = clone(estimator).set_params(width="shared", random_state=0, cv=3, max_iter=400)
+    model = clone(estimator).set_params(width="shared", random_state=0, cv=3, max_iter=100)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X[:36], y[:36])
