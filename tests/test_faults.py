@@ -15,10 +15,8 @@ from problems import blobs
 import pcvm_pymc as pcvm
 from pcvm_pymc.__main__ import main as entry_point
 from pcvm_pymc.cli import main
-from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces import resources
-from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.experiments.reporting.report import _markdown_table
 from pcvm_pymc.storage import alone_in
 
@@ -76,14 +74,6 @@ def test_a_linear_kernel_of_large_features_ends_or_is_refused():
     assert np.isfinite(model.predict_proba(1e3 * X)).all()
     with pytest.raises(ValueError, match=r"latent has scores that are .* apart.*standardise"):
         model.fit(1e5 * X, label)
-
-
-def test_a_laplace_weight_that_is_next_to_nothing_is_zero():
-    X, label = blobs(40, n_features=8)
-    problem = Problem(X, label, None, Laplace(40.0))
-    weight = fit_em(problem, None, EMOptions(tol=1e-12)).weight
-    assert (weight == 0).any()
-    assert np.abs(weight[weight != 0]).min() > 1e-8
 
 
 def test_what_does_not_fit_is_said_at_once(monkeypatch):

@@ -125,25 +125,6 @@ def test_several_classes_are_compared():
         pcvm.compare(result, posterior, X, words, rivals={"coin": Rival(np.full(24, 0.5))})
 
 
-def test_two_classes_by_both_routes_are_drawn_alike():
-    """Columns of both classes have the picture of the greater one, beside its mirror image."""
-    rng = np.random.default_rng(0)
-    p = rng.uniform(size=60)
-    label = (rng.uniform(size=60) < p).astype(int)
-    one = pcvm.plots.plot_calibration(label, {"p": p}).axes
-    both = pcvm.plots.plot_calibration(label, {"p": np.column_stack([1 - p, p])}).axes
-    assert [axes.get_title() for axes in both] == ["p: class 0", "p: class 1"]
-    curves = [axes.get_lines()[1].get_ydata() for axes in (*one, *both)]
-    np.testing.assert_allclose(curves[2], curves[0])
-    grids = [axes.get_lines()[1].get_xdata() for axes in both]
-    np.testing.assert_allclose(grids[0][::-1], 1 - grids[1], atol=1e-12)
-    single = pcvm.plots.plot_reliability(label, {"p": p}).axes[0]
-    greater = pcvm.plots.plot_reliability(label, {"p": np.column_stack([1 - p, p])}).axes[1]
-    np.testing.assert_array_equal(
-        single.get_lines()[1].get_xydata(), greater.get_lines()[1].get_xydata()
-    )
-
-
 def test_the_surface_of_several_classes_shows_the_most_probable():
     X, label = of_three_classes()
     words = np.array(["a", "b", "c"])[label]

@@ -10,7 +10,6 @@ from problems import blobs
 from scipy.special import expit, ndtr
 
 from pcvm_pymc import (
-    HalfHorseshoe,
     Hyperprior,
     Laplace,
     approximate,
@@ -104,15 +103,6 @@ def test_kfold_by_hand(fit, folds):
     assert isinstance(found.plot(), Figure)
     assert "<table" in found._repr_html_()
     assert "log loss" in str(found)
-
-
-@pytest.mark.slow
-def test_kfold_without_a_mode():
-    X, label = blobs(20, seed=81)
-    model = pcvm_model(X, label, width=1.2, hyperprior=HalfHorseshoe(0.1))
-    short = {"draws": 30, "tune": 30, "chains": 2, **QUIET}
-    found = kfold(sample(model, random_seed=1, **short), X, label, cv=2, random_seed=1, **short)
-    assert found.table.index.tolist() == ["posterior mean"]
 
 
 def test_kfold_needs_the_training_data(fit):

@@ -311,18 +311,6 @@ def test_an_average_at_given_sizes_and_stored(tmp_path):
         project_reference(reference, cv=3)
 
 
-def test_a_classifier_that_keeps_its_held_out_probabilities_is_an_average():
-    """What an averaging classifier has to offer: ``held_out_``, beside its best width and probabilities."""
-    X, label = blobs(50, seed=76)
-    model = pcvm.PCVMClassifier(width=1.2).fit(X, label)
-    model.held_out_ = model.predict_proba(X)
-    found = pcvm.project(model, X, label)
-    assert found.reference.basis_width is not None
-    np.testing.assert_allclose(found.reference.held_out, model.held_out_[:, 1])
-    with pytest.raises(ValueError, match="X has 40 rows; needed the 50 that the average"):
-        pcvm.project(model, X[:40], label[:40])
-
-
 def log_of_own(probability, number):
     return np.log(probability[np.arange(len(number)), number])
 

@@ -20,11 +20,9 @@ from pcvm_pymc.core.evidence import (
     fit_rvm,
     posterior,
     predictive_moments,
-    rotated_problem,
     star_moments,
 )
 from pcvm_pymc.core.evidence.active_set import gains
-from pcvm_pymc.core.evidence.problem import columns_of
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
@@ -243,18 +241,6 @@ def test_units_of_columns_and_targets_change_nothing_else(method, unit, target_u
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_zero_and_equal_columns(method):
-    x, target = sinc(50, noise=0.1)
-    Phi = design_matrix("rbf", x, x, 2.5)
-    plain = fit_rvm(EvidenceProblem(Phi, target), method=method)
-    more = np.hstack([np.zeros((50, 2)), Phi, Phi[:, :20]])
-    fit = fit_rvm(EvidenceProblem(more, target), method=method)
-    assert not fit.weight[:2].any()
-    assert fit.log_evidence == pytest.approx(plain.log_evidence, abs=0.5)
-    np.testing.assert_allclose(fit.latent, plain.latent, atol=0.05)
-
-
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("value", [0.0, 1.0, -1e6, 0.1])
 def test_constant_targets(method, value):
     x, _ = sinc(30)
@@ -312,30 +298,6 @@ def test_bad_problems_are_named(changes, words):
     problem = EvidenceProblem(np.ones((3, 1)), np.ones(3))
     with pytest.raises(ValueError, match=words):
         replace(problem, **changes)
-
-
-@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 25), st.integers(0, 99))
-def test_a_rotated_regression_has_the_same_evidence(n_obs, n_basis, chunk, seed):
-    rng = np.random.default_rng(seed)
-    Phi, target = rng.normal(size=(n_obs, n_basis)), 3.0 + rng.normal(size=n_obs)
-    whole = EvidenceProblem(Phi, target)
-    some = rotated_problem(
-        (Phi[rows], target[rows]) for rows in (slice(k, k + chunk) for k in range(0, n_obs, chunk))
-    )
-    assert len(some.target) <= n_basis + 2
-    assert some.n_obs == n_obs
-    assert some.target_scale == pytest.approx(whole.target_scale, rel=1e-9)
-    alpha, noise = np.exp(rng.normal(size=n_basis + 1)), 0.7
-    ends = []
-    for each in (whole, some):
-        unit = columns_of(each).take(np.arange(n_basis + 1))
-        ends.append(posterior(unit, alpha, each.target, each.likelihood_at(noise)))
-        latent, determined = ends[-1].latent, min(n_obs, 2) / 2
-        ends.append(each.noise_at(latent, determined, noise))
-    assert ends[2].log_evidence == pytest.approx(ends[0].log_evidence, rel=1e-9, abs=1e-9)
-    np.testing.assert_allclose(ends[2].mean, ends[0].mean, atol=1e-9)
-    np.testing.assert_allclose(ends[2].covariance, ends[0].covariance, atol=1e-9)
-    assert ends[3] == pytest.approx(ends[1], rel=1e-6)
 
 
 def test_the_noise_may_be_told_beside_the_problem():

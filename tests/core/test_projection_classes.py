@@ -99,20 +99,6 @@ def test_derivatives_of_the_divergence_of_labels(seed, likelihood):
 
 
 @given(SEEDS)
-def test_divergence_is_zero_only_at_the_reference(seed):
-    rng = np.random.default_rng(seed)
-    latent = rng.normal(size=(6, 4))
-    probability = MultinomialProbit(4).probability(latent)
-    problem = replace(
-        target(n=6, n_basis=2, n_classes=4),
-        probability=probability / probability.sum(axis=1, keepdims=True),
-    )
-    assert problem.divergence(latent) == pytest.approx(0, abs=1e-8)
-    assert problem.divergence(latent + 3.0) == pytest.approx(0, abs=1e-8)  # a shift changes nothing
-    assert problem.divergence(latent + rng.normal(size=(6, 4))) > 1e-6
-
-
-@given(SEEDS)
 @settings(max_examples=20)
 def test_a_refit_satisfies_the_kkt_conditions(seed):
     problem = target(seed)

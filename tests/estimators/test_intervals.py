@@ -135,14 +135,6 @@ def test_holds_true_probabilities_as_often_as_it_says():
     assert 0.8 < np.mean(held) < 0.97
 
 
-def test_a_weight_of_two_is_the_row_twice():
-    basis = X[:20], np.sign(LABEL[:20])
-    model = pcvm.PCVMClassifier(width=1.0, basis=basis, tol=1e-10)
-    twice = model.fit(np.vstack([X, X]), np.tile(LABEL, 2)).predict_interval(NEW)
-    found = model.fit(X, LABEL, sample_weight=np.full(60, 2)).predict_interval(NEW)
-    np.testing.assert_allclose(found, twice, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     "model",
     [

@@ -13,7 +13,6 @@ from pcvm_pymc.core.loo import LeaveOneOut
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
-from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators import search
 from pcvm_pymc.estimators.problems import Problems, TrainingData
 
@@ -128,29 +127,3 @@ def test_a_point_is_the_mode_of_its_problem():
     np.testing.assert_allclose(point.result.latent, wanted.latent, atol=1e-4)
     assert point.width == pytest.approx(1.65 * near.width)
     assert point.scale == pytest.approx(np.sqrt(10.0))
-
-
-def test_one_against_the_rest_gives_normalised_probabilities():
-    known = problems(several=True)
-    point = search.by_class(known)(middle(known).point((0, 0)), None)
-    np.testing.assert_allclose(np.exp(point.loo.latent).sum(axis=1), 1.0)
-    y = known.data.label
-    np.testing.assert_array_equal(point.loo.log_density, point.loo.latent[np.arange(len(y)), y])
-    assert point.result.weight.shape == (len(y), 3)
-    together = search.by_leave_one_out(known)(middle(known).point((0, 0)), None)
-    assert point.loo.log_loss == pytest.approx(together.loo.log_loss, abs=0.1)
-
-
-def test_folds_leave_rows_and_their_bases_out():
-    known, rows = problems(), np.arange(N)
-    folds = [(rows[rows % 3 != k], rows[rows % 3 == k]) for k in range(3)]
-    start = middle(known).point((0, 0))
-    point = search.by_folds(known, folds)(start, None)
-    whole, (train, test) = known.at(start.width), folds[1]
-    Phi = whole.Phi[np.ix_(train, train)]
-    part = Problem(Phi, whole.label[train], whole.sign[train], whole.hyperprior)
-    fit = fit_em(part, None, EMOptions(tol=1e-6))
-    wanted = whole.Phi[np.ix_(test, train)] @ fit.weight + fit.bias
-    np.testing.assert_allclose(point.loo.latent[test], wanted, atol=0.02)
-    left_out = search.by_leave_one_out(known)(start, None)
-    assert point.loo.log_loss == pytest.approx(left_out.loo.log_loss, abs=0.05)

@@ -159,18 +159,3 @@ def test_the_papers_points_are_those_of_its_errors():
     wide = errors.pivot_table(index="set", columns="classifier", values="mean")
     points = wide[["RVM_CV", "SVM_CV", "RVM_MV", "SVM_MV"]].rank(axis=1).sum()
     assert points.tolist() == [21, 20, 20, 29]
-
-
-def test_seconds_are_ranked(tmp_path, monkeypatch):
-    lines = EXPERIMENTS["figueiredo2001-fig3"]
-    view = replace(
-        lines, name="times", view="seconds", measures=("seconds",), printed="chen2009-table8"
-    )
-    view = replace(view, classifiers=("LDA", "1NN"), sets=("half_gaussians_2", "half_gaussians_40"))
-    monkeypatch.setitem(catalogue.EXPERIMENTS, "times", view)
-    reproduce("times", repeats=1, out=tmp_path / "run", **QUIET)
-    report = report_of(tmp_path / "run", "times")
-    ranks = next(each for each in report.sections if each.title == "Mean ranks of seconds").table
-    assert ranks.index.tolist() == ["LDA", "1NN"]
-    assert ranks["mean rank"].astype(float).sum() == 3
-    assert ranks["the paper's"].tolist() == ["1.8", "2.8"]

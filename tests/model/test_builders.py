@@ -278,13 +278,6 @@ def test_signs_apart_from_labels(data):
     assert model["y"].get_value().all()
 
 
-def test_own_centres(data):
-    X, y = data
-    model = pcvm_model(X, y, basis=X[:5], signs=2 * y[:5] - 1, width=1.1)
-    assert model["Phi"].get_value().shape == (30, 5)
-    assert find_map_em(model, progressbar=False)["posterior"]["weight"].shape == (1, 1, 5)
-
-
 def test_centres_at_means_of_rows(data):
     X, y = data
     sign = 2.0 * y - 1.0
