@@ -200,12 +200,9 @@ def test_verdicts():
         diverging = np.zeros((4, 500), dtype=bool)
         diverging[0, :divergences] = True
         dims = ("chain", "draw", "obs")
-        return xr.DataTree.from_dict(
-            {
-                "posterior": xr.Dataset({"latent": (dims, latent)}),
-                "sample_stats": xr.Dataset({"diverging": (dims[:2], diverging)}),
-            }
-        )
+        stats = xr.Dataset({"diverging": (dims[:2], diverging)})
+        draws = xr.Dataset({"latent": (dims, latent)})
+        return xr.DataTree.from_dict({"posterior": draws, "sample_stats": stats})
 
     assert convergence(tree(good)).ok
     assert str(convergence(tree(good))).startswith("converged (0 divergences in 2000")

@@ -105,13 +105,9 @@ def test_a_regression_by_evidence_is_that_of_its_ridge():
     kept = np.flatnonzero(point["weight"].values)
     for row in (0, 7, 20):
         others, columns = np.delete(np.arange(30), row), kept[kept != row]
-        weight, bias = ridge_solve(
-            Phi[np.ix_(others, columns)],
-            y[others],
-            precision[columns],
-            0.0 if np.isfinite(bias_precision) else np.inf,
-            row_weight=np.full(29, noise**-2),
-        )
+        parts = Phi[np.ix_(others, columns)], y[others], precision[columns]
+        of_bias = 0.0 if np.isfinite(bias_precision) else np.inf
+        weight, bias = ridge_solve(*parts, of_bias, row_weight=np.full(29, noise**-2))
         latent = Phi[row, columns] @ weight + bias
         wanted = -0.5 * ((y[row] - latent) / noise) ** 2 - np.log(noise * np.sqrt(2 * np.pi))
         assert float(found.elpd_i[row]) == pytest.approx(wanted, abs=0.05)

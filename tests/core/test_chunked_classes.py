@@ -15,11 +15,7 @@ from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.resources import has_room_for_coupled
 from pcvm_pymc.core.problem import Problem
 
-PRIORS = {
-    "plug_in": Hyperprior.plug_in(),
-    "jeffreys": Hyperprior.jeffreys(),
-    "chen2009": Hyperprior.chen2009(),
-}
+PRIORS = {"plug_in": Hyperprior.plug_in()}
 
 
 def clouds(n, n_classes, seed):

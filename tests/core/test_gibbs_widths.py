@@ -40,12 +40,8 @@ def state_of(problem, seed):
     return GibbsState(size, bias, log_rate, width)
 
 
-CASES = {
-    "fixed scale": (FIXED,),
-    "learned scale": (LEARNED,),
-    "three classes": (LEARNED, 3),
-    "width of each feature": (FIXED, 2, True),
-}
+CASES = {"fixed scale": (FIXED,), "learned scale": (LEARNED,)}
+CASES |= {"three classes": (LEARNED, 3), "width of each feature": (FIXED, 2, True)}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -23,11 +23,9 @@ def random_problem(likelihood, bias, signed, seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(30, 2))
     truth, several = X[:, 0] + 0.5 * rng.normal(size=30), likelihood.n_scores > 1
-    label = {
-        "numbers": truth,
-        "labels": np.where(truth > 0, 1.0, -1.0),
-        "classes": np.digitize(truth, [-0.5, 0.5]),
-    }[likelihood.targets]
+    label = np.where(truth > 0, 1.0, -1.0)
+    if likelihood.targets != "labels":
+        label = np.digitize(truth, [-0.5, 0.5]) if several else truth
     sign = None
     if signed and likelihood.targets != "numbers":
         sign = class_signs(label, 3) if several else label.copy()

@@ -58,13 +58,9 @@ def test_derivatives_of_the_divergence(seed, n_classes):
     latent = 2 * rng.normal(size=(n, n_classes))
     probability = rng.dirichlet(np.ones(n_classes), n)
     probability[0] = np.eye(n_classes)[0]  # a label that is certain
-    problem = Target(
-        np.ones((n, 1)),
-        class_signs(np.zeros(1, int), n_classes),
-        probability,
-        rng.uniform(0.1, 1, n),
-        likelihood=MultinomialProbit(n_classes),
-    )
+    signs, piece = class_signs(np.zeros(1, int), n_classes), MultinomialProbit(n_classes)
+    share = rng.uniform(0.1, 1, n)
+    problem = Target(np.ones((n, 1)), signs, probability, share, likelihood=piece)
     terms = problem.terms(latent)
     h = 1e-4
     for i in range(n):

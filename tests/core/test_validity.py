@@ -91,14 +91,9 @@ def test_the_validity_of_an_rvm_is_its_definition(link):
     covariance = np.linalg.inv(Phi.T @ (curvature[:, None] * Phi) + np.diag(alpha))
     share = (1 - alpha * np.diag(covariance))[: len(result.active)]
     np.testing.assert_allclose(found.determined, share, atol=1e-8)
-    a, b = validity.centre_derivatives(
-        X,
-        X[result.active],
-        result.weight[result.active],
-        width,
-        score=LINKS[link].score(result.latent, label),
-        curvature=curvature,
-    )
+    slopes = {"score": LINKS[link].score(result.latent, label), "curvature": curvature}
+    at = X, X[result.active], result.weight[result.active], width
+    a, b = validity.centre_derivatives(*at, **slopes)
     stability = validity.log_stability(a, b) - np.log(X.std(axis=0))
     wanted = LINKS[link].log_likelihood(result.latent, label) + share @ stability.sum(axis=1)
     assert found.log_validity == pytest.approx(wanted, abs=1e-6)

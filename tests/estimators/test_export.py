@@ -22,12 +22,8 @@ WORDS = np.array(["low", "middle", "high"])[CLASS]
 NEW = np.vstack([3 * np.random.default_rng(0).normal(size=(40, 2)), [[1e3, -1e3], [0, 0]]])
 
 UP = {"width": 1.5, "algorithm": "bottom-up"}
-SCALERS = (
-    RobustScaler(quantile_range=(10, 80)),
-    "passthrough",
-    MinMaxScaler((-2, 1)),
-    MaxAbsScaler(),
-)
+SCALERS = RobustScaler(quantile_range=(10, 80)), "passthrough", MinMaxScaler((-2, 1))
+MORE = MaxAbsScaler(), StandardScaler(with_mean=False)
 IDLE = StandardScaler(with_std=False), RobustScaler(with_scaling=False)
 PCVM, RVM = pcvm.PCVMClassifier, pcvm.RVMClassifier
 LAST = PCVM(estimation="bottom-up", width=[1.0, 2.0])
@@ -48,7 +44,7 @@ MODELS = {
     "mRVM1": (pcvm.MRVMClassifier(width=1.5), CLASS),
     "one from the rest": (ONE, CLASS),
     "ten vectors after a scaler": (make_pipeline(StandardScaler(), PCVM(n_vectors=10)), LABEL),
-    "several scalers": (make_pipeline(*SCALERS, StandardScaler(with_mean=False), LAST), LABEL),
+    "several scalers": (make_pipeline(*SCALERS, *MORE, LAST), LABEL),
     "scalers that do nothing": (make_pipeline(*IDLE, pcvm.MRVMClassifier(width=1.5)), CLASS),
 }
 

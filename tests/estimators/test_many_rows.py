@@ -22,19 +22,10 @@ MORE = np.where(X[:, 1] + 0.5 * np.random.default_rng(2).normal(size=400) > 0.8,
 NUMBER = 1.0 + np.sin(X[:, 0]) + 0.2 * np.random.default_rng(98).normal(size=400)
 THREE, KIND = overlap_classes(90, random_state=3)
 TREES = np.array(["ash", "birch", "cedar"])[KIND.astype(int)]
-DATA = {
-    "two": (X, WORDS),
-    "eighty": (X[:80], WORDS[:80]),
-    "more": (X, MORE),
-    "numbers": (X, NUMBER),
-    "three": (THREE, TREES),
-}
-PCVM, MPCVM, MRVM, RVM = (
-    pcvm.PCVMClassifier,
-    pcvm.MPCVMClassifier,
-    pcvm.MRVMClassifier,
-    pcvm.RVMClassifier,
-)
+DATA = {"two": (X, WORDS), "eighty": (X[:80], WORDS[:80]), "more": (X, MORE)}
+DATA |= {"numbers": (X, NUMBER), "three": (THREE, TREES)}
+PCVM, MPCVM = pcvm.PCVMClassifier, pcvm.MPCVMClassifier
+MRVM, RVM = pcvm.MRVMClassifier, pcvm.RVMClassifier
 SPARSE, NUMBERS = pcvm.SparseProbitClassifier, pcvm.RVMRegressor
 
 TIGHT = {"width": 1.5, "tol": 1e-10}

@@ -30,12 +30,9 @@ from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.problems import problem_at
 from pcvm_pymc.experiments.datasets import overclass, overlap_classes
 
-ALL = [
-    MPCVMClassifier(algorithm="bottom-up"),
-    MPCVMClassifier(hyperprior="jeffreys"),
-    MRVMClassifier(),
-    MRVMClassifier(algorithm="top-down"),
-]
+UP, DOWN = {"algorithm": "bottom-up"}, {"algorithm": "top-down"}
+ALL = [MPCVMClassifier(**UP), MPCVMClassifier(hyperprior="jeffreys")]
+ALL += [MRVMClassifier(), MRVMClassifier(**DOWN)]
 
 
 @pytest.fixture(scope="module")

@@ -106,12 +106,9 @@ def test_relevance_vector_machines(data):
 def test_sparse_probit(data):
     X, words, _ = data
     machine = pcvm.SparseProbitClassifier(features="kernel", width=1.2, basis=20).fit(X, words)
-    result = pcvm.find_map_em(
-        pcvm.sparse_probit_model(
-            X, words, features="kernel", width=1.2, prior="jeffreys", basis=20
-        ),
-        progressbar=False,
-    )
+    given = {"features": "kernel", "width": 1.2, "basis": 20}
+    model = pcvm.sparse_probit_model(X, words, **given, prior="jeffreys")
+    result = pcvm.find_map_em(model, progressbar=False)
     assert machine.log_posterior_ == pytest.approx(
         result["optimizer_result"]["log_posterior"].item()
     )

@@ -135,14 +135,9 @@ def test_features_that_do_not_matter_get_wide():
 
 
 def test_points_are_summed_ranks_without_the_oracle(tmp_path, monkeypatch):
-    table = replace(
-        EXPERIMENTS["kropotov2006-table1"],
-        sets=("wisconsin_diagnostic", "overlap"),
-        classifiers=("LDA", "QDA", "1NN", "RVM_best"),
-        control="LDA",
-        run="small",
-        printed="",
-    )
+    few = {"sets": ("wisconsin_diagnostic", "overlap"), "control": "LDA", "printed": ""}
+    few |= {"classifiers": ("LDA", "QDA", "1NN", "RVM_best"), "run": "small"}
+    table = replace(EXPERIMENTS["kropotov2006-table1"], **few)
     monkeypatch.setitem(catalogue.EXPERIMENTS, "small", table)
     names = ["LDA", "QDA", "1NN"]
     reproduce("small", repeats=1, classifiers=names, out=tmp_path / "run", **QUIET)

@@ -207,19 +207,10 @@ def test_wins_and_losses_of_chen2009_table_4(measure):
         if any(paper[name, f"{measure} {kind}"] != counts[name][kind] for kind in kinds)
     }
     # SVM_hard's titanic (22.30 against 22.58) is not counted, nor a fourth set of SVM_PCVM
-    wanted = {
-        "error": {"SVM_hard": (0, 1), "SVM_PCVM": (3, 4)},
-        "AUC": {"SVM_PCVM": (1, 2)},
-        "1-RMSE": {},
-    }
-    assert found == wanted[measure]
+    wanted = {"error": {"SVM_hard": (0, 1), "SVM_PCVM": (3, 4)}, "AUC": {"SVM_PCVM": (1, 2)}}
+    assert found == wanted.get(measure, {})
 
 
-def test_ranks_of_time_of_chen2009_table_8():
-    ranks = statistics.average_ranks(wide("chen2009-table7", "seconds"))
-    paper = {"PCVM": 5.5, "SVM": 4, "RVM": 6.5, "LDA": 1.8, "QDA": 1.4, "1NN": 2.8, "kNN": 5.9}
-    for name, value in paper.items():
-        assert ranks[name] == pytest.approx(value, abs=0.051)
 
 
 # (printed, recomputed with shared ranks for ties); the paper orders printed ties by digits it does not show
@@ -268,20 +259,8 @@ def test_statistics_of_lyu2020(own, measure):
         )
 
 
-def test_printed_ranks_of_lyu2020_that_cannot_be_ranks():
-    # six classifiers' mean ranks add up to 21
-    assert printed("lyu2020-table4", "AUC").sum() == 21.125
-    for table, measure in ((4, "error"), (5, "error"), (5, "AUC")):
-        assert printed(f"lyu2020-table{table}", measure).sum() == 21
 
 
-def test_z_of_lyu2020_under_auc_is_that_of_table_3():
-    names = ["mRVM1", "mRVM2", "SVM", "DLSR", "MLR", "mPCVM2"]
-    ranks = statistics.average_ranks(wide("lyu2020-table3", "AUC")[names], higher_is_better=True)
-    z = statistics.bonferroni_dunn(ranks, 8, "mPCVM2").table["z"]
-    paper = printed("lyu2020-table6", "AUC")
-    for name in z.index:
-        assert z[name] == pytest.approx(paper[name], abs=6e-4)
 
 
 def test_lyu2020_compares_z_with_the_wrong_number():

@@ -58,13 +58,8 @@ def p_values(rank, n_draws=KEPT, seed=0):
     """Return p-values of uniform ranks, and of mean and variance of their scores, (3, n_quantities)."""
     counts = [np.bincount(each * BINS // (n_draws + 1), minlength=BINS) for each in rank.T]
     z = scores(rank, n_draws, np.random.default_rng(seed))
-    return np.array(
-        [
-            [chisquare(each).pvalue for each in counts],
-            [mean_p_value(each) for each in z.T],
-            [spread_p_value(each) for each in z.T],
-        ]
-    )
+    of_scores = [[test(each) for each in z.T] for test in (mean_p_value, spread_p_value)]
+    return np.array([[chisquare(each).pvalue for each in counts], *of_scores])
 
 
 def stretched(draws, factor):
@@ -318,17 +313,11 @@ class ByNUTS:
             truth = {name: values[[i]] for name, values in prior.items()}
             given = {name: float(truth[name][0]) for name in nuisance}
             y = self.observe(truth["latent"][0], given, rng)
-            raw = self.sample(
-                self.compiled.with_data(y=y),
-                draws=KEPT * self.thin,
-                tune=300,
-                chains=1,
-                cores=1,
-                target_accept=0.95,
-                seed=int(rng.integers(2**31)),
-                progress_bar=False,
-                return_raw_trace=True,  # a DataTree takes three times as long as the draws
-            )
+            # a DataTree takes three times as long as the draws
+            options = {"target_accept": 0.95, "progress_bar": False, "return_raw_trace": True}
+            options |= {"draws": KEPT * self.thin, "tune": 300, "chains": 1, "cores": 1}
+            seed_now, model = int(rng.integers(2**31)), self.compiled.with_data(y=y)
+            raw = self.sample(model, **options, seed=seed_now)
             values = last_draws(raw, names, KEPT, self.thin)
             true = self.quantities(truth, self.log_likelihood(truth, y))
             draws = self.quantities(values, self.log_likelihood(values, y))

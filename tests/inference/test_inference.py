@@ -38,8 +38,9 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
     pytest.importorskip(sampler)
     X, label = blobs(20, seed=40)
     model = pcvm_model(X, label, width=1.2)
+    few = {"max_treedepth": 3} if sampler == "pymc" else {}
     with caplog.at_level(logging.INFO, "pymc"):
-        tree = sample(model, method="nuts", draws=25, tune=25, nuts_sampler=sampler, **SHORT)
+        tree = sample(model, method="nuts", draws=25, tune=25, nuts_sampler=sampler, **few, **SHORT)
     assert sampler in tree["posterior"].attrs["sampler"]
     assert tree["posterior"]["latent"].shape == (2, 25, 20)
     assert (tree["posterior"]["weight"] * (label) >= 0).all()

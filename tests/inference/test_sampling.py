@@ -8,21 +8,18 @@ import numpy as np
 import pymc as pm
 import pytest
 from calibration import assert_law, assert_means, assert_same_law, posterior_on_a_grid
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from problems import blobs
 from scipy import stats
 from scipy.special import ndtr
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.assessment.comparison import convergence
-from pcvm_pymc.core.gibbs import GibbsProblem, advance
+from pcvm_pymc.core.gibbs import advance
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.experiments.datasets import ripley_mixture
-from pcvm_pymc.inference.chains import Chain, GibbsRun
+from pcvm_pymc.inference.chains import Chain
 from pcvm_pymc.inference.results import observed_and_constant_data
 from pcvm_pymc.inference.sampling import choose_method
-from pcvm_pymc.model.read import read
 
 QUIET = {"quiet": True, "progressbar": False, "cores": 1}
 
@@ -162,37 +159,12 @@ def test_the_same_seed_gives_the_same_draws(learned, width):
 def test_few_draws_do_not_make_convergence_harder():
     X, label = blobs(42, seed=3)
     model = pcvm.pcvm_model(X, label, width=1.2, hyperprior="learned")
-    few, many = (
-        pcvm.sample(model, method="gibbs", draws=draws, chains=2, random_seed=1, **QUIET)[
-            "posterior"
-        ]
-        for draws in (100, 1000)
-    )
+    given = {"method": "gibbs", "chains": 2, "random_seed": 1, **QUIET}
+    runs = [pcvm.sample(model, draws=draws, **given) for draws in (100, 1000)]
+    few, many = (each["posterior"] for each in runs)
     assert few.sizes["draw"] == 100
     assert few.attrs["sweeps"] <= many.attrs["sweeps"] < 20_000
     assert few.attrs["thin"] >= 10  # the states between the draws are not handed out
-
-
-@given(draws=st.integers(1, 40), thin=st.integers(1, 12), chains=st.integers(1, 4))
-@settings(max_examples=30)
-def test_later_rounds_keep_evenly_spaced_states(draws, thin, chains):
-    problem = GibbsProblem.of(read(small(n=6)))
-    run = GibbsRun(draws, 1, chains, 1, thin, 10_000)
-    rng, again = (np.random.default_rng(0) for _ in range(2))
-    chain = run.begin(0, problem.start(rng), rng)
-    assert chain.round == draws * thin
-    state, every = problem.start(again), np.empty(0)
-    for number in range(4):
-        chain.extend(problem, chain.n_left)
-        sweeps = chain.sweeps - len(every)
-        every = np.append(every, advance(problem, state, again, draws=sweeps)[1])
-        assert chain.round == draws * thin * 2**number
-        assert chain.n_states % draws == 0
-        assert len(chain.drawn[1]) == chain.n_states
-        np.testing.assert_array_equal(
-            chain.drawn[1], every[::-1][:: chain.every][: chain.n_states][::-1]
-        )
-        chain.next_round(run)
 
 
 class KilledError(Exception):

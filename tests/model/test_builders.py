@@ -199,11 +199,8 @@ def test_predictions_need_the_kernel_of_the_model(data):
     for kernel, width, wrong in ((laplacian, 2.0, other), (covariance, None, longer)):
         model = pcvm_model(X, y, kernel=kernel, width=width)
         result = find_map_em(model, progressbar=False)
-        np.testing.assert_allclose(
-            latent_draws(result, X, kernel=kernel)[0],
-            result["posterior"]["latent"].values[0, 0],
-            rtol=1e-9,
-        )
+        found, wanted = latent_draws(result, X, kernel=kernel)[0], result["posterior"]["latent"]
+        np.testing.assert_allclose(found, wanted.values[0, 0], rtol=1e-9)
         np.testing.assert_allclose(
             new_data(model, X, kernel=kernel)["new_data"]["Phi"], model["Phi"].get_value()
         )
