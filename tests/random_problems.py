@@ -25,10 +25,8 @@ LEAST_GAIN = 0.02  # of log posterior, where EM says that it converged
 NEWTON = EMOptions(update="newton", max_iter=1)
 STEP_LEFT = 1e-3  # of the latent function, at KKT points
 LARGEST_SHARE = 1e15  # of squares of basis functions in the prior's precisions: above, they lose it
-TIGHT = {
-    "tol": 1e-8,
-    "max_iter": 200,
-}  # the bound's steps creep: their changes fall far from the end
+# the bound's steps creep: their changes fall far from the end
+TIGHT = {"tol": 1e-8, "max_iter": 200}
 
 
 def _inverse(X, Z, width):
@@ -235,10 +233,8 @@ def fall_of(values, end, kind, method):
 def state_at(problem, result):
     """Return the state of a sequential search where a search of the evidence has ended."""
     columns = columns_of(problem)
-    precision, mean = (
-        np.append(result.alpha, result.bias_alpha),
-        np.append(result.weight, result.bias),
-    )
+    precision = np.append(result.alpha, result.bias_alpha)
+    mean = np.append(result.weight, result.bias)
     if problem.bias:
         precision, mean = np.roll(precision, 1), np.roll(mean, 1)
     else:

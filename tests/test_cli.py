@@ -114,10 +114,8 @@ def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
     assert main(quick) == 0
     pd.testing.assert_frame_equal(table_of(second), first)
     assert (second / "rank.png").read_bytes()[:4] == b"\x89PNG"
-    assert sorted(each.name for each in tmp_path.iterdir() if each.is_dir()) == [
-        "pcvm-compare",
-        "pcvm-compare-2",
-    ]
+    folders = sorted(each.name for each in tmp_path.iterdir() if each.is_dir())
+    assert folders == ["pcvm-compare", "pcvm-compare-2"]
     capsys.readouterr()
     # a folder that was named is not written into, but with --force
     assert main([*quick, "--seed", "1", "--out", "pcvm-compare-2"]) == 2

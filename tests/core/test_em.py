@@ -187,10 +187,8 @@ def test_steps_that_creep_where_the_likelihood_is_flat_are_no_convergence(prior)
 def test_callback_sees_each_iteration():
     X, label = blobs(20, seed=14)
     seen = []
-    result = fit_em(
-        problem(X, label, Hyperprior.plug_in()),
-        callback=lambda n, state: seen.append((n, state.log_posterior)),
-    )
+    watch = lambda n, state: seen.append((n, state.log_posterior))  # noqa: E731
+    result = fit_em(problem(X, label, Hyperprior.plug_in()), callback=watch)
     assert [n for n, _ in seen] == list(range(1, result.n_iter + 1))
     np.testing.assert_array_equal([value for _, value in seen], result.trace.log_posterior[1:])
 

@@ -21,10 +21,8 @@ from pcvm_pymc.core.pieces.multinomial import log_class_probability
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
 
-PRIORS = {
-    "fixed": Hyperprior(1.0, 0.2, 0.5, 1.0),
-    "learned": Hyperprior(1.0, 0.2, 0.5, 1.0, rate_shape=1.5),
-}
+PRIORS = {"fixed": Hyperprior(1.0, 0.2, 0.5, 1.0)}
+PRIORS["learned"] = replace(PRIORS["fixed"], rate_shape=1.5)
 LIKELIHOODS = [Probit(), NoisyProbit(0.1), NoisyProbit(0.0)]
 
 

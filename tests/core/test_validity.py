@@ -190,10 +190,8 @@ def test_derivatives_with_a_matrix():
         return likelihood.log_likelihood(MatrixRBF(S, width)(X, centres) @ weight, label)
 
     latent = MatrixRBF(S, width)(X, centres) @ weight
-    slopes = {
-        "score": likelihood.score(latent, label),
-        "curvature": likelihood.curvature(latent, label),
-    }
+    curvature = likelihood.curvature(latent, label)
+    slopes = {"score": likelihood.score(latent, label), "curvature": curvature}
     a, b = validity.centre_derivatives(X, centres, weight, width, matrix=S, **slopes)
     h = 1e-4
     for i in range(4):

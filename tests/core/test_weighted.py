@@ -126,13 +126,6 @@ def test_leaving_out_is_exact_where_the_objective_is_quadratic():
     np.testing.assert_allclose(found.log_density, wanted, rtol=1e-9)
 
 
-def test_whole_weights_of_one_change_nothing():
-    problem = CASES["probit"]
-    assert problem.weighted(None) is problem
-    ones, plain = fit_em(problem.weighted(np.ones(40))), fit_em(problem)
-    np.testing.assert_allclose(ones.weight, plain.weight, rtol=1e-10)
-
-
 def test_gibbs_refuses_weights_by_name():
     check_solver(CASES["probit"], "gibbs")
     with pytest.raises(ValueError, match="the rows have weights, which 'gibbs' does not take"):

@@ -232,10 +232,8 @@ def test_an_outlier_pulls_less_under_heavy_tails():
     y = truth + 0.1 * np.random.default_rng(0).normal(size=60)
     y[30] += 8.0
     given = {"width": 1.5}
-    plain, heavy = (
-        RVMRegressor(likelihood=each, **given).fit(X, y)
-        for each in ("normal", StudentT(degrees=3.0))
-    )
+    pieces = "normal", StudentT(degrees=3.0)
+    plain, heavy = (RVMRegressor(likelihood=each, **given).fit(X, y) for each in pieces)
     errors = [np.abs(each.predict(X) - truth).max() for each in (plain, heavy)]
     assert errors[1] < 0.5 * errors[0]
     _, std = heavy.predict([[100.0]], return_std=True)

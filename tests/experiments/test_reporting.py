@@ -88,10 +88,7 @@ def test_the_papers_own_means_deviate_nowhere():
 def test_deviations_have_their_sentences_and_their_colours():
     _, sections = report(1.0)
     table = sections["What deviates: Error, %"].table
-    assert dict(zip(table.index, table["classifier"], strict=True)) == {
-        "iris": "MLR",
-        "vowel": "SVM",
-    }
+    assert table["classifier"].to_dict() == {"iris": "MLR", "vowel": "SVM"}
     assert "under-tuned" in table.loc["vowel", "why"]
     page = table_html(table, sections["What deviates: Error, %"].shade)
     worse, better = (line for line in page.splitlines() if "background" in line)

@@ -211,8 +211,6 @@ def test_wins_and_losses_of_chen2009_table_4(measure):
     assert found == wanted.get(measure, {})
 
 
-
-
 # (printed, recomputed with shared ranks for ties); the paper orders printed ties by digits it does not show
 LYU_RANKS = {
     ("mPCVM1", "error"): {"mRVM1": (3.375, 3.25), "SVM": (3.75, 3.625)},
@@ -230,10 +228,7 @@ LYU_Z = {
     ("mPCVM2", "AUC"): {"mRVM1": (2.138, 1.737), "mRVM2": (1.871, 1.47), "SVM": (1.871, 1.604)}
     | dict.fromkeys(("DLSR", "MLR"), (3.074, 2.806)),
 }
-LYU = {
-    "mPCVM1": ("lyu2020-table4", "lyu2020-table7"),
-    "mPCVM2": ("lyu2020-table5", "lyu2020-table6"),
-}
+LYU = {"mPCVM1": (4, 7), "mPCVM2": (5, 6)}  # tables of ranks and of tests
 
 
 @pytest.mark.parametrize(("own", "measure"), list(LYU_RANKS))
@@ -241,7 +236,7 @@ def test_statistics_of_lyu2020(own, measure):
     names = ["mRVM1", "mRVM2", "SVM", "DLSR", "MLR", own]
     table = wide("lyu2020-table3", measure)[names]
     ranks = statistics.average_ranks(table, higher_is_better=higher(measure))
-    ranks_table, tests_table = LYU[own]
+    ranks_table, tests_table = (f"lyu2020-table{number}" for number in LYU[own])
     paper = printed(ranks_table, measure)
     assert differing(paper, ranks[names], 1e-9, 9) == LYU_RANKS[own, measure]
     tests = printed(tests_table, measure)
@@ -257,10 +252,6 @@ def test_statistics_of_lyu2020(own, measure):
         assert statistics.critical_difference(8, 6) == pytest.approx(
             tests["critical difference"], abs=5e-4
         )
-
-
-
-
 
 
 def test_lyu2020_compares_z_with_the_wrong_number():

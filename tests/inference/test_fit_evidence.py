@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 import pytest
-from problems import blobs
+from problems import blobs, refused
 
 import pcvm_pymc as pcvm
 from pcvm_pymc import EvidenceOptions, fit_evidence, latent_draws, predict, rvm_model
@@ -96,10 +96,8 @@ def test_a_search_from_the_bottom_up_is_the_cores(name):
 
 def test_the_options_of_another_search_are_refused():
     model = models()["PCVM"]
-    with pytest.raises(ValueError, match="method='batch' is for an RVM"):
-        pcvm.fit_evidence(model, method="batch")
-    with pytest.raises(ValueError, match="needed BottomUpOptions"):
-        pcvm.fit_evidence(model, options=pcvm.EvidenceOptions())
+    refused("method='batch' is for an RVM", pcvm.fit_evidence, model, method="batch")
+    refused("needed BottomUpOptions", pcvm.fit_evidence, model, options=pcvm.EvidenceOptions())
     x = np.linspace(-2, 2, 12)[:, None]
     with pytest.raises(ValueError, match="needed EvidenceOptions"):
         pcvm.fit_evidence(pcvm.rvm_model(x, x[:, 0]), options=pcvm.BottomUpOptions())
@@ -107,8 +105,7 @@ def test_the_options_of_another_search_are_refused():
 
 def test_models_without_a_search_are_refused_by_name():
     X, label = three_classes()
-    with pytest.raises(ValueError, match="shared=True"):
-        pcvm.fit_evidence(pcvm.mrvm_model(X, label))
+    refused("shared=True", pcvm.fit_evidence, pcvm.mrvm_model(X, label))
     with pytest.raises(ValueError, match="laplace"):
         pcvm.fit_evidence(pcvm.sparse_probit_model(X, label > 0, prior=pcvm.Laplace(1.0)))
 
@@ -142,12 +139,9 @@ def test_rvm_star_needs_the_training_inputs():
     np.testing.assert_array_equal(remembered, given)
     without = tree.copy()  # as results were packed before
     without["constant_data"] = without["constant_data"].to_dataset().drop_vars("inputs")
-    with pytest.raises(ValueError, match="needed the training inputs as X"):
-        pcvm.predict(without, x, star=True)
-    with pytest.raises(ValueError, match="needed the 40 training inputs"):
-        pcvm.predict(tree, x, star=True, X=x[::-1])
-    with pytest.raises(ValueError, match="for star=True"):
-        pcvm.predict(tree, x, X=x)
+    refused("needed the training inputs as X", pcvm.predict, without, x, star=True)
+    refused("needed the 40 training inputs", pcvm.predict, tree, x, star=True, X=x[::-1])
+    refused("for star=True", pcvm.predict, tree, x, X=x)
     X, label = blobs(20, seed=1)
     with pytest.raises(ValueError, match="not an RVM's regression"):
         pcvm.predict(pcvm.fit_evidence(pcvm.rvm_model(X, label, likelihood="logit")), X, star=True)

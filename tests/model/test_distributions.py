@@ -124,11 +124,8 @@ def test_they_are_mixed_truncated_and_censored():
 
 
 def test_draws_follow_the_distribution_functions():
-    kinds = [
-        MarginalWeight.dist(c=1.5, d=0.7, size=4000),
-        MarginalBias.dist(e=1.5, f=0.7, size=4000),
-    ]
-    sizes, biases = pm.draw(kinds, random_seed=2)
+    weight = MarginalWeight.dist(c=1.5, d=0.7, size=4000)
+    sizes, biases = pm.draw([weight, MarginalBias.dist(e=1.5, f=0.7, size=4000)], random_seed=2)
     law = stats.t(3.0, scale=np.sqrt(0.7 / 1.5))
     assert_law(biases, law.cdf)
     assert_law(sizes, lambda x: 1 - 2 * law.sf(x))

@@ -6,7 +6,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from calibration import assert_law
-from problems import value_point
+from problems import refused, value_point
 from scipy import stats
 
 import pcvm_pymc as pcvm
@@ -99,8 +99,7 @@ def test_new_rows_go_in_by_one_set_data():
         drawn = pm.sample_prior_predictive(20, random_seed=0, compile_kwargs=FAST)
     assert drawn["prior_predictive"]["label"].shape == (1, 20, 5)
     assert set(np.unique(drawn["prior_predictive"]["label"])) <= {0, 1, 2}
-    with pytest.raises(ValueError, match="0 to 2"):
-        pcvm.new_data(model, X[:2], [0, 3])
+    refused("0 to 2", pcvm.new_data, model, X[:2], [0, 3])
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -109,18 +108,14 @@ def test_explicit_precisions_have_the_dims_of_the_weights(name):
     model = BUILDERS[name](X, y, precision="joint")
     assert model.named_vars_to_dims["precision"] == ("basis", "class")
     assert np.isfinite(model.compile_logp(mode="FAST_COMPILE")(model.initial_point(0)))
-    with pytest.raises(ValueError, match="precision"):
-        pcvm.find_map_em(model, progressbar=False)
+    refused("precision", pcvm.find_map_em, model, progressbar=False)
 
 
 def test_bad_input_is_refused():
     X, y = three_clouds(9)
-    with pytest.raises(ValueError, match="needed two or more"):
-        pcvm.mpcvm_model(X, np.zeros(9))
-    with pytest.raises(ValueError, match="without signs"):
-        pcvm.mpcvm_model(X, y, basis=X[:3])
-    with pytest.raises(ValueError, match="signs has shape"):
-        pcvm.mpcvm_model(X, y, basis=X[:3], signs=np.ones((3, 2)))
+    refused("needed two or more", pcvm.mpcvm_model, X, np.zeros(9))
+    refused("without signs", pcvm.mpcvm_model, X, y, basis=X[:3])
+    refused("signs has shape", pcvm.mpcvm_model, X, y, basis=X[:3], signs=np.ones((3, 2)))
     with pytest.raises(ValueError, match="improper hyperprior"):
         pcvm.sample(pcvm.mpcvm_model(X, y, hyperprior=IMPROPER), **SAMPLING)
     with (
@@ -129,8 +124,7 @@ def test_bad_input_is_refused():
     ):
         pm.sample(5, tune=5, chains=1, initvals={"weight": np.ones((9, 3))}, **SAMPLING)
     start = pcvm.Start(np.zeros((2, 3)), np.zeros(3))
-    with pytest.raises(ValueError, match="shape"):
-        pcvm.find_map_em(pcvm.mpcvm_model(X, y), start=start, progressbar=False)
+    refused("shape", pcvm.find_map_em, pcvm.mpcvm_model(X, y), start=start, progressbar=False)
 
 
 GIBBS = {"method": "gibbs", "cores": 1, "quiet": True}
@@ -155,10 +149,8 @@ def test_gibbs_has_what_arviz_needs_and_nuts_has():
     probability = pcvm.predict(result, X)["predictions"]["probability"]
     np.testing.assert_allclose(probability.sum("class"), 1.0, atol=1e-6)
     assert list(probability["class"].values) == ["a", "b", "c"]
-    assert pcvm.draw_precisions(result, random_seed=4)["posterior"]["precision"].shape[2:] == (
-        18,
-        3,
-    )
+    precision = pcvm.draw_precisions(result, random_seed=4)["posterior"]["precision"]
+    assert precision.shape[2:] == (18, 3)
     assert len(az.summary(result, var_names=["bias"])) == 3
 
 
@@ -182,8 +174,7 @@ def test_a_number_of_bases_is_chosen_within_each_class():
     model = pcvm.mpcvm_model(X, y, width=1.5, basis=9)
     label = np.searchsorted(np.unique(y), np.asarray(y)[rows])
     np.testing.assert_array_equal(model["signs"].get_value(), class_signs(label, 3))
-    with pytest.raises(ValueError, match="support needs a model of two classes"):
-        pcvm.sample(model, support="map")
+    refused("support needs a model of two classes", pcvm.sample, model, support="map")
 
 
 def test_shared_precisions_are_drawn_given_all_weights_of_a_basis():

@@ -7,7 +7,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from problems import blobs, value_point
+from problems import blobs, refused, value_point
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import log_posterior
@@ -173,8 +173,7 @@ def test_a_logit_under_the_pcvms_names_is_no_probit():
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     assert logp(point) == pytest.approx(wanted, abs=1e-8)
     assert read(model, "em").likelihood.name == "logit"  # a row of the family takes it
-    with pytest.raises(ValueError, match="a logit likelihood has no responses"):
-        check_gibbs(read(model, "gibbs"))
+    refused("a logit likelihood has no responses", check_gibbs, read(model, "gibbs"))
 
 
 def test_bounds_of_a_width_are_distances_of_the_centres():
@@ -201,8 +200,7 @@ def test_explicit_precisions_are_for_the_evidence_and_nuts():
     )
     assert read(learned, "evidence").hyperprior == replace(PROPER, rate_shape=0.7)
     assert find_parts(learned).rate.name == "rate"
-    with pytest.raises(ValueError, match=r"explicit precisions \['precision', 'bias_precision'\]"):
-        read(model)
+    refused(r"explicit precisions \['precision', 'bias_precision'\]", read, model)
 
 
 @pytest.mark.parametrize(
@@ -217,8 +215,7 @@ def test_explicit_precisions_are_for_the_evidence_and_nuts():
 def test_other_terms_are_named(change, words):
     with pcvm.pcvm_model(X, LABEL) as model:
         change(model)
-    with pytest.raises(ValueError, match=words):
-        read(model)
+    refused(words, read, model)
     assert find_parts(model).likelihood.name == "probit"
 
 
@@ -251,16 +248,14 @@ REFUSED = {
 
 @pytest.mark.parametrize(("model", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_is_not_the_familys_is_refused(model, words):
-    with pytest.raises(ValueError, match=words):
-        read(model())
+    refused(words, read, model())
 
 
 def test_unknown_kernels_are_refused_by_name():
     with pm.Model() as model:
         ell = pm.LogNormal("ell", 0.0, 0.5)
         pcvm.pcvm_model(X, LABEL, kernel=pm.gp.cov.Matern52(2, ls=ell))
-    with pytest.raises(ValueError, match=r"depend on \['ell'\] in another way than an RBF"):
-        read(model)
+    refused(r"depend on \['ell'\] in another way than an RBF", read, model)
     with pytest.raises(ValueError, match="width is a random variable, 'width'"):
         read(pcvm.rvm_model(X, LABEL, likelihood="logit", width=pm.LogNormal.dist()), "evidence")
 
@@ -268,12 +263,10 @@ def test_unknown_kernels_are_refused_by_name():
 def test_rows_that_do_not_match_are_noticed():
     model = pcvm.pcvm_model(X, LABEL)
     model["y"].set_value(model["y"].get_value()[:3])
-    with pytest.raises(ValueError, match="18 rows and its labels 3"):
-        read(model)
+    refused("18 rows and its labels 3", read, model)
     model = pcvm.pcvm_model(X, LABEL)
     model["Phi"].set_value(model["Phi"].get_value()[:, :5])
-    with pytest.raises(ValueError, match="5 basis functions, 18 weights"):
-        read(model)
+    refused("5 basis functions, 18 weights", read, model)
 
 
 def test_label_noise_is_read_with_its_share_of_flips():
@@ -284,10 +277,7 @@ def test_label_noise_is_read_with_its_share_of_flips():
         assert found.likelihood.flip == pytest.approx(flip, abs=1e-15)
     unknown = build(row, X, LABEL, likelihood="label noise", flip=pm.Beta.dist(1.0, 9.0))
     assert np.isnan(read(unknown).likelihood.flip)
-    with pytest.raises(
-        ValueError, match=r"\['flip'\] of the likelihood is unknown, which 'em' does not"
-    ):
-        read(unknown, "em")
+    refused(r"\['flip'\] of the likelihood is unknown, which 'em' does not", read, unknown, "em")
     noisy = LIKELIHOODS["label noise"](pm.Beta.dist(1.0, 9.0))
     with pytest.raises(ValueError, match=r"unknown flip=.*needed a number here, or a model"):
         pcvm.PCVMClassifier(likelihood=noisy).fit(X, LABEL)
@@ -315,8 +305,7 @@ def test_sizes_of_pymcs_own_half_student_t_are_read():
     with pm.Model() as unknown:
         size = pm.HalfStudentT("size", nu=4.0, sigma=pm.HalfNormal("scale"), shape=30)
         pm.Bernoulli("seen", logit_p=Phi @ (label * size), observed=(label > 0).astype(int))
-    with pytest.raises(ValueError, match="'size' is a HalfStudentT in a way that is no prior"):
-        read(unknown)
+    refused("'size' is a HalfStudentT in a way that is no prior", read, unknown)
 
 
 def test_numbers_are_no_view_of_the_models_data():
