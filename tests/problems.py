@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
+import pytest
 from hypothesis import strategies as st
 from scipy.stats import gamma, norm
 
@@ -19,6 +20,12 @@ PROPER = {
     "half-Cauchy": Hyperprior(0.5, 0.005, 0.5, 1.0),
 }
 IMPROPER = {"jeffreys": Hyperprior.jeffreys(), "chen2009": Hyperprior.chen2009()}
+
+
+def refused(words, call, *args, **options):
+    """Assert that a call is refused by a ValueError whose message has these words."""
+    with pytest.raises(ValueError, match=words):
+        call(*args, **options)
 
 
 def fixed_rng(seed):
