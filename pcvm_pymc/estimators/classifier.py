@@ -119,7 +119,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         if n_classes < 2:
             as_labels(known, len(rows))  # raises
         label = number if self._takes_several else np.where(number == 1, 1.0, -1.0)
-        return TrainingData(rows, label, weight, given)
+        return TrainingData(rows, label, weight, given).merged()
 
     def _dask_training(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         """Return the rows of Dask arrays, and some of them in memory; set the classes."""

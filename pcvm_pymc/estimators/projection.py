@@ -49,7 +49,8 @@ class Projection:
     size : int
         The chosen number of vectors.
     log_density : ndarray, shape (n_sizes, n_obs)
-        Held-out log predictive density of each training label under each size, by cross-validation, or
+        Held-out log predictive density of each training label under each size, times how often the row
+        counts, by cross-validation, or
         that of an average's leave-one-out predictions less the divergence from it;
         shape (n_sizes, 0) where none was computed.
     reference_log_density : ndarray, shape (n_obs,)
@@ -269,7 +270,7 @@ def project_fit(
     rng: np.random.Generator,
 ) -> None:
     """Replace a fit by its projection onto few vectors."""
-    reference = reference_of(model, data.X, data.label, problems.centres, held_out)
+    reference = reference_of(model, data, problems.centres, held_out)
     size = model.n_vectors or "auto"
     found = project_reference(
         reference,
@@ -296,18 +297,19 @@ def _grow(
     path = project_path(target, wanted, options, until=near)
     enough = np.flatnonzero(path.kl <= _NEAR)
     expected = _each_class(reference.probability)
-    found = [_expected_loss(expected, reference.labels, latent) for latent in path.latent(Phi)]
+    weight = np.ones(len(Phi)) if reference.weight is None else reference.weight
+    found = [_expected_loss(expected, reference.labels, each, weight) for each in path.latent(Phi)]
     several = reference.labels.n_scores > 1
     number = reference.label if several else (reference.label > 0).astype(int)
     held_out = _each_class(reference.held_out)[np.arange(len(number)), number]
-    density = np.log(np.maximum(held_out, np.finfo(float).tiny))
+    density = weight * np.log(np.maximum(held_out, np.finfo(float).tiny))
     return Projection(
         path,
         int(path.sizes[enough[0] if len(enough) else -1]),
         density - np.stack([loss for loss, _ in found]),
         density,
         reference,
-        len(density) * np.array([error for _, error in found]),
+        weight.sum() * np.array([error for _, error in found]),
     )
 
 
@@ -317,8 +319,10 @@ def _each_class(probability: Any) -> Array:
     return p if p.ndim == 2 else np.column_stack([1.0 - p, p])
 
 
-def _expected_loss(expected: Array, likelihood: Likelihood, latent: Array) -> tuple[Array, float]:
-    """Return each row's loss against an average, and the standard error of its mean.
+def _expected_loss(
+    expected: Array, likelihood: Likelihood, latent: Array, weight: Array
+) -> tuple[Array, float]:
+    """Return each row's loss against an average, times its weight, and the standard error of its mean.
 
     Over the labels that the average expects: its divergence from a submodel, and the error that the
     difference of log densities would have by labels drawn from the average. It is what a paired
@@ -327,8 +331,9 @@ def _expected_loss(expected: Array, likelihood: Likelihood, latent: Array) -> tu
     ratio = np.log(np.maximum(expected, np.finfo(float).tiny))
     ratio = ratio - np.log(np.maximum(class_probability(likelihood, latent), np.finfo(float).tiny))
     loss = np.einsum("ic,ic->i", expected, ratio)
-    variance = float(np.einsum("ic,ic->i", expected, ratio**2).mean() - loss.mean() ** 2)
-    return loss, float(np.sqrt(max(variance, 0.0) / len(loss)))
+    square = np.einsum("ic,ic->i", expected, ratio**2)
+    variance = np.average(square, weights=weight) - np.average(loss, weights=weight) ** 2
+    return weight * loss, float(np.sqrt(max(float(variance), 0.0) / weight.sum()))
 
 
 def smallest_within_one_se(sizes: NDArray[np.int64], log_density: Array) -> int:
@@ -365,15 +370,15 @@ def _cross_validate(
         sign = reference.centres.signs_of(columns)
         problem = Problem(
             basis, reference.label[train], sign, reference.hyperprior, reference.likelihood
-        )
+        ).weighted(reference.weight_of(train))
         dense = fit_em(problem, None, em_options)
         possible = [min(size, len(columns)) for size in sizes]
         probability = likelihood.probability(dense.latent)
-        path = project_path(reference.target(basis, columns, probability), possible, options)
+        path = project_path(reference.target(basis, columns, probability, train), possible, options)
         at = np.searchsorted(path.sizes, possible)
         latent = [*path.latent(held_out)[at], held_out @ dense.weight + dense.bias]
         density[:, test] = [likelihood.log_density(each, reference.label[test]) for each in latent]
-    return density
+    return density if reference.weight is None else density * reference.weight
 
 
 def _as_sizes(sizes: Any, n_basis: int) -> list[int]:
