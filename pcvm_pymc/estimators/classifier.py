@@ -60,6 +60,9 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the classifier.
 
+        Rows that are there several times, label included, are one row of that weight: left out or held out,
+        no copy of them stays behind.
+
         Parameters
         ----------
         X : array_like, shape (n_obs, n_features)

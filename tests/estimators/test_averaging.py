@@ -250,7 +250,7 @@ def test_few_vectors_of_many_classes_have_the_model_s_own_held_out_probabilities
     sign = np.where(y[:, None] == np.arange(5), 1.0, -1.0)
     for share, cell in zip(kept.weights, kept.points, strict=True):
         one = MPCVMClassifier(width=cell.width, scale=cell.scale, tol=1e-2).fit(blobs_of, y)
-        ((_, whole, weight, bias, own, _),) = fitted_problems(one, blobs_of, y)
+        ((_, whole, weight, bias, own, _),), _ = fitted_problems(one, blobs_of, y)
         np.testing.assert_array_equal(whole.sign, sign)
         held_out = leave_one_out(whole, weight, bias, own)
         wanted += share * likelihood.probability(held_out.latent)
