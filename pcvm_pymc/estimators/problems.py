@@ -78,7 +78,7 @@ class TrainingData:
         if len(first) == len(self.X):
             return self
         given = first if self.given is None else self.given[first]
-        weight = np.bincount(copies, self.weight)
+        weight = np.bincount(copies, self.weight).astype(float)
         return TrainingData(self.X[first], self.label[first], weight, given, copies=copies)
 
     def of_all(self, values: Array) -> Array:

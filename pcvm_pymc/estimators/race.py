@@ -40,7 +40,8 @@ def inner_folds(label: NDArray[Any], cv: int, rng: Any, *, X: Array | None = Non
     folds = kind(n_folds, shuffle=True, random_state=seed).split(first, label[first])
     if len(first) == len(label):
         return list(folds)
-    return [tuple(np.flatnonzero(np.isin(copies, part)) for part in fold) for fold in folds]
+    where = [np.flatnonzero(np.isin(copies, held)) for _, held in folds]
+    return [(np.setdiff1d(np.arange(len(label)), held), held) for held in where]
 
 
 # standard errors of the difference to the best, row by row: beyond the first none is tried further out,
