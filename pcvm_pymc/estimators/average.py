@@ -310,7 +310,7 @@ def fit_average(
     if problems.rows is not None:
         return FittedAverage(found, None)
     if weigh and not same_fits:
-        found = HyperparameterSearch.of(points, shares=kept.shares)
+        found = HyperparameterSearch.of(points, feature_share=kept.feature_share)
     found = found.kept()
     if not (same_fits or weigh or held_out):
         return FittedAverage(found, None)
