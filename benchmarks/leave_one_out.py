@@ -12,10 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from pcvm_pymc.assessment.leave_one_out import _Mode, _scored
+from pcvm_pymc.assessment.leave_one_out import FittedMode, _scored, fitted_problems
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import leave_one_out
-from pcvm_pymc.estimators.fit import fitted_problems
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.experiments.datasets import load
@@ -76,12 +75,12 @@ def main() -> None:
         draw = next(stratified_draws(data.X, y, int(rows), len(y) - int(rows), seed=3))
         kind = PCVMClassifier if y.max() == 1 else MPCVMClassifier
         model = kind(random_state=0).fit(draw[0], draw[1])
-        for share, problem, weight, bias, own in fitted_problems(model, draw[0], draw[1]):
+        for share, problem, weight, bias, own, _ in fitted_problems(model, draw[0], draw[1]):
             loose = EMOptions(tol=1e-2)
             fit, fit_seconds = timed(lambda p=problem, o=loose: fit_em(p, None, o))
             mode = (problem, weight, bias, own)
             quadratic, seconds = timed(lambda m=mode: leave_one_out(*m))
-            whole, whole_seconds = timed(lambda m=mode: _scored([_Mode(1.0, *m)]))
+            whole, whole_seconds = timed(lambda m=mode: _scored([FittedMode(1.0, *m)]))
             exact = -refitted(problem, replace(fit, weight=weight, bias=bias)).mean()
             off = -whole.elpd / len(draw[0]) - exact
             worst = max(worst, abs(off))

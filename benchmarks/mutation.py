@@ -67,6 +67,7 @@ TESTS = {
     "gibbs": "gibbs_conditionals gibbs gibbs_block gibbs_classes gibbs_widths",
     "loo": "loo",
     "measures": "measures",
+    "metric": "metric",
     "nonnegative": "nonnegative em",
     "penalised": "penalised",
     "pieces": "priors probit kernels em",

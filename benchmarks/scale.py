@@ -225,10 +225,10 @@ def iterations():
     """Print how many iterations EM and its accelerated form take to the same log posterior."""
     from dataclasses import replace
 
+    from pcvm_pymc.assessment.select import select_width
     from pcvm_pymc.core.em import EMOptions, Start, fit_em
     from pcvm_pymc.core.pieces.priors import Hyperprior
     from pcvm_pymc.estimators.problems import problem_at
-    from pcvm_pymc.estimators.select import select_width
     from pcvm_pymc.experiments import datasets
 
     print('| set | rows | hyperprior | `"em"` | `"auto"` | ratio |')

@@ -1,11 +1,15 @@
 """Execute every notebook from top to bottom; an error, or a picture that is not shown, ends the run.
 
+So is "reader": the snippets of README and of the first tutorials, in order, in one fresh kernel.
+
 ``python execute.py`` runs copies and leaves the notebooks alone; ``--in-place`` writes the outputs back, and
 ``--jobs 2`` runs two at a time.
 """
 
 import argparse
 import ast
+import doctest
+import re
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -17,18 +21,53 @@ from nbclient import NotebookClient
 HERE = Path(__file__).resolve().parent
 # begun first, so that the others end beside them
 LONGEST = ("02_posterior_and_projection.ipynb", "hyperprior_comparison.ipynb")
+READER = "reader"
+PAGES = (
+    "README.md",
+    *(f"docs/tutorials/{each}.md" for each in ("first_model", "read_a_posterior")),
+)
+# what README's reader brings, and the pictures that its text speaks of
+DATA = """
+from sklearn.datasets import load_breast_cancer
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import scale
+X, y = load_breast_cancer(return_X_y=True)
+X, X_test, y, y_test = train_test_split(scale(X), y, train_size=120, stratify=y, random_state=0)
+"""
+PICTURES = (
+    "from pcvm_pymc import plots\nselect(X, y).plot();",
+    "projection.plot();",
+    "plots.plot_feature_relevance(PCVMClassifier().fit(X, y));",
+    "import matplotlib.pyplot as plt\nplt.subplots();",
+)
+
+
+def snippets(path: Path) -> list[str]:
+    """Return the Python blocks of a page, examples without their prompts and outputs."""
+    out = []
+    for kind, text in re.findall(r"^```(python|pycon)\n(.*?)^```$", path.read_text(), re.M | re.S):
+        parse = doctest.DocTestParser().get_examples
+        out.append("".join(each.source for each in parse(text)) if kind == "pycon" else text)
+    return out
+
+
+def reader() -> nbformat.NotebookNode:
+    """Return what one reader does: README from top to bottom, its pictures, and the first tutorials."""
+    readme, *tutorials = (snippets(HERE.parent / page) for page in PAGES)
+    cells = [DATA, *readme, *PICTURES, *(each for page in tutorials for each in page)]
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
 
 
 def execute(path: Path, in_place: bool) -> str:
     """Run one notebook in its own folder; return how long it took."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = reader() if path.name == READER else nbformat.read(path, as_version=4)
     began = time.perf_counter()
     NotebookClient(
         notebook, timeout=1800, kernel_name="python3", resources={"metadata": {"path": str(HERE)}}
     ).execute()
     if missing := without_picture(notebook):
         raise RuntimeError(f"{path.name}: the cells {missing} draw, and show no picture")
-    if in_place:
+    if in_place and path.name != READER:
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)
         nbformat.write(notebook, path)
@@ -58,11 +97,11 @@ def draws(source: str) -> bool:
 def main() -> None:
     """Run the notebooks named, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="notebooks (default: all)")
+    parser.add_argument("names", nargs="*", help="notebooks, or 'reader' (default: all)")
     parser.add_argument("--in-place", action="store_true", help="write the outputs back")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time (default: 1)")
     options = parser.parse_args()
-    everything = sorted(each.name for each in HERE.glob("*.ipynb"))
+    everything = [*sorted(each.name for each in HERE.glob("*.ipynb")), READER]
     names = options.names or sorted(everything, key=lambda name: name not in LONGEST)
     with ProcessPoolExecutor(options.jobs) as pool:
         tasks = [pool.submit(execute, HERE / name, options.in_place) for name in names]

@@ -16,27 +16,12 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-__all__ = [
-    "MARKER",
-    "StoreError",
-    "alone_in",
-    "as_path",
-    "checked_folder",
-    "checksum_of",
-    "is_scratch",
-    "read_arrays",
-    "replaced_folder",
-    "sealed",
-    "unsealed",
-    "write_arrays",
-    "write_atomically",
-    "writing",
-]
-
 MARKER = "pcvm_pymc.json"  # in every folder that is ours: its kind, and the checksum of each file
 # ends of the names of locks, of what is not complete yet, and of what is about to be removed
 _LOCK, _PARTIAL, _OLD = ".pcvm-lock", ".pcvm-partial", ".pcvm-old"
 _SEAL = "checksum"
+_NOT_WRITTEN = " cannot be written: "
+_KEEP = "name another place, or remove it yourself"
 
 
 class StoreError(ValueError):
@@ -63,10 +48,6 @@ def as_path(path: Any, name: str) -> Path:
 # --- files -------------------------------------------------------------------------------------
 
 
-class _CannotWriteError(OSError):
-    """An error of the disk in one line."""
-
-
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn an error of the disk into one line that names the place and the reason.
@@ -78,13 +59,12 @@ def writing(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (_CannotWriteError, Timeout):
-        raise
     except OSError as error:
-        reason = error.strerror or str(error)
-        out = _CannotWriteError(
-            f"{path} cannot be written: {reason}; what was there is as it was. Free space, or name "
-            "a place that can be written"
+        if isinstance(error, Timeout) or _NOT_WRITTEN in str(error):
+            raise
+        out = OSError(
+            f"{path}{_NOT_WRITTEN}{error.strerror or error}; what was there is as it was. Free space, "
+            "or name a place that can be written"
         )
         out.errno = error.errno
         raise out from None
@@ -309,11 +289,10 @@ def _finish_killed(path: Path) -> None:
 def _check_replaceable(path: Path, kind: str, overwrite: bool) -> None:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
-    remedy = "name another place, or remove it yourself"
     if not (path / MARKER).is_file():
         what = "a folder" if path.is_dir() else "a file"
-        raise StoreError(f"{path} is {what} that was not written here (no {MARKER}); {remedy}")
-    foreign = sorted(set(_files(path)) - set(_named_files(path, kind, remedy)))
+        raise StoreError(f"{path} is {what} that was not written here (no {MARKER}); {_KEEP}")
+    foreign = sorted(_checksums(path).keys() - _marked(path, kind, _KEEP).keys())
     if foreign:
         raise StoreError(
             f"{path} has files that were not written here ({_first(foreign)}), and would be lost; move "
@@ -325,15 +304,15 @@ def _check_replaceable(path: Path, kind: str, overwrite: bool) -> None:
 
 def _mark(folder: Path, kind: str) -> None:
     """Write the marker, once all files have reached the disk."""
-    for name in _files(folder):
+    files = _checksums(folder)
+    for name in files:
         with (folder / name).open("rb") as file:
             os.fsync(file.fileno())
-    files = {name: _file_checksum(folder / name) for name in _files(folder)}
     marker = sealed({"format": 1, "kind": kind, "files": files})
     write_atomically(folder / MARKER, json.dumps(marker, indent=1).encode())
 
 
-def _named_files(folder: Path, kind: str, remedy: str) -> dict[str, str]:
+def _marked(folder: Path, kind: str, remedy: str) -> dict[str, str]:
     """Return the checksums in a folder's marker, by file."""
     try:
         marker = unsealed(folder / MARKER)
@@ -360,16 +339,12 @@ def checked_folder(path: Path, kind: str, remedy: str) -> bool:
         raise StoreError(f"{path} {found}; needed a folder with a {kind}; {remedy}")
     if not (path / MARKER).exists():
         return False
-    checksum, there = _named_files(path, kind, remedy), set(_files(path))
+    wanted, found = _marked(path, kind, remedy), _checksums(path)
     wrong = {
-        "lacks": checksum.keys() - there,
-        "is damaged in": {
-            name
-            for name in there & checksum.keys()
-            if _file_checksum(path / name) != checksum[name]
-        },
+        "lacks": wanted.keys() - found.keys(),
+        "is damaged in": {name for name in wanted if found.get(name, wanted[name]) != wanted[name]},
         "has foreign files": {
-            name for name in there - checksum.keys() if not Path(name).name.startswith(".")
+            name for name in found.keys() - wanted if not Path(name).name.startswith(".")
         },
     }
     for what, names in wrong.items():
@@ -378,19 +353,16 @@ def checked_folder(path: Path, kind: str, remedy: str) -> bool:
     return True
 
 
-def _file_checksum(path: Path) -> str | None:
-    """Return the digest of a file; None where it cannot be read."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return None
-
-
-def _files(folder: Path) -> list[str]:
-    """Return the files of a folder but the marker, by their paths within it."""
-    found = (each for each in folder.rglob("*") if not each.is_dir())
-    names = (each.relative_to(folder).as_posix() for each in found)
-    return sorted(name for name in names if name != MARKER)
+def _checksums(folder: Path) -> dict[str, str]:
+    """Return the digests of a folder's files but the marker, by path; empty where one cannot be read."""
+    found = {}
+    for each in sorted(folder.rglob("*")):
+        name = each.relative_to(folder).as_posix()
+        if name != MARKER and not each.is_dir():
+            found[name] = ""
+            with suppress(OSError):
+                found[name] = hashlib.sha256(each.read_bytes()).hexdigest()
+    return found
 
 
 def _first(names: list[str]) -> str:

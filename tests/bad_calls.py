@@ -15,21 +15,11 @@ from problems import blobs
 
 import pcvm_pymc
 from pcvm_pymc import (
-    BottomUpOptions,
-    EMOptions,
-    EMStep,
-    EvidenceOptions,
-    HalfHorseshoe,
-    Hyperprior,
-    Laplace,
-    MatrixRBF,
     MPCVMClassifier,
     MRVMClassifier,
     PCVMClassifier,
-    PCVMGibbs,
     RVMClassifier,
     RVMRegressor,
-    SearchOptions,
     SparseProbitClassifier,
     Start,
 )
@@ -57,60 +47,27 @@ def _spoilt(values, bad):
 
 def _matrices():
     X, _ = blobs(N)
-    return [
-        None,
-        3,
-        "text",
-        {},
-        Odd(),
-        [],
-        [[]],
-        np.zeros((0, 2)),
-        np.zeros((N, 0)),
-        X[:, 0],
-        X[None],
-        [[1, 2], [3]],
-        _spoilt(X, np.nan),
-        _spoilt(X, np.inf),
-        _spoilt(X, None),
-        _spoilt(X, "a"),
-        _spoilt(X, 1j),
-        X.astype(str),
-        X + 1j,
-        _dates(N, 2),
-        _masked(),
-        sp.csr_array(X),
-        pd.DataFrame({"a": ["x"] * N, "b": 1.0}),
-        pd.DataFrame({"a": pd.to_datetime(["2020-01-01"] * N)}),
-        X[:-1],
-    ]
+    shapes = [[], [[]], np.zeros((0, 2)), np.zeros((N, 0)), X[:, 0], X[None], [[1, 2], [3]]]
+    values = [_spoilt(X, bad) for bad in (np.nan, np.inf, None, "a", 1j)]
+    types = [X.astype(str), X + 1j, _dates(N, 2), _masked(), sp.csr_array(X)]
+    tables = [{"a": ["x"] * N, "b": 1.0}, {"a": pd.to_datetime(["2020-01-01"] * N)}]
+    frames = [pd.DataFrame(each) for each in tables]
+    return [None, 3, "text", {}, Odd(), *shapes, *values, *types, *frames, X[:-1]]
 
 
 def _labels():
     _, y = blobs(N)
-    words = np.where(y > 0, "yes", "no").astype(object)
-    return [
-        None,
-        3,
-        "text",
-        {},
-        Odd(),
-        [],
-        y[:-1],
-        np.tile(y, 2),
-        np.column_stack([y, y]),
-        _spoilt(y, np.nan),
-        _spoilt(y, -np.inf),
-        _spoilt(words, None),
-        _spoilt(y, None),
-        np.where(np.arange(N) == 3, np.array(np.nan, dtype=object), words),
-        np.where(np.arange(N) == 3, np.datetime64("NaT", "D"), _dates(N)),
-        y + 1j,
-        np.ma.masked_array(y, np.arange(N) == 3),
-        pd.Series(words).where(np.arange(N) != 3, pd.NA),
-        np.ones(N),
-        [*words[:-1], 3],
+    words, third = np.where(y > 0, "yes", "no").astype(object), np.arange(N) == 3
+    shapes = [[], y[:-1], np.tile(y, 2), np.column_stack([y, y])]
+    values = [_spoilt(y, np.nan), _spoilt(y, -np.inf), _spoilt(words, None), _spoilt(y, None)]
+    missing = [
+        np.where(third, np.array(np.nan, dtype=object), words),
+        np.where(third, np.datetime64("NaT", "D"), _dates(N)),
+        np.ma.masked_array(y, third),
+        pd.Series(words).where(~third, pd.NA),
     ]
+    others = [y + 1j, np.ones(N), [*words[:-1], 3]]
+    return [None, 3, "text", {}, Odd(), *shapes, *values, *missing, *others]
 
 
 def _are_ones(values):
@@ -118,46 +75,32 @@ def _are_ones(values):
 
 
 def _kernels():
-    return [
-        "nonsense",
-        3,
-        None,
-        [],
-        {},
-        Odd(),
-        lambda X, Z, width: np.full((len(X), len(Z)), np.nan),
-        lambda X, Z, width: np.full((len(X), len(Z)), np.inf),
-        lambda X, Z, width: np.full((len(X), len(Z)), 1e200),
-        lambda X, Z, width: np.ones((len(X), len(Z) + 1)),
-        lambda X, Z, width: np.ones((len(X), len(Z))) * 1j,
-        lambda X, Z, width: "matrix",
-        lambda X, Z, width: None,
-    ]
+    def answers(value):
+        return lambda X, Z, width: value(len(X), len(Z)) if callable(value) else value
+
+    others = [lambda n, m: np.ones((n, m + 1)), lambda n, m: np.ones((n, m)) * 1j, "matrix", None]
+    filled = [lambda n, m, bad=bad: np.full((n, m), bad) for bad in (np.nan, np.inf, 1e200)]
+    return ["nonsense", 3, None, [], {}, Odd(), *map(answers, [*filled, *others])]
 
 
 _NO_NUMBER = ["5", [], {}, np.nan, 1j, (1, 2), Odd(), datetime.date(2020, 1, 1), True]
 _WHOLE = [*_NO_NUMBER, 2.5, -1, -(2**40), np.inf, 0.0]
 _TREES = [3, "x", {}, None, [], Odd(), xr.DataTree(), xr.Dataset(), np.ones(3)]
 _NO_OBJECT = [3, "x", {}, [], Odd(), np.ones(3), object]
+_OTHER_ROWS = [np.ones(3), np.ones((N, 2))]
 
 #: values that no argument of a kind takes
 KINDS = {
     "matrix": _matrices,
-    "square": lambda: [
-        *_matrices(),
-        -np.eye(2),
-        np.array([[1.0, 2.0], [0.0, 1.0]]),
-        np.zeros((2, 2)),
-    ],
+    "square": lambda: [*_matrices(), -np.eye(2), np.array([[1.0, 2], [0, 1]]), np.zeros((2, 2))],
     "rows": lambda: _matrices()[:-1],
     "rows or None": lambda: _matrices()[1:-1],
     "labels": _labels,
     "some labels": lambda: [each for each in _labels() if not _are_ones(each)],
     "some labels or None": lambda: KINDS["some labels"]()[1:],
-    "targets": lambda: [each for each in _labels() if not _are_ones(each)],
     "kernel": _kernels,
     "whole": lambda: [*_WHOLE, None, 0],
-    "whole, 0": lambda: [*_WHOLE, None],
+    "whole or 0": lambda: [*_WHOLE, None],
     "whole or None": lambda: [*_WHOLE, 0],
     "folds": lambda: [*_WHOLE, None, 0, 1],
     "folds or None": lambda: [*_WHOLE, 0, 1],
@@ -171,39 +114,53 @@ KINDS = {
     "seed": lambda: [-1, 1.5, "seed", np.nan, {}, Odd(), 1j, True],
     "jobs": lambda: [0, 2.5, "many", 2**40, -(2**40), np.nan, Odd(), True],
     "tree": lambda: _TREES,
-    "model": lambda: _NO_OBJECT,
     "object": lambda: _NO_OBJECT,
     "bias": lambda: [each for each in [*_NO_NUMBER, np.inf] if each is not True],
     "rivals": lambda: [3, "x", [], Odd(), np.ones(3), object],
-    "start": lambda: [
-        3,
-        "x",
-        np.ones(3),
-        np.full(N, np.nan),
-        Odd(),
-        np.ones((N, 2)),
-        None,
-        [1j] * N,
-    ],
+    "start": lambda: [3, "x", np.full(N, np.nan), Odd(), *_OTHER_ROWS, None, [1j] * N],
     "checkpoint": lambda: [3, {}, [], Odd(), np.ones(3), object, b"x", ""],
     "path": lambda: [None, 3, [], b"x", "", Odd(), 1.5],
-    "signs": lambda: [3, "x", np.zeros(N), np.ones(3), np.full(N, np.nan), Odd(), np.ones((N, 2))],
+    "signs": lambda: [3, "x", np.zeros(N), np.full(N, np.nan), Odd(), *_OTHER_ROWS],
     "basis": lambda: [0, -1, 10**6, 2.5, "all", True, np.ones((3, 7)), Odd(), {}, [[np.nan, 1.0]]],
     "widths": lambda: [[], 3, "x", [0.0], [-1.0], [np.nan], [np.inf], [[1.0]], Odd(), [1j], {}],
     "name": lambda: [3, None, "", [], b"x", 1.5, Odd(), True],
     "C name": lambda: [3, None, "", "1a", "a b", [], Odd(), True],
     "sizes": lambda: [[], 3, "x", [-1], [2.5], [10**6], ["a"], Odd(), {}, [np.nan], [True]],
 }
+#: the kind of an argument of this name, where a call says nothing else
+KIND_OF = {
+    **{"X": "matrix", "y": "labels", "X_new": "rows", "model": "object", "options": "object"},
+    **dict.fromkeys(("max_iter", "n_init", "n_basis", "draws", "chains", "thin"), "whole"),
+    **dict.fromkeys(("max_sweeps", "noise_period", "patience", "refresh_period"), "whole"),
+    **dict.fromkeys(("likelihood", "estimation", "update", "algorithm", "start", "link"), "choice"),
+    **dict.fromkeys(("method", "features", "prior", "precision", "support", "over"), "choice"),
+    **dict.fromkeys(("kernel_dtype", "nuts_sampler"), "choice"),
+    **dict.fromkeys(("tol", "noise_tol", "size", "target_accept", "gamma"), "positive"),
+    **dict.fromkeys(("global_scale", "slab"), "positive"),
+    **dict.fromkeys(("scale", "noise", "damping"), "positive or None"),
+    **dict.fromkeys(("star", "progressbar", "quiet", "shared"), "flag"),
+    **dict.fromkeys(("random_state", "random_seed"), "seed"),
+    **dict.fromkeys(("result", "posterior", "map_result", "reference"), "tree"),
+    **dict.fromkeys(("n_vectors", "cores"), "whole or None"),
+    **{"memory_limit": "bytes", "n_jobs": "jobs", "cv": "folds", "matrix": "square"},
+    **dict.fromkeys(("name", "dim"), "name"),
+    **dict.fromkeys("cdef", "number"),
+}
 
 
 @dataclass
 class Call:
-    """A good call, and of which kind each argument is."""
+    """A good call, and of which kind each argument is: "X, cv: folds or None"."""
 
     function: object
-    good: dict = field(default_factory=dict)
-    kinds: dict = field(default_factory=dict)
+    good: dict
+    arguments: str
     also: dict = field(default_factory=dict)  # what an error may call an argument besides
+
+    @property
+    def kinds(self):
+        pairs = (each.partition(": ") for each in self.arguments.split(", "))
+        return {name: kind or KIND_OF.get(name, name) for name, _, kind in pairs}
 
     def spoilt(self, name, value):
         return self.function(**{**self.good, name: value})
@@ -218,20 +175,22 @@ def _three():
     return rng.normal(size=(N, 2)) + np.arange(N)[:, None] % 3, np.arange(N) % 3
 
 
+_QUIET = {"progressbar": False, "quiet": True, "cores": 1, "random_seed": 1}
+_SHORT = {"method": "gibbs", "draws": 10, "tune": 10, "chains": 2, "thin": 1, "max_sweeps": 40}
+_SHORT |= _QUIET
+
+
 @cache
 def results():
     """Return small results, by their functions."""
     X, y = blobs(N)
     model = pcvm_pymc.pcvm_model(X, y, hyperprior="default")
-    quiet = {"progressbar": False, "quiet": True, "cores": 1, "random_seed": 1}
     return {
         "X": X,
         "y": y,
         "model": model,
         "map": pcvm_pymc.find_map_em(model, progressbar=False),
-        "posterior": pcvm_pymc.sample(
-            model, method="gibbs", draws=10, tune=10, chains=2, thin=1, max_sweeps=40, **quiet
-        ),
+        "posterior": pcvm_pymc.sample(model, **_SHORT),
         "rvm": pcvm_pymc.rvm_model(X, X[:, 0]),
         "classifier": PCVMClassifier(width=1.0).fit(X, y),
         "machine": pcvm_pymc.RVMClassifier(width=1.0).fit(X, y),
@@ -239,146 +198,69 @@ def results():
 
 
 _X_ALSO = ("array", "[Ii]nput", "feature", "sample", "dimension", "Reshape", "data", "argument")
-_DATA = {"X": "matrix", "y": "labels"}
-
-
-def _estimator(cls, data, kinds, **good):
-    also = {"X": _X_ALSO, "y": (*_X_ALSO, "label", "class")}
-    return Call(partial(_fitted, cls), {**data, **good}, {**_DATA, **kinds}, also)
-
-
-_COMMON = {"kernel": "kernel", "width": "width", "basis": "basis"}
-_EM = {
-    **_COMMON,
-    "max_iter": "whole",
-    "tol": "positive or None",
-    "memory_limit": "bytes",
-    "n_jobs": "jobs",
-}
+_ALSO = {"X": _X_ALSO, "y": (*_X_ALSO, "label")}
+_KERNEL = "kernel, width"
+_EM = f"X, y, {_KERNEL}, basis, max_iter, tol: positive or None, memory_limit, n_jobs"
+_EVIDENCE = "method, cv, max_iter, tol, memory_limit, random_state"
 
 
 def _estimators(two, three):
-    rows = {"width": 1.0}
-    return {
-        "PCVMClassifier": _estimator(
+    numbers = {"X": two["X"], "y": two["X"][:, 0], "width": 1.0}
+    two, three = two | {"width": 1.0}, three | {"width": 1.0}
+    found = [
+        (
             PCVMClassifier,
             two,
-            {
-                **_EM,
-                "likelihood": "choice",
-                "hyperprior": "choice",
-                "scale": "positive or None",
-                "estimation": "choice",
-                "update": "choice",
-                "n_init": "whole",
-                "cv": "folds",
-                "n_vectors": "whole or None",
-                "kernel_dtype": "choice",
-                "random_state": "seed",
-            },
-            **rows,
+            f"{_EM}, likelihood, hyperprior: choice, scale, estimation, update, n_init, cv, "
+            "n_vectors, kernel_dtype, random_state",
         ),
-        "SparseProbitClassifier": _estimator(
+        (
             SparseProbitClassifier,
-            two,
-            {"features": "choice", "prior": "choice", "bias": "choice", "max_iter": "whole"},
+            {"X": two["X"], "y": two["y"]},
+            "X, y, features, prior, bias: choice, max_iter",
         ),
-        "MPCVMClassifier": _estimator(
+        (
             MPCVMClassifier,
-            three,
-            {
-                **_EM,
-                "algorithm": "choice",
-                "hyperprior": "choice",
-                "estimation": "choice",
-                "start": "choice",
-                "random_state": "seed",
-                "cv": "folds",
-            },
-            estimation="em",
-            **rows,
+            {**three, "estimation": "em"},
+            f"{_EM}, algorithm, hyperprior: choice, estimation, start: choice, random_state, cv",
         ),
-        "MRVMClassifier": _estimator(
-            MRVMClassifier,
-            three,
-            {**_EM, "algorithm": "choice", "start": "choice", "random_state": "seed"},
-            **rows,
+        (MRVMClassifier, three, f"{_EM}, algorithm, start: choice, random_state"),
+        (RVMClassifier, two, f"X, y, {_KERNEL}, basis, link, {_EVIDENCE}"),
+        (
+            RVMRegressor,
+            numbers,
+            f"X, y: some labels, {_KERNEL}, basis, likelihood, star, noise, {_EVIDENCE}",
         ),
-        "RVMClassifier": _estimator(
-            RVMClassifier,
-            two,
-            {
-                **_COMMON,
-                "link": "choice",
-                "method": "choice",
-                "cv": "folds",
-                "max_iter": "whole",
-                "tol": "positive",
-                "memory_limit": "bytes",
-                "random_state": "seed",
-            },
-            **rows,
-        ),
-        "RVMRegressor": Call(
-            partial(_fitted, RVMRegressor),
-            {"X": two["X"], "y": two["X"][:, 0], **rows},
-            {
-                "X": "matrix",
-                "y": "targets",
-                **_COMMON,
-                "likelihood": "choice",
-                "star": "flag",
-                "noise": "positive or None",
-                "method": "choice",
-                "cv": "folds",
-                "max_iter": "whole",
-                "tol": "positive",
-                "memory_limit": "bytes",
-                "random_state": "seed",
-            },
-            {"X": _X_ALSO, "y": (*_X_ALSO, "targets")},
-        ),
-    }
+    ]
+    calls_of = {}
+    for cls, good, arguments in found:
+        also = ("targets",) if cls is RVMRegressor else ("label", "class")
+        also = {"X": _X_ALSO, "y": (*_X_ALSO, *also)}
+        calls_of[cls.__name__] = Call(partial(_fitted, cls), good, arguments, also)
+    return calls_of
 
 
 def _builders(two, three):
     centres = {"basis": two["X"][:5], "signs": two["y"][:5]}
-    prior = {"hyperprior": "object"}
-    kinds = {**_DATA, "kernel": "kernel", "width": "width"}
-    return {
-        "pcvm_model": Call(
-            pcvm_pymc.pcvm_model,
-            two,
-            {**kinds, **prior, "likelihood": "choice", "precision": "choice", "signs": "signs"},
+    numbers = {"X": two["X"], "y": two["X"][:, 0]}
+    prior = "hyperprior: object"
+    found = {
+        "pcvm_model": (two, f"X, y, {_KERNEL}, {prior}, precision, likelihood, signs"),
+        "pcvm_model, centres": ({**two, **centres}, "basis", {"basis": ("signs",)}),
+        "sparse_probit_model": (two, "X, y, features, prior, bias: choice"),
+        "rvm_model": (
+            numbers,
+            f"X, y: some labels, {_KERNEL}, {prior}, precision, likelihood, noise, basis",
         ),
-        "pcvm_model, centres": Call(
-            pcvm_pymc.pcvm_model, {**two, **centres}, {"basis": "basis"}, {"basis": ("signs",)}
-        ),
-        "sparse_probit_model": Call(
-            pcvm_pymc.sparse_probit_model,
-            two,
-            {**_DATA, "features": "choice", "prior": "choice", "bias": "choice"},
-        ),
-        "rvm_model": Call(
-            pcvm_pymc.rvm_model,
-            {"X": two["X"], "y": two["X"][:, 0]},
-            {
-                **kinds,
-                "y": "targets",
-                **prior,
-                "likelihood": "choice",
-                "noise": "positive or None",
-                "precision": "choice",
-                "basis": "basis",
-            },
-        ),
-        "mpcvm_model": Call(
-            pcvm_pymc.mpcvm_model, three, {**kinds, **prior, "precision": "choice"}
-        ),
-        "mrvm_model": Call(
-            pcvm_pymc.mrvm_model, three, {**kinds, **prior, "shared": "flag", "basis": "basis"}
-        ),
+        "mpcvm_model": (three, f"X, y, {_KERNEL}, {prior}, precision"),
+        "mrvm_model": (three, f"X, y, {_KERNEL}, {prior}, shared, basis"),
     }
+    return _of_the_package(found)
+
+
+def _of_the_package(found):
+    """Return calls of public functions by name, as "name" or "name, what is special"."""
+    return {name: Call(getattr(pcvm_pymc, name.split(",")[0]), *row) for name, row in found.items()}
 
 
 def _in_a_model(function, **arguments):
@@ -387,274 +269,125 @@ def _in_a_model(function, **arguments):
 
 
 def _components(two):
-    kinds = {
-        "X": "matrix",
-        **dict.fromkeys(("name", "dim"), "name"),
-        "kernel": "kernel",
-        "width": "width",
-        "hyperprior": "object",
-        "precision": "choice",
-        "bias": "flag",
+    pieces = f"name, dim, {_KERNEL}, hyperprior: object, precision, bias: flag"
+    found = {
+        "pcvm_latent": (two, f"X, y, {pieces}, signs"),
+        "rvm_latent": ({"X": two["X"]}, f"X: rows, {pieces}, size, basis"),
     }
     return {
-        "pcvm_latent": Call(
-            partial(_in_a_model, pcvm_pymc.pcvm_latent),
-            two,
-            {**kinds, "y": "labels", "signs": "signs"},
-        ),
-        "rvm_latent": Call(
-            partial(_in_a_model, pcvm_pymc.rvm_latent),
-            {"X": two["X"]},
-            {**kinds, "X": "rows", "size": "positive", "basis": "basis"},
-        ),
+        name: Call(partial(_in_a_model, getattr(pcvm_pymc, name)), *row)
+        for name, row in found.items()
     }
 
 
 def _exports(known):
     few = PCVMClassifier(width=1.0, estimation="em").fit(known["X"], known["y"])
-    return {
-        "to_onnx": Call(pcvm_pymc.to_onnx, {"model": few}, {"model": "tree"}),
-        "to_c": Call(pcvm_pymc.to_c, {"model": few}, {"model": "tree", "name": "C name"}),
+    found = {
+        "to_onnx": ({"model": few}, "model: tree"),
+        "to_c": ({"model": few}, "model: tree, name: C name"),
     }
+    return _of_the_package(found)
 
 
 def _options():
     found = {
-        "EMOptions": (
-            EMOptions,
-            {"update": "choice", "bias": "choice", "max_iter": "whole", "tol": "positive"},
-        ),
-        "MatrixRBF": (MatrixRBF, {"matrix": "square", "width": "width"}),
+        "EMOptions": ({}, "update, bias: choice, max_iter, tol"),
+        "MatrixRBF": ({"matrix": np.eye(2)}, "matrix, width"),
         "EvidenceOptions": (
-            EvidenceOptions,
-            {
-                "max_iter": "whole",
-                "tol": "positive",
-                "noise_tol": "positive",
-                "noise_starts": "widths",
-                "noise_period": "whole",
-                "patience": "whole",
-                "refresh_period": "whole",
-                "random_state": "seed",
-            },
+            {},
+            "max_iter, tol, noise_tol, noise_starts: widths, noise_period, patience, "
+            "refresh_period, random_state",
         ),
-        "BottomUpOptions": (BottomUpOptions, {"max_iter": "whole", "tol": "positive"}),
-        "SearchOptions": (SearchOptions, {"tol": "positive"}),
-        "Laplace": (Laplace, {"gamma": "positive"}),
-        "HalfHorseshoe": (HalfHorseshoe, {"global_scale": "positive", "slab": "positive"}),
+        "BottomUpOptions": ({}, "max_iter, tol"),
+        "SearchOptions": ({}, "tol"),
+        "Laplace": ({"gamma": 1.0}, "gamma"),
+        "HalfHorseshoe": ({"global_scale": 0.1}, "global_scale, slab"),
+        "Hyperprior": (dict.fromkeys("cdef", 1.0), "c, d, e, f"),
     }
-    good = {
-        "MatrixRBF": {"matrix": np.eye(2)},
-        "Laplace": {"gamma": 1.0},
-        "HalfHorseshoe": {"global_scale": 0.1},
-    }
-    calls = {
-        name: Call(function, good.get(name, {}), kinds) for name, (function, kinds) in found.items()
-    }
-    calls["Hyperprior"] = Call(
-        Hyperprior, {"c": 1.0, "d": 1.0, "e": 1.0, "f": 1.0}, dict.fromkeys("cdef", "number")
-    )
-    return calls
+    return _of_the_package(found)
 
 
 def _inference(known):
-    model, found, posterior = known["model"], known["map"], known["posterior"]
-    X, y = known["X"], known["y"]
-    short = {"draws": 10, "tune": 10, "chains": 2, "thin": 1, "max_sweeps": 40}
-    short |= {"method": "gibbs", "quiet": True, "progressbar": False, "cores": 1, "random_seed": 1}
-    trees = {"map_result": found, "posterior": posterior, "X_test": X, "y_test": y}
-    return {
-        "find_map_em": Call(
-            pcvm_pymc.find_map_em,
-            {"model": model, "progressbar": False},
-            {
-                "model": "model",
-                "options": "object",
-                "start": "choice",
-                "random_seed": "seed",
-                "progressbar": "flag",
-            },
+    model, posterior, X, y = (known[name] for name in ("model", "posterior", "X", "y"))
+    of_model, labels = {"model": model}, {"X": _X_ALSO, "y": ("label",)}
+    trees = {"map_result": known["map"], "posterior": posterior, "X_test": X, "y_test": y}
+    found = {
+        "find_map_em": (
+            {**of_model, "progressbar": False},
+            "model, options, start: choice, random_seed, progressbar",
         ),
-        "find_map_em, start": Call(
-            lambda weight, bias: pcvm_pymc.find_map_em(
-                model, start=Start(weight, bias), progressbar=False
-            ),
-            {"weight": y, "bias": 0.0},
-            {"weight": "start", "bias": "bias"},
-            {"weight": ("start",), "bias": ("start",)},
+        "fit_evidence": ({"model": known["rvm"]}, "model, method, options"),
+        "sample": (
+            {**of_model, **_SHORT},
+            "model, method, draws, chains, thin, max_sweeps, tune: whole or 0, cores, random_seed, "
+            "support, checkpoint, target_accept, nuts_sampler, progressbar, quiet",
         ),
-        "fit_evidence": Call(
-            pcvm_pymc.fit_evidence,
-            {"model": known["rvm"]},
-            {"model": "model", "method": "choice", "options": "object"},
+        "add_log_prior": ({"result": posterior, **of_model}, "result, model"),
+        "approximate": (
+            {**of_model, "draws": 2},
+            "model, method, draws, max_iter: whole or None, tol: positive or None, damping, "
+            "random_seed",
         ),
-        "sample": Call(
-            pcvm_pymc.sample,
-            {"model": model, **short},
-            {
-                "model": "model",
-                "method": "choice",
-                **dict.fromkeys(("draws", "chains", "thin", "max_sweeps"), "whole"),
-                "tune": "whole, 0",
-                "cores": "whole or None",
-                "random_seed": "seed",
-                "support": "choice",
-                "checkpoint": "checkpoint",
-                "target_accept": "positive",
-                "nuts_sampler": "choice",
-                "progressbar": "flag",
-                "quiet": "flag",
-            },
-        ),
-        "add_log_prior": Call(
-            pcvm_pymc.add_log_prior,
-            {"result": posterior, "model": model},
-            {"result": "tree", "model": "model"},
-        ),
-        "approximate": Call(
-            pcvm_pymc.approximate,
-            {"model": model, "draws": 2},
-            {
-                "model": "model",
-                "method": "choice",
-                "draws": "whole",
-                "max_iter": "whole or None",
-                **dict.fromkeys(("tol", "damping"), "positive or None"),
-                "random_seed": "seed",
-            },
-        ),
-        "predict": Call(
-            pcvm_pymc.predict,
-            {"result": found, "X_new": X},
-            {"result": "tree", "X_new": "rows", "star": "flag"},
-        ),
-        "latent_draws": Call(
-            pcvm_pymc.latent_draws,
-            {"result": posterior, "X_new": X},
-            {"result": "tree", "X_new": "rows"},
-        ),
-        "prior_latent": Call(
-            pcvm_pymc.prior_latent,
-            {"model": model, "draws": 2},
-            {"model": "model", "draws": "whole", "random_seed": "seed"},
-        ),
-        "draw_precisions": Call(
-            pcvm_pymc.draw_precisions,
-            {"posterior": posterior},
-            {"posterior": "tree", "random_seed": "seed"},
-        ),
-        "new_data": Call(
-            pcvm_pymc.new_data,
-            {"model": model, "X_new": X, "y_new": y},
-            {"model": "model", "X_new": "rows", "y_new": "some labels or None"},
+        "predict": ({"result": known["map"], "X_new": X}, "result, X_new, star"),
+        "latent_draws": ({"result": posterior, "X_new": X}, "result, X_new"),
+        "prior_latent": ({**of_model, "draws": 2}, "model, draws, random_seed"),
+        "draw_precisions": ({"posterior": posterior}, "posterior, random_seed"),
+        "new_data": (
+            {**of_model, "X_new": X, "y_new": y},
+            "model, X_new, y_new: some labels or None",
             {"y_new": ("y",), "X_new": ("y",)},
         ),
-        "save": Call(
-            pcvm_pymc.save,
-            {"tree": found, "path": "/dev/null/no"},
-            {"tree": "object", "path": "path"},
-        ),
-        "load": Call(pcvm_pymc.load, {"path": "/dev/null/no"}, {"path": "path"}),
-        "EMStep": Call(EMStep, {"model": model}, {"model": "model", "options": "object"}),
-        "PCVMGibbs": Call(PCVMGibbs, {"model": model}, {"model": "model"}),
-        "compare": Call(
-            pcvm_pymc.compare,
+        "save": ({"tree": known["map"], "path": "/dev/null/no"}, "tree: object, path"),
+        "load": ({"path": "/dev/null/no"}, "path"),
+        "EMStep": (of_model, "model, options"),
+        "PCVMGibbs": (of_model, "model"),
+        "compare": (
             trees,
-            {
-                "map_result": "tree",
-                "posterior": "tree",
-                "X_test": "matrix",
-                "y_test": "some labels",
-                "rivals": "rivals",
-            },
+            "map_result, posterior, X_test: matrix, y_test: some labels, rivals",
             {"X_test": ("X_new", "y_test", "MAP"), "y_test": ("X_new", "MAP")},
         ),
-        "mixture": Call(
-            pcvm_pymc.mixture,
+        "mixture": (
             {"posteriors": [posterior], "weights": [1.0]},
-            {"posteriors": "object", "weights": "widths"},
+            "posteriors: object, weights: widths",
         ),
-        "psis_loo": Call(pcvm_pymc.psis_loo, {"posterior": posterior}, {"posterior": "tree"}),
-        "loo": Call(
-            pcvm_pymc.loo, {"result": found, "X": X}, {"result": "tree", "X": "rows or None"}
-        ),
-        "loo, classifier": Call(
-            pcvm_pymc.loo,
-            {"result": known["classifier"], "X": X, "y": y},
-            _DATA,
-            {"X": _X_ALSO, "y": ("label",)},
-        ),
-        "kfold": Call(
-            pcvm_pymc.kfold,
-            {"posterior": posterior, "X": X, "y": y, "cv": 2, **{**short, "quiet": True}},
-            {"posterior": "tree", **_DATA, "cv": "folds", "random_seed": "seed"},
+        "psis_loo": ({"posterior": posterior}, "posterior"),
+        "loo": ({"result": known["map"], "X": X}, "result, X: rows or None"),
+        "loo, classifier": ({"result": known["classifier"], "X": X, "y": y}, "X, y", labels),
+        "kfold": (
+            {"posterior": posterior, "X": X, "y": y, "cv": 2, **_SHORT},
+            "posterior, X, y, cv, random_seed",
         ),
     }
+    from_start = Call(
+        lambda weight, bias: pcvm_pymc.find_map_em(
+            model, start=Start(weight, bias), progressbar=False
+        ),
+        {"weight": y, "bias": 0.0},
+        "weight: start, bias",
+        {"weight": ("start",), "bias": ("start",)},
+    )
+    return {**_of_the_package(found), "find_map_em, start": from_start}
 
 
 def _choosing(known):
-    X, y = known["X"], known["y"]
-    two = {"X": X, "y": y}
-    return {
-        "choose_basis": Call(
-            pcvm_pymc.choose_basis,
-            {**two, "n_basis": 5},
-            {**_DATA, "n_basis": "whole", "method": "choice", "random_state": "seed"},
-        ),
-        "select_width": Call(
-            pcvm_pymc.select_width,
+    two = {"X": known["X"], "y": known["y"]}
+    score = f"likelihood, {_KERNEL}, basis, cv, method, random_state"
+    found = {
+        "choose_basis": ({**two, "n_basis": 5}, "X, y, n_basis, method, random_state"),
+        "select_width": (
             {**two, "widths": [1.0]},
-            {
-                **_DATA,
-                "hyperprior": "object",
-                "likelihood": "choice",
-                "kernel": "kernel",
-                "widths": "widths",
-                "basis": "basis",
-                "cv": "folds",
-                "method": "choice",
-                "options": "object",
-                "random_state": "seed",
-                "progressbar": "flag",
-            },
+            "X, y, hyperprior: object, likelihood, kernel, widths, basis, cv, method, options, "
+            "random_state, progressbar",
         ),
-        "select": Call(
-            pcvm_pymc.select,
-            {**two, "over": ("scale",)},
-            {
-                **_DATA,
-                "over": "choice",
-                "method": "choice",
-                "width": "width",
-                "kernel": "kernel",
-                "likelihood": "choice",
-                "basis": "basis",
-                "cv": "folds",
-                "random_state": "seed",
-            },
-            {"X": _X_ALSO, "y": (*_X_ALSO, "label")},
-        ),
-        "validity": Call(
-            pcvm_pymc.validity,
-            {"model": known["machine"], **two},
-            {"model": "model", "X": "matrix", "y": "some labels"},
-            {"X": _X_ALSO, "y": (*_X_ALSO, "label")},
-        ),
-        "project": Call(
-            pcvm_pymc.project,
+        "select": ({**two, "over": ("scale",)}, f"X, y, over, {score}", _ALSO),
+        "validity": ({"model": known["machine"], **two}, "model, X, y: some labels", _ALSO),
+        "project": (
             {"reference": known["classifier"], **two, "size": 2},
-            {
-                "reference": "tree",
-                **_DATA,
-                "size": "whole, 0",
-                "sizes": "sizes",
-                "cv": "folds or None",
-                "hyperprior": "object",
-                "options": "object",
-                "random_state": "seed",
-            },
+            "reference, X, y, size: whole or 0, sizes, cv: folds or None, hyperprior: object, "
+            "options, random_state",
         ),
     }
+    return _of_the_package(found)
 
 
 @cache
@@ -704,6 +437,3 @@ def complaint(name, argument, value):
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "was taken"
-
-
-assert pm.Model  # the graphs are made by PyMC

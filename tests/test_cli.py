@@ -160,14 +160,6 @@ def test_compare_takes_several_classes(tmp_path, capsys):
     check_several(capsys.readouterr().out, out)
 
 
-@pytest.mark.slow
-def test_compare_takes_them_with_the_draws_it_is_asked_for(tmp_path):
-    arguments, out = several(tmp_path)
-    finished = run(arguments)
-    assert finished.returncode == 0, finished.stderr
-    check_several(finished.stdout, out)
-
-
 @pytest.mark.fixed_seeds  # an error rate of few rows
 @pytest.mark.usefixtures("short_chains")
 def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_path, capsys):

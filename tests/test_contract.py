@@ -137,6 +137,13 @@ def test_slope_and_curvature_are_derivatives(name):
     assert terms.log_likelihood == pytest.approx(value(latent.ravel()))
     np.testing.assert_allclose(terms.slope.reshape(latent.shape), piece.score(latent, target))
     np.testing.assert_allclose(terms.curvature, curvature, atol=1e-9)
+    for c in range(piece.n_scores):
+        step = 1e-5 * (np.arange(piece.n_scores) == c if latent.ndim > 1 else 1.0)
+        change = piece.score(latent - step, target) - piece.score(latent + step, target)
+        hessian = piece.hessian(latent, target)[:, c]
+        exact = change.reshape(7, -1) / 2e-5
+        clipped = (hessian == 0) & (exact < 0)  # of a likelihood that is not log-concave
+        np.testing.assert_allclose(hessian[~clipped], exact[~clipped], atol=1e-5)
 
 
 @every_likelihood
@@ -381,16 +388,7 @@ WITHOUT_A_MODEL = {"mrvm_top_down"}
 def draws_of(key, likelihood, prior, **options):
     """Return a short run, checked: its latent function and log likelihood are those of its weights."""
     model = model_of(key, likelihood, prior)
-    tree = sample(
-        model,
-        draws=6,
-        tune=6,
-        chains=1,
-        cores=1,
-        random_seed=1,
-        quiet=True,
-        **options,
-    )
+    tree = sample(model, draws=6, tune=6, chains=1, cores=1, random_seed=1, quiet=True, **options)
     posterior, rows = tree["posterior"].to_dataset().isel(chain=0), range(6)
     weight = posterior["weight"].transpose("draw", "basis", ...).values
     bias = posterior["bias"].transpose("draw", ...).values

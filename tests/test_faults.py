@@ -20,7 +20,6 @@ from pcvm_pymc import (
     kfold,
     pcvm_model,
     sample,
-    select_width,
 )
 from pcvm_pymc.__main__ import main as entry_point
 from pcvm_pymc.cli import main
@@ -29,7 +28,6 @@ from pcvm_pymc.core.pieces import resources
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.reporting.report import _markdown_table
-from pcvm_pymc.experiments.running import RunError, reproduce
 from pcvm_pymc.storage import alone_in
 
 GIBBS = {"method": "gibbs", "draws": 20, "tune": 20, "chains": 2, "thin": 1, "max_sweeps": 60}
@@ -51,24 +49,6 @@ def test_kfold_refuses_other_rows(fits, shift):
         kfold(posterior, X + shift * np.arange(1, 31)[:, None], words, cv=3, **GIBBS, **QUIET)
 
 
-def test_kfold_leaves_out_bases_that_are_some_of_the_rows(monkeypatch):
-    X, label = blobs(30, seed=5)
-    model = pcvm_model(X, label, width=1.0, basis=X[:10], signs=label[:10])
-    posterior = sample(model, **GIBBS, **QUIET)
-    kept = []
-
-    def spy(model, **options):
-        kept.append((model["centres"].get_value(), len(model.coords["obs"])))
-        return sample(model, **options)
-
-    monkeypatch.setattr("pcvm_pymc.assessment.cross_validation.sample", spy)
-    found = kfold(posterior, X, label, cv=3, **GIBBS, **QUIET)
-    for k, (centres, n_rows) in enumerate(kept, 1):
-        assert n_rows == 20
-        held_out = X[found.fold == k]
-        assert not (centres[:, None] == held_out[None]).all(axis=2).any()
-
-
 def test_compare_takes_one_model_and_its_classes(fits):
     X, words, found, posterior = fits
     with pytest.raises(ValueError, match=r"y_test has labels \['maybe'\]"):
@@ -82,34 +62,6 @@ def test_compare_takes_one_model_and_its_classes(fits):
     jeffreys = pcvm_model(X, words, width=1.0, hyperprior=Hyperprior.jeffreys())
     with pytest.raises(ValueError, match="map_result has other hyperprior"):
         compare(find_map_em(jeffreys, progressbar=False), posterior, X, words)
-
-
-@pytest.mark.parametrize("cv", [1, -1, 0, 2.5, True])
-def test_folds_are_two_or_more(cv):
-    X, label = blobs(30)
-    with pytest.raises(
-        ValueError,
-        match=rf"'cv' parameter .* must be an int in the range \[2, inf\). Got {cv!r} instead",
-    ):
-        select_width(X, label, cv=cv)
-
-
-@pytest.mark.parametrize(
-    "label",
-    [
-        np.array(["a", "b", np.nan] * 4, dtype=object),
-        np.array(["2020-01-01", "2020-01-02", "NaT"] * 4, dtype="datetime64[D]"),
-        np.array([1, 0, 1j] * 4),
-        pd.Series(["a", "b", None] * 4),
-        ["a", "b", float("nan")] * 4,
-        np.ma.masked_array([0, 1, 1] * 4, [0, 0, 1] * 4),
-    ],
-)
-def test_missing_labels_are_no_class(label):
-    X, _ = blobs(12)
-    for take in (pcvm_model, select_width, PCVMClassifier().fit):
-        with pytest.raises(ValueError, match=r"\by\b"):
-            take(X, label)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -129,12 +81,6 @@ def test_a_linear_kernel_of_large_features_ends_or_is_refused():
         model.fit(1e5 * X, label)
 
 
-def test_a_kernel_of_enormous_values_is_refused():
-    X, label = blobs(20)
-    with pytest.raises(ValueError, match=r"kernel returned values of size .*standardise"):
-        PCVMClassifier(kernel=lambda X, Z, width: 1e160 * X @ Z.T, width=1.0).fit(X, label)
-
-
 def test_a_laplace_weight_that_is_next_to_nothing_is_zero():
     X, label = blobs(40, n_features=8)
     problem = Problem(X, label, None, Laplace(40.0))
@@ -150,13 +96,6 @@ def test_what_does_not_fit_is_said_at_once(monkeypatch):
         with pytest.raises(MemoryError, match=r"30000 rows .*basis=.*memory_limit="):
             take(X, X[:, 0] > 0)
     assert resources.available_bytes() > 0
-
-
-def test_a_second_run_on_a_folder_is_told_of_the_first(tmp_path):
-    with alone_in(tmp_path / "run"), pytest.raises(RunError, match="is in use by another run"):
-        reproduce(
-            "lyu2020-table3", out=tmp_path / "run", sets=["iris"], classifiers=["MLR"], repeats=1
-        )
 
 
 def test_an_interrupt_ends_with_one_line(monkeypatch, capsys, tmp_path):

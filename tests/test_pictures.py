@@ -9,10 +9,10 @@ from matplotlib.text import Text
 from problems import blobs
 
 from pcvm_pymc import PCVMClassifier, find_map_em, pcvm_model, plots, project, select, select_width
-from pcvm_pymc.estimators.figures import PALETTE, STYLE, plain_log_ticks
 from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.reporting import Section
 from pcvm_pymc.experiments.reporting.report import Report
+from pcvm_pymc.figures import PALETTE, STYLE, plain_log_ticks
 
 X, LABEL = blobs(30, seed=3)
 RNG = np.random.default_rng(4)

@@ -22,18 +22,9 @@ from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
+from pcvm_pymc.inference import results
 from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.inference.prediction import latent_draws, log_density_draws, probability_draws
-from pcvm_pymc.inference.results import (
-    check_result,
-    classes_of,
-    kernel_of,
-    likelihood_of,
-    nuisance_of,
-    prior_of,
-    rows_of,
-    training_latent,
-)
 from pcvm_pymc.inference.sampling import sample
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.build import build
@@ -84,7 +75,7 @@ def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
     >>> int(psis_loo(approximate(model, draws=1000, random_seed=1)).n_data_points)
     40
     """
-    check_result(posterior, "posterior", "log_likelihood")
+    results.check_result(posterior, "posterior", "log_likelihood")
     if _tells_labels(posterior["constant_data"].to_dataset()):
         _log.warning(LOO_CAVEAT)
     return az.loo(posterior, **kwargs)
@@ -201,11 +192,11 @@ def kfold(
     >>> found.table.index.tolist()
     ['MAP plug-in', 'posterior mean']
     """
-    check_result(posterior, "posterior")
+    results.check_result(posterior, "posterior")
     _check_can_refit(posterior)
     check_seed("random_seed", random_seed)
     X = as_features(X)
-    classes = classes_of(posterior)
+    classes = results.classes_of(posterior)
     label = coded(y, classes, "y")
     observed = posterior["observed_data"]["label"].values
     if len(X) != len(observed):
@@ -224,35 +215,33 @@ def kfold(
         )
     rng = np.random.default_rng(random_seed)
     refit = _refitting(posterior, X, label, kernel, random_seed=rng, **options)
-    piece, likelihood = kernel_of(posterior, kernel), likelihood_of(posterior)
+    piece, likelihood = results.kernel_of(posterior, kernel), results.likelihood_of(posterior)
     splitter = StratifiedKFold(cv, shuffle=True, random_state=int(rng.integers(2**31)))
     target = np.where(label > 0, 1.0, -1.0) if likelihood.targets == "labels" else label
     fold = np.zeros(len(X), dtype=int)
-    probability: dict[str, Array] = {}
-    log_score: dict[str, Array] = {}
-    vectors: dict[str, list[float]] = {}
+    parts: dict[str, list[tuple[Array, Array, float]]] = {}
     for k, (train, test) in enumerate(splitter.split(X, label), 1):
         fold[test] = k
         for name, fit in refit(train).items():
             latent = latent_draws(fit, X[test], kernel=piece)
-            found = probability_draws(fit, latent).mean(axis=0)
-            each = probability.setdefault(name, np.zeros((len(X), *found.shape[1:])))
-            each[test] = found
-            log_score.setdefault(name, np.zeros(len(X)))[test] = _log_mean(
-                log_density_draws(fit, latent, target[test])
-            )
-            vectors.setdefault(name, []).append(vector_count(fit))
-    probability = {name: of_the_greater(each) for name, each in probability.items()}
-    table = {
-        name: {
+            log_density = _log_mean(log_density_draws(fit, latent, target[test]))
+            found = probability_draws(fit, latent).mean(axis=0), log_density, vector_count(fit)
+            parts.setdefault(name, []).append(found)
+    rows = np.argsort(
+        fold, kind="stable"
+    ).argsort()  # the test rows of all folds, back in their order
+    probability, table = {}, {}
+    for name, each in parts.items():
+        stated, log_density, vectors = (list(every) for every in zip(*each, strict=True))
+        probability[name] = of_the_greater(np.concatenate(stated)[rows])
+        pointwise = np.concatenate(log_density)[rows]
+        table[name] = {
             "elpd": pointwise.sum(),
             "se": np.sqrt(len(X) * pointwise.var()),
             **scores(label, probability[name]),
-            "vectors": float(np.mean(vectors[name])),
+            "vectors": float(np.mean(vectors)),
         }
-        for name, pointwise in log_score.items()
-    }
-    elpd = _elpd(posterior, target, log_score["posterior mean"], cv)
+    elpd = _elpd(posterior, target, pointwise, cv)  # of the posterior, which comes last
     return KFold(elpd, pd.DataFrame(table).T, probability, label, fold, classes)
 
 
@@ -263,7 +252,7 @@ def _log_mean(log_density: Array) -> Array:
 
 def _elpd(posterior: xr.DataTree, target: Array, pointwise: Array, cv: int) -> ELPDDataLOOKFold:
     """Return held-out scores as `arviz.loo_kfold` does."""
-    latent = training_latent(posterior)
+    latent = results.training_latent(posterior)
     inside = _log_mean(log_density_draws(posterior, latent, target))
     obs = {"obs": posterior["posterior"]["obs"].values}
     return ELPDDataLOOKFold(
@@ -283,13 +272,13 @@ def _elpd(posterior: xr.DataTree, target: Array, pointwise: Array, cv: int) -> E
 
 def _check_can_refit(posterior: xr.DataTree) -> None:
     """Raise unless a posterior's model can be built for some of its rows."""
-    likelihood = likelihood_of(posterior)
+    likelihood = results.likelihood_of(posterior)
     if likelihood.targets == "numbers":
         raise ValueError(
             f"the posterior is of a regression under the {likelihood.name!r} likelihood; needed one of "
             "classes. RVMRegressor works with sklearn.model_selection.cross_validate"
         )
-    drawn = ["width"] if "width" in posterior["posterior"] else list(nuisance_of(posterior))
+    drawn = ["width"] if "width" in posterior["posterior"] else list(results.nuisance_of(posterior))
     if drawn:
         raise ValueError(
             f"the posterior has a {drawn[0]} that was drawn; kfold refits at a fixed one: needed a model "
@@ -305,9 +294,9 @@ def _refitting(
     **options: Any,
 ) -> Callable[[Array], dict[str, xr.DataTree]]:
     """Return what fits posterior and MAP to some rows, without the bases on the others."""
-    piece, (bias, rows) = kernel_of(posterior, kernel), rows_of(posterior)
+    piece, (bias, rows) = results.kernel_of(posterior, kernel), results.rows_of(posterior)
     constants = posterior["constant_data"].to_dataset()
-    prior = prior_of(posterior)
+    prior = results.prior_of(posterior)
     centres, known = constants["centres"].values, constants["Phi"].values
     Phi, own = piece(X, centres), rows_under(centres, X)
     if known.shape != Phi.shape or not np.allclose(Phi, known, rtol=1e-9, atol=1e-12):
@@ -328,7 +317,7 @@ def _refitting(
                 rows[0],
                 X[train],
                 label[train],
-                likelihood=likelihood_of(posterior),
+                likelihood=results.likelihood_of(posterior),
                 kernel=piece,
                 hyperprior=prior,
                 bias=bias,

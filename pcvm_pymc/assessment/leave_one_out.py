@@ -12,25 +12,22 @@ import xarray as xr
 from arviz_stats.utils import ELPDDataLOO
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
+from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import check_step
 from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import present_labels
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.fit import fitted_problems
+from pcvm_pymc.estimators.average import Average
+from pcvm_pymc.estimators.fit import problems_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
+from pcvm_pymc.estimators.problems import TrainingData
+from pcvm_pymc.inference import results
 from pcvm_pymc.inference.progress import progress_bars
-from pcvm_pymc.inference.results import (
-    inputs_of,
-    kernel_of,
-    likelihood_of,
-    nuisance_of,
-    prior_of,
-    target_of,
-)
 from pcvm_pymc.model.bases import AnyKernel
 
 __all__ = ["PointLOO", "loo"]
@@ -42,7 +39,7 @@ _REFIT = EMOptions(tol=1e-4, max_iter=2000)
 _SILENT = 2.0  # seconds without a progress bar
 
 
-class _Mode(NamedTuple):
+class FittedMode(NamedTuple):
     """A posterior mode, its share of an average, and what `leave_one_out` asks for."""
 
     share: float
@@ -122,11 +119,7 @@ def loo(
     (True, 0)
     """
     if hasattr(result, "decision_function"):
-        if kernel is not None:
-            raise ValueError(
-                f"kernel={kernel!r} was given with a classifier, where it has no effect; leave it out"
-            )
-        return _of_classifier(result, X, y)
+        return _of_classifier(result, X, y, kernel)
     if y is not None:
         raise ValueError("y was given with a result, which holds its own labels; leave it out")
     mode = _of_tree(result, X, kernel)
@@ -134,7 +127,7 @@ def loo(
     return _scored([mode], result["observed_data"][name].coords)
 
 
-def _scored(modes: list[_Mode], coords: Any = None) -> PointLOO:
+def _scored(modes: list[FittedMode], coords: Any = None) -> PointLOO:
     """Return the score of an average of modes, rows in doubt refitted."""
     share = np.array([[each.share] for each in modes])
     checked = [check_step(*each[1:5], precision=each.precision) for each in modes]
@@ -191,7 +184,7 @@ def _with_progress(pairs: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
             yield k, row
 
 
-def _refit(mode: _Mode, row: int) -> tuple[Array, bool]:
+def _refit(mode: FittedMode, row: int) -> tuple[Array, bool]:
     """Return a row's latent values by a refit without it, shape (1, ...), and whether that converged."""
     problem = mode.problem
     rows = np.delete(np.arange(len(problem.label)), row)
@@ -214,7 +207,7 @@ def _refit(mode: _Mode, row: int) -> tuple[Array, bool]:
     return (problem.Phi[row, columns] @ weight + bias)[None], converged
 
 
-def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -> _Mode:
+def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -> FittedMode:
     """Return a stored point estimate as a mode."""
     if not (isinstance(tree, xr.DataTree) and "posterior" in tree and "pieces" in tree.attrs):
         raise ValueError(
@@ -229,13 +222,13 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
         )
     point = posterior.isel(chain=0, draw=0)
     pieces, centres = json.loads(tree.attrs["pieces"]), data["centres"].values
-    inputs, drawn = inputs_of(tree, X), nuisance_of(tree)
-    likelihood: Any = likelihood_of(tree)
+    inputs, drawn = results.inputs_of(tree, X), results.nuisance_of(tree)
+    likelihood: Any = results.likelihood_of(tree)
     likelihood = replace(likelihood, **{name: float(each.item()) for name, each in drawn.items()})
-    piece = kernel_of(tree, kernel)
+    piece = results.kernel_of(tree, kernel)
     if "width" in point:
         piece = piece.with_width(point["width"].values)
-    prior: Any = prior_of(tree)
+    prior: Any = results.prior_of(tree)
     if "rate" in point:  # d was unknown
         prior = replace(prior, d=float(point["rate"]), rate_shape=None)
     by_evidence, kind = "evidence_trace" in tree, pieces["bias"]
@@ -248,7 +241,7 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
         kind = "free" if np.isfinite(point["bias_precision"]) else "none"
     problem = Problem(
         piece(inputs, centres),
-        target_of(tree),
+        results.target_of(tree),
         data["signs"].values.astype(float) if "signs" in data else None,
         prior,
         likelihood,
@@ -258,15 +251,77 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
     precision = point["precision"].values if by_evidence else None
     own = rows_under(centres, inputs)
     bias = point["bias"].values if "bias" in point else 0.0
-    return _Mode(1.0, problem, point["weight"].values, bias, own, precision)
+    return FittedMode(1.0, problem, point["weight"].values, bias, own, precision)
 
 
-def _of_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> PointLOO:
+def _of_classifier(
+    model: Any, X: ArrayLike | None, y: ArrayLike | None, kernel: AnyKernel | None
+) -> PointLOO:
     """Return the score of a fitted classifier, of an average that of its averaged probabilities."""
+    if kernel is not None:
+        raise ValueError(
+            f"kernel={kernel!r} was given with a classifier, where it has no effect; leave it out"
+        )
     if X is None or y is None or not isinstance(model, PCVMClassifier | MPCVMClassifier):
         raise ValueError(
             f"{type(model).__name__} with X={'None' if X is None else 'given'}, y="
             f"{'None' if y is None else 'given'}; needed loo(classifier, X, y) with a fitted PCVMClassifier "
             "or MPCVMClassifier and its training data"
         )
-    return _scored([_Mode(*each) for each in fitted_problems(model, X, y)])
+    return _scored(fitted_problems(model, X, y))
+
+
+def fitted_problems(model: Any, X: ArrayLike, y: ArrayLike) -> list[FittedMode]:
+    """Return the modes of a fitted PCVM as problems and solutions, given its training data.
+
+    Raises
+    ------
+    ValueError
+        If the fit has no modes by EM, had weights of rows, or the data are not those that it was fitted to.
+    """
+    check_is_fitted(model)
+    if not hasattr(model, "hyperprior_") or hasattr(model, "projection_"):
+        how = "by projection" if hasattr(model, "projection_") else "bottom-up"
+        raise ValueError(
+            f"the classifier is fitted {how}; needed posterior modes by EM, those of estimation='em' or "
+            "'average' without n_vectors"
+        )
+    data = vars(model).get("_training_")
+    if data is not None and data.weight is not None:
+        raise ValueError(
+            "the classifier was fitted with weights of its rows; its held-out predictions are those of "
+            "held_out_, and a score of them is weighted by the caller"
+        )
+    rows: Array = model._inputs(X)
+    if np.shape(y) != (len(rows),):
+        raise ValueError(
+            f"y has shape {np.shape(y)}; needed ({len(rows)},), a label for each row of X"
+        )
+    y, classes = present_labels(y), model.classes_
+    if not np.isin(y.astype(object), classes.astype(object)).all():
+        raise ValueError(f"y has labels that are none of {classes.tolist()}, the fitted classes")
+    number = np.searchsorted(classes, y)
+    label = number if model._takes_several else np.where(number > 0, 1.0, -1.0)
+    problems = problems_of(model, TrainingData(rows, label))
+    predictor = model._predictor_
+    modes = predictor.modes if isinstance(predictor, Average) else [predictor]
+    weights = predictor.weights if isinstance(predictor, Average) else np.ones(1)
+    points = problems.centres.points
+    out = []
+    for share, mode in zip(weights.tolist(), modes, strict=True):
+        if len(points) <= max(mode.basis, default=-1) or not np.array_equal(
+            points[mode.basis], mode.relevance_vectors
+        ):
+            raise ValueError(
+                "X lacks rows that are centres of the classifier's bases; needed its training data"
+            )
+        weight = np.zeros((len(points), *mode.weight.shape[1:]))
+        weight[mode.basis] = mode.weight
+        problem = problems.at(mode.width, mode.scale)
+        if (weight * problem.weight_sign < 0).any():
+            raise ValueError(
+                "y has other labels than the classifier was fitted to, on rows under its bases; needed "
+                "its training data"
+            )
+        out.append(FittedMode(share, problem, weight, mode.bias, problems.centres.rows))
+    return out

@@ -16,7 +16,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from pcvm_pymc.assessment.surfaces import INTERVAL, plot_decision_surface
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.figures import (
+from pcvm_pymc.figures import (
     NEGATIVE,
     POSITIVE,
     plain_log_ticks,
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-def _panels(n_rows: int, n_columns: int, size: tuple[float, float], **kwargs: Any) -> Any:
+def panels_of(n_rows: int, n_columns: int, size: tuple[float, float], **kwargs: Any) -> Any:
     """Return a figure, and its axes as a matrix."""
     return plt.subplots(
         n_rows, n_columns, figsize=size, squeeze=False, layout="constrained", **kwargs
@@ -147,9 +147,11 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
         names = classes_of(map_result)
     point, draws = (each.reshape(*each.shape[:i], -1) for i, each in ((1, point), (2, draws)))
     n = len(names)
-    figure, all_axes = _panels(n, 1, (9, 4 if n == 1 else 2.6 * n), sharex=True)
+    figure, all_axes = panels_of(n, 1, (9, 4 if n == 1 else 2.6 * n), sharex=True)
     for c, (axes, name) in enumerate(zip(all_axes[:, 0], names, strict=True)):
-        _draw_weights(axes, point[:, c], draws[..., c])
+        own = point[draw_weight_intervals(axes, draws[..., c]), c]
+        kept = np.flatnonzero(own)
+        axes.plot(kept, own[kept], "o", ms=4, color=POSITIVE, label="MAP")
         axes.set(ylabel="weight" if name is None else f"weight, class {name}")
         axes.set_title(f"MAP: {np.count_nonzero(point[:, c])} not zero", fontsize="medium")
     all_axes[-1, 0].set_xlabel("basis, by posterior median of its weight")
@@ -158,16 +160,15 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
     return figure
 
 
-def _draw_weights(axes: Axes, point: Array, draws: Array) -> None:
-    """Draw weights of one score, shapes (n_basis,) and (n_draws, n_basis)."""
+def draw_weight_intervals(axes: Axes, draws: Array) -> NDArray[np.intp]:
+    """Draw medians and 89 % intervals of weights, shape (n_draws, n_basis); return the order of the bases."""
     low, middle, high = np.percentile(draws, [INTERVAL[0], 50, INTERVAL[1]], axis=0)
     order = np.argsort(middle)
     x = np.arange(len(order))
     axes.vlines(x, low[order], high[order], color="0.75", lw=2, label="posterior, 89 % interval")
     axes.plot(x, middle[order], ".", ms=3, color="0.4", label="posterior median")
-    kept = point[order] != 0
-    axes.plot(x[kept], point[order][kept], "o", ms=4, color=POSITIVE, label="MAP")
     axes.axhline(0, color="black", lw=0.8)
+    return order
 
 
 @styled
@@ -199,7 +200,7 @@ def plot_reliability(
     parts = _against_the_rest(label, probability, classes)
     n = len(parts)
     size = (6 if n == 1 else 4.2 * n, 7)
-    figure, all_axes = _panels(2, n, size, sharex=True, sharey="row", height_ratios=[3, 1])
+    figure, all_axes = panels_of(2, n, size, sharex=True, sharey="row", height_ratios=[3, 1])
     for (top, bottom), part in zip(all_axes.T, parts, strict=True):
         for (name, each), marker in zip(part.probability.items(), cycle("os^Dv"), strict=False):
             CalibrationDisplay.from_predictions(
@@ -254,11 +255,11 @@ def plot_calibration(
     """
     parts = _against_the_rest(label, probability, classes)
     size = (4.2 * len(probability), 0.4 + 4 * len(parts))
-    figure, all_axes = _panels(len(parts), len(probability), size, sharex=True, sharey=True)
+    figure, all_axes = panels_of(len(parts), len(probability), size, sharex=True, sharey=True)
     rng = np.random.default_rng(random_seed)
     for row, part in zip(all_axes, parts, strict=True):
         for axes, (name, each) in zip(row, part.probability.items(), strict=True):
-            _draw_calibration(axes, part.member, each, rng)
+            draw_calibration_curve(axes, part.member, each, rng)
             axes.set(title=f"{name}: {part.name}" if part.name else name)
         row[0].set_ylabel("frequency")
     for axes in all_axes[-1]:
@@ -268,7 +269,9 @@ def plot_calibration(
     return figure
 
 
-def _draw_calibration(axes: Axes, member: NDArray[Any], p: Array, rng: np.random.Generator) -> None:
+def draw_calibration_curve(
+    axes: Axes, member: NDArray[Any], p: Array, rng: np.random.Generator
+) -> None:
     """Draw the calibration curve of one class' probabilities, and its band."""
     grid = np.linspace(p.min(), p.max(), 101)
     curves = [_isotonic(p, rng.uniform(size=len(p)) < p, grid) for _ in range(200)]
@@ -354,7 +357,7 @@ def plot_prior_predictive(
             raise ValueError(
                 f"models[{name!r}] has the likelihood {link}; needed a model of classes"
             )
-    figure, all_axes = _panels(2, len(models), (3.4 * len(models), 5), sharey="row")
+    figure, all_axes = panels_of(2, len(models), (3.4 * len(models), 5), sharey="row")
     for (top, bottom), (name, model) in zip(all_axes.T, models.items(), strict=True):
         latent = prior_latent(model, draws=draws, random_seed=random_seed)
         top.hist(np.clip(latent.ravel(), -12, 12), bins=60, density=True, color=NEGATIVE)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,8 @@ from pcvm_pymc.core.projection import SearchOptions
 from pcvm_pymc.estimators.fit import centres_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.projected import classifier_of
 from pcvm_pymc.estimators.projection import Projection, project_reference
-from pcvm_pymc.estimators.reference import Reference
+from pcvm_pymc.estimators.reference import Reference, reference_of
 
 
 def project(
@@ -135,26 +133,12 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
         raise ValueError(
             f"y has the classes {classes.tolist()}; needed the classifier's {model.classes_.tolist()}"
         )
-    common: dict[str, Any] = {
-        "X": inputs,
-        "label": label,
-        "classes": classes,
-        "centres": centres_of(model, inputs, label),
-        "kernel": model.kernel,
-        "width": model.width_,
-        "hyperprior": getattr(model, "hyperprior_", Hyperprior.plug_in()),
-        "likelihood": model._likelihood_,
-        "make_classifier": partial(classifier_of, type(model)),
-    }
-    probability, held_out = model.predict_proba(inputs), getattr(model, "held_out_", None)
-    if held_out is None:
-        one = model._likelihood_.n_scores == 1
-        return Reference(probability=probability[:, 1] if one else probability, **common)
-    if len(held_out) != len(inputs):
+    held_out, centres = getattr(model, "held_out_", None), centres_of(model, inputs, label)
+    if held_out is not None and len(held_out) != len(inputs):
         raise ValueError(
             f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
         )
-    return Reference(probability=probability, **common).averaged(held_out)
+    return reference_of(model, inputs, label, centres, held_out)
 
 
 def _labels_of(model: Any, y: ArrayLike, n_obs: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -200,7 +184,7 @@ def _from_datatree(
         width=float(width) if width.ndim == 0 else width,
         hyperprior=Hyperprior.plug_in(),
         likelihood=likelihood,
-        make_classifier=partial(classifier_of, maker),
+        kind=maker,
     )
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.figures import class_colours, scatter_classes, styled
+from pcvm_pymc.figures import class_colours, scatter_classes, styled
 from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import classes_of, likelihood_of, weights_of
 from pcvm_pymc.model.bases import AnyKernel

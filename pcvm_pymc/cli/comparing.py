@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ class Scored:
 
     Attributes
     ----------
+    out : Path
+        The output folder.
     classes : ndarray, shape (n_classes,)
     labels : list of ndarray of int
         Of the test rows of each split, as numbers of the classes.
@@ -60,6 +63,7 @@ class Scored:
         A score of each classifier and split.
     """
 
+    out: Path
     classes: np.ndarray
     labels: list[np.ndarray] = field(default_factory=list)
     probability: dict[str, list[np.ndarray]] = field(default_factory=dict)
@@ -80,18 +84,18 @@ class Scored:
         mean = groups.mean().assign(splits=groups.size()).sort_values("log loss")
         return mean, groups.sem().loc[mean.index]
 
-    def write(self, out: Path) -> None:
+    def write(self) -> None:
         """Write both tables: what is finished stays when the rest is stopped."""
         for name, table in zip(("table", "standard_errors"), self.tables(), strict=True):
             content = table.to_csv(index_label="classifier").encode()
-            write_atomically(out / f"{name}.csv", content)
+            write_atomically(self.out / f"{name}.csv", content)
 
 
 def compare(options: argparse.Namespace, console: Console) -> None:
     """Fit all classifiers on all splits, print the table, and write it with pictures into a folder."""
     began = time.perf_counter()
     _check_numbers(options)
-    width = checked_width(options.width)
+    options.width = checked_width(options.width)
     with ExitStack() as held:
         compiled = held.enter_context(_compiling(2)) if options.file is None else None
         rows = _example() if options.file is None else _read(options, console)
@@ -99,12 +103,9 @@ def compare(options: argparse.Namespace, console: Console) -> None:
         n_train, n_test = _sizes(rows, options)
         if options.posteriors is None:  # of several classes one takes as long as many of two
             options.posteriors = min(3 if len(classes) == 2 else 1, options.splits)
-        out, settings = _output_folder(options)
+        scored = Scored(_output_folder(options, held), classes)
         compiled = compiled or held.enter_context(_compiling(len(classes)))
-        held.enter_context(alone_in(out))
-        _clear(out, settings)
         _announce(rows, n_train, n_test, options, console)
-        scored = Scored(classes)
         # a bad file is reported before these seconds are spent
         with console.status("importing scikit-learn"):
             from pcvm_pymc.experiments.head_to_head import stratified_draws
@@ -113,18 +114,22 @@ def compare(options: argparse.Namespace, console: Console) -> None:
                 rows.X, rows.y, n_train, n_test, seed=options.seed, scaler=rows.scaler
             )
             parts = [next(splits) for _ in range(options.splits)]
-        models = _fit_rivals(parts, scored, options, width, out=out, console=console)
-        results = _fit_posteriors(
-            parts, scored, options, width, compiled=compiled, out=out, console=console
-        )
+        models = _fit_rivals(parts, scored, options, console)
+        with console.status("importing PyMC"):
+            import_module("pcvm_pymc.inference.sampling")
+        with console.status("compiling the sampler"):
+            compiled()
+        results = _fit_posteriors(parts, scored, options, console)
         with console.status("drawing"):
             from pcvm_pymc.cli.comparison_pictures import draw_comparison
 
-            draw_comparison(out, scored, models, results, split=parts[0], features=rows.features)
+            draw_comparison(
+                scored.out, scored, models, results, split=parts[0], features=rows.features
+            )
     _report(scored, results, options, console)
     console.print(
-        f"Written to {escape(str(out))}{os.sep}: table.csv, standard_errors.csv, map.zarr, posterior.zarr "
-        f"and pictures. {time.perf_counter() - began:.0f} s in all."
+        f"Written to {escape(str(scored.out))}{os.sep}: table.csv, standard_errors.csv, map.zarr, "
+        f"posterior.zarr and pictures. {time.perf_counter() - began:.0f} s in all."
     )
 
 
@@ -136,32 +141,24 @@ def _seed_of(options: argparse.Namespace, split: int) -> int:
 
 
 def _fit_rivals(
-    parts: list[Any],
-    scored: Scored,
-    options: argparse.Namespace,
-    width: Any,
-    *,
-    out: Path,
-    console: Console,
+    parts: list[Any], scored: Scored, options: argparse.Namespace, console: Console
 ) -> dict[str, Any]:
     """Fit all but the posterior on every split; return the models of the first."""
     from pcvm_pymc.experiments.head_to_head import estimators, fitted_rival, peers
 
-    given = None if width == "auto" else width
+    width = None if options.width == "auto" else options.width
     first: dict[str, Any] = {}
     for split, (X, y, X_test, y_test) in enumerate(parts):
-        seed = _seed_of(options, split)
-        others = peers(len(scored.classes), *X.shape, seed=seed)
-        models = {
-            **estimators(len(scored.classes), seed=seed, width=given),
-            **{name: others[name] for name in ("SVC, tuned", "logistic regression")},
-        }
+        seed, n_classes = _seed_of(options, split), len(scored.classes)
+        others = peers(n_classes, *X.shape, seed=seed)
+        models = estimators(n_classes, seed=seed, width=width)
+        models |= {name: others[name] for name in ("SVC, tuned", "logistic regression")}
         scored.labels.append(np.searchsorted(scored.classes, y_test))
         began = time.perf_counter()
         with console.status(f"split {split + 1} of {len(parts)}"):
             for name, model in models.items():
                 scored.add(name, split, fitted_rival(model, X, y, X_test))
-        scored.write(out)
+        scored.write()
         first = first or models
         seconds = time.perf_counter() - began
         if split == 1 and seconds * len(parts) > _LONG:  # the first also compiles
@@ -174,54 +171,45 @@ def _fit_rivals(
 
 
 def _fit_posteriors(
-    parts: list[Any],
-    scored: Scored,
-    options: argparse.Namespace,
-    width: Any,
-    *,
-    compiled: Callable[[], object],
-    out: Path,
-    console: Console,
+    parts: list[Any], scored: Scored, options: argparse.Namespace, console: Console
 ) -> dict[str, Any]:
     """Sample the posterior on the first splits; return the first, its mode, and the verdict on all."""
-    with console.status("importing PyMC"):
-        from pcvm_pymc.assessment.comparison import convergence, of_the_greater, vector_count
-        from pcvm_pymc.core.measures import Rival
-        from pcvm_pymc.inference.modes import find_map_em
-        from pcvm_pymc.inference.prediction import predict
-        from pcvm_pymc.inference.storing import save
-    with console.status("compiling the sampler"):
-        compiled()
+    from pcvm_pymc.assessment.comparison import convergence, of_the_greater, vector_count
+    from pcvm_pymc.core.measures import Rival
+    from pcvm_pymc.inference.modes import find_map_em
+    from pcvm_pymc.inference.prediction import predict
+    from pcvm_pymc.inference.storing import save
+
     found: dict[str, Any] = {}
-    verdicts = []
+    chains = []
     for split, (X, y, X_test, _) in enumerate(parts[: options.posteriors]):
         began = time.process_time()
         with console.status(f"posterior {split + 1} of {options.posteriors}"), quiet("pymc"):
-            model, posterior = _sampled(X, y, width, _seed_of(options, split), options)
+            model, posterior = _sampled(X, y, _seed_of(options, split), options)
             seconds = time.process_time() - began
             probability = predict(posterior, X_test)["predictions"]["probability"]
         mean = of_the_greater(probability.mean(("chain", "draw")).values)
         scored.add(_POSTERIOR, split, Rival(mean, vector_count(posterior), seconds))
-        verdicts.append(convergence(posterior))
+        chains.append(convergence(posterior))
         if not found:
             found = {"posterior": posterior, "mode": find_map_em(model, progressbar=False)}
-            save(found["mode"], out / "map.zarr")
-            save(posterior, out / "posterior.zarr")
-        scored.write(out)
-    found["verdict"], found["verdicts"] = _verdict(verdicts[:1]), _verdict(verdicts)
-    return found
+            save(found["mode"], scored.out / "map.zarr")
+            save(posterior, scored.out / "posterior.zarr")
+        scored.write()
+    return found | {"verdict": _verdict(chains[:1]), "verdicts": _verdict(chains)}
 
 
-def _sampled(X: Any, y: Any, width: Any, seed: int, options: argparse.Namespace) -> tuple[Any, Any]:
+def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[Any, Any]:
     """Return a model and its posterior by Gibbs sampling.
 
     Two classes have basis functions on k-means centres with unconstrained weights, several on all rows: there
     they predict better (benchmarks/README.md).
     """
-    from pcvm_pymc.estimators.select import select
+    from pcvm_pymc.assessment.select import select
     from pcvm_pymc.inference.sampling import sample
     from pcvm_pymc.model.builders import mpcvm_model, pcvm_model
 
+    width = options.width
     if width == "auto":
         width = float(select(X, y, over=("width",), random_state=seed).width)
     if len(np.unique(y)) == 2:
@@ -272,28 +260,19 @@ def _compiling(n_classes: int) -> Iterator[Callable[[], object]]:
 
 
 def _check_numbers(options: argparse.Namespace) -> None:
-    for name, least in (
-        ("draws", 10),
-        ("chains", 2),
-        ("seed", 0),
-        ("splits", 1),
-        ("posteriors", 1),
-    ):
+    least = {"draws": 10, "chains": 2, "seed": 0, "splits": 1, "posteriors": 1}
+    for name, needed in least.items():
         value = getattr(options, name)
-        if value is not None and value < least:
-            raise UsageError(f"--{name} is {value}; needed at least {least}")
+        if value is not None and value < needed:
+            raise UsageError(f"--{name} is {value}; needed at least {needed}")
     if options.posteriors is not None and options.posteriors > options.splits:
         raise UsageError(
             f"--posteriors is {options.posteriors}; needed at most --splits, which is {options.splits}"
         )
-    given = {
-        "target": options.target is not None,
-        "header": options.header != "auto",
-        "categorical": options.categorical,
-        "impute": options.impute is not None,
-    }
-    for name in (name for name, there in given.items() if there and options.file is None):
-        raise UsageError(f"--{name} needs a FILE.csv")
+    of_a_file = {"target": None, "header": "auto", "categorical": False, "impute": None}
+    for name, default in of_a_file.items():
+        if options.file is None and getattr(options, name) != default:
+            raise UsageError(f"--{name} needs a FILE.csv")
 
 
 def _example() -> Rows:
@@ -337,28 +316,28 @@ def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
     return n - int(n_test), int(n_test)
 
 
-def _output_folder(options: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
-    """Return the output folder, made, and the settings of this run.
+def _output_folder(options: argparse.Namespace, held: ExitStack) -> Path:
+    """Return the output folder, made, locked, and emptied of an earlier run of the same settings.
 
-    An earlier run of the same settings is replaced, finished or not. Where the default folder holds anything
-    else the next number is taken; a folder that was named is only written into with --force.
+    Where the default folder holds anything else the next number is taken; a folder that was named is only
+    written into with --force. The settings are written first.
     """
     names = ("target", "header", "categorical", "impute", "width", "test_size")
     numbers = ("splits", "posteriors", "draws", "chains", "seed")
     settings = {name: getattr(options, name) for name in (*names, *numbers)}
     settings["file"] = str(options.file.resolve()) if options.file else None
-    path = options.out or Path("pcvm-compare")
-    number = 1
+    path, number = options.out or Path("pcvm-compare"), 1
     while (found := _occupied(path, settings)) and not options.force:
         if options.out is not None:
             raise UsageError(f"--out {path} {found}; use --force, or another folder")
         number += 1
         path = Path(f"pcvm-compare-{number}")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {path} cannot be made: {error.strerror}") from None
-    return path, settings
+    held.enter_context(alone_in(path))
+    if (path / _SETTINGS).exists():
+        for name in ("table.csv", "standard_errors.csv", *PICTURES):
+            (path / name).unlink(missing_ok=True)
+    write_atomically(path / _SETTINGS, json.dumps(settings, indent=1).encode())
+    return path
 
 
 def _occupied(path: Path, settings: dict[str, Any]) -> str:
@@ -373,14 +352,6 @@ def _occupied(path: Path, settings: dict[str, Any]) -> str:
     except (OSError, ValueError, AttributeError):
         return "exists and holds something else than a comparison"
     return f"holds a comparison with another {', '.join(other)}" if other else ""
-
-
-def _clear(path: Path, settings: dict[str, Any]) -> None:
-    """Remove what an earlier run left, and write down the settings of this one."""
-    if (path / _SETTINGS).exists():
-        for name in ("table.csv", "standard_errors.csv", *PICTURES):
-            (path / name).unlink(missing_ok=True)
-    write_atomically(path / _SETTINGS, json.dumps(settings, indent=1).encode())
 
 
 # --- what is printed ---------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from functools import cache
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -45,7 +45,7 @@ def whole(least: int) -> Number:
 POSITIVE = Number(Real, 0, None, closed="neither")
 _MOST_JOBS = 1024  # more threads than any machine has processors
 
-#: scikit-learn's constraints of single arguments, the same in all estimators that have them
+#: scikit-learn's constraints of single arguments that mean the same in all estimators that have them
 CONSTRAINTS: dict[str, list[Any]] = {
     "basis": [whole(1), "array-like", None],
     "cv": [whole(2)],
@@ -53,9 +53,13 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "tol": [POSITIVE, None],
     "scale": [POSITIVE, StrOptions({"auto"}), None],
     "n_vectors": [whole(1), StrOptions({"auto"}), None],
+    "n_init": [whole(1)],
     "bias": ["boolean", None],
     "star": ["boolean"],
     "noise": [POSITIVE, None],
+    "start": [StrOptions({"default", "random"})],
+    "algorithm": [StrOptions({"bottom-up", "top-down"})],
+    "search": [StrOptions({"quick", "paper"})],
     "random_state": [whole(0), np.random.Generator, np.random.RandomState, None],
     "memory_limit": [POSITIVE, None],
     "kernel_dtype": [StrOptions({"float64", "float32"})],
@@ -68,18 +72,10 @@ CONSTRAINTS: dict[str, list[Any]] = {
 }
 
 
-def constraints(*names: str, **special: Any) -> dict[str, list[Any]]:
-    """Return constraints of arguments: shared ones by name, and sets of words, or lists of constraints."""
-    words = {
-        name: [StrOptions(each)] if isinstance(each, set) else each
-        for name, each in special.items()
-    }
-    return {name: CONSTRAINTS[name] for name in names} | words
-
-
-def width_constraint(*methods: str) -> list[Any]:
-    """Return the constraint of a width: a number, one for each feature, or the name of a choice."""
-    return [POSITIVE, StrOptions(set(methods)), "array-like"]
+def constraints(width: str, **words: str) -> dict[str, list[Any]]:
+    """Return the constraints of an estimator's arguments: shared ones, and its words, separated by blanks."""
+    own = {name: [StrOptions(set(each.split()))] for name, each in words.items()}
+    return CONSTRAINTS | {"width": [POSITIVE, StrOptions(set(width.split())), "array-like"]} | own
 
 
 #: what a name means as a hyperprior, in every estimator
@@ -222,21 +218,17 @@ _PER_SECOND = 2e10  # multiplications and additions, of one core
 NESTED: ContextVar[bool] = ContextVar("within another fit", default=False)
 
 
-def _length(rows: Any) -> float:
-    """Return how many rows there are; infinity for what has no length, and is refused later."""
-    try:
-        return len(rows)
-    except TypeError:
-        return np.inf
+def is_dask(X: Any) -> bool:
+    """Whether an input is a Dask collection."""
+    return hasattr(X, "__dask_graph__")
 
 
-def n_bases(X: Any, basis: Any) -> float:
-    """Return how many basis functions an argument `basis` means."""
-    if basis is None:
-        return _length(X)
-    if isinstance(basis, Integral):
-        return int(basis)
-    return _length(basis[0] if isinstance(basis, tuple) and basis else basis)
+def n_bases(n_obs: int, basis: Any) -> float:
+    """Return how many basis functions an argument `basis` means; infinity for what is refused later."""
+    if basis is None or isinstance(basis, Integral):
+        return n_obs if basis is None else int(basis)
+    points = basis[0] if isinstance(basis, tuple) and basis else basis
+    return len(points) if hasattr(points, "__len__") else np.inf
 
 
 def check_size_and_scales(model: Any, X: Array, *, n_modes: int = 1) -> None:
@@ -252,7 +244,7 @@ def check_size_and_scales(model: Any, X: Array, *, n_modes: int = 1) -> None:
         names = vars(model).get("feature_names_in_", np.arange(X.shape[1]))
         if several.any():  # columns of two values are indicators
             warn_unscaled(some[:, several], names[several])
-    n = n_bases(X, model.basis)
+    n = n_bases(len(X), model.basis)
     if len(X) > MANY_ROWS:
         # some fifteen Newton steps for each mode, each a Gram matrix
         seconds = 15.0 * n_modes * len(X) * n**2 / _PER_SECOND
@@ -261,51 +253,46 @@ def check_size_and_scales(model: Any, X: Array, *, n_modes: int = 1) -> None:
         _log.log(level, words, len(X), shown(model.basis), n, seconds)
 
 
-def threads_for(X: Any, basis: Any) -> AbstractContextManager[Any]:
+def threads_for(X: Array, basis: Any) -> AbstractContextManager[Any]:
     """Return a context in which BLAS has the threads that a fit to these rows is worth."""
-    return blas_threads(_length(X), n_bases(X, basis))
+    return blas_threads(len(X), n_bases(len(X), basis))
 
 
 # --- the estimator -----------------------------------------------------------------------------
 
 
-@cache
-def _argument_names(kind: Any) -> tuple[str, ...]:
-    """Return the names of an estimator's arguments, as scikit-learn finds them."""
-    names: list[str] = super(KernelMachine, kind)._get_param_names()
-    return tuple(names)
-
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class KernelMachine(BaseEstimator):
-    """Base of all estimators.
+    """Base of all estimators: their arguments are the fields of a dataclass.
 
     Fitted state, private state included, has names that end in an underscore: a new fit begins by
     deleting all of it.
     """
 
-    _likelihood_: Likelihood
-    status_: Status | list[Status]
-    _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = {}
+    kernel: Kernel = "rbf"
+    width: Any = "auto"
+    basis: Any = None
+    max_iter: int = 10_000
+    tol: float | None = None
+    memory_limit: float | None = None
+
+    status_: Status | list[Status] = field(init=False)
+    #: constraints of single arguments, and rules between arguments
+    _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = CONSTRAINTS
+    _rules: ClassVar[tuple[Rule, ...]] = ()
     #: whether widths are scored by the evidence of all rows where none can be held out
     _scores_all_rows: ClassVar[bool] = False
     #: another solver, ``(problem) -> result``, in replicas of papers
-    _solved: Any = None
-    #: rules between arguments
-    _rules: ClassVar[tuple[Rule, ...]] = ()
+    _solved: ClassVar[Any] = None
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
         """Return the names of the arguments; `inspect` takes as long to find them as a small fit."""
-        kind: Any = cls
-        return list(_argument_names(kind))
+        return sorted(each.name for each in fields(cls) if each.init)
 
-    def _keep(self, arguments: dict[str, Any]) -> None:
-        """Keep the arguments of `__init__`, of which it gives all its local names."""
-        for name in self._get_param_names():
-            setattr(self, name, arguments[name])
-
-    def _begin(self, *, in_chunks: bool = False) -> None:
+    def _begin(self, X: Any = None) -> None:
         """Delete an earlier fit, and check the arguments, alone and together."""
+        in_chunks = is_dask(X) or self.memory_limit is not None
         for name in [each for each in vars(self) if each.endswith("_")]:
             delattr(self, name)
         self._validate_params()

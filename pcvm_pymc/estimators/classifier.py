@@ -1,11 +1,10 @@
 """What all classifiers share: training rows, weights of rows, and predictions."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,112 +19,31 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, check_real, present_labels
 from pcvm_pymc.core.problem import EMResult
-from pcvm_pymc.estimators.average import Predictor
-from pcvm_pymc.estimators.base import KernelMachine, threads_for
-from pcvm_pymc.estimators.probabilities import probability_interval
+from pcvm_pymc.estimators.average import probability_interval
+from pcvm_pymc.estimators.base import KernelMachine, is_dask, threads_for
+from pcvm_pymc.estimators.fit import fit_modes
 from pcvm_pymc.estimators.problems import WIDTH_ROWS, TrainingData
 
-#: arguments of all classifiers that are fitted by EM or from the bottom up
-FIT_ARGUMENTS = (
-    *("basis", "max_iter", "tol", "class_weight"),
-    *("memory_limit", "kernel_dtype", "n_jobs"),
-)
 _INTERVAL_ROWS = 200  # whose draws are in memory at a time
 
-_SECTIONS = """
 
-Parameters
-----------
-X : array_like or Dask array, shape (n_new, n_features)
-    With the columns of the training rows, in their order.
+def _lazy(method: Any) -> Any:
+    """Return a prediction that gives a Dask array for a Dask array: block by block."""
 
-Returns
--------
-{returns}
+    @wraps(method)
+    def predicted(self: Any, X: Any) -> Any:
+        check_is_fitted(self)
+        if not is_dask(X):
+            return method(self, self._inputs(X))
+        from pcvm_pymc.estimators.cluster import map_rows  # optional
 
-Raises
-------
-NotFittedError
-    Before a fit.
-ValueError
-    If the rows cannot be used; a table's columns of other names, or in another order, are named.
-"""
+        like = method(self, np.zeros((1, self.n_features_in_)))
+        return map_rows(getattr(self, method.__name__), X, like)
+
+    return predicted
 
 
-def of_rows[F: Callable[..., Any]](returns: str) -> Callable[[F], F]:
-    """Return a decorator that adds the sections of any prediction to a docstring.
-
-    Parameters
-    ----------
-    returns : str
-        What is returned, with its shape.
-    """
-
-    def documented(method: F) -> F:
-        lines = (method.__doc__ or "").strip().split("\n")
-        method.__doc__ = "\n".join(line.strip() for line in lines) + _SECTIONS.format(
-            returns=returns
-        )
-        return method
-
-    return documented
-
-
-def of_fit[F: Callable[..., Any]](method: F) -> F:
-    """Give a classifier's `fit` its docstring."""
-    method.__doc__ = """Fit the classifier.
-
-    Parameters
-    ----------
-    X : array_like, shape (n_obs, n_features)
-    y : array_like, shape (n_obs,)
-        Labels of any type: two classes, or more where the estimator takes them.
-    sample_weight : array_like, shape (n_obs,), optional
-        How often each row counts: two is the row twice, without a second basis function on it; rows of
-        weight zero are left out. A choice by leaving rows out leaves a row out as often as it counts.
-
-    Returns
-    -------
-    self
-
-    Raises
-    ------
-    ValueError
-        For input or parameters that cannot be used.
-    """
-    return method
-
-
-def is_dask(X: Any) -> bool:
-    """Whether an input is a Dask collection."""
-    return hasattr(X, "__dask_graph__")
-
-
-def lazy(columns: Callable[[Any], int | None]) -> Callable[[Any], Any]:
-    """Return a decorator that gives a Dask array for a Dask array: block by block.
-
-    Parameters
-    ----------
-    columns : callable
-        Columns of the result, from the classifier; None for a vector.
-    """
-
-    def decorated(method: Any) -> Any:
-        @wraps(method)
-        def predicted(self: Any, X: Any) -> Any:
-            check_is_fitted(self)
-            if not is_dask(X):
-                return method(self, self._inputs(X))
-            from pcvm_pymc.estimators.cluster import map_rows  # optional
-
-            kind = self.classes_.dtype if method.__name__ == "predict" else float
-            return map_rows(getattr(self, method.__name__), X, kind, columns(self))
-
-        return predicted
-
-    return decorated
-
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class KernelClassifier(ClassifierMixin, KernelMachine):
     """Base of the classifiers.
 
@@ -135,14 +53,36 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
     _takes_several: ClassVar[bool] = True
     #: the estimator for several classes, where this one takes two
     _for_several: ClassVar[str] = ""
-    _predictor_: Predictor
+    class_weight: Any = None
 
-    def _begun(self, X: Any) -> AbstractContextManager[Any]:
-        """Delete an earlier fit, check the arguments, and return a context with the threads of BLAS."""
-        model: Any = self
-        streamed = is_dask(X)
-        self._begin(in_chunks=streamed or model.memory_limit is not None)
-        return nullcontext() if streamed else threads_for(X, model.basis)
+    _predictor_: Any = field(init=False)
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the classifier.
+
+        Parameters
+        ----------
+        X : array_like, shape (n_obs, n_features)
+        y : array_like, shape (n_obs,)
+            Labels of any type: two classes, or more where the estimator takes them.
+        sample_weight : array_like, shape (n_obs,), optional
+            How often each row counts: two is the row twice, without a second basis function on it; rows of
+            weight zero are left out. A choice by leaving rows out leaves a row out as often as it counts.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For input or parameters that cannot be used.
+        """
+        self._begin(X)
+        data = self._training(X, y, sample_weight)
+        with threads_for(data.X, self.basis) if data.stream is None else nullcontext():
+            fit_modes(self, data)
+        return self
 
     # --- training rows -------------------------------------------------------------------------
 
@@ -185,21 +125,20 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         """Return the rows of Dask arrays, and some of them in memory; set the classes."""
         from pcvm_pymc.estimators.cluster import dask_rows, gathered  # optional
 
-        model: Any = self
-        if sample_weight is not None or model.class_weight is not None:
+        if sample_weight is not None or self.class_weight is not None:
             raise ValueError(
                 "sample_weight or class_weight was given with Dask arrays, whose rows count once each; "
                 "needed arrays in memory (with a memory_limit they go in chunks)"
             )
-        if model.basis is None:
+        if self.basis is None:
             kind = "labels" if self._takes_several else "signs"
             raise ValueError(
                 "basis=None is a basis function on every row; for Dask arrays needed a number of rows to "
                 f"choose, or (centres, {kind})"
             )
-        points = model.basis[0] if isinstance(model.basis, tuple) else model.basis
+        points = self.basis[0] if isinstance(self.basis, tuple) else self.basis
         n_basis = int(points) if isinstance(points, Integral) else len(points)
-        limit = np.inf if model.memory_limit is None else model.memory_limit
+        limit = np.inf if self.memory_limit is None else self.memory_limit
         chunk = chunk_rows(limit, n_basis, X.shape[-1])
         rows, self.classes_ = dask_rows(X, y, chunk, several=self._takes_several)
         some, label = gathered(rows, max(WIDTH_ROWS, 20 * n_basis))
@@ -225,10 +164,9 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         self.weight_, self.bias_, self.width_ = weight[kept].T, bias, width
         return kept
 
-    def _set_fit(self, solver: str, results: list[EMResult], log_posterior: float) -> None:
+    def _set_fit(self, solver: str, results: list[EMResult]) -> None:
         """Set how the fits ended, and warn where one did not converge."""
         statuses = [each.status for each in results]
-        self.log_posterior_ = log_posterior
         self.n_iter_ = max(each.n_iter for each in results)
         self.status_ = statuses[0] if len(statuses) == 1 else statuses
         self._warn(solver, *statuses)
@@ -247,35 +185,98 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 
     # --- predictions ---------------------------------------------------------------------------
 
-    @of_rows("ndarray, shape (n_new,), or (n_new, n_classes) for several classes")
-    @lazy(lambda self: len(self.classes_) if len(self.classes_) > 2 else None)
+    @_lazy
     def decision_function(self, X: Any) -> Array:
-        """Return the latent function, shape (n_new,): positive where ``classes_[1]`` is likelier.
+        """Return the latent function: positive where ``classes_[1]`` is likelier.
 
-        For several classes that of each, shape (n_new, n_classes); of two classes with a score each the
-        difference. An average of modes has no latent function: its log odds, and for several classes the
-        logarithms of its probabilities.
+        For several classes that of each; of two classes with a score each the difference. An average of
+        modes has no latent function: its log odds, and for several classes the logarithms of its
+        probabilities.
+
+        Parameters
+        ----------
+        X : array_like or Dask array, shape (n_new, n_features)
+            With the columns of the training rows, in their order.
+
+        Returns
+        -------
+        ndarray, shape (n_new,), or (n_new, n_classes) for several classes
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ValueError
+            If the rows cannot be used; a table's columns of other names, or in another order, are named.
         """
         latent = self._predictor_.latent(X, self._jobs)
         two = latent.ndim == 2 and len(self.classes_) == 2
         return latent[:, 1] - latent[:, 0] if two else latent
 
-    @of_rows("ndarray, shape (n_new, n_classes)")
-    @lazy(lambda self: len(self.classes_))
+    @_lazy
     def predict_proba(self, X: Any) -> Array:
-        """Return class probabilities, shape (n_new, n_classes), in the order of ``classes_``."""
+        """Return class probabilities, in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X : array_like or Dask array, shape (n_new, n_features)
+            With the columns of the training rows, in their order.
+
+        Returns
+        -------
+        ndarray, shape (n_new, n_classes)
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ValueError
+            If the rows cannot be used; a table's columns of other names, or in another order, are named.
+        """
         return self._predictor_.probability(X, self._jobs)
 
-    @of_rows("ndarray, shape (n_new, n_classes)")
-    @lazy(lambda self: len(self.classes_))
+    @_lazy
     def predict_log_proba(self, X: Any) -> Array:
-        """Return logarithms of class probabilities, shape (n_new, n_classes), exact in the tails."""
+        """Return logarithms of class probabilities, exact in the tails.
+
+        Parameters
+        ----------
+        X : array_like or Dask array, shape (n_new, n_features)
+            With the columns of the training rows, in their order.
+
+        Returns
+        -------
+        ndarray, shape (n_new, n_classes)
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ValueError
+            If the rows cannot be used; a table's columns of other names, or in another order, are named.
+        """
         return self._predictor_.log_probability(X, self._jobs)
 
-    @of_rows("ndarray, shape (n_new,)")
-    @lazy(lambda self: None)
+    @_lazy
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the likeliest class of each row, shape (n_new,)."""
+        """Return the likeliest class of each row.
+
+        Parameters
+        ----------
+        X : array_like or Dask array, shape (n_new, n_features)
+            With the columns of the training rows, in their order.
+
+        Returns
+        -------
+        ndarray, shape (n_new,)
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ValueError
+            If the rows cannot be used; a table's columns of other names, or in another order, are named.
+        """
         latent = self._predictor_.latent(X, self._jobs)
         likeliest = (latent > 0).astype(int) if latent.ndim == 1 else latent.argmax(axis=1)
         return self.classes_[likeliest]

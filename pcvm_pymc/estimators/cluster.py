@@ -130,12 +130,13 @@ def _drawn(X: Array, label: Array, share: float, seed: tuple[int, int]) -> tuple
     return X[rows], label[rows]
 
 
-def map_rows(function: Any, X: Any, dtype: Any, n_columns: int | None = None) -> Any:
-    """Return a Dask array of a function's values at blocks of rows, shape (n,) or (n, n_columns)."""
+def map_rows(function: Any, X: Any, like: NDArray[Any]) -> Any:
+    """Return a Dask array of a function's values at blocks of rows; `like` is its value at one row."""
     X = X.rechunk({1: -1})
-    if n_columns is None:
-        return da.map_blocks(function, X, dtype=dtype, drop_axis=1)
-    return da.map_blocks(function, X, dtype=dtype, chunks=(X.chunks[0], (n_columns,)))
+    shape: dict[str, Any] = {"drop_axis": 1}
+    if like.ndim == 2:
+        shape = {"chunks": (X.chunks[0], like.shape[1:])}
+    return da.map_blocks(function, X, dtype=like.dtype, **shape)
 
 
 # --- waiting -----------------------------------------------------------------------------------
@@ -165,13 +166,13 @@ def finished(client: Any, futures: Collection[Any]) -> Iterator[Any]:
     most, pending = parse_timedelta(dask.config.get(*_PATIENCE)), set(futures)
     since = said = time.monotonic()
     while pending:
+        trouble = ""
         try:
             done, pending = wait(pending, timeout=_CHECK, return_when="FIRST_COMPLETED")
-        except TimeoutError:
-            trouble, now = _trouble(client), time.monotonic()
-        else:
             yield from done
-            trouble, now = "", time.monotonic()
+        except TimeoutError:
+            trouble = _trouble(client)
+        now = time.monotonic()
         if not trouble:
             since = said = now
             continue

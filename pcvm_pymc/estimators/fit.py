@@ -5,8 +5,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted
+from numpy.typing import NDArray
 
 from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.em.options import CLASS_TOLERANCE, TOLERANCE
@@ -15,8 +14,8 @@ from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_seed, present_labels
-from pcvm_pymc.core.problem import EMResult, Problem
+from pcvm_pymc.core.pieces.validation import as_seed
+from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.estimators.average import Average, fit_average, modes_of
 from pcvm_pymc.estimators.base import (
     CHOSEN,
@@ -277,11 +276,10 @@ def fit_modes(model: Any, data: TrainingData) -> None:
         (predictor,) = modes_of(problems, [GridPoint((), width, scale)], [best])
 
     set_modes(model, data, problems, predictor, best=best, scale=scale)
-    log_posterior = best.log_posterior
     if plan.project:
-        from pcvm_pymc.estimators.projected import project_fit  # not for most fits
+        from pcvm_pymc.estimators.projection import project_fit  # not for most fits
 
-        log_posterior = project_fit(model, data, problems, best, average=average, rng=rng)
+        project_fit(model, data, problems, average.held_out if average else None, rng)
     elif average is not None:
         nothing = np.full((len(data.X), len(model.classes_)), np.nan)
         model.held_out_ = nothing if average.held_out is None else average.held_out
@@ -289,7 +287,7 @@ def fit_modes(model: Any, data: TrainingData) -> None:
         model.component_weights_ = predictor.weights
     if is_em(model) and problems.rows is None and not plan.project:
         model._training_ = model._own_rows(data)
-    model._set_fit("EM" if is_em(model) else "bottom-up", [best], log_posterior)
+    model._set_fit("EM" if is_em(model) else "bottom-up", [best])
 
 
 def set_modes(
@@ -304,6 +302,7 @@ def set_modes(
     """Set what a user reads of a mode, or of the best of an average."""
     mode = predictor.modes[0] if isinstance(predictor, Average) else predictor
     model._likelihood_, model._predictor_ = problems.likelihood, predictor
+    model.log_posterior_ = best.log_posterior
     model._set_vectors(data, problems.centres, best.weight, best.bias, best.width)
     model.relevance_vectors_, model._kernel_ = mode.relevance_vectors, mode.kernel
     set_features(model, best.width, *vars(model).get("_metric_", (None,)))
@@ -372,83 +371,3 @@ def search_grid(
         metric = Metric.learned(model, few, folds)
         search = search_features(ranked, search, grid, score_of, metric=metric, folds=folds)
     return search, columns, few is data and not one_by_one, metric
-
-
-# --- the fit as problems -----------------------------------------------------------------------
-
-
-class FittedProblem(NamedTuple):
-    """A mode of a fitted classifier as a problem and its solution.
-
-    Attributes
-    ----------
-    share : float
-        Weight in the average.
-    problem : Problem
-    weight : ndarray, shape (n_basis,) or (n_basis, n_scores)
-    bias : float or ndarray, shape (n_scores,)
-    rows : ndarray of int, shape (n_basis,)
-        The row that each basis is on, -1 for none.
-    """
-
-    share: float
-    problem: Problem
-    weight: Array
-    bias: Any
-    rows: Index
-
-
-def fitted_problems(model: Any, X: ArrayLike, y: ArrayLike) -> list[FittedProblem]:
-    """Return the modes of a fitted PCVM as problems and solutions, given its training data.
-
-    Raises
-    ------
-    ValueError
-        If the fit has no modes by EM, had weights of rows, or the data are not those that it was fitted to.
-    """
-    check_is_fitted(model)
-    if not hasattr(model, "hyperprior_") or hasattr(model, "projection_"):
-        how = "by projection" if hasattr(model, "projection_") else "bottom-up"
-        raise ValueError(
-            f"the classifier is fitted {how}; needed posterior modes by EM, those of estimation='em' or "
-            "'average' without n_vectors"
-        )
-    data = vars(model).get("_training_")
-    if data is not None and data.weight is not None:
-        raise ValueError(
-            "the classifier was fitted with weights of its rows; its held-out predictions are those of "
-            "held_out_, and a score of them is weighted by the caller"
-        )
-    rows: Array = model._inputs(X)
-    if np.shape(y) != (len(rows),):
-        raise ValueError(
-            f"y has shape {np.shape(y)}; needed ({len(rows)},), a label for each row of X"
-        )
-    y, classes = present_labels(y), model.classes_
-    if not np.isin(y.astype(object), classes.astype(object)).all():
-        raise ValueError(f"y has labels that are none of {classes.tolist()}, the fitted classes")
-    number = np.searchsorted(classes, y)
-    label = number if model._takes_several else np.where(number > 0, 1.0, -1.0)
-    problems = problems_of(model, TrainingData(rows, label))
-    predictor = model._predictor_
-    modes = predictor.modes if isinstance(predictor, Average) else [predictor]
-    weights = predictor.weights if isinstance(predictor, Average) else np.ones(1)
-    points = problems.centres.points
-    out = []
-    for share, mode in zip(weights.tolist(), modes, strict=True):
-        if len(points) <= max(mode.basis, default=-1) or not np.array_equal(
-            points[mode.basis], mode.relevance_vectors
-        ):
-            raise ValueError(
-                "X lacks rows that are centres of the classifier's bases; needed its training data"
-            )
-        weight = np.zeros((len(points), *mode.weight.shape[1:]))
-        weight[mode.basis] = mode.weight
-        problem = problems.at(mode.width, mode.scale)
-        if (weight * problem.weight_sign < 0).any():
-            raise ValueError(
-                "y has other labels than the classifier was fitted to, on rows under its bases; needed "
-                "its training data"
-            )
-        out.append(FittedProblem(share, problem, weight, mode.bias, problems.centres.rows))
-    return out

@@ -1,32 +1,18 @@
 """Machines for several classes with the multinomial probit, for scikit-learn."""
 
-from typing import Any, ClassVar, Self
-
-import numpy as np
-from numpy.typing import ArrayLike
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from pcvm_pymc.core.family import FAMILY, System
-from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.estimators.base import (
-    CV_EFFECT,
-    IN_CHUNKS,
-    WIDTH_EFFECT,
-    Rule,
-    constraints,
-    width_constraint,
-)
-from pcvm_pymc.estimators.classifier import FIT_ARGUMENTS, KernelClassifier, of_fit
-from pcvm_pymc.estimators.fit import DIGITS, MOVED, PCVM_RULES, fit_modes, is_em
+from pcvm_pymc.estimators.base import CV_EFFECT, IN_CHUNKS, WIDTH_EFFECT, Rule, constraints
+from pcvm_pymc.estimators.classifier import KernelClassifier
+from pcvm_pymc.estimators.fit import DIGITS, MOVED, PCVM_RULES, is_em
 
-_ALGORITHM = {"bottom-up", "top-down"}
 _START = Rule("start", f"{MOVED} 'default'", lambda m, _: m.start == "default")
 
 
-def _averages_from_the_top(model: Any, _: bool) -> bool:
-    return is_em(model) or model.estimation != "average"
-
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class MPCVMClassifier(KernelClassifier):
     """Multi-class probabilistic classification vector machine: mPCVM1 and mPCVM2.
 
@@ -124,19 +110,24 @@ class MPCVMClassifier(KernelClassifier):
     (True, True)
     """
 
+    algorithm: str = "top-down"
+    hyperprior: Hyperprior | str = "default"
+    scale: float | str | None = None
+    estimation: str = "auto"
+    n_vectors: int | str | None = None
+    bias: bool | None = None
+    update: str = "auto"
+    start: str = "default"
+    kernel_dtype: str = "float64"
+    n_jobs: int | None = None
+    cv: int = 5
+    random_state: Any = None
+
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = constraints(
-        *FIT_ARGUMENTS,
-        "cv",
-        "random_state",
-        "scale",
-        "n_vectors",
-        "bias",
-        algorithm=_ALGORITHM,
-        start={"default", "random"},
-        width=width_constraint("auto", "shared", "cv", "evidence", "validity"),
-        estimation={"auto", "average", "em", "projection"},
-        update={"auto", "newton", "em", "clip"},
+    _parameter_constraints = constraints(
+        "auto shared cv evidence validity",
+        estimation="auto average em projection",
+        update="auto newton em clip",
     )
     _rules = (
         Rule("hyperprior algorithm", "algorithm='top-down'", is_em, "default"),
@@ -144,7 +135,7 @@ class MPCVMClassifier(KernelClassifier):
         Rule(
             "estimation algorithm",
             "nothing to average over; needed 'top-down'",
-            _averages_from_the_top,
+            lambda m, _: is_em(m) or m.estimation != "average",
         ),
         Rule("estimation algorithm", "algorithm='top-down'", is_em, "auto"),
         Rule("n_vectors algorithm", "algorithm='top-down'", is_em, None),
@@ -153,43 +144,12 @@ class MPCVMClassifier(KernelClassifier):
         _START,
     )
 
-    def __init__(
-        self,
-        *,
-        algorithm: str = "top-down",
-        kernel: Kernel = "rbf",
-        width: float | str = "auto",
-        basis: Any = None,
-        hyperprior: Hyperprior | str = "default",
-        scale: float | str | None = None,
-        estimation: str = "auto",
-        n_vectors: int | str | None = None,
-        bias: bool | None = None,
-        update: str = "auto",
-        start: str = "default",
-        max_iter: int = 10_000,
-        tol: float | None = None,
-        memory_limit: float | None = None,
-        kernel_dtype: str = "float64",
-        n_jobs: int | None = None,
-        cv: int = 5,
-        random_state: int | np.random.Generator | None = None,
-        class_weight: Any = None,
-    ) -> None:
-        self._keep(locals())
-
-    @of_fit
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the classifier."""
-        with self._begun(X):
-            fit_modes(self, self._training(X, y, sample_weight))
-        return self
-
     @property
     def _system(self) -> System:
         return FAMILY[self._rows[self.algorithm]]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MRVMClassifier(KernelClassifier):
     """Multi-class relevance vector machine with the multinomial probit: mRVM1 and mRVM2.
 
@@ -248,16 +208,16 @@ class MRVMClassifier(KernelClassifier):
     3
     """
 
+    algorithm: str = "bottom-up"
+    search: str = "quick"
+    start: str = "default"
+    cv: int = 5
+    kernel_dtype: str = "float64"
+    n_jobs: int | None = None
+    random_state: Any = None
+
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mrvm_bottom_up", "top-down": "mrvm_top_down"}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = constraints(
-        *FIT_ARGUMENTS,
-        "cv",
-        "random_state",
-        algorithm=_ALGORITHM,
-        search={"quick", "paper"},
-        start={"default", "random"},
-        width=width_constraint("auto", "shared", "evidence", "validity"),
-    )
+    _parameter_constraints = constraints("auto shared evidence validity")
     _rules = (
         WIDTH_EFFECT,
         CV_EFFECT,
@@ -266,33 +226,6 @@ class MRVMClassifier(KernelClassifier):
         Rule("search algorithm", "algorithm='bottom-up'", lambda m, _: not is_em(m), "quick"),
         _START,
     )
-
-    def __init__(
-        self,
-        *,
-        algorithm: str = "bottom-up",
-        search: str = "quick",
-        start: str = "default",
-        kernel: Kernel = "rbf",
-        width: float | str = "auto",
-        basis: Any = None,
-        cv: int = 5,
-        max_iter: int = 10_000,
-        tol: float | None = None,
-        memory_limit: float | None = None,
-        kernel_dtype: str = "float64",
-        n_jobs: int | None = None,
-        random_state: int | np.random.Generator | None = None,
-        class_weight: Any = None,
-    ) -> None:
-        self._keep(locals())
-
-    @of_fit
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the classifier."""
-        with self._begun(X):
-            fit_modes(self, self._training(X, y, sample_weight))
-        return self
 
     @property
     def _system(self) -> System:

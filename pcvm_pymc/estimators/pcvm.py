@@ -1,25 +1,17 @@
 """The probabilistic classification vector machine for scikit-learn."""
 
-from typing import Any, ClassVar, Self
-
-import numpy as np
-from numpy.typing import ArrayLike
+from dataclasses import dataclass
+from typing import Any
 
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import CentresLike
-from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.estimators.base import STREAMED, Rule, constraints, is_named, whole, width_constraint
-from pcvm_pymc.estimators.classifier import FIT_ARGUMENTS, KernelClassifier, of_fit
-from pcvm_pymc.estimators.fit import MOVED, PCVM_RULES, fit_modes, is_em
+from pcvm_pymc.estimators.base import STREAMED, Rule, constraints, is_named
+from pcvm_pymc.estimators.classifier import KernelClassifier
+from pcvm_pymc.estimators.fit import MOVED, PCVM_RULES, is_em
 
 
-def _has_modes_in_chunks(model: Any, chunks: bool) -> bool:
-    one = is_named(model.width, "em") or model.estimation == "projection"
-    return not (chunks and one)
-
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class PCVMClassifier(KernelClassifier):
     """Probabilistic classification vector machine: an average of posterior modes, or one of them.
 
@@ -162,19 +154,25 @@ class PCVMClassifier(KernelClassifier):
     array(['yes'], dtype='<U3')
     """
 
+    likelihood: Likelihood | str = "probit"
+    hyperprior: Hyperprior | str = "default"
+    scale: float | str | None = None
+    estimation: str = "auto"
+    n_vectors: int | str | None = None
+    n_init: int = 1
+    cv: int = 5
+    random_state: Any = None
+    update: str = "auto"
+    kernel_dtype: str = "float64"
+    n_jobs: int | None = None
+
     _takes_several = False
     _for_several = "MPCVMClassifier (or sklearn.multiclass.OneVsRestClassifier)"
     _system = FAMILY["pcvm"]
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = constraints(
-        *FIT_ARGUMENTS,
-        "cv",
-        "random_state",
-        "scale",
-        "n_vectors",
-        width=width_constraint("auto", "shared", "cv", "evidence", "validity", "em"),
-        estimation={"auto", "average", "em", "projection", "bottom-up"},
-        update={"auto", "newton", "em", "clip"},
-        n_init=[whole(1)],
+    _parameter_constraints = constraints(
+        "auto shared cv evidence validity em",
+        estimation="auto average em projection bottom-up",
+        update="auto newton em clip",
     )
     _rules = (
         Rule("hyperprior estimation", "an estimation by EM", is_em, "default"),
@@ -190,37 +188,8 @@ class PCVMClassifier(KernelClassifier):
         Rule(
             "width estimation",
             f"{STREAMED} another width than 'em' and another estimation than 'projection'",
-            _has_modes_in_chunks,
+            lambda m, chunks: (
+                not (chunks and (is_named(m.width, "em") or m.estimation == "projection"))
+            ),
         ),
     )
-
-    def __init__(
-        self,
-        *,
-        kernel: Kernel = "rbf",
-        width: float | str = "auto",
-        basis: CentresLike = None,
-        likelihood: Likelihood | str = "probit",
-        hyperprior: Hyperprior | str = "default",
-        scale: float | str | None = None,
-        estimation: str = "auto",
-        n_vectors: int | str | None = None,
-        n_init: int = 1,
-        cv: int = 5,
-        random_state: int | np.random.Generator | None = None,
-        update: str = "auto",
-        max_iter: int = 10_000,
-        tol: float | None = None,
-        memory_limit: float | None = None,
-        kernel_dtype: str = "float64",
-        n_jobs: int | None = None,
-        class_weight: Any = None,
-    ) -> None:
-        self._keep(locals())
-
-    @of_fit
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the classifier."""
-        with self._begun(X):
-            fit_modes(self, self._training(X, y, sample_weight))
-        return self

@@ -21,11 +21,12 @@ from pcvm_pymc.core.projection import (
     default_sizes,
     project_path,
 )
+from pcvm_pymc.estimators.average import class_probability
 from pcvm_pymc.estimators.base import is_rbf
-from pcvm_pymc.estimators.figures import plot_projection_path
-from pcvm_pymc.estimators.probabilities import class_probability
+from pcvm_pymc.estimators.problems import Problems, TrainingData
 from pcvm_pymc.estimators.race import inner_folds
-from pcvm_pymc.estimators.reference import Reference
+from pcvm_pymc.estimators.reference import Reference, classifier_of, reference_of, set_projection
+from pcvm_pymc.figures import plot_projection_path
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -147,7 +148,7 @@ class Projection:
         """
         if size not in self.path.sizes:
             raise ValueError(f"size={size!r} is not on the path; it has {self.path.sizes.tolist()}")
-        return self.reference.make_classifier(replace(self, size=int(size)))
+        return classifier_of(replace(self, size=int(size)))
 
     def plot(self) -> "Figure":
         """Draw elpd and divergence against the number of vectors.
@@ -258,6 +259,26 @@ def project_reference(
         log_density=scores[:-1],
         reference_log_density=scores[-1],
     )
+
+
+def project_fit(
+    model: Any,
+    data: TrainingData,
+    problems: Problems,
+    held_out: Array | None,
+    rng: np.random.Generator,
+) -> None:
+    """Replace a fit by its projection onto few vectors."""
+    reference = reference_of(model, data.X, data.label, problems.centres, held_out)
+    size = model.n_vectors or "auto"
+    found = project_reference(
+        reference,
+        size=size if size == "auto" else min(size, len(problems.centres)),
+        cv=model.cv if held_out is None else None,
+        em_options=problems.options,
+        random_state=rng,
+    )
+    set_projection(model, found)
 
 
 def _grow(

@@ -1,18 +1,23 @@
-"""What a projection needs of a fitted dense model or of an average of several."""
+"""What a projection needs of a dense model, and its submodels as classifiers of few vectors."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.centres import Centres, CentresLike, Index
+from pcvm_pymc.core.em import log_posterior
+from pcvm_pymc.core.pieces.centres import Centres, Index
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, PerCentre, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, NormalProbability, Probit
+from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.projection import Target
+from pcvm_pymc.estimators.average import Mode
 from pcvm_pymc.estimators.base import has_width
+from pcvm_pymc.estimators.problems import TrainingData
 
 #: widths that vectors may have where a model is an average over widths, times that of its best mode
 WIDTH_FACTORS = (0.6, 1.0, 1.7)
@@ -40,8 +45,8 @@ class Reference:
     hyperprior : Hyperprior
         For the references of the folds.
     likelihood : Likelihood
-    make_classifier : callable
-        ``(projection) -> classifier``, of the chosen submodel, see `classifier_of`.
+    kind : type
+        Estimator that a submodel becomes.
     basis_width : ndarray, shape (n_basis,) or (n_basis, n_features), optional
         Width of each basis, where they differ.
     held_out : ndarray, shape of `probability`, optional
@@ -58,7 +63,7 @@ class Reference:
     width: Any
     hyperprior: Any
     likelihood: Likelihood
-    make_classifier: Callable[[Any], Any]
+    kind: Any
     basis_width: Array | None = None
     held_out: Array | None = None
 
@@ -109,17 +114,88 @@ class Reference:
         p = self.probability if probability is None else probability
         return Target(Phi, self.centres.signs_of(columns), p, likelihood=self.labels)
 
-    @property
-    def basis(self) -> CentresLike:
-        """The argument ``basis=`` that gives these centres."""
-        centres = self.centres
-        if self.basis_width is not None:  # the same places once for each width
-            n = len(centres) // len(np.unique(self.basis_width, axis=0))
-            centres = Centres(centres.points[:n], centres.signs_of(slice(n)), centres.rows[:n])
-        if np.array_equal(centres.points, self.X):
-            return None
-        if centres.sign is None:  # unused there, but required
-            return centres.points, np.repeat(self.classes[:1], len(centres))
-        if self.likelihood.n_scores > 1:
-            return centres.points, self.classes[centres.sign.argmax(axis=1)]
-        return centres.points, centres.sign
+
+def reference_of(
+    model: Any, X: Array, label: NDArray[Any], centres: Centres, held_out: Array | None
+) -> Reference:
+    """Return a fitted classifier as a reference; with held-out probabilities it is an average."""
+    probability, one = model._predictor_.probability(X), model._likelihood_.n_scores == 1
+    reference = Reference(
+        X,
+        label,
+        model.classes_,
+        centres,
+        probability[:, 1] if one and held_out is None else probability,
+        kernel=model.kernel,
+        width=model.width_,
+        hyperprior=getattr(model, "hyperprior_", Hyperprior.plug_in()),
+        likelihood=model._likelihood_,
+        kind=type(model),
+    )
+    return reference if held_out is None else reference.averaged(held_out)
+
+
+def set_projection(model: Any, projection: Any) -> None:
+    """Set weights and bias of a projection's chosen submodel, and their log posterior."""
+    reference, i = projection.reference, projection.index
+    centres, bias = reference.centres, projection.path.bias[i]
+    weight = projection.path.dense_weight(i, len(centres))
+    bias = float(bias) if np.ndim(bias) == 0 else bias
+    data, width = TrainingData(reference.X, reference.label), reference.width
+    kept = model._set_vectors(data, centres, weight, bias, width)
+    model.projection_, model._likelihood_ = projection, reference.likelihood
+    model._kernel_ = reference.kernel_of(kept)
+    if reference.basis_width is not None:
+        model.vector_widths_ = reference.basis_width[kept]
+    prior = getattr(model, "hyperprior_", None) or Hyperprior.jeffreys()
+    shared, every, unknown = model.relevance_vectors_, np.arange(len(kept)), np.nan
+    given = (model._kernel_, width, unknown, shared, every, model.weight_.T, bias, unknown)
+    model._predictor_ = Mode(*given, kept, reference.likelihood, prior)
+    Phi = reference.design()
+    problem = Problem(
+        Phi,
+        reference.label,
+        centres.sign,
+        prior,
+        reference.likelihood,
+        bias="none" if getattr(model, "bias", None) is False else "prior",
+        width=width,
+    )
+    model.log_posterior_ = log_posterior(problem, weight, bias, Phi @ weight + bias)
+
+
+def classifier_of(projection: Any) -> Any:
+    """Return a projection's chosen submodel as a fitted classifier.
+
+    `n_iter_` is 0, since no EM was run here, and `status_` is ``CONVERGED``.
+    """
+    reference, centres = projection.reference, projection.reference.centres
+    if reference.basis_width is not None:  # the same places once for each width
+        n = len(centres) // len(np.unique(reference.basis_width, axis=0))
+        centres = Centres(centres.points[:n], centres.signs_of(slice(n)), centres.rows[:n])
+    basis: Any = None
+    if not np.array_equal(centres.points, reference.X):
+        signs = centres.sign
+        if signs is None:  # unused there, but required
+            signs = np.repeat(reference.classes[:1], len(centres))
+        elif signs.ndim == 2:
+            signs = reference.classes[signs.argmax(axis=1)]
+        basis = (centres.points, signs)
+    arguments = {
+        "kernel": reference.kernel,
+        "width": reference.width,
+        "basis": basis,
+        "hyperprior": reference.hyperprior,
+        "likelihood": reference.likelihood,
+        "estimation": "projection",
+        "n_vectors": max(projection.size, 1),
+        "algorithm": "top-down",  # that of the dense machine
+    }
+    known = reference.kind._get_param_names()
+    model = reference.kind(**{name: arguments[name] for name in arguments if name in known})
+    model.classes_, model.n_features_in_ = reference.classes, reference.X.shape[1]
+    if "hyperprior" in known:
+        model.hyperprior_ = reference.hyperprior
+    set_projection(model, projection)
+    model.n_iter_, model.status_ = 0, Status.CONVERGED
+    return model

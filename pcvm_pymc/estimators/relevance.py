@@ -27,10 +27,9 @@ from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
-from pcvm_pymc.estimators.average import Predictor
+from pcvm_pymc.estimators.average import Posterior, Predictor, independent
 from pcvm_pymc.estimators.base import check_size_and_scales
 from pcvm_pymc.estimators.features import set_features
-from pcvm_pymc.estimators.probabilities import Posterior, independent
 from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData
 from pcvm_pymc.estimators.race import chosen_width
 
@@ -116,23 +115,6 @@ class RelevanceProblem:
         return rvm_validity(X, problem, result, width=width, centres=points).log_validity
 
 
-class RelevanceFit(NamedTuple):
-    """A relevance vector machine, fitted.
-
-    Attributes
-    ----------
-    problem : EvidenceProblem
-    result : EvidenceResult
-    centres : Centres
-    width : float
-    """
-
-    problem: EvidenceProblem
-    result: EvidenceResult
-    centres: Centres
-    width: Any
-
-
 def evidence_options(model: Any, **special: Any) -> EvidenceOptions:
     """Return how the evidence is maximised, by an estimator's arguments."""
     check_method(model.method)
@@ -146,11 +128,12 @@ def fit_relevance(
     model: Any,
     data: TrainingData,
     given: TrainingData,
-    likelihood: Likelihood,
     *,
     rotated: Callable[[Centres, KernelPiece], EvidenceProblem] | None = None,
-) -> RelevanceFit:
-    """Choose the width, and maximise the evidence at it.
+) -> EvidenceProblem:
+    """Choose the width, maximise the evidence at it, and set the fitted attributes; return the problem.
+
+    Vectors are all active bases, also those whose mean is zero.
 
     Parameters
     ----------
@@ -159,14 +142,13 @@ def fit_relevance(
         With targets as the likelihood has them.
     given : TrainingData
         With targets as `fit` takes them.
-    likelihood : Likelihood
     rotated : callable, optional
         ``(centres, kernel) -> problem`` in place of basis functions at all rows.
     """
     check_size_and_scales(model, data.X)
     centres, limit = as_centres(model.basis, data.X, None), model.memory_limit
     problems = RelevanceProblem(
-        data, centres, model.kernel, likelihood, getattr(model, "noise", None), model.method
+        data, centres, model.kernel, model._likelihood_, getattr(model, "noise", None), model.method
     )
     few, options = problems, evidence_options(model)
     rng = np.random.default_rng(as_seed(model.random_state))
@@ -186,26 +168,20 @@ def fit_relevance(
         return few.score(criterion, width, replace(options, tol=tol))
 
     width = chosen_width(model, given, rng, score, rough={"tol": tol})
-    problem = (
-        problems.at(width) if rotated is None else rotated(centres, as_kernel(model.kernel, width))
-    )
+    kernel = as_kernel(model.kernel, width)
+    problem = problems.at(width) if rotated is None else rotated(centres, kernel)
     solve = model._solved or partial(fit_rvm, method=model.method, options=options)
-    return RelevanceFit(problem, solve(problem), centres, width)
-
-
-def set_relevance(model: Any, data: TrainingData, fit: RelevanceFit) -> None:
-    """Set what a user reads of a fit: all active bases, also those whose mean is zero."""
-    result = fit.result
-    model.support_ = data.numbers(fit.centres.rows[result.active])
-    model.relevance_vectors_ = fit.centres.points[result.active]
-    model.weight_, model.bias_, model.width_ = result.weight[result.active], result.bias, fit.width
+    result = solve(problem)
+    model.support_ = data.numbers(centres.rows[result.active])
+    model.relevance_vectors_ = centres.points[result.active]
+    model.weight_, model.bias_, model.width_ = result.weight[result.active], result.bias, width
     model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence
-    model._kernel_ = as_kernel(model.kernel, fit.width)
-    set_features(model, fit.width, *vars(model).get("_metric_", (None,)))
-    model._result_, model._row_weight_ = result, data.weight
+    model._kernel_, model._result_, model._row_weight_ = kernel, result, data.weight
+    set_features(model, width, *vars(model).get("_metric_", (None,)))
     model.n_iter_, model.status_ = result.n_iter, result.status
     if result.status is Status.ITERATION_LIMIT:
         model._warn("evidence", result.status)
+    return problem
 
 
 class Machine(NamedTuple):

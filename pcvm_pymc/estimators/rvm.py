@@ -1,7 +1,7 @@
 """scikit-learn estimators of the relevance vector machine."""
 
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self, override
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,8 +21,8 @@ from pcvm_pymc.core.evidence import (
     star_moments,
 )
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres
-from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece
+from pcvm_pymc.core.pieces.centres import Centres, as_centres
+from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import chunk_rows
@@ -37,24 +37,20 @@ from pcvm_pymc.estimators.base import (
     n_bases,
     named_likelihood,
     threads_for,
-    width_constraint,
 )
-from pcvm_pymc.estimators.classifier import KernelClassifier, of_fit, of_rows
+from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.problems import TrainingData
-from pcvm_pymc.estimators.relevance import Machine, RelevanceVectors, fit_relevance, set_relevance
+from pcvm_pymc.estimators.relevance import Machine, RelevanceVectors, fit_relevance
 
 _ROWS = 1024  # predicted at a time
-_CONSTRAINTS: dict[str, list[Any]] = constraints(
-    *("basis", "cv", "max_iter", "random_state", "memory_limit"),
-    method={*METHODS, "random"},
-    tol=[POSITIVE],
-    width=width_constraint("auto", "shared", "evidence", "validity"),
-)
+_CONSTRAINTS = constraints("auto shared evidence validity", method=" ".join([*METHODS, "random"]))
+_CONSTRAINTS["tol"] = [POSITIVE]
 _ALL_ROWS = (
     "it needs the basis functions of all rows; with a memory_limit needed method='sequential'"
 )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RVMClassifier(KernelClassifier):
     """Relevance vector machine for two or more classes, fitted by maximising its evidence.
 
@@ -142,89 +138,84 @@ class RVMClassifier(KernelClassifier):
     array(['yes'], dtype='<U3')
     """
 
+    link: str = "logit"
+    method: str = "sequential"
+    cv: int = 5
+    max_iter: int = 100_000
+    tol: float = 1e-4
+    random_state: Any = None
+
     _system = FAMILY["rvm_classification"]
     _scores_all_rows = True
-    _predictor_: Any
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **_CONSTRAINTS,
-        **constraints("class_weight"),
-    }
+    _parameter_constraints = _CONSTRAINTS
     _rules = (
         WIDTH_EFFECT,
         CV_EFFECT,
         Rule("method", _ALL_ROWS, lambda m, chunks: not chunks or m.method == "sequential"),
     )
 
-    def __init__(
-        self,
-        *,
-        link: str = "logit",
-        kernel: Kernel = "rbf",
-        width: float | str = "auto",
-        basis: CentresLike = None,
-        method: str = "sequential",
-        cv: int = 5,
-        max_iter: int = 100_000,
-        tol: float = 1e-4,
-        random_state: int | np.random.Generator | None = None,
-        memory_limit: float | None = None,
-        class_weight: Any = None,
-    ) -> None:
-        self._keep(locals())
-
-    @of_fit
+    @override
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the classifier."""
-        with self._begun(X):
-            self._likelihood_ = named_likelihood(self.link, self._system.likelihoods, "link")
-            given = self._training(X, y, sample_weight)
-            if len(self.classes_) > 2:
-                self._fit_against_rest(given)
-                return self
-            data = replace(given, label=2.0 * given.label - 1.0)
-            found = fit_relevance(self, data, self._as_given(given), self._likelihood_)
-            set_relevance(self, data, found)
-            machine = Machine(self._kernel_, self.relevance_vectors_, found.result)
-            self._predictor_ = RelevanceVectors(self._likelihood_, (machine,))
-            self.machines_ = [self]
+        self._begin(X)
+        self._likelihood_ = named_likelihood(self.link, self._system.likelihoods, "link")
+        given = self._training(X, y, sample_weight)
+        if len(self.classes_) > 2:
+            self._fit_against_rest(given)
+            return self
+        data = replace(given, label=2.0 * given.label - 1.0)
+        with threads_for(data.X, self.basis):
+            fit_relevance(self, data, self._as_given(given))
+        machine = Machine(self._kernel_, self.relevance_vectors_, self._result_)
+        self._predictor_ = RelevanceVectors(self._likelihood_, (machine,))
+        self.machines_ = [self]
         return self
 
     def _fit_against_rest(self, data: TrainingData) -> None:
         """Fit a machine for each class against the rest, each of a width of its own."""
-        single = clone(self).set_params(class_weight=None)  # in the weights of the rows
-        each = [clone(single) for _ in self.classes_]
-        for c, machine in enumerate(each):
-            machine.fit(data.X, data.label == c, data.weight)
+        one = clone(self).set_params(class_weight=None)  # in the weights of the rows
+        n_classes = range(len(self.classes_))
+        each = [clone(one).fit(data.X, data.label == c, data.weight) for c in n_classes]
         centres = as_centres(self.basis, data.X, None)
         kept = np.unique(np.concatenate([machine._result_.active for machine in each]))
         self.support_ = data.numbers(centres.rows[kept])
         self.relevance_vectors_ = centres.points[kept]
-        weight = np.stack([machine._result_.weight for machine in each])
-        self.weight_ = weight[:, kept]
+        self.weight_ = np.stack([machine._result_.weight for machine in each])[:, kept]
         self.bias_ = np.array([machine.bias_ for machine in each])
-        widths = [machine.width_ for machine in each]
-        if any(np.ndim(width) for width in widths):
-            widths = [machine.feature_widths_ for machine in each]
-        self.width_ = np.array(widths)
         if "feature_widths_" in vars(each[0]):
             self.feature_widths_ = np.array([machine.feature_widths_ for machine in each])
             self.feature_relevance_ = np.mean([m.feature_relevance_ for m in each], axis=0)
             self.feature_relevance_folds_ = np.concatenate(
                 [machine.feature_relevance_folds_ for machine in each]
             )
+        several = any(np.ndim(machine.width_) for machine in each)
+        self.width_ = self.feature_widths_ if several else np.array([m.width_ for m in each])
         self.log_evidence_ = sum(machine.log_evidence_ for machine in each)
         self.n_iter_ = max(machine.n_iter_ for machine in each)
         self.machines_, self.status_ = each, [machine.status_ for machine in each]
         machines = tuple(machine._predictor_.machines[0] for machine in each)
         self._predictor_ = RelevanceVectors(self._likelihood_, machines)
 
-    @of_rows("mean, variance : ndarray, shape (n_new,), or (n_new, n_classes) for several classes")
     def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:
-        """Return posterior mean and variance of the latent function, shape (n_new,) each.
+        """Return posterior mean and variance of the latent function.
 
-        For several classes (n_new, n_classes) each.
+        Parameters
+        ----------
+        X : array_like, shape (n_new, n_features)
+            With the columns of the training rows, in their order.
+
+        Returns
+        -------
+        mean, variance : ndarray, shape (n_new,), or (n_new, n_classes) for several classes
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ValueError
+            If the rows cannot be used.
         """
-        return self._predictor_.moments(self._inputs(X))
+        moments: tuple[Array, Array] = self._predictor_.moments(self._inputs(X))
+        return moments
 
 
 def _estimates_noise(model: Any, _: bool = False) -> bool:
@@ -233,6 +224,7 @@ def _estimates_noise(model: Any, _: bool = False) -> bool:
     return model.noise is None and not known
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RVMRegressor(RegressorMixin, KernelMachine):
     """Relevance vector machine for regression, fitted by maximising its evidence.
 
@@ -297,13 +289,19 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     True
     """
 
+    likelihood: str | Likelihood = "normal"
+    star: bool = False
+    noise: float | None = None
+    noise_starts: tuple[float, ...] = (0.3,)
+    method: str = "sequential"
+    cv: int = 5
+    random_state: Any = None
+    max_iter: int = 100_000
+    tol: float = 1e-4
+
     _system = FAMILY["rvm_regression"]
     _scores_all_rows = True
-    _likelihood_: Any
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **_CONSTRAINTS,
-        **constraints("star", "noise"),
-    }
+    _parameter_constraints = _CONSTRAINTS
     _rules = (
         WIDTH_EFFECT,
         CV_EFFECT,
@@ -319,25 +317,6 @@ class RVMRegressor(RegressorMixin, KernelMachine):
             lambda m, chunks: not (m.star and chunks),
         ),
     )
-
-    def __init__(
-        self,
-        *,
-        likelihood: str | Likelihood = "normal",
-        kernel: Kernel = "rbf",
-        width: float | str = "auto",
-        basis: CentresLike = None,
-        star: bool = False,
-        noise: float | None = None,
-        noise_starts: tuple[float, ...] = (0.3,),
-        method: str = "sequential",
-        cv: int = 5,
-        random_state: int | np.random.Generator | None = None,
-        memory_limit: float | None = None,
-        max_iter: int = 100_000,
-        tol: float = 1e-4,
-    ) -> None:
-        self._keep(locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit the regressor.
@@ -356,7 +335,7 @@ class RVMRegressor(RegressorMixin, KernelMachine):
         ValueError
             For input or parameters that cannot be used.
         """
-        self._begin(in_chunks=self.memory_limit is not None)
+        self._begin()
         likelihood: Any = named_likelihood(self.likelihood, self._system.likelihoods)
         self._likelihood_ = likelihood
         if self.star and not likelihood.is_quadratic:
@@ -376,18 +355,15 @@ class RVMRegressor(RegressorMixin, KernelMachine):
             return rotated_problem(blocks, noise=known)
 
         with threads_for(data.X, self.basis):
-            found = fit_relevance(
-                self, data, data, likelihood, rotated=to_factor if chunk else None
-            )
+            problem = fit_relevance(self, data, data, rotated=to_factor if chunk else None)
         if self.star:
-            self._augmentation_, self._rows_ = augmentation(found.problem, found.result), rows
-        set_relevance(self, data, found)
-        self.noise_ = found.result.noise
+            self._augmentation_, self._rows_ = augmentation(problem, self._result_), rows
+        self.noise_ = self._result_.noise
         return self
 
     def _chunk(self, X: Array) -> int:
         """Return how many rows at a time add to a triangular factor; 0 where there is none."""
-        limit, n_basis = self.memory_limit, n_bases(X, self.basis)
+        limit, n_basis = self.memory_limit, n_bases(len(X), self.basis)
         if limit is None:
             return 0
         one_by_one = self.method == "sequential"

@@ -204,7 +204,7 @@ class HyperparameterSearch:
 
     def plot(self) -> "Figure":
         """Draw the log loss over width and scale, and the weight of each grid point."""
-        from pcvm_pymc.estimators.figures import plot_cells  # matplotlib's style
+        from pcvm_pymc.figures import plot_cells  # matplotlib's style
 
         return plot_cells(self)
 

@@ -1,18 +1,18 @@
 """The sparse probit of Figueiredo & Jain (2001) for scikit-learn."""
 
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Self, override
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.em.options import TOLERANCE
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Centres, CentresLike, as_centres, choose_share
+from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_share
 from pcvm_pymc.core.pieces.kernels import (
     FEATURES,
     FeatureColumns,
-    Kernel,
     KernelPiece,
     as_kernel,
     as_width,
@@ -29,10 +29,11 @@ from pcvm_pymc.estimators.base import (
     check_size_and_scales,
     constraints,
     has_width,
+    is_dask,
     is_named,
-    width_constraint,
+    threads_for,
 )
-from pcvm_pymc.estimators.classifier import FIT_ARGUMENTS, KernelClassifier, is_dask, of_fit
+from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.features import set_features
 from pcvm_pymc.estimators.fit import em_options
 from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData, against_rest
@@ -61,6 +62,7 @@ def _width_of(model: Any, data: TrainingData) -> Any:
     return chosen_width(model, model._as_given(data), rng, lambda *_: np.nan, rough=rough)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SparseProbitClassifier(KernelClassifier):
     """Sparse probit classifier, fitted by EM to its posterior mode.
 
@@ -140,13 +142,22 @@ class SparseProbitClassifier(KernelClassifier):
     (True, True)
     """
 
+    features: str = "linear"
+    prior: str | Laplace | Hyperprior = "jeffreys"
+    gamma: float = 1.0
+    bias: str = "penalised"
+    width: float | str = "median"
+    update: str = "auto"
+    tol: float = TOLERANCE
+    kernel_dtype: str = "float64"
+    n_jobs: int | None = None
+
     _system = FAMILY["sparse_probit"]
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = constraints(
-        *FIT_ARGUMENTS,
-        features=set(FEATURES),
-        bias=set(_BIASES),
-        width=width_constraint("median", "shared", "auto"),
-        update={"auto", "newton", "em"},
+    _parameter_constraints = constraints(
+        "median shared auto",
+        features=" ".join(FEATURES),
+        bias=" ".join(_BIASES),
+        update="auto newton em",
     )
     _rules = (
         Rule("basis features", "features='kernel'", _on_kernels, None),
@@ -167,81 +178,63 @@ class SparseProbitClassifier(KernelClassifier):
         ),
     )
 
-    def __init__(
-        self,
-        *,
-        features: str = "linear",
-        prior: str | Laplace | Hyperprior = "jeffreys",
-        gamma: float = 1.0,
-        bias: str = "penalised",
-        kernel: Kernel = "rbf",
-        width: float | str = "median",
-        basis: CentresLike = None,
-        update: str = "auto",
-        max_iter: int = 10_000,
-        tol: float = TOLERANCE,
-        memory_limit: float | None = None,
-        kernel_dtype: str = "float64",
-        n_jobs: int | None = None,
-        class_weight: Any = None,
-    ) -> None:
-        self._keep(locals())
-
-    @of_fit
+    @override
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the classifier."""
-        with self._begun(X):
-            named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
-            if is_dask(X) and not _on_kernels(self):
-                raise ValueError(
-                    f"features={self.features!r}: rows in Dask arrays need features='kernel'"
-                )
-            data = self._training(X, y, sample_weight)
-
-            # the basis functions, and the prior at their scale
-            piece, centres = self._basis_functions(data)
-            width = piece.width
-            likelihood = as_likelihood(self._system.likelihood, self._system.likelihoods)
-            problems = Problems(
-                data,
-                centres,
-                piece,
-                likelihood,
-                lambda _: named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma),
-                em_options(self),
-                bias=_BIASES[self.bias],
-            ).for_model(self)
-            problem = problems.at(width)
-            Phi = problem.Phi if problems.rows is None else np.empty((0, 0))
-            self.prior_ = prior = named_prior(self.prior, Phi, gamma=self.gamma)
-            problem = replace(problem, hyperprior=prior)
-            problems = replace(problems, prior=lambda _: prior)
-
-            # a machine for each class against the rest; for two classes one
-            n_classes = len(self.classes_)
-            machines = range(n_classes) if n_classes > 2 else range(1, 2)
-            each = [against_rest(problem, c) for c in machines]
-            results = [problems.solved(one) for one in each]
-
-            # what a user reads
-            self.coef_ = np.stack([one.weight for one in results])
-            weight, bias = self.coef_.T, np.array([one.bias for one in results])
-            if len(results) == 1:
-                weight, bias = weight[:, 0], results[0].bias
-            both = replace(results[0], weight=weight, bias=bias)
-            (self._predictor_,) = modes_of(problems, [GridPoint((), width, 1.0)], [both])
-            self.selected_ = self._set_vectors(data, centres, weight, bias, width)
-            self._likelihood_, self._kernel_ = likelihood, piece
-            if _on_kernels(self):
-                set_features(self, width, *vars(self).get("_metric_", (None,)))
-            else:  # there are no vectors
-                del self.support_, self.relevance_vectors_, self.width_, self._kernel_
-            if problems.rows is None:
-                if n_classes == 2:
-                    data = replace(data, label=np.where(data.label == 1, 1.0, -1.0))
-                self._training_ = self._own_rows(data)
-            self._set_fit("EM", results, sum(one.log_posterior for one in results))
+        self._begin(X)
+        named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
+        if is_dask(X) and not _on_kernels(self):
+            raise ValueError(
+                f"features={self.features!r}: rows in Dask arrays need features='kernel'"
+            )
+        data = self._training(X, y, sample_weight)
+        with threads_for(data.X, self.basis) if data.stream is None else nullcontext():
+            self._fit(data)
         return self
+
+    def _fit(self, data: TrainingData) -> None:
+        """Fit a machine for each class against the rest, for two classes one."""
+        # the basis functions, and the prior at their scale
+        piece, centres = self._basis_functions(data)
+        width = piece.width
+        likelihood = as_likelihood(self._system.likelihood, self._system.likelihoods)
+        problems = Problems(
+            data,
+            centres,
+            piece,
+            likelihood,
+            lambda _: named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma),
+            em_options(self),
+            bias=_BIASES[self.bias],
+        ).for_model(self)
+        problem = problems.at(width)
+        Phi = problem.Phi if problems.rows is None else np.empty((0, 0))
+        self.prior_ = prior = named_prior(self.prior, Phi, gamma=self.gamma)
+        problem = replace(problem, hyperprior=prior)
+        problems = replace(problems, prior=lambda _: prior)
+
+        n_classes = len(self.classes_)
+        machines = range(n_classes) if n_classes > 2 else range(1, 2)
+        results = [problems.solved(against_rest(problem, c)) for c in machines]
+
+        # what a user reads
+        self.coef_ = np.stack([one.weight for one in results])
+        weight, bias = self.coef_.T, np.array([one.bias for one in results])
+        if len(results) == 1:
+            weight, bias = weight[:, 0], results[0].bias
+        both = replace(results[0], weight=weight, bias=bias)
+        (self._predictor_,) = modes_of(problems, [GridPoint((), width, 1.0)], [both])
+        self.selected_ = self._set_vectors(data, centres, weight, bias, width)
+        self._likelihood_, self._kernel_ = likelihood, piece
+        if _on_kernels(self):
+            set_features(self, width, *vars(self).get("_metric_", (None,)))
+        else:  # there are no vectors
+            del self.support_, self.relevance_vectors_, self.width_, self._kernel_
+        if problems.rows is None:
+            if n_classes == 2:
+                data = replace(data, label=np.where(data.label == 1, 1.0, -1.0))
+            self._training_ = self._own_rows(data)
+        self.log_posterior_ = sum(one.log_posterior for one in results)
+        self._set_fit("EM", results)
 
     def _basis_functions(self, data: TrainingData) -> tuple[KernelPiece, Centres]:
         """Return the kernel and its centres, or linear or quadratic features and their numbers."""

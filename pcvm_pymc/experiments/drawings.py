@@ -19,13 +19,13 @@ from pcvm_pymc.core.pieces.likelihoods import Logit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.core.validity import centre_derivatives, log_stability
-from pcvm_pymc.estimators.figures import PALETTE, scatter_classes, styled
 from pcvm_pymc.experiments.catalogue import Sketch, printed_of
 from pcvm_pymc.experiments.datasets.files import without_folder
 from pcvm_pymc.experiments.datasets.generators import ESL_VARIANCE
 from pcvm_pymc.experiments.datasets.loading import load
 from pcvm_pymc.experiments.datasets.registry import source_of
 from pcvm_pymc.experiments.protocols import Protocol, realise
+from pcvm_pymc.figures import PALETTE, scatter_classes, styled
 
 type Floats = np.ndarray[Any, np.dtype[np.float64]]
 _LOGIT = Logit()

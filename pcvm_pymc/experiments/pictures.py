@@ -11,14 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from sklearn.model_selection import cross_val_score
 
-from pcvm_pymc.estimators.figures import (
-    MARKERS,
-    PALETTE,
-    class_colours,
-    plain_log_ticks,
-    scatter_classes,
-    styled,
-)
 from pcvm_pymc.estimators.rvm import RVMClassifier
 from pcvm_pymc.experiments.classifiers.makers import KROPOTOV_WIDTHS, log_validity
 from pcvm_pymc.experiments.classifiers.tuning import TuningTask, opposed_rows, vector_rows
@@ -27,6 +19,14 @@ from pcvm_pymc.experiments.statistics import (
     average_ranks,
     nemenyi_difference,
     nemenyi_p_values,
+)
+from pcvm_pymc.figures import (
+    MARKERS,
+    PALETTE,
+    class_colours,
+    plain_log_ticks,
+    scatter_classes,
+    styled,
 )
 
 type Extra = dict[str, Any]

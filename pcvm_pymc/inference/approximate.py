@@ -8,22 +8,11 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pcvm_pymc.core.approximation import (
-    PropagationFit,
-    PropagationOptions,
-    SignedRows,
-    fit_laplace,
-    propagate,
-)
+from pcvm_pymc.core.approximation import PropagationOptions, SignedRows, fit_laplace, propagate
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.pieces.probit import Array, log_ndtr
+from pcvm_pymc.core.pieces.probit import log_ndtr
 from pcvm_pymc.core.pieces.validation import check_choice, check_real, check_seed, check_whole
-from pcvm_pymc.inference.results import (
-    Values,
-    draws_dataset,
-    observed_and_constant_data,
-    record_model,
-)
+from pcvm_pymc.inference.results import Values, draws_to_datatree, record_model
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import read
 
@@ -124,45 +113,35 @@ def approximate(
     ended: Any
     if isinstance(fitted, PropagationOptions):
         fit = ended = propagate(rows, fitted)
-        attrs = {
-            "sampler": "expectation propagation",
-            "log_evidence": fit.log_evidence,
-            "held_sites": fit.n_held,
-        }
+        name = "expectation propagation"
+        own = {"log_evidence": fit.log_evidence, "held_sites": fit.n_held}
     else:
         ended = fit_em(problem, Start.default(problem), fitted)
         fit = fit_laplace(rows, np.append(np.abs(ended.weight), ended.bias))
-        attrs = {"sampler": "Laplace", "prior_curvature": "exact" if fit.is_exact else "expected"}
-    attrs |= {
-        "method": method,
-        "converged": int(ended.converged),
-        "iterations": ended.n_iter,
-        "seconds": time.perf_counter() - began,
-    }
+        name, own = "Laplace", {"prior_curvature": "exact" if fit.is_exact else "expected"}
+    seconds = time.perf_counter() - began
     if not ended.converged:
-        _log.warning("%s stopped: %s; raise max_iter or tol", attrs["sampler"], ended.status.value)
-    tree = _packed(model, rows, fit.draws(rng, draws), attrs)
-    if isinstance(fit, PropagationFit):
-        values = {"change": ("iteration", fit.change), "damping": ("iteration", fit.step)}
-        tree["approximation_trace"] = xr.Dataset(values, {"iteration": np.arange(fit.n_iter)})
-    return record_model(tree, model)
-
-
-def _packed(model: pm.Model, rows: SignedRows, theta: Array, attrs: dict[str, Any]) -> xr.DataTree:
-    """Return draws of sizes and bias, shape (draws, n_basis + 1), in the groups of `sample`."""
-    size, latent = theta[None, :, :-1], rows.latent(theta)[None]
+        _log.warning("%s stopped: %s; raise max_iter or tol", name, ended.status.value)
+    theta = fit.draws(rng, draws)[None]
+    size, latent = theta[..., :-1], rows.latent(theta[0])[None]
     values: Values = {
         "magnitude": ("basis", size),
         "weight": ("basis", size * rows.sign),
-        "bias": ((), theta[None, :, -1]),
+        "bias": ((), theta[..., -1]),
         "latent": ("obs", latent),
     }
-    log_likelihood: Values = {"label": ("obs", log_ndtr(rows.label * latent))}
-    coords = {name: np.asarray(model.coords[name]) for name in ("obs", "basis")}
-    return xr.DataTree.from_dict(
-        {
-            "posterior": draws_dataset(values, coords, **attrs),
-            "log_likelihood": draws_dataset(log_likelihood, coords),
-            **observed_and_constant_data(model),
-        }
+    tree = draws_to_datatree(
+        model,
+        values,
+        log_ndtr(rows.label * latent),
+        sampler=name,
+        method=method,
+        converged=int(ended.converged),
+        iterations=ended.n_iter,
+        seconds=seconds,
+        **own,
     )
+    if method == "ep":
+        trace = {"change": ("iteration", fit.change), "damping": ("iteration", fit.step)}
+        tree["approximation_trace"] = xr.Dataset(trace, {"iteration": np.arange(fit.n_iter)})
+    return record_model(tree, model)

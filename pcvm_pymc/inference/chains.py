@@ -28,6 +28,7 @@ _PROGRESS = (
     "sweep {task.completed}/{task.total}, a draw in {task.fields[thin]}, round {task.fields[round]}",
 )
 _DRAWN = ("size", "bias", "rate", "width")
+_STATE = ("size", "bias", "log_rate", "width")
 _KIND = "chain of a Gibbs sampler"
 _REMEDY = "restore it, or remove it: its chain then begins from its start and ends the same"
 
@@ -46,27 +47,25 @@ class GibbsRun:
     progressbar: bool = False
 
     @property
-    def wanted(self) -> int:
-        """States for each draw with which those of all chains are enough to judge convergence by."""
-        return -(-_JUDGED // (self.chains * self.draws))
+    def enough(self) -> int:
+        """States of a chain with which those of all chains are enough to judge convergence by."""
+        return self.draws * -(-_JUDGED // (self.chains * self.draws))
 
-    def first_judged(self) -> int:
-        """Return the states to keep for each draw of the first round, a divisor of `thin`."""
-        least = min(self.wanted, self.thin)
-        return next(each for each in range(least, self.thin + 1) if self.thin % each == 0)
+    def begin(self, number: int, state: GibbsState, rng: np.random.Generator) -> "Chain":
+        """Return a chain whose first round keeps enough states, where `thin` has as many for each draw."""
+        least = min(self.enough // self.draws, self.thin)
+        each = next(n for n in range(least, self.thin + 1) if self.thin % n == 0)
+        return Chain(number, state, rng, self.thin // each, self.draws * each)
 
 
 @dataclass(frozen=True)
 class GibbsDraws:
-    """What the last round drew.
+    """States of the last round.
 
     Attributes
     ----------
-    size, bias, rate : ndarray, shape (n_chains, n_states, ...)
-        As from `pcvm_pymc.core.gibbs.advance`.
-    latent : ndarray, shape (n_chains, n_states, n_obs) or (..., n_scores)
-    width : ndarray, shape (n_chains, n_states) or (..., n_features), or None
-        Where it is unknown.
+    states : dict of str to ndarray, shape (n_chains, n_states, ...)
+        ``size``, ``bias``, ``rate``, ``latent`` and, where it is unknown, ``width``.
     judged : int
         States for each draw that is asked for, the last of which is the draw.
     thin : int
@@ -76,11 +75,7 @@ class GibbsDraws:
     seconds : float
     """
 
-    size: Array
-    bias: Array
-    rate: Array
-    latent: Array
-    width: Array | None
+    states: dict[str, Array]
     judged: int
     thin: int
     sweeps: int
@@ -88,32 +83,33 @@ class GibbsDraws:
 
     @property
     def sweep(self) -> Array:
-        """The sweep of each state, counted from the chain's start, shape (n_chains, n_draws)."""
-        back = self.thin * np.arange(self.latent.shape[1] - 1, -1, -1)
-        return np.tile(self.sweeps - back, (len(self.latent), 1))
+        """The sweep of each state, counted from the chain's start, shape (n_chains, n_states)."""
+        n_chains, n_states = self.states["latent"].shape[:2]
+        back = self.thin * np.arange(n_states - 1, -1, -1)
+        return np.tile(self.sweeps - back, (n_chains, 1))
 
     def thinned(self) -> "GibbsDraws":
         """Return the draws that were asked for, without the states between them."""
-        last = slice(self.judged - 1, None, self.judged)
-        states = {name: getattr(self, name)[:, last] for name in ("size", "bias", "rate", "latent")}
-        width = None if self.width is None else self.width[:, last]
-        return replace(self, **states, width=width, judged=1, thin=self.thin * self.judged)
+        n = self.judged
+        states = {name: each[:, n - 1 :: n] for name, each in self.states.items()}
+        return replace(self, states=states, judged=1, thin=self.thin * n)
 
 
 @dataclass
 class Chain:
-    """A chain of the Gibbs sampler: its state, and the draws of its round.
+    """A chain of the Gibbs sampler: where it is, and the states that its round has kept.
+
+    Where few draws are asked for, more states are kept than draws, to judge convergence by.
 
     Attributes
     ----------
     number : int
     state : GibbsState
     rng : numpy.random.Generator
-    thin : int
-        Sweeps for each draw of the round.
-    judged : int
-        States kept for each draw, a divisor of `thin`: where few draws are wanted, convergence is judged
-        on more.
+    every : int
+        Sweeps for each state that is kept.
+    n_states : int
+        States of a round.
     sweeps : int
         Sweeps so far.
     blocks : list of tuples of ndarray
@@ -123,49 +119,57 @@ class Chain:
     number: int
     state: GibbsState
     rng: np.random.Generator
-    thin: int
-    judged: int = 1
+    every: int
+    n_states: int
     sweeps: int = 0
     blocks: list[tuple[Array, ...]] = field(default_factory=list)
 
     @property
-    def n_kept(self) -> int:
-        """Draws of the round so far."""
-        return sum(len(block[0]) for block in self.blocks) // self.judged
+    def round(self) -> int:
+        """Sweeps that the states of a round span."""
+        return self.every * self.n_states
+
+    @property
+    def n_left(self) -> int:
+        """States that the round still lacks."""
+        return self.n_states - sum(len(block[0]) for block in self.blocks)
+
+    @property
+    def end(self) -> int:
+        """The sweep at which the round ends."""
+        return self.sweeps + self.every * self.n_left
 
     @property
     def drawn(self) -> tuple[Array, ...]:
-        """Sizes, biases, d and unknown widths of the round's states; empty before its first draw."""
+        """Sizes, biases, d and unknown widths of the round's states; empty before its first."""
         return tuple(np.concatenate(each) for each in zip(*self.blocks, strict=True))
 
     def extend(
-        self, problem: GibbsProblem, draws: int, between: Callable[[], None] = lambda: None
+        self, problem: GibbsProblem, n: int, between: Callable[[], None] = lambda: None
     ) -> None:
-        """Keep so many more draws; `between` is called several times a second."""
-        each = {"draws": draws * self.judged, "thin": self.thin // self.judged}
-        self.blocks.append(advance(problem, self.state, self.rng, **each, between=between))
-        self.sweeps += draws * self.thin
+        """Keep so many more states; `between` is called several times a second."""
+        drawn = advance(problem, self.state, self.rng, draws=n, thin=self.every, between=between)
+        self.blocks.append(drawn)
+        self.sweeps += n * self.every
 
-    def next_round(self, *, finer: bool, keep: bool) -> None:
-        """Thin twice as much from here; what was drawn is thinned too, or becomes warm-up.
+    def next_round(self, run: GibbsRun) -> None:
+        """Begin a round of twice the sweeps, with twice the states until these are enough.
 
-        `finer` keeps twice the states for each draw instead of fewer states.
+        The first round becomes warm-up; the states of later ones stay, or every other one.
         """
-        step = 1 if finer else 2
-        self.thin, self.judged = 2 * self.thin, 2 * self.judged // step
-        kept = [each[::-1][::step][::-1] for each in self.drawn] if keep else []
-        self.blocks = [tuple(each[len(each) % self.judged :] for each in kept)] if keep else []
+        step = 1 if self.n_states < run.enough else 2
+        kept = [tuple(each[::-1][::step][::-1] for each in self.drawn)]
+        self.blocks = kept if self.round > run.draws * run.thin else []
+        self.every, self.n_states = self.every * step, self.n_states * 2 // step
 
     def write(self, folder: Path, fingerprint: str) -> None:
         """Write the chain down; a file is replaced only once the new one is complete."""
-        state = {"size": self.state.size, "bias": self.state.bias, "log_rate": self.state.log_rate}
-        if self.state.width is not None:
-            state["width"] = self.state.width
+        state = {f"state_{name}": getattr(self.state, name) for name in _STATE}
         arrays = {
             "fingerprint": fingerprint,
             "rng": json.dumps(self.rng.bit_generator.state),
-            "counts": np.array([self.thin, self.judged, self.sweeps]),
-            **{f"state_{name}": value for name, value in state.items()},
+            "counts": np.array([self.every, self.n_states, self.sweeps]),
+            **{name: value for name, value in state.items() if value is not None},
             **dict(zip(_DRAWN, self.drawn, strict=False)),
         }
         write_arrays(folder / f"chain_{self.number}.npz", _KIND, arrays)
@@ -187,13 +191,10 @@ class Chain:
                 f"checkpoint {folder} is of another run (model, draws, tune, chains, thin or seed "
                 "differ); needed the same call, or another folder. A seed is needed to resume at all"
             )
-        self.state = GibbsState(
-            stored["state_size"], stored["state_bias"][()], float(stored["state_log_rate"])
-        )
-        if "state_width" in stored:
-            self.state.width = stored["state_width"][()]
+        names = [name for name in _STATE if f"state_{name}" in stored]
+        self.state = GibbsState(**{name: stored[f"state_{name}"][()] for name in names})
         self.rng.bit_generator.state = json.loads(str(stored["rng"]))
-        self.thin, self.judged, self.sweeps = map(int, stored["counts"])
+        self.every, self.n_states, self.sweeps = map(int, stored["counts"])
         drawn = tuple(stored[name] for name in _DRAWN if name in stored)
         self.blocks = [drawn] if drawn else []
 
@@ -206,7 +207,7 @@ def _fingerprint(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator)
     pieces: tuple[Any, ...] = (problem.hyperprior, problem.likelihood)
     if problem.moves is not None:  # the width's prior, by its density at some widths
         pieces += tuple(problem.moves.log_density(k * problem.width) for k in (0.5, 1.0, 2.0))
-    settings = (run.draws, run.tune, run.chains, run.thin)
+    settings = (_DRAWN, run.draws, run.tune, run.chains, run.thin)
     digest.update(repr((pieces, settings, rng.bit_generator.state)).encode())
     return digest.hexdigest()
 
@@ -230,54 +231,39 @@ def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -
     folder, fingerprint = run.checkpoint, _fingerprint(problem, run, rng)
     with nullcontext() if folder is None else alone_in(folder):
         chains = [
-            Chain(i, problem.start(each), each, run.thin, run.first_judged())
-            for i, each in enumerate(rng.spawn(run.chains))
+            run.begin(i, problem.start(each), each) for i, each in enumerate(rng.spawn(run.chains))
         ]
-        if folder is not None:
-            for chain in chains:
-                chain.resume(folder, fingerprint)
-        for (
-            chain
-        ) in chains:  # killed between the rounds of two chains: all go on from the later one
-            while chain.thin < max(each.thin for each in chains):
-                _next_round(chain, run)
-        began, n_round = time.perf_counter(), 1
+        for chain in chains if folder is not None else ():
+            chain.resume(folder, fingerprint)
+        for chain in chains:  # killed between the rounds of two chains: all go on from the later
+            while chain.round < max(each.round for each in chains):
+                chain.next_round(run)
+        began, n_round, one = time.perf_counter(), 1, chains[0]
         with progress_bars(run.progressbar, *_PROGRESS) as progress:
-            bars = [
-                progress.add_task("", total=None, number=c.number, thin=c.thin, round=1)
-                for c in chains
-            ]
+            for chain in chains:
+                progress.add_task("", total=None, number=chain.number, thin=run.thin, round=1)
 
             def after_block(chain: Chain) -> None:
                 if folder is not None:
                     chain.write(folder, fingerprint)
-                bar: dict[str, Any] = position(chain, run.draws)
-                progress.update(bars[chain.number], thin=chain.thin, round=n_round, **bar)
+                progress.update(
+                    progress.task_ids[chain.number],
+                    completed=chain.sweeps,
+                    total=chain.end,
+                    thin=chain.round // run.draws,
+                    round=n_round,
+                )
 
             while True:
                 _run_round(problem, chains, run, after_block)
-                drawn = _joined(problem, chains, began)
-                one = chains[0]
-                more = one.thin * run.draws * (2 if one.thin == run.thin else 1)
-                if _is_enough(drawn) or one.sweeps + more > run.max_sweeps:
+                drawn = _joined(problem, chains, run, began)
+                more = one.round * (2 if one.round == run.draws * run.thin else 1)
+                if _is_enough(drawn.states) or one.sweeps + more > run.max_sweeps:
                     return drawn
                 n_round += 1
                 for chain in chains:
-                    _next_round(chain, run)
+                    chain.next_round(run)
                     after_block(chain)
-
-
-def position(chain: Chain, draws: int) -> dict[str, int]:
-    """Return the sweep that a chain has reached, and that of its round's end, as a progress bar has them."""
-    return {
-        "completed": chain.sweeps,
-        "total": chain.sweeps + chain.thin * (draws - chain.n_kept),
-    }
-
-
-def _next_round(chain: Chain, run: GibbsRun) -> None:
-    """Let a chain begin another round: its first one is warm-up, draws of later ones stay, thinned."""
-    chain.next_round(finer=chain.judged < run.wanted, keep=chain.thin > run.thin)
 
 
 def _run_round(
@@ -298,9 +284,9 @@ def _run_round(
             tune = max(run.tune, 1)
             advance(problem, chain.state, chain.rng, draws=1, thin=tune, between=between)
             chain.sweeps = tune
-        block = -(-run.draws // _BLOCKS)
-        while chain.n_kept < run.draws:
-            chain.extend(problem, min(block, run.draws - chain.n_kept), between)
+        block = -(-chain.n_states // _BLOCKS)
+        while chain.n_left > 0:
+            chain.extend(problem, min(block, chain.n_left), between)
             after_block(chain)
 
     with threadpool_limits(1), ThreadPoolExecutor(run.cores) as pool:
@@ -313,26 +299,25 @@ def _run_round(
             raise
 
 
-def _joined(problem: GibbsProblem, chains: list[Chain], began: float) -> GibbsDraws:
+def _joined(problem: GibbsProblem, chains: list[Chain], run: GibbsRun, began: float) -> GibbsDraws:
     """Return the states of all chains, with their latent function."""
     drawn = zip(*(chain.drawn for chain in chains), strict=True)
-    size, bias, rate, *width = map(np.stack, drawn)
-    latent = np.stack([problem.latent(*each) for each in zip(size, bias, *width, strict=True)])
+    states = dict(zip(_DRAWN, map(np.stack, drawn), strict=False))
+    of_chains = zip(*(states[name] for name in states if name != "rate"), strict=True)
+    states["latent"] = np.stack([problem.latent(*each) for each in of_chains])
     one, seconds = chains[0], time.perf_counter() - began
-    thin = one.thin // one.judged
-    at = width[0] if width else None
-    return GibbsDraws(size, bias, rate, latent, at, one.judged, thin, one.sweeps, seconds)
+    return GibbsDraws(states, one.n_states // run.draws, one.every, one.sweeps, seconds)
 
 
-def _is_enough(drawn: GibbsDraws) -> bool:
+def _is_enough(states: dict[str, Array]) -> bool:
     """Whether r-hat of the latent function, and of a width, is at most 1.01 and the sample size enough."""
-    n_chains, n_draws = drawn.latent.shape[:2]
+    n_chains, n_draws = states["latent"].shape[:2]
     if n_chains < 2 or n_draws < 50:  # too few to judge
         return True
-    dims = ("chain", "draw", "obs", "class")[: drawn.latent.ndim]
-    data = xr.Dataset({"latent": (dims, drawn.latent)})
-    if drawn.width is not None:
-        data["width"] = (("chain", "draw", "feature")[: drawn.width.ndim], drawn.width)
+    dims = {"latent": ("chain", "draw", "obs", "class"), "width": ("chain", "draw", "feature")}
+    data = xr.Dataset(
+        {name: (dims[name][: states[name].ndim], states[name]) for name in dims if name in states}
+    )
     enough = min(400, n_chains * n_draws // 2)  # what so many draws can have
     import arviz as az
 

@@ -8,16 +8,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pcvm_pymc.core.evidence import (
-    BottomUpOptions,
-    EvidenceOptions,
-    EvidenceProblem,
-    EvidenceResult,
-    EvidenceTrace,
-    check_method,
-    fit_bottom_up,
-    fit_rvm,
-)
+from pcvm_pymc.core import evidence as core
 from pcvm_pymc.core.family import FAMILY, systems_of
 from pcvm_pymc.core.pieces.validation import check_instance
 from pcvm_pymc.core.problem import Problem, Status
@@ -30,7 +21,7 @@ def fit_evidence(
     model: pm.Model | None = None,
     *,
     method: str = "sequential",
-    options: EvidenceOptions | BottomUpOptions | None = None,
+    options: core.EvidenceOptions | core.BottomUpOptions | None = None,
 ) -> xr.DataTree:
     """Fit a model by maximising its evidence over precisions (and noise).
 
@@ -75,8 +66,8 @@ def fit_evidence(
     'CONVERGED'
     """
     model = as_model(model)
-    check_method(method)
-    kinds = (EvidenceOptions, BottomUpOptions)
+    core.check_method(method)
+    kinds = (core.EvidenceOptions, core.BottomUpOptions)
     check_instance("options", options, kinds, "EvidenceOptions, BottomUpOptions", optional=True)
     solver = _solver(find_parts(model))
     problem = read(model, solver)
@@ -86,8 +77,8 @@ def fit_evidence(
     values: dict[str, Any] = {}
     groups: dict[str, xr.Dataset] = {}
     if solver == "evidence":
-        given = EvidenceProblem.of(problem)
-        solve: Callable[[], Any] = partial(fit_rvm, given, method=method, options=chosen)
+        given = core.EvidenceProblem.of(problem)
+        solve: Callable[[], Any] = partial(core.fit_rvm, given, method=method, options=chosen)
         result, seconds = timed(solve, "evidence")
         values = {"precision": ("basis", result.alpha), "bias_precision": ((), result.bias_alpha)}
         if not np.isnan(result.noise):
@@ -97,7 +88,7 @@ def fit_evidence(
         groups = {"fit": _normal_posterior(result, np.asarray(basis))}
         objective, label = "log_evidence", f"evidence ({method})"
     else:
-        result, seconds = timed(partial(fit_bottom_up, problem, options=chosen), "evidence")
+        result, seconds = timed(partial(core.fit_bottom_up, problem, options=chosen), "evidence")
         objective, label = "log_posterior", "bottom-up"
     return point_to_datatree(
         model,
@@ -130,7 +121,7 @@ def _check_shared(problem: Problem, solver: str) -> None:
 
 
 def _check_options(solver: str, method: str, options: Any) -> None:
-    needed = EvidenceOptions if solver == "evidence" else BottomUpOptions
+    needed = core.EvidenceOptions if solver == "evidence" else core.BottomUpOptions
     if options is not None and not isinstance(options, needed):
         raise ValueError(
             f"options={options!r}; needed {needed.__name__} for a model of the solver {solver!r}"
@@ -141,7 +132,7 @@ def _check_options(solver: str, method: str, options: Any) -> None:
         )
 
 
-def _normal_posterior(result: EvidenceResult, basis: np.ndarray) -> xr.Dataset:
+def _normal_posterior(result: core.EvidenceResult, basis: np.ndarray) -> xr.Dataset:
     """Return mean and covariance of the kept weights and the bias, named as `pymc_extras` does."""
     rows = [*(f"weight[{name}]" for name in basis[result.active]), "bias"]
     return xr.Dataset(
@@ -153,7 +144,7 @@ def _normal_posterior(result: EvidenceResult, basis: np.ndarray) -> xr.Dataset:
     )
 
 
-def evidence_fit_of(tree: xr.DataTree) -> tuple[EvidenceProblem, EvidenceResult]:
+def evidence_fit_of(tree: xr.DataTree) -> tuple[core.EvidenceProblem, core.EvidenceResult]:
     """Return the problem and the result of a tree from `fit_evidence` of a regression.
 
     Raises
@@ -168,7 +159,7 @@ def evidence_fit_of(tree: xr.DataTree) -> tuple[EvidenceProblem, EvidenceResult]
     point = tree["posterior"].to_dataset().isel(chain=0, draw=0)
     summary, trace = tree["optimizer_result"], tree["evidence_trace"]
     alpha = point["precision"].values
-    result = EvidenceResult(
+    result = core.EvidenceResult(
         weight=point["weight"].values,
         bias=float(point["bias"]),
         alpha=alpha,
@@ -180,12 +171,12 @@ def evidence_fit_of(tree: xr.DataTree) -> tuple[EvidenceProblem, EvidenceResult]
         log_evidence=float(summary["log_evidence"]),
         status=Status[summary["status"].item()],
         n_iter=int(summary["nit"]),
-        trace=EvidenceTrace(
+        trace=core.EvidenceTrace(
             *(trace[name].values for name in ("log_evidence", "n_active", "noise"))
         ),
     )
     target = tree["observed_data"]["target"].values
     noise = None if np.isnan(result.noise) else result.noise  # NaN: the likelihood has none
     Phi = tree["constant_data"]["Phi"].values
-    problem = EvidenceProblem(Phi, target, likelihood_of(tree), noise=noise)
+    problem = core.EvidenceProblem(Phi, target, likelihood_of(tree), noise=noise)
     return problem, result

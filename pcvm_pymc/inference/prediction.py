@@ -13,16 +13,8 @@ from pcvm_pymc.core.evidence import augmentation, predictive_moments, star_momen
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import Frame, as_features, check_flag, check_seed, check_whole
+from pcvm_pymc.inference import results
 from pcvm_pymc.inference.evidence import evidence_fit_of
-from pcvm_pymc.inference.results import (
-    check_result,
-    classes_of,
-    inputs_of,
-    kernel_of,
-    likelihood_of,
-    nuisance_of,
-    weights_of,
-)
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.data import as_model
 
@@ -101,11 +93,11 @@ def latent_draws(
     >>> latent_draws(result, x[:5]).shape
     (1, 5)
     """
-    check_result(result, "result")
-    piece = kernel_of(result, kernel)
+    results.check_result(result, "result")
+    piece = results.kernel_of(result, kernel)
     centres = result["constant_data"]["centres"].values
     X_new = _frame(result, X_new).values
-    weight, bias = weights_of(result)
+    weight, bias = results.weights_of(result)
     if "width" not in result["posterior"]:
         Phi = piece(X_new, centres)
         return np.moveaxis(np.tensordot(weight, Phi, (1, 1)), -1, 1) + bias[:, None]
@@ -136,8 +128,8 @@ def probability_draws(result: xr.DataTree, latent: Array) -> Array:
     latent : ndarray, shape (n_draws, n_new) or (n_draws, n_new, n_classes)
         From `latent_draws`.
     """
-    if not nuisance_of(result):
-        return likelihood_of(result).probability(latent)
+    if not results.nuisance_of(result):
+        return results.likelihood_of(result).probability(latent)
     return np.stack(
         [piece.probability(f) for piece, f in zip(_likelihoods(result), latent, strict=True)]
     )
@@ -164,7 +156,7 @@ def log_density_draws(result: xr.DataTree, latent: Array, target: Array) -> Arra
 
 def _likelihoods(result: xr.DataTree) -> Iterator[Likelihood]:
     """Yield the likelihood of each draw."""
-    likelihood, drawn = likelihood_of(result), nuisance_of(result)
+    likelihood, drawn = results.likelihood_of(result), results.nuisance_of(result)
     sizes = result["posterior"].sizes
     for i in range(sizes["chain"] * sizes["draw"]):
         yield replace(likelihood, **{name: each.flat[i] for name, each in drawn.items()})
@@ -227,11 +219,11 @@ def predict(
     >>> (found.values[0, 0] > 0.5).tolist()
     [True, False]
     """
-    check_result(result, "result")
+    results.check_result(result, "result")
     check_flag("star", star)
     if X is not None and not star:
         raise ValueError("X, the training inputs, is for star=True; leave it out")
-    likelihood = likelihood_of(result)
+    likelihood = results.likelihood_of(result)
     is_regression = likelihood.targets == "numbers"
     if star or (is_regression and "fit" in result):
         latent, deviation = _moments(result, X_new, kernel, X, star)
@@ -252,10 +244,10 @@ def predict(
     names = ("chain", "draw", *dims[3:])
     coords = {name: posterior[name].values for name in names if name in posterior.coords}
     if likelihood.n_scores > 1 and "class" not in coords:
-        coords["class"] = classes_of(result)
+        coords["class"] = results.classes_of(result)
     predictions = xr.Dataset(values, {**coords, "obs": _frame(result, X_new).index})
     if "probability" in predictions and likelihood.n_scores == 1:  # of which class it is
-        predictions = predictions.assign_coords({"class": classes_of(result)[-1]})
+        predictions = predictions.assign_coords({"class": results.classes_of(result)[-1]})
     tree = xr.DataTree.from_dict({"predictions": predictions})
     tree.attrs.update(result.attrs)
     return tree
@@ -265,10 +257,10 @@ def _numbers(result: xr.DataTree, shape: tuple[int, int]) -> dict[str, Array]:
     """Return the parameters of a likelihood of numbers in each draw, shape (n_chains, n_draws) each."""
     known = {
         name: np.full(shape, value)
-        for name, value in vars(likelihood_of(result)).items()
+        for name, value in vars(results.likelihood_of(result)).items()
         if isinstance(value, float)
     }
-    return known | nuisance_of(result)
+    return known | results.nuisance_of(result)
 
 
 # --- relevance vector machines, with a basis function on each new row -----------------------------
@@ -283,14 +275,14 @@ def _moments(
 ) -> tuple[Array, Array]:
     """Return mean and standard deviation of the latent function of an RVM or RVM*, shape (n_new,) each."""
     problem, fit = evidence_fit_of(result)
-    piece = kernel_of(result, kernel)
+    piece = results.kernel_of(result, kernel)
     centres = result["constant_data"]["centres"].values
     X_new = as_features(X_new, "X_new", centres.shape[1])
     Phi = piece(X_new, centres[fit.active])
     if not star:
         mean, variance = predictive_moments(Phi, fit)
         return mean, np.sqrt(variance)
-    rows, fitted = inputs_of(result, X), augmentation(problem, fit)
+    rows, fitted = results.inputs_of(result, X), augmentation(problem, fit)
     if not np.allclose(piece(rows, centres), problem.Phi, rtol=1e-8, atol=1e-10):
         raise ValueError(
             f"X has {len(rows)} rows whose basis functions are not those of the fit; needed the "

@@ -15,19 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.family import FAMILY, System, check_solver, systems_of
 from pcvm_pymc.core.pieces.kernels import KernelPiece
-from pcvm_pymc.core.pieces.likelihoods import (
-    LIKELIHOODS,
-    Likelihood,
-    MultinomialProbit,
-    Normal,
-    Probit,
-)
+from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Ended, Problem
 from pcvm_pymc.model.bases import AnyKernel, check_centres, recall_kernel
-from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.read import find_parts
 
 _log = logging.getLogger(__name__)
@@ -122,7 +115,6 @@ def point_to_datatree(
     one_draw = {
         name: (dims, np.asarray(value)[None, None]) for name, (dims, value) in found.items()
     }
-    coords = {name: coord for name, coord in model.coords.items() if coord is not None}
     end = float(getattr(result, objective))
     summary = {
         "success": result.converged,
@@ -140,7 +132,7 @@ def point_to_datatree(
     n_rows = len(next(iter(columns.values())))
     tree = xr.DataTree.from_dict(
         {
-            "posterior": draws_dataset(one_draw, coords),
+            "posterior": draws_dataset(one_draw, _coords(model)),
             "optimizer_result": xr.Dataset(summary),
             trace: xr.Dataset(each, {"iteration": np.arange(n_rows)}),
             **groups,
@@ -151,27 +143,50 @@ def point_to_datatree(
 
 
 def observed_and_constant_data(model: pm.Model) -> dict[str, xr.Dataset]:
-    """Return the groups of a model's labels or targets and of its other data."""
-    variable = find_parts(model).observed
-    values = numbers(model.rvs_to_values[variable])
-    obs = model.coords.get("obs") or np.arange(len(values))  # a model by hand may have none
-    observed = xr.Dataset({variable.name: ("obs", values)}, {"obs": np.asarray(obs)})
-    return {"observed_data": observed, "constant_data": _constant_data(model)}
+    """Return the groups of a model's labels or targets and of its other data, as `pymc.sample` has them."""
+    tree = pm.to_inference_data(prior={}, model=model)
+    observed, constants = (
+        (tree[name].to_dataset() if name in tree else xr.Dataset()).drop_attrs()
+        for name in ("observed_data", "constant_data")
+    )
+    return {
+        "observed_data": observed[[find_parts(model).observed.name]],
+        "constant_data": constants.drop_vars("y", errors="ignore"),
+    }
 
 
-def _constant_data(model: pm.Model) -> xr.Dataset:
-    """Return all data but the observed, as `pymc.sample` has them."""
-    variables, used = {}, set()
-    for each in model.data_vars:
-        if each.name == "y":
-            continue
-        value = np.asarray(each.get_value())
-        dims = model.named_vars_to_dims.get(each.name) or (None,) * value.ndim
-        named = [dim or f"{each.name}_dim_{i}" for i, dim in enumerate(dims)]
-        variables[each.name] = (named, value)
-        used |= {dim for dim in dims if dim is not None}
-    coords = {dim: list(model.coords[dim]) for dim in used if model.coords.get(dim) is not None}
-    return xr.Dataset(variables, coords)
+def draws_to_datatree(
+    model: pm.Model,
+    values: Values,
+    log_likelihood: Array,
+    stats: Values | None = None,
+    **attrs: Any,
+) -> xr.DataTree:
+    """Pack draws of labels' models, shapes (n_chains, n_draws, ...), in the groups of `pymc.sample`.
+
+    Parameters
+    ----------
+    model : pm.Model
+    values, stats : mapping of str to (dims, array_like)
+        Of the groups ``posterior`` and ``sample_stats``, as `draws_dataset` takes them.
+    log_likelihood : ndarray, shape (n_chains, n_draws, n_obs)
+    **attrs
+        Attributes of ``posterior``.
+    """
+    coords = _coords(model)
+    groups = {} if stats is None else {"sample_stats": draws_dataset(stats, coords)}
+    return xr.DataTree.from_dict(
+        {
+            "posterior": draws_dataset(values, coords, **attrs),
+            **groups,
+            "log_likelihood": draws_dataset({"label": ("obs", log_likelihood)}, coords),
+            **observed_and_constant_data(model),
+        }
+    )
+
+
+def _coords(model: pm.Model) -> dict[str, Any]:
+    return {name: each for name, each in model.coords.items() if each is not None}
 
 
 # --- what a result remembers -------------------------------------------------------------------
@@ -224,15 +239,7 @@ def _pieces(model: pm.Model) -> dict[str, Any]:
     kernel = None
     if "kernel" in model.coords:
         kernel = {"name": str(model.coords["kernel"][0]), "width": width}
-    problem = Problem(
-        np.empty((0, 0 if parts.sign is None else len(parts.sign))),
-        np.empty(0),
-        parts.sign,
-        parts.hyperprior,
-        parts.likelihood,
-        parts.bias_kind,
-        isinstance(parts.hyperprior, SharedHyperprior),
-    )
+    problem = _without_data(parts.sign, parts.hyperprior, parts.likelihood, parts.bias_kind)
     return {
         "rows": [key for key, row in FAMILY.items() if row.admits(problem)],
         "likelihood": _as_record(parts.likelihood),
@@ -243,10 +250,17 @@ def _pieces(model: pm.Model) -> dict[str, Any]:
     }
 
 
+def _without_data(sign: Array | None, prior: Prior, likelihood: Likelihood, bias: Any) -> Problem:
+    """Return a problem without rows, by whose pieces rows of the family are found."""
+    Phi = np.empty((0, 0 if sign is None else len(sign)))
+    shared = isinstance(prior, SharedHyperprior)
+    return Problem(Phi, np.empty(0), sign, prior, likelihood, bias, shared)
+
+
 def _as_record(piece: Any) -> dict[str, Any]:
     """Return a piece's name and numbers, those apart that are unknown."""
-    numbers = {key: value for key, value in asdict(piece).items() if value is not None}
-    known = {key: value for key, value in numbers.items() if not np.isnan(value)}
+    numbers = asdict(piece).items()
+    known = {key: value for key, value in numbers if value is not None and not np.isnan(value)}
     return {"name": piece.name, **known}
 
 
@@ -266,9 +280,9 @@ def likelihood_of(tree: xr.DataTree) -> Likelihood:
         return LIKELIHOODS[numbers.pop("name")](**numbers)
     posterior, constants = tree["posterior"], tree["constant_data"]
     if "class" in posterior["latent"].dims:
-        return MultinomialProbit(posterior.sizes["class"])
+        return LIKELIHOODS["multinomial probit"](posterior.sizes["class"])
     of_numbers = "observed_data" in tree and "target" in tree["observed_data"]
-    likelihood = LIKELIHOODS[Normal.name if of_numbers else Probit.name]
+    likelihood = LIKELIHOODS["normal" if of_numbers else "probit"]
     if "likelihood" in constants.coords:
         likelihood = LIKELIHOODS[constants["likelihood"].item()]
     known = [field.name for field in fields(likelihood) if field.name in constants]
@@ -292,16 +306,9 @@ def rows_of(tree: xr.DataTree) -> tuple[str, tuple[System, ...]]:
         raise ValueError(
             f"the result lacks {', '.join(lacking)}; needed one of a model from a builder"
         )
-    prior = prior_of(tree)
-    problem = Problem(
-        np.empty((0, data.sizes["basis"])),
-        np.empty(0),
-        data["signs"].values if "signs" in data else None,
-        prior,
-        likelihood_of(tree),
-        pieces.get("bias", "prior"),
-        isinstance(prior, SharedHyperprior),
-    )
+    sign = data["signs"].values if "signs" in data else None
+    kind = pieces.get("bias", "prior")
+    problem = _without_data(sign, prior_of(tree), likelihood_of(tree), kind)
     rows = tuple(row for row in systems_of(problem) if row.shared == problem.shared)
     if not rows:
         check_solver(problem, "nuts")  # it names the pieces

@@ -1,7 +1,6 @@
 """The posterior by NUTS or Gibbs, always checked for convergence."""
 
 import logging
-import os
 import warnings
 from inspect import signature
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import pymc as pm
 import xarray as xr
+from joblib import cpu_count
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 
 from pcvm_pymc.core.gibbs import GibbsProblem
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Prior
-from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import (
     check_choice,
     check_flag,
@@ -23,17 +22,11 @@ from pcvm_pymc.core.pieces.validation import (
     check_seed,
     check_whole,
 )
+from pcvm_pymc.inference import results
 from pcvm_pymc.inference.chains import GibbsDraws, GibbsRun, run_chains
 from pcvm_pymc.inference.modes import find_map_em
-from pcvm_pymc.inference.results import (
-    check_result,
-    draws_dataset,
-    observed_and_constant_data,
-    record_model,
-    weights_of,
-)
 from pcvm_pymc.model.data import as_model
-from pcvm_pymc.model.improper import IMPROPER_MESSAGE
+from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
 from pcvm_pymc.model.observed import counted_twice
 from pcvm_pymc.model.read import find_parts, read
 from pcvm_pymc.storage import as_path
@@ -132,21 +125,18 @@ def sample(
     {'chain': 4, 'draw': 200, 'obs': 30}
     """
     model = as_model(model)
-    _check_options(model, method)
-    for name, value, least in (
-        ("draws", draws, 1),
-        ("tune", tune, 0),
-        ("chains", chains, 1),
-        ("thin", thin, 1),
-        ("max_sweeps", max_sweeps, 1),
-    ):
-        check_whole(name, value, least)
+    _check_model(model)
+    check_choice("method", method, ("auto", "gibbs", "nuts"))
+    least = {"draws": 1, "tune": 0, "chains": 1, "thin": 1, "max_sweeps": 1}
+    given = (draws, tune, chains, thin, max_sweeps)
+    for (name, smallest), value in zip(least.items(), given, strict=True):
+        check_whole(name, value, smallest)
     check_whole("cores", cores, 1, also=(None,))
     check_seed("random_seed", random_seed)
     check_real("target_accept", target_accept, below=1.0)
     check_choice("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
-    for name, value in (("progressbar", progressbar), ("quiet", quiet)):
-        check_flag(name, value)
+    check_flag("progressbar", progressbar)
+    check_flag("quiet", quiet)
     folder = None if checkpoint is None else as_path(checkpoint, "checkpoint")
     if not (isinstance(support, str) and support == "all"):
         model = _restricted(model, support)
@@ -156,12 +146,9 @@ def sample(
         method, reason = choose_method(model)
         if not quiet:
             _log.info("Sampling by %s: %s", method, reason)
-    _check_of_method(
-        method,
-        gibbs={"thin": thin, "max_sweeps": max_sweeps, "checkpoint": checkpoint},
-        nuts={"target_accept": target_accept, "nuts_sampler": nuts_sampler},
-    )
-    cores = cores or min(chains, _available_cores())
+    _check_effect(method, "gibbs", thin=thin, max_sweeps=max_sweeps, checkpoint=checkpoint)
+    _check_effect(method, "nuts", target_accept=target_accept, nuts_sampler=nuts_sampler)
+    cores = cores or min(chains, cpu_count())
     if method == "gibbs":
         if kwargs:
             raise ValueError(f"{sorted(kwargs)} are for NUTS; use method='nuts', or leave them out")
@@ -187,7 +174,7 @@ def sample(
             quiet=quiet,
             **kwargs,
         )
-    return record_model(tree, model)
+    return results.record_model(tree, model)
 
 
 _DEFAULT = {name: each.default for name, each in signature(sample).parameters.items()}
@@ -211,25 +198,20 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     and, of six, on 60 rows; on 150 as many (``benchmarks/README.md``).
     """
     if isinstance(_hyperprior(model), HalfHorseshoe):
-        return (
-            "nuts",
-            "a half-horseshoe, whose geometry suits NUTS and which Gibbs does not draw from",
-        )
+        return "nuts", "a half-horseshoe, whose geometry suits NUTS, and Gibbs does not draw from"
     try:
         problem = GibbsProblem.of(read(model, "gibbs"))
     except ValueError as error:
         return "nuts", str(error)
     if problem.moves is not None:
-        return (
-            "gibbs",
-            "an RBF's unknown width and Gamma precisions, where NUTS has divergent draws",
-        )
-    return "gibbs", (
-        "fixed width and Gamma precisions, where it yields more effective draws a second than NUTS"
-    )
+        reason = "an RBF's unknown width and Gamma precisions, where NUTS has divergent draws"
+    else:
+        reason = "fixed width and Gamma precisions: it has more effective draws a second than NUTS"
+    return "gibbs", reason
 
 
-def _check_options(model: pm.Model, method: str) -> None:
+def _check_model(model: pm.Model) -> None:
+    """Raise for an improper hyperprior; warn where data are counted twice."""
     hyperprior = _hyperprior(model)
     if hyperprior is not None and not hyperprior.is_proper:
         raise ValueError(IMPROPER_MESSAGE)
@@ -242,40 +224,30 @@ def _check_options(model: pm.Model, method: str) -> None:
             UserWarning,
             stacklevel=3,
         )
-    check_choice("method", method, ("auto", "gibbs", "nuts"))
 
 
-def _check_of_method(method: str, **options: dict[str, Any]) -> None:
+def _check_effect(method: str, other: str, **options: Any) -> None:
     """Raise where an option of the other sampler is given."""
-    (other,) = set(options) - {method}
-    for name, value in options[other].items():
-        if value != _DEFAULT[name]:
+    for name, value in options.items():
+        if method != other and value != _DEFAULT[name]:
             raise ValueError(
                 f"{name}={value!r} has no effect on method={method!r}; use {other!r}, or leave it out"
             )
 
 
-def _available_cores() -> int:
-    """Return the processors that this process may use (PyMC's default takes half of them)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
     """Return the model on the bases that a MAP result retains; the given one stays as it is."""
     check_instance("support", support, (str, xr.DataTree), "'all', 'map' or a MAP result")
-    if isinstance(support, str) and support != "map":
-        raise ValueError(f"support={support!r} is unknown; use 'all', 'map' or a MAP result")
-    if "Phi" not in model.named_vars:
-        raise ValueError("support needs a model of fixed width, whose basis functions are data")
-    if find_parts(model).likelihood.n_scores > 1:
+    if isinstance(support, str):
+        check_choice("support", support, ("all", "map"))
+    if "Phi" not in model.named_vars or find_parts(model).likelihood.n_scores > 1:
         raise ValueError(
-            "support needs a model of two classes; build one with fewer bases (basis=)"
+            "support needs a model of two classes and a fixed width, whose basis functions are data; build "
+            "one with fewer bases (basis=)"
         )
     result = find_map_em(model, progressbar=False) if isinstance(support, str) else support
-    check_result(result, "support")
-    weight = weights_of(result)[0]
+    results.check_result(result, "support")
+    weight = results.weights_of(result)[0]
     if weight.shape != (1, len(model.coords["basis"])):
         raise ValueError(
             f"support has weights of shape {weight.shape}; needed (1, {len(model.coords['basis'])}), a MAP "
@@ -288,11 +260,8 @@ def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
         "Posterior restricted to the %d of %d bases that the MAP retains", len(kept), weight.size
     )
     restricted = model.copy()
-    values = {
-        "Phi": model["Phi"].get_value()[:, kept],
-        "signs": model["signs"].get_value()[kept],
-        "centres": model["centres"].get_value()[kept],
-    }
+    values = {name: model[name].get_value()[kept] for name in ("signs", "centres")}
+    values["Phi"] = model["Phi"].get_value()[:, kept]
     with restricted:
         pm.set_data(values, coords={"basis": np.asarray(model.coords["basis"])[kept]})
     return restricted
@@ -317,34 +286,27 @@ def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> x
 
 def _gibbs_tree(model: pm.Model, problem: GibbsProblem, drawn: GibbsDraws) -> xr.DataTree:
     """Return states of the Gibbs sampler in the groups of `pymc.sample`."""
-    scores = ("class",)[: problem.sign.ndim - 1]
-    values: dict[str, tuple[tuple[str, ...], Array]] = {
-        "magnitude": (("basis", *scores), drawn.size),
-        "weight": (("basis", *scores), drawn.size * problem.sign),
-        "bias": (scores, drawn.bias),
-        "latent": (("obs", *scores), drawn.latent),
+    scores, states = ("class",)[: problem.sign.ndim - 1], drawn.states
+    values: dict[str, Any] = {
+        "magnitude": (("basis", *scores), states["size"]),
+        "weight": (("basis", *scores), states["size"] * problem.sign),
+        "bias": (scores, states["bias"]),
+        "latent": (("obs", *scores), states["latent"]),
     }
     if problem.hyperprior.rate_shape is not None:
-        values["rate"] = ((), drawn.rate)
-    if drawn.width is not None:
-        values["width"] = (("feature",)[: drawn.width.ndim - 2], drawn.width)
-    log_likelihood = problem.log_likelihood(drawn.latent)
-    stats = {"lp_likelihood": ((), log_likelihood.sum(axis=-1)), "sweep": ((), drawn.sweep)}
-    attrs = {
-        "sampler": f"Gibbs (1 draw in {drawn.thin} sweeps)",
-        "sampling_time": drawn.seconds,
-        "sweeps": drawn.sweeps,
-        "thin": drawn.thin,
-    }
-    named = [name for name in ("obs", "basis", "feature", *scores) if name in model.coords]
-    coords = {name: np.asarray(model.coords[name]) for name in named}
-    return xr.DataTree.from_dict(
-        {
-            "posterior": draws_dataset(values, coords, **attrs),
-            "sample_stats": draws_dataset(stats, coords),
-            "log_likelihood": draws_dataset({"label": ("obs", log_likelihood)}, coords),
-            **observed_and_constant_data(model),
-        }
+        values["rate"] = ((), states["rate"])
+    if "width" in states:
+        values["width"] = (("feature",)[: states["width"].ndim - 2], states["width"])
+    log_likelihood = problem.log_likelihood(states["latent"])
+    return results.draws_to_datatree(
+        model,
+        values,
+        log_likelihood,
+        {"lp_likelihood": ((), log_likelihood.sum(axis=-1)), "sweep": ((), drawn.sweep)},
+        sampler=f"Gibbs (1 draw in {drawn.thin} sweeps)",
+        sampling_time=drawn.seconds,
+        sweeps=drawn.sweeps,
+        thin=drawn.thin,
     )
 
 
@@ -381,7 +343,7 @@ def draw_precisions(posterior: xr.DataTree, *, random_seed: Seed = None) -> xr.D
     >>> drawn["precision"].dims
     ('chain', 'draw', 'basis')
     """
-    check_result(posterior, "posterior")
+    results.check_result(posterior, "posterior")
     check_seed("random_seed", random_seed)
     constants = posterior["constant_data"]
     if "hyperparameter" not in constants.coords:

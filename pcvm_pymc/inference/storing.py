@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,25 +11,16 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
+from pcvm_pymc import storage
 from pcvm_pymc.core.pieces.validation import check_flag
-from pcvm_pymc.storage import (
-    MARKER,
-    StoreError,
-    as_path,
-    checked_folder,
-    checksum_of,
-    replaced_folder,
-    write_atomically,
-)
+from pcvm_pymc.storage import MARKER, StoreError, checked_folder, replaced_folder
 
 _KIND = "result"
 _REMEDY = "name a folder that save wrote, or a copy of it, or make the result again"
 _WRITER = "written_by"  # attribute of a netCDF file's root
 _CHECKSUM = "checksum"
 _OURS = "pcvm_pymc.save"
-_NO_CHECKSUMS = (
-    "has no checksum of its content, as one that was not written by save: damage cannot be told"
-)
+_NO_CHECKSUMS = "as one that was not written by save: damage cannot be told"
 
 
 def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path:
@@ -73,7 +64,7 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
     """
     if not isinstance(tree, xr.DataTree):
         raise TypeError(f"tree is a {type(tree).__name__}; needed a DataTree, as from find_map_em")
-    place = as_path(path, "path")
+    place = storage.as_path(path, "path")
     check_flag("overwrite", overwrite)
     if place.suffix in _FORMATS:
         return _save_file(tree, place, _FORMATS[place.suffix], overwrite)
@@ -121,40 +112,41 @@ _FORMATS = {".nc": _NETCDF, ".netcdf": _NETCDF}
 
 def _save_file(tree: xr.DataTree, path: Path, form: _Format, overwrite: bool) -> Path:
     form.check(path)
-    remedy = "name another place, or remove it yourself"
-    if path.exists() and not _is_ours(path, form):
-        raise StoreError(f"{path} is a file that was not written here; {remedy}")
-    if path.exists() and not overwrite:
-        raise StoreError(f"{path} exists; use overwrite=True, or name another place")
+    if path.exists():
+        _check_ours(path, form)
+        if not overwrite:
+            raise StoreError(f"{path} exists; use overwrite=True, or name another place")
     marked = tree.copy()
     marked.attrs |= {_WRITER: _OURS, _CHECKSUM: _content_checksum(tree)}
     with TemporaryDirectory() as folder:
         whole = Path(folder) / path.name
         form.write(marked, whole)
         content = whole.read_bytes()
-    write_atomically(path, content)
+    storage.write_atomically(path, content)
     return path
 
 
 def _content_checksum(tree: xr.DataTree) -> str:
     """Return a digest of all variables and coordinates of a tree."""
-    values = {}
-    for group in tree.subtree:
-        for name, each in group.to_dataset(inherit=False).variables.items():
-            plain = np.asarray(each.values)
-            # text comes back as objects, and flags as numbers of one byte
-            values[f"{group.path}/{name}"] = (
-                plain.astype("U") if plain.dtype.kind in "OU" else plain
-            )
-    return checksum_of(_KIND, values)
+    values = {
+        f"{group.path}/{name}": np.asarray(each.values)
+        for group in tree.subtree
+        for name, each in group.to_dataset(inherit=False).variables.items()
+    }
+    for name, each in values.items():
+        if each.dtype.kind == "O":  # text, as which it comes back
+            values[name] = each.astype("U")
+    return storage.checksum_of(_KIND, values)
 
 
-def _is_ours(path: Path, form: _Format) -> bool:
-    """Whether a file is one that `save` wrote."""
-    try:
-        return bool(form.read(path).attrs.get(_WRITER) == _OURS)
-    except Exception:  # libraries raise errors of many kinds for files of other formats
-        return False
+def _check_ours(path: Path, form: _Format) -> None:
+    """Raise unless a file is one that `save` wrote."""
+    with suppress(Exception):  # libraries raise errors of many kinds for files of other formats
+        if form.read(path).attrs.get(_WRITER) == _OURS:
+            return
+    raise StoreError(
+        f"{path} is a file that was not written here; name another place, or remove it yourself"
+    )
 
 
 def load(path: str | Path) -> xr.DataTree:
@@ -190,14 +182,12 @@ def load(path: str | Path) -> xr.DataTree:
     >>> again["posterior"].identical(mode["posterior"])
     True
     """
-    place = as_path(path, "path")
+    place = storage.as_path(path, "path")
     if place.suffix in _FORMATS:
         return _load_file(place, _FORMATS[place.suffix])
     if not checked_folder(place, _KIND, _REMEDY):
         warnings.warn(
-            f"{path} has no checksums ({MARKER}), as one that was not written by save: damage cannot be told",
-            UserWarning,
-            stacklevel=2,
+            f"{path} has no checksums ({MARKER}), {_NO_CHECKSUMS}", UserWarning, stacklevel=2
         )
     try:
         with _quiet_storage():
@@ -216,7 +206,8 @@ def _load_file(path: Path, form: _Format) -> xr.DataTree:
         raise StoreError(f"{path} cannot be read as {form.name} ({error}); {_REMEDY}") from None
     checksum = tree.attrs.pop(_CHECKSUM, None)
     if tree.attrs.pop(_WRITER, None) != _OURS or checksum is None:
-        warnings.warn(f"{path} {_NO_CHECKSUMS}", UserWarning, stacklevel=3)
+        said = f"{path} has no checksum of its content, {_NO_CHECKSUMS}"
+        warnings.warn(said, UserWarning, stacklevel=3)
     elif checksum != _content_checksum(tree):
         raise StoreError(f"{path} is damaged (its checksum differs); {_REMEDY}")
     return tree

@@ -13,24 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
+from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
-from pcvm_pymc.core.pieces.kernels import (
-    FEATURES,
-    KERNELS,
-    RBF,
-    Kernel,
-    KernelPiece,
-    MatrixRBF,
-    Radial,
-    as_kernel,
-    as_width,
-    checked_values,
-    feature_matrix,
-    median_distance,
-    rbf,
-    squared_distances,
-    warn_of_width,
-)
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_signs, check_choice, warn_unscaled
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
@@ -39,7 +23,7 @@ from pcvm_pymc.model.names import Names
 _log = logging.getLogger("pymc.pcvm_pymc")
 
 type Width = ArrayLike | TensorVariable  # one, or one for each feature
-type AnyKernel = Kernel | pm.gp.cov.Covariance
+type AnyKernel = kernels.Kernel | pm.gp.cov.Covariance
 
 _MATRIX = ("obs", "basis")
 _RECALLED = ("centres", "width", "kernel_width", "inputs", "Phi")
@@ -47,7 +31,7 @@ _N_CHECKED = 3  # rows whose basis functions tell whether a kernel is the model'
 
 
 @dataclass(frozen=True)
-class Covariance(KernelPiece):
+class Covariance(kernels.KernelPiece):
     """A PyMC covariance as a kernel; its lengthscale is its own.
 
     Parameters
@@ -72,10 +56,10 @@ class Covariance(KernelPiece):
                 "the kernel has random variables as parameters, whose draws are the model's; use "
                 "pm.set_data(**new_data(model, X_new)) and pm.sample_posterior_predictive"
             )
-        return checked_values(numbers(self.covariance(X, centres)))
+        return kernels.checked_values(numbers(self.covariance(X, centres)))
 
 
-def as_piece(kernel: AnyKernel, width: Any = None) -> KernelPiece:
+def as_piece(kernel: AnyKernel, width: Any = None) -> kernels.KernelPiece:
     """Return a kernel given by name, function, piece or covariance, with its width.
 
     Parameters
@@ -89,7 +73,11 @@ def as_piece(kernel: AnyKernel, width: Any = None) -> KernelPiece:
     ValueError
         If the kernel is not known, or cannot have that width.
     """
-    piece = Covariance(kernel) if isinstance(kernel, pm.gp.cov.Covariance) else as_kernel(kernel)
+    piece = (
+        Covariance(kernel)
+        if isinstance(kernel, pm.gp.cov.Covariance)
+        else kernels.as_kernel(kernel)
+    )
     if isinstance(width, TensorVariable):
         if piece.name not in DECLARED_KERNELS:
             raise ValueError(
@@ -98,7 +86,7 @@ def as_piece(kernel: AnyKernel, width: Any = None) -> KernelPiece:
             )
         return piece
     if _has_width(piece):
-        return piece.with_width(as_width(piece.width if width is None else width))
+        return piece.with_width(kernels.as_width(piece.width if width is None else width))
     if width is not None:
         raise ValueError(
             f"width={width!r} was given with kernel={kernel!r}, which has no width of that kind; leave it out"
@@ -106,15 +94,15 @@ def as_piece(kernel: AnyKernel, width: Any = None) -> KernelPiece:
     return piece
 
 
-def _has_width(piece: KernelPiece) -> bool:
+def _has_width(piece: kernels.KernelPiece) -> bool:
     return piece.with_width(piece.width) is not piece
 
 
-def _default_width(piece: KernelPiece, X: Array) -> float | None:
+def _default_width(piece: kernels.KernelPiece, X: Array) -> float | None:
     """Return the median distance between rows, the centre of the estimators' grid; None without a width."""
     if not _has_width(piece):
         return None
-    width = median_distance(X)
+    width = kernels.median_distance(X)
     _log.info(
         "width=%.4g: the median distance between rows; select(X, y, over=('width',)).width chooses one",
         width,
@@ -130,7 +118,7 @@ DECLARED_KERNELS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
 
 def _of_free_width(
     model: pm.Model,
-    kernel: Radial,
+    kernel: kernels.Radial,
     X: Array,
     centres: Array,
     width: TensorVariable,
@@ -142,7 +130,7 @@ def _of_free_width(
     numbers = distances(X, centres, 2 + width.ndim)
     dims = names.dims("feature", *_MATRIX)[-numbers.ndim :]
     squared = pm.Data(names("squared_distance"), numbers, dims=dims)
-    typical = kernel.with_width(median_distance(X))(X, centres)
+    typical = kernel.with_width(kernels.median_distance(X))(X, centres)
     several = width.ndim > 0
     square = pt.tensordot(1.0 / pt.sqr(width), squared, 1) if several else squared / pt.sqr(width)
     return DECLARED_KERNELS[kernel.name](square), typical
@@ -152,7 +140,7 @@ def distances(X: Array, centres: Array, ndim: int = 2) -> Array:
     """Return squared distances, in all, or along each feature where `ndim` is 3."""
     if ndim > 2:
         return np.square(X.T[:, :, None] - centres.T[:, None, :])
-    return squared_distances(X, centres)
+    return kernels.squared_distances(X, centres)
 
 
 def own_variable(model: pm.Model, value: TensorVariable, name: str) -> TensorVariable:
@@ -175,7 +163,7 @@ def own_variable(model: pm.Model, value: TensorVariable, name: str) -> TensorVar
 
 def _width_name(kernel_name: str) -> str:
     """Return the name of the width's data: a result says by it whether its kernel is the RBF."""
-    return "width" if kernel_name == RBF.name else "kernel_width"
+    return "width" if kernel_name == kernels.RBF.name else "kernel_width"
 
 
 def known_width(model: pm.Model) -> Any:
@@ -193,7 +181,9 @@ def kernel_data(model: pm.Model, names: Names | None = None) -> dict[str, Any]:
     return {**own, "kernel": model.coords[kernel]} if kernel in model.coords else own
 
 
-def recall_kernel(stored: Mapping[str, Any], kernel: AnyKernel | None = None) -> KernelPiece:
+def recall_kernel(
+    stored: Mapping[str, Any], kernel: AnyKernel | None = None
+) -> kernels.KernelPiece:
     """Return the kernel that a model was built with, of its width.
 
     Parameters
@@ -210,16 +200,18 @@ def recall_kernel(stored: Mapping[str, Any], kernel: AnyKernel | None = None) ->
     ValueError
         If it is needed, or is not the model's.
     """
-    name = str(np.ravel(stored["kernel"])[0]) if "kernel" in stored else RBF.name
-    if kernel is None and name not in KERNELS:
+    name = str(np.ravel(stored["kernel"])[0]) if "kernel" in stored else kernels.RBF.name
+    if kernel is None and name not in kernels.KERNELS:
         raise ValueError(
             f"the model's kernel is a {name} of your own, which is not stored; needed kernel=, the kernel "
             "that it was built with"
         )
-    piece = KERNELS[name]() if kernel is None else as_piece(kernel)
+    piece = kernels.KERNELS[name]() if kernel is None else as_piece(kernel)
     if _width_name(name) in stored:
         width = np.asarray(stored[_width_name(name)])[()]
-        differs = isinstance(kernel, KernelPiece) and not np.array_equal(kernel.width, width)
+        differs = isinstance(kernel, kernels.KernelPiece) and not np.array_equal(
+            kernel.width, width
+        )
         piece = piece.with_width(width)
     else:
         differs = False
@@ -231,9 +223,9 @@ def recall_kernel(stored: Mapping[str, Any], kernel: AnyKernel | None = None) ->
     return piece
 
 
-def _agrees(piece: KernelPiece, stored: Mapping[str, Any]) -> bool:
+def _agrees(piece: kernels.KernelPiece, stored: Mapping[str, Any]) -> bool:
     """Whether a kernel has the values that the model's basis functions have at some rows."""
-    if piece.name == RBF.name or "inputs" not in stored or "Phi" not in stored:
+    if piece.name == kernels.RBF.name or "inputs" not in stored or "Phi" not in stored:
         return True
     rows, centres, Phi = (np.asarray(stored[name]) for name in ("inputs", "centres", "Phi"))
     values = piece(rows[:_N_CHECKED], centres)
@@ -271,7 +263,7 @@ class Bases:
     centres: Array
     is_given: bool
     known: NDArray[Any] | None
-    kernel: KernelPiece | None
+    kernel: kernels.KernelPiece | None
     width: Any
     features: str
 
@@ -287,7 +279,7 @@ class Bases:
         features: str,
     ) -> "Bases":
         """Return what was asked for; `within` are the labels within which rows are chosen."""
-        check_choice("features", features, FEATURES)
+        check_choice("features", features, kernels.FEATURES)
         if features != "kernel":
             given = {"basis": basis, "width": width, "kernel": None if kernel == "rbf" else kernel}
             for name, value in given.items():
@@ -296,7 +288,7 @@ class Bases:
                         f"{name} was given with features={features!r}; needed features='kernel'"
                     )
             return cls(X, X, True, None, None, None, features)
-        if width is None and not isinstance(kernel, KernelPiece | pm.gp.cov.Covariance):
+        if width is None and not isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance):
             width = _default_width(as_piece(kernel), X)
         piece = as_piece(kernel, width)
         if isinstance(basis, bool | np.bool_ | str) and basis != "kmeans":
@@ -324,12 +316,12 @@ class Bases:
         `columns` are the names of the features.
         """
         # these weigh the features themselves
-        weighed = isinstance(self.kernel, Covariance | MatrixRBF) or np.ndim(self.width) > 0
+        weighed = isinstance(self.kernel, Covariance | kernels.MatrixRBF) or np.ndim(self.width) > 0
         if not weighed:
             warn_unscaled(self.X, columns.tolist())
         model.add_coords(names.coords({"feature": columns}))
         if self.kernel is None:
-            matrix = feature_matrix(self.X, self.features)
+            matrix = kernels.feature_matrix(self.X, self.features)
             model.add_coords(names.coords({"basis": np.arange(matrix.shape[1])}))
             return pm.Data(names("Phi"), matrix, dims=names.dims("obs", "basis")), matrix
         kernel, X, centres = self.kernel, self.X, self.centres
@@ -341,17 +333,17 @@ class Bases:
         name = names("X" if is_random else "inputs")
         inputs = pm.Data(name, X, dims=names.dims("obs", "feature"))
         if isinstance(kernel, Covariance) and is_random:
-            typical = rbf(squared_distances(X, centres), median_distance(X))
+            typical = kernels.rbf(kernels.squared_distances(X, centres), kernels.median_distance(X))
             return kernel.covariance(inputs, points), typical
-        if kernel.name != RBF.name:  # its coordinate names the kernel in results
+        if kernel.name != kernels.RBF.name:  # its coordinate names the kernel in results
             pm.Data(names("kernel_name"), np.ones(1), dims=names.dims("kernel"))
-        if isinstance(kernel, Radial) and isinstance(self.width, TensorVariable):
+        if isinstance(kernel, kernels.Radial) and isinstance(self.width, TensorVariable):
             return _of_free_width(model, kernel, X, centres, self.width, names=names)
         if _has_width(kernel):
             pm.Data(names(_width_name(kernel.name)), kernel.width)
         Phi = kernel(X, centres)
-        if kernel.name == RBF.name:
-            warn_of_width(Phi, X, np.round(kernel.width, 6))
+        if kernel.name == kernels.RBF.name:
+            kernels.warn_of_width(Phi, X, np.round(kernel.width, 6))
         return pm.Data(names("Phi"), Phi, dims=names.dims(*_MATRIX)), Phi
 
 

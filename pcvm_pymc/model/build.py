@@ -41,6 +41,7 @@ from pcvm_pymc.model.bases import AnyKernel, Bases, Width, own_variable, with_si
 from pcvm_pymc.model.data import KernelModel
 from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, Form, declare_prior
 from pcvm_pymc.model.distributions import ProbitBernoulli
+from pcvm_pymc.model.math import ndtr
 from pcvm_pymc.model.multinomial import MultinomialProbit
 from pcvm_pymc.model.names import Names
 
@@ -58,15 +59,8 @@ def build(
     y: ArrayLike,
     *,
     likelihood: str | Likelihood | None = None,
-    kernel: AnyKernel = "rbf",
-    width: Width | None = None,
-    hyperprior: Prior | str | None = None,
-    precision: str = "marginal",
     signs: ArrayLike | str | None = None,
-    basis: ArrayLike | int | None = None,
-    bias: str = "prior",
-    features: str = "kernel",
-    **nuisance: Any,
+    **options: Any,
 ) -> pm.Model:
     """Build a row of the family table as a PyMC model; on the context stack's, where there is one.
 
@@ -77,16 +71,13 @@ def build(
     y : array_like, shape (n_obs,)
     likelihood : str or Likelihood, optional
         One of the row's. Default: its own.
-    kernel, width, precision, signs, basis
-        As for `pcvm_pymc.pcvm_model`.
-    hyperprior : Hyperprior, Laplace, HalfHorseshoe or str, optional
-        One of the row's, or its name: of `named_prior` where a Laplace comes first among these, else that of
-        a method of `Hyperprior`.
-    bias : {"prior", "free", "none"}
-        Whether the bias has the hyperprior's density, a flat one, or is not there.
-    features : {"kernel", "linear", "quadratic"}
-    **nuisance
-        Parameters of the likelihood, numbers or priors; None for its default.
+    signs : array_like or str, optional
+        As for `pcvm_pymc.pcvm_model`, as are ``kernel``, ``width``, ``precision`` and ``basis``.
+    **options
+        For the latent function: those, and ``hyperprior`` (one of the row's, or its name: of `named_prior`
+        where a Laplace comes first among these, else that of a method of `Hyperprior`), ``bias`` (with the
+        hyperprior's density: ``"prior"``, a flat one: ``"free"``, or ``"none"``), ``features``. Others are
+        parameters of the likelihood, numbers or priors; None for its default.
 
     Raises
     ------
@@ -94,30 +85,20 @@ def build(
         For input that cannot be used; the message says what was found and what is needed.
     """
     frame = Frame.of(X)
+    of_function = getfullargspec(_declare_function).kwonlyargs
+    nuisance = {name: options.pop(name) for name in set(options) - set(of_function)}
     link, nuisance = _link(row, likelihood, nuisance)
     targets = _Targets.of(link, y, len(frame.values), one_class=signs is not None)
     with pm.Model.get_context(error_if_none=False) or KernelModel() as model:
-        latent = _declare_function(
-            model,
-            row,
-            frame,
-            targets,
-            Names(),
-            kernel=kernel,
-            width=width,
-            hyperprior=hyperprior,
-            precision=precision,
-            signs=signs,
-            basis=basis,
-            bias=bias,
-            features=features,
-        )
+        latent = _declare_function(model, row, frame, targets, Names(), signs=signs, **options)
         model.add_coords(targets.coords)
-        observed = pm.Data("y", targets.codes, dims="obs")
+        codes = (targets.known > 0).astype("int64") if targets.kind == "labels" else targets.known
+        observed = pm.Data("y", codes, dims="obs")
         DECLARED_LIKELIHOODS[link](latent, observed, **nuisance)
         if link not in _TOLD_BY_SHAPES:
             model.add_coords({"likelihood": [link]})
             pm.Data("likelihood_name", np.ones(1), dims="likelihood")
+    kernel = options.get("kernel", "rbf")
     if isinstance(model, KernelModel) and not isinstance(kernel, str):
         model.kernel = kernel
     return model
@@ -153,20 +134,21 @@ def _declare_function(
     targets: "_Targets",
     names: Names,
     *,
-    kernel: AnyKernel,
-    width: Any,
-    hyperprior: Any,
-    precision: str,
-    signs: ArrayLike | str | None,
-    basis: Any,
-    bias: str,
+    hyperprior: Any = None,
+    precision: str = "marginal",
+    signs: ArrayLike | str | None = None,
+    bias: str = "prior",
+    kernel: AnyKernel = "rbf",
+    width: Width | None = None,
+    basis: Any = None,
     features: str = "kernel",
 ) -> TensorVariable:
     """Check what a latent function is made of, then declare all of it; return the function."""
     hyperprior = _checked_prior(row, hyperprior, precision)
     within = targets.known if row.signs is not None or targets.is_several else None
-    chosen = {"kernel": kernel, "width": width, "basis": basis, "features": features}
-    bases = Bases.of(frame.values, within, **chosen)
+    bases = Bases.of(
+        frame.values, within, kernel=kernel, width=width, basis=basis, features=features
+    )
     bases, sign = with_signs(row, bases, signs, targets.shape)
     if features == "kernel":
         check_room(len(frame.values), len(bases.centres))
@@ -261,16 +243,15 @@ class _Targets:
 
     @classmethod
     def of(cls, link: str, y: ArrayLike, n_obs: int, *, one_class: bool) -> "_Targets":
-        kind = LIKELIHOODS[link].targets
+        kind, classes = LIKELIHOODS[link].targets, None
         if kind == "numbers":
-            target = as_targets(y, n_obs)
-            LIKELIHOODS[link].check_targets(target)
-            return cls(target, kind, None)
-        if kind == "classes":
+            known = as_targets(y, n_obs)
+            LIKELIHOODS[link].check_targets(known)
+        elif kind == "classes":
             known, classes = as_classes(y, n_obs)
-            return cls(known, kind, classes)
-        label, classes = as_labels(y, n_obs, one_class=one_class)
-        return cls(label, kind, classes)
+        else:
+            known, classes = as_labels(y, n_obs, one_class=one_class)
+        return cls(known, kind, classes)
 
     @property
     def is_several(self) -> bool:
@@ -286,11 +267,7 @@ class _Targets:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(len(self.coords[name]) for name in self.scores)
-
-    @property
-    def codes(self) -> NDArray[Any]:
-        return (self.known > 0).astype("int64") if self.kind == "labels" else self.known
+        return (len(self.coords["class"]),) if self.is_several else ()
 
 
 def _scaled_prior(
@@ -304,12 +281,12 @@ def _scaled_prior(
         each = [Hyperprior.default(typical, column) for column in sign.T]
         shape = RATE_SHAPE if name == "learned" else None
         return replace(each[0], d=float(np.mean([one.d for one in each])), rate_shape=shape)
-    if targets.kind != "numbers":
-        out = scaled(typical, sign, latent_size=targets.size)
-        return replace(out, f=out.f * (targets.size / LATENT_SIZE) ** 2)
-    size = _typical_size(targets.known)
-    out = scaled(typical, sign, latent_size=size)
-    return replace(out, f=out.f * (size**2 + float(np.mean(targets.known)) ** 2))
+    size, of_bias = targets.size, (targets.size / LATENT_SIZE) ** 2
+    if targets.kind == "numbers":
+        size = _typical_size(targets.known)
+        of_bias = size**2 + float(np.mean(targets.known)) ** 2
+    prior = scaled(typical, sign, latent_size=size)
+    return replace(prior, f=prior.f * of_bias)
 
 
 def _typical_size(target: Array) -> float:
@@ -330,12 +307,8 @@ def _label_noise(
 ) -> None:
     """Declare labels of which a share is flipped; the share may have a prior, called ``flip``."""
     flip = _parameter("flip", flip)
-    p = flip + (np.float64(1.0) - np.float64(2.0) * flip) * _ndtr(latent)
+    p = flip + (np.float64(1.0) - np.float64(2.0) * flip) * ndtr(latent)
     pm.Bernoulli("label", p=p, observed=observed, dims="obs")
-
-
-def _ndtr(latent: TensorVariable) -> TensorVariable:
-    return np.float64(0.5) * pt.erfc(-np.sqrt(0.5) * latent)
 
 
 def _normal_probability(
@@ -343,7 +316,7 @@ def _normal_probability(
 ) -> None:
     """Declare labels as numbers, normal around their probability."""
     sigma = _noise(observed, noise)
-    pm.Normal("label", mu=_ndtr(latent), sigma=sigma, observed=observed, dims="obs")
+    pm.Normal("label", mu=ndtr(latent), sigma=sigma, observed=observed, dims="obs")
 
 
 def _logit(latent: TensorVariable, observed: TensorVariable) -> None:

@@ -16,12 +16,6 @@ from pcvm_pymc.model.distributions import (
     MarginalWeight,
     SharedWeight,
 )
-from pcvm_pymc.model.improper import (
-    ImproperBias,
-    ImproperFreeWeight,
-    ImproperSharedWeight,
-    ImproperWeight,
-)
 from pcvm_pymc.model.names import Names
 
 type Values = dict[str, TensorVariable]
@@ -75,7 +69,11 @@ def _numbers(prior: Any, form: Form) -> Values:
     names, values = form.names, np.array(list(numbers.values()))
     pm.modelcontext(None).add_coords(names.coords({"hyperparameter": list(numbers)}))
     data = pm.Data(names("hyperprior"), values, dims=names.dims("hyperparameter"))
-    value = {name: data[i] for i, name in enumerate(numbers)}
+    # a rate of zero as a constant, by which the distributions know that they are improper
+    value = {
+        name: pt.constant(np.float64(0.0)) if name in "df" and number == 0 else data[i]
+        for i, (name, number) in enumerate(numbers.items())
+    }
     if prior.rate_shape is not None:
         shape = value["rate_shape"]
         value["d"] = pm.Gamma(names("rate"), alpha=shape, beta=shape / value["d"])
@@ -84,19 +82,15 @@ def _numbers(prior: Any, form: Form) -> Values:
 
 def _student_weights(prior: Any, value: Values, form: Form) -> TensorVariable:
     """Declare weights whose Gamma precisions are integrated out (chen2009 eq. 21)."""
-    if prior.d > 0:
-        proper = FreeWeight if form.free else MarginalWeight
-        return proper(form.name, value["c"], value["d"], dims=form.dims)
-    improper = ImproperFreeWeight if form.free else ImproperWeight
-    return improper(form.name, value["c"], dims=form.dims)
+    if isinstance(prior, SharedHyperprior):
+        return SharedWeight(form.name, value["c"], value["d"], form.n_scores, dims=form.dims)
+    kind = FreeWeight if form.free else MarginalWeight
+    return kind(form.name, value["c"], value["d"], dims=form.dims)
 
 
 def _student_bias(prior: Any, value: Values, form: Form) -> TensorVariable:
     """Declare a bias whose Gamma precision is integrated out (chen2009 eq. 22)."""
-    name, dims = form.names("bias"), form.bias_dims
-    if prior.f > 0:
-        return MarginalBias(name, value["e"], value["f"], dims=dims)
-    return (ImproperFreeWeight if form.free else ImproperBias)(name, value["e"], dims=dims)
+    return MarginalBias(form.names("bias"), value["e"], value["f"], dims=form.bias_dims)
 
 
 def _normal_weights(prior: Any, value: Values, form: Form) -> TensorVariable:
@@ -116,14 +110,6 @@ def _normal_bias(prior: Any, value: Values, form: Form) -> TensorVariable:
     names, dims = form.names, form.bias_dims
     precision = pm.Gamma(names("bias_precision"), alpha=value["e"], beta=value["f"], dims=dims)
     return pm.Normal(names("bias"), mu=0.0, sigma=1 / pt.sqrt(precision), dims=dims)
-
-
-def _shared_weights(prior: Any, value: Values, form: Form) -> TensorVariable:
-    """Declare weights of which those of a basis have one Gamma precision, integrated out."""
-    n = form.n_scores
-    if prior.d > 0:
-        return SharedWeight(form.name, value["c"], value["d"], n, dims=form.dims)
-    return ImproperSharedWeight(form.name, value["c"], n, dims=form.dims)
 
 
 def _horseshoe_weights(prior: Any, value: Values, form: Form) -> TensorVariable:
@@ -155,7 +141,7 @@ def _laplace_bias(prior: Any, value: Values, form: Form) -> TensorVariable:
 DECLARED_PRIORS: dict[tuple[str, str], tuple[Callable[..., Any], Callable[..., Any]]] = {
     ("gamma", "marginal"): (_student_weights, _student_bias),
     ("gamma", "joint"): (_normal_weights, _normal_bias),
-    ("shared gamma", "marginal"): (_shared_weights, _student_bias),
+    ("shared gamma", "marginal"): (_student_weights, _student_bias),
     ("shared gamma", "joint"): (_normal_weights, _normal_bias),
     (Laplace.name, "marginal"): (_laplace_weights, _laplace_bias),
     ("half-horseshoe", "marginal"): (_horseshoe_weights, _student_bias),

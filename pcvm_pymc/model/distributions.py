@@ -7,23 +7,23 @@ variable is, whatever its name, and ``rv.owner.op.dist_params(rv.owner)`` its pa
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous, PositiveContinuous
 from pymc.distributions.discrete import Discrete
-from pymc.distributions.dist_math import (
-    check_icdf_parameters,
-    check_icdf_value,
-    check_parameters,
-)
+from pymc.distributions.dist_math import check_icdf_value, check_parameters
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
 from pymc.distributions.transforms import _default_transform
-from pymc.logprob.transforms import Transform
+from pymc.logprob.transforms import LogTransform, Transform
 from pymc.pytensorf import normalize_rng_param
+from pytensor.graph.basic import Constant, Variable
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
 
-from pcvm_pymc.model.math import log_ndtr
+from pcvm_pymc.core.pieces.priors import WEIGHT_CUTOFF
+from pcvm_pymc.model.math import log_ndtr, ndtr
 
 type Draws = tuple[TensorVariable, TensorVariable]
 
@@ -45,7 +45,10 @@ class SymbolicRV(SymbolicRandomVariable):
     @classmethod
     def rv_op(cls, *params: Any, size: Any = None, rng: Any = None) -> TensorVariable:
         """Return the random variable of some parameters, which are taken in double precision."""
-        params = tuple(pt.cast(pt.as_tensor(each), "float64") for each in params)
+        params = tuple(
+            pt.cast(each if isinstance(each, Variable) else np.asarray(each, float), "float64")
+            for each in params
+        )
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
         batch = size
         if rv_size_is_none(size):
@@ -72,8 +75,7 @@ class ProbitBernoulliRV(SymbolicRV):
     @classmethod
     def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
         """Draw labels."""
-        # P(1) = erfc(-x / sqrt 2) / 2 keeps the lower tail, which invprobit rounds to zero
-        p = _HALF * pt.erfc(-np.sqrt(0.5) * params[0])
+        p = ndtr(params[0])  # keeps the lower tail, which invprobit rounds to zero
         return pt.random.bernoulli(p, size=size, rng=rng, return_next_rng=True)
 
 
@@ -122,71 +124,56 @@ class ProbitBernoulli(Discrete):
 
     def icdf(value: TensorVariable, latent: TensorVariable) -> TensorVariable:
         """Return the least label whose distribution function reaches a value."""
-        label = pt.cast(value > _HALF * pt.erfc(np.sqrt(0.5) * latent), "int64")
+        label = pt.cast(value > ndtr(-latent), "int64")
         return check_icdf_value(label, value)
 
 
-def _log_student(
-    square: TensorVariable, shape: TensorVariable, rate: TensorVariable, n: Any = _ONE
+IMPROPER_MESSAGE = (
+    "this model has an improper hyperprior (a rate or shape that is not positive): its posterior cannot "
+    "be normalised, so that there is nothing to sample (the density is unbounded at weight zero). "
+    "Use find_map_em for the papers' point estimate, or build the model with a proper hyperprior: "
+    "leave hyperprior out of pcvm_model for the default, or give Hyperprior(c, d, e, f) all positive; "
+    "in sparse_probit_model take prior='laplace' or 'student'"
+)
+
+
+def is_improper(rate: TensorVariable) -> bool:
+    """Whether the rate of a precision is the constant zero, whose density cannot be normalised."""
+    return isinstance(rate, Constant) and not np.any(rate.data)
+
+
+def _refused_if_improper(value: TensorVariable, rate: TensorVariable) -> TensorVariable:
+    """Return `value`; of an improper density in a graph that raises the explanation when evaluated."""
+    if not is_improper(rate):
+        return value
+    return CheckAndRaise(ValueError, IMPROPER_MESSAGE)(value, pt.constant(False))
+
+
+def _log_density(
+    square: TensorVariable, n: Any = _ONE, **parameters: TensorVariable
 ) -> TensorVariable:
     """Return the log density of n normals whose one precision is Gamma(shape, rate), given |value|^2.
 
-    For n = 1 the Student-t of chen2009 eq. 22.
+    For n = 1 the Student-t of chen2009 eq. 22. A rate of zero leaves ``|value|^-(2 shape + n)``, constant
+    below the pruning cutoff and known up to a constant. Other parameters that are not positive raise.
     """
+    shape, rate = parameters.values()
+    if is_improper(rate):
+        return -(_TWO * shape + n) * pt.log(pt.maximum(pt.sqrt(square), np.float64(WEIGHT_CUTOFF)))
     constant = pt.gammaln(shape + _HALF * n) - pt.gammaln(shape)
     constant = constant - _HALF * n * (_LOG_2PI + pt.log(rate))
-    return constant - (shape + _HALF * n) * pt.log1p(square / (_TWO * rate))
-
-
-def _positive(
-    values: TensorVariable, check: Any = check_parameters, **parameters: TensorVariable
-) -> TensorVariable:
-    """Return values in a graph that raises PyMC's error where a parameter is not positive."""
+    density = constant - (shape + _HALF * n) * pt.log1p(square / (_TWO * rate))
     needed = ", ".join(f"{name} > 0" for name in parameters)
-    return check(values, *(each > 0 for each in parameters.values()), msg=needed)
+    return check_parameters(density, shape > 0, rate > 0, msg=needed)
 
 
-def _beyond(value: TensorVariable, shape: TensorVariable, rate: TensorVariable) -> TensorVariable:
-    """Return the probability that the Student-t is larger in size than a value."""
-    return pt.betainc(shape, _HALF, _ONE / (_ONE + pt.sqr(value) / (_TWO * rate)))
+def _student(shape: TensorVariable, rate: TensorVariable) -> TensorVariable:
+    """Return PyMC's own Student-t, for distribution functions and quantiles."""
+    return pm.StudentT.dist(nu=_TWO * shape, sigma=pt.sqrt(rate / shape))
 
 
-def _within(value: TensorVariable, shape: TensorVariable, rate: TensorVariable) -> TensorVariable:
-    """Return the probability that the Student-t is smaller in size, to full digits near zero."""
-    square = pt.sqr(value) / (_TWO * rate)
-    return pt.betainc(_HALF, shape, square / (_ONE + square))
-
-
-def _size_within(
-    within: TensorVariable, beyond: TensorVariable, shape: TensorVariable, rate: TensorVariable
-) -> TensorVariable:
-    """Return the size that the Student-t stays within, and beyond, with two probabilities of sum one."""
-    near, far = pt.betaincinv(_HALF, shape, within), pt.betaincinv(shape, _HALF, beyond)
-    odds = pt.switch(within < _HALF, near / (_ONE - near), (_ONE - far) / far)
-    return pt.sqrt(_TWO * rate * odds)
-
-
-def _log_student_cdf(
-    value: TensorVariable, shape: TensorVariable, rate: TensorVariable
-) -> TensorVariable:
-    """Return the log distribution function of the Student-t, to full digits in the left tail."""
-    half = _HALF * _beyond(value, shape, rate)
-    tail = pt.switch(value < 0, pt.log(half), pt.log1p(-half))
-    near = pt.log1p(pt.sign(value) * _within(value, shape, rate)) - _LOG_2
-    return pt.switch(pt.sqr(value) < _TWO * rate, near, tail)
-
-
-def _student_icdf(
-    value: TensorVariable, shape: TensorVariable, rate: TensorVariable
-) -> TensorVariable:
-    """Return the quantile of the Student-t."""
-    beyond = _TWO * pt.minimum(value, _ONE - value)
-    size = _size_within(pt.abs(_TWO * value - _ONE), beyond, shape, rate)
-    return check_icdf_value(pt.switch(value < _HALF, -size, size), value)
-
-
-def _student(rng: Any, size: Any, shape: TensorVariable, rate: TensorVariable) -> Draws:
-    scale = pt.sqrt(rate / shape)
+def _student_draws(rng: Any, size: Any, shape: TensorVariable, rate: TensorVariable) -> Draws:
+    scale = _refused_if_improper(pt.sqrt(rate / shape), rate)
     return pt.random.t(_TWO * shape, 0.0, scale, size=size, rng=rng, return_next_rng=True)
 
 
@@ -198,7 +185,7 @@ class MarginalBiasRV(SymbolicRV):
     @classmethod
     def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
         """Draw from the Student-t."""
-        return _student(rng, size, *params)
+        return _student_draws(rng, size, *params)
 
 
 class MarginalWeightRV(SymbolicRV):
@@ -209,7 +196,7 @@ class MarginalWeightRV(SymbolicRV):
     @classmethod
     def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
         """Draw from the half-Student-t."""
-        rng, draws = _student(rng, size, *params)
+        rng, draws = _student_draws(rng, size, *params)
         return rng, pt.abs(draws)
 
 
@@ -222,7 +209,8 @@ class MarginalWeight(PositiveContinuous):
     Parameters
     ----------
     c, d : tensor_like of float
-        Shape and rate of the precision's Gamma distribution, positive.
+        Shape and rate of the precision's Gamma distribution, positive. With the number d = 0 the density is
+        the improper ``|w|^-(2c+1)``, for `find_map_em` alone: what draws or samples raises.
 
     Raises
     ------
@@ -251,23 +239,22 @@ class MarginalWeight(PositiveContinuous):
         rv: TensorVariable, size: Any, c: TensorVariable, d: TensorVariable
     ) -> TensorVariable:
         """Return the scale."""
-        return pt.full_like(rv, pt.sqrt(d / c))
+        return pt.full_like(rv, _refused_if_improper(pt.sqrt(d / c), d))
 
     def logp(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
-        """Return the log density."""
-        density = _LOG_2 + _log_student(value * value, c, d)
-        return _positive(pt.switch(value >= 0, density, _IMPOSSIBLE), c=c, d=d)
+        """Return the log density; of an improper one up to a constant."""
+        density = _log_density(value * value, c=c, d=d)
+        density = density if is_improper(d) else _LOG_2 + density
+        return pt.switch(value >= 0, density, _IMPOSSIBLE)
 
     def logcdf(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
         """Return the log distribution function."""
-        near, tail = pt.log(_within(value, c, d)), pt.log1p(-_beyond(value, c, d))
-        within = pt.switch(pt.sqr(value) < _TWO * d, near, tail)
-        return _positive(pt.switch(value > 0, within, _IMPOSSIBLE), c=c, d=d)
+        beyond = _TWO * pt.exp(pm.logcdf(_student(c, d), -value))
+        return pt.switch(value > 0, pt.log1p(-beyond), _IMPOSSIBLE)
 
     def icdf(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
         """Return the quantile."""
-        size = check_icdf_value(_size_within(value, _ONE - value, c, d), value)
-        return _positive(size, check_icdf_parameters, c=c, d=d)
+        return check_icdf_value(pm.icdf(_student(c, d), _HALF * (_ONE + value)), value)
 
 
 class MarginalBias(Continuous):
@@ -276,7 +263,7 @@ class MarginalBias(Continuous):
     Parameters
     ----------
     e, f : tensor_like of float
-        Shape and rate of the precision's Gamma distribution, positive.
+        Shape and rate of the precision's Gamma distribution, positive; f = 0 as d = 0 of `MarginalWeight`.
 
     Raises
     ------
@@ -302,19 +289,30 @@ class MarginalBias(Continuous):
         rv: TensorVariable, size: Any, e: TensorVariable, f: TensorVariable
     ) -> TensorVariable:
         """Return zero."""
-        return pt.zeros_like(rv)
+        return pt.zeros_like(rv) + _refused_if_improper(pt.zeros_like(f), f)
 
     def logp(value: TensorVariable, e: TensorVariable, f: TensorVariable) -> TensorVariable:
-        """Return the log density."""
-        return _positive(_log_student(value * value, e, f), e=e, f=f)
+        """Return the log density; of an improper one up to a constant."""
+        return _log_density(value * value, e=e, f=f)
 
     def logcdf(value: TensorVariable, e: TensorVariable, f: TensorVariable) -> TensorVariable:
         """Return the log distribution function."""
-        return _positive(_log_student_cdf(value, e, f), e=e, f=f)
+        return pm.logcdf(_student(e, f), value)
 
     def icdf(value: TensorVariable, e: TensorVariable, f: TensorVariable) -> TensorVariable:
         """Return the quantile."""
-        return _positive(_student_icdf(value, e, f), check_icdf_parameters, e=e, f=f)
+        return pm.icdf(_student(e, f), value)
+
+
+class _ProperLogTransform(LogTransform):
+    """The log transform; of an improper density it is for EM alone, at ``jacobian=False``.
+
+    Samplers ask for the Jacobian, also where starting values were given and no support point was.
+    """
+
+    def log_jac_det(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
+        """Return the value, which is the log derivative."""
+        return _refused_if_improper(value, inputs[3])
 
 
 class _AsinhTransform(Transform):
@@ -336,7 +334,7 @@ class _AsinhTransform(Transform):
     @staticmethod
     def _scale(inputs: tuple[Any, ...]) -> TensorVariable:
         _, _, c, d, *_ = inputs  # after a random generator and a size
-        return pt.sqrt(d / c)
+        return pt.ones_like(d) if is_improper(d) else pt.sqrt(d / c)
 
     def forward(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
         """Return the value to be sampled."""
@@ -350,7 +348,7 @@ class _AsinhTransform(Transform):
         """Return the log of scale times cosh, without overflow."""
         size = pt.abs(value)
         log_cosh = size + pt.log1p(pt.exp(-_TWO * size)) - _LOG_2
-        out = pt.log(self._scale(inputs)) + log_cosh
+        out = _refused_if_improper(pt.log(self._scale(inputs)) + log_cosh, inputs[3])
         return out.sum(axis=-1) if self.ndim_supp else out
 
 
@@ -366,7 +364,8 @@ class FreeWeight(MarginalBias):
     Parameters
     ----------
     c, d : tensor_like of float
-        Shape and rate of the precision's Gamma distribution, positive.
+        Shape and rate of the precision's Gamma distribution, positive; d = 0 as for `MarginalWeight`, with
+        c = 0 what Jeffreys' prior of the variance leaves (Figueiredo & Jain 2001 section 3.2).
     """
 
     rv_type = FreeWeightRV
@@ -381,7 +380,7 @@ class FreeWeight(MarginalBias):
 
     def logp(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
         """Return the log density."""
-        return _positive(_log_student(value * value, c, d), c=c, d=d)
+        return _log_density(value * value, c=c, d=d)
 
 
 class SharedWeightRV(SymbolicRV):
@@ -394,7 +393,7 @@ class SharedWeightRV(SymbolicRV):
         """Draw a precision for each row, and its normals."""
         c, d, n_scores = params
         rng, precision = pt.random.gamma(
-            c, scale=_ONE / d, size=size, rng=rng, return_next_rng=True
+            c, scale=_refused_if_improper(_ONE / d, d), size=size, rng=rng, return_next_rng=True
         )
         shape = (*(precision.shape[i] for i in range(precision.ndim)), pt.cast(n_scores, "int64"))
         rng, unit = pt.random.normal(size=shape, rng=rng, return_next_rng=True)
@@ -430,16 +429,23 @@ class SharedWeight(Continuous):
         """Return the unnamed random variable."""
         return super().dist([c, d, n_scores], **kwargs)
 
-    def support_point(rv: TensorVariable, size: Any, *params: TensorVariable) -> TensorVariable:
+    def support_point(
+        rv: TensorVariable,
+        size: Any,
+        c: TensorVariable,
+        d: TensorVariable,
+        n_scores: TensorVariable,
+    ) -> TensorVariable:
         """Return zeros."""
-        return pt.zeros_like(rv)
+        return pt.zeros_like(rv) + _refused_if_improper(pt.zeros_like(d), d)
 
     def logp(
         value: TensorVariable, c: TensorVariable, d: TensorVariable, n_scores: TensorVariable
     ) -> TensorVariable:
         """Return the log density of each row."""
-        return _positive(_log_student(pt.sqr(value).sum(axis=-1), c, d, n_scores), c=c, d=d)
+        return _log_density(pt.sqr(value).sum(axis=-1), n_scores, c=c, d=d)
 
 
+transformed(MarginalWeightRV, _ProperLogTransform())
 transformed(FreeWeightRV, _AsinhTransform(0))
 transformed(SharedWeightRV, _AsinhTransform(1))

@@ -9,6 +9,11 @@ _SQRT_HALF = np.sqrt(0.5)
 _SPLIT = np.float64(-1.0)
 
 
+def ndtr(x: TensorVariable) -> TensorVariable:
+    """Return Phi(x), the standard normal distribution function, which keeps its lower tail."""
+    return np.float64(0.5) * pt.erfc(-_SQRT_HALF * x)
+
+
 def log_ndtr(x: TensorVariable) -> TensorVariable:
     """Return log Phi(x), the log of the standard normal distribution function.
 

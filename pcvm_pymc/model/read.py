@@ -24,21 +24,9 @@ from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array, ndtr
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.model import graphs
 from pcvm_pymc.model.bases import known_width
 from pcvm_pymc.model.distributions import ProbitBernoulliRV
-from pcvm_pymc.model.graphs import (
-    called,
-    factors,
-    is_random,
-    made_of,
-    number,
-    numbers,
-    peeled,
-    product,
-    random_parts,
-    shape_of,
-    terms,
-)
 from pcvm_pymc.model.multinomial import MultinomialProbitRV
 from pcvm_pymc.model.read_priors import NUTS, weight_prior, with_bias
 
@@ -162,8 +150,10 @@ def find_parts(model: pm.Model) -> Parts:
     width = _free_width(Phi, set(model.free_RVs))
     weights = weight_prior(size)
     hyperprior, bias_kind, bias_precision = with_bias(weights.prior, bias)
-    ones = {each: np.ones(shape_of(each)) for each in random_parts(size)}
-    shape = shape_of(size) if is_random(size) else np.shape(numbers(size, ones))
+    ones = {each: np.ones(graphs.shape_of(each)) for each in graphs.random_parts(size)}
+    shape = (
+        graphs.shape_of(size) if graphs.is_random(size) else np.shape(graphs.numbers(size, ones))
+    )
     n_scores = shape[1] if len(shape) == 2 else 1
     likelihood = found.piece(n_scores)
     if likelihood.n_scores != n_scores:
@@ -179,19 +169,19 @@ def find_parts(model: pm.Model) -> Parts:
             f"MarginalWeight declares, {NUTS}"
         )
     return Parts(
-        found.variable,
-        likelihood,
-        hyperprior,
-        Phi,
-        sign,
-        size,
-        bias,
-        bias_kind,
-        width,
-        weights.rate,
-        (*weights.precisions, *bias_precision),
-        weights.scales,
-        found.nuisances,
+        observed=found.variable,
+        likelihood=likelihood,
+        hyperprior=hyperprior,
+        Phi=Phi,
+        sign=sign,
+        weight=size,
+        bias=bias,
+        bias_kind=bias_kind,
+        width=width,
+        rate=weights.rate,
+        precisions=(*weights.precisions, *bias_precision),
+        scales=weights.scales,
+        nuisances=found.nuisances,
     )
 
 
@@ -222,7 +212,9 @@ class _Observed(NamedTuple):
         if self.name == "multinomial probit":
             return LIKELIHOODS[self.name](n_scores)
         known = {
-            name: np.nan if random_parts(each) else number(each, f"{name} of the likelihood")
+            name: np.nan
+            if graphs.random_parts(each)
+            else graphs.number(each, f"{name} of the likelihood")
             for name, each in self.parameters.items()
         }
         return LIKELIHOODS[self.name](**known)
@@ -231,10 +223,12 @@ class _Observed(NamedTuple):
 def _observed(model: pm.Model) -> _Observed:
     """Return the one observed variable of a known likelihood whose latent function has a basis."""
     candidates = [_likelihood(rv) for rv in model.observed_RVs]
-    ours = [each for each in candidates if each and any(map(product, terms(each.latent)))]
+    ours = [
+        each for each in candidates if each and any(map(graphs.product, graphs.terms(each.latent)))
+    ]
     if len(ours) == 1:
         return ours[0]
-    found = ", ".join(f"{rv.name!r} ({called(rv)})" for rv in model.observed_RVs) or "none"
+    found = ", ".join(f"{rv.name!r} ({graphs.called(rv)})" for rv in model.observed_RVs) or "none"
     if ours:
         raise ValueError(
             f"the model has {len(ours)} likelihoods of latent functions: {found}; needed one. A row's "
@@ -257,11 +251,11 @@ def _likelihood(rv: Variable) -> _Observed | None:
         parameters = {"noise": noise, "degrees": degrees}
     elif isinstance(op, NormalRV):
         parameters = {"noise": params[1]}
-        noisy = None if any(map(product, terms(latent))) else _flipped_probit(latent)
+        noisy = None if any(map(graphs.product, graphs.terms(latent))) else _flipped_probit(latent)
         if noisy is not None:
             name, latent = "normal-probability", noisy[0]
     elif isinstance(op, BernoulliRV):
-        probability, noisy = peeled(latent), _flipped_probit(latent)
+        probability, noisy = graphs.peeled(latent), _flipped_probit(latent)
         link = probability.owner and getattr(probability.owner.op, "scalar_op", None)
         if noisy is not None:
             name, (latent, parameters["flip"], unknown) = "label noise", noisy
@@ -269,7 +263,7 @@ def _likelihood(rv: Variable) -> _Observed | None:
             latent = probability.owner.inputs[0]
         else:
             name = ""
-    unknown = unknown or tuple(x for each in parameters.values() for x in random_parts(each))
+    unknown = unknown or tuple(x for each in parameters.values() for x in graphs.random_parts(each))
     return _Observed(rv, name, latent, parameters, unknown) if name else None
 
 
@@ -286,7 +280,7 @@ def _flipped_probit(p: Variable) -> tuple[Variable, Variable, tuple[Variable, ..
     """Return x, the flip, and what is unknown in it, of ``flip + (1 - 2 flip) Phi(x)``."""
     nodes = [x.owner for x in ancestors([p]) if x.owner]
     found = [each for each in nodes if isinstance(getattr(each.op, "scalar_op", None), Erfc)]
-    inner = [x for each in found for x in factors(each.inputs[0]) if random_parts(x)]
+    inner = [x for each in found for x in graphs.factors(each.inputs[0]) if graphs.random_parts(x)]
     if len(inner) != 1:
         return None
 
@@ -295,10 +289,14 @@ def _flipped_probit(p: Variable) -> tuple[Variable, Variable, tuple[Variable, ..
 
     points = np.array([-40.0, -1.0, 0.3, 2.0])
     expression = at(points)
-    value = numbers(expression, dict.fromkeys(random_parts(expression), 0.07))
+    value = graphs.numbers(expression, dict.fromkeys(graphs.random_parts(expression), 0.07))
     if not np.allclose(value, value[0] + (1 - 2 * value[0]) * ndtr(points), rtol=1e-12):
         return None
-    return inner[0], at(points[:1]), tuple(set(random_parts(p)) - set(random_parts(inner[0])))
+    return (
+        inner[0],
+        at(points[:1]),
+        tuple(set(graphs.random_parts(p)) - set(graphs.random_parts(inner[0]))),
+    )
 
 
 # --- the latent function ------------------------------------------------------------------------
@@ -308,24 +306,24 @@ def _latent_parts(
     model: pm.Model, latent: Variable
 ) -> tuple[Variable, Variable, Array | None, Variable | None]:
     """Return Phi, weights or their sizes, signs, and bias of dot(Phi, sign * weight) + bias."""
-    each, free = terms(latent), set(model.free_RVs)
-    inner = next(x for x in each if product(x))
+    each, free = graphs.terms(latent), set(model.free_RVs)
+    inner = next(x for x in each if graphs.product(x))
     others = [x for x in each if x is not inner]
-    if len(others) > 1 or any(product(x) for x in others):
+    if len(others) > 1 or any(graphs.product(x) for x in others):
         raise ValueError(
-            f"what the likelihood takes has {len(each)} terms, of {made_of(each)}; that is no row of FAMILY. "
-            f"Needed dot(Phi, weight) + bias alone, {NUTS}"
+            f"what the likelihood takes has {len(each)} terms, of {graphs.made_of(each)}; that is no row of "
+            f"FAMILY. Needed dot(Phi, weight) + bias alone, {NUTS}"
         )
-    Phi, weight = product(inner)  # type: ignore[misc]
-    if not random_parts(weight) and random_parts(Phi):  # dot(weight, Phi.T)
+    Phi, weight = graphs.product(inner)  # type: ignore[misc]
+    if not graphs.random_parts(weight) and graphs.random_parts(Phi):  # dot(weight, Phi.T)
         Phi, weight = weight.T, Phi
-    sign, size = _signed(peeled(weight))
+    sign, size = _signed(graphs.peeled(weight))
     bias = others[0] if others else None
-    moved = [*(random_parts(size) or [size]), *others]
+    moved = [*(graphs.random_parts(size) or [size]), *others]
     unfree = [x for x in moved if x not in free]
     if unfree:
         raise ValueError(
-            f"weights and bias are moved together; found not free {made_of(unfree)}. Needed free "
+            f"weights and bias are moved together; found not free {graphs.made_of(unfree)}. Needed free "
             f"variables, each a term or factor by itself in dot(Phi, sign * weight) + bias; {NUTS}"
         )
     return Phi, size, sign, bias
@@ -333,13 +331,13 @@ def _latent_parts(
 
 def _signed(weight: Variable) -> tuple[Array | None, Variable]:
     """Return signs and sizes of signed weights; None and the weights themselves where they are free."""
-    if is_random(weight) or len(factors(weight)) < 2:
+    if graphs.is_random(weight) or len(graphs.factors(weight)) < 2:
         return None, weight
-    both = [peeled(x) for x in weight.owner.inputs]
-    known = [x for x in both if not random_parts(x)]
+    both = [graphs.peeled(x) for x in weight.owner.inputs]
+    known = [x for x in both if not graphs.random_parts(x)]
     if len(known) != 1 or len(both) != 2:
         return None, weight
-    sign = np.asarray(numbers(known[0]), dtype=float)
+    sign = np.asarray(graphs.numbers(known[0]), dtype=float)
     if not np.isin(sign, (-1.0, 1.0)).all():
         raise ValueError(
             f"sizes of weights are multiplied by {np.unique(sign)[:5]}; needed signs, -1 and +1, {NUTS}"
@@ -352,7 +350,7 @@ def _signed(weight: Variable) -> tuple[Array | None, Variable]:
 
 def _free_width(Phi: Variable, free: set[Variable]) -> Variable | None:
     """Return the one unknown that basis functions depend on; raise where there are others."""
-    unknown = random_parts(Phi)
+    unknown = graphs.random_parts(Phi)
     if not unknown:
         return None
     if len(unknown) == 1 and unknown[0] in free and unknown[0].type.ndim <= 1:
@@ -368,7 +366,7 @@ def _not_an_rbf(unknown: list[Variable]) -> ValueError:
 
 
 def _exponent(Phi: Variable) -> Variable | None:
-    owner = peeled(Phi).owner
+    owner = graphs.peeled(Phi).owner
     is_exponential = owner and isinstance(getattr(owner.op, "scalar_op", None), Exp)
     return owner.inputs[0] if is_exponential else None
 
@@ -376,9 +374,9 @@ def _exponent(Phi: Variable) -> Variable | None:
 def _squared_distances(exponent: Variable, width: Variable) -> Array:
     """Return what is divided by the squared width; for several widths a matrix for each feature."""
     if width.type.ndim == 0:
-        return -numbers(exponent, {width: 1.0})
-    each = np.where(np.eye(shape_of(width)[0]) > 0, 1.0, np.inf)  # all others infinite
-    return -np.stack([numbers(exponent, {width: alone}) for alone in each])
+        return -graphs.numbers(exponent, {width: 1.0})
+    each = np.where(np.eye(graphs.shape_of(width)[0]) > 0, 1.0, np.inf)  # all others infinite
+    return -np.stack([graphs.numbers(exponent, {width: alone}) for alone in each])
 
 
 def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
@@ -390,9 +388,9 @@ def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
     if exponent is None:
         raise _not_an_rbf([width])
     squared = _squared_distances(exponent, width)
-    at = np.linspace(0.7, 1.9, shape_of(width)[0]) if width.type.ndim else 1.7
+    at = np.linspace(0.7, 1.9, graphs.shape_of(width)[0]) if width.type.ndim else 1.7
     wanted = np.tensordot(at**-2.0, squared, np.ndim(at))
-    found = -numbers(exponent, {width: at})
+    found = -graphs.numbers(exponent, {width: at})
     if not ((squared >= 0).all() and np.allclose(found, wanted, rtol=1e-12, atol=0)):
         raise _not_an_rbf([width])
     several = squared.ndim > 2
@@ -424,17 +422,17 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
     label = _labels(model, parts)
     width, moves = known_width(model), None
     if parts.width is None:
-        Phi = numbers(parts.Phi)
+        Phi = graphs.numbers(parts.Phi)
     else:
         moves = _width_moves(parts.Phi, parts.width)
-        width = np.clip(numbers(support_point(parts.width)), *moves.bounds)[()] * 1.0
+        width = np.clip(graphs.numbers(support_point(parts.width)), *moves.bounds)[()] * 1.0
         Phi = moves.basis(width)
     if len(Phi) != len(label):
         raise ValueError(
             f"the model's basis functions have {len(Phi)} rows and its labels {len(label)}; "
             "set both in one pm.set_data, see new_data(model, X_new, y_new)"
         )
-    n_basis = shape_of(parts.weight)[0] if is_random(parts.weight) else Phi.shape[1]
+    n_basis = graphs.shape_of(parts.weight)[0] if graphs.is_random(parts.weight) else Phi.shape[1]
     if n_basis != Phi.shape[1] or (parts.sign is not None and len(parts.sign) != n_basis):
         raise ValueError(
             f"the model has {Phi.shape[1]} basis functions, {n_basis} weights and "
@@ -455,7 +453,7 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
 
 def _labels(model: pm.Model, parts: Parts) -> NDArray[Any]:
     """Return what was observed, labels as -1. and +1."""
-    value = numbers(model.rvs_to_values[parts.observed])
+    value = graphs.numbers(model.rvs_to_values[parts.observed])
     if parts.likelihood.targets == "numbers":
         return value.astype(float)
     classes = np.arange(max(parts.likelihood.n_scores, 2))

@@ -16,27 +16,13 @@ from pytensor.tensor.random.basic import (
 )
 
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace, Prior, SharedHyperprior
-from pcvm_pymc.model import distributions as proper
-from pcvm_pymc.model import improper
-from pcvm_pymc.model.graphs import (
-    called,
-    is_random,
-    number,
-    numbers,
-    peeled,
-    random_parts,
-    shape_of,
-)
+from pcvm_pymc.model import distributions as ours
+from pcvm_pymc.model import graphs
 
 #: the end of a refusal
 NUTS = "or sample by NUTS, which takes any model"
-_STUDENT = (proper.MarginalWeightRV, proper.FreeWeightRV, proper.MarginalBiasRV)
-_SCALE_FREE = (improper.ImproperWeightRV, improper.ImproperFreeWeightRV, improper.ImproperBiasRV)
-_SHARED = (proper.SharedWeightRV, improper.ImproperSharedWeightRV)
-_SIZES = (
-    *(proper.MarginalWeightRV, improper.ImproperWeightRV),
-    *(HalfStudentTRV, ExponentialRV, HalfNormalRV),
-)
+_STUDENT = (ours.MarginalWeightRV, ours.FreeWeightRV, ours.MarginalBiasRV)
+_SIZES = (ours.MarginalWeightRV, HalfStudentTRV, ExponentialRV, HalfNormalRV)
 
 
 @dataclass(frozen=True)
@@ -71,22 +57,19 @@ def weight_prior(weight: Variable) -> WeightPrior:
         If it is none of the family's.
     """
     op, positive = type(weight.owner.op), isinstance(weight.owner.op, _SIZES)
-    kind: type[Hyperprior] = SharedHyperprior if op in _SHARED else Hyperprior
     found = None
-    if not is_random(weight):
+    if not graphs.is_random(weight):
         found = _half_horseshoe(weight)
-    elif op in _STUDENT or op is proper.SharedWeightRV:
+    elif op in (*_STUDENT, ours.SharedWeightRV):
         c, d, *_ = _params(weight)
-        found = _gamma(kind, number(c, "c"), d, positive)
-    elif op in _SCALE_FREE or op is improper.ImproperSharedWeightRV:
-        c = number(_params(weight)[0], "c")
-        found = WeightPrior(kind(c, 0.0, c, 0.0), positive)
+        kind = SharedHyperprior if op is ours.SharedWeightRV else Hyperprior
+        found = _gamma(kind, graphs.number(c, "c"), d, positive)
     elif op in (LaplaceRV, ExponentialRV):
         found = WeightPrior(Laplace(_penalty(weight)), positive)
     elif op is HalfStudentTRV:  # PyMC's own; its constants have nine digits
         degrees, scale = _params(weight)
-        if not random_parts(scale):
-            c, sigma = number(degrees, "nu") / 2.0, number(scale, "sigma")
+        if not graphs.random_parts(scale):
+            c, sigma = graphs.number(degrees, "nu") / 2.0, graphs.number(scale, "sigma")
             d = _tidy(c * sigma**2, lambda x: np.sqrt(x / c) == sigma)
             found = WeightPrior(Hyperprior(c, d, c, d), positive)
     elif op in (NormalRV, HalfNormalRV):
@@ -98,8 +81,8 @@ def weight_prior(weight: Variable) -> WeightPrior:
             found = replace(found, precisions=(precision,))
     if found is None:
         what = "weights are transformed"
-        if is_random(weight):
-            what = f"{weight.name!r} is a {called(weight)}"
+        if graphs.is_random(weight):
+            what = f"{weight.name!r} is a {graphs.called(weight)}"
         raise ValueError(
             f"{what} in a way that is no prior of the family; needed MarginalWeight, FreeWeight, pm.Laplace "
             f"or another that the builders declare, times signs at most; {NUTS}"
@@ -119,15 +102,15 @@ def _tidy(value: float, holds: Callable[[float], bool]) -> float:
 
 def _gamma(kind: type[Hyperprior], c: float, d: Variable | float, positive: bool) -> WeightPrior:
     """Return a Gamma prior of given c, its d a number or a Gamma variable."""
-    unknown = [] if isinstance(d, float) else random_parts(d)
+    unknown = [] if isinstance(d, float) else graphs.random_parts(d)
     if not unknown:
-        rate = d if isinstance(d, float) else number(d, "d")
+        rate = d if isinstance(d, float) else graphs.number(d, "d")
         return WeightPrior(kind(c, rate, c, rate), positive)
-    if peeled(d) is not unknown[0] or not isinstance(unknown[0].owner.op, GammaRV):
+    if graphs.peeled(d) is not unknown[0] or not isinstance(unknown[0].owner.op, GammaRV):
         raise ValueError(
             f"d depends on {[x.name for x in unknown]}; needed a number or a Gamma variable, {NUTS}"
         )
-    shape, scale = (number(x, "the rate's prior") for x in _params(unknown[0]))
+    shape, scale = (graphs.number(x, "the rate's prior") for x in _params(unknown[0]))
     rate = _tidy(shape * scale, lambda x: 1.0 / (shape / x) == scale)
     return WeightPrior(kind(c, rate, c, rate, shape), positive, unknown[0])
 
@@ -135,57 +118,51 @@ def _gamma(kind: type[Hyperprior], c: float, d: Variable | float, positive: bool
 def _penalty(variable: Variable) -> float:
     """Return gamma of a Laplace or exponential density, ``scale = 1 / sqrt(gamma)``."""
     *place, spread = _params(variable)
-    if any(number(x, "mu") != 0 for x in place):
+    if any(graphs.number(x, "mu") != 0 for x in place):
         raise ValueError(f"{variable.name!r} is not centred at zero; needed mu=0, {NUTS}")
-    scale = number(spread, "the Laplace scale")
+    scale = graphs.number(spread, "the Laplace scale")
     return _tidy(scale**-2.0, lambda x: 1.0 / np.sqrt(x) == scale)
 
 
 def _precision(variable: Variable) -> tuple[Variable, float, Variable | float] | None:
     """Return the Gamma precision of a normal variable centred at zero, its shape and its rate."""
     place, sigma = _params(variable)
-    unknown = random_parts(sigma)
+    unknown = graphs.random_parts(sigma)
     if len(unknown) != 1 or not isinstance(unknown[0].owner.op, GammaRV):
         return None
-    fours = {unknown[0]: np.full(shape_of(unknown[0]), 4.0)}
-    if random_parts(place) or number(place, "mu") != 0 or not (numbers(sigma, fours) == 0.5).all():
+    fours = {unknown[0]: np.full(graphs.shape_of(unknown[0]), 4.0)}
+    centred = not graphs.random_parts(place) and graphs.number(place, "mu") == 0
+    if not (centred and (graphs.numbers(sigma, fours) == 0.5).all()):
         return None
     shape, scale = _params(unknown[0])
-    if random_parts(scale):  # the reciprocal of a rate that is learned
-        return unknown[0], number(shape, "c"), peeled(scale).owner.inputs[0]
-    value = number(scale, "d")
-    return unknown[0], number(shape, "c"), _tidy(1.0 / value, lambda x: 1.0 / x == value)
+    if graphs.random_parts(scale):  # the reciprocal of a rate that is learned
+        return unknown[0], graphs.number(shape, "c"), graphs.peeled(scale).owner.inputs[0]
+    value = graphs.number(scale, "d")
+    return unknown[0], graphs.number(shape, "c"), _tidy(1.0 / value, lambda x: 1.0 / x == value)
 
 
 def _half_horseshoe(size: Variable) -> WeightPrior | None:
     """Return the half-horseshoe where sizes are its function of a half-normal and two half-Cauchys."""
-    parts = random_parts(size)
     kinds = {
         (HalfNormalRV, True): "unit",
         (HalfCauchyRV, True): "local",
         (HalfCauchyRV, False): "shared",
     }
+    parts = graphs.random_parts(size)
     role = {kinds.get((type(x.owner.op), x.type.ndim > 0), ""): x for x in parts}
     if len(parts) != 3 or role.keys() != set(kinds.values()):
         return None
+    scale = {name: graphs.number(_params(x)[-1], name) for name, x in role.items()}
 
     def at(**values: float) -> float:
-        given = {role[name]: np.full(shape_of(role[name]), x) for name, x in values.items()}
-        return float(numbers(size, given).flat[0])
+        given = {role[name]: np.full(graphs.shape_of(role[name]), x) for name, x in values.items()}
+        return float(graphs.numbers(size, given).flat[0])
 
-    one = at(unit=1.0, local=1.0, shared=1.0)
-    if not 0 < one < 1:
+    one, other = at(unit=1.0, local=1.0, shared=1.0), at(unit=2.0, local=3.0, shared=0.7)
+    if not 0 < one < 1 or scale["unit"] != 1 or scale["local"] != 1:
         return None
-
-    def formula(slab: float, unit: float, wide: float) -> float:
-        return unit * wide / np.sqrt(1.0 + (wide / slab) ** 2)
-
-    slab = _tidy((one**-2.0 - 1.0) ** -0.5, lambda x: abs(formula(x, 1.0, 1.0) - one) < 1e-13)
-    scale = {name: number(_params(x)[-1], name) for name, x in role.items()}
-    other = at(unit=2.0, local=3.0, shared=0.7)
-    if scale["unit"] != 1 or scale["local"] != 1:
-        return None
-    if not np.isclose(other, formula(slab, 2.0, 3.0 * 0.7), rtol=1e-9):
+    slab = _tidy((one**-2.0 - 1.0) ** -0.5, lambda x: abs((1.0 + x**-2.0) ** -0.5 - one) < 1e-13)
+    if not np.isclose(other, 4.2 / np.sqrt(1.0 + (2.1 / slab) ** 2), rtol=1e-9):
         return None
     scales = role["unit"], role["shared"], role["local"]
     return WeightPrior(HalfHorseshoe(scale["shared"], slab, 0.5, 0.5), True, scales=scales)
@@ -197,7 +174,7 @@ def with_bias(
     """Return the prior with the bias' numbers, the kind of the bias, and its explicit precision."""
     if bias is None:
         return prior, "none", ()
-    op, needed = type(bias.owner.op), f"the bias {bias.name!r} is a {called(bias)}"
+    op, needed = type(bias.owner.op), f"the bias {bias.name!r} is a {graphs.called(bias)}"
     if op is FlatRV:
         return prior, "free", ()
     if isinstance(prior, Laplace):
@@ -207,13 +184,11 @@ def with_bias(
             f"{needed}; beside Laplace weights needed the same Laplace or pm.Flat, {NUTS}"
         )
     if op in _STUDENT[1:]:
-        e, f = (number(x, "the bias' prior") for x in _params(bias))
+        e, f = (graphs.number(x, "the bias' prior") for x in _params(bias))
         return replace(prior, e=e, f=f), "prior", ()
-    if op in _SCALE_FREE[1:]:
-        return replace(prior, e=number(_params(bias)[0], "e"), f=0.0), "prior", ()
     found = _precision(bias) if op is NormalRV else None
     if found is None:
         raise ValueError(f"{needed}; needed MarginalBias, pm.Flat or none, {NUTS}")
     precision, e, rate = found
-    f = rate if isinstance(rate, float) else number(rate, "f")
+    f = rate if isinstance(rate, float) else graphs.number(rate, "f")
     return replace(prior, e=e, f=f), "prior", (precision,)

@@ -22,9 +22,9 @@ from pcvm_pymc import (
     sparse_probit_model,
 )
 from pcvm_pymc.assessment import leave_one_out
+from pcvm_pymc.assessment.leave_one_out import fitted_problems
 from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.nonnegative import ridge_solve
-from pcvm_pymc.estimators.fit import fitted_problems
 
 PRIOR = Hyperprior.plug_in()
 
@@ -72,7 +72,7 @@ def test_equal_rows_keep_their_own_bases(rows):
     X, label = np.vstack([X, X[:8]]), np.append(label, label[:8])
     label[-1] *= -1.0  # of both classes at one place
     one = PCVMClassifier(width=0.8, hyperprior="plug_in").fit(X, label)
-    ((_, problem, weight, bias, own),) = fitted_problems(one, X, label)
+    ((_, problem, weight, bias, own, _),) = fitted_problems(one, X, label)
     np.testing.assert_array_equal(own, np.arange(58))
     np.testing.assert_allclose(problem.Phi @ weight + bias, one.decision_function(X), atol=1e-12)
     model = pcvm_model(X, label > 0, width=0.8, hyperprior=PRIOR)

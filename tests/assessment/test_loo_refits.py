@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from pcvm_pymc.assessment.leave_one_out import _Mode, _scored
+from pcvm_pymc.assessment.leave_one_out import FittedMode, _scored
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
@@ -122,7 +122,7 @@ def errors(likelihood, prior, seed, n_rows):
     rng = np.random.default_rng(seed)
     whole, own = random_problem(likelihood, prior, rng)
     fit = fit_em(whole)
-    found = _scored([_Mode(1.0, whole, fit.weight, fit.bias, own)])
+    found = _scored([FittedMode(1.0, whole, fit.weight, fit.bias, own)])
     out = []
     for row in rng.permutation(len(whole.label))[:n_rows]:
         part, columns = without(whole, row, own)

@@ -7,19 +7,8 @@ from problems import blobs, problem
 from scipy import stats
 from scipy.special import ndtr
 
-from pcvm_pymc.core.approximation import (
-    PropagationOptions,
-    SignedRows,
-    fit_laplace,
-    propagate,
-)
-from pcvm_pymc.core.approximation.moments import (
-    half_line_location,
-    half_line_matching,
-    half_line_tilted,
-    probit_tilted,
-    student_tilted,
-)
+from pcvm_pymc.core.approximation import PropagationOptions, SignedRows, fit_laplace, propagate
+from pcvm_pymc.core.approximation.moments import half_line_tilted, probit_tilted, student_tilted
 from pcvm_pymc.core.approximation.truncated import truncated_normal_draws
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.pieces.likelihoods import Logit
@@ -78,21 +67,6 @@ def test_far_half_lines_join_the_near_ones():
     np.testing.assert_allclose(at.variance[0], at.variance[1], rtol=1e-7)
     far = half_line_tilted(np.array([-1e6]), np.ones(1))  # nearly exponential
     np.testing.assert_allclose([far.mean[0], far.variance[0]], [1e-6, 1e-12], rtol=1e-9)
-
-
-def test_matching_a_half_line_inverts_its_moments():
-    mean, variance = np.array([0.5, 2.0, 100.0, 1e-4]), np.array([0.2, 0.1, 4.0, 1e-9])
-    found = half_line_tilted(*half_line_matching(mean, variance))
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-9)
-    np.testing.assert_allclose(found.variance, variance, rtol=1e-7)
-    place = half_line_location(mean, np.array([0.2, 3.0, 4.0, 1.0]))
-    found = half_line_tilted(place, np.array([0.2, 3.0, 4.0, 1.0]))
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-9)
-
-
-def test_a_spread_that_no_half_line_has_keeps_its_mean():
-    found = half_line_tilted(*half_line_matching(np.array([1.0]), np.array([4.0])))
-    np.testing.assert_allclose([found.mean[0], found.variance[0]], [1.0, 0.95**2], rtol=1e-7)
 
 
 def lonely(phi=0.8, prior=PLUG_IN, sign=1.0):
@@ -183,23 +157,6 @@ def test_the_truncated_normal_has_the_fits_moments(fitted):
     np.testing.assert_allclose(drawn.std(0) / sd, 1.0, atol=0.15)
 
 
-def test_the_truncated_normals_factors_give_their_cavities_the_tilted_moments(fitted):
-    """A half-normal factor for each size; the bias keeps its site."""
-    _, _, fit = fitted
-    mean, covariance = fit.truncated
-    inverse = np.linalg.inv(covariance)
-    site = inverse - fit.row_precision
-    np.testing.assert_allclose(site, np.diag(np.diag(site)), atol=1e-8)
-    shift, p = inverse @ mean - fit.row_shift, len(mean)
-    assert site[-1, -1] == pytest.approx(fit.bias_site[0], rel=1e-7)
-    assert shift[-1] == pytest.approx(fit.bias_site[1], abs=1e-7)
-    cavity, at = 1.0 / fit.cavity_variance[-p:-1], fit.cavity_mean[-p:-1]
-    total = np.diag(site)[:-1] + cavity
-    found = half_line_tilted((shift[:-1] + cavity * at) / total, 1.0 / total)
-    np.testing.assert_allclose(found.mean, fit.tilted.mean[-p:-1], rtol=1e-6)
-    np.testing.assert_allclose(found.variance, fit.tilted.variance[-p:-1], rtol=1e-5)
-
-
 @pytest.mark.parametrize("c", [1.0, 0.5])
 def test_heavy_tails_converge_and_are_drawn(c):
     X, label = blobs(30, seed=4)
@@ -287,9 +244,3 @@ def test_other_problems_are_refused_by_name(fitted, change, match):
     weighted = fitted[0].weighted(np.full(24, 2.0))
     with pytest.raises(ValueError, match="rows without weights"):
         SignedRows.of(weighted)
-
-
-def test_options_are_checked():
-    for name, value in (("damping", 0.0), ("damping", 1.5), ("max_iter", 0), ("tol", 0.0)):
-        with pytest.raises(ValueError, match=f"{name}={value}"):
-            PropagationOptions(**{name: value})

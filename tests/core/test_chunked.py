@@ -6,6 +6,7 @@ from problems import IMPROPER, PROPER, awkward_data, blobs
 
 from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, row_blocks
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -84,48 +85,6 @@ def test_basis_functions_at_any_offset_and_width(offset, width):
 
 
 @pytest.mark.parametrize("hyperprior", CAREFUL.values(), ids=CAREFUL)
-@pytest.mark.parametrize("update", ["auto", "em"])
-def test_a_fit_in_chunks_is_the_fit_of_the_whole(hyperprior, update):
-    X, label = blobs(150, seed=3)
-    whole, chunked = both(X, label, 60, hyperprior, 1.3)
-    options = EMOptions(update=update, tol=1e-10 if update == "auto" else 1e-5)
-    wanted = fit_em(whole, None, options)
-    found = fit_chunked(ArrayRows(X, label, 31), chunked, options)
-    np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-8)
-    assert found.bias == pytest.approx(wanted.bias, abs=1e-8)
-    assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
-    assert found.status is wanted.status
-    if update == "em":
-        assert found.n_iter == wanted.n_iter
-        np.testing.assert_allclose(found.trace.log_posterior, wanted.trace.log_posterior, rtol=1e-9)
-
-
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_a_matrix_of_some_chunks_stands_for_all(n_jobs):
-    """Slopes are of every row; the matrix is the other chunks' weighted by how much their rows bend."""
-    X, label = blobs(200, seed=7)
-    X[:100], label[:100] = X[:100][label[:100] < 0][[0]], -1  # chunks differ
-    weight, old = np.random.default_rng(0).normal(size=(2, 5))
-    rows = ArrayRows(X, label, 20, n_jobs)
-    whole, part = (
-        rows.sums(request(X[-5:], 1.0, weight, old, "curvature", every=k)) for k in (1, 3)
-    )
-    np.testing.assert_array_equal(part.pull, whole.pull)
-    np.testing.assert_array_equal(part.total, whole.total)
-    assert (part.log_likelihood, part.change) == (whole.log_likelihood, whole.change)
-    assert part.gram.corner == pytest.approx(whole.gram.corner)
-    matrix = np.zeros((5, 5))
-    for job in range(n_jobs):
-        chunks = [np.arange(s, s + 20) for s in range(20 * job, 200, 20 * n_jobs)]
-        Phi = [rbf(squared_distances(X[k], X[-5:]), 1.0) for k in chunks]
-        bend = [curvature(P @ weight + 0.4, label[k]) for P, k in zip(Phi, chunks, strict=True)]
-        taken = range(0, len(chunks), 3)
-        scale = sum(map(np.sum, bend)) / sum(bend[i].sum() for i in taken)
-        matrix += scale * sum(Phi[i].T @ (bend[i][:, None] * Phi[i]) for i in taken)
-    np.testing.assert_allclose(np.tril(part.gram.gram), np.tril(matrix), rtol=1e-9)
-
-
-@pytest.mark.parametrize("hyperprior", CAREFUL.values(), ids=CAREFUL)
 def test_a_fit_whose_matrix_is_of_some_chunks_ends_where_it_would(hyperprior):
     X, label = blobs(4000, seed=3)
     whole, chunked = both(X, label, 6, hyperprior, 1.3)
@@ -155,17 +114,6 @@ def test_free_weights_and_other_kernels(hyperprior):
         assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
 
 
-@pytest.mark.parametrize("hyperprior", CAREFUL.values(), ids=CAREFUL)
-@given(awkward_data())
-@settings(max_examples=15)
-def test_the_log_posterior_never_falls(hyperprior, data):
-    X, label = data
-    _, chunked = both(X, label, len(X), hyperprior, X.std() or 1.0)
-    found = fit_chunked(ArrayRows(X, label, 17), chunked, EMOptions(max_iter=60))
-    value = found.trace.log_posterior
-    assert (np.diff(value) >= -1e-9 * (1 + np.abs(value[1:]))).all()
-
-
 def test_the_chunk_size_and_threads_change_nothing():
     X, label = blobs(120, seed=5)
     _, chunked = both(X, label, 40, Hyperprior.plug_in(), 1.0)
@@ -175,17 +123,6 @@ def test_the_chunk_size_and_threads_change_nothing():
     )
     for other in others:
         np.testing.assert_allclose(other.weight, first.weight, atol=1e-9)
-
-
-def test_rows_mapped_from_a_file(tmp_path):
-    X, label = blobs(100, seed=6)
-    np.save(tmp_path / "X.npy", X)
-    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    _, chunked = both(X, label, 30, Hyperprior.plug_in(), 1.0)
-    found = fit_chunked(ArrayRows(mapped, label, 11), chunked)
-    np.testing.assert_array_equal(
-        found.weight, fit_chunked(ArrayRows(X, label, 11), chunked).weight
-    )
 
 
 def test_single_precision_ends_when_its_rounding_is_reached():
@@ -199,37 +136,6 @@ def test_single_precision_ends_when_its_rounding_is_reached():
     assert single.log_posterior == pytest.approx(double.log_posterior, rel=1e-7)
 
 
-def test_single_precision_is_close():
-    X, label = blobs(400, n_features=5, seed=7)
-    _, chunked = both(X, label, 80, Hyperprior.plug_in(), 3.0)
-    double = fit_chunked(ArrayRows(X, label, 64), chunked)
-    single = fit_chunked(ArrayRows(X, label, 64), chunked, single=True)
-    np.testing.assert_allclose(single.weight, double.weight, atol=2e-3)
-    assert single.log_posterior == pytest.approx(double.log_posterior, abs=1e-3)
-
-
-def test_an_empty_model_is_its_bias():
-    X, label = blobs(40, seed=8)
-    _, chunked = both(X, label, 20, Hyperprior.jeffreys(), 1e9)
-    found = fit_chunked(ArrayRows(X, label, 9), chunked, EMOptions(max_iter=5000))
-    assert found.status in (Status.EMPTY_MODEL, Status.CONVERGED)
-    assert np.isfinite(found.log_posterior)
-
-
-def test_the_iteration_limit():
-    X, label = blobs(40, seed=9)
-    _, chunked = both(X, label, 20, Hyperprior.plug_in(), 1.0)
-    seen = []
-    found = fit_chunked(
-        ArrayRows(X, label, 9),
-        chunked,
-        EMOptions(max_iter=2),
-        lambda k, state: seen.append(state.log_posterior),
-    )
-    assert found.status is Status.ITERATION_LIMIT
-    np.testing.assert_array_equal(seen, found.trace.log_posterior[1:])
-
-
 def test_bad_input_is_named():
     X, label = blobs(40, seed=10)
     _, chunked = both(X, label, 20, Hyperprior.plug_in(), 1.0)
@@ -237,6 +143,12 @@ def test_bad_input_is_named():
     start = Start(np.zeros(20), 0.0, response=label)
     with pytest.raises(ValueError, match="response was given for a streamed design"):
         fit_chunked(rows, chunked, start=start)
+    design = StreamedDesign(rows, chunked[0], RBF(1.0))
+    streamed = Problem(design, None, chunked[1], Hyperprior.jeffreys())
+    with pytest.raises(ValueError, match=r"start of shape \(40,\) was given for rows in chunks"):
+        fit_bottom_up(streamed, np.zeros(40))
+    with pytest.raises(ValueError, match="'evidence'"):
+        EvidenceProblem.of(streamed)
     with pytest.raises(ValueError, match=r"memory_limit=1e\+06 bytes is too small for 500 bases"):
         chunk_rows(1e6, 500, 20)
     assert chunk_rows(11e6, 500, 20) < chunk_rows(12e6, 500, 20) < chunk_rows(30e6, 500, 20) == 2048

@@ -10,10 +10,10 @@ from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
-from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms
+from pcvm_pymc.core.pieces.multinomial import class_hessian
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.resources import has_room_for_coupled
-from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.core.problem import Problem
 
 PRIORS = {
     "plug_in": Hyperprior.plug_in(),
@@ -43,36 +43,6 @@ def both(n, n_classes, n_basis, hyperprior, *, seed=0, signs=True, kernel="rbf",
         return Problem(chunks, None, sign, hyperprior, likelihood, **kwargs)
 
     return X, label, whole, chunked
-
-
-@given(st.integers(2, 5), st.integers(1, 40), st.integers(1, 3), st.integers(0, 99))
-@settings(max_examples=30)
-def test_sums_are_those_of_the_whole(n_classes, chunk, n_jobs, seed):
-    X, label = clouds(30, n_classes, seed)
-    rng = np.random.default_rng(seed)
-    weight, old = rng.normal(size=(2, 8, n_classes))
-    bias, old_bias = rng.normal(size=(2, n_classes))
-    Phi = rbf(squared_distances(X, X[:8]), 1.3)
-    latent = Phi @ weight + bias
-    terms = class_terms(latent, label)
-    asked = Request(
-        X[:8],
-        RBF(1.3),
-        weight,
-        bias,
-        old,
-        old_bias,
-        terms=MultinomialProbit(n_classes).terms,
-        gram="curvature",
-    )
-    found = ArrayRows(X, label, chunk, n_jobs).sums(asked)
-    assert found.log_likelihood == pytest.approx(terms.log_probability.sum(), rel=1e-10)
-    np.testing.assert_allclose(found.pull, Phi.T @ terms.score, atol=1e-10)
-    np.testing.assert_allclose(found.total, terms.score.sum(axis=0), atol=1e-10)
-    assert found.change == pytest.approx(np.abs(latent - Phi @ old - old_bias).max())
-    bound = np.minimum(1.0, 2.0 * terms.curvature)
-    wanted = Phi.T @ (bound[:, None] * Phi)
-    np.testing.assert_allclose(np.tril(found.gram.gram), np.tril(wanted), atol=1e-10)
 
 
 @given(st.integers(2, 5), st.integers(1, 40), st.integers(1, 3), st.integers(0, 99))
@@ -132,57 +102,6 @@ def test_room_for_the_coupled_matrix_follows_the_limit_and_the_jobs():
     assert not has_room_for_coupled(7.999 * matrix, 100, 3)
     assert not has_room_for_coupled(8.001 * matrix, 100, 3, n_jobs=2)
     assert not has_room_for_coupled(None, 1_000, 26)
-
-
-@pytest.mark.parametrize("hyperprior", PRIORS.values(), ids=PRIORS)
-@pytest.mark.parametrize("bias", ["prior", "none"])
-def test_a_fit_in_chunks_is_the_fit_of_the_whole(hyperprior, bias):
-    options = EMOptions(tol=1e-9, max_iter=20_000)
-    X, label, whole, problem = both(90, 3, 30, hyperprior, bias=bias)
-    wanted = fit_em(whole, None, options)
-    found = fit_em(problem(ArrayRows(X, label, 17)), None, options)
-    assert found.status is wanted.status is Status.CONVERGED
-    np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-6)
-    np.testing.assert_allclose(found.bias, wanted.bias, atol=1e-6)
-    assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
-
-
-# a proper prior's Newton step in memory is another one: it solves for all scores at once
-@pytest.mark.parametrize(
-    ("update", "hyperprior"),
-    [*(("em", each) for each in PRIORS), ("newton", "jeffreys"), ("newton", "chen2009")],
-)
-def test_the_first_iterations_are_those_of_the_whole(update, hyperprior):
-    options = EMOptions(update=update, max_iter=4)
-    X, label, whole, problem = both(90, 4, 30, PRIORS[hyperprior], seed=1)
-    wanted = fit_em(whole, None, options)
-    found = fit_em(problem(ArrayRows(X, label, 40)), None, options)
-    assert found.status is wanted.status is Status.ITERATION_LIMIT
-    np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-8)
-    np.testing.assert_allclose(found.trace.log_posterior, wanted.trace.log_posterior, rtol=1e-9)
-    np.testing.assert_array_equal(found.trace.n_active, wanted.trace.n_active)
-
-
-def test_shared_weights_of_either_sign_on_another_kernel():
-    options = EMOptions(tol=1e-8, max_iter=20_000)
-    settings = {"bias": "none", "shared": True}
-    X, label, whole, problem = both(
-        60, 3, 20, Hyperprior.jeffreys(), signs=False, kernel="linear-spline", **settings
-    )
-    wanted = fit_em(whole, None, options)
-    found = fit_em(problem(ArrayRows(X, label, 9)), None, options)
-    np.testing.assert_array_equal(found.support, wanted.support)
-    np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-5)
-
-
-@pytest.mark.parametrize("hyperprior", PRIORS.values(), ids=PRIORS)
-@given(st.integers(2, 5), st.integers(0, 99))
-@settings(max_examples=8)
-def test_the_log_posterior_never_falls(hyperprior, n_classes, seed):
-    X, label, _, problem = both(40, n_classes, 25, hyperprior, seed=seed)
-    found = fit_em(problem(ArrayRows(X, label, 11)), None, EMOptions(max_iter=60))
-    value = found.trace.log_posterior[1:]  # the first responses are not those of the start
-    assert (np.diff(value) >= -1e-9 * (1 + np.abs(value[1:]))).all()
 
 
 def test_a_fit_whose_matrix_is_of_some_chunks_ends_where_it_would():

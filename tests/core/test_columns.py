@@ -19,9 +19,8 @@ from pcvm_pymc.core.evidence import (
 )
 from pcvm_pymc.core.evidence.active_set import gains, scanned
 from pcvm_pymc.core.evidence.columns import DenseColumns, LowRankColumns
-from pcvm_pymc.core.evidence.posterior import orthogonal_basis, posterior, sum_of_squares
 from pcvm_pymc.core.evidence.problem import columns_of
-from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline, design_matrix
+from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline
 from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, StudentT
 
@@ -55,34 +54,6 @@ def assert_same(dense, other):
     np.testing.assert_allclose(other.noise, dense.noise, rtol=1e-8)
 
 
-@pytest.mark.parametrize("has_constant", [False, True])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_columns_in_memory_have_unit_norm(has_constant, order):
-    rng = np.random.default_rng(0)
-    Phi = rng.normal(size=(60, 150)) * 10.0 ** rng.uniform(-3, 3, 150)
-    Phi[:, 7] = 0.0
-    Phi = np.asarray(Phi, order=order)
-    every = np.column_stack([np.ones((60, int(has_constant))), Phi])
-    norm = np.linalg.norm(every, axis=0)
-    norm[norm == 0] = 1.0
-    unit = every / norm
-    found = DenseColumns(Phi, np.ones(60) if has_constant else None)
-    np.testing.assert_allclose(found.norm, norm)
-    left, curvature = rng.normal(size=(60, 5)), rng.uniform(0.1, 1.0, 60)
-    for n_left in (1, 5):
-        wanted = left[:, :n_left].T @ unit
-        np.testing.assert_allclose(found.products(left[:, :n_left]), wanted, atol=1e-13)
-    for number in (np.array([5, 1]), np.array([1, 8, 5]), np.array([2]), np.array([0, 7])):
-        np.testing.assert_allclose(found.take(number), unit[:, number], atol=1e-15)
-        # some are known already
-        np.testing.assert_allclose(found.cross(number), unit[:, number].T @ unit, atol=1e-14)
-        part = found.part(number)
-        np.testing.assert_allclose(part.products(left), left.T @ unit[:, number], atol=1e-13)
-    for weight in (curvature, np.full(60, 0.3)):
-        wanted = weight @ np.square(unit)
-        np.testing.assert_allclose(found.weighted_squares(weight), wanted, atol=1e-14)
-
-
 @pytest.mark.parametrize("size", [1e-110, 1e110])
 def test_columns_whose_squares_over_or_underflow_change_nothing(size):
     rng = np.random.default_rng(2)
@@ -93,37 +64,6 @@ def test_columns_whose_squares_over_or_underflow_change_nothing(size):
     fit = fit_rvm(EvidenceProblem(Phi, target))
     assert fit.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
     assert list(fit.active) == list(plain.active)
-
-
-def explicit(unit, target, likelihood, index, alpha):
-    """Return S and Q by the QR factorisation of the model's columns."""
-    Phi = unit[:, index]
-    end = posterior(Phi, alpha, target, likelihood)
-    basis, root = orthogonal_basis(Phi, alpha, end.curvature), np.sqrt(end.curvature)[:, None]
-    S = sum_of_squares(basis, root * unit, basis.upper.T @ (root * unit))
-    return end, S, unit.T @ end.score
-
-
-@given(st.integers(0, 10_000), st.booleans(), st.booleans())
-@settings(max_examples=30)
-def test_a_scan_from_inner_products_is_that_of_the_rows(seed, is_label, are_close):
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(-3, 3, (80, 1))
-    centres = np.linspace(-3, 3, 160)[:, None] if are_close else rng.normal(size=(160, 1))
-    Phi = design_matrix("rbf", x, centres, 0.5)
-    target = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=80)
-    target, likelihood = (np.sign(target), Logit()) if is_label else (target, Normal(0.1))
-    index, alpha = rng.choice(160, 8, replace=False), 10.0 ** rng.uniform(-3, 2, 8)
-    found = scanned(DenseColumns(Phi, None), target, likelihood, (index, alpha, np.zeros(8)))
-    end, S, Q = explicit(Phi / np.linalg.norm(Phi, axis=0), target, likelihood, index, alpha)
-    for value, exact in (
-        (found.mean, end.mean),
-        (found.covariance, end.covariance),
-        (found.S, S),
-        (found.Q, Q),
-    ):
-        np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-8 * np.abs(exact).max())
-    assert found.log_evidence == pytest.approx(end.log_evidence, abs=1e-7)
 
 
 def test_s_keeps_its_digits_next_to_a_column_of_the_model():
@@ -168,29 +108,6 @@ def test_any_kernel_and_weighted_rows(kernel):
     dense, other = (fit_rvm(each) for each in both(X, label, Weighted(Logit()), kernel))
     assert dense.log_evidence > 50 * np.log(0.5) * 2
     assert_same(dense, other)
-
-
-@given(st.integers(0, 10_000), st.booleans(), st.integers(1, 2))
-@settings(max_examples=20)
-def test_streamed_scans_are_those_of_columns_in_memory(seed, is_label, n_jobs):
-    """S and Q at any state, of zero columns, too, and where S has lost its digits in a difference."""
-    rng = np.random.default_rng(seed)
-    X, target = data(40, seed)
-    centres = np.vstack([X, [[1e6, 0.0]], X[:5] + 1e-7])  # zeros, and almost equal columns
-    target, likelihood = (np.sign(target), Logit()) if is_label else (target, StudentT(3.0, 0.3))
-    kernel = RBF(float(rng.uniform(0.5, 3.0)))
-    at = rng.choice(41, 6, replace=False), 10.0 ** rng.uniform(-3, 2, 6), np.zeros(6)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "blas_thread_count", lambda: n_jobs)
-        patch.setattr(columns, "_COLUMNS", 9)
-        dense, other = (
-            scanned(columns_of(EvidenceProblem(Phi, target, likelihood)), target, likelihood, at)
-            for Phi in (kernel(X, centres), ComputedBases(X, centres, kernel, 1e6))
-        )
-    np.testing.assert_allclose(other.S, dense.S, rtol=1e-6, atol=1e-11 * dense.S.max())
-    np.testing.assert_allclose(other.Q, dense.Q, rtol=1e-8, atol=1e-9 * np.abs(dense.Q).max())
-    assert dense.S[41] == other.S[41] == other.Q[41] == 0.0
-    assert (other.S >= 0).all()
 
 
 @pytest.mark.parametrize("name", ["normal", "logit"])
@@ -269,26 +186,6 @@ def test_no_low_rank_factors_where_they_are_large_or_nothing_bounds_their_error(
     assert low_rank(X, np.vstack([X, [[4.0, 4.0]]]), RBF(3.0)) is not None
     for kernel in [LinearSpline(), FunctionKernel(lambda X, Z, w: (X @ Z.T) ** 2)]:
         assert low_rank(X, X, kernel) is None
-
-
-@given(st.integers(0, 10_000), st.sampled_from([Logit(), Normal(0.3), StudentT(3.0, 0.3)]))
-@settings(max_examples=15)
-def test_low_rank_scans_are_those_of_columns_in_memory(seed, likelihood):
-    """S and Q at any state, also of a column next to those in the model, which a difference would lose."""
-    rng = np.random.default_rng(seed)
-    X, target = near(700, seed)
-    target = np.sign(target) if likelihood.name == "logit" else target
-    centres = np.vstack([X, X[:5] + 1e-4])
-    kernel = RBF(float(rng.uniform(2.5, 5.0)))
-    index = np.append(np.arange(5), rng.choice(np.arange(5, 700), 6, replace=False))
-    at = index, 10.0 ** rng.uniform(-3, 2, 11), np.zeros(11)
-    found = scanned(low_rank(X, centres, kernel), target, likelihood, at)
-    every = np.column_stack([np.ones(700), kernel(X, centres)])
-    unit = every / np.linalg.norm(every, axis=0)
-    end, S, Q = explicit(unit, target, likelihood, *at[:2])
-    np.testing.assert_allclose(found.S, S, rtol=1e-5, atol=1e-13 * S.max())
-    np.testing.assert_allclose(found.Q, Q, rtol=1e-7, atol=1e-8 * np.abs(Q).max())
-    assert found.log_evidence == pytest.approx(end.log_evidence, abs=1e-8)
 
 
 @pytest.mark.parametrize("name", ["normal", "logit"])

@@ -7,16 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import IMPROPER, PROPER, awkward_data, blobs, problem
 
-from pcvm_pymc.core.em import (
-    EMOptions,
-    Start,
-    fit_em,
-    initial_state,
-    iterate,
-    log_joint,
-    log_posterior,
-)
-from pcvm_pymc.core.em.rows import DenseRows
+from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, iterate, log_posterior
 from pcvm_pymc.core.pieces.kernels import rbf
 from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, Hyperprior, Laplace
 from pcvm_pymc.core.pieces.probit import log_likelihood, score
@@ -78,21 +69,6 @@ def test_em_with_a_free_width_never_lowers_the_log_posterior(data, prior, seed):
     np.testing.assert_allclose(result.latent, latent, atol=1e-9 * (1 + np.abs(latent).max()))
 
 
-@pytest.mark.parametrize("prior", sorted(PROPER))
-@pytest.mark.parametrize("update", ["newton", "em"])
-def test_kkt_at_the_end_point(prior, update):
-    X, label = blobs(50, seed=1)
-    prob = problem(X, label, PROPER[prior])
-    result = fit_em(prob, None, EMOptions(update=update, tol=1e-11, max_iter=100_000))
-    assert result.status is Status.CONVERGED
-    in_weight, in_bias = slopes(prob, result.weight, result.bias)
-    active = result.weight != 0
-    assert active.sum() > 0
-    np.testing.assert_allclose(in_weight[active], 0, atol=1e-7)
-    assert (in_weight[~active] <= 1e-7).all()
-    assert in_bias == pytest.approx(0, abs=1e-7)
-
-
 @pytest.mark.parametrize("prior", sorted(IMPROPER))
 def test_kkt_of_the_vectors_that_are_kept(prior):
     X, label = blobs(60, seed=2)
@@ -118,18 +94,6 @@ def test_newton_and_em_reach_the_same_log_posterior(seed):
     assert newton.n_iter < plain.n_iter
 
 
-@pytest.mark.parametrize("prior", sorted(IMPROPER))
-@pytest.mark.parametrize("free_width", [False, True])
-def test_shrinking_columns_change_nothing(monkeypatch, prior, free_width):
-    X, label = blobs(60, seed=3)
-    prob = problem(X, label, IMPROPER[prior], free_width=free_width)
-    lean = fit_em(prob, None, EMOptions(max_iter=60))
-    monkeypatch.setattr(DenseRows, "_COMPACT_BELOW", -1.0)
-    dense = fit_em(prob, None, EMOptions(max_iter=60))
-    np.testing.assert_allclose(lean.weight, dense.weight, atol=1e-8)
-    assert lean.log_posterior == pytest.approx(dense.log_posterior, abs=1e-6)
-
-
 def test_em_step_is_the_papers_for_one_iteration():
     """One "em" iteration against eqs. 11-12 (corrected) where no sign constraint binds."""
     X, label = blobs(6, seed=4, gap=8.0)
@@ -144,23 +108,6 @@ def test_em_step_is_the_papers_for_one_iteration():
     wanted = np.linalg.solve(D.T @ D + penalty, D.T @ response)
     assert (wanted[:-1] * label > 0).all()
     np.testing.assert_allclose(np.append(state.weight, state.bias), wanted, rtol=1e-9)
-
-
-def test_width_gradient_by_finite_differences():
-    X, label = blobs(20, seed=5)
-    prob = problem(X, label, Hyperprior.plug_in(), free_width=True)
-    rng = np.random.default_rng(0)
-    weight, bias, target = label * rng.uniform(size=20), 0.3, rng.normal(size=20)
-
-    def q(width):  # chen2009 eq. 7, without the terms that do not depend on the width
-        fit = rbf(prob.moves.squared_distance, width) @ weight + bias
-        return -np.sum((target - fit) ** 2)
-
-    h, width = 1e-6, prob.width
-    wanted = (q(width * np.exp(h)) - q(width * np.exp(-h))) / (2 * h)
-    residual = target - prob.Phi @ weight - bias
-    found = 2.0 * residual @ prob.moves.latent_slope(prob.Phi, width, weight)[:, 0]
-    assert found == pytest.approx(wanted, rel=1e-6)
 
 
 def test_a_free_width_ends_where_the_log_likelihood_is_flat():
@@ -247,35 +194,6 @@ def test_without_signs_weights_are_free():
     np.testing.assert_allclose(in_weight, 0, atol=1e-3)
 
 
-def test_the_log_posterior_integrates_the_joint_over_precisions():
-    """One weight and the bias: log_posterior against quadrature of log_joint."""
-    from scipy.integrate import quad
-
-    prior = Hyperprior(2.0, 1.5, 1.0, 0.7)
-    prob = Problem(np.array([[0.8], [0.3]]), np.array([1.0, -1.0]), np.array([1.0]), prior)
-    weight, bias = np.array([0.6]), -0.2
-
-    def joint(alpha, beta):
-        return np.exp(log_joint(prob, weight, bias, np.array([alpha]), beta))
-
-    total = quad(lambda beta: quad(lambda alpha: joint(alpha, beta), 0, np.inf)[0], 0, np.inf)[0]
-    latent = prob.Phi @ weight + bias
-    assert np.log(total) == pytest.approx(log_posterior(prob, weight, bias, latent), rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"update": "fast"}, "update='fast' is unknown"),
-        ({"max_iter": 0}, "max_iter=0; needed a whole number of at least 1"),
-        ({"tol": 0.0}, "tol=0.0; needed a positive finite number"),
-    ],
-)
-def test_bad_options_are_named(options, words):
-    with pytest.raises(ValueError, match=words):
-        EMOptions(**options)
-
-
 def test_callback_sees_each_iteration():
     X, label = blobs(20, seed=14)
     seen = []
@@ -311,19 +229,6 @@ def test_a_bias_next_to_zero_becomes_zero_where_the_prior_has_a_pole():
         found[name] = fit_em(given_, Start(0.5 * label, 1e-7), options).bias
     assert found["jeffreys"] == 0.0
     assert abs(found["proper"]) > 1e-3
-
-
-def test_free_weights_and_bias_from_given_responses_by_hand():
-    X, label = blobs(20, seed=9)
-    prior = Hyperprior.plug_in()
-    given_ = replace(problem(X, label, prior), sign=None)
-    weight, bias, z = 0.5 * label, 0.8, 3.0 * label + 0.4
-    found = fit_em(given_, Start(weight, bias, z), EMOptions(update="em", max_iter=1))
-    penalty, bias_penalty = prior.weight_precision(weight), prior.bias_precision(bias)
-    A = np.column_stack([given_.Phi, np.ones(20)])
-    both = np.linalg.solve(A.T @ A + np.diag(np.append(penalty, bias_penalty)), A.T @ z)
-    np.testing.assert_allclose(found.weight, both[:-1], rtol=1e-8)
-    assert found.bias == pytest.approx(both[-1])
 
 
 def test_what_has_moved_to_the_replicas_says_so():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import awkward_data, blobs
+from problems import blobs
 from random_problems import state_at
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import logsumexp
@@ -104,52 +104,22 @@ def test_the_log_evidence_under_student_t_noise_is_laplaces(seed):
     cell = np.log(axis[1] - axis[0]) * 2 + np.log(np.diag(root)).sum()
     exact = logsumexp(values) + cell
     assert end.log_evidence == pytest.approx(exact, abs=0.12)
-    bound = np.eye(2) + (Phi.T * end.curvature) @ Phi / np.sqrt(np.outer(alpha, alpha))
-    true = np.eye(2) + (Phi.T * likelihood.hessian(end.latent, target)[:, 0, 0]) @ Phi / np.sqrt(
-        np.outer(alpha, alpha)
+    scaled, hessian = Phi / np.sqrt(alpha), likelihood.hessian(end.latent, target)[:, 0, 0]
+    bound, true = (
+        np.linalg.slogdet(np.eye(2) + (scaled.T * bend) @ scaled)[1]
+        for bend in (end.curvature, hessian)
     )
-    missing = 0.5 * (np.linalg.slogdet(bound)[1] - np.linalg.slogdet(true)[1])
+    missing = 0.5 * (bound - true)
     assert abs(end.log_evidence - exact) < abs(end.log_evidence - missing - exact)
-    h = 1e-5
-    slope = [likelihood.score(end.latent + d, target) for d in (-h, h)]
-    np.testing.assert_allclose(
-        likelihood.hessian(end.latent, target)[:, 0, 0],
-        (slope[0] - slope[1]) / (2 * h),
-        rtol=1e-5,
-        atol=1e-6,
-    )
-
-
-@pytest.mark.parametrize("link", sorted(LINKS))
-def test_score_and_curvature_are_derivatives(link):
-    latent, label = np.linspace(-6, 6, 25), np.where(np.arange(25) % 2, 1.0, -1.0)
-    likelihood, h = LINKS[link], 1e-5
-    for i in (0, 7, 12, 24):
-        step = h * (np.arange(25) == i)
-        slope = (
-            likelihood.log_likelihood(latent + step, label)
-            - likelihood.log_likelihood(latent - step, label)
-        ) / (2 * h)
-        bend = (likelihood.score(latent - step, label) - likelihood.score(latent + step, label)) / (
-            2 * h
-        )
-        assert likelihood.score(latent, label)[i] == pytest.approx(slope, abs=1e-7)
-        assert likelihood.curvature(latent, label)[i] == pytest.approx(bend[i], abs=1e-8)
-    assert likelihood.curvature(np.linspace(-3, 3, 601), np.ones(601)).max() <= (
-        likelihood.bound + 1e-12
-    )
 
 
 def test_mean_probability_is_an_average_over_the_latent_function():
-    rng = np.random.default_rng(0)
-    draws = rng.normal(0.7, 1.5, size=400_000)
-    for link, tolerance in (("probit", 3e-3), ("logit", 1.5e-2)):  # MacKay's is an approximation
+    node, weight = np.polynomial.hermite_e.hermegauss(60)
+    for link, tolerance in (("probit", 1e-9), ("logit", 1.5e-2)):  # MacKay's is an approximation
         likelihood = LINKS[link]
-        average = np.exp(
-            np.array([likelihood.log_density(np.array([f]), np.ones(1)) for f in draws[:20_000]])
-        ).mean()
+        average = weight @ likelihood.probability(0.7 + 1.5 * node) / weight.sum()
         value = likelihood.probability(likelihood.moderated(0.7, 1.5**2))
-        assert value == pytest.approx(average, abs=tolerance + 5e-3)
+        assert value == pytest.approx(average, abs=tolerance)
 
 
 def test_newton_halves_its_steps_where_the_full_one_overshoots():
@@ -159,14 +129,6 @@ def test_newton_halves_its_steps_where_the_full_one_overshoots():
     far = posterior(Phi, 1e-3 * alpha, label, LINKS["logit"], np.array([50.0, -50.0, 50.0]))
     near = posterior(Phi, 1e-3 * alpha, label, LINKS["logit"])
     np.testing.assert_allclose(far.mean, near.mean, rtol=1e-7)
-
-
-def test_unit_columns_neither_overflow_nor_vanish():
-    Phi = np.array([[1e-300, 1e300, 0.0], [2e-300, -1e300, 0.0]])
-    columns = columns_of(EvidenceProblem(Phi, np.zeros(2)))
-    unit = columns.take(np.arange(4))
-    np.testing.assert_allclose((unit**2).sum(axis=0), [1, 1, 1, 0])
-    np.testing.assert_allclose(unit[:, 1:] * columns.norm[1:], Phi)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -316,18 +278,6 @@ def test_fewer_rows_than_bases(method, likelihood):
     assert np.isfinite(fit.log_evidence)
 
 
-@given(awkward_data(), st.sampled_from(METHODS), st.sampled_from(["gaussian", "logit", "probit"]))
-@settings(max_examples=40)
-def test_no_data_breaks_it(data, method, likelihood):
-    X, label = data
-    Phi = rbf(squared_distances(X, X), 1.0)
-    options = EvidenceOptions(max_iter=300)
-    fit = fit_rvm(EvidenceProblem(Phi, label, likelihood), method=method, options=options)
-    assert np.isfinite(fit.log_evidence)
-    assert np.isfinite(fit.latent).all()
-    assert (np.linalg.eigvalsh(fit.covariance) >= -1e-9 * np.abs(fit.covariance).max()).all()
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_labels_that_the_bases_cannot_tell_give_an_empty_model(method):
     Phi = np.ones((20, 3))
@@ -362,36 +312,6 @@ def test_bad_problems_are_named(changes, words):
         replace(problem, **changes)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"max_iter": 0}, "max_iter=0; needed a whole number of at least 1"),
-        ({"tol": 0.0}, "tol=0.0; needed a positive finite number"),
-        (
-            {"noise_starts": ()},
-            r"noise_starts=\(\); needed a tuple of one or more positive numbers",
-        ),
-    ],
-)
-def test_bad_options_are_named(options, words):
-    with pytest.raises(ValueError, match=words):
-        EvidenceOptions(**options)
-
-
-def test_unknown_method_is_named():
-    with pytest.raises(ValueError, match="method='slow' is unknown"):
-        fit_rvm(EvidenceProblem(np.ones((3, 1)), np.ones(3)), method="slow")
-
-
-@pytest.mark.fixed_seeds  # which bases leave when depends on the data
-def test_more_sweeps_never_lose_evidence_by_much():
-    """MacKay's updates are not monotone; from the start to the end they gain."""
-    x, target = sinc(noise=0.2)
-    trace = fit_batch(EvidenceProblem(design_matrix("rbf", x, x, 2.0), target)).trace
-    assert trace.log_evidence[-1] > trace.log_evidence[0]
-    assert (np.diff(trace.n_active) <= 0).all()
-
-
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 25), st.integers(0, 99))
 def test_a_rotated_regression_has_the_same_evidence(n_obs, n_basis, chunk, seed):
     rng = np.random.default_rng(seed)
@@ -414,41 +334,6 @@ def test_a_rotated_regression_has_the_same_evidence(n_obs, n_basis, chunk, seed)
     np.testing.assert_allclose(ends[2].mean, ends[0].mean, atol=1e-9)
     np.testing.assert_allclose(ends[2].covariance, ends[0].covariance, atol=1e-9)
     assert ends[3] == pytest.approx(ends[1], rel=1e-6)
-
-
-@pytest.mark.parametrize("method", ["sequential", "batch"])
-@pytest.mark.parametrize("noise", [None, 0.3])
-def test_a_fit_to_rotated_rows_is_that_of_the_whole(method, noise):
-    rng = np.random.default_rng(4)
-    x = rng.uniform(-4, 4, 300)
-    Phi = np.exp(-((x[:, None] - np.linspace(-4, 4, 25)) ** 2) / 1.5)
-    target = 2.0 + np.sin(x) + 0.3 * rng.normal(size=300)
-    whole = fit_rvm(EvidenceProblem(Phi, target, noise=noise), method=method)
-    some = rotated_problem(
-        ((Phi[k : k + 70], target[k : k + 70]) for k in range(0, 300, 70)), noise=noise
-    )
-    found = fit_rvm(some, method=method)
-    np.testing.assert_array_equal(found.active, whole.active)
-    np.testing.assert_allclose(found.weight, whole.weight, rtol=1e-4, atol=1e-6)
-    assert found.bias == pytest.approx(whole.bias, rel=1e-4)
-    assert found.noise == pytest.approx(whole.noise, rel=1e-5)
-    assert found.log_evidence == pytest.approx(whole.log_evidence, abs=1e-5)
-
-
-@pytest.mark.parametrize("bias", ["prior", "none"])
-@pytest.mark.parametrize("likelihood", [Normal(), Normal(0.2), Logit(), Probit()], ids=repr)
-def test_the_universal_problem_is_read(bias, likelihood):
-    X, label = blobs(30, seed=2)
-    Phi = rbf(squared_distances(X, X), 1.5)
-    given_ = Problem(Phi, label, None, Hyperprior.plug_in(), likelihood, bias=bias)
-    found = fit_rvm(EvidenceProblem.of(given_))
-    known = likelihood.noise if likelihood == Normal(0.2) else None
-    wanted = fit_rvm(
-        EvidenceProblem(Phi, label, likelihood.name, noise=known, bias=bias == "prior")
-    )
-    assert found.log_evidence == wanted.log_evidence
-    np.testing.assert_array_equal(found.weight, wanted.weight)
-    assert found.bias == wanted.bias
 
 
 def test_the_noise_may_be_told_beside_the_problem():
@@ -481,18 +366,6 @@ def test_problems_of_other_rows_are_refused(changes, words):
     given_ = Problem(np.ones((4, 4)), np.ones(4), None, Hyperprior.plug_in())
     with pytest.raises(ValueError, match=words):
         EvidenceProblem.of(replace(given_, **changes))
-
-
-def test_only_a_quadratic_likelihood_is_rotated():
-    rotated = rotated_problem([(np.ones((4, 1)), np.arange(4.0))])
-    assert rotated.likelihood.n_obs == 4
-    with pytest.raises(ValueError, match="'logit' is not that of a rotated problem"):
-        replace(rotated, likelihood="logit")
-
-
-def test_no_rows_are_named():
-    with pytest.raises(ValueError, match="there are no rows"):
-        rotated_problem(iter(()))
 
 
 @pytest.mark.parametrize("seed", [1, 5, 7])

@@ -5,14 +5,12 @@ import numpy as np
 import pytest
 from calibration import assert_normal, assert_uniform, truncated_scores
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from problems import awkward_data, blobs
 from scipy import stats
 from scipy.special import log_ndtr
 
 from pcvm_pymc.core.family import FAMILY, class_signs
-from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, moves, responses, slices
-from pcvm_pymc.core.gibbs.moves import Regression
+from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, responses
 from pcvm_pymc.core.gibbs.problem import factorise
 from pcvm_pymc.core.gibbs.responses import augmented
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
@@ -25,7 +23,6 @@ PRIORS = {
     "learned": Hyperprior(1.0, 0.2, 0.5, 1.0, rate_shape=1.5),
 }
 LIKELIHOODS = [Probit(), NoisyProbit(0.1), NoisyProbit(0.0)]
-every_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
 
 
 def problem(n=12, prior="fixed", seed=0, likelihood=LIKELIHOODS[0]):
@@ -50,11 +47,6 @@ def test_factors_are_the_matrix(data):
     np.testing.assert_allclose(left @ right.T, Phi, atol=1e-9)
     np.testing.assert_allclose(left.T @ left, np.eye(left.shape[1]), atol=1e-12)
     assert left.shape[1] <= len(X)
-
-
-def test_whole_numbers_of_a_hyperprior_compile_nothing_anew():
-    p = replace(problem(), hyperprior=Hyperprior(1, 2, 3, 4))
-    assert [type(each) for each in p.parameters] == [float] * 5
 
 
 def test_low_rank_is_found():
@@ -83,175 +75,6 @@ def test_labels_with_noise_have_the_pieces_log_probability(flip):
     piece = NoisyProbit(flip)
     found = np.array([responses.log_label(augmented(piece), each) for each in x])
     np.testing.assert_allclose(found, piece.log_density(x, 1.0), rtol=1e-12, atol=1e-15)
-
-
-def swept(problem, seed=0):
-    """Return what a sweep works with: response, spread and sizes."""
-    rng = np.random.default_rng(seed)
-    n_obs = len(problem.label)
-    response = rng.normal(size=n_obs) + problem.label
-    spread = n_obs + 0.7
-    size = rng.uniform(0.1, 2.0, len(problem.sign))
-    return rng, response, spread, size
-
-
-def slope_of(problem, response, spread, size):
-    """Return left' Omega (z - Phi w) by the N x N matrix."""
-    omega = np.eye(len(response)) - 1.0 / spread
-    Phi = problem.basis.left @ problem.basis.right.T
-    return problem.basis.left.T @ omega @ (response - Phi @ (problem.sign * size))
-
-
-def test_the_slope_stays_true_through_updates_and_transfers():
-    p = problem()
-    rng, response, spread, size = swept(p)
-    slope = slope_of(p, response, spread, size)
-    score = Regression(p.sign, size, slope, spread, 1.0, 0.2)
-    moves.update_sizes(p.basis, score, rng)
-    np.testing.assert_allclose(slope, slope_of(p, response, spread, size), atol=1e-11)
-    moves.transfer_between_neighbours(p.basis, score, rng)
-    moves.transfer_between_largest(p.basis, score, rng)
-    np.testing.assert_allclose(slope, slope_of(p, response, spread, size), atol=1e-11)
-    assert (size > 0).all()
-
-
-def joint_density(p, response, spread, sizes):
-    """Return the log density of sizes given responses, bias integrated out, by the N x N matrix."""
-    residual = response - p.basis.left @ (p.basis.right.T @ (p.sign * sizes))
-    omega = np.eye(len(response)) - 1.0 / spread
-    return -0.5 * residual @ omega @ residual + PRIORS["fixed"].log_weight_density(sizes).sum()
-
-
-@pytest.mark.parametrize(("first", "second"), [(0, 2), (0, 1), (3, 1), (3, 2)])
-def test_transfers_follow_the_joint_density(first, second, monkeypatch):
-    """Along a transfer, which keeps the signed sum, the density is the joint one."""
-    p, met = problem(), []
-    _, response, spread, size = swept(p)
-    slope, began, t = slope_of(p, response, spread, size), size.copy(), 0.3 * size[first]
-
-    def met_with(one, other, direction, floor, c, rate, linear, bend, rng):
-        met.append((floor, (one, other, direction, c, rate, linear, bend)))
-        return t
-
-    monkeypatch.setattr(moves, "slice_transfer", met_with)
-    basis = p.basis.right, p.basis.ones, p.basis.border
-    moves._transfer.py_func(
-        first, second, 0.1, *basis, p.sign, size, slope, spread, 1.0, 0.2, np.random.default_rng(0)
-    )
-    ((floor, args),) = met
-    assert floor == 0.1
-    found = slices.transfer_density(t, *args) - slices.transfer_density(0.0, *args)
-    difference = joint_density(p, response, spread, size) - joint_density(
-        p, response, spread, began
-    )
-    assert found == pytest.approx(difference, rel=1e-9)
-    assert p.sign @ size == pytest.approx(p.sign @ began)
-    np.testing.assert_array_equal(np.flatnonzero(size != began), sorted([first, second]))
-    np.testing.assert_allclose(slope, slope_of(p, response, spread, size), atol=1e-12)
-
-
-def test_each_size_follows_the_joint_density(monkeypatch):
-    p, met = problem(), []
-    _, response, spread, size = swept(p)
-    slope, began, step = slope_of(p, response, spread, size), size.copy(), 0.2
-
-    def met_with(at, c, rate, linear, bend, rng):
-        met.append((at, c, rate, linear, bend))
-        return at + step
-
-    monkeypatch.setattr(moves, "slice_coordinate", met_with)
-    score = Regression(p.sign, size, slope, spread, 1.0, 0.2)
-    moves.update_sizes.py_func(p.basis, score, np.random.default_rng(0))
-    np.testing.assert_allclose(size, began + step)
-    np.testing.assert_allclose(slope, slope_of(p, response, spread, size), atol=1e-12)
-    prior = PRIORS["fixed"]
-    for j, (at, c, rate, linear, bend) in enumerate(met):  # those before it have moved
-        here = began + step * (np.arange(len(began)) < j)
-        there = here + step * (np.arange(len(began)) == j)
-        assert (at, c, rate) == (here[j], 1.0, 0.2)
-        found = step * linear - 0.5 * bend * ((at + step) ** 2 - at**2)
-        found += np.diff(prior.log_weight_density(np.array([at, at + step])))[0]
-        wanted = joint_density(p, response, spread, there) - joint_density(
-            p, response, spread, here
-        )
-        assert found == pytest.approx(wanted, rel=1e-9)
-
-
-@every_likelihood
-@pytest.mark.parametrize("prior", list(PRIORS))
-@given(t=st.floats(-2, 2))
-def test_the_scale_move_follows_the_posterior(prior, likelihood, t):
-    p, hyper = problem(prior=prior, likelihood=likelihood), PRIORS[prior]
-    size, bias, rate = np.random.default_rng(3).uniform(0.1, 1.5, len(p.sign)), 0.4, 0.3
-    Phi = p.basis.left @ p.basis.right.T
-
-    def log_posterior(factor):
-        """Return the log density in (sizes, bias, log d), z and precisions integrated out."""
-        d = rate * factor**2 if hyper.rate_shape else rate
-        prior_now = Hyperprior(hyper.c, d, hyper.e, hyper.f)
-        value = likelihood.log_likelihood(factor * (Phi @ (p.sign * size) + bias), p.label)
-        value += prior_now.log_weight_density(factor * size).sum()
-        value += prior_now.log_bias_density(factor * bias)
-        if hyper.rate_shape:
-            value += hyper.rate_shape * np.log(d) - hyper.rate_shape / hyper.d * d
-        return value
-
-    latent = (Phi @ (p.sign * size) + bias)[None]
-    args = (size[None], np.array([bias]), latent, p.label, np.log(rate), p.parameters)
-    args = (*args, augmented(p.likelihood))
-    found = slices.scale_density(t, *args) - slices.scale_density(0.0, *args)
-    wanted = log_posterior(np.exp(t)) - log_posterior(1.0) + (len(size) + 1) * t
-    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9)
-
-
-@every_likelihood
-@given(t=st.floats(-3, 3), j=st.integers(0, 11))
-def test_the_single_move_follows_the_posterior(likelihood, t, j):
-    p, prior = problem(likelihood=likelihood), PRIORS["fixed"]
-    size, bias = np.random.default_rng(3).uniform(0.1, 1.5, len(p.sign)), 0.4
-    Phi = p.basis.left @ p.basis.right.T
-
-    def log_posterior(factor):
-        moved = size.copy()
-        moved[j] *= factor
-        value = likelihood.log_likelihood(Phi @ (p.sign * moved) + bias, p.label)
-        return value + prior.log_weight_density(moved).sum() + np.log(factor)
-
-    latent = Phi @ (p.sign * size) + bias
-    move = p.sign[j] * size[j] * Phi[:, j]
-    args = (size[j], move, latent, p.label, prior.c, prior.d, augmented(likelihood))
-    found = slices.single_density(t, *args) - slices.single_density(0.0, *args)
-    wanted = log_posterior(np.exp(t)) - log_posterior(1.0)
-    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9)
-
-
-def test_a_large_update_keeps_the_latent_function_true():
-    p = problem()
-    rng, _, _, size = swept(p)
-    latent = p.basis.left @ (p.basis.right.T @ (p.sign * size)) + 0.3
-    before = size.copy()
-    state = (p.sign, p.label, size, latent, 1.0, 0.2, augmented(p.likelihood), rng)
-    for _ in range(5):
-        moves.update_a_large_one(p.basis, *state)
-    assert (before != size).any()
-    wanted = p.basis.left @ (p.basis.right.T @ (p.sign * size)) + 0.3
-    np.testing.assert_allclose(latent, wanted, atol=1e-12)
-
-
-@pytest.mark.parametrize("n_scores", [1, 3])
-def test_the_rates_density(n_scores):
-    p = problem(prior="learned")
-    size = np.random.default_rng(3).uniform(0.1, 1.5, (n_scores, len(p.sign)))
-
-    def wanted(x):
-        d = np.exp(x)
-        density = Hyperprior(1.0, d, 0.5, 1.0).log_weight_density(size).sum()
-        return density + 1.5 * x - 1.5 / 0.2 * d
-
-    for x in (-3.0, 0.5):
-        found = slices.log_rate_density(x, size, p.parameters)
-        start = slices.log_rate_density(0.0, size, p.parameters)
-        assert found - start == pytest.approx(wanted(x) - wanted(0.0), rel=1e-10)
 
 
 def test_neighbours_are_the_nearest_others():
@@ -326,11 +149,7 @@ def test_one_basis_against_quadrature():
 
 @pytest.mark.parametrize(
     ("likelihood", "n", "n_sweeps"),
-    [
-        (Probit(), 12, 12_000),
-        (NoisyProbit(0.3), 12, 12_000),
-        (MultinomialProbit(3), 6, 24_000),
-    ],
+    [(Probit(), 12, 12_000), (NoisyProbit(0.3), 12, 12_000), (MultinomialProbit(3), 6, 24_000)],
     ids=str,
 )
 def test_draws_and_labels_in_turn_have_the_priors_law(likelihood, n, n_sweeps):
@@ -361,16 +180,6 @@ def test_draws_and_labels_in_turn_have_the_priors_law(likelihood, n, n_sweeps):
     assert_uniform(np.column_stack([2 * sizes.cdf(of_sizes) - 1, biases.cdf(of_biases)]))
 
 
-@pytest.mark.parametrize("n", [2, 3])
-def test_the_smallest_problems_run(n):
-    p = problem(n)
-    rng = np.random.default_rng(0)
-    size, bias, _ = advance(p, p.start(rng), rng, draws=50)
-    assert np.isfinite(size).all()
-    assert np.isfinite(bias).all()
-    assert (size > 0).all()
-
-
 @pytest.mark.parametrize("scale", [1e4, 1e6, 1e8])
 def test_large_basis_functions_from_a_start_far_off(scale):
     """The first slices reach down to the smallest size; soon the labels are explained as ever."""
@@ -382,18 +191,6 @@ def test_large_basis_functions_from_a_start_far_off(scale):
     size, bias, _ = advance(p, state, rng, draws=50)
     assert start.sum() < -1e6
     assert p.log_likelihood(p.latent(size, bias))[-1].sum() > -30.0
-
-
-@settings(max_examples=25)
-@given(awkward_data(), st.sampled_from(sorted(PRIORS)))
-def test_awkward_data_run(data, prior):
-    X, label = data
-    Phi = rbf(squared_distances(X, X), median_distance(X))
-    p = GibbsProblem.of(Problem(Phi, label, label.copy(), PRIORS[prior]))
-    rng = np.random.default_rng(0)
-    size, bias, rate = advance(p, p.start(rng), rng, draws=30)
-    assert (size > 0).all()
-    assert np.isfinite(np.concatenate([size.ravel(), bias, rate])).all()
 
 
 def refused(**changed):
@@ -429,18 +226,3 @@ def test_a_likelihood_without_responses_is_refused(monkeypatch):
     monkeypatch.setitem(FAMILY, "pcvm", row)
     with pytest.raises(ValueError, match="a logit likelihood has no responses"):
         GibbsProblem.of(refused(likelihood=Logit()))
-
-
-@pytest.mark.parametrize("number", [1, 3, 6])
-def test_the_largest_sizes_and_the_next(number):
-    size = np.random.default_rng(number).gamma(0.3, size=12)
-    order = np.argsort(-size)
-    which, floor = moves._largest(size, number)
-    np.testing.assert_array_equal(which, np.sort(order[:number]))
-    assert floor == size[order[number]]
-
-
-def test_sizes_equal_to_the_next_largest_are_not_among_the_largest():
-    which, floor = moves._largest(np.array([1.0, 3.0, 2.0, 2.0, 0.5]), 2)
-    np.testing.assert_array_equal(which, [1])
-    assert floor == 2.0

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from calibration import assert_means, posterior_on_a_grid
 from problems import blobs
-from scipy.optimize import approx_fprime
 from scipy.special import ndtr
 
 from pcvm_pymc.core.gibbs import GibbsProblem, block
@@ -23,76 +22,6 @@ def problem(likelihood, n=14, n_basis=14, scale=1.0):
     Phi = scale * rbf(squared_distances(X, X[:n_basis]), 1.2)
     prior = Hyperprior(1.0, RATE, 0.5, 1.0)
     return GibbsProblem.of(Problem(Phi, label, label[:n_basis].copy(), prior, likelihood))
-
-
-def state(p, seed=0):
-    """Return a block of all visible weights, where they are, and the latent function."""
-    rng = np.random.default_rng(seed)
-    peak, sign = p.basis.peak, p.sign.astype(float)
-    size, bias = rng.exponential(1.5, len(peak)) / peak, 0.4
-    latent = p.Phi @ (sign * size) + bias
-    which = np.flatnonzero(size * peak > 1.0)
-    assert 1 < len(which) < len(peak)
-    np.testing.assert_array_equal(block._visible(size, peak), which)
-    place = np.append(size[which] * peak[which], bias)
-    return block._block(p.basis.Phi, sign, 1.0 / peak[which], which, place, latent), place, latent
-
-
-@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
-def test_the_force_is_the_potentials_slope(likelihood):
-    p = problem(likelihood)
-    parts, place, met = state(p)
-    given = block._Given(p.label, p.parameters, RATE, augmented(likelihood))
-
-    def potential(at):
-        return block._potential(parts, at, parts.offset + at @ parts.columns, given)
-
-    latent, momentum = parts.offset + place @ parts.columns, np.zeros(len(place))
-    np.testing.assert_allclose(latent, met)
-    block._push(momentum, 0.5, parts, place, latent, given)
-    found = np.linalg.solve(parts.root, momentum) / -0.5
-    np.testing.assert_allclose(found, approx_fprime(place, potential, 1e-7), rtol=1e-4, atol=1e-5)
-
-
-def test_the_mass_is_the_curvature_of_the_likelihood_and_a_soft_prior():
-    parts, place, _ = state(problem(Probit()))
-    softness = np.append(np.full(len(place) - 1, block._SOFTNESS), block._BIAS_SOFTNESS)
-    mass = block._CURVATURE * parts.columns @ parts.columns.T + np.diag(softness)
-    np.testing.assert_allclose(parts.root @ mass @ parts.root.T, np.eye(len(place)), atol=1e-10)
-    np.testing.assert_array_equal(parts.root, np.tril(parts.root))
-
-
-@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
-def test_the_potential_is_minus_the_log_posterior(likelihood):
-    p = problem(likelihood)
-    given = block._Given(p.label, p.parameters, RATE, augmented(likelihood))
-    found, wanted = [], []
-    parts, place, _ = state(p)
-    for factor in (1.0, 1.3, 2.0):
-        at = factor * place
-        latent = parts.offset + at @ parts.columns
-        found.append(block._potential(parts, at, latent, given))
-        weight, bias = at[:-1] * parts.unit, at[-1]
-        log_prior = p.hyperprior.log_weight_density(weight).sum() + p.hyperprior.log_bias_density(
-            bias
-        )
-        wanted.append(-log_prior - likelihood.log_density(latent, p.label).sum())
-    np.testing.assert_allclose(np.diff(found), np.diff(wanted), rtol=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_way_back_is_the_way_there(seed):
-    parts, place, _ = state(problem(Probit()))
-    momentum = 8.0 * np.random.default_rng(seed).normal(size=len(place))
-    energy = momentum @ momentum
-    began, met = place.copy(), place + 3.0 * parts.root.T @ momentum
-    assert block._drift(place, momentum, parts.root, 3.0)
-    assert (place[:-1] >= 1.0).all()
-    assert np.allclose(place, met) != (met[:-1] < 1.0).any()  # a wall was met or it was not
-    assert momentum @ momentum == pytest.approx(energy)
-    momentum *= -1.0
-    assert block._drift(place, momentum, parts.root, 3.0)
-    np.testing.assert_allclose(place, began, atol=1e-9)
 
 
 def moved(p, n, size, bias, rng):

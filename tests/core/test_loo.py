@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from problems import banana, blobs, problem
 from sklearn.datasets import load_iris, make_moons
 
-from pcvm_pymc.core import loo as loo_module
 from pcvm_pymc.core.design import ArrayRows, StreamedDesign
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import averaging_weights, check_step, leave_one_out
@@ -181,7 +180,7 @@ def shared_problem():
     return Problem(Phi, y, None, prior, MultinomialProbit(3), bias="none", shared=True)
 
 
-WIDTHS_AND_SCALES = ((0.6, 1.0), (1.0, 1.0), (0.6, 3.0), (2.0, 3.0), (0.3, 10.0))
+WIDTHS_AND_SCALES = ((0.6, 1.0), (2.0, 3.0), (0.3, 10.0))
 #: problems and the least share of their rows that is not in doubt
 BESIDE_REFITS = {
     **{
@@ -355,14 +354,3 @@ def test_noise_of_the_rows_keeps_the_weights_from_the_best():
     density[0] += 0.1 - density[0].mean() + density[1].mean()  # ten nats better in all
     weights = averaging_weights(density)
     assert weights[0] > weights[1] > np.exp(-10.0) * 100
-
-
-def test_the_normal_distribution_stands_for_the_bootstrap(monkeypatch):
-    rng = np.random.default_rng(3)
-    common = -rng.gamma(1.0, size=400)
-    density = common + 0.1 * rng.normal(size=(5, 400))
-    by_rows = np.mean([averaging_weights(density, seed=seed) for seed in range(20)], axis=0)
-    monkeypatch.setattr(loo_module, "_MOST_NUMBERS", 0)
-    by_normal = np.mean([averaging_weights(density, seed=seed) for seed in range(20)], axis=0)
-    assert by_rows.max() > 0.25
-    np.testing.assert_allclose(by_normal, by_rows, atol=0.01)

@@ -34,10 +34,7 @@ def test_measures_of_two_classes_are_scikit_learns():
     label = rng.choice(["no", "yes"], size=200)
     p = rng.uniform(size=200)
     found = classification_measures(
-        label,
-        np.where(p > 0.5, "yes", "no"),
-        np.array(["no", "yes"]),
-        np.column_stack([1 - p, p]),
+        label, np.where(p > 0.5, "yes", "no"), np.array(["no", "yes"]), np.column_stack([1 - p, p])
     )
     one = label == "yes"
     assert found["error"] == np.mean((p > 0.5) != one)

@@ -1,19 +1,14 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import blobs
 
-from pcvm_pymc.core.em import EMOptions, Start, coupled, fit_em, initial_state, log_posterior
-from pcvm_pymc.core.em.coupled import BOUND, CONVEX, OWN, CoupledNewton
-from pcvm_pymc.core.em.machine import _Machine
-from pcvm_pymc.core.em.rows import rows_of
+from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, log_posterior
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
-from pcvm_pymc.core.pieces.multinomial import class_hessian, class_terms
+from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.replicas.starts import random_start
@@ -50,12 +45,15 @@ def test_the_sign_rule():
     assert signs.tolist() == [[1, -1, -1], [-1, -1, 1]]
 
 
-@pytest.mark.parametrize("hyperprior", PRIORS.values(), ids=PRIORS)
-@pytest.mark.parametrize("update", ["auto", "newton", "em"])
+@settings(max_examples=60)
 @given(
-    st.integers(2, 5), st.integers(0, 2**32 - 1), st.sampled_from([0.2, 1.5, 8.0]), st.booleans()
+    st.sampled_from(list(PRIORS.values())),
+    st.sampled_from(["auto", "newton", "em"]),
+    st.integers(2, 5),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.2, 1.5, 8.0]),
+    st.booleans(),
 )
-@settings(max_examples=8)
 def test_the_log_posterior_never_falls(hyperprior, update, n_classes, seed, width, signs):
     given_ = problem(30, n_classes, hyperprior, seed=seed, width=width, signs=signs)
     options = EMOptions(update=update, max_iter=25)
@@ -71,11 +69,10 @@ def test_the_log_posterior_never_falls(hyperprior, update, n_classes, seed, widt
     )
 
 
-@pytest.mark.parametrize("update", ["auto", "em"])
 @pytest.mark.parametrize("hyperprior", PRIORS.values(), ids=PRIORS)
-def test_the_end_satisfies_the_kkt_conditions(hyperprior, update):
+def test_the_end_satisfies_the_kkt_conditions(hyperprior):
     given_ = problem(40, 3, hyperprior, seed=1)
-    result = fit_em(given_, None, EMOptions(update=update, tol=1e-9, max_iter=60_000))
+    result = fit_em(given_, None, EMOptions(tol=1e-9, max_iter=60_000))
     assert result.status is Status.CONVERGED
     terms = class_terms(result.latent, given_.label, accuracy=1e-13)
     active = result.weight != 0
@@ -103,17 +100,6 @@ def test_the_names_of_the_classes_mean_nothing(order, seed):
     one, two = fit_em(given_, None, options), fit_em(other, None, options)
     np.testing.assert_allclose(two.weight[:, order], one.weight, atol=1e-7)
     np.testing.assert_allclose(two.latent[:, order], one.latent, atol=1e-7)
-
-
-def test_two_classes_are_mirror_images():
-    """Weights of the two classes are opposite: the scores differ by twice a binary machine's."""
-    X, label = blobs(50, seed=3)
-    label = (label > 0).astype(int)
-    Phi = rbf(squared_distances(X, X), 1.5)
-    given_ = several(Phi, label, 2, class_signs(label, 2), Hyperprior.plug_in())
-    result = fit_em(given_, None, EMOptions(tol=1e-10, max_iter=20_000))
-    np.testing.assert_allclose(result.weight[:, 0], -result.weight[:, 1], atol=1e-6)
-    np.testing.assert_allclose(result.bias[0], -result.bias[1], atol=1e-6)
 
 
 @pytest.mark.parametrize("hyperprior", [Hyperprior.plug_in(), Hyperprior(1.0, 0.2, 0.5, 1.0)])
@@ -166,17 +152,6 @@ def test_random_starts_and_bad_ones():
             initial_state(given_, bad)
 
 
-def test_the_iteration_limit_and_the_callback():
-    seen = []
-    given_ = problem(40, 3, Hyperprior.plug_in())
-    result = fit_em(
-        given_, None, EMOptions(max_iter=3), lambda k, state: seen.append(state.log_posterior)
-    )
-    assert result.status is Status.ITERATION_LIMIT
-    assert result.n_iter == 3
-    np.testing.assert_array_equal(result.trace.log_posterior[1:], seen)
-
-
 def test_an_empty_model():
     given_ = problem(20, 3, Hyperprior.jeffreys(), width=1e9)
     result = fit_em(given_, None, EMOptions(max_iter=20_000))
@@ -198,24 +173,6 @@ def test_newton_for_all_scores_at_once_takes_a_tenth_of_the_steps(signs, bias):
     assert 10 * newton.n_iter < plain.n_iter
 
 
-@given(st.integers(2, 6), st.sampled_from([0.1, 3.0, 20.0]), st.integers(0, 999))
-@settings(max_examples=20)
-def test_the_hessian_is_that_of_finite_differences(n_classes, spread, seed):
-    rng = np.random.default_rng(seed)
-    latent = spread * rng.normal(size=(5, n_classes))
-    label = rng.integers(n_classes, size=5)
-    found = class_hessian(latent, label, accuracy=1e-12)
-    h = 1e-5
-    for c in range(n_classes):
-        step = h * (np.arange(n_classes) == c)
-        above, below = (
-            class_terms(latent + s * step, label, accuracy=1e-13).score for s in (1, -1)
-        )
-        np.testing.assert_allclose(found[:, c], (below - above) / (2 * h), atol=2e-6)
-    np.testing.assert_allclose(found.sum(axis=1), 0.0, atol=1e-12)
-    assert np.linalg.eigvalsh(found).min() >= -1e-9
-
-
 @pytest.mark.parametrize("width", [0.05, 0.7, 3.0, 10.0])
 @pytest.mark.parametrize("scale", [1.0, 10.0, 30.0])
 def test_coupled_steps_end_at_a_kkt_point_whatever_width_and_scale(width, scale):
@@ -230,93 +187,3 @@ def test_coupled_steps_end_at_a_kkt_point_whatever_width_and_scale(width, scale)
     active = result.weight != 0
     assert np.abs(slope[active]).max() < 1e-4
     assert (slope * given_.sign)[~active].max(initial=0.0) < 1e-4
-
-
-@pytest.mark.parametrize("width", [0.4, 3.0])
-@pytest.mark.parametrize("scale", [0.3, 10.0])
-def test_steps_by_plain_gradients_end_where_factored_ones_do(width, scale, monkeypatch):
-    X = np.random.default_rng(7).normal(size=(60, 2))
-    label = np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.8, 0.0, 0.8])
-    Phi = rbf(squared_distances(X, X), width)
-    prior = replace(Hyperprior.plug_in(), d=Hyperprior.plug_in().c * scale**2)
-    given_ = several(Phi, label, 4, class_signs(label, 4), prior)
-    options = EMOptions(tol=1e-9, max_iter=500)
-    factored = fit_em(given_, None, options)
-    made = []
-    monkeypatch.setattr(coupled, "_LEAST_PRODUCTS", 1000)
-    monkeypatch.setattr(coupled.Preconditioner, "factorise", lambda *_: made.append(1))
-    plain = fit_em(given_, None, options)
-    assert not made
-    assert plain.converged
-    assert plain.log_posterior == pytest.approx(factored.log_posterior, abs=1e-7)
-    np.testing.assert_allclose(plain.latent, factored.latent, atol=1e-4)
-
-
-def few_bases(*, signs=True):
-    """Return a problem whose weights are large beside the prior's scale: its bound is far above it."""
-    X, label = classes(300, 3, gap=2.0)
-    Phi = rbf(squared_distances(X, X[:15]), 1.5)
-    sign = class_signs(label[:15], 3) if signs else None
-    return several(Phi, label, 3, sign, Hyperprior(1.0, 0.09, 1.0, 1.0))
-
-
-@pytest.mark.parametrize("signs", [True, False])
-def test_the_priors_own_curvature_ends_where_its_bound_does_in_fewer_steps(signs, monkeypatch):
-    given_ = few_bases(signs=signs)
-    options = EMOptions(tol=1e-8, max_iter=5_000)
-    own = fit_em(given_, None, options)
-    monkeypatch.setattr(CoupledNewton, "is_settling", lambda *_: False)
-    bound = fit_em(given_, None, options)
-    assert own.converged
-    assert bound.converged
-    assert own.log_posterior == pytest.approx(bound.log_posterior, abs=1e-7)
-    np.testing.assert_allclose(own.latent, bound.latent, atol=1e-4)
-    assert own.n_iter < 0.6 * bound.n_iter
-
-
-@pytest.mark.parametrize("signs", [True, False])
-def test_a_step_under_the_own_curvature_is_newtons(signs, monkeypatch):
-    """Near a maximum the distance to it is squared; the bound's steps shrink it by a constant."""
-    monkeypatch.setattr(coupled, "_RESIDUAL", 1e-9)
-    given_ = few_bases(signs=signs)
-    end = fit_em(given_, None, EMOptions(tol=1e-12, max_iter=5_000))
-    start = Start(1.002 * end.weight, 1.002 * end.bias)
-    rows = rows_of(given_)
-    point = rows.at(start.weight, start.bias, None)
-
-    def distance(least_bend):
-        weight, bias = CoupledNewton(rows).step(point, least_bend)
-        return np.linalg.norm(given_.Phi @ weight + bias - end.latent)
-
-    first = np.linalg.norm(point.latent - end.latent)
-    assert distance(OWN) < 0.02 * first < distance(BOUND)
-
-
-def test_where_the_model_has_no_minimum_a_convex_step_is_stretched():
-    """Bases that say nearly nothing, weights far out in the prior's tails: the posterior bends upwards."""
-    label = np.arange(6) % 3
-    Phi = 1e-3 * np.eye(6)
-    given_ = several(Phi, label, 3, None, Hyperprior(1.0, 1.0, 1.0, 1.0))
-    weight = np.full((6, 3), 8.0)
-    machine = _Machine(given_, EMOptions(), Start.default(given_))
-    point = machine.rows.at(weight, np.zeros(3), None, curved=True)
-    newton = CoupledNewton(machine.rows)
-    assert newton.step(point, OWN) is None
-    short = machine._coupled_step(point, newton, CONVEX)
-    assert short.log_posterior > point.log_posterior
-    assert machine._stretched(point, short).log_posterior >= short.log_posterior
-
-
-def test_a_stretched_step_goes_on_while_that_gains_under_the_sign_rule():
-    given_ = few_bases()
-    machine = _Machine(given_, EMOptions(), Start.default(given_))
-    start = Start.default(given_)
-    old = machine.rows.at(start.weight, start.bias, None, curved=True)
-    machine.is_first = False
-    full, _ = machine.next(old)
-    share = 1e-3
-    weight = old.weight + share * (full.weight - old.weight)
-    short = machine.rows.at(weight, old.bias + share * (full.bias - old.bias), old, curved=True)
-    far = machine._stretched(old, short)
-    assert far.log_posterior > old.log_posterior + 50 * (short.log_posterior - old.log_posterior)
-    assert (far.weight * given_.sign >= 0).all()

@@ -109,13 +109,6 @@ def test_probabilities_sum_to_one(n_classes, spread):
     np.testing.assert_allclose(probability.sum(axis=1), 1.0, rtol=0, atol=1e-12)
 
 
-def test_equal_scores_share_the_probability():
-    for n_classes in (2, 5, 100):
-        np.testing.assert_allclose(
-            class_probabilities(np.full((1, n_classes), 3.7)), 1 / n_classes, rtol=1e-13
-        )
-
-
 @given(st.integers(2, 30), st.sampled_from([0.0, 0.5, 5.0, 40.0, 100.0]), st.integers(0, 2**32 - 1))
 @settings(max_examples=60)
 def test_identities(n_classes, spread, seed):
@@ -156,18 +149,6 @@ def test_score_and_curvature_are_derivatives(spread):
         own = label == c
         bend = -(above.score[own, c] - below.score[own, c]) / (2 * h)
         np.testing.assert_allclose(terms.curvature[own], bend, rtol=1e-5, atol=1e-8)
-
-
-def test_moments_agree_with_truncated_draws():
-    rng = np.random.default_rng(3)
-    latent = np.array([0.4, -0.2, 0.1])
-    draws = latent + rng.normal(size=(400_000, 3))
-    of_class = draws[draws.argmax(axis=1) == 1]
-    exact = response_mean(latent[None], np.array([1]))[0]
-    np.testing.assert_allclose(of_class.mean(axis=0), exact, atol=5 / np.sqrt(len(of_class)))
-    assert len(of_class) / len(draws) == pytest.approx(
-        class_probabilities(latent[None])[0, 1], abs=4e-3
-    )
 
 
 def test_bad_input_is_named():

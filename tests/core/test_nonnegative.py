@@ -24,29 +24,6 @@ def random_programme(seed, n_obs=15, n_basis=10):
     return Phi, scale, float(np.exp(rng.normal())), rng.normal(size=n_obs) * 3, rng
 
 
-def objective(Phi, scale, bias_scale, response, row_weight, weight, bias):
-    latent = Phi @ weight + bias
-    u = np.divide(weight, scale, out=np.zeros_like(weight), where=scale != 0)
-    return 0.5 * (row_weight @ latent**2 + u @ u + (bias / bias_scale) ** 2) - response @ latent
-
-
-@given(SEEDS)
-def test_bordered_gram_is_that_of_phi_and_ones(seed):
-    Phi, *_, rng = random_programme(seed)
-    row_weight = rng.uniform(size=len(Phi))
-    full = np.column_stack([Phi, np.ones(len(Phi))])
-    v = rng.normal(size=full.shape[1])
-    for weights in (None, row_weight):
-        gram = BorderedGram.of(Phi, weights)
-        wanted = full.T @ (full if weights is None else weights[:, None] * full)
-        inner, last = gram.product(v[:-1], v[-1])
-        np.testing.assert_allclose(np.append(inner, last), wanted @ v, rtol=1e-10, atol=1e-10)
-        keep = np.array([1, 4, 7])
-        taken, _ = gram.take(keep).product(v[keep], v[-1])
-        columns = np.append(keep, full.shape[1] - 1)
-        np.testing.assert_allclose(taken, (wanted[np.ix_(columns, columns)] @ v[columns])[:-1])
-
-
 @given(SEEDS, st.booleans())
 def test_solution_agrees_with_scipy_nnls(seed, all_passive):
     Phi, scale, bias_scale, response, rng = random_programme(seed)
@@ -67,22 +44,6 @@ def test_solution_agrees_with_scipy_nnls(seed, all_passive):
     u, _ = nnls(L.T, solve_triangular(L, D.T @ response, lower=True), maxiter=1000)
     np.testing.assert_allclose(weight, scale * u[:10], atol=1e-6)
     assert bias == pytest.approx(bias_scale * (u[10] - u[11]), abs=1e-6)
-
-
-@given(SEEDS)
-def test_solution_is_feasible_and_no_neighbour_is_better(seed):
-    Phi, scale, bias_scale, response, rng = random_programme(seed)
-    ones = np.ones(len(Phi))
-    gram = BorderedGram.of(Phi)
-    target = (response @ Phi, float(response.sum()))
-    weight, bias = solve_nonnegative(gram, scale, bias_scale, target, np.ones(10, dtype=bool))
-    assert (weight * scale >= 0).all()
-    best = objective(Phi, scale, bias_scale, response, ones, weight, bias)
-    for _ in range(20):
-        step = 1e-3 * rng.normal(size=11)
-        near = np.where((weight + step[:-1]) * scale > 0, weight + step[:-1], 0.0)
-        value = objective(Phi, scale, bias_scale, response, ones, near, bias + step[-1])
-        assert value >= best - 1e-12 * abs(best)
 
 
 def test_the_warm_start_does_not_change_the_solution():
@@ -133,39 +94,6 @@ def test_a_scale_of_zero_removes_a_weight():
     )
     assert weight[2] == 0
     assert np.isfinite(weight).all()
-
-
-def lower_as_full(block):
-    return np.tril(block) + np.tril(block, -1).T
-
-
-@given(SEEDS)
-def test_a_partial_gram_is_that_of_its_row_weights(seed):
-    Phi, *_, rng = random_programme(seed, 40, 12)
-    gram, left = PartialGram(Phi), np.arange(12)
-    row_weight = rng.uniform(0.01, 1.0, 40)
-    for _ in range(6):
-        # few or many rows move, by little or much
-        moved = rng.uniform(size=40) < rng.uniform()
-        row_weight = np.where(moved, row_weight * np.exp(rng.normal(size=40)), row_weight)
-        gram.follow(row_weight, rng.uniform(size=len(left)) < 0.5)
-        np.testing.assert_allclose(gram.row_weight, row_weight, rtol=0.11)
-        full = np.column_stack([Phi[:, left], np.ones(40)])
-        wanted = full.T @ (gram.row_weight[:, None] * full)
-        for _ in range(3):
-            passive = rng.uniform(size=len(left)) < rng.uniform()
-            scale = rng.normal(size=len(left) + 1)
-            columns, block = gram.block(passive, scale[:-1], scale[-1])
-            assert sorted(columns) == list(np.flatnonzero(passive))
-            place = np.append(columns, len(left))
-            scaled = (scale * (scale[:, None] * wanted))[np.ix_(place, place)]
-            np.testing.assert_allclose(lower_as_full(block), scaled, atol=1e-9)
-        v = rng.normal(size=len(left) + 1)
-        np.testing.assert_allclose(np.append(*gram.product(v[:-1], v[-1])), wanted @ v, atol=1e-9)
-        if rng.uniform() < 0.3:
-            kept = np.flatnonzero(rng.uniform(size=len(left)) < 0.8)
-            left = left[kept]
-            gram.take(kept, np.asfortranarray(Phi[:, left]))
 
 
 def test_a_partial_gram_solves_as_the_whole_one():
@@ -240,17 +168,6 @@ def test_what_single_precision_cannot_hold_is_solved_in_double(factor):
     wanted = solve_nonnegative(whole, *larger, target, every, constrained=False)
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-6, atol=1e-9)
     assert not partial.widen()  # it has gone on in double precision by itself
-
-
-def test_narrow_basis_functions_leave_no_subnormal_numbers():
-    x = np.linspace(0.0, 30.0, 300)
-    Phi = np.exp(-np.square(x[:, None] - x))  # down to exp(-900)
-    partial = PartialGram(Phi, single=True)
-    partial.follow(np.full(300, 0.3), np.ones(300, dtype=bool))
-    _, block = partial.block(np.ones(300, dtype=bool), np.ones(300), 1.0)
-    least = np.abs(block[block != 0]).min()
-    assert block.dtype == np.float32
-    assert least > 1e-8
 
 
 def test_a_fit_in_single_precision_ends_where_that_in_double_does(monkeypatch):

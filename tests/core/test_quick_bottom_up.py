@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from test_mpcvm import classes
 
-from pcvm_pymc.core.evidence.bottom_up import (
-    BottomUpOptions,
-    DenseBases,
-    Machine,
-    Search,
-    fit_bottom_up,
-)
+from pcvm_pymc.core.evidence.bottom_up import BottomUpOptions, Search, fit_bottom_up
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
@@ -30,71 +24,6 @@ def problem(n=90, n_classes=3, *, seed=0, width=2.0):
         bias="none",
         shared=True,
     )
-
-
-def bound(machine, pulled):
-    """Return the log evidence of responses, up to what is the same for all machines."""
-    kept = machine
-    own = pulled[kept.index]
-    precision = machine.bases.beta * kept.cross[:, kept.index] + np.diag(kept.alpha)
-    fit = 0.5 * np.einsum("ik,ij,jk->", own, np.linalg.inv(precision), own)
-    spread = np.log(kept.alpha).sum() - np.linalg.slogdet(precision)[1]
-    return fit + 0.5 * own.shape[1] * spread
-
-
-@pytest.mark.fixed_seeds  # a fit with changes of every kind
-def test_each_of_several_changes_raises_the_bound():
-    known = problem()
-    search = Search(known, None, BottomUpOptions())
-    machine, pulled, values, kinds = search.machines[0], search.responses.pulled, [], set()
-    for _ in range(60):
-        before = bound(machine, pulled), len(machine.index)
-        is_structural, moved = machine.improve(pulled, None, most=3)
-        values.append(bound(machine, pulled) - before[0])
-        kinds.add(np.sign(len(machine.index) - before[1]))
-        if not is_structural and moved < 1e-8:
-            break
-        search.weight = np.zeros_like(search.weight)
-        search.weight[machine.index] = machine.mean(pulled)
-        pulled = search.bases.at(search.weight, search.bias, False).pulled
-    assert min(values) > -1e-8
-    assert kinds == {-1, 0, 1}
-
-
-def test_at_most_so_many_bases_come_under_the_same_responses():
-    known = problem()
-    for most in (1, 2, 5):
-        search = Search(known, None, BottomUpOptions())
-        search.machines[0].improve(search.responses.pulled, None, most)
-        assert len(search.machines[0].index) == most
-
-
-def test_several_additions_are_those_of_single_steps():
-    known = problem()
-    search = Search(known, None, BottomUpOptions())
-    once, again = search.machines[0], Machine(DenseBases(known))
-    once.improve(search.responses.pulled, None, most=4)
-    for _ in range(4):
-        again.improve(search.responses.pulled, None)
-    np.testing.assert_array_equal(once.index, again.index)
-    np.testing.assert_allclose(once.alpha, again.alpha)
-
-
-def test_precisions_are_the_best_in_turn():
-    known = problem()
-    search = Search(known, None, BottomUpOptions())
-    machine = search.machines[0]
-    machine.improve(search.responses.pulled, None, most=5)
-    while machine.reestimate(search.responses.pulled) > 1e-10:
-        pass
-    value = bound(machine, search.responses.pulled)
-    for place in range(len(machine.alpha)):
-        for factor in (0.9, 1.1):
-            other = Machine(machine.bases)
-            alpha = machine.alpha.copy()
-            alpha[place] *= factor
-            other.set_to(machine.index.copy(), alpha)
-            assert bound(other, search.responses.pulled) < value
 
 
 def test_momentum_ends_where_em_ends():

@@ -5,7 +5,6 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pcvm_pymc import PCVMClassifier, RVMRegressor
-from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces import resources
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.resources import blas_threads
@@ -107,19 +106,3 @@ def test_fits_have_one_thread_and_give_it_back():
     assert seen
     assert all(each == {1} for each in seen)
     assert n_threads() == {2}
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_a_core_fit_has_one_thread():
-    seen = []
-
-    class Watched(EvidenceProblem):
-        @property
-        def n_obs(self):
-            seen.append(n_threads())
-            return super().n_obs
-
-    x = np.linspace(-2, 2, 30)[:, None]
-    fit_rvm(Watched(rbf(squared_distances(x, x), 1.0), np.sin(x[:, 0])))
-    assert {1} in seen
-    assert {2} not in seen

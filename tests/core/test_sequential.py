@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import blobs
 from random_problems import case, state_at
-from scipy import stats
 
 from pcvm_pymc import Status
 from pcvm_pymc.core.evidence import (
@@ -21,18 +20,10 @@ from pcvm_pymc.core.evidence import (
 )
 from pcvm_pymc.core.evidence.active_set import gains, leave_one_out, scanned
 from pcvm_pymc.core.evidence.columns import DenseColumns
-from pcvm_pymc.core.evidence.posterior import orthogonal_basis, sum_of_squares
-from pcvm_pymc.core.evidence.rank_one import (
-    Quadratic,
-    Schedule,
-    Swept,
-    _at_noise,
-    _has_drifted,
-    change_precisions,
-)
+from pcvm_pymc.core.evidence.rank_one import change_precisions
 from pcvm_pymc.core.evidence.sequential import fit_sequential
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit, ScaleLikelihood
+from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit
 
 NOISE = 0.3
 LINKS = {each.name: each for each in (Logit(), Probit())}
@@ -126,137 +117,6 @@ def test_gain_is_the_change_of_evidence(seed):
             )
 
 
-def swept_at(design, target, index, alpha, noise=NOISE, *, is_lazy=False):
-    """Return the inner products, the swept matrix at precisions, and the log evidence."""
-    n_columns = design.shape[1]
-    precision, members = np.full(n_columns, np.inf), np.zeros(n_columns, dtype=np.int64)
-    precision[index], members[: len(index)] = alpha, index
-    gram = design.T @ design
-    inner = Quadratic(
-        np.ascontiguousarray(design.T),
-        gram,
-        design.T @ target,
-        float(target @ target),
-        float(len(target)),
-    )
-    room = [np.full(shape, np.nan) for shape in ((n_columns, n_columns), n_columns, n_columns)]
-    swept = Swept(precision, *room, members)
-    value = _at_noise(inner, noise**-2, swept, len(index))
-    if is_lazy:
-        outside = np.setdiff1d(np.arange(n_columns), index)
-        gram[outside] = np.nan
-    return inner, swept, value
-
-
-AT = [2, 3, 9, 10], [0.5, 0.02, 80.0, 1.0]
-
-
-def after_changes(design, target, most, period=0, refresh=0, **given_):
-    """Return the swept matrix after at most so many changes, and the history."""
-    inner, swept, value = swept_at(design, target, *AT, **given_)
-    history, schedule = np.empty((most, 3)), Schedule(refresh, period, 0, 1e-3)
-    m, n_changes, _ = change_precisions(
-        inner, swept, len(AT[0]), NOISE**-2, value, 1e-4, schedule, history
-    )
-    return swept, history[:n_changes], m
-
-
-def assert_as_computed_afresh(design, target, swept, history, m):
-    """Assert that updates leave what a computation from the precisions gives."""
-    index, noise = swept.members[:m], float(history[-1, 2]) ** -0.5
-    slow = state_with(design, target, index, swept.alpha[index], Normal(noise))
-    outside = np.setdiff1d(np.arange(design.shape[1]), index)
-    inside = np.ix_(index, index)
-    pull = slow.covariance @ design[:, index].T @ design * noise**-2
-    for name, fast, exact in (
-        ("mean", swept.Q[index], slow.mean),
-        ("covariance", -swept.rows[inside], slow.covariance),
-        ("variance", -swept.S[index], slow.covariance.diagonal()),
-        ("pull", swept.rows[np.ix_(index, outside)], pull[:, outside]),
-        ("S", swept.S[outside], slow.S[outside]),
-        ("Q", swept.Q[outside], slow.Q[outside]),
-    ):
-        assert np.abs(fast - exact).max(initial=0.0) < 1e-10 * np.abs(exact).max(initial=1.0), name
-    np.testing.assert_array_equal(np.flatnonzero(np.isfinite(swept.alpha)), np.sort(index))
-    assert history[-1, 0] == pytest.approx(slow.log_evidence, abs=1e-8)
-    return slow
-
-
-@pytest.mark.parametrize("is_lazy", [False, True])
-def test_rank_one_updates_are_a_recomputation(is_lazy):
-    """After each of some changes; additions, re-estimations and deletions are among them."""
-    kinds = set()
-    for seed in range(12):
-        design, _ = problem(seed=seed)
-        rng = np.random.default_rng(seed)
-        target = 3 * design[:, :4] @ rng.normal(size=4) + NOISE * rng.normal(size=len(design))
-        before = swept_at(design, target, *AT)[2]
-        for n_changes in range(1, 8):
-            swept, history, m = after_changes(design, target, n_changes, is_lazy=is_lazy)
-            if len(history) < n_changes:
-                break
-            slow = assert_as_computed_afresh(design, target, swept, history, m)
-            kinds.add(np.sign(m - (history[-2, 1] if n_changes > 1 else 4)))
-            assert slow.log_evidence >= before
-    assert kinds == {-1, 0, 1}
-
-
-@pytest.mark.parametrize("noise", [0.1, NOISE, 1.0])
-def test_a_state_from_inner_products_is_a_recomputation(noise):
-    design, target = problem()
-    _, swept, value = swept_at(design, target, *AT, noise)
-    history = np.array([[value, 4.0, noise**-2]])
-    assert_as_computed_afresh(design, target, swept, history, 4)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_noise_moves_with_the_changes(seed):
-    design, target = problem(seed=seed)
-    swept, history, m = after_changes(design, target, 5, period=2)
-    assert list(np.flatnonzero(np.diff(history[:, 2], prepend=NOISE**-2))) == [1, 3]
-    swept, history, m = after_changes(design, target, 4, period=2)
-    assert_as_computed_afresh(design, target, swept, history, m)
-    swept, history, m = after_changes(design, target, 3, period=3)
-    index = swept.members[:m]
-    first = state_with(design, target, index, swept.alpha[index])
-    determined = m - first.alpha @ np.diag(first.covariance)
-    latent = design[:, first.index] @ first.mean
-    expected = np.sum((target - latent) ** 2) / (len(target) - determined)
-    assert history[-1, 2] == pytest.approx(1 / expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("is_lazy", [False, True])
-def test_drift_of_updates_is_noticed(is_lazy):
-    design, target = problem()
-    inner, swept, _ = swept_at(design, target, *AT, is_lazy=is_lazy)
-    for k in np.flatnonzero(np.isinf(swept.alpha)):
-        assert not _has_drifted(inner, NOISE**-2, swept, 4, k)
-        swept.S[k] *= 1.1
-        assert _has_drifted(inner, NOISE**-2, swept, 4, k)
-
-
-def test_empty_model_is_independent_noise():
-    design, target = problem()
-    state = state_with(design, target, [], [])
-    np.testing.assert_allclose(state.S, NOISE**-2)
-    np.testing.assert_allclose(state.Q, design.T @ target / NOISE**2)
-    expected = -0.5 * np.sum((target / NOISE) ** 2 + np.log(2 * np.pi * NOISE**2))
-    assert state.log_evidence == pytest.approx(expected)
-
-
-def test_sum_of_squares_keeps_digits_that_a_difference_loses():
-    """A column nearly in the span of the others: S is what is left of it."""
-    rng = np.random.default_rng(0)
-    n, small = 40, 1e-7
-    first, other = np.linalg.qr(rng.normal(size=(n, 2)))[0].T
-    column = first + small * other
-    alpha = np.array([1e-16])  # a basis of free size takes its whole direction out of C^-1
-    basis = orthogonal_basis(first[:, None], alpha, np.ones(n))
-    U = basis.upper.T @ column[:, None]
-    exact = small**2 + 1e-16  # alpha / (1 + alpha) of the one direction, all of the other
-    assert sum_of_squares(basis, column[:, None], U)[0] == pytest.approx(exact, rel=1e-6)
-
-
 @pytest.mark.parametrize("period", [1, 7, 50, 10_000])
 def test_refreshes_do_not_change_the_end(period):
     Phi, target, _ = noisy_sine()
@@ -264,33 +124,6 @@ def test_refreshes_do_not_change_the_end(period):
     plain = fit_sequential(EvidenceProblem(Phi, target))
     np.testing.assert_array_equal(fit.active, plain.active)
     assert fit.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
-
-
-def test_evidence_never_falls_in_regression_with_known_noise():
-    Phi, target, _ = noisy_sine()
-    fit = fit_sequential(EvidenceProblem(Phi, target, noise=0.2))
-    assert np.diff(fit.trace.log_evidence).min() >= -1e-8
-    assert fit.status is Status.CONVERGED
-
-
-def test_noise_waits_for_the_precisions():
-    Phi, target, _ = noisy_sine()
-    trace = fit_sequential(EvidenceProblem(Phi, target)).trace
-    first = int(np.flatnonzero(trace.noise != trace.noise[0])[0])
-    assert trace.noise[0] == pytest.approx(0.3 * target.std())
-    known = fit_sequential(EvidenceProblem(Phi, target, noise=trace.noise[0]))
-    assert trace.log_evidence[first - 1] == pytest.approx(known.log_evidence, abs=0.02)
-    changes = np.flatnonzero(np.diff(trace.noise)) + 1
-    assert (np.diff(changes) <= 5).all()
-
-
-@pytest.mark.parametrize("link", sorted(LINKS))
-def test_classification_keeps_the_best_state(link):
-    X, label = blobs(100, seed=4)
-    Phi = rbf(squared_distances(X, X), 0.8)
-    fit = fit_sequential(EvidenceProblem(Phi, label, link))
-    assert fit.log_evidence >= fit.trace.log_evidence.max() - 1e-6
-    assert fit.status in (Status.CONVERGED, Status.BEST_OF_CYCLE)
 
 
 @pytest.mark.fixed_seeds  # a seed that ends so
@@ -347,52 +180,6 @@ def test_the_search_that_computes_all_anew_ends_where_rank_one_steps_do(seed, no
         known = fit_sequential(EvidenceProblem(Phi, target, noise=anew.trace.noise[0]), options)
         assert anew.trace.log_evidence[first - 1] == pytest.approx(known.log_evidence, abs=1e-3)
         assert (np.diff(np.flatnonzero(np.diff(anew.trace.noise))) <= options.noise_period).all()
-
-
-@dataclass(frozen=True)
-class StudentT(ScaleLikelihood):
-    """Heavy tails: not log-concave, its curvature the expected precision of a mixture of normals."""
-
-    degrees: float = 3.0
-    name: ClassVar[str] = "normal"  # to be let in under a row's name
-
-    @property
-    def bound(self):
-        return (self.degrees + 1) / self.degrees * self.noise**-2
-
-    def log_density(self, latent, target):
-        return stats.t.logpdf(target - latent, self.degrees, scale=self.noise)
-
-    def score(self, latent, target):
-        return self.curvature(latent, target) * (target - latent)
-
-    def curvature(self, latent, target):
-        return (self.degrees + 1) / (self.degrees * self.noise**2 + (target - latent) ** 2)
-
-
-@pytest.mark.parametrize("fit", [fit_sequential, fit_batch])
-def test_a_likelihood_that_is_not_log_concave_needs_its_piece_alone(fit):
-    """Heavy tails, of estimated scale: outliers move a normal fit, and not this one."""
-    Phi, target, x = noisy_sine(60, noise=0.1)
-    outlier = np.arange(60) % 12 == 0
-    target[outlier] += 4.0
-    truth = np.sin(x[:, 0])
-    plain = fit(EvidenceProblem(Phi, target))
-    heavy = fit(EvidenceProblem(Phi, target, StudentT()))
-    assert heavy.converged
-    assert 0.05 < heavy.noise < 0.2 < plain.noise
-    errors = [np.sqrt(np.mean((each.latent - truth) ** 2)) for each in (heavy, plain)]
-    assert errors[0] < 0.1 < errors[1]
-    # the scale is where its update rests
-    alpha = np.append(heavy.alpha[heavy.active], heavy.bias_alpha)
-    kept = np.isfinite(alpha)
-    determined = np.sum(1 - alpha[kept] * np.diag(heavy.covariance)[kept])
-    found, problem = heavy.noise, EvidenceProblem(Phi, target, StudentT())
-    assert problem.noise_at(heavy.latent, determined, found) == pytest.approx(found, rel=1e-3)
-    share = StudentT(found).curvature(heavy.latent, target) * found**2
-    square = share @ (target - heavy.latent) ** 2
-    assert problem.noise_at(heavy.latent, 3.5, found) == pytest.approx(np.sqrt(square / 56.5))
-    assert heavy.log_evidence > plain.log_evidence + 10
 
 
 def linear_classes(seed, n=100, d=20, width=20.0):

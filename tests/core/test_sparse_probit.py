@@ -8,11 +8,11 @@ from problems import awkward_data, blobs
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from pcvm_pymc.core.em import EMOptions, Start, fit_em, log_posterior
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.nonnegative import ridge_solve
 from pcvm_pymc.core.pieces.kernels import feature_matrix, median_distance
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
-from pcvm_pymc.core.pieces.probit import log_likelihood, score
+from pcvm_pymc.core.pieces.probit import score
 from pcvm_pymc.core.problem import Problem, Status
 
 
@@ -114,12 +114,15 @@ def test_laplace_ends_at_the_l1_optimum_with_penalty_sqrt_gamma(bias, update):
         assert abs(bias_gradient) <= 3.0
 
 
-@pytest.mark.parametrize("update", ["auto", "newton", "em"])
-@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-@pytest.mark.parametrize("bias", ["prior", "free"])
-@settings(max_examples=12)
-@given(data=awkward_data(), features=st.sampled_from(["linear", "quadratic", "kernel"]))
-def test_the_log_posterior_never_decreases(update, prior, bias, data, features):
+@settings(max_examples=100)
+@given(
+    awkward_data(),
+    st.sampled_from(["linear", "quadratic", "kernel"]),
+    st.sampled_from(list(PRIORS.values())),
+    st.sampled_from(["auto", "newton", "em"]),
+    st.sampled_from(["prior", "free"]),
+)
+def test_the_log_posterior_never_decreases(data, features, prior, update, bias):
     X, label = data
     X = X / np.abs(X).max()
     Phi = feature_matrix(X, features, width=median_distance(X))
@@ -143,17 +146,6 @@ def test_zero_and_duplicate_columns_and_more_columns_than_rows(prior, n_features
     if prior is PRIORS["student"]:  # elsewhere one may take the other's place
         assert result.weight[2] == pytest.approx(result.weight[0], rel=1e-4)
     assert np.mean(result.latent * label > 0) > 0.7
-
-
-@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-@settings(max_examples=15)
-@given(data=awkward_data(), features=st.sampled_from(["linear", "quadratic", "kernel"]))
-def test_no_scale_of_the_inputs_fails(prior, data, features):
-    X, label = data
-    Phi = feature_matrix(X, features, width=median_distance(X))
-    result = fit_em(sparse(Phi, label, prior), options=EMOptions(max_iter=30))
-    assert np.isfinite(result.log_posterior)
-    assert np.isfinite(result.latent).all()
 
 
 def test_jeffreys_end_point_changes_with_columns_by_units_alone():
@@ -211,19 +203,3 @@ def test_features():
     assert kernel[0, 1] == pytest.approx(np.exp(-11 / 4))
     with pytest.raises(ValueError, match="features='cubic' is unknown"):
         feature_matrix(X, "cubic")
-
-
-def test_log_posterior_by_hand():
-    X, label = blobs(20, 2, seed=8)
-    weight, bias = np.array([0.5, -0.2]), 0.3
-    latent = X @ weight + bias
-    fit = log_likelihood(latent, label)
-    penalised = sparse(X, label, Laplace(4.0))
-    assert log_posterior(penalised, weight, bias, latent) == pytest.approx(fit - 2.0)
-    free = replace(penalised, bias="free")
-    assert log_posterior(free, weight, bias, latent) == pytest.approx(fit - 1.4)
-
-
-def test_bad_options_are_named():
-    with pytest.raises(ValueError, match=r"gamma=0\.0; needed a positive finite number"):
-        Laplace(0.0)

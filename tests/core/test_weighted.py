@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from problems import blobs, fixed_rng
 
-from pcvm_pymc.core.design import ArrayRows, StreamedDesign
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import check_solver
@@ -59,17 +58,6 @@ def test_em_ends_where_repeated_rows_do(case, update):
     found = fit_em(whole.weighted(TIMES), None, options)
     wanted = fit_em(repeated(whole), None, options)
     same_end(found, wanted, rtol=1e-5)
-
-
-@pytest.mark.parametrize("case", ["probit", "Jeffreys from the ridge", "classes"])
-def test_rows_in_chunks_end_where_rows_in_memory_do(case):
-    whole = CASES[case].weighted(TIMES)
-    rows = ArrayRows(X, whole.label, 7)
-    options = EMOptions(tol=1e-6)
-    chunked = replace(whole, Phi=StreamedDesign(rows, CENTRES, RBF(1.5)), label=None)
-    found, wanted = fit_em(chunked, None, options), fit_em(whole, None, options)
-    assert found.log_posterior == pytest.approx(wanted.log_posterior, rel=1e-8)
-    np.testing.assert_allclose(found.weight, wanted.weight, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("method", ["sequential", "batch"])

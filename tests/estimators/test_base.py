@@ -2,8 +2,6 @@
 
 import warnings
 
-import dask
-import dask.array as da
 import numpy as np
 import pytest
 from problems import blobs
@@ -41,23 +39,16 @@ def fitted_names(model):
     return {name for name in vars(model) if name.endswith("_")}
 
 
+PCVM, MPCVM, MRVM, RVM = PCVMClassifier, MPCVMClassifier, MRVMClassifier, RVMClassifier
+SPARSE = SparseProbitClassifier
+UP, DOWN = {"algorithm": "bottom-up"}, {"algorithm": "top-down"}
 REFITS = [
-    (
-        PCVMClassifier(cv=3, estimation="projection"),
-        {"cv": 5, "estimation": "bottom-up", "width": 1.2},
-    ),
-    (PCVMClassifier(), {"width": 1.2}),
-    (
-        PCVMClassifier(cv=3, estimation="projection"),
-        {"cv": 5, "estimation": "bottom-up", "width": 1.2},
-    ),
-    (PCVMClassifier(width="evidence"), {"width": 1.2}),
-    (
-        MPCVMClassifier(algorithm="top-down", width="evidence", basis=15),
-        {"algorithm": "bottom-up", "width": 1.2},
-    ),
-    (RVMClassifier(width="evidence"), {"width": 1.2}),
-    (SparseProbitClassifier(features="kernel"), {"features": "linear"}),
+    (PCVM(cv=3, estimation="projection"), {"cv": 5, "estimation": "bottom-up", "width": 1.2}),
+    (PCVM(), {"width": 1.2}),
+    (PCVM(width="evidence"), {"width": 1.2}),
+    (MPCVM(**DOWN, width="evidence", basis=15), {**UP, "width": 1.2}),
+    (RVM(width="evidence"), {"width": 1.2}),
+    (SPARSE(features="kernel"), {"features": "linear"}),
 ]
 
 
@@ -84,12 +75,7 @@ def test_a_fit_that_fails_leaves_nothing_to_predict_by(data):
 
 @pytest.mark.parametrize(
     "model",
-    [
-        PCVMClassifier(width=1.2),
-        MPCVMClassifier(width=1.2),
-        RVMClassifier(width=1.2),
-        SparseProbitClassifier(features="kernel", width=1.2),
-    ],
+    [PCVM(width=1.2), MPCVM(width=1.2), RVM(width=1.2), SPARSE(features="kernel", width=1.2)],
     ids=lambda each: type(each).__name__,
 )
 def test_arguments_that_are_set_after_a_fit_do_not_change_its_predictions(data, model):
@@ -102,44 +88,36 @@ def test_arguments_that_are_set_after_a_fit_do_not_change_its_predictions(data, 
 PRIOR = Hyperprior.plug_in()
 
 
+SPLINE = {"kernel": "linear-spline"}
+WITHOUT_EFFECT = [
+    # an estimator, the argument without effect, and the one that it is given with
+    (MPCVM(**UP, hyperprior="plug_in"), "hyperprior", "algorithm='bottom-up'"),
+    (MPCVM(**UP, hyperprior=PRIOR), "hyperprior", "algorithm='bottom-up'"),
+    (MPCVM(**UP, update="em"), "update", "algorithm='bottom-up'"),
+    (MPCVM(width=1.0, cv=3), "cv", "width=1.0"),
+    (MRVM(width=2.0, **SPLINE), "width", "kernel='linear-spline'"),
+    (MRVM(width="evidence", cv=4), "cv", "width='evidence'"),
+    (MRVM(**DOWN, search="paper"), "search", "algorithm='top-down'"),
+    (PCVM(estimation="em", n_vectors=5), "n_vectors", "estimation='em'"),
+    (PCVM(width=1.0, cv=3), "cv", "width=1.0"),
+    (PCVM(estimation="bottom-up", hyperprior="jeffreys"), "hyperprior", "estimation='bottom-up'"),
+    (PCVM(estimation="bottom-up", update="em"), "update", "bottom-up"),
+    (RVM(width=1.0, cv=3), "cv", "width=1.0"),
+    (RVMRegressor(noise=0.1, noise_starts=(0.1, 0.3)), "noise_starts", "noise=0.1"),
+    (RVMRegressor(width=2.0, **SPLINE), "width", "kernel='linear-spline'"),
+    (SPARSE(gamma=2.0), "gamma", "prior='jeffreys'"),
+    (SPARSE(width=2.0), "width", "features='linear'"),
+    (SPARSE(basis=20), "basis", "features='linear'"),
+    (SPARSE(**SPLINE), "kernel", "features='linear'"),
+    (SPARSE(kernel_dtype="float32"), "kernel_dtype", "memory_limit=None"),
+]
+
+
 @pytest.mark.parametrize(
-    ("model", "names"),
-    [
-        (
-            MPCVMClassifier(algorithm="bottom-up", hyperprior="plug_in"),
-            ("hyperprior", "algorithm='bottom-up'"),
-        ),
-        (
-            MPCVMClassifier(algorithm="bottom-up", hyperprior=PRIOR),
-            ("hyperprior", "algorithm='bottom-up'"),
-        ),
-        (MPCVMClassifier(algorithm="bottom-up", update="em"), ("update", "algorithm='bottom-up'")),
-        (MPCVMClassifier(width=1.0, cv=3), ("cv", "width=1.0")),
-        (MRVMClassifier(width=2.0, kernel="linear-spline"), ("width", "kernel='linear-spline'")),
-        (MRVMClassifier(width="evidence", cv=4), ("cv", "width='evidence'")),
-        (PCVMClassifier(estimation="em", n_vectors=5), ("n_vectors", "estimation='em'")),
-        (PCVMClassifier(width=1.0, cv=3), ("cv", "width=1.0")),
-        (
-            PCVMClassifier(estimation="bottom-up", hyperprior="jeffreys"),
-            ("hyperprior", "estimation='bottom-up'"),
-        ),
-        (PCVMClassifier(estimation="bottom-up", update="em"), ("update", "bottom-up")),
-        (RVMClassifier(width=1.0, cv=3), ("cv", "width=1.0")),
-        (RVMRegressor(noise=0.1, noise_starts=(0.1, 0.3)), ("noise_starts", "noise=0.1")),
-        (RVMRegressor(kernel="linear-spline", width=2.0), ("width", "kernel='linear-spline'")),
-        (SparseProbitClassifier(gamma=2.0), ("gamma", "prior='jeffreys'")),
-        (SparseProbitClassifier(width=2.0), ("width", "features='linear'")),
-        (SparseProbitClassifier(kernel="linear-spline"), ("kernel", "features='linear'")),
-        (
-            SparseProbitClassifier(kernel_dtype="float32"),
-            ("kernel_dtype", "memory_limit=None"),
-        ),
-    ],
-    ids=lambda each: str(each)[:70],
+    ("model", "name", "beside"), WITHOUT_EFFECT, ids=lambda each: str(each)[:70]
 )
-def test_an_argument_without_effect_is_named_with_what_it_is_beside(data, model, names):
+def test_an_argument_without_effect_is_named_with_what_it_is_beside(data, model, name, beside):
     X, words, label = data
-    name, beside = names
     with pytest.raises(ValueError, match=f"^{name} was given with .*{beside}.*no effect"):
         model.fit(X, label if isinstance(model, RVMRegressor) else words)
 
@@ -154,23 +132,16 @@ def test_select_width_does_not_take_a_hyperprior_that_it_does_not_score(data):
 
 def test_one_name_means_one_hyperprior(data):
     X, words, _ = data
-    found = {}
-    for kind, options in (
-        (PCVMClassifier, {}),
-        (MPCVMClassifier, {"algorithm": "top-down", "max_iter": 5}),
-    ):
-        for name in ("default", "plug_in", "jeffreys", "chen2009"):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                model = kind(width=1.2, hyperprior=name, **options).fit(X, words)
-            found[kind, name] = model.hyperprior_
-    for name in ("default", "plug_in", "jeffreys", "chen2009"):
-        assert found[PCVMClassifier, name] == found[MPCVMClassifier, name]
-    for name in ("plug_in", "jeffreys", "chen2009"):
-        assert found[PCVMClassifier, name] == getattr(Hyperprior, name)()
-    assert found[PCVMClassifier, "default"] == Hyperprior.plug_in()
+    names, found = ("default", "plug_in", "jeffreys", "chen2009"), {}
+    for kind, options in ((PCVM, {}), (MPCVM, DOWN | {"max_iter": 5})):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            made = [kind(width=1.2, hyperprior=name, **options).fit(X, words) for name in names]
+        found[kind] = [each.hyperprior_ for each in made]
+    own = [getattr(Hyperprior, name)() for name in ("plug_in", *names[1:])]
+    assert found[PCVM] == found[MPCVM] == own
     unknown_scale = Hyperprior(1.0, 1.0, 0.5, 0.5, rate_shape=1.0)
-    for kind, options in ((PCVMClassifier, {}), (MPCVMClassifier, {"algorithm": "top-down"})):
+    for kind, options in ((PCVM, {}), (MPCVM, DOWN)):
         with pytest.raises(ValueError, match="no mode that EM could find"):
             kind(hyperprior=unknown_scale, **options).fit(X, words)
     with pytest.raises(ValueError, match="hyperprior=3 is unknown"):
@@ -215,12 +186,6 @@ def test_a_projection_under_another_likelihood_than_the_probit(data, likelihood)
     given = {"likelihood": likelihood, "width": 1.2, "estimation": "projection"}
     own = PCVMClassifier(**given, n_vectors=6).fit(X, words)
     np.testing.assert_allclose(own.predict_proba(X), q, atol=1e-4)
-
-
-def test_a_likelihood_of_numbers_is_refused(data):
-    X, words, _ = data
-    with pytest.raises(ValueError, match="likelihood='normal' is unknown"):
-        PCVMClassifier(likelihood="normal").fit(X, words)
 
 
 def test_two_classes_from_the_bottom_up(data):
@@ -299,30 +264,6 @@ def test_label_noise_bounds_the_probabilities(data):
         ValueError, match="no relevance vector machine with likelihood='label noise'"
     ):
         PCVMClassifier(likelihood="label noise", width="evidence").fit(X, words)
-
-
-@pytest.mark.parametrize("prior", ["jeffreys", "laplace"])
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_a_sparse_probit_in_chunks_and_on_dask(data, prior, n_classes):
-    X, words, _ = data
-    y = words if n_classes == 2 else np.where(X[:, 1] > 0.8, "more", words)
-    given = {"features": "kernel", "width": 0.5, "prior": prior, "tol": 1e-7}
-    whole = SparseProbitClassifier(**given, basis=X[:8]).fit(X, y)
-    some = clone(whole).set_params(memory_limit=2e5, n_jobs=2).fit(X, y)
-    np.testing.assert_array_equal(some.selected_, whole.selected_)
-    np.testing.assert_allclose(some.predict_proba(X), whole.predict_proba(X), atol=1e-6)
-    assert some.log_posterior_ == pytest.approx(whole.log_posterior_, abs=1e-6)
-    with dask.config.set(scheduler="synchronous"):
-        rows = da.from_array(X, chunks=(25, 2))
-        lazy = clone(whole).fit(rows, da.from_array(y, chunks=40))
-        np.testing.assert_allclose(
-            lazy.predict_proba(rows).compute(), whole.predict_proba(X), atol=1e-6
-        )
-        np.testing.assert_array_equal(lazy.predict(rows).compute(), whole.predict(X))
-        with pytest.raises(ValueError, match="rows in Dask arrays need features='kernel'"):
-            SparseProbitClassifier().fit(rows, y)
-    with pytest.raises(ValueError, match="prior='student': rows in chunks"):
-        clone(some).set_params(prior="student").fit(X, y)
 
 
 def test_columns_of_very_different_spread_are_named_once():

@@ -19,9 +19,8 @@ from pcvm_pymc import (
     pcvm_model,
 )
 from pcvm_pymc.core.pieces.kernels import RBF
-from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
-from pcvm_pymc.core.quadratic import QuadraticModel
-from pcvm_pymc.estimators.probabilities import LatentNormal, probability_interval
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
+from pcvm_pymc.estimators.average import LatentNormal, probability_interval
 
 X, LABEL = blobs(60, seed=5)
 CLASS = np.where((LABEL > 0) & (X[:, 1] > 0), 2, LABEL > 0)
@@ -39,55 +38,6 @@ BY_EM = [
     (MPCVMClassifier(width=1.0, scale="auto"), CLASS),
     (MRVMClassifier(algorithm="top-down", width=1.0), LABEL),
 ]
-
-
-@pytest.mark.parametrize(
-    ("likelihood", "n_scores"), [(Probit(), 1), (Logit(), 1), (MultinomialProbit(3), 3)]
-)
-def test_the_precision_matrix_is_minus_the_second_derivative(likelihood, n_scores):
-    rng = np.random.default_rng(3)
-    design = np.column_stack([rng.normal(size=(20, 2)), np.ones(20)])
-    target = rng.integers(3, size=20) if n_scores > 1 else rng.choice([-1.0, 1.0], size=20)
-    theta, precision = rng.normal(size=(3, n_scores)), rng.gamma(2.0, size=(3, n_scores))
-    precision[1, 0] = np.inf  # left out
-
-    def log_density(free):
-        at = theta.T.copy()
-        at[kept] = free
-        latent = design @ at.T
-        return likelihood.log_likelihood(
-            latent[:, 0] if n_scores == 1 else latent, target
-        ) - 0.5 * (precision.T[kept] @ free**2)
-
-    kept = np.isfinite(precision.T)
-    at, step = theta.T[kept], 1e-3
-    moves = step * np.eye(len(at))
-    hessian = np.array(
-        [
-            [
-                sum(s * t * log_density(at + s * a + t * b) for s in (-1, 1) for t in (-1, 1))
-                for a in moves
-            ]
-            for b in moves
-        ]
-    ) / (4 * step**2)
-    found = QuadraticModel.at(
-        [(design[:, :-1], target)],
-        likelihood,
-        theta[:-1],
-        theta[-1],
-        precision=precision[:-1],
-        bias_precision=precision[-1],
-    )
-    factor = np.tril(found.factor) / found.scale[:, None]
-    np.testing.assert_allclose(factor @ factor.T, -hessian, atol=2e-4)
-    new = np.column_stack([rng.normal(size=(4, 2)), np.ones(4)])
-    mean, covariance = found.latent(new[:, :-1])
-    np.testing.assert_allclose(mean, new @ theta)
-    full = np.zeros((3 * n_scores, 3 * n_scores))  # one score's columns after the other's
-    full[np.ix_(kept.ravel(), kept.ravel())] = np.linalg.inv(factor @ factor.T)
-    rows = np.kron(np.eye(n_scores), new[0])
-    np.testing.assert_allclose(covariance[0], rows @ full @ rows.T)
 
 
 def test_of_a_relevance_vector_machine():
@@ -117,9 +67,7 @@ def test_rounding_of_the_covariance_changes_nothing():
         noise = 1e-15 * rng.normal(size=covariance.shape)
         first, second = (
             probability_interval(
-                MultinomialProbit(3),
-                [LatentNormal(1.0, np.zeros((4, 3)), each)],
-                0.9,
+                MultinomialProbit(3), [LatentNormal(1.0, np.zeros((4, 3)), each)], 0.9
             )
             for each in (covariance, covariance + noise + noise.swapaxes(1, 2))
         )

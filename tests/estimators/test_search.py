@@ -8,13 +8,12 @@ from problems import blobs, problem
 from sklearn.datasets import load_iris
 
 from pcvm_pymc import Hyperprior
-from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
+from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.loo import LeaveOneOut
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.average import fit_average
 from pcvm_pymc.estimators.problems import Problems, TrainingData
 from pcvm_pymc.estimators.search import (
     GROWN_WEIGHT,
@@ -137,52 +136,6 @@ def test_a_point_is_the_mode_of_its_problem():
     np.testing.assert_allclose(point.result.latent, wanted.latent, atol=1e-4)
     assert point.width == pytest.approx(1.65 * near.width)
     assert point.scale == pytest.approx(np.sqrt(10.0))
-
-
-def test_points_found_class_by_class_are_fitted_together():
-    itself = problems(several=True)
-    grid, score = middle(itself), by_class(itself)
-    points = tuple(score(grid.point((i, 0)), None) for i in range(3))
-    found = HyperparameterSearch(points, np.array([0.5, 0.3, 0.2]))
-    options = {"same_fits": False, "held_out": True}
-    kept = fit_average(itself, found, most=2, weigh=False, **options).search
-    assert [each.steps for each in kept.points] == [(0, 0), (1, 0)]
-    np.testing.assert_allclose(kept.weights, [0.625, 0.375])
-    for point in kept.points:
-        whole = itself.at(point.width, point.scale)
-        wanted = fit_em(whole, None, EMOptions(tol=1e-7))
-        np.testing.assert_allclose(point.result.latent, wanted.latent, atol=1e-3)
-        rows = itself.centres.rows
-        left_out = leave_one_out(whole, wanted.weight, wanted.bias, rows)
-        np.testing.assert_allclose(point.loo.latent, left_out.latent, atol=1e-2)
-    weighed = fit_average(itself, found, most=3, weigh=True, **options)
-    assert weighed.search.weights.sum() == pytest.approx(1.0)
-    assert (np.diff(weighed.search.weights) <= 0).all()
-    np.testing.assert_allclose(weighed.held_out.sum(axis=1), 1.0)
-
-
-def test_fits_of_all_rows_start_from_those_of_some():
-    whole, some = problems(), np.arange(0, N, 2)
-    few = problems(some)
-    point = by_leave_one_out(few)(middle(few).point((0, 1)), None)
-    found = HyperparameterSearch((point,), np.ones(1))
-    ends = [
-        fit_average(whole, found, most=1, same_fits=False, weigh=weigh, columns=columns)
-        .search.points[0]
-        .result
-        for columns in (None, some)
-        for weigh in (False, True)
-    ]
-    for end in ends[1:]:
-        np.testing.assert_allclose(end.latent, ends[0].latent, atol=1e-3)
-    weight = np.zeros(N)
-    weight[some] = point.result.weight
-    start = Start(weight, point.result.bias)
-    known = fit_em(whole.at(point.width, point.scale), start, EMOptions(max_iter=1))
-    for end in ends[2:]:
-        first = end.trace.log_posterior[0]
-        assert first == pytest.approx(known.trace.log_posterior[0])
-        assert first != ends[0].trace.log_posterior[0]
 
 
 def test_one_against_the_rest_gives_normalised_probabilities():

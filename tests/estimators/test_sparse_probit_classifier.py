@@ -28,9 +28,8 @@ def test_fitted_attributes_are_the_cores(features, prior):
     np.testing.assert_array_equal(model.selected_, np.flatnonzero(core.weight))
     np.testing.assert_array_equal(model.weight_, core.weight[model.selected_])
     assert 0 < len(model.selected_) < Phi.shape[1]
-    assert model.bias_ == core.bias
-    assert model.log_posterior_ == core.log_posterior
-    assert model.n_iter_ == core.n_iter
+    for name in ("bias", "log_posterior", "n_iter", "status"):
+        assert getattr(model, f"{name}_") == getattr(core, name)
     assert model.status_ is Status.CONVERGED
     np.testing.assert_allclose(model.decision_function(X), core.latent, atol=1e-9)
     probability = model.predict_proba(X)

@@ -53,6 +53,11 @@ def test_experiments_name_what_there_is(name):
     shared = EXPERIMENTS[experiment.run]
     assert set(experiment.classifiers) <= set(shared.classifiers)
     assert experiment.sets == shared.sets
+    part = experiment.small
+    assert set(part.sets) <= set(experiment.sets)
+    assert set(part.classifiers) <= set(experiment.classifiers)
+    assert experiment.control in (*(part.classifiers or experiment.classifiers), "")
+    assert min(part.rows, part.test_rows) > 0
     if experiment.printed and experiment.view == "table":
         printed = printed_table(experiment.printed)
         assert set(printed["set"]) <= set(experiment.sets)
@@ -71,28 +76,25 @@ def test_unknown_names_are_named():
 # --- running ---------------------------------------------------------------------------------
 
 
+FEW = {"sets": ["iris", "wine"], "classifiers": ["MLR", "SVM", "DLSR"], "repeats": 2}
+
+
+def go_on(out, **options):
+    return reproduce("lyu2020-table3", out=out, **FEW | options, **QUIET)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """Return the folder of an undisturbed run of Lyu's protocol on shipped sets."""
     out = tmp_path_factory.mktemp("finished") / "run"
-    reproduce(
-        "lyu2020-table3",
-        sets=["iris", "wine"],
-        classifiers=["MLR", "SVM", "DLSR"],
-        repeats=2,
-        out=out,
-        **QUIET,
-    )
+    go_on(out)
     return out
 
 
-def go_on(out, **options):
-    settings = {
-        "sets": ["iris", "wine"],
-        "classifiers": ["MLR", "SVM", "DLSR"],
-        "repeats": 2,
-    } | options
-    return reproduce("lyu2020-table3", out=out, **settings, **QUIET)
+@pytest.fixture
+def copied(finished, tmp_path):
+    """Return a copy of that folder."""
+    return shutil.copytree(finished, tmp_path / "run")
 
 
 def test_lyus_protocol_tunes_and_scores_on_different_partitions(finished):
@@ -115,38 +117,30 @@ def test_lyus_protocol_tunes_and_scores_on_different_partitions(finished):
     assert report.missing == {}
     iris = report.table.query("set == 'iris' and classifier == 'SVM' and measure == 'error'")
     assert iris["paper mean"].item() == 4.370
-    assert iris["mean"].item() == pytest.approx(
-        50
-        * sum(
-            report_cell["measures"]["error"]
-            for report_cell in (store.read(JobName("iris", "SVM", "score", k)) for k in (2, 3))
-        )
-    )
+    scores = [store.read(JobName("iris", "SVM", "score", k)) for k in (2, 3)]
+    errors = [each["measures"]["error"] for each in scores]
+    assert iris["mean"].item() == pytest.approx(100 * np.mean(errors))
 
 
-def test_a_run_goes_on_where_it_was(finished, tmp_path):
-    out = tmp_path / "run"
-    shutil.copytree(finished, out)
-    files = files_of(out)
+def test_a_run_goes_on_where_it_was(finished, copied):
+    files = files_of(copied)
     for path in files[::3]:
         path.unlink()
     files[1].write_text(files[1].read_text()[:100])  # cut off
     files[4].write_text("")
     kept = {path: path.stat().st_mtime_ns for path in files[2::3]}
-    report = report_of(out)
-    assert any("damaged" in reason for reason in report.missing.values())
-    go_on(out)
+    assert any("damaged" in reason for reason in report_of(copied).missing.values())
+    go_on(copied)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert table_bytes(out) == table_bytes(finished)
+    assert table_bytes(copied) == table_bytes(finished)
 
 
 @pytest.mark.parametrize("options", [{"jobs": 2}, {"dask": True}])
 def test_processes_and_clusters_give_the_same_table(finished, tmp_path, options):
     if "dask" in options:
         distributed = pytest.importorskip("distributed")
-        with distributed.LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=True, dashboard_address=":0"
-        ) as cluster:
+        workers = {"n_workers": 1, "threads_per_worker": 2, "processes": True}
+        with distributed.LocalCluster(**workers, dashboard_address=":0") as cluster:
             go_on(tmp_path / "run", dask=cluster.scheduler_address)
     else:
         go_on(tmp_path / "run", **options)
@@ -161,34 +155,30 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path, monkeypatch):
 
 
 def test_more_repeats_keep_what_is_there(tmp_path):
-    out = tmp_path / "run"
-    reproduce(LINES, sets=LINE_SETS, classifiers=["LDA"], repeats=1, out=out, **QUIET)
-    first = {path: path.read_bytes() for path in files_of(out)}
-    reproduce(LINES, sets=LINE_SETS, classifiers=["LDA", "1NN"], repeats=3, out=out, **QUIET)
+    given = {"sets": LINE_SETS, "out": tmp_path / "run", **QUIET}
+    reproduce(LINES, classifiers=["LDA"], repeats=1, **given)
+    first = {path: path.read_bytes() for path in files_of(given["out"])}
+    reproduce(LINES, classifiers=["LDA", "1NN"], repeats=3, **given)
     assert all(path.read_bytes() == content for path, content in first.items())
-    assert len(files_of(out)) == 2 * 2 * 3
+    assert len(files_of(given["out"])) == 2 * 2 * 3
 
 
-def test_other_inputs_are_run_again(finished, tmp_path):
-    out = tmp_path / "run"
-    shutil.copytree(finished, out)
-    path = Path(out, "cells", "iris", "MLR", "score-002.json")
+def test_other_inputs_are_run_again(finished, copied):
+    path = Path(copied, "cells", "iris", "MLR", "score-002.json")
     record = json.loads(path.read_text())
     record["inputs"]["data"] = "another"
     record["measures"]["error"] = 0.99
     path.write_text(json.dumps(sealed(record)))
-    go_on(out)
-    assert table_bytes(out) == table_bytes(finished)
+    go_on(copied)
+    assert table_bytes(copied) == table_bytes(finished)
 
 
-def test_a_run_that_has_lost_its_manifest_goes_on(finished, tmp_path):
-    out = tmp_path / "run"
-    shutil.copytree(finished, out)
-    (out / "experiment.json").unlink()
+def test_a_run_that_has_lost_its_manifest_goes_on(finished, copied):
+    (copied / "experiment.json").unlink()
     with pytest.raises(RunError, match=r"holds no run \(experiment.json is missing\)"):
-        report_of(out)
-    go_on(out)
-    assert table_bytes(out) == table_bytes(finished)
+        report_of(copied)
+    go_on(copied)
+    assert table_bytes(copied) == table_bytes(finished)
 
 
 def test_folders_of_something_else_are_left_alone(finished, tmp_path):
@@ -341,14 +331,9 @@ def test_an_estimator_joins_by_its_import_path(tmp_path):
 
 
 def test_regression_and_classification_sets_get_what_suits_them(tmp_path):
-    out = tmp_path / "run"
-    reproduce(
-        "chmielewski2019-table1",
-        sets=["wave", "linear"],
-        classifiers=["RVM", "RVM_star", "SVM", "LDA"],
-        out=out,
-        **QUIET,
-    )
+    out, classifiers = tmp_path / "run", ["RVM", "RVM_star", "SVM", "LDA"]
+    given = {"sets": ["wave", "linear"], "classifiers": classifiers, **QUIET}
+    reproduce("chmielewski2019-table1", out=out, **given)
     cells = report_of(out).cells
     assert set(cells.query("set == 'wave'")["classifier"]) == {"RVM", "RVM_star", "SVM"}
     assert set(cells.query("set == 'linear'")["classifier"]) == {"RVM", "SVM", "LDA"}
@@ -361,29 +346,26 @@ def test_regression_and_classification_sets_get_what_suits_them(tmp_path):
 # --- protocols that need other machines ------------------------------------------------------
 
 
-def small(name, **changes):
-    """Return an experiment on a generated set."""
-    return replace(EXPERIMENTS[name], sets=("relevance",), printed="", **changes)
-
-
 def test_raetschs_protocol_takes_the_median(tmp_path, monkeypatch):
-    monkeypatch.setitem(catalogue.EXPERIMENTS, "small", small("chen2009-table1", run="small"))
+    small = replace(EXPERIMENTS["chen2009-table1"], sets=("relevance",), printed="", run="small")
+    monkeypatch.setitem(catalogue.EXPERIMENTS, "small", small)
     fewer = replace(SOURCES["relevance"], rows=150, n_train=50)
     monkeypatch.setitem(SOURCES, "relevance", fewer)
     out = tmp_path / "run"
     reproduce("small", classifiers=["SVM_PCVM", "kNN"], repeats=3, out=out, **QUIET)
     store = Store(out)
-    widths = [
-        store.read(JobName("relevance", "PCVM", "tune", k))["chosen"]["width"] for k in range(3)
-    ]
-    follower = store.read(JobName("relevance", "SVM_PCVM", "score", 0))
-    assert follower["parameters"]["width"] == median_low(widths)
-    chosen = [store.read(JobName("relevance", "SVM_PCVM", "tune", k))["chosen"] for k in range(3)]
-    assert {each["width"] for each in chosen} == {median_low(widths)}
-    assert follower["parameters"]["C"] == median_low([each["C"] for each in chosen])
-    neighbours = store.read(JobName("relevance", "kNN", "score", 2))
-    ks = [store.read(JobName("relevance", "kNN", "tune", k))["chosen"]["k"] for k in range(3)]
-    assert neighbours["parameters"]["k"] == median_low(ks)
+
+    def tuned(name):
+        jobs = [JobName("relevance", name, "tune", k) for k in range(3)]
+        return pd.DataFrame([store.read(job)["chosen"] for job in jobs])
+
+    width = median_low(tuned("PCVM")["width"])
+    follower = store.read(JobName("relevance", "SVM_PCVM", "score", 0))["parameters"]
+    assert follower["width"] == width
+    assert set(tuned("SVM_PCVM")["width"]) == {width}
+    assert follower["C"] == median_low(tuned("SVM_PCVM")["C"])
+    neighbours = store.read(JobName("relevance", "kNN", "score", 2))["parameters"]
+    assert neighbours["k"] == median_low(tuned("kNN")["k"])
     # the leader is tuned only, and not in the table
     assert set(report_of(out).cells["classifier"]) == {"SVM_PCVM", "kNN"}
 

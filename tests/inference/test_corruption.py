@@ -97,12 +97,3 @@ CHECKS = {
 def test_spoilt(what, many, model, tmp_path):
     check, few = CHECKS[what]
     check(model, tmp_path, range(100, 300) if many else range(few))
-
-
-def test_save_leaves_what_is_not_its_own(model, tmp_path):
-    mine = tmp_path / "thesis"
-    mine.mkdir()
-    (mine / "chapter1.tex").write_text("years of work")
-    with pytest.raises(ValueError, match=r"thesis is a folder that was not written here"):
-        save(find_map_em(model, progressbar=False), mine)
-    assert (mine / "chapter1.tex").read_text() == "years of work"

@@ -3,13 +3,7 @@ import logging
 import numpy as np
 import pytest
 
-from pcvm_pymc import (
-    EvidenceOptions,
-    fit_evidence,
-    latent_draws,
-    predict,
-    rvm_model,
-)
+from pcvm_pymc import EvidenceOptions, fit_evidence, latent_draws, predict, rvm_model
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
 from pcvm_pymc.model.read import read
 
@@ -55,9 +49,3 @@ def test_a_stop_at_the_limit_is_logged(caplog):
     with caplog.at_level(logging.WARNING):
         fit_evidence(model, options=EvidenceOptions(max_iter=2))
     assert "raise max_iter" in caplog.text
-
-
-def test_unknown_method_is_named():
-    _, model = sinc_model(10)
-    with pytest.raises(ValueError, match="method='em' is unknown"):
-        fit_evidence(model, method="em")

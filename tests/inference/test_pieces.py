@@ -22,13 +22,7 @@ from pcvm_pymc import (
     save,
     sparse_probit_model,
 )
-from pcvm_pymc.core.pieces.likelihoods import (
-    Logit,
-    MultinomialProbit,
-    NoisyProbit,
-    Normal,
-    Probit,
-)
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
 from pcvm_pymc.inference.results import kernel_of, likelihood_of
 from pcvm_pymc.model.distributions import FreeWeight, MarginalBias, MarginalWeight
 

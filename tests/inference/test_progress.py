@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pcvm_pymc.inference.chains import Chain, position
+from pcvm_pymc.inference.chains import Chain
 from pcvm_pymc.inference.progress import Forecast
 
 
@@ -31,7 +31,7 @@ def test_no_forecast_where_changes_grow_and_never_beyond_the_limit():
 
 
 def test_the_bar_of_a_chain_goes_on_over_its_rounds():
-    chain = Chain(0, None, np.random.default_rng(0), 2, sweeps=50)
-    assert position(chain, 100) == {"completed": 50, "total": 250}
-    chain.sweeps, chain.thin = 250, 4  # the next round, nothing of it drawn
-    assert position(chain, 100) == {"completed": 250, "total": 650}
+    chain = Chain(0, None, np.random.default_rng(0), 2, 100, sweeps=50)
+    assert chain.end == 250
+    chain.sweeps, chain.every = 250, 4  # the next round, nothing of it drawn
+    assert chain.end == 650

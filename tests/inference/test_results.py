@@ -3,16 +3,7 @@ import pytest
 import xarray as xr
 from problems import blobs, value_point
 
-from pcvm_pymc import (
-    find_map_em,
-    latent_draws,
-    load,
-    loo,
-    mpcvm_model,
-    pcvm_model,
-    predict,
-    save,
-)
+from pcvm_pymc import find_map_em, latent_draws, load, loo, mpcvm_model, pcvm_model, predict, save
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.inference.results import classes_of
 from pcvm_pymc.model.read import read
@@ -38,8 +29,7 @@ def test_groups_and_shapes(result):
     assert tree["em_trace"].sizes["iteration"] == tree["optimizer_result"]["nit"].item() + 1
     assert tree["optimizer_result"]["status"].item() == "CONVERGED"
     np.testing.assert_allclose(
-        tree["posterior"]["weight"],
-        tree["posterior"]["magnitude"] * tree["constant_data"]["signs"],
+        tree["posterior"]["weight"], tree["posterior"]["magnitude"] * tree["constant_data"]["signs"]
     )
 
 

@@ -5,7 +5,6 @@ import pandas as pd
 import pymc as pm
 import pytest
 from problems import blobs
-from scipy.special import ndtr
 
 from pcvm_pymc import (
     Hyperprior,
@@ -27,19 +26,8 @@ from pcvm_pymc.model.bases import as_piece
 from pcvm_pymc.model.distributions import MarginalWeight, ProbitBernoulli
 from pcvm_pymc.model.read import find_parts, read
 
-QUICK = {
-    "draws": 20,
-    "tune": 20,
-    "chains": 1,
-    "max_treedepth": 3,
-    "nuts_sampler": "pymc",
-    "progressbar": False,
-    "compute_convergence_checks": False,
-    "random_seed": 1,
-    "quiet": True,
-}
-# where kernels are not at issue: to compile them takes longer than to run without
-FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
+QUICK = {"draws": 20, "tune": 20, "chains": 1, "random_seed": 1, "quiet": True}
+QUICK |= {"max_treedepth": 3, "progressbar": False, "compute_convergence_checks": False}
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +50,9 @@ def test_core_log_joint_is_pymcs(data):
     for _ in range(3):
         size, alpha = rng.exponential(size=(2, 30))
         bias, beta = rng.normal(), rng.exponential()
-        found = logp(
-            {
-                "magnitude_log__": np.log(size),
-                "precision_log__": np.log(alpha),
-                "bias": np.float64(bias),
-                "bias_precision_log__": np.log(beta),
-            }
-        )
+        logs = {"magnitude": size, "precision": alpha, "bias_precision": beta}
+        point = {f"{name}_log__": np.log(value) for name, value in logs.items()}
+        found = logp(point | {"bias": np.float64(bias)})
         wanted = log_joint(problem, size * problem.sign, bias, alpha, beta)
         assert found == pytest.approx(wanted, abs=1e-8)
 
@@ -80,26 +63,6 @@ def test_names_coordinates_and_signs(model, data):
     assert {"obs", "basis", "class"} <= set(model.coords)
     assert model.coords["class"] == (0, 1)
     np.testing.assert_array_equal(model["signs"].get_value(), 2 * data[1] - 1)
-
-
-def test_prior_and_posterior_predictive(model, data):
-    with model:
-        prior = pm.sample_prior_predictive(200, random_seed=1, **FAST)
-        tree = pm.sample(**QUICK)
-        pm.compute_log_likelihood(tree, progressbar=False)
-        predictive = pm.sample_posterior_predictive(tree, progressbar=False, random_seed=1, **FAST)
-    weight = prior["prior"]["weight"]
-    assert (weight * (2 * data[1] - 1) >= 0).all()
-    assert set(np.unique(prior["prior_predictive"]["label"])) == {0, 1}
-    latent = tree["posterior"]["latent"].values
-    label = np.where(data[1] == 1, 1.0, -1.0)
-    np.testing.assert_allclose(
-        tree["log_likelihood"]["label"].values, np.log(ndtr(label * latent)), rtol=1e-9, atol=1e-12
-    )
-    # the labels' frequency is the mean probability, within five standard errors
-    drawn = predictive["posterior_predictive"]["label"].values
-    error = 5 * np.sqrt((ndtr(latent) * ndtr(-latent)).sum()) / latent.size
-    assert drawn.mean() == pytest.approx(ndtr(latent).mean(), abs=error)
 
 
 def in_own_model(X, y, **options):
@@ -134,17 +97,11 @@ def test_setting_the_inputs_sets_all_that_follows_from_them(data, kernel):
         pm.set_data({"X": X[:, :1]})
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        pcvm_model,
-        rvm_model,
-        mpcvm_model,
-        mrvm_model,
-        partial(sparse_probit_model, features="kernel"),
-        in_own_model,
-    ],
-)
+of_kernels = partial(sparse_probit_model, features="kernel")
+BUILDERS = [pcvm_model, rvm_model, mpcvm_model, mrvm_model, of_kernels, in_own_model]
+
+
+@pytest.mark.parametrize("build", BUILDERS)
 def test_the_default_width_is_the_median_distance_and_is_said(data, build, caplog):
     X, y = data
     with caplog.at_level("INFO", "pymc.pcvm_pymc"):
@@ -202,23 +159,22 @@ def test_covariances_and_functions_are_kernels(data):
     np.testing.assert_allclose(linear["Phi"].get_value(), X @ X.T)
 
 
-@pytest.mark.parametrize(
-    ("combine", "expected"),
-    [
-        (lambda a, b: a + b, lambda A, B: A + B),
-        (lambda a, b: a * b, lambda A, B: A * B),
-        (lambda a, b: 2.0 * a + 0.5, lambda A, B: 2.0 * A + 0.5),
-        (lambda a, b: a**3.0, lambda A, B: A**3.0),
-    ],
-    ids=["sum", "product", "scaled", "power"],
-)
-def test_combined_covariances_are_kernels(data, combine, expected):
+COMBINED = {
+    "sum": lambda a, b: a + b,
+    "product": lambda a, b: a * b,
+    "scaled": lambda a, b: 2.0 * a + 0.5,
+    "power": lambda a, b: a**3.0,
+}
+
+
+@pytest.mark.parametrize("combine", COMBINED.values(), ids=COMBINED)
+def test_combined_covariances_are_kernels(data, combine):
     X, y = data
     hyperprior = Hyperprior.plug_in()
     parts = pm.gp.cov.ExpQuad(2, ls=0.8), pm.gp.cov.Matern52(2, ls=1.5)
     A, B = (as_piece(part)(X, X) for part in parts)
     model = pcvm_model(X, y, kernel=combine(*parts), hyperprior=hyperprior)
-    np.testing.assert_allclose(model["Phi"].get_value(), expected(A, B), rtol=1e-12)
+    np.testing.assert_allclose(model["Phi"].get_value(), combine(A, B), rtol=1e-12)
     with pm.Model() as free:
         ell = pm.LogNormal("ell", 0.0, 0.5)
         kernel = combine(pm.gp.cov.ExpQuad(2, ls=ell), parts[1])
@@ -300,35 +256,19 @@ def test_random_kernels_are_not_drawn_anew_in_predictions(data):
         as_piece(kernel)(X, X)
 
 
-@pytest.mark.slow
-def test_random_covariance_samples(data):
-    X, y = data
-    with pm.Model() as model:
-        ell = pm.LogNormal("ell", 0.0, 0.5)
-        pcvm_model(X, y, kernel=pm.gp.cov.ExpQuad(2, ls=ell))
-        tree = pm.sample(**QUICK, **FAST)
-    assert np.isfinite(tree["posterior"]["latent"]).all()
-    assert tree["posterior"]["ell"].std() > 0
-    assert {rv.name for rv in model.free_RVs} == {"ell", "magnitude", "bias", "rate"}
-
-
 def test_do_and_observe(model):
     fixed = pm.do(model, {"bias": 0.25})
     assert {rv.name for rv in fixed.free_RVs} == {"magnitude", "rate"}
     size = np.full(30, 0.1)
     observed = pm.observe(fixed, {"magnitude": size, "rate": 0.2})
     assert not observed.free_RVs
-    with fixed:
-        tree = pm.sample(**QUICK, **FAST)
-    weight = tree["posterior"]["weight"].values[0, 0]
-    latent = model["Phi"].get_value() @ weight + 0.25
-    np.testing.assert_allclose(tree["posterior"]["latent"].values[0, 0], latent, rtol=1e-10)
+    latent = model["Phi"].get_value() @ (model["signs"].get_value() * size) + 0.25
+    found = fixed["latent"].eval({fixed["magnitude"]: size}, mode="FAST_COMPILE")
+    np.testing.assert_allclose(found, latent, rtol=1e-10)
     # a copy that changes nothing is still a model that EM reads
-    copy = pm.do(model, {})
-    assert (
-        find_map_em(copy, progressbar=False)["optimizer_result"]["log_posterior"]
-        == (find_map_em(model, progressbar=False)["optimizer_result"]["log_posterior"])
-    )
+    ends = [find_map_em(each, progressbar=False) for each in (model, pm.do(model, {}))]
+    one, other = (each["optimizer_result"]["log_posterior"] for each in ends)
+    assert one == other
 
 
 def test_signs_apart_from_labels(data):
@@ -421,25 +361,17 @@ def test_draws_refuse_an_improper_hyperprior(data):
     ("change", "words"),
     [
         ({"X": [[np.nan, 1.0]] * 4}, "X has 4 value.* NaN or infinite"),
-        ({"X": [["a", "b"]] * 4}, "X has values that are not numbers"),
         ({"X": [1.0, 2.0, 3.0, 4.0]}, r"X has 1 dimension.*reshape\(-1, 1\)"),
         ({"X": np.empty((0, 2)), "y": []}, "X is empty"),
         ({"y": [0, 1]}, r"y has shape \(2,\); needed \(4,\)"),
         ({"y": [1, 1, 1, 1]}, r"y has 1 class\(es\) \(1\); needed exactly two"),
         ({"y": [0, 1, 2, 0]}, r"y has 3 class\(es\)"),
-        ({"y": [0, 1, np.nan, 0]}, "y has labels that are NaN"),
-        (
-            {"y": np.array(["a", None, "b", "a"], dtype=object)},
-            r"y has labels that are NaN, infinite or missing \(1\)",
-        ),
+        ({"y": ["a", None, "b", "a"]}, r"y has labels that are NaN, infinite or missing \(1\)"),
         ({"width": 0.0}, "width=0.0 must be positive"),
-        ({"width": "wide"}, "width='wide' is not a number"),
-        ({"precision": "both"}, "precision='both' is unknown"),
         ({"signs": [1, 1, 1]}, r"signs has shape \(3,\); needed \(4,\)"),
         ({"signs": [1, 0, 1, 1]}, "signs has values"),
         ({"basis": [[0.0, 0.0]]}, "basis was given without signs"),
         ({"hyperprior": "jeffreys"}, "hyperprior='jeffreys' is not a Hyperprior"),
-        ({"kernel": "cubic"}, "kernel='cubic' is unknown"),
         ({"precision": "joint", "hyperprior": Hyperprior.jeffreys()}, "needs a proper hyperprior"),
     ],
 )

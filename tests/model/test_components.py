@@ -178,8 +178,6 @@ def test_free_weights_with_their_precisions_have_a_density():
     ("call", "words"),
     [
         (lambda: pcvm_latent(X), "neither y nor signs"),
-        (lambda: pcvm_latent(X, Y, name=""), "name=''"),
-        (lambda: rvm_latent(X, size=-1.0), "size=-1.0; needed a positive finite number"),
         (lambda: rvm_latent(X, size=3.0, hyperprior=PRIOR), "has its own scale"),
         (lambda: pcvm_latent(X, Y, basis=X[:3]), "basis was given without signs"),
     ],

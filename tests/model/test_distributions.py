@@ -140,6 +140,8 @@ def test_draws_follow_the_distribution_functions():
     law = stats.t(3.0, scale=np.sqrt(0.7 / 1.5))
     assert_law(biases, law.cdf)
     assert_law(sizes, lambda x: 1 - 2 * law.sf(x))
+    labels = pm.draw(ProbitBernoulli.dist(latent=LATENT), 4000, random_seed=3)
+    assert_share(labels == 1, stats.norm.cdf(LATENT))
 
 
 def test_gradients_of_distribution_functions_are_the_densities():

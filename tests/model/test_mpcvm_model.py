@@ -1,13 +1,11 @@
 """Models of several classes: densities, EM's log posterior, data, predictions, sampling."""
 
-import warnings
-
 import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from calibration import assert_law, assert_same_law, assert_share
+from calibration import assert_law
 from problems import value_point
 from scipy import stats
 
@@ -20,7 +18,6 @@ from pcvm_pymc import (
     mrvm_model,
     new_data,
     predict,
-    psis_loo,
     sample,
 )
 from pcvm_pymc.core.family import class_signs
@@ -130,8 +127,6 @@ def test_bad_input_is_refused():
     X, y = three_clouds(9)
     with pytest.raises(ValueError, match="needed two or more"):
         mpcvm_model(X, np.zeros(9))
-    with pytest.raises(ValueError, match="y has shape"):
-        mrvm_model(X, y[:-1])
     with pytest.raises(ValueError, match="without signs"):
         mpcvm_model(X, y, basis=X[:3])
     with pytest.raises(ValueError, match="signs has shape"):
@@ -143,35 +138,9 @@ def test_bad_input_is_refused():
         pytest.raises(ValueError, match="improper hyperprior"),
     ):
         pm.sample(5, tune=5, chains=1, initvals={"weight": np.ones((9, 3))}, **SAMPLING)
-    with pytest.raises(ValueError, match="free weights"):
-        sample(mrvm_model(X, y), method="gibbs", quiet=True)
-    with pytest.raises(ValueError, match="start="):
-        find_map_em(mpcvm_model(X, y), start="chen2009", progressbar=False)
     start = Start(np.zeros((2, 3)), np.zeros(3))
     with pytest.raises(ValueError, match="shape"):
         find_map_em(mpcvm_model(X, y), start=start, progressbar=False)
-
-
-def test_a_short_run_of_nuts_has_what_arviz_needs():
-    X, y = three_clouds(9)
-    model = mpcvm_model(X, y, width=1.5)
-    options = SAMPLING | {"draws": 150, "tune": 30, "chains": 2, "max_treedepth": 2}
-    result = sample(model, method="nuts", random_seed=0, **options)
-    assert result["log_likelihood"]["label"].shape == (2, 150, 9)
-    table = az.summary(result, var_names=["bias"])
-    assert len(table) == 3
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pareto k of so few draws
-        assert np.isfinite(psis_loo(result).elpd)
-    probability = predict(result, X)["predictions"]["probability"]
-    np.testing.assert_allclose(probability.sum("class"), 1.0, atol=1e-6)
-    with model:
-        drawn = pm.sample_posterior_predictive(
-            result, random_seed=0, progressbar=False, compile_kwargs=FAST
-        )
-    # given the draws, labels are independent: one trial for each, with the draw's own probability
-    hits = (drawn["posterior_predictive"]["label"] == 0).values.reshape(300, 9)
-    assert_share(hits, probability.isel({"class": 0}).values.reshape(300, 9))
 
 
 GIBBS = {"method": "gibbs", "cores": 1, "quiet": True}
@@ -250,47 +219,3 @@ def test_nuts_converges_for_three_classes(name):
     assert az.rhat(latent)["latent"].max() <= 1.01
     assert az.ess(latent)["latent"].min() >= 400
     assert result["sample_stats"]["diverging"].mean() <= 0.002
-
-
-@pytest.mark.slow  # the sweep's law is tested by its conditionals, and with labels in turn
-def test_gibbs_and_nuts_agree_on_the_probabilities():
-    X, y = three_clouds(18)
-    model = mpcvm_model(X, y, width=1.5, basis=9)
-    runs = [
-        sample(model, draws=250, random_seed=1, **GIBBS),
-        sample(model, method="nuts", chains=2, draws=600, tune=400, random_seed=2, **SAMPLING),
-    ]
-    for name in ("latent", "bias", "probability"):
-        group = "predictions" if name == "probability" else "posterior"
-        trees = [predict(run, X) if name == "probability" else run for run in runs]
-        draws = [tree[group][name].values for tree in trees]
-        assert_same_law(*(each.reshape(*each.shape[:2], -1) for each in draws))
-
-
-def _prior_weighted_probability(X, label, sign, hyperprior, n_draws=200_000):
-    """Return posterior class probabilities at the rows by prior draws weighted by their likelihood."""
-    rng = np.random.default_rng(5)
-    c, d, e, f = hyperprior.c, hyperprior.d, hyperprior.e, hyperprior.f
-    size = np.abs(stats.t(2 * c, scale=np.sqrt(d / c)).rvs((n_draws, *sign.shape), rng))
-    bias = stats.t(2 * e, scale=np.sqrt(f / e)).rvs((n_draws, sign.shape[1]), rng)
-    latent = design_matrix("rbf", X, X[: len(sign)], 1.5) @ (size * sign) + bias[:, None]
-    log_all = log_class_probability(latent.reshape(-1, 3), accuracy=1e-6)
-    log_all = log_all.reshape(n_draws, len(X), 3)
-    log_weight = log_all[:, np.arange(len(X)), label].sum(axis=1)
-    weight = np.exp(log_weight - log_weight.max())
-    weight /= weight.sum()
-    assert 1.0 / np.sum(weight**2) > 500
-    return np.tensordot(weight, np.exp(log_all), 1)
-
-
-@pytest.mark.slow
-def test_posterior_probabilities_are_those_of_importance_sampling():
-    X, y = three_clouds(12)
-    label = np.searchsorted(["a", "b", "c"], y)
-    sign = class_signs(label[:3], 3)
-    hyperprior = Hyperprior(2.0, 2.0, 2.0, 2.0)
-    wanted = _prior_weighted_probability(X, label, sign, hyperprior)
-    model = mpcvm_model(X, y, width=1.5, hyperprior=hyperprior, basis=X[:3], signs=sign)
-    result = sample(model, random_seed=2, **SAMPLING)
-    found = predict(result, X)["predictions"]["probability"].mean(("chain", "draw"))
-    np.testing.assert_allclose(found.values, wanted, atol=0.025)

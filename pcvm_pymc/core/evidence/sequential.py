@@ -231,6 +231,10 @@ class _Search:
                 break
         else:
             return None, True
+        # what rounding may have spoilt on the way lies between the two values computed from the rows
+        history[:, 0] = history[:, 0].clip(
+            state.log_evidence, max(state.log_evidence, new.log_evidence)
+        )
         self.n_at_once = min(2 * at_once, options.refresh_period)
         if period and len(self.trace) % period < len(history):
             self.noise = self._next_noise(given.columns, given.problem, new)

@@ -12,6 +12,8 @@ from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC, SVR
 
+from pcvm_pymc.assessment.select import select_width
+from pcvm_pymc.assessment.validity import validity
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces.kernels import median_distance, width_grid
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
@@ -20,9 +22,7 @@ from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.estimators.problems import problem_at
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
-from pcvm_pymc.estimators.select import select_width
 from pcvm_pymc.estimators.sparse_probit import SparseProbitClassifier
-from pcvm_pymc.estimators.validity import validity
 from pcvm_pymc.experiments.baselines import CalibratedSVC, gamma_of
 from pcvm_pymc.experiments.classifiers.tuning import (
     Candidates,

@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
-from pcvm_pymc.estimators.figures import MARKERS, class_colours, plain_log_ticks, styled
 from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.catalogue import Experiment, printed_of
 from pcvm_pymc.experiments.datasets.registry import SOURCES
@@ -24,6 +23,7 @@ from pcvm_pymc.experiments.statistics import (
     friedman_test,
     win_loss_tie,
 )
+from pcvm_pymc.figures import MARKERS, class_colours, plain_log_ticks, styled
 
 _SINGLE_SET_ALPHA = 0.05
 
