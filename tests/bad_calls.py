@@ -14,15 +14,7 @@ import xarray as xr
 from problems import blobs
 
 import pcvm_pymc
-from pcvm_pymc import (
-    MPCVMClassifier,
-    MRVMClassifier,
-    PCVMClassifier,
-    RVMClassifier,
-    RVMRegressor,
-    SparseProbitClassifier,
-    Start,
-)
+import pcvm_pymc as pcvm
 
 N = 24
 
@@ -193,7 +185,7 @@ def results():
         "map": pcvm_pymc.find_map_em(model, progressbar=False),
         "posterior": pcvm_pymc.sample(model, **_SHORT),
         "rvm": pcvm_pymc.rvm_model(X, X[:, 0]),
-        "classifier": PCVMClassifier(width=1.0).fit(X, y),
+        "classifier": pcvm.PCVMClassifier(width=1.0).fit(X, y),
         "machine": pcvm_pymc.RVMClassifier(width=1.0).fit(X, y),
     }
 
@@ -210,32 +202,32 @@ def _estimators(two, three):
     two, three = two | {"width": 1.0}, three | {"width": 1.0}
     found = [
         (
-            PCVMClassifier,
+            pcvm.PCVMClassifier,
             two,
             f"{_EM}, likelihood, hyperprior: choice, scale, estimation, update, n_init, cv, "
             "n_vectors, kernel_dtype, random_state",
         ),
         (
-            SparseProbitClassifier,
+            pcvm.SparseProbitClassifier,
             {"X": two["X"], "y": two["y"]},
             "X, y, features, prior, bias: choice, max_iter",
         ),
         (
-            MPCVMClassifier,
+            pcvm.MPCVMClassifier,
             {**three, "estimation": "em"},
             f"{_EM}, algorithm, hyperprior: choice, estimation, start: choice, random_state, cv",
         ),
-        (MRVMClassifier, three, f"{_EM}, algorithm, start: choice, random_state"),
-        (RVMClassifier, two, f"X, y, {_KERNEL}, basis, link, {_EVIDENCE}"),
+        (pcvm.MRVMClassifier, three, f"{_EM}, algorithm, start: choice, random_state"),
+        (pcvm.RVMClassifier, two, f"X, y, {_KERNEL}, basis, link, {_EVIDENCE}"),
         (
-            RVMRegressor,
+            pcvm.RVMRegressor,
             numbers,
             f"X, y: some labels, {_KERNEL}, basis, likelihood, star, noise, {_EVIDENCE}",
         ),
     ]
     calls_of = {}
     for cls, good, arguments in found:
-        also = ("targets",) if cls is RVMRegressor else ("label", "class")
+        also = ("targets",) if cls is pcvm.RVMRegressor else ("label", "class")
         also = {"X": _X_ALSO, "y": (*_X_ALSO, *also)}
         calls_of[cls.__name__] = Call(partial(_fitted, cls), good, arguments, also)
     return calls_of
@@ -282,7 +274,7 @@ def _components(two):
 
 
 def _exports(known):
-    few = PCVMClassifier(width=1.0, estimation="em").fit(known["X"], known["y"])
+    few = pcvm.PCVMClassifier(width=1.0, estimation="em").fit(known["X"], known["y"])
     found = {
         "to_onnx": ({"model": few}, "model: tree"),
         "to_c": ({"model": few}, "model: tree, name: C name"),
@@ -361,7 +353,7 @@ def _inference(known):
     }
     from_start = Call(
         lambda weight, bias: pcvm_pymc.find_map_em(
-            model, start=Start(weight, bias), progressbar=False
+            model, start=pcvm.Start(weight, bias), progressbar=False
         ),
         {"weight": y, "bias": 0.0},
         "weight: start, bias",

@@ -16,6 +16,7 @@ from pcvm_pymc.core.projection import SearchOptions
 from pcvm_pymc.estimators.fit import centres_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
+from pcvm_pymc.estimators.problems import TrainingData
 from pcvm_pymc.estimators.projection import Projection, project_reference
 from pcvm_pymc.estimators.reference import Reference, reference_of
 
@@ -132,12 +133,14 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
         raise ValueError(
             f"y has the classes {classes.tolist()}; needed the classifier's {model.classes_.tolist()}"
         )
-    held_out, centres = getattr(model, "held_out_", None), centres_of(model, inputs, label)
-    if held_out is not None and len(held_out) != len(inputs):
-        raise ValueError(
-            f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
-        )
-    return reference_of(model, inputs, label, centres, held_out)
+    held_out, data = getattr(model, "held_out_", None), TrainingData(inputs, label).merged()
+    if held_out is not None:
+        if len(held_out) != len(inputs):
+            raise ValueError(
+                f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
+            )
+        held_out = held_out if data.given is None else held_out[data.given]
+    return reference_of(model, data, centres_of(model, data.X, data.label), held_out)
 
 
 def _from_datatree(

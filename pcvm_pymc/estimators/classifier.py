@@ -60,6 +60,9 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the classifier.
 
+        Rows that are there several times, label included, are one row of that weight: left out or held out,
+        no copy of them stays behind.
+
         Parameters
         ----------
         X : array_like, shape (n_obs, n_features)
@@ -119,7 +122,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         if n_classes < 2:
             as_labels(known, len(rows))  # raises
         label = number if self._takes_several else np.where(number == 1, 1.0, -1.0)
-        return TrainingData(rows, label, weight, given)
+        return TrainingData(rows, label, weight, given).merged()
 
     def _dask_training(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         """Return the rows of Dask arrays, and some of them in memory; set the classes."""

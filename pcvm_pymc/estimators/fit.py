@@ -234,12 +234,6 @@ def plan_of(model: Any) -> Plan:
 def fit_modes(model: Any, data: TrainingData) -> None:
     """Choose width and scale, fit one mode or several, and set the fitted attributes."""
     rng, plan = np.random.default_rng(as_seed(model.random_state)), plan_of(model)
-    if plan.project and data.weight is not None:
-        raise ValueError(
-            f"sample_weight or class_weight was given with estimation={model.estimation!r}, n_vectors="
-            f"{model.n_vectors!r}: a projection's rows count once each; needed estimation='auto', 'em' or "
-            "'average' and n_vectors=None, or estimation='bottom-up' for few vectors"
-        )
     check_size_and_scales(model, data.X, n_modes=MOST_MODES if plan.average else 1)
     problems = problems_of(model, data).for_model(model)
     few = data
@@ -280,7 +274,7 @@ def fit_modes(model: Any, data: TrainingData) -> None:
         project_fit(model, data, problems, average.held_out if average else None, rng)
     elif average is not None:
         nothing = np.full((len(data.X), len(model.classes_)), np.nan)
-        model.held_out_ = nothing if average.held_out is None else average.held_out
+        model.held_out_ = data.of_all(nothing if average.held_out is None else average.held_out)
         model.average_, model.components_ = model._predictor_, model._predictor_.modes
         model.component_weights_ = average.search.weights
     if is_em(model) and problems.rows is None and not plan.project:

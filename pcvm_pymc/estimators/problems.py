@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign
 from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, Start, fit_em
-from pcvm_pymc.core.pieces.centres import Centres, Index
+from pcvm_pymc.core.pieces.centres import Centres, Index, unique_rows
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, rbf, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.likelihood import Weighted, majority_label, weighted_target
 from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
@@ -52,6 +52,8 @@ class TrainingData:
         Numbers of the rows among those that were given, where rows of weight zero are left out.
     stream : Rows, optional
         All rows, where they are on Dask.
+    copies : ndarray of int, shape (n_counting,), optional
+        Which of the rows each row that was given and counts equals, where some are equal.
     """
 
     X: Array
@@ -59,6 +61,23 @@ class TrainingData:
     weight: Array | None = None
     given: Index | None = None
     stream: Rows | None = None
+    copies: Index | None = None
+
+    def merged(self) -> "TrainingData":
+        """Return rows that are equal, their label too, once, with the sum of their weights.
+
+        A row left out would otherwise still be there, in its copy.
+        """
+        first, copies = unique_rows(np.column_stack([self.X, self.label]))
+        if len(first) == len(self.X):
+            return self
+        given = first if self.given is None else self.given[first]
+        weight = np.bincount(copies, self.weight)
+        return TrainingData(self.X[first], self.label[first], weight, given, copies=copies)
+
+    def of_all(self, values: Array) -> Array:
+        """Return values of the rows for all that were given and count, one of each copy."""
+        return values if self.copies is None else values[self.copies]
 
     @property
     def target(self) -> NDArray[Any]:

@@ -48,7 +48,8 @@ class Projection:
     size : int
         The chosen number of vectors.
     log_density : ndarray, shape (n_sizes, n_obs)
-        Held-out log predictive density of each training label under each size, by cross-validation, or
+        Held-out log predictive density of each training label under each size, times how often the row
+        counts, by cross-validation, or
         that of an average's leave-one-out predictions less the divergence from it;
         shape (n_sizes, 0) where none was computed.
     reference_log_density : ndarray, shape (n_obs,)
@@ -268,7 +269,7 @@ def project_fit(
     rng: np.random.Generator,
 ) -> None:
     """Replace a fit by its projection onto few vectors."""
-    reference = reference_of(model, data.X, data.label, problems.centres, held_out)
+    reference = reference_of(model, data, problems.centres, held_out)
     size = model.n_vectors or "auto"
     found = project_reference(
         reference,
@@ -303,17 +304,19 @@ def _grow(
         expected, held_out = (np.column_stack([1.0 - p, p]) for p in (expected, held_out))
         number = (number > 0).astype(int)
     tiny, n = np.finfo(float).tiny, len(number)
+    weight = np.ones(n) if reference.weight is None else reference.weight
     ratio = np.log(np.maximum(expected, tiny)) - np.log(np.maximum(each, tiny))
     loss = np.einsum("ic,sic->si", expected, ratio)
-    square = np.einsum("ic,sic->s", expected, ratio**2) / n
-    density = np.log(np.maximum(held_out[np.arange(n), number], tiny))
+    square = np.average(np.einsum("ic,sic->si", expected, ratio**2), axis=1, weights=weight)
+    variance = square - np.average(loss, axis=1, weights=weight) ** 2
+    density = weight * np.log(np.maximum(held_out[np.arange(n), number], tiny))
     return Projection(
         path,
         int(path.sizes[enough[0] if len(enough) else -1]),
-        density - loss,
+        density - weight * loss,
         density,
         reference,
-        np.sqrt(n * np.maximum(square - loss.mean(axis=1) ** 2, 0.0)),
+        np.sqrt(weight.sum() * np.maximum(variance, 0.0)),
     )
 
 
@@ -351,15 +354,15 @@ def _cross_validate(
         sign = reference.centres.signs_of(columns)
         problem = Problem(
             basis, reference.label[train], sign, reference.hyperprior, reference.likelihood
-        )
+        ).weighted(reference.weight_of(train))
         dense = fit_em(problem, None, em_options)
         possible = [min(size, len(columns)) for size in sizes]
         probability = likelihood.probability(dense.latent)
-        path = project_path(reference.target(basis, columns, probability), possible, options)
+        path = project_path(reference.target(basis, columns, probability, train), possible, options)
         at = np.searchsorted(path.sizes, possible)
         latent = [*path.latent(held_out)[at], held_out @ dense.weight + dense.bias]
         density[:, test] = [likelihood.log_density(each, reference.label[test]) for each in latent]
-    return density
+    return density if reference.weight is None else density * reference.weight
 
 
 def _sizes(size: Any, sizes: Any, n_basis: int, most: int) -> list[int]:
