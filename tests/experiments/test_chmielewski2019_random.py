@@ -55,5 +55,3 @@ def test_estimators_draw():
 def test_methods_that_have_moved_are_named():
     with pytest.raises(ValueError, match=r"is now .*chmielewski2019_random"):
         fit_rvm(EvidenceProblem(np.ones((3, 1)), np.ones(3)), method="random")
-    with pytest.raises(ValueError, match=r"chmielewski2019_random\.fit_random"):
-        EvidenceOptions(random_state=0)
