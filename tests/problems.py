@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
+import pytest
 from hypothesis import strategies as st
 from scipy.stats import gamma, norm
 
@@ -19,6 +20,12 @@ PROPER = {
     "half-Cauchy": Hyperprior(0.5, 0.005, 0.5, 1.0),
 }
 IMPROPER = {"jeffreys": Hyperprior.jeffreys(), "chen2009": Hyperprior.chen2009()}
+
+
+def refused(words, call, *args, **options):
+    """Assert that a call is refused by a ValueError whose message has these words."""
+    with pytest.raises(ValueError, match=words):
+        call(*args, **options)
 
 
 def fixed_rng(seed):
@@ -102,12 +109,6 @@ def expected_failures(estimator):
     if getattr(estimator, "features", "kernel") == "kernel":
         why = "each row has a basis function of its own, and cv is a number of folds"
         out["check_sample_weight_equivalence_on_dense_data"] = why
-    if getattr(estimator, "estimation", None) == "projection":
-        names = ("pandas_series", "not_an_array", "list", "shape", "not_overwritten")
-        refused = [f"check_sample_weights_{name}" for name in names]
-        why = "a projection refuses weights by name: its rows count once each"
-        refused += ["check_class_weight_classifiers", "check_classifiers_one_label_sample_weights"]
-        out |= dict.fromkeys(refused, why)
     return out
 
 

@@ -15,15 +15,8 @@ from pcvm_pymc.core.problem import Problem, Status
 
 def problem(n=90, n_classes=3, *, seed=0, width=2.0):
     X, label = classes(n, n_classes, seed)
-    return Problem(
-        rbf(squared_distances(X, X), width),
-        label,
-        None,
-        Hyperprior.jeffreys(),
-        MultinomialProbit(n_classes),
-        bias="none",
-        shared=True,
-    )
+    given_ = rbf(squared_distances(X, X), width), label, None, Hyperprior.jeffreys()
+    return Problem(*given_, MultinomialProbit(n_classes), bias="none", shared=True)
 
 
 def test_momentum_ends_where_em_ends():

@@ -101,6 +101,26 @@ def _positions(X: Array, points: Array) -> Index:
     return np.where(found < len(X), found, -1)
 
 
+def unique_rows(X: Array) -> tuple[Index, Index]:
+    """Return the first of each set of equal rows, ascending, and which of these each row equals.
+
+    Rows are equal where their entries differ by no more than a billionth of the column's largest. Most tables
+    have none: so rows are compared by a hash first.
+    """
+    unit = _ROUNDING * np.maximum(X.max(axis=0), -X.min(axis=0))
+    unit[unit == 0] = 1.0
+    factors, key = np.random.default_rng(0).normal(size=X.shape[1]), np.zeros(len(X))
+    for j in range(X.shape[1]):  # column by column: the same sum in every row
+        key += factors[j] * np.rint(X[:, j] / unit[j])
+    _, first, copies = np.unique(key, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[copies] != np.arange(len(X)))
+    if (np.rint(X[again] / unit) != np.rint(X[first[copies[again]]] / unit)).any():  # two, one hash
+        every = np.rint(X / unit)
+        _, first, copies = np.unique(every, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[copies.ravel()]
+
+
 def rows_under(points: Array, X: Array) -> Index:
     """Return the row of `X` that equals each centre, -1 for none, shape (n_points,).
 

@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
 
+LARGEST = 1e150  # of a feature, beyond which squared distances overflow
+
+
 # --- single arguments ---------------------------------------------------------------------------
 
 
@@ -174,6 +177,15 @@ def warn_unscaled(X: Array, columns: Sequence[Any] | None = None) -> None:
     )
 
 
+def warn_constant(X: Array) -> None:
+    """Warn where all rows of `X` are the same."""
+    if len(X) > 1 and (np.ptp(X, axis=0) == 0).all():
+        warn_input(
+            f"X has {len(X)} rows that are all the same, so that every prediction is the same too; needed "
+            "columns that vary: look at how the table was read"
+        )
+
+
 def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) -> Array:
     """Return `X` as a float matrix, shape (n_obs, n_features).
 
@@ -241,7 +253,7 @@ def as_numbers(values: Any, name: str) -> Array:
         for each in raw.ravel() if raw.dtype.kind == "O" else ():  # what `float` would change
             if isinstance(each, str | bytes | complex | np.complexfloating | np.datetime64):
                 raise TypeError(f"{type(each).__name__}")
-        return np.asarray(values, dtype=float)
+        return _checked_size(np.asarray(values, dtype=float), name)
     except (TypeError, ValueError, OverflowError) as error:
         if "not supported" in str(error) or str(error).startswith(f"{name} "):
             raise
@@ -249,6 +261,17 @@ def as_numbers(values: Any, name: str) -> Array:
         raise kind(
             f"{name} has values that are not numbers ({error}); encode them as numbers first"
         ) from None
+
+
+def _checked_size(X: Array, name: str) -> Array:
+    """Return a matrix; raise where the square of a value is infinite."""
+    if X.ndim == 2 and X.size and LARGEST < max(X.max(), -X.min()) < np.inf:
+        row, column = np.unravel_index(np.abs(X).argmax(), X.shape)
+        raise ValueError(
+            f"{name} has the value {X[row, column]:.3g} in row {row}, column {column}; needed values up to "
+            f"{LARGEST:g}, whose squares are finite: scale the columns, {name} / abs({name}).max(axis=0)"
+        )
+    return X
 
 
 def as_targets(y: ArrayLike, n_obs: int) -> Array:
@@ -301,7 +324,8 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
     Raises
     ------
     ValueError
-        For labels that are masked, None, NaN, NaT, infinite, complex, or of types without a common order.
+        For labels that are masked, None, NaN, NaT, infinite, fractions, complex, or of types without a
+        common order.
     """
     if hasattr(y, "toarray") or isinstance(y, np.ma.MaskedArray):
         check_kind(y, name)
@@ -331,6 +355,12 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
         raise ValueError(
             f"{name} has labels that are NaN, infinite or missing ({int(missing.sum())}); drop those rows "
             "first"
+        )
+    if kind == "f" and (labels != np.round(labels)).any():
+        found = labels[labels != np.round(labels)].flat[0]
+        raise ValueError(
+            f"Unknown label type: continuous. {name} has fractions as labels, such as {found:.4g}; needed "
+            "one value for each class. Use RVMRegressor for numbers, or cut them into classes: y > median(y)"
         )
     try:
         np.unique(labels) if kind == "O" else None
