@@ -90,6 +90,11 @@ def fit_batch(
 
 def check_method(method: str) -> None:
     """Raise unless a search of that name exists."""
+    if isinstance(method, str) and method == "random":
+        raise ValueError(
+            "method='random', a paper's, is now pcvm_pymc.experiments.replicas.chmielewski2019_random; "
+            "use it, or 'sequential'"
+        )
     check_choice("method", method, tuple(METHODS))
 
 

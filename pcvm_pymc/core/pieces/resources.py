@@ -169,7 +169,7 @@ def chunk_rows(
 def has_room_for_coupled(
     memory_limit: float | None, n_basis: int, n_scores: int, n_jobs: int = 1
 ) -> bool:
-    """Return whether the matrix that couples several scores may be summed, see `CoupledGram`.
+    """Return whether the matrix that couples several scores may be summed, see `Sums`.
 
     One per job, a sum of two and the factor may take half of the limit, see `chunk_rows`.
     """
