@@ -6,6 +6,7 @@ from scipy.special import ndtr
 from pcvm_pymc import (
     MPCVMClassifier,
     PCVMClassifier,
+    RVMClassifier,
     pcvm_model,
     predict,
     sample,
@@ -42,10 +43,7 @@ def of_posterior(hyperprior, basis=None, signs=None):
 
 WAYS = {
     "`PCVMClassifier()`": (of_classifier(PCVMClassifier()), (100, 300)),
-    '`PCVMClassifier(estimation="em")`': (
-        of_classifier(PCVMClassifier(estimation="em")),
-        (100, 300),
-    ),
+    "`RVMClassifier()`": (of_classifier(RVMClassifier()), (100, 300)),
     "`MPCVMClassifier()`": (of_classifier(MPCVMClassifier()), (100, 300)),
     '`sample`, `hyperprior="plug_in"`': (of_posterior("plug_in"), (100,)),
     '`sample`, `hyperprior="learned"`': (of_posterior("learned"), (100,)),
