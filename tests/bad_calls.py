@@ -40,7 +40,7 @@ def _spoilt(values, bad):
 def _matrices():
     X, _ = blobs(N)
     shapes = [[], [[]], np.zeros((0, 2)), np.zeros((N, 0)), X[:, 0], X[None], [[1, 2], [3]]]
-    values = [_spoilt(X, bad) for bad in (np.nan, np.inf, None, "a", 1j)]
+    values = [_spoilt(X, bad) for bad in (np.nan, np.inf, 1e160, None, "a", 1j)]
     types = [X.astype(str), X + 1j, _dates(N, 2), _masked(), sp.csr_array(X)]
     tables = [{"a": ["x"] * N, "b": 1.0}, {"a": pd.to_datetime(["2020-01-01"] * N)}]
     frames = [pd.DataFrame(each) for each in tables]
@@ -72,7 +72,7 @@ def _kernels():
 
     others = [lambda n, m: np.ones((n, m + 1)), lambda n, m: np.ones((n, m)) * 1j, "matrix", None]
     filled = [lambda n, m, bad=bad: np.full((n, m), bad) for bad in (np.nan, np.inf, 1e200)]
-    return ["nonsense", 3, None, [], {}, Odd(), *map(answers, [*filled, *others])]
+    return ["nonsense", 3, None, [], {}, Odd(), np.ones((N, N)), *map(answers, [*filled, *others])]
 
 
 _NO_NUMBER = ["5", [], {}, np.nan, 1j, (1, 2), Odd(), datetime.date(2020, 1, 1), True]
@@ -87,7 +87,7 @@ KINDS = {
     "square": lambda: [*_matrices(), -np.eye(2), np.array([[1.0, 2], [0, 1]]), np.zeros((2, 2))],
     "rows": lambda: _matrices()[:-1],
     "rows or None": lambda: _matrices()[1:-1],
-    "labels": _labels,
+    "labels": lambda: [*_labels(), np.linspace(0.1, 0.9, N)],
     "some labels": lambda: [each for each in _labels() if not _are_ones(each)],
     "some labels or None": lambda: KINDS["some labels"]()[1:],
     "kernel": _kernels,
@@ -98,6 +98,7 @@ KINDS = {
     "folds or None": lambda: [*_WHOLE, 0, 1],
     "positive": lambda: [*_NO_NUMBER, 0.0, -1.0, np.inf, None],
     "positive or None": lambda: [*_NO_NUMBER, 0.0, -1.0, np.inf],
+    "share": lambda: [*_NO_NUMBER, 1.0, -0.1, np.inf, None],
     "bytes": lambda: [*_NO_NUMBER, 0, -1.0],
     "number": lambda: [*_NO_NUMBER, np.inf, None],
     "flag": lambda: ["yes", 2, None, [], Odd(), 0.5],
@@ -239,7 +240,7 @@ def _builders(two, three):
     found = {
         "pcvm_model": (two, f"X, y, {_KERNEL}, {prior}, precision, likelihood, signs"),
         "pcvm_model, centres": ({**two, **centres}, "basis", {"basis": ("signs",)}),
-        "sparse_probit_model": (two, "X, y, features, prior, bias: choice"),
+        "sparse_probit_model": (two, "X, y, features, prior, bias: choice, kernel"),
         "rvm_model": (
             numbers,
             f"X, y: some labels, {_KERNEL}, {prior}, precision, likelihood, noise, basis",
@@ -290,7 +291,7 @@ def _options():
             "max_iter, tol, noise_tol, noise_starts: widths, noise_period, patience, "
             "refresh_period, random_state",
         ),
-        "BottomUpOptions": ({}, "max_iter, tol"),
+        "BottomUpOptions": ({}, "max_iter, tol, momentum: share, most: whole, is_rough: flag"),
         "SearchOptions": ({}, "tol"),
         "Laplace": ({"gamma": 1.0}, "gamma"),
         "HalfHorseshoe": ({"global_scale": 0.1}, "global_scale, slab"),

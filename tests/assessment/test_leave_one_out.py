@@ -54,12 +54,11 @@ def test_several_classes_by_both_routes():
     assert scored.p > 0
 
 
-def test_equal_rows_keep_their_own_bases(rows):
+def test_rows_of_both_classes_at_one_place_keep_their_own_bases(rows):
     X, label = rows
-    X, label = np.vstack([X, X[:8]]), np.append(label, label[:8])
-    label[-1] *= -1.0  # of both classes at one place
+    X, label = np.vstack([X, X[:8]]), np.append(label, -label[:8])
     one = pcvm.PCVMClassifier(width=0.8, hyperprior="plug_in").fit(X, label)
-    ((_, problem, weight, bias, own, _),) = fitted_problems(one, X, label)
+    ((_, problem, weight, bias, own, _),), _ = fitted_problems(one, X, label)
     np.testing.assert_array_equal(own, np.arange(58))
     np.testing.assert_allclose(problem.Phi @ weight + bias, one.decision_function(X), atol=1e-12)
     model = pcvm.pcvm_model(X, label > 0, width=0.8, hyperprior=PRIOR)

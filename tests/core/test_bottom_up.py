@@ -11,8 +11,8 @@ from test_mpcvm import classes
 
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence.bottom_up import (
+    Bases,
     BottomUpOptions,
-    DenseBases,
     Machine,
     Search,
     fit_bottom_up,
@@ -47,7 +47,7 @@ def two_classes(n=100, *, seed=0, width=3.0, bias="prior"):
 
 
 def machine_with(given_, index, alpha):
-    machine = Machine(DenseBases(given_))
+    machine = Machine(Bases(given_))
     machine.set_to(np.array(index), np.array(alpha, dtype=float))
     return machine
 

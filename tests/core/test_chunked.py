@@ -8,7 +8,6 @@ from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.probit import log_likelihood
 from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.problem import Problem, Status
 
@@ -46,7 +45,7 @@ def test_basis_functions_at_any_offset_and_width(offset, width):
     weight = np.random.default_rng(2).normal(size=10)
     found = ArrayRows(X, label, 7).sums(request(X[:10], width, weight, 0 * weight))
     latent = rbf(squared_distances(X, X[:10]), width) @ weight + 0.4
-    assert found.log_likelihood == pytest.approx(log_likelihood(latent, label), rel=1e-9)
+    assert found.log_likelihood == pytest.approx(Probit().log_likelihood(latent, label), rel=1e-9)
     assert found.change == pytest.approx(np.abs(latent + 0.2).max(), rel=1e-9)
 
 

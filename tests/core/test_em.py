@@ -9,8 +9,9 @@ from problems import IMPROPER, PROPER, awkward_data, blobs, problem
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, iterate, log_posterior
 from pcvm_pymc.core.pieces.kernels import rbf
+from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, Hyperprior, Laplace
-from pcvm_pymc.core.pieces.probit import log_likelihood, score
+from pcvm_pymc.core.pieces.probit import score
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.replicas.starts import random_start
 
@@ -118,7 +119,7 @@ def test_a_free_width_ends_where_the_log_likelihood_is_flat():
     assert low < result.width < high
 
     def value(width):
-        return log_likelihood(
+        return Probit().log_likelihood(
             rbf(prob.moves.squared_distance, width) @ result.weight + result.bias, label
         )
 
@@ -217,10 +218,3 @@ def test_a_bias_next_to_zero_becomes_zero_where_the_prior_has_a_pole():
         found[name] = fit_em(given_, Start(0.5 * label, 1e-7), options).bias
     assert found["jeffreys"] == 0.0
     assert abs(found["proper"]) > 1e-3
-
-
-def test_what_has_moved_to_the_replicas_says_so():
-    with pytest.raises(ValueError, match=r"update='clip'.*experiments\.replicas"):
-        EMOptions(update="clip")
-    with pytest.raises(ValueError, match=r"experiments\.replicas\.clipped_em"):
-        EMOptions.chen2009()

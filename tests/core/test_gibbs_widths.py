@@ -13,7 +13,7 @@ from scipy.stats import t as student
 from pcvm_pymc import Hyperprior, mpcvm_model, pcvm_model
 from pcvm_pymc.core.em.widths import ScalarRBFMoves
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
-from pcvm_pymc.core.gibbs.widths import moved
+from pcvm_pymc.core.gibbs.chain import moved
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
 from pcvm_pymc.core.problem import Problem

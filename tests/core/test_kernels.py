@@ -108,7 +108,7 @@ def test_scales_of_the_data():
 def test_linear_spline_is_the_papers_and_indefinite_for_inputs_of_both_signs():
     """chmielewski2019 section 3.1; for x, z >= 0 it is 1 + xz + int_0^min (x - u)(z - u) du."""
     x = np.linspace(0, 3, 12)[:, None]
-    K = kernels.linear_spline(x, x)
+    K = kernels.LinearSpline()(x, x)
     u = np.linspace(0, 1.5, 20_001)
     i, j = 6, 11
     assert x[i, 0] < 3 == x[j, 0]
@@ -117,9 +117,9 @@ def test_linear_spline_is_the_papers_and_indefinite_for_inputs_of_both_signs():
     assert K[i, j] == pytest.approx(wanted, rel=1e-7)
     assert np.linalg.eigvalsh(K).min() > -1e-12
     both = np.linspace(-3, 3, 12)[:, None]
-    assert np.linalg.eigvalsh(kernels.linear_spline(both, both)).min() < -1
+    assert np.linalg.eigvalsh(kernels.LinearSpline()(both, both)).min() < -1
     plane = np.random.default_rng(0).uniform(size=(5, 2))
-    product = kernels.linear_spline(plane[:, :1], plane[:, :1]) * kernels.linear_spline(
+    product = kernels.LinearSpline()(plane[:, :1], plane[:, :1]) * kernels.LinearSpline()(
         plane[:, 1:], plane[:, 1:]
     )
     np.testing.assert_allclose(kernels.design_matrix("linear-spline", plane, plane, 9.0), product)

@@ -3,7 +3,7 @@
 import mpmath
 import numpy as np
 import pytest
-from problems import refused
+from problems import refused, response_mean
 from scipy.special import log_ndtr
 
 from pcvm_pymc.core.pieces.class_integrals import gap_of, log_fall, log_ndtr_and_mills
@@ -12,7 +12,6 @@ from pcvm_pymc.core.pieces.multinomial import (
     class_probabilities,
     class_terms,
     log_class_probability,
-    response_mean,
 )
 from pcvm_pymc.core.pieces.probit import inverse_mills
 

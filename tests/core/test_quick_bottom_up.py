@@ -73,7 +73,7 @@ def test_rough_terms_have_three_digits(n_classes):
     latent = 4.0 * rng.normal(size=(500, n_classes))
     label = rng.integers(n_classes, size=500)
     piece = MultinomialProbit(n_classes)
-    rough, exact = piece.rough_terms(latent, label), piece.terms(latent, label)
+    rough, exact = piece.terms(latent, label, rough=True), piece.terms(latent, label)
     np.testing.assert_allclose(rough.slope, exact.slope, atol=1e-3)
     assert abs(rough.log_likelihood - exact.log_likelihood) < 1e-3 * 500
     assert np.abs(rough.slope - exact.slope).max() > 1e-9  # it is another rule
@@ -85,7 +85,9 @@ def test_rough_terms_of_weighted_rows_are_those_of_repeated_rows():
     latent, label = rng.normal(size=(40, 3)), rng.integers(3, size=40)
     count = rng.integers(1, 4, size=40)
     piece = MultinomialProbit(3)
-    weighted = Weighted(piece).rough_terms(latent, weighted_target(label, count.astype(float)))
-    repeated = piece.rough_terms(np.repeat(latent, count, axis=0), np.repeat(label, count))
+    weighted = Weighted(piece).terms(
+        latent, weighted_target(label, count.astype(float)), rough=True
+    )
+    repeated = piece.terms(np.repeat(latent, count, axis=0), np.repeat(label, count), rough=True)
     assert weighted.log_likelihood == pytest.approx(repeated.log_likelihood, abs=1e-2)
     np.testing.assert_allclose(weighted.slope.sum(axis=0), repeated.slope.sum(axis=0))

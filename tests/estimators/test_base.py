@@ -26,7 +26,7 @@ from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, NoisyProbit, Normal, StudentT
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.base import named_hyperprior
+from pcvm_pymc.estimators.fit import named_hyperprior
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_one_name_means_one_hyperprior(data):
         with pytest.raises(ValueError, match="no mode that EM could find"):
             kind(hyperprior=unknown_scale, **options).fit(X, words)
     with pytest.raises(ValueError, match="hyperprior=3 is unknown"):
-        named_hyperprior(3, "plug_in")
+        named_hyperprior(3)
 
 
 @pytest.mark.parametrize("likelihood", ["logit", Logit()], ids=str)

@@ -97,7 +97,8 @@ def test_ends_of_an_average_are_quantiles_of_its_mixture():
     model = pcvm.PCVMClassifier().fit(X, LABEL)
     assert len(model.components_) > 1
     at = ndtri(model.predict_interval(NEW, probability=0.8)[:, 1])
-    parts = model._predictor_.posterior(model._training_)(NEW)
+    mixture = model._predictor_.posterior(model._training_)
+    parts = [LatentNormal(share, *moments(NEW)) for share, moments in mixture]
     below = sum(
         each.share * ndtr((at - each.mean) / np.sqrt(each.covariance[:, 0])) for each in parts
     )

@@ -261,6 +261,16 @@ def test_two_classes_among_dask_rows_of_a_machine_for_several():
 
 
 @synchronous
+def test_machines_that_differ_in_their_classes_alone_predict_each_its_own():
+    fits = [
+        PCVM(basis=9, width=1.5).fit(X, np.where(WORDS == "yes", *pair)) for pair in ("ab", "cd")
+    ]
+    first, second = dask.compute(*(each.predict(ROWS) for each in fits))
+    assert set(first) == {"a", "b"}
+    assert set(second) == {"c", "d"}
+
+
+@synchronous
 def test_rows_of_an_unknown_number():
     kept = ROWS[ROWS[:, 0] > 0]  # its shape is not known before it is computed
     found, classes = dask_rows(kept, WORDS[X[:, 0] > 0], 50)
@@ -279,8 +289,14 @@ def test_rows_of_an_unknown_number():
         (MRVM(**TOP_DOWN), ROWS, MORE, "basis=None is a basis function on every row"),
         (MRVM(**TOP_DOWN, basis=9), ROWS, np.ones(400), "has 1 classes; needed two or more"),
         (SPARSE(), ROWS, WORDS, "rows in Dask arrays need features='kernel'"),
+        (
+            RVM(width=1.0, basis=9),
+            ROWS,
+            WORDS,
+            "RVMClassifier needs rows in memory",
+        ),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 @synchronous
 def test_bad_dask_input_is_named(model, rows, y, words):

@@ -21,13 +21,12 @@ from pcvm_pymc.core.evidence import (
     fit_rvm,
 )
 from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.pieces.centres import as_centres, choose_rows
+from pcvm_pymc.core.pieces.centres import choose_rows
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
-from pcvm_pymc.estimators.problems import problem_at
 from pcvm_pymc.experiments.datasets import overclass, overlap_classes
 
 UP, DOWN = {"algorithm": "bottom-up"}, {"algorithm": "top-down"}
@@ -93,8 +92,8 @@ def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
             valid = rvm_validity(X, problem, result, width=width, centres=X[rows]).log_validity
             wanted += result.log_evidence if method == "evidence" else valid
         else:
-            centres = as_centres((X[rows], sign), X, one)
-            binary = problem_at(X, one, Hyperprior.jeffreys(), width, centres=centres)
+            Phi = design_matrix("rbf", X, X[rows], width)
+            binary = Problem(Phi, one, sign, Hyperprior.jeffreys(), width=width)
             mode = fit_em(binary)
             wanted += pcvm_validity(X, binary, mode, centres=X[rows]).log_validity
     assert model.width_scores_[3] == pytest.approx(wanted, abs=1e-9)

@@ -9,6 +9,7 @@ from sklearn.preprocessing import StandardScaler
 from pcvm_pymc import RVMClassifier, RVMRegressor
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.core.validity import rvm_validity
 
 
@@ -114,5 +115,6 @@ def test_friedmans_functions(make, noise, limit, seeds):
 def test_constant_targets_and_inputs():
     x, y = noisy_sinc(20)
     np.testing.assert_allclose(RVMRegressor().fit(x, np.full(20, 7.0)).predict(x), 7.0, rtol=1e-4)
-    flat = RVMRegressor().fit(np.ones((20, 3)), y)
+    with pytest.warns(InputWarning, match="20 rows that are all the same"):
+        flat = RVMRegressor().fit(np.ones((20, 3)), y)
     np.testing.assert_allclose(flat.predict(np.ones((1, 3))), y.mean(), atol=0.05)

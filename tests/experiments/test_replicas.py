@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import blobs, problem
+from problems import blobs, problem, response_mean
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.evidence import (
@@ -17,7 +17,6 @@ from pcvm_pymc.core.evidence import (
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
-from pcvm_pymc.core.pieces.multinomial import response_mean
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import score
 from pcvm_pymc.core.problem import Problem, Status

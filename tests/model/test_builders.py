@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
-from problems import blobs, refused
+from problems import blobs, log_joint, refused
 
 from pcvm_pymc import (
     Hyperprior,
@@ -18,7 +18,6 @@ from pcvm_pymc import (
     rvm_model,
     sparse_probit_model,
 )
-from pcvm_pymc.core.em import log_joint
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.validation import InputWarning
