@@ -92,15 +92,20 @@ def short_chains(monkeypatch):
     monkeypatch.setattr("pcvm_pymc.inference.sampling.sample", short)
 
 
-@pytest.mark.usefixtures("short_chains")
-def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
-    place = "pcvm_pymc.experiments"
-    one = {"averaged MAP": PCVMClassifier(width=1.0)}  # folders are the same for few classifiers
-    monkeypatch.setattr(f"{place}.head_to_head.estimators", lambda *_, **__: one)
+@pytest.fixture
+def one_classifier(short_chains, monkeypatch):
+    """Let `pcvm compare` fit one classifier and the posterior, and draw one empty picture."""
+    one = {"averaged MAP": PCVMClassifier(width=1.0)}
+    place = "pcvm_pymc.experiments.head_to_head.estimators"
+    monkeypatch.setattr(place, lambda *_, **__: one)
     monkeypatch.setattr(
         "pcvm_pymc.cli.comparison_pictures.draw_comparison",
         lambda out, *_, **__: (out / "rank.png").write_bytes(b"\x89PNG"),
     )
+
+
+@pytest.mark.usefixtures("one_classifier")
+def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     quick = ["compare", str(csv), "--width", "1.0", *FAST, "--splits", "1"]
     mine, second = tmp_path / "pcvm-compare" / "mine.txt", tmp_path / "pcvm-compare-2"
@@ -153,7 +158,7 @@ def test_compare_takes_several_classes(tmp_path, capsys):
 
 
 @pytest.mark.fixed_seeds  # an error rate of few rows
-@pytest.mark.usefixtures("short_chains")
+@pytest.mark.usefixtures("one_classifier")
 def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_path, capsys):
     frame = pd.read_csv(csv)
     alike = (frame["sort"] == "cat") ^ (np.arange(60) % 15 == 0)
