@@ -140,7 +140,7 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
                 f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
             )
         held_out = held_out if data.given is None else held_out[data.given]
-    return reference_of(model, data, centres_of(model, data.X, data.label), held_out)
+    return reference_of(model, data, centres_of(model, data), held_out)
 
 
 def _from_datatree(

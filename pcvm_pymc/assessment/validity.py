@@ -9,6 +9,7 @@ from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import ScaleLikelihood
 from pcvm_pymc.core.pieces.validation import as_targets
 from pcvm_pymc.core.validity import Validity, kernel_validity
+from pcvm_pymc.estimators.problems import TrainingData
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
 
 __all__ = ["validity"]
@@ -72,7 +73,8 @@ def validity(model: RVMClassifier | RVMRegressor, X: ArrayLike, y: ArrayLike) ->
             raise ValueError(
                 f"the model has {len(model.classes_)} classes; needed two: take each of model.machines_"
             )
-        target = 2.0 * model._known_labels(y, len(rows)) - 1.0
+        data = TrainingData(rows, 2.0 * model._known_labels(y, len(rows)) - 1.0).merged()
+        rows, target = data.X, data.label
         latent = model.latent_moments(rows)[0]
     else:
         target, latent = as_targets(y, len(rows)), np.asarray(model.predict(rows))

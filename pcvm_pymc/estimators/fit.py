@@ -6,7 +6,6 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.em.options import CLASS_TOLERANCE, TOLERANCE
@@ -14,7 +13,6 @@ from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_row
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_seed, is_real, is_unknown, shown
 from pcvm_pymc.estimators.average import Average, FittedAverage, fit_average, modes_of
 from pcvm_pymc.estimators.base import CHOSEN, check_size_and_scales, has_width, is_named
@@ -138,9 +136,9 @@ def options_of(model: Any) -> Any:
     return kind(max_iter=model.max_iter, tol=1e-2 if model.tol is None else model.tol)
 
 
-def centres_of(model: Any, X: Array, label: NDArray[Any], *, few_rows: bool = False) -> Centres:
+def centres_of(model: Any, data: TrainingData, *, few_rows: bool = False) -> Centres:
     """Return the centres of the bases, and the signs of their weights under the model's sign rule."""
-    basis, rule = model.basis, model._system.signs
+    X, label, basis, rule = data.X, data.label, data.basis(model.basis), model._system.signs
     if few_rows and isinstance(basis, Integral):
         basis = min(basis, len(X))
     if not model._takes_several:
@@ -175,7 +173,7 @@ def problems_of(model: Any, data: TrainingData, *, few_rows: bool = False) -> Pr
         likelihood = named_likelihood(model.likelihood, system.likelihoods)
     return Problems(
         data,
-        centres_of(model, data.X, data.label, few_rows=few_rows),
+        centres_of(model, data, few_rows=few_rows),
         model.kernel,
         likelihood,
         lambda scale: prior_of(model, scale),

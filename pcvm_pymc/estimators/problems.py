@@ -75,6 +75,12 @@ class TrainingData:
         weight = np.bincount(copies, self.weight).astype(float)
         return TrainingData(self.X[first], self.label[first], weight, given, copies=copies)
 
+    def basis(self, basis: Any) -> Any:
+        """Return the argument `basis`: a number is at most that of the rows that differ."""
+        if self.copies is None or not isinstance(basis, Integral) or basis > len(self.copies):
+            return basis
+        return min(basis, len(self.X))
+
     def of_all(self, values: Array) -> Array:
         """Return values of the rows for all that were given and count, one of each copy."""
         return values if self.copies is None else values[self.copies]

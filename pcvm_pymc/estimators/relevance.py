@@ -106,7 +106,7 @@ def fit_relevance(
         ``(centres, kernel) -> problem`` in place of basis functions at all rows.
     """
     check_size_and_scales(model, data.X)
-    centres, limit = as_centres(model.basis, data.X, None), model.memory_limit
+    centres, limit = as_centres(data.basis(model.basis), data.X, None), model.memory_limit
     few, own, options = data, centres, evidence_options(model)
     rng = np.random.default_rng(as_seed(model.random_state))
     if limit is None:

@@ -178,7 +178,7 @@ class RVMClassifier(KernelClassifier):
         one = clone(self).set_params(class_weight=None)  # in the weights of the rows
         n_classes = range(len(self.classes_))
         each = [clone(one).fit(data.X, data.label == c, data.weight) for c in n_classes]
-        centres = as_centres(self.basis, data.X, None)
+        centres = as_centres(data.basis(self.basis), data.X, None)
         kept = np.unique(np.concatenate([machine._result_.active for machine in each]))
         self.support_ = data.numbers(centres.rows[kept])
         self.relevance_vectors_ = centres.points[kept]

@@ -226,7 +226,7 @@ class SparseProbitClassifier(KernelClassifier):
             centres = Centres(number[:, None].astype(float), None, np.full(len(number), -1))
             return FeatureColumns(features=self.features), centres
         check_size_and_scales(self, X)
-        centres = replace(as_centres(self.basis, X, None), sign=None)
+        centres = replace(as_centres(data.basis(self.basis), X, None), sign=None)
         if is_named(self.width, "median"):
             return as_kernel(self.kernel, median_distance(X)), centres
         rng = np.random.default_rng(0)

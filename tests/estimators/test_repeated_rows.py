@@ -47,6 +47,8 @@ CLASSIFIERS = [
 
 @pytest.mark.parametrize(("model", "y"), CLASSIFIERS, ids=lambda each: type(each).__name__)
 def test_copies_of_a_row_are_its_weight(model, y):
+    if "random_state" in model.get_params():
+        model.set_params(random_state=0)
     of_weights = model.fit(X, y, sample_weight=TIMES).predict_proba(X)
     copied = model.fit(X[AGAIN], y[AGAIN])
     np.testing.assert_allclose(copied.predict_proba(X), of_weights, atol=1e-8)

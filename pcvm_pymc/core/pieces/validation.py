@@ -181,8 +181,8 @@ def warn_constant(X: Array) -> None:
     """Warn where all rows of `X` are the same."""
     if len(X) > 1 and (np.ptp(X, axis=0) == 0).all():
         warn_input(
-            f"X has {len(X)} rows that are all the same, so that every prediction is the same too; needed "
-            "columns that vary: look at how the table was read"
+            "X has rows that are all the same, so that every prediction is the same too; needed columns that "
+            "vary: look at how the table was read"
         )
 
 
