@@ -387,7 +387,7 @@ def fit_average(
         points.append(replace(point, result=result, loo=loo))
     found = replace(kept, points=tuple(points))
     if leaves_out and weigh:
-        found = HyperparameterSearch.of(points, shares=kept.shares)
+        found = HyperparameterSearch.of(points, feature_share=kept.feature_share)
     found = found.kept()
     if not (leaves_out or same_fits):
         return FittedAverage(found, None)

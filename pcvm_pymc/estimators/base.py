@@ -19,12 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import blas_threads
-from pcvm_pymc.core.pieces.validation import (
-    as_numbers,
-    shown,
-    warn_constant,
-    warn_unscaled,
-)
+from pcvm_pymc.core.pieces.validation import as_numbers, shown, warn_constant, warn_unscaled
 from pcvm_pymc.core.problem import Status
 
 _log = logging.getLogger(__name__)

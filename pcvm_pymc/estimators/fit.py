@@ -29,7 +29,7 @@ from pcvm_pymc.estimators.search import (
     by_class,
     by_leave_one_out,
     grown_search,
-    search_degrees,
+    search_features,
 )
 
 MOST_MODES = 12  # of an average
@@ -244,7 +244,7 @@ def fit_modes(model: Any, data: TrainingData) -> None:
     if any(plan.moves):
         middle = median_distance(few.X) if plan.moves[0] else fixed_width(model, few, rng)
         search, columns, same_fits, metric = search_grid(model, problems, few, middle, rng=rng)
-        model._metric_ = metric, search.shares
+        model._metric_ = metric, search.feature_share
         model.selection_, width, scale = search, search.width, search.scale
     else:
         width, scale = fixed_width(model, few, rng), plan.scale
@@ -353,6 +353,5 @@ def search_grid(
     folds = inner_folds(few.label, FOLDS, rng) if is_named(model.width, "auto") else []
     if learns_features(model, few.X, folds, FOLDS):
         metric = Metric.learned(model, few, folds)
-        how: Any = {"metric": metric, "folds": folds, "least": least, "one_by_one": one_by_one}
-        search = search_degrees(ranked, search, grid, score_of, **how)
+        search = search_features(ranked, search, grid, score_of, metric=metric, folds=folds)
     return search, columns, few is data and not one_by_one, metric

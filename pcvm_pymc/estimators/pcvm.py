@@ -82,7 +82,7 @@ class PCVMClassifier(KernelClassifier):
         one inside the training data, with the scale, by leaving one out (`select`); under an improper
         hyperprior and from the bottom up by cross-validation. ``"auto"`` (of the RBF) also learns a width for
         each feature, as far as rows predict better by them that had no part in learning them: five folds
-        weigh degrees between one width and the learned ones. With one feature, or fewer than five rows of a
+        weigh it against one width. With one feature, or fewer than five rows of a
         class, it is ``"shared"``. ``"cv"``, ``"evidence"`` and ``"validity"`` choose it by the scores of
         `select_width`, ``"em"`` by maximising the posterior within EM. Standardise columns of different
         units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.
@@ -171,7 +171,7 @@ class PCVMClassifier(KernelClassifier):
         Width of each feature, in units of X, of the best mode; of the RBF only.
     feature_relevance_ : ndarray, shape (n_features,)
         1 / width^2, normalised to sum one: how much a feature, in its units, moves the basis functions. The
-        mean over the degrees of widths per feature that were averaged; drawn by `plot_feature_relevance`.
+        mean over one width and the learned ones by their weights; drawn by `plot_feature_relevance`.
     feature_relevance_folds_ : ndarray, shape (n_folds, n_features)
         The same by the widths learned from the rows outside each fold: how sure it is. No rows where no
         widths per feature were learned.

@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign
 from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, Start, fit_em
 from pcvm_pymc.core.pieces.centres import Centres, Index, unique_rows
-from pcvm_pymc.core.pieces.kernels import (
-    Kernel,
-    as_kernel,
-    rbf,
-    squared_distances,
-    width_bounds,
-)
+from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, rbf, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.likelihood import Weighted, majority_label, weighted_target
 from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
@@ -78,7 +72,7 @@ class TrainingData:
         if len(first) == len(self.X):
             return self
         given = first if self.given is None else self.given[first]
-        weight = np.bincount(copies, self.weight)
+        weight = np.bincount(copies, self.weight).astype(float)
         return TrainingData(self.X[first], self.label[first], weight, given, copies=copies)
 
     def of_all(self, values: Array) -> Array:

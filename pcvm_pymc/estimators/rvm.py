@@ -64,12 +64,11 @@ class RVMClassifier(KernelClassifier):
         not be positive definite.
     width : float, array_like, "auto", "shared", "evidence" or "validity"
         Width of the basis functions, in the unit of X: one, or one for each feature. Of nine, ``"shared"``
-        takes that of the highest cross-validated log density; ``"auto"`` (of the RBF) then learns a width for
-        each feature, shrinks them towards one width by the degree that predicts the same folds best, and
-        chooses their common factor once more. ``"evidence"`` takes that of the highest evidence, which is
-        quicker but favours narrow bases, ``"validity"`` that of the highest kernel validity (Kropotov et al.
-        2006, the RBF only), which penalises them. Several classes have one each. Standardise columns of
-        different units first.
+        takes that of the highest cross-validated log density; ``"auto"`` (of the RBF) also learns relative
+        widths of the features, chooses their common factor, and takes them where the folds favour them.
+        ``"evidence"`` takes that of the highest evidence, which is quicker but favours narrow bases,
+        ``"validity"`` that of the highest kernel validity (Kropotov et al. 2006, the RBF only), which
+        penalises them. Several classes have one each. Standardise columns of different units first.
     basis : None, int or array_like, shape (n_basis, n_features)
         Centres of the basis functions: all training rows; so many of them, chosen by k-means++; or given
         centres.

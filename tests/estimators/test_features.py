@@ -42,13 +42,12 @@ def test_features_that_matter_are_found_and_help(model):
     np.testing.assert_allclose(model.feature_relevance_folds_.sum(axis=1), 1)
 
 
-def test_degrees_share_the_weights_of_an_average(model):
+def test_one_width_and_widths_per_feature_share_the_weights_of_an_average(model):
     search = model.selection_
-    assert sum(search.shares.values()) == pytest.approx(1)
-    for degree, share in search.shares.items():
-        own = [each.degree == degree for each in search.points]
-        assert search.weights[own].sum() == pytest.approx(share)
-    assert search.best.degree == max(search.shares, key=search.shares.get)
+    own = [each.by_feature for each in search.points]
+    assert search.feature_share > 0.5
+    assert search.weights[own].sum() == pytest.approx(search.feature_share)
+    assert search.best.by_feature
     assert search.widths.shape == (len(search.points), 6)
     assert search.plot().axes
 
@@ -68,7 +67,7 @@ def test_noise_features_leave_the_error_nearly_flat():
 def test_one_width_is_one_search_and_one_width():
     found = pcvm.PCVMClassifier(width="shared", random_state=0).fit(X, Y)
     assert isinstance(found.width_, float)
-    assert found.selection_.shares == {0.0: 1.0}
+    assert found.selection_.feature_share == 0.0
     np.testing.assert_array_equal(found.feature_widths_, np.full(6, found.width_))
     np.testing.assert_allclose(found.feature_relevance_, 1 / 6)
     assert found.feature_relevance_folds_.shape == (0, 6)
@@ -87,7 +86,7 @@ def test_features_that_matter_alike_keep_nearly_one_width():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 4))
     y = X.sum(axis=1) + rng.normal(size=120) > 0
-    assert pcvm.PCVMClassifier(random_state=0).fit(X, y).selection_.shares[0.0] > 0.6
+    assert pcvm.PCVMClassifier(random_state=0).fit(X, y).selection_.feature_share < 0.4
 
 
 def test_a_fold_s_widths_do_not_see_its_rows():

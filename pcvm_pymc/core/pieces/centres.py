@@ -107,9 +107,9 @@ def unique_rows(X: Array) -> tuple[Index, Index]:
     Rows are equal where their entries differ by no more than a billionth of the column's largest. Most tables
     have none: so rows are compared by a hash first.
     """
-    unit = _ROUNDING * np.maximum(X.max(axis=0), -X.min(axis=0))
+    unit = np.asarray(_ROUNDING * np.abs(X).max(axis=0))
     unit[unit == 0] = 1.0
-    factors, key = np.random.default_rng(0).normal(size=X.shape[1]), np.zeros(len(X))
+    factors, key = np.random.default_rng(0).normal(size=(X.shape[1],)), np.zeros(len(X))
     for j in range(X.shape[1]):  # column by column: the same sum in every row
         key += factors[j] * np.rint(X[:, j] / unit[j])
     _, first, copies = np.unique(key, return_index=True, return_inverse=True)
