@@ -8,7 +8,6 @@ from problems import blobs, problem, response_mean
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.evidence import (
-    BottomUpOptions,
     EvidenceOptions,
     EvidenceProblem,
     fit_bottom_up,
@@ -198,9 +197,6 @@ def test_as_printed_at_rest_no_change_is_left():
     )  # members are chosen at random
     with pytest.raises(ValueError, match="needs weights with signs"):
         fit_printed(replace(given_, sign=None))
-    for given in ({"update": "printed"}, {"random_state": 3}):
-        with pytest.raises(ValueError, match=r"is now .*lyu2020_algorithm2.fit_printed"):
-            BottomUpOptions(**given)
 
 
 # --- Chmielewski et al. (2019): bases drawn at random --------------------------------------------
@@ -248,5 +244,3 @@ def test_estimators_draw():
 def test_methods_that_have_moved_are_named():
     with pytest.raises(ValueError, match=r"is now .*chmielewski2019_random"):
         fit_rvm(EvidenceProblem(np.ones((3, 1)), np.ones(3)), method="random")
-    with pytest.raises(ValueError, match=r"chmielewski2019_random\.fit_random"):
-        EvidenceOptions(random_state=0)
