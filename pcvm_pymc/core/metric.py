@@ -38,8 +38,8 @@ class Evidence:
     In the precision of `X` and `target`: single is twice as fast, and enough for a maximum.
     """
 
-    X: Array
-    target: Array
+    X: NDArray[np.floating]
+    target: NDArray[np.floating]
     unit: float
     spread: float
     weight: Array | float = 1.0  # how often each row counts: its noise is divided by that

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from pcvm_pymc.core.metric import PENALTY
-from pcvm_pymc.core.pieces.centres import Index, choose_rows
+from pcvm_pymc.core.pieces.centres import Index, choose_rows, unique_rows
 from pcvm_pymc.core.pieces.kernels import as_width, median_distance, width_grid
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.base import CHOSEN, NESTED, has_width, without_idle
@@ -23,15 +23,25 @@ from pcvm_pymc.estimators.problems import TrainingData, basis_for
 type Fold = tuple[Index, Index]
 
 
-def inner_folds(label: NDArray[Any], cv: int, rng: Any, *, classes: bool = True) -> list[Fold]:
-    """Return folds, stratified for classes, as many as the smallest class allows; none below two."""
-    fewest = np.unique(label, return_counts=True)[1].min() if classes else len(label)
+def inner_folds(label: NDArray[Any], cv: int, rng: Any, *, X: Array | None = None) -> list[Fold]:
+    """Return folds stratified by class, as many as the smallest class allows; none below two.
+
+    With `X` those of targets that are numbers, in which equal rows of X are held out together.
+    """
+    first = copies = np.arange(len(label))
+    if X is not None:
+        first, copies = unique_rows(X)
+    fewest = len(first) if X is not None else np.unique(label, return_counts=True)[1].min()
     n_folds = min(cv, int(fewest))
     if n_folds < 2:
         return []
-    kind = StratifiedKFold if classes else KFold
+    kind = StratifiedKFold if X is None else KFold
     seed = int(np.random.default_rng(rng).integers(2**31))
-    return list(kind(n_folds, shuffle=True, random_state=seed).split(label, label))
+    folds = kind(n_folds, shuffle=True, random_state=seed).split(first, label[first])
+    if len(first) == len(label):
+        return list(folds)
+    where = [np.flatnonzero(np.isin(copies, held)) for _, held in folds]
+    return [(np.setdiff1d(np.arange(len(label)), held), held) for held in where]
 
 
 # standard errors of the difference to the best, row by row: beyond the first none is tried further out,
@@ -339,7 +349,7 @@ def chosen_width(
     criterion, found, of_features = model.width, None, None
     n_folds = getattr(model, "cv", 5)
     if criterion in (*CHOSEN, "cv"):
-        folds = inner_folds(data.label, n_folds, rng, classes=is_classifier(model))
+        folds = inner_folds(data.label, n_folds, rng, X=None if is_classifier(model) else data.X)
         if not folds or len(widths) == 1:
             found = WidthSelection.unscored(float(np.median(widths)), widths, "cv")
         else:

@@ -16,7 +16,6 @@ from pcvm_pymc.core.evidence import (
     ComputedBases,
     EvidenceProblem,
     augmentation,
-    predictive_moments,
     rotated_problem,
     star_moments,
 )
@@ -34,13 +33,14 @@ from pcvm_pymc.estimators.base import (
     KernelMachine,
     Rule,
     constraints,
+    is_dask,
     n_bases,
-    named_likelihood,
     threads_for,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
+from pcvm_pymc.estimators.fit import named_likelihood
 from pcvm_pymc.estimators.problems import TrainingData
-from pcvm_pymc.estimators.relevance import Machine, RelevanceVectors, fit_relevance
+from pcvm_pymc.estimators.relevance import RelevanceVectors, fit_relevance
 
 _ROWS = 1024  # predicted at a time
 _CONSTRAINTS = constraints("auto shared evidence validity", method=" ".join([*METHODS, "random"]))
@@ -156,6 +156,11 @@ class RVMClassifier(KernelClassifier):
     @override
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         self._begin(X)
+        if is_dask(X):
+            raise ValueError(
+                "X is a Dask array; RVMClassifier needs rows in memory, or take MRVMClassifier (with a "
+                "memory_limit basis functions are computed when they are needed)"
+            )
         self._likelihood_ = named_likelihood(self.link, self._system.likelihoods, "link")
         given = self._training(X, y, sample_weight)
         if len(self.classes_) > 2:
@@ -164,8 +169,7 @@ class RVMClassifier(KernelClassifier):
         data = replace(given, label=2.0 * given.label - 1.0)
         with threads_for(data.X, self.basis):
             fit_relevance(self, data, self._as_given(given))
-        machine = Machine(self._kernel_, self.relevance_vectors_, self._result_)
-        self._predictor_ = RelevanceVectors(self._likelihood_, (machine,))
+        self._predictor_ = RelevanceVectors(self._likelihood_, (self._machine_,))
         self.machines_ = [self]
         return self
 
@@ -191,7 +195,7 @@ class RVMClassifier(KernelClassifier):
         self.log_evidence_ = sum(machine.log_evidence_ for machine in each)
         self.n_iter_ = max(machine.n_iter_ for machine in each)
         self.machines_, self.status_ = each, [machine.status_ for machine in each]
-        machines = tuple(machine._predictor_.machines[0] for machine in each)
+        machines = tuple(machine._machine_ for machine in each)
         self._predictor_ = RelevanceVectors(self._likelihood_, machines)
 
     def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:
@@ -407,11 +411,11 @@ class RVMRegressor(RegressorMixin, KernelMachine):
 
     def _moments(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of the latent function at some new rows."""
-        Phi = self._kernel_(X, self.relevance_vectors_)
         if "_augmentation_" not in vars(self):
-            return predictive_moments(Phi, self._result_)
+            moments: tuple[Array, Array] = self._machine_.moments(X)
+            return moments
         return star_moments(
-            Phi,
+            self._kernel_(X, self.relevance_vectors_),
             self._kernel_(self._rows_, X),
             np.diag(self._kernel_(X, X)),
             self._result_,
