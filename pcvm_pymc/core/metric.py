@@ -17,7 +17,7 @@ from scipy.spatial.distance import pdist
 from pcvm_pymc.core.pieces.probit import Array
 
 SPREAD = 0.7  # prior standard deviation of a log width around the common one
-PENALTY = 2.0  # nats against widths per feature
+PENALTY = 3.0  # nats against widths per feature
 MOST_ROWS = 400  # the cost of an evaluation grows with their cube
 _ITERATIONS = 25
 _PRECISION = 1e-6  # relative change of the log evidence at which to stop
@@ -123,9 +123,9 @@ def relative_widths(
     unit = float(np.median(pdist(X)))
     if d == 1 or deviation == 0 or unit == 0:
         return np.ones(d)
-    rows, column = (
-        np.asfortranarray(a, np.float32) for a in (X - X.mean(axis=0), target / deviation)
-    )
+    single: Any = np.float32
+    rows = np.asfortranarray(X - X.mean(axis=0), single)
+    column = np.asfortranarray(target / deviation, single)
     evidence = Evidence(rows, column, unit, spread, 1.0 if weight is None else weight)
     start = np.append(np.zeros(d + 1), [0.0, _NOISE])
     bounds = [(-_BOUND, _BOUND)] * (d + 1) + [(-3.0, 3.0), (_LEAST_NOISE, 3.0)]
