@@ -234,7 +234,7 @@ RETIRED = {
     r"(is|are|was) told|tells?( .{1,20})? apart": "receives, distinguishes",
     r"anew": "again, refit",
     r"beside": "next to, in addition to",
-    r"of no account|for want of|as ever|no longer than it must": "say it plainly",
+    r"of no account|for want of": "say it plainly",
     r"stands?( in)? (for|on)": "represents, is placed at",
     r"dear": "expensive",
     r"leaving one out": "leave-one-out",
