@@ -75,7 +75,7 @@ def main() -> None:
         draw = next(stratified_draws(data.X, y, int(rows), len(y) - int(rows), seed=3))
         kind = PCVMClassifier if y.max() == 1 else MPCVMClassifier
         model = kind(random_state=0).fit(draw[0], draw[1])
-        for share, problem, weight, bias, own, _ in fitted_problems(model, draw[0], draw[1]):
+        for share, problem, weight, bias, own, _ in fitted_problems(model, draw[0], draw[1])[0]:
             loose = EMOptions(tol=1e-2)
             fit, fit_seconds = timed(lambda p=problem, o=loose: fit_em(p, None, o))
             mode = (problem, weight, bias, own)

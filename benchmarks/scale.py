@@ -227,8 +227,9 @@ def iterations():
 
     from pcvm_pymc.assessment.select import select_width
     from pcvm_pymc.core.em import EMOptions, Start, fit_em
+    from pcvm_pymc.core.pieces.kernels import design_matrix
     from pcvm_pymc.core.pieces.priors import Hyperprior
-    from pcvm_pymc.estimators.problems import problem_at
+    from pcvm_pymc.core.problem import Problem
     from pcvm_pymc.experiments import datasets
 
     print('| set | rows | hyperprior | `"em"` | `"auto"` | ratio |')
@@ -257,7 +258,7 @@ def iterations():
             ("plug_in", Hyperprior.plug_in()),
             ("jeffreys", Hyperprior.jeffreys()),
         ):
-            problem = problem_at(X, y, prior, width)
+            problem = Problem(design_matrix("rbf", X, X, width), y, y, prior, width=width)
             fast = fit_em(problem, None, EMOptions(tol=1e-9, max_iter=2000))
             start = None
             if title == "jeffreys":  # from a state of the same vectors: the ends would differ else

@@ -13,21 +13,6 @@ from numpy.typing import ArrayLike
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "MARKERS",
-    "NEGATIVE",
-    "PALETTE",
-    "POSITIVE",
-    "STYLE",
-    "class_colours",
-    "plain_log_ticks",
-    "plot_cells",
-    "plot_projection_path",
-    "plot_width_criteria",
-    "scatter_classes",
-    "styled",
-]
-
 # told apart by the colour-blind too (Okabe & Ito 2008), and by their lightness
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5c4a9c", "#000000")
 NEGATIVE, POSITIVE = PALETTE[:2]
@@ -139,38 +124,26 @@ def plot_projection_path(projection: Any) -> "Figure":
     """
     import matplotlib.pyplot as plt
 
-    sizes, path, n = projection.path.sizes, projection.path, projection.log_density.shape[1]
-    figure, all_axes = plt.subplots(
-        1, 2 if n else 1, figsize=(10 if n else 5.5, 4), layout="constrained", squeeze=False
-    )
+    sizes, kl, n = projection.path.sizes, projection.path.kl, projection.log_density.shape[1]
+    columns, size = (2, (10, 4)) if n else (1, (5.5, 4))
+    figure, panels = plt.subplots(1, columns, figsize=size, layout="constrained", squeeze=False)
     if n:
-        left = all_axes[0, 0]
-        elpd, error = projection.elpd / n, projection.difference_se / n
-        left.errorbar(
-            sizes,
-            elpd,
-            error,
-            fmt=".-",
-            color=NEGATIVE,
-            elinewidth=1,
-            label="elpd ± 1 SE of its difference to the best",
-        )
+        left, elpd, error = panels[0, 0], projection.elpd / n, projection.difference_se / n
+        label, style = "elpd ± 1 SE of its difference to the best", {"fmt": ".-", "elinewidth": 1}
+        left.errorbar(sizes, elpd, error, color=NEGATIVE, label=label, **style)
         dense = projection.reference_elpd / n
         left.axhline(dense, color="0.3", ls="--", lw=1, label=f"dense reference ({dense:.3f})")
-        left.set(ylabel="elpd per row (cross-validated)")
         # the first sizes lie far below: they would flatten what the choice is made among
         near = elpd > elpd.max() - max(10 * error[projection.index], 0.1)
         low, high = (elpd - error)[near].min(), max((elpd + error)[near].max(), dense)
-        left.set_ylim(low - 0.1 * (high - low) - 1e-3, high + 0.1 * (high - low) + 1e-3)
-    right = all_axes[0, -1]
-    positive = path.kl > 0
-    right.semilogy(sizes[positive], path.kl[positive], ".-", color=NEGATIVE, label="divergence")
+        margin = 0.1 * (high - low) + 1e-3
+        left.set(ylabel="elpd per row (cross-validated)", ylim=(low - margin, high + margin))
+    right, positive = panels[0, -1], kl > 0
+    right.semilogy(sizes[positive], kl[positive], ".-", color=NEGATIVE, label="divergence")
     right.set(ylabel="divergence (nats per row)")
     plain_log_ticks(right.yaxis)
-    for axes in all_axes[0]:
-        axes.axvline(
-            projection.size, color=POSITIVE, lw=1.5, label=f"chosen: {projection.size} vectors"
-        )
+    for axes in panels[0]:
+        axes.axvline(projection.size, color=POSITIVE, label=f"chosen: {projection.size} vectors")
         axes.set(xlabel="number of vectors")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1))
@@ -179,15 +152,14 @@ def plot_projection_path(projection: Any) -> "Figure":
 
 @styled
 def plot_cells(selection: Any) -> "Figure":
-    """Draw the leave-one-out log loss of each cell of width and scale.
+    """Draw the leave-one-out log loss of each grid point, of a width and a scale.
 
-    The colour is the log loss, the area of a disc the cell's weight in the average; the ring is the cell that
-    counts most. Cells without a disc count for nothing.
-    Widths per feature are drawn at their geometric mean.
+    The colour is the log loss, the area of a disc the weight in the average; the ring is the grid point that
+    counts most. Widths per feature are drawn at their geometric mean.
 
     Parameters
     ----------
-    selection : Selection
+    selection : HyperparameterSearch
         From `select`.
 
     Returns
@@ -197,40 +169,20 @@ def plot_cells(selection: Any) -> "Figure":
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
-    least = float(selection.log_loss.min())
-    widths = np.array([_mean_width(each) for each in selection.widths])
-    drawn = axes.scatter(
-        widths,
-        selection.scales,
-        c=selection.log_loss,
-        s=420,
-        marker="s",
-        cmap="viridis",
-        vmin=least,
-        vmax=min(float(selection.log_loss.max()), least + 0.3),
-    )
-    axes.scatter(widths, selection.scales, s=360 * selection.weights, color="white", zorder=3)
-    axes.scatter(
-        _mean_width(selection.width),
-        selection.scale,
-        s=420,
-        marker="s",
-        fc="none",
-        ec=POSITIVE,
-        lw=2,
-        zorder=4,
-    )
+    loss, scales = selection.log_loss, selection.scales
+    widths = [np.exp(np.mean(np.log(each))) for each in selection.widths]
+    limits = {"vmin": loss.min(), "vmax": min(loss.max(), loss.min() + 0.3)}
+    square: dict[str, Any] = {"s": 420, "marker": "s"}
+    drawn = axes.scatter(widths, scales, c=loss, cmap="viridis", **limits, **square)
+    axes.scatter(widths, scales, s=360 * selection.weights, color="white", zorder=3)
+    best = [np.exp(np.mean(np.log(selection.width)))], [selection.scale]
+    axes.scatter(*best, fc="none", ec=POSITIVE, lw=2, zorder=4, **square)
     axes.set(xscale="log", yscale="log", xlabel="width", ylabel="scale of the weights' prior")
     axes.margins(0.12)
-    for axis in (axes.xaxis, axes.yaxis):
-        plain_log_ticks(axis)
+    plain_log_ticks(axes.xaxis)
+    plain_log_ticks(axes.yaxis)
     figure.colorbar(drawn, label="log loss left out (nats per row)", extend="max")
     return figure
-
-
-def _mean_width(width: Any) -> float:
-    """Return the geometric mean of widths per feature."""
-    return float(np.exp(np.mean(np.log(width))))
 
 
 _CRITERIA = {
@@ -238,14 +190,6 @@ _CRITERIA = {
     "evidence": "log evidence\n(probit RVM)",
     "validity": "log validity\n(PCVM)",
 }
-
-
-def _fold_errors(selection: Any) -> Any:
-    """Return standard errors of scores that are means over folds; None for others."""
-    loss = selection.log_loss
-    if selection.method != "cv" or loss is None or loss.ndim < 2 or loss.shape[1] < 2:
-        return None
-    return loss.std(axis=1, ddof=1) / np.sqrt(loss.shape[1])
 
 
 @styled
@@ -287,31 +231,28 @@ def plot_width_criteria(
                 f"error[{name!r}] has {len(np.asarray(values))} values; needed one per width, {len(widths)}"
             )
     n_panels = len(scored) + bool(error)
-    figure, all_axes = plt.subplots(
-        n_panels,
-        1,
-        sharex=True,
-        squeeze=False,
-        figsize=(7.5, 0.8 + 2.2 * n_panels),
-        layout="constrained",
+    size = (7.5, 0.8 + 2.2 * n_panels)
+    figure, panels = plt.subplots(
+        n_panels, sharex=True, squeeze=False, figsize=size, layout="constrained"
     )
-    panels = list(all_axes[:, 0])
     if error:
+        top = panels[0, 0]
         for (name, values), marker in zip(error.items(), "osD^v", strict=False):
-            panels[0].plot(widths, values, marker=marker, ms=4, label=name)
-        panels[0].set(ylabel="error")
-        panels[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(error))
-    for axes, each in zip(panels[bool(error) :], scored, strict=True):
-        axes.errorbar(
-            each.widths, each.scores, _fold_errors(each), fmt=".-", color=NEGATIVE, elinewidth=1
-        )
-        axes.axvline(each.width, color=POSITIVE, lw=1.5, label=f"chosen: {each.width:.3g}")
+            top.plot(widths, values, marker=marker, ms=4, label=name)
+        top.set(ylabel="error")
+        top.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(error))
+    for axes, each in zip(panels[bool(error) :, 0], scored, strict=True):
+        loss, bars = each.log_loss, None
+        if each.method == "cv" and loss.shape[1] > 1:  # a mean over folds
+            bars = loss.std(axis=1, ddof=1) / np.sqrt(loss.shape[1])
+        axes.errorbar(each.widths, each.scores, bars, fmt=".-", color=NEGATIVE, elinewidth=1)
+        axes.axvline(each.width, color=POSITIVE, label=f"chosen: {each.width:.3g}")
         for other in selections:
             if other.method == "em":
                 axes.axvline(other.width, color="0.4", ls=":", label=f"by EM: {other.width:.3g}")
         axes.set(ylabel=_CRITERIA[each.method])
         # above the panel: within, it would cover the curve or the line
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
-    panels[-1].set(xscale="log", xlabel="width")
-    plain_log_ticks(panels[-1].xaxis)
+    panels[-1, 0].set(xscale="log", xlabel="width")
+    plain_log_ticks(panels[-1, 0].xaxis)
     return figure

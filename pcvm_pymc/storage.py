@@ -339,12 +339,12 @@ def checked_folder(path: Path, kind: str, remedy: str) -> bool:
         raise StoreError(f"{path} {found}; needed a folder with a {kind}; {remedy}")
     if not (path / MARKER).exists():
         return False
-    wanted, found = _marked(path, kind, remedy), _checksums(path)
+    wanted, there = _marked(path, kind, remedy), _checksums(path)
     wrong = {
-        "lacks": wanted.keys() - found.keys(),
-        "is damaged in": {name for name in wanted if found.get(name, wanted[name]) != wanted[name]},
+        "lacks": wanted.keys() - there.keys(),
+        "is damaged in": {name for name in wanted if there.get(name, wanted[name]) != wanted[name]},
         "has foreign files": {
-            name for name in found.keys() - wanted if not Path(name).name.startswith(".")
+            name for name in there.keys() - wanted.keys() if not Path(name).name.startswith(".")
         },
     }
     for what, names in wrong.items():

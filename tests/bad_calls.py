@@ -14,15 +14,7 @@ import xarray as xr
 from problems import blobs
 
 import pcvm_pymc
-from pcvm_pymc import (
-    MPCVMClassifier,
-    MRVMClassifier,
-    PCVMClassifier,
-    RVMClassifier,
-    RVMRegressor,
-    SparseProbitClassifier,
-    Start,
-)
+import pcvm_pymc as pcvm
 
 N = 24
 
@@ -48,7 +40,7 @@ def _spoilt(values, bad):
 def _matrices():
     X, _ = blobs(N)
     shapes = [[], [[]], np.zeros((0, 2)), np.zeros((N, 0)), X[:, 0], X[None], [[1, 2], [3]]]
-    values = [_spoilt(X, bad) for bad in (np.nan, np.inf, None, "a", 1j)]
+    values = [_spoilt(X, bad) for bad in (np.nan, np.inf, 1e160, None, "a", 1j)]
     types = [X.astype(str), X + 1j, _dates(N, 2), _masked(), sp.csr_array(X)]
     tables = [{"a": ["x"] * N, "b": 1.0}, {"a": pd.to_datetime(["2020-01-01"] * N)}]
     frames = [pd.DataFrame(each) for each in tables]
@@ -80,7 +72,7 @@ def _kernels():
 
     others = [lambda n, m: np.ones((n, m + 1)), lambda n, m: np.ones((n, m)) * 1j, "matrix", None]
     filled = [lambda n, m, bad=bad: np.full((n, m), bad) for bad in (np.nan, np.inf, 1e200)]
-    return ["nonsense", 3, None, [], {}, Odd(), *map(answers, [*filled, *others])]
+    return ["nonsense", 3, None, [], {}, Odd(), np.ones((N, N)), *map(answers, [*filled, *others])]
 
 
 _NO_NUMBER = ["5", [], {}, np.nan, 1j, (1, 2), Odd(), datetime.date(2020, 1, 1), True]
@@ -95,7 +87,7 @@ KINDS = {
     "square": lambda: [*_matrices(), -np.eye(2), np.array([[1.0, 2], [0, 1]]), np.zeros((2, 2))],
     "rows": lambda: _matrices()[:-1],
     "rows or None": lambda: _matrices()[1:-1],
-    "labels": _labels,
+    "labels": lambda: [*_labels(), np.linspace(0.1, 0.9, N)],
     "some labels": lambda: [each for each in _labels() if not _are_ones(each)],
     "some labels or None": lambda: KINDS["some labels"]()[1:],
     "kernel": _kernels,
@@ -106,6 +98,7 @@ KINDS = {
     "folds or None": lambda: [*_WHOLE, 0, 1],
     "positive": lambda: [*_NO_NUMBER, 0.0, -1.0, np.inf, None],
     "positive or None": lambda: [*_NO_NUMBER, 0.0, -1.0, np.inf],
+    "share": lambda: [*_NO_NUMBER, 1.0, -0.1, np.inf, None],
     "bytes": lambda: [*_NO_NUMBER, 0, -1.0],
     "number": lambda: [*_NO_NUMBER, np.inf, None],
     "flag": lambda: ["yes", 2, None, [], Odd(), 0.5],
@@ -192,7 +185,7 @@ def results():
         "map": pcvm_pymc.find_map_em(model, progressbar=False),
         "posterior": pcvm_pymc.sample(model, **_SHORT),
         "rvm": pcvm_pymc.rvm_model(X, X[:, 0]),
-        "classifier": PCVMClassifier(width=1.0).fit(X, y),
+        "classifier": pcvm.PCVMClassifier(width=1.0).fit(X, y),
         "machine": pcvm_pymc.RVMClassifier(width=1.0).fit(X, y),
     }
 
@@ -209,32 +202,32 @@ def _estimators(two, three):
     two, three = two | {"width": 1.0}, three | {"width": 1.0}
     found = [
         (
-            PCVMClassifier,
+            pcvm.PCVMClassifier,
             two,
             f"{_EM}, likelihood, hyperprior: choice, scale, estimation, update, n_init, cv, "
             "n_vectors, kernel_dtype, random_state",
         ),
         (
-            SparseProbitClassifier,
+            pcvm.SparseProbitClassifier,
             {"X": two["X"], "y": two["y"]},
             "X, y, features, prior, bias: choice, max_iter",
         ),
         (
-            MPCVMClassifier,
+            pcvm.MPCVMClassifier,
             {**three, "estimation": "em"},
             f"{_EM}, algorithm, hyperprior: choice, estimation, start: choice, random_state, cv",
         ),
-        (MRVMClassifier, three, f"{_EM}, algorithm, start: choice, random_state"),
-        (RVMClassifier, two, f"X, y, {_KERNEL}, basis, link, {_EVIDENCE}"),
+        (pcvm.MRVMClassifier, three, f"{_EM}, algorithm, start: choice, random_state"),
+        (pcvm.RVMClassifier, two, f"X, y, {_KERNEL}, basis, link, {_EVIDENCE}"),
         (
-            RVMRegressor,
+            pcvm.RVMRegressor,
             numbers,
             f"X, y: some labels, {_KERNEL}, basis, likelihood, star, noise, {_EVIDENCE}",
         ),
     ]
     calls_of = {}
     for cls, good, arguments in found:
-        also = ("targets",) if cls is RVMRegressor else ("label", "class")
+        also = ("targets",) if cls is pcvm.RVMRegressor else ("label", "class")
         also = {"X": _X_ALSO, "y": (*_X_ALSO, *also)}
         calls_of[cls.__name__] = Call(partial(_fitted, cls), good, arguments, also)
     return calls_of
@@ -247,7 +240,7 @@ def _builders(two, three):
     found = {
         "pcvm_model": (two, f"X, y, {_KERNEL}, {prior}, precision, likelihood, signs"),
         "pcvm_model, centres": ({**two, **centres}, "basis", {"basis": ("signs",)}),
-        "sparse_probit_model": (two, "X, y, features, prior, bias: choice"),
+        "sparse_probit_model": (two, "X, y, features, prior, bias: choice, kernel"),
         "rvm_model": (
             numbers,
             f"X, y: some labels, {_KERNEL}, {prior}, precision, likelihood, noise, basis",
@@ -281,7 +274,7 @@ def _components(two):
 
 
 def _exports(known):
-    few = PCVMClassifier(width=1.0, estimation="em").fit(known["X"], known["y"])
+    few = pcvm.PCVMClassifier(width=1.0, estimation="em").fit(known["X"], known["y"])
     found = {
         "to_onnx": ({"model": few}, "model: tree"),
         "to_c": ({"model": few}, "model: tree, name: C name"),
@@ -298,7 +291,7 @@ def _options():
             "max_iter, tol, noise_tol, noise_starts: widths, noise_period, patience, "
             "refresh_period, random_state",
         ),
-        "BottomUpOptions": ({}, "max_iter, tol"),
+        "BottomUpOptions": ({}, "max_iter, tol, momentum: share, most: whole, is_rough: flag"),
         "SearchOptions": ({}, "tol"),
         "Laplace": ({"gamma": 1.0}, "gamma"),
         "HalfHorseshoe": ({"global_scale": 0.1}, "global_scale, slab"),
@@ -360,7 +353,7 @@ def _inference(known):
     }
     from_start = Call(
         lambda weight, bias: pcvm_pymc.find_map_em(
-            model, start=Start(weight, bias), progressbar=False
+            model, start=pcvm.Start(weight, bias), progressbar=False
         ),
         {"weight": y, "bias": 0.0},
         "weight: start, bias",

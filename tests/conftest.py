@@ -34,9 +34,9 @@ from hypothesis import settings  # noqa: E402
 
 mpl.use("Agg")
 
-# a busy machine is not a failure
-settings.register_profile("no-deadline", deadline=None)
-settings.load_profile("no-deadline")
+# a busy machine is not a failure; an example is often a whole fit
+settings.register_profile("fits", deadline=None, max_examples=40)
+settings.load_profile("fits")
 
 
 # --- seeds --------------------------------------------------------------------------------------

@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
+import pytest
 from hypothesis import strategies as st
+from scipy.stats import gamma, norm
 
 from pcvm_pymc.core.em import ScalarRBFMoves
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances, width_bounds
+from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Problem
 
@@ -17,6 +20,12 @@ PROPER = {
     "half-Cauchy": Hyperprior(0.5, 0.005, 0.5, 1.0),
 }
 IMPROPER = {"jeffreys": Hyperprior.jeffreys(), "chen2009": Hyperprior.chen2009()}
+
+
+def refused(words, call, *args, **options):
+    """Assert that a call is refused by a ValueError whose message has these words."""
+    with pytest.raises(ValueError, match=words):
+        call(*args, **options)
 
 
 def fixed_rng(seed):
@@ -100,10 +109,19 @@ def expected_failures(estimator):
     if getattr(estimator, "features", "kernel") == "kernel":
         why = "each row has a basis function of its own, and cv is a number of folds"
         out["check_sample_weight_equivalence_on_dense_data"] = why
-    if getattr(estimator, "estimation", None) == "projection":
-        names = ("pandas_series", "not_an_array", "list", "shape", "not_overwritten")
-        refused = [f"check_sample_weights_{name}" for name in names]
-        why = "a projection refuses weights by name: its rows count once each"
-        refused += ["check_class_weight_classifiers", "check_classifiers_one_label_sample_weights"]
-        out |= dict.fromkeys(refused, why)
     return out
+
+
+def log_joint(problem, weight, bias, precision, bias_precision):
+    """Return log p(labels, weights, bias, precisions) of a PCVM (chen2009 eq. 4 and appendix A)."""
+    prior = problem.hyperprior
+    value = problem.likelihood.log_likelihood(problem.Phi @ weight + bias, problem.label)
+    value += np.sum(np.log(2) + norm.logpdf(weight, 0, precision**-0.5))
+    value += np.sum(gamma.logpdf(precision, prior.c, scale=1 / prior.d))
+    value += norm.logpdf(bias, 0, bias_precision**-0.5)
+    return float(value + gamma.logpdf(bias_precision, prior.e, scale=1 / prior.f))
+
+
+def response_mean(latent, label):
+    """Return the means of the latent responses given the classes (Lyu et al. 2020 eqs. 22-23)."""
+    return latent + class_terms(latent, label).score

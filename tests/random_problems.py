@@ -18,22 +18,15 @@ from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.projection import Target, project_path
 from pcvm_pymc.core.validity import pcvm_validity
 
-PRIORS = (
-    Hyperprior.plug_in(),
-    Hyperprior(1.0, 0.01, 0.5, 1.0),
-    Hyperprior.jeffreys(),
-    Hyperprior.chen2009(),
-    Laplace(1.0),
-)
+PRIORS = (Hyperprior.plug_in(), Hyperprior(1.0, 0.01, 0.5, 1.0), Hyperprior.jeffreys())
+PRIORS += (Hyperprior.chen2009(), Laplace(1.0))
 
 LEAST_GAIN = 0.02  # of log posterior, where EM says that it converged
 NEWTON = EMOptions(update="newton", max_iter=1)
 STEP_LEFT = 1e-3  # of the latent function, at KKT points
 LARGEST_SHARE = 1e15  # of squares of basis functions in the prior's precisions: above, they lose it
-TIGHT = {
-    "tol": 1e-8,
-    "max_iter": 200,
-}  # the bound's steps creep: their changes fall far from the end
+# the bound's steps creep: their changes fall far from the end
+TIGHT = {"tol": 1e-8, "max_iter": 200}
 
 
 def _inverse(X, Z, width):
@@ -240,10 +233,8 @@ def fall_of(values, end, kind, method):
 def state_at(problem, result):
     """Return the state of a sequential search where a search of the evidence has ended."""
     columns = columns_of(problem)
-    precision, mean = (
-        np.append(result.alpha, result.bias_alpha),
-        np.append(result.weight, result.bias),
-    )
+    precision = np.append(result.alpha, result.bias_alpha)
+    mean = np.append(result.weight, result.bias)
     if problem.bias:
         precision, mean = np.roll(precision, 1), np.roll(mean, 1)
     else:
@@ -269,12 +260,8 @@ def project_randomly(seed):
     """Project a random PCVM's probabilities; return what is wrong."""
     _, problem = problem_of(seed, PRIORS[0])
     result = fit_em(problem, None, EMOptions(max_iter=200))
-    target = Target(
-        problem.Phi,
-        problem.sign,
-        problem.likelihood.probability(result.latent),
-        likelihood=problem.likelihood,
-    )
+    probability = problem.likelihood.probability(result.latent)
+    target = Target(problem.Phi, problem.sign, probability, likelihood=problem.likelihood)
     path = project_path(target, range(min(6, len(problem.label))))
     if not (np.isfinite(path.kl).all() and np.isfinite(path.objective).all()):
         return "not finite"

@@ -1,10 +1,13 @@
 """Bad calls of all public names: each is answered at once, by a word on the argument that is bad."""
 
+from functools import partial
+
 import bad_calls
 import numpy as np
 import pytest
 
 import pcvm_pymc
+from pcvm_pymc.core.pieces.validation import InputWarning
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +49,18 @@ def test_every_public_name_that_takes_arguments_is_called():
     left = {"MarginalBias", "MarginalWeight", "ProbitBernoulli", "MultinomialProbit"}
     left |= {"Comparison", "FAMILY", "Projection", "Start", "Status", "plots", "__version__"}
     assert called | left == set(pcvm_pymc.__all__)
+
+
+@pytest.mark.filterwarnings("ignore:EM", "ignore:under width")  # nothing is left but the bias
+def test_rows_that_are_all_the_same_are_warned_of():
+    X, y = np.full((20, 3), 2.5), np.arange(20) % 2
+    for take in (
+        pcvm_pymc.PCVMClassifier(width=1.0).fit,
+        pcvm_pymc.RVMRegressor(width=1.0).fit,
+        partial(pcvm_pymc.pcvm_model, width=1.0),
+    ):
+        with pytest.warns(InputWarning, match="X has 20 rows that are all the same"):
+            take(X, y)
 
 
 def test_values_that_cannot_be_shown_are_named_by_their_type():

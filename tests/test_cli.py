@@ -52,14 +52,8 @@ def test_compare_writes_everything(csv, tmp_path):
     for name in PICTURES:
         assert (out / name).read_bytes()[:4] == b"\x89PNG"
     table = table_of(out)
-    assert set(table.index) == {
-        "posterior mean",
-        "paper's sparse MAP",
-        "averaged MAP",
-        "its ten vectors",
-        "SVC, tuned",
-        "logistic regression",
-    }
+    names = {"posterior mean", "paper's sparse MAP", "averaged MAP", "its ten vectors"}
+    assert set(table.index) == names | {"SVC, tuned", "logistic regression"}
     assert table["log loss"].is_monotonic_increasing
     assert table.drop(columns="vectors").notna().all().all()
     assert table.loc["its ten vectors", "vectors"] <= 10
@@ -120,10 +114,8 @@ def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
     assert main(quick) == 0
     pd.testing.assert_frame_equal(table_of(second), first)
     assert (second / "rank.png").read_bytes()[:4] == b"\x89PNG"
-    assert sorted(each.name for each in tmp_path.iterdir() if each.is_dir()) == [
-        "pcvm-compare",
-        "pcvm-compare-2",
-    ]
+    folders = sorted(each.name for each in tmp_path.iterdir() if each.is_dir())
+    assert folders == ["pcvm-compare", "pcvm-compare-2"]
     capsys.readouterr()
     # a folder that was named is not written into, but with --force
     assert main([*quick, "--seed", "1", "--out", "pcvm-compare-2"]) == 2
@@ -190,25 +182,14 @@ def write(path, text):
         ("", [], "cannot be read as CSV"),
         ("a\n1\n2\n", [], "1 column(s)"),
         ("a,b\n1,x\n2,x\n3,x\n", [], "1 classes (x); needed 2 to 30"),
-        ("a,b\n" + "".join(f"{i},{i}\n" for i in range(40)), [], "40 distinct numbers, 0 to 39: "),
-        (
-            "a,b\n,y\n" + 4 * "1,x\n2,y\n",
-            [],
-            "has missing cells in a (1); fill them in with --impute",
-        ),
         ("a,b\n1,x\n2,\n3,y\n", [], "1 rows without a label in 'b', the first in line 3"),
-        ("a,b,c\n" + 4 * "1,u,x\n2,v,y\n", [], "columns of text: b ('u'); encode them"),
-        ("1,2\n" + 4 * "1,x\n2,y\n", [], "line 1 of"),
         ("a,b\n1,x\n2,y\n", ["--target", "c"], "no column 'c'; its columns are a, b"),
         ("a,b\n1,x\n2,x\n3,x\n4,x\n5,y\n", [], "class y of"),
         (None, ["--width", "-2"], "--width is '-2'; needed a positive number or auto"),
-        (None, ["--width", "nan"], "--width is 'nan'"),
-        (None, ["--width", "wide"], "--width is 'wide'"),
         (None, ["--draws", "3"], "--draws is 3; needed at least 10"),
         (None, ["--chains", "1"], "--chains is 1; needed at least 2"),
         (None, ["--seed", "-1"], "--seed is -1"),
         (None, ["--splits", "0"], "--splits is 0; needed at least 1"),
-        (None, ["--posteriors", "0"], "--posteriors is 0; needed at least 1"),
         (None, ["--posteriors", "11"], "--posteriors is 11; needed at most --splits, which is 10"),
     ],
 )
@@ -282,12 +263,7 @@ def test_reproduce_report_and_list(tmp_path, capsys):
             ["reproduce", "chen-table1"],
             "experiment 'chen-table1' is unknown; did you mean chen2009",
         ),
-        (
-            ["reproduce", "figueiredo2001-fig3", "--sets", "nothing"],
-            "data set 'nothing' is unknown",
-        ),
-        (["reproduce", "figueiredo2001-fig3", "--classifiers", "none"], "'none' is unknown"),
-        (["reproduce", "figueiredo2001-fig3", "--jobs", "0"], "jobs=0; needed"),
+        (["reproduce", "figueiredo2001-fig3", "--sets", "no"], "data set 'no' is unknown"),
         (["report", "nowhere"], "nowhere holds no run"),
     ],
 )

@@ -16,27 +16,7 @@ import xarray as xr
 from problems import blobs
 from scipy.optimize import approx_fprime
 
-from pcvm_pymc import (
-    FAMILY,
-    EMOptions,
-    EMStep,
-    Hyperprior,
-    Laplace,
-    MPCVMClassifier,
-    MRVMClassifier,
-    PCVMClassifier,
-    RVMClassifier,
-    RVMRegressor,
-    SparseProbitClassifier,
-    find_map_em,
-    fit_evidence,
-    load,
-    new_data,
-    pcvm_model,
-    predict,
-    sample,
-    save,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.design import ArrayRows
 from pcvm_pymc.core.design import StreamedDesign as Chunks
 from pcvm_pymc.core.em import fit_em, log_posterior
@@ -51,13 +31,14 @@ from pcvm_pymc.model.read import read
 from pcvm_pymc.model.steps import PointMap, point_of
 
 WIDTH = 1.3
+FAST = {"mode": "FAST_COMPILE"}
 NUISANCE = {
     "normal": {"noise": 0.4},
     "label noise": {"flip": 0.1},
     "normal-probability": {"noise": 0.4},
     "student-t": {"noise": 0.3, "degrees": 3.0},
 }
-PRIORS = {"gamma": Hyperprior(2.0, 0.3, 1.5, 0.7), "laplace": Laplace(2.5)}
+PRIORS = {"gamma": pcvm.Hyperprior(2.0, 0.3, 1.5, 0.7), "laplace": pcvm.Laplace(2.5)}
 STORES = [".zarr", *sorted(_FORMATS)]
 SOLVERS = ("em", "evidence", "bottom-up", "gibbs")
 
@@ -70,12 +51,12 @@ TARGETS = {
 }
 CASES = [
     pytest.param(key, likelihood, prior, id=f"{key}-{likelihood}-{prior}")
-    for key, row in FAMILY.items()
+    for key, row in pcvm.FAMILY.items()
     for likelihood in row.likelihoods
     for prior in row.priors
     if prior in PRIORS
 ]
-EM_CASES = [case for case in CASES if "em" in FAMILY[case.values[0]].solvers]
+EM_CASES = [case for case in CASES if "em" in pcvm.FAMILY[case.values[0]].solvers]
 every_case = pytest.mark.parametrize(("key", "likelihood", "prior"), CASES)
 every_em_case = pytest.mark.parametrize(("key", "likelihood", "prior"), EM_CASES)
 RADIAL = [name for name, kind in KERNELS.items() if issubclass(kind, Radial)]
@@ -89,7 +70,7 @@ def targets_of(likelihood):
 
 def model_of(key, likelihood, prior, **kwargs):
     kwargs = {"hyperprior": PRIORS[prior], "width": WIDTH, **NUISANCE.get(likelihood, {}), **kwargs}
-    return build(FAMILY[key], X, targets_of(likelihood), likelihood=likelihood, **kwargs)
+    return build(pcvm.FAMILY[key], X, targets_of(likelihood), likelihood=likelihood, **kwargs)
 
 
 def piece_of(name):
@@ -186,7 +167,7 @@ def test_probabilities_sum_to_one(name):
 @pytest.mark.parametrize("width", [1.3, np.array([0.8, 2.5])], ids=["one", "per feature"])
 def test_a_kernel_of_random_width_is_its_piece_at_each_width(kernel, width):
     prior = pm.LogNormal.dist(0.0, 0.5, shape=np.shape(width) or None)
-    model = pcvm_model(X, LABEL, kernel=kernel, width=prior, basis=5)
+    model = pcvm.pcvm_model(X, LABEL, kernel=kernel, width=prior, basis=5)
     centres = model["centres"].get_value()
     weight = 0.5 + np.arange(5)
     given = {model["width"]: width, model["weight"]: weight, model["bias"]: np.array(0.3)}
@@ -197,21 +178,11 @@ def test_a_kernel_of_random_width_is_its_piece_at_each_width(kernel, width):
 
 @every_radial_kernel
 def test_predictions_take_each_draw_of_a_random_width(kernel, tmp_path):
-    model = pcvm_model(X, LABEL, kernel=kernel, width=pm.LogNormal.dist(0.0, 0.5), basis=5)
-    tree = sample(
-        model,
-        method="nuts",
-        nuts_sampler="pymc",
-        draws=5,
-        tune=5,
-        chains=1,
-        cores=1,
-        random_seed=1,
-        quiet=True,
-        compile_kwargs={"mode": "FAST_COMPILE"},
-    )
-    tree = load(save(tree, tmp_path / "result.zarr"))
-    found = predict(tree, X[:4] + 0.1)["predictions"]["latent"].values[0]
+    model = pcvm.pcvm_model(X, LABEL, kernel=kernel, width=pm.LogNormal.dist(0.0, 0.5), basis=5)
+    few = {"draws": 5, "tune": 5, "chains": 1, "cores": 1, "random_seed": 1, "quiet": True}
+    tree = pcvm.sample(model, method="nuts", nuts_sampler="pymc", **few, compile_kwargs=FAST)
+    tree = pcvm.load(pcvm.save(tree, tmp_path / "result.zarr"))
+    found = pcvm.predict(tree, X[:4] + 0.1)["predictions"]["latent"].values[0]
     draws = tree["posterior"].to_dataset().isel(chain=0)
     centres = tree["constant_data"]["centres"].values
     for i, width in enumerate(draws["width"].values):
@@ -226,7 +197,7 @@ def test_predictions_take_each_draw_of_a_random_width(kernel, tmp_path):
 def test_the_cores_log_posterior_is_the_models(key, likelihood, prior):
     model = model_of(key, likelihood, prior)
     problem = read(model)
-    assert FAMILY[key] in systems_of(problem)
+    assert pcvm.FAMILY[key] in systems_of(problem)
     weight, bias = random_point(problem, np.random.default_rng(4))
     point = PointMap(model).point(weight=weight, bias=bias, width=problem.width)
     found = model.compile_logp(jacobian=False, mode="FAST_COMPILE")(point)
@@ -244,14 +215,14 @@ def test_solvers_that_no_row_of_the_pieces_allows_are_refused_by_name(key, likel
             continue
         with pytest.raises(ValueError, match=f"which '{solver}' does not take; use ") as error:
             check_solver(problem, solver)
-        assert FAMILY[key].name in str(error.value)
+        assert pcvm.FAMILY[key].name in str(error.value)
 
 
 @every_em_case
 @pytest.mark.parametrize("update", ["newton", "em"])
 def test_em_is_monotone_and_ends_at_a_kkt_point(key, likelihood, prior, update):
     problem = read(model_of(key, likelihood, prior, basis=None))
-    result = fit_em(problem, None, EMOptions(update=update, tol=1e-8, max_iter=60_000))
+    result = fit_em(problem, None, pcvm.EMOptions(update=update, tol=1e-8, max_iter=60_000))
     value = result.trace.log_posterior[1:]
     assert (np.diff(value) >= -1e-9 * (1 + np.abs(value[1:]))).all()
     assert result.status is Status.CONVERGED
@@ -275,14 +246,14 @@ def test_em_is_monotone_and_ends_at_a_kkt_point(key, likelihood, prior, update):
 @every_em_case
 def test_em_on_a_model_is_that_of_the_core_and_its_value_the_models(key, likelihood, prior):
     model = model_of(key, likelihood, prior)
-    result = find_map_em(model, progressbar=False)
+    result = pcvm.find_map_em(model, progressbar=False)
     alone = fit_em(read(model))
     found = result["posterior"]["weight"].values[0, 0]
     np.testing.assert_allclose(found, alone.weight, atol=1e-12)
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     value = result["optimizer_result"]["log_posterior"].item()
     assert logp(point_of(model, alone)) == pytest.approx(value, rel=1e-9, abs=1e-8)
-    step = EMStep(model)
+    step = pcvm.EMStep(model)
     point, stats = step.step(step.initial_point())
     assert stats["log_posterior"] == pytest.approx(float(logp(point)), rel=1e-9, abs=1e-8)
 
@@ -291,7 +262,7 @@ def test_em_on_a_model_is_that_of_the_core_and_its_value_the_models(key, likelih
 def test_rows_in_chunks_end_where_rows_in_memory_do(key, likelihood, prior):
     problem = read(model_of(key, likelihood, prior))
     chunks = Chunks(ArrayRows(X, problem.label, 20), X, RBF(WIDTH), majority=1.0)
-    options = EMOptions(tol=1e-7, max_iter=60_000)
+    options = pcvm.EMOptions(tol=1e-7, max_iter=60_000)
     whole = fit_em(problem, None, options)
     found = fit_em(replace(problem, Phi=chunks, label=None), None, options)
     assert found.log_posterior == pytest.approx(whole.log_posterior, abs=1e-6)
@@ -301,25 +272,21 @@ def test_rows_in_chunks_end_where_rows_in_memory_do(key, likelihood, prior):
 def fitted(key, likelihood, prior, **kwargs):
     """Return a model and its point estimate by the row's own solver."""
     model = model_of(key, likelihood, prior, **kwargs)
-    if FAMILY[key].solvers[0] == "em":
-        return model, find_map_em(model, progressbar=False)
-    return model, fit_evidence(model)
+    if pcvm.FAMILY[key].solvers[0] == "em":
+        return model, pcvm.find_map_em(model, progressbar=False)
+    return model, pcvm.fit_evidence(model)
 
 
 @every_case
 def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp_path):
     model, result = fitted(key, likelihood, prior)
     X_new = X[:5] + 0.1
-    found = predict(result, X_new)["predictions"]
+    found = pcvm.predict(result, X_new)["predictions"]
     with model:
-        pm.set_data(**new_data(model, X_new))
+        pm.set_data(**pcvm.new_data(model, X_new))
+        given = {"predictions": True, "var_names": ["latent"], "random_seed": 1}
         wanted = pm.sample_posterior_predictive(
-            result,
-            predictions=True,
-            var_names=["latent"],
-            random_seed=1,
-            progressbar=False,
-            compile_kwargs={"mode": "FAST_COMPILE"},
+            result, **given, progressbar=False, compile_kwargs=FAST
         )
     latent = wanted["predictions"]["latent"].values
     np.testing.assert_allclose(found["latent"].values, latent, atol=1e-10)
@@ -328,8 +295,11 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
         np.testing.assert_allclose(
             found["probability"].values, piece.probability(latent), atol=1e-7
         )
-    for store in STORES:
-        again = predict(load(save(result, tmp_path / f"result{store}")), X_new)["predictions"]
+    row = pcvm.FAMILY[key]
+    is_first = (likelihood, prior) == (row.likelihoods[0], row.priors[0])
+    for store in STORES if is_first else STORES[:1]:
+        loaded = pcvm.load(pcvm.save(result, tmp_path / f"result{store}"))
+        again = pcvm.predict(loaded, X_new)["predictions"]
         for name in found:
             np.testing.assert_array_equal(again[name].values, found[name].values)
 
@@ -338,13 +308,12 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
 def test_arviz_takes_draws_and_their_log_likelihood(key, likelihood, prior):
     """PyMC's log likelihood of draws is the piece's, row by row, and ArviZ takes both."""
     model = model_of(key, likelihood, prior)
-    fast = {"mode": "FAST_COMPILE"}
     with model:
-        drawn = pm.sample_prior_predictive(40, random_seed=6, compile_kwargs=fast)
+        drawn = pm.sample_prior_predictive(40, random_seed=6, compile_kwargs=FAST)
         posterior = drawn["prior"].to_dataset()
         result = xr.DataTree.from_dict({"posterior": posterior})
         found = pm.compute_log_likelihood(
-            result, extend_inferencedata=False, progressbar=False, compile_kwargs=fast
+            result, extend_inferencedata=False, progressbar=False, compile_kwargs=FAST
         )
     problem = read(model)
     wanted = [
@@ -363,23 +332,25 @@ def test_arviz_takes_draws_and_their_log_likelihood(key, likelihood, prior):
 
 
 ESTIMATORS = {
-    "pcvm": lambda likelihood, prior: PCVMClassifier(
+    "pcvm": lambda likelihood, prior: pcvm.PCVMClassifier(
         width=WIDTH, likelihood=piece_of(likelihood), hyperprior=prior
     ),
-    "sparse_probit": lambda likelihood, prior: SparseProbitClassifier(
+    "sparse_probit": lambda likelihood, prior: pcvm.SparseProbitClassifier(
         features="kernel", width=WIDTH, prior=prior
     ),
-    "rvm_classification": lambda likelihood, prior: RVMClassifier(width=WIDTH, link=likelihood),
-    "rvm_regression": lambda likelihood, prior: RVMRegressor(
+    "rvm_classification": lambda likelihood, prior: pcvm.RVMClassifier(
+        width=WIDTH, link=likelihood
+    ),
+    "rvm_regression": lambda likelihood, prior: pcvm.RVMRegressor(
         width=WIDTH, likelihood=piece_of(likelihood)
     ),
-    "mpcvm_top_down": lambda likelihood, prior: MPCVMClassifier(
+    "mpcvm_top_down": lambda likelihood, prior: pcvm.MPCVMClassifier(
         algorithm="top-down", width=WIDTH, hyperprior=prior, tol=1e-5
     ),
-    "mpcvm_bottom_up": lambda likelihood, prior: MPCVMClassifier(
+    "mpcvm_bottom_up": lambda likelihood, prior: pcvm.MPCVMClassifier(
         algorithm="bottom-up", width=WIDTH
     ),
-    "mrvm_bottom_up": lambda likelihood, prior: MRVMClassifier(width=WIDTH, search="paper"),
+    "mrvm_bottom_up": lambda likelihood, prior: pcvm.MRVMClassifier(width=WIDTH, search="paper"),
 }
 # mRVM2 drops a basis for all classes or for none, and has Jeffreys' prior: no model says so
 WITHOUT_A_MODEL = {"mrvm_top_down"}
@@ -388,7 +359,9 @@ WITHOUT_A_MODEL = {"mrvm_top_down"}
 def draws_of(key, likelihood, prior, **options):
     """Return a short run, checked: its latent function and log likelihood are those of its weights."""
     model = model_of(key, likelihood, prior)
-    tree = sample(model, draws=6, tune=6, chains=1, cores=1, random_seed=1, quiet=True, **options)
+    tree = pcvm.sample(
+        model, draws=6, tune=6, chains=1, cores=1, random_seed=1, quiet=True, **options
+    )
     posterior, rows = tree["posterior"].to_dataset().isel(chain=0), range(6)
     weight = posterior["weight"].transpose("draw", "basis", ...).values
     bias = posterior["bias"].transpose("draw", ...).values
@@ -405,37 +378,37 @@ def draws_of(key, likelihood, prior, **options):
 @every_case
 def test_gibbs_samples_or_is_refused_by_name(key, likelihood, prior):
     """Where the row has Gibbs and the responses can be drawn; else the refusal names row or piece."""
-    row = FAMILY[key]
+    row = pcvm.FAMILY[key]
     if "gibbs" in row.samplers and prior == "gamma" and likelihood in AUGMENTED:
         tree = draws_of(key, likelihood, prior, method="gibbs", max_sweeps=60)
         assert tree["posterior"].attrs["sampler"].startswith("Gibbs")
         return
     names = row.name if "gibbs" not in row.samplers else f"a {likelihood}|a {prior} prior"
     with pytest.raises(ValueError, match=names):
-        sample(model_of(key, likelihood, prior), method="gibbs", quiet=True)
+        pcvm.sample(model_of(key, likelihood, prior), method="gibbs", quiet=True)
 
 
 @pytest.mark.slow
 @every_case
 def test_every_row_samples_by_nuts(key, likelihood, prior):
-    options = {"compile_kwargs": {"mode": "FAST_COMPILE"}, "nuts_sampler": "pymc"}
+    options = {"compile_kwargs": FAST, "nuts_sampler": "pymc"}
     tree = draws_of(key, likelihood, prior, method="nuts", **options)
     assert tree["posterior"].attrs["sampler"] == "NUTS (pymc)"
 
 
 def test_every_row_has_an_estimator():
-    assert set(ESTIMATORS) | WITHOUT_A_MODEL == set(FAMILY)
+    assert set(ESTIMATORS) | WITHOUT_A_MODEL == set(pcvm.FAMILY)
 
 
 @every_case
 def test_an_estimator_is_the_model_route(key, likelihood, prior):
     if key in WITHOUT_A_MODEL:
         pytest.skip("what its estimator does is no model's mode")
-    bias = {"bias": "none"} if FAMILY[key].solvers[0] == "bottom-up" else {}
+    bias = {"bias": "none"} if pcvm.FAMILY[key].solvers[0] == "bottom-up" else {}
     _, result = fitted(key, likelihood, prior, **bias)
     estimator = ESTIMATORS[key](likelihood, PRIORS[prior]).fit(X, targets_of(likelihood))
     X_new = X[:6] - 0.2
-    found = predict(result, X_new)["predictions"]
+    found = pcvm.predict(result, X_new)["predictions"]
     if LIKELIHOODS[likelihood].targets == "numbers":
         mean, variance = estimator._moments(X_new)
         np.testing.assert_allclose(mean, found["latent"].values[0, 0], atol=1e-6)
@@ -446,7 +419,7 @@ def test_an_estimator_is_the_model_route(key, likelihood, prior):
         np.testing.assert_allclose(deviation, np.sqrt(spread), atol=1e-6)
         return
     if (
-        FAMILY[key].solvers[0] == "evidence"
+        pcvm.FAMILY[key].solvers[0] == "evidence"
     ):  # its probabilities are moderated, the plug-in's are not
         latent = estimator.latent_moments(X_new)[0]
         np.testing.assert_allclose(latent, found["latent"].values[0, 0], atol=1e-6)

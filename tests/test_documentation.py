@@ -54,19 +54,14 @@ def test_snippets_are_python_and_their_imports_are_there(path):
 def reader(page):
     """Return what a reader of a page has before its first block: names that its text speaks of."""
     rng = np.random.default_rng(0)
-    n = 520 if page == "many_rows" else 60
+    n = 520 if page == "many_rows" else 50
     X = rng.normal(size=(n, 3))
     score = X[:, 0] + 0.7 * X[:, 1] ** 2 + 0.4 * rng.normal(size=n)
     y = np.digitize(score, [0.0, 1.0]) if page == "several_classes" else score > 0.5
     X_dask, y_dask = (pytest.importorskip("dask.array").from_array(each) for each in (X, y))
     return {
-        **{
-            "X": X[: n - 10],
-            "y": y[: n - 10],
-            "X_test": X[-10:],
-            "y_test": y[-10:],
-            "X_new": X[-10:],
-        },
+        **{"X": X[: n - 10], "y": y[: n - 10], "X_test": X[-10:], "y_test": y[-10:]},
+        "X_new": X[-10:],
         **{"t": score[: n - 10], "X_dask": X_dask, "y_dask": y_dask},
         **{"clinics": ["a", "b"], "clinic": np.arange(n - 10) % 2, "times": np.ones(n - 10)},
     }
@@ -76,9 +71,10 @@ def reader(page):
 def test_blocks_of_a_page_run_one_after_the_other(path, monkeypatch, tmp_path):
     """As one reader would run them; NUTS, where `sample` takes it, with few draws."""
     sampling = importlib.import_module("pcvm_pymc.inference.sampling")
-    few = {"draws": 10, "tune": 10, "chains": 2, "cores": 1}
-    nuts = sampling._sample_nuts
-    monkeypatch.setattr(sampling, "_sample_nuts", lambda *a, **given: nuts(*a, **given | few))
+    few = {"draws": 10, "tune": 10, "chains": 2, "cores": 1, "max_treedepth": 3}
+    nuts = sampling._sample_nuts  # PyMC's own, which need not be compiled
+    own = lambda model, _, **given: nuts(model, "pymc", **given | few)  # noqa: E731
+    monkeypatch.setattr(sampling, "_sample_nuts", own)
     monkeypatch.setattr(sampling, "run_convergence_checks", lambda *a: [])
     monkeypatch.chdir(tmp_path)
     names = reader(path.stem)

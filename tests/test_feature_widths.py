@@ -8,15 +8,7 @@ import pytest
 from problems import blobs
 from sklearn.base import clone
 
-from pcvm_pymc import (
-    Hyperprior,
-    PCVMClassifier,
-    RVMRegressor,
-    find_map_em,
-    pcvm_model,
-    predict,
-    sample,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.em.widths import FeatureRBFMoves
 from pcvm_pymc.core.pieces.kernels import RBF, design_matrix, rbf, squared_distances
@@ -57,7 +49,7 @@ def test_em_widens_features_that_do_not_matter_and_never_lowers_the_log_posterio
     label = np.where(np.abs(X[:, 0]) < 0.7, 1.0, -1.0)  # the first feature alone tells the classes
     moves, width = moves_of(X), np.full(3, 2.0)
     problem = Problem(
-        moves.basis(width), label, label.copy(), Hyperprior.plug_in(), width=width, moves=moves
+        moves.basis(width), label, label.copy(), pcvm.Hyperprior.plug_in(), width=width, moves=moves
     )
     result = fit_em(problem, None, EMOptions(max_iter=3000, tol=1e-4))
     value = result.trace.log_posterior
@@ -73,13 +65,9 @@ def test_one_feature_moves_as_a_scalar_width_does():
     from pcvm_pymc.core.em import ScalarRBFMoves
 
     squared = squared_distances(x, x)
-    scalar = Problem(
-        rbf(squared, 1.0),
-        LABEL,
-        LABEL.copy(),
-        Hyperprior.plug_in(),
-        moves=ScalarRBFMoves(squared, (0.05, 50.0)),
-    )
+    moves = ScalarRBFMoves(squared, (0.05, 50.0))
+    given_ = rbf(squared, 1.0), LABEL, LABEL.copy(), pcvm.Hyperprior.plug_in()
+    scalar = Problem(*given_, moves=moves)
     vector = replace(scalar, width=np.ones(1), moves=moves_of(x, (0.05, 50.0)))
     start = Start.default(scalar)
     one, other = (fit_em(each, start, EMOptions(max_iter=40)) for each in (scalar, vector))
@@ -88,30 +76,30 @@ def test_one_feature_moves_as_a_scalar_width_does():
 
 
 def test_a_model_of_known_widths_remembers_them():
-    model = pcvm_model(X, LABEL, width=[1.0, 3.0, 2.0])
-    result = find_map_em(model, progressbar=False)
-    found = predict(result, X[:4])["predictions"]["latent"].values[0, 0]
+    model = pcvm.pcvm_model(X, LABEL, width=[1.0, 3.0, 2.0])
+    result = pcvm.find_map_em(model, progressbar=False)
+    found = pcvm.predict(result, X[:4])["predictions"]["latent"].values[0, 0]
     np.testing.assert_allclose(found, result["posterior"]["latent"].values[0, 0, :4], atol=1e-10)
-    estimator = PCVMClassifier(width=[1.0, 3.0, 2.0], hyperprior=read(model, "em").hyperprior)
+    estimator = pcvm.PCVMClassifier(width=[1.0, 3.0, 2.0], hyperprior=read(model, "em").hyperprior)
     again = clone(estimator).fit(X, LABEL)
     np.testing.assert_allclose(again.decision_function(X[:4]), found, atol=1e-5)
     np.testing.assert_array_equal(again.width_, WIDTHS)
 
 
 def test_a_prior_on_the_widths_under_em_and_nuts():
-    model = pcvm_model(X[:24], LABEL[:24], width=pm.LogNormal.dist(0.0, 1.0, shape=3))
+    model = pcvm.pcvm_model(X[:24], LABEL[:24], width=pm.LogNormal.dist(0.0, 1.0, shape=3))
     problem = read(model, "em")
     assert problem.width.shape == (3,)
-    result = find_map_em(model, progressbar=False)
+    result = pcvm.find_map_em(model, progressbar=False)
     width = result["posterior"]["width"]
     assert width.dims[2:] == ("feature",)
     alone = fit_em(problem)
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     assert float(logp(point_of(model, alone))) == pytest.approx(alone.log_posterior, abs=1e-7)
     few = {"draws": 5, "tune": 5, "chains": 1, "max_treedepth": 3, "random_seed": 1}
-    posterior = sample(model, method="nuts", **few, progressbar=False, quiet=True)
+    posterior = pcvm.sample(model, method="nuts", **few, progressbar=False, quiet=True)
     assert posterior["posterior"]["width"].shape == (1, 5, 3)
-    found = predict(posterior, X[:3] + 0.1)["predictions"]["latent"].values[0, 4]
+    found = pcvm.predict(posterior, X[:3] + 0.1)["predictions"]["latent"].values[0, 4]
     last = posterior["posterior"].to_dataset().isel(chain=0, draw=4)
     basis = RBF(last["width"].values)(X[:3] + 0.1, X[:24])
     wanted = basis @ last["weight"].values + last["bias"].values
@@ -120,12 +108,12 @@ def test_a_prior_on_the_widths_under_em_and_nuts():
 
 def test_a_regression_of_known_widths():
     target = np.sin(X[:, 0])
-    narrow = RVMRegressor(width=[1.0, 30.0, 30.0]).fit(X[:40], target[:40])
-    plain = RVMRegressor(width=1.0).fit(X[:40], target[:40])
+    narrow = pcvm.RVMRegressor(width=[1.0, 30.0, 30.0]).fit(X[:40], target[:40])
+    plain = pcvm.RVMRegressor(width=1.0).fit(X[:40], target[:40])
     assert narrow.score(X[40:], target[40:]) > plain.score(X[40:], target[40:])
 
 
 @pytest.mark.parametrize("width", [[1.0, -1.0, 1.0], [], [[1.0]], [1.0, np.nan, 1.0], ["a", 1, 2]])
 def test_widths_that_cannot_be_used_are_named(width):
     with pytest.raises(ValueError, match=r"width=.* (must be positive and finite|is not a number)"):
-        pcvm_model(X, LABEL, width=width)
+        pcvm.pcvm_model(X, LABEL, width=width)

@@ -34,30 +34,18 @@ def surface(n_classes):
     x = np.linspace(-2, 2, 12)
     first, second = np.meshgrid(x, x)
     y = np.arange(30) % n_classes
-    return {
-        "x1": x.tolist(),
-        "x2": x.tolist(),
-        "region": ((first > 0) * (n_classes - 1)).ravel().astype(int).tolist(),
-        "probability": (1 / (1 + np.exp(-first - second))).ravel().tolist(),
-        "X": X.tolist(),
-        "y": y.tolist(),
-        "support": [0, 4],
-        "weights of support": [1, 1],
-    }
+    region = ((first > 0) * (n_classes - 1)).astype(int)
+    values = {"x1": x, "x2": x, "region": region.ravel(), "X": X, "y": y}
+    values["probability"] = (1 / (1 + np.exp(-first - second))).ravel()
+    given = {"support": [0, 4], "weights of support": [1, 1]}
+    return {name: each.tolist() for name, each in values.items()} | given
 
 
 def curve():
     x = np.linspace(-3, 3, 40)
     target = np.sin(x[::4])
-    return {
-        "x": x.tolist(),
-        "mean": np.sin(x).tolist(),
-        "std": np.full(40, 0.3).tolist(),
-        "X": x[::4].tolist(),
-        "y": target.tolist(),
-        "support": [1, 5],
-        "noise": 0.1,
-    }
+    values = {"x": x, "mean": np.sin(x), "std": np.full(40, 0.3), "X": x[::4], "y": target}
+    return {k: v.tolist() for k, v in values.items()} | {"support": [1, 5], "noise": 0.1}
 
 
 def widths():
@@ -229,11 +217,8 @@ def test_the_colours_differ_for_the_colour_blind():
 def test_tables_of_a_report_stand_side_by_side():
     table = pd.DataFrame({"a": ["1.00"]}, index=["set"])
     empty = pd.DataFrame()
-    sections = (
-        Section("Measured: error", (), table),
-        Section("The paper: error", (), table, beside=True),
-        Section("Alone", ("text",)),
-    )
+    beside = Section("The paper: error", (), table, beside=True)
+    sections = (Section("Measured: error", (), table), beside, Section("Alone", ("text",)))
     from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 
     experiment = next(iter(EXPERIMENTS.values()))

@@ -9,19 +9,7 @@ import numpy as np
 import pytest
 from faults import full_disk, generator, on_small_disk, spoil
 
-from pcvm_pymc.storage import (
-    MARKER,
-    StoreError,
-    alone_in,
-    as_path,
-    checked_folder,
-    read_arrays,
-    replaced_folder,
-    sealed,
-    unsealed,
-    write_arrays,
-    write_atomically,
-)
+from pcvm_pymc import storage
 
 ARRAYS = {"weight": np.arange(200.0), "name": np.array("a"), "count": np.array([3, 4])}
 
@@ -31,7 +19,7 @@ def names(folder):
 
 
 def write_folder(path, content="one", **options):
-    with replaced_folder(path, "thing", **options) as partial:
+    with storage.replaced_folder(path, "thing", **options) as partial:
         (partial / "inner").mkdir()
         (partial / "inner" / "data").write_text(content() if callable(content) else content)
     return path
@@ -39,17 +27,17 @@ def write_folder(path, content="one", **options):
 
 def test_a_file_is_written_as_a_whole(tmp_path, monkeypatch):
     path = tmp_path / "new" / "file.json"
-    write_atomically(path, b"first")
+    storage.write_atomically(path, b"first")
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match=r"file\.json cannot be written: No space left.*Free space"):
-        write_atomically(path, b"second")
+        storage.write_atomically(path, b"second")
     assert path.read_bytes() == b"first"
     assert names(path.parent) == ["file.json"]
 
 
 def test_what_a_killed_writer_left_is_written_over(tmp_path):
     (tmp_path / ".file.pcvm-partial").write_bytes(b"half of something long")
-    write_atomically(tmp_path / "file", b"new")
+    storage.write_atomically(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"new"
     assert names(tmp_path) == ["file"]
 
@@ -57,7 +45,9 @@ def test_what_a_killed_writer_left_is_written_over(tmp_path):
 def test_writers_of_one_file_take_turns(tmp_path):
     contents = [bytes([65 + i]) * 200_000 for i in range(6)]
     writers = [
-        threading.Thread(target=lambda c=c: [write_atomically(tmp_path / "f", c) for _ in range(5)])
+        threading.Thread(
+            target=lambda c=c: [storage.write_atomically(tmp_path / "f", c) for _ in range(5)]
+        )
         for c in contents
     ]
     for each in writers:
@@ -70,19 +60,19 @@ def test_writers_of_one_file_take_turns(tmp_path):
 
 def test_one_run_has_a_folder(tmp_path):
     folder = tmp_path / "run"
-    with alone_in(folder):
+    with storage.alone_in(folder):
         with pytest.raises(
-            StoreError, match=r"run is in use by another run \(process \d+ on .*wait"
+            storage.StoreError, match=r"run is in use by another run \(process \d+ on .*wait"
         ):
-            alone_in(folder).__enter__()
+            storage.alone_in(folder).__enter__()
         assert names(folder) == [".pcvm-lock"]
     assert names(folder) == []
-    with alone_in(folder):
+    with storage.alone_in(folder):
         pass
 
 
 def hold_for_ever(folder, held):
-    with alone_in(folder):
+    with storage.alone_in(folder):
         held.set()
         threading.Event().wait()
 
@@ -93,11 +83,11 @@ def test_a_killed_run_no_longer_has_its_folder(tmp_path):
     other = context.Process(target=hold_for_ever, args=(tmp_path, held))
     other.start()
     assert held.wait(60)
-    with pytest.raises(StoreError, match="in use"), alone_in(tmp_path):
+    with pytest.raises(storage.StoreError, match="in use"), storage.alone_in(tmp_path):
         pass
     other.kill()
     other.join()
-    with alone_in(tmp_path):
+    with storage.alone_in(tmp_path):
         pass
     assert names(tmp_path) == []
 
@@ -105,14 +95,14 @@ def test_a_killed_run_no_longer_has_its_folder(tmp_path):
 def test_records_are_sealed(tmp_path):
     path = tmp_path / "record.json"
     record = {"a": [1, 2.5, float("inf")], "b": {"c": None, "1": "x"}}
-    path.write_text(json.dumps(sealed(record), indent=1))
-    assert unsealed(path) == record
+    path.write_text(json.dumps(storage.sealed(record), indent=1))
+    assert storage.unsealed(path) == record
     for content in ("", "{", "[1]", "3", '{"a": 1}', path.read_text().replace("2.5", "2.6")):
         path.write_text(content)
-        with pytest.raises(StoreError, match=r"record\.json is damaged"):
-            unsealed(path)
-    with pytest.raises(StoreError, match="no is missing"):
-        unsealed(tmp_path / "no")
+        with pytest.raises(storage.StoreError, match=r"record\.json is damaged"):
+            storage.unsealed(path)
+    with pytest.raises(storage.StoreError, match="no is missing"):
+        storage.unsealed(tmp_path / "no")
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -120,11 +110,11 @@ def test_spoiled_arrays_are_named_or_harmless(tmp_path, compressed):
     path = tmp_path / "arrays.npz"
     named = 0
     for seed in range(80):
-        write_arrays(path, "kind", ARRAYS, compressed=compressed)
+        storage.write_arrays(path, "kind", ARRAYS, compressed=compressed)
         spoil(path, generator(seed, compressed))
         if not path.exists():
             continue
-        found, said = outcome(lambda: read_arrays(path, "kind", "remedy"))
+        found, said = outcome(lambda: storage.read_arrays(path, "kind", "remedy"))
         if found is None:
             assert str(path) in said
             assert said.endswith("remedy")
@@ -139,38 +129,42 @@ def outcome(read):
     """Return what was read, or what was said."""
     try:
         return read(), ""
-    except StoreError as error:
+    except storage.StoreError as error:
         return None, str(error)
 
 
 def test_arrays_of_others_are_refused(tmp_path):
     path = tmp_path / "arrays.npz"
     np.savez(path, **ARRAYS)
-    with pytest.raises(StoreError, match=r"not a kind of pcvm_pymc \(it has no checksum\); remedy"):
-        read_arrays(path, "kind", "remedy")
-    write_arrays(path, "another", ARRAYS)
-    with pytest.raises(StoreError, match="or not a kind"):
-        read_arrays(path, "kind", "remedy")
+    with pytest.raises(
+        storage.StoreError, match=r"not a kind of pcvm_pymc \(it has no checksum\); remedy"
+    ):
+        storage.read_arrays(path, "kind", "remedy")
+    storage.write_arrays(path, "another", ARRAYS)
+    with pytest.raises(storage.StoreError, match="or not a kind"):
+        storage.read_arrays(path, "kind", "remedy")
 
 
 def test_a_folder_takes_the_place_of_its_own_kind_only(tmp_path):
     path = write_folder(tmp_path / "store")
     write_folder(path, "two")
     assert (path / "inner" / "data").read_text() == "two"
-    with pytest.raises(StoreError, match="exists; use overwrite=True"):
+    with pytest.raises(storage.StoreError, match="exists; use overwrite=True"):
         write_folder(path, "three", overwrite=False)
     with (
-        pytest.raises(StoreError, match="holds a thing; needed a other"),
-        replaced_folder(path, "other"),
+        pytest.raises(storage.StoreError, match="holds a thing; needed a other"),
+        storage.replaced_folder(path, "other"),
     ):
         pass
     (path / "notes.txt").write_text("mine")
-    with pytest.raises(StoreError, match=r"not written here \(notes\.txt\), and would be lost"):
+    with pytest.raises(
+        storage.StoreError, match=r"not written here \(notes\.txt\), and would be lost"
+    ):
         write_folder(path, "three")
-    with pytest.raises(StoreError, match=r"has foreign files notes\.txt; remedy"):
-        checked_folder(path, "thing", "remedy")
+    with pytest.raises(storage.StoreError, match=r"has foreign files notes\.txt; remedy"):
+        storage.checked_folder(path, "thing", "remedy")
     (path / "notes.txt").unlink()
-    assert checked_folder(path, "thing", "remedy")
+    assert storage.checked_folder(path, "thing", "remedy")
     assert names(tmp_path) == ["store"]
 
 
@@ -181,7 +175,7 @@ def test_what_is_not_ours_is_kept(tmp_path, what):
         path.mkdir()
     inner = path / "thesis.txt" if what == "folder" else path
     inner.write_text("years of work")
-    with pytest.raises(StoreError, match=f"mine is a {what} that was not written here"):
+    with pytest.raises(storage.StoreError, match=f"mine is a {what} that was not written here"):
         write_folder(path)
     assert inner.read_text() == "years of work"
     assert names(tmp_path) == ["mine"]
@@ -219,7 +213,7 @@ def test_a_kill_between_two_names_is_mended(tmp_path):
     path = write_folder(tmp_path / "store")
     path.rename(tmp_path / ".store.pcvm-old")
     (tmp_path / ".store.pcvm-partial").mkdir()
-    assert checked_folder(path, "thing", "remedy")
+    assert storage.checked_folder(path, "thing", "remedy")
     path.rename(tmp_path / ".store.pcvm-old")
     write_folder(path, "two")
     assert (path / "inner" / "data").read_text() == "two"
@@ -229,18 +223,18 @@ def test_a_kill_between_two_names_is_mended(tmp_path):
 def test_spoiled_folders_are_named(tmp_path):
     path = tmp_path / "store"
     for seed in range(40):
-        with suppress(StoreError):
+        with suppress(storage.StoreError):
             write_folder(path)
         did = spoil(path, generator(seed))
-        if did == f"remove {MARKER}":
-            assert not checked_folder(path, "thing", "remedy")
+        if did == f"remove {storage.MARKER}":
+            assert not storage.checked_folder(path, "thing", "remedy")
         else:
-            with pytest.raises(StoreError, match=r"store.*; remedy$"):
-                checked_folder(path, "thing", "remedy")
+            with pytest.raises(storage.StoreError, match=r"store.*; remedy$"):
+                storage.checked_folder(path, "thing", "remedy")
         for each in sorted(path.rglob("*"), reverse=True):
             each.rmdir() if each.is_dir() else each.unlink()
-    with pytest.raises(StoreError, match="no does not exist; needed a folder with a thing"):
-        checked_folder(tmp_path / "no", "thing", "remedy")
+    with pytest.raises(storage.StoreError, match="no does not exist; needed a folder with a thing"):
+        storage.checked_folder(tmp_path / "no", "thing", "remedy")
 
 
 def test_a_full_disk_is_one_line(tmp_path):
@@ -264,9 +258,9 @@ def test_a_full_disk_is_one_line(tmp_path):
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     for write in (
-        lambda path: write_atomically(path, b""),
+        lambda path: storage.write_atomically(path, b""),
         write_folder,
-        lambda path: alone_in(path).__enter__(),
+        lambda path: storage.alone_in(path).__enter__(),
     ):
         with pytest.raises(OSError, match=r"below cannot be written: [NF][\w ]+; .*Free space"):
             write(tmp_path / "file" / "below")
@@ -275,4 +269,4 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
 @pytest.mark.parametrize("path", [None, 3, b"bytes", [], ""])
 def test_paths_are_checked(path):
     with pytest.raises((TypeError, ValueError), match="place="):
-        as_path(path, "place")
+        storage.as_path(path, "place")

@@ -12,13 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.core.measures import Rival, classification_measures
+from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import (
-    as_features,
-    check_choice,
-    check_instance,
-    present_labels,
-)
 from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import check_result, classes_of, likelihood_of, weights_of
 from pcvm_pymc.model.bases import AnyKernel
@@ -126,7 +121,9 @@ class Comparison:
         ValueError
             If the kind is unknown.
         """
-        check_choice("kind", kind, ("reliability", "calibration", "weights", "em_trace", "rank"))
+        validation.check_choice(
+            "kind", kind, ("reliability", "calibration", "weights", "em_trace", "rank")
+        )
         if kind == "weights":
             return plots.plot_weights(self.map_result, self.posterior)
         if kind == "em_trace":
@@ -252,12 +249,12 @@ def compare(
     for name, value in (("map_result", map_result), ("posterior", posterior)):
         check_result(value, name)
     _check_same_model(map_result, posterior)
-    check_instance(
+    validation.check_instance(
         "rivals", rivals, Mapping, "a mapping of names to Rival or DataTree", optional=True
     )
     n_classes = _n_classes("MAP plug-in", map_result)
     label = coded(y_test, classes_of(map_result), "y_test")
-    X_test = as_features(X_test, "X_test")
+    X_test = validation.as_features(X_test, "X_test")
     if len(label) != len(X_test):
         raise ValueError(
             f"y_test has {len(label)} labels; needed {len(X_test)}, one for each row of X_test"
@@ -348,7 +345,7 @@ def coded(y: ArrayLike, classes: Array, name: str) -> NDArray[np.int64]:
     ValueError
         If a label is none of the classes.
     """
-    y = present_labels(y, name)
+    y = validation.present_labels(y, name)
     if y.ndim != 1 or len(y) == 0:
         raise ValueError(f"{name} has shape {y.shape}; needed one label for each row")
     if np.isin(y, classes).all():

@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
-from pcvm_pymc.core.pieces.centres import rows_under
+from pcvm_pymc.core.pieces.centres import rows_under, unique_rows
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
@@ -208,7 +208,8 @@ def kfold(
             f"y is not the {len(observed)} labels that the posterior was sampled with; needed the training "
             "data of the same model, in the same order"
         )
-    fewest = int(np.bincount(label).min())
+    first, copies = unique_rows(np.column_stack([X, label]))  # equal rows are held out together
+    fewest = int(np.bincount(label[first]).min())
     if not isinstance(cv, Integral) or not 2 <= cv <= fewest:
         raise ValueError(
             f"cv={shown(cv)}; needed a whole number, 2 to {fewest}, the rows of the smallest class"
@@ -220,7 +221,8 @@ def kfold(
     target = np.where(label > 0, 1.0, -1.0) if likelihood.targets == "labels" else label
     fold = np.zeros(len(X), dtype=int)
     parts: dict[str, list[tuple[Array, Array, float]]] = {}
-    for k, (train, test) in enumerate(splitter.split(X, label), 1):
+    for k, (_, held) in enumerate(splitter.split(first, label[first]), 1):
+        train, test = (np.flatnonzero(np.isin(copies, held) == out) for out in (False, True))
         fold[test] = k
         for name, fit in refit(train).items():
             latent = latent_draws(fit, X[test], kernel=piece)

@@ -19,7 +19,6 @@ from pcvm_pymc.core.loo import check_step
 from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import present_labels
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.average import Average
 from pcvm_pymc.estimators.fit import problems_of
@@ -127,11 +126,23 @@ def loo(
     return _scored([mode], result["observed_data"][name].coords)
 
 
-def _scored(modes: list[FittedMode], coords: Any = None) -> PointLOO:
-    """Return the score of an average of modes, rows in doubt refitted."""
+def _scored(
+    modes: list[FittedMode], coords: Any = None, copies: NDArray[np.intp] | None = None
+) -> PointLOO:
+    """Return the score of an average of modes, rows in doubt refitted.
+
+    Parameters
+    ----------
+    modes : list of FittedMode
+    coords : mapping, optional
+        Of the rows.
+    copies : ndarray of int, shape (n_given,), optional
+        Which of the rows each row that was given equals; their weights are how often each was.
+    """
     share = np.array([[each.share] for each in modes])
     checked = [check_step(*each[1:5], precision=each.precision) for each in modes]
-    density = np.array([each.after.log_density for each in checked])
+    count: Any = 1.0 if copies is None else np.bincount(copies)
+    density = np.array([each.after.log_density for each in checked]) / count
     # by how much each mode may change a row's average density, relative to it; the least are let be
     part = share * np.exp(density - logsumexp(density, axis=0, b=share))
     with np.errstate(over="ignore"):
@@ -143,17 +154,23 @@ def _scored(modes: list[FittedMode], coords: Any = None) -> PointLOO:
     refitted, unsettled = np.zeros((2, density.shape[1]), dtype=bool)
     for k, row in _with_progress(np.argwhere(in_doubt)):
         latent, converged = _refit(modes[k], row)
-        target, likelihood = modes[k].problem.label[[row]], modes[k].problem.likelihood
-        density[k, row] = likelihood.log_density(latent, target)[0]
+        problem = modes[k].problem
+        density[k, row] = problem.likelihood.log_density(latent, problem.label[[row]])[0]
+        density[k, row] /= 1.0 if copies is None else count[row]
         refitted[row] = True
         unsettled[row] |= not converged
     inside = [
         each.problem.likelihood.log_density(
             each.problem.Phi @ each.weight + each.bias, each.problem.label
         )
+        / count
         for each in modes
     ]
     pointwise, within = (logsumexp(each, axis=0, b=share) for each in (density, inside))
+    every = slice(None) if copies is None else copies
+    pointwise, within, refitted, unsettled = (
+        each[every] for each in (pointwise, within, refitted, unsettled)
+    )
     n = len(pointwise)
     return PointLOO(
         elpd=float(pointwise.sum()),
@@ -268,11 +285,14 @@ def _of_classifier(
             f"{'None' if y is None else 'given'}; needed loo(classifier, X, y) with a fitted PCVMClassifier "
             "or MPCVMClassifier and its training data"
         )
-    return _scored(fitted_problems(model, X, y))
+    modes, data = fitted_problems(model, X, y)
+    return _scored(modes, copies=data.copies)
 
 
-def fitted_problems(model: Any, X: ArrayLike, y: ArrayLike) -> list[FittedMode]:
-    """Return the modes of a fitted PCVM as problems and solutions, given its training data.
+def fitted_problems(
+    model: Any, X: ArrayLike, y: ArrayLike
+) -> tuple[list[FittedMode], TrainingData]:
+    """Return the modes of a fitted PCVM as problems and solutions, given its training data; and these.
 
     Raises
     ------
@@ -286,23 +306,15 @@ def fitted_problems(model: Any, X: ArrayLike, y: ArrayLike) -> list[FittedMode]:
             f"the classifier is fitted {how}; needed posterior modes by EM, those of estimation='em' or "
             "'average' without n_vectors"
         )
-    data = vars(model).get("_training_")
-    if data is not None and data.weight is not None:
+    rows: Array = model._inputs(X)
+    data = TrainingData(rows, model._known_labels(y, len(rows))).merged()
+    known = vars(model).get("_training_")
+    if known is not None and (known.weight is None) != (data.weight is None):
         raise ValueError(
             "the classifier was fitted with weights of its rows; its held-out predictions are those of "
             "held_out_, and a score of them is weighted by the caller"
         )
-    rows: Array = model._inputs(X)
-    if np.shape(y) != (len(rows),):
-        raise ValueError(
-            f"y has shape {np.shape(y)}; needed ({len(rows)},), a label for each row of X"
-        )
-    y, classes = present_labels(y), model.classes_
-    if not np.isin(y.astype(object), classes.astype(object)).all():
-        raise ValueError(f"y has labels that are none of {classes.tolist()}, the fitted classes")
-    number = np.searchsorted(classes, y)
-    label = number if model._takes_several else np.where(number > 0, 1.0, -1.0)
-    problems = problems_of(model, TrainingData(rows, label))
+    problems = problems_of(model, data)
     predictor = model._predictor_
     modes = predictor.modes if isinstance(predictor, Average) else [predictor]
     weights = predictor.weights if isinstance(predictor, Average) else np.ones(1)
@@ -324,4 +336,4 @@ def fitted_problems(model: Any, X: ArrayLike, y: ArrayLike) -> list[FittedMode]:
                 "its training data"
             )
         out.append(FittedMode(share, problem, weight, mode.bias, problems.centres.rows))
-    return out
+    return out, data

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import cycle
-from typing import Any, NamedTuple
+from typing import Any
 
 import arviz as az
 import matplotlib.pyplot as plt
@@ -201,13 +201,13 @@ def plot_reliability(
     n = len(parts)
     size = (6 if n == 1 else 4.2 * n, 7)
     figure, all_axes = panels_of(2, n, size, sharex=True, sharey="row", height_ratios=[3, 1])
-    for (top, bottom), part in zip(all_axes.T, parts, strict=True):
-        for (name, each), marker in zip(part.probability.items(), cycle("os^Dv"), strict=False):
+    for (top, bottom), (title, member, stated) in zip(all_axes.T, parts, strict=True):
+        for (name, each), marker in zip(stated.items(), cycle("os^Dv"), strict=False):
             CalibrationDisplay.from_predictions(
-                part.member, each, n_bins=10, name=name, ax=top, marker=marker, ms=4, pos_label=True
+                member, each, n_bins=10, name=name, ax=top, marker=marker, ms=4, pos_label=True
             )
             bottom.hist(each, bins=np.linspace(0, 1, 21), histtype="step", lw=1.5)
-        top.set(xlabel="", ylabel="", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), title=part.name)
+        top.set(xlabel="", ylabel="", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), title=title)
         top.get_legend().remove()
         bottom.set(xlabel="predicted probability", yscale="log")
         bottom.set_ylim(bottom=0.7)  # one row is a bar too
@@ -257,10 +257,10 @@ def plot_calibration(
     size = (4.2 * len(probability), 0.4 + 4 * len(parts))
     figure, all_axes = panels_of(len(parts), len(probability), size, sharex=True, sharey=True)
     rng = np.random.default_rng(random_seed)
-    for row, part in zip(all_axes, parts, strict=True):
-        for axes, (name, each) in zip(row, part.probability.items(), strict=True):
-            draw_calibration_curve(axes, part.member, each, rng)
-            axes.set(title=f"{name}: {part.name}" if part.name else name)
+    for row, (title, member, stated) in zip(all_axes, parts, strict=True):
+        for axes, (name, each) in zip(row, stated.items(), strict=True):
+            draw_calibration_curve(axes, member, each, rng)
+            axes.set(title=f"{name}: {title}" if title else name)
         row[0].set_ylabel("frequency")
     for axes in all_axes[-1]:
         axes.set_xlabel("predicted probability")
@@ -283,18 +283,13 @@ def draw_calibration_curve(
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.06, 1.06))
 
 
-class _Part(NamedTuple):
-    """One class against the rest; of two classes the greater one, without a name."""
-
-    name: str
-    member: NDArray[np.bool_]
-    probability: dict[str, Array]
+type _Part = tuple[str, NDArray[np.bool_], dict[str, Array]]  # class, its members, probabilities
 
 
 def _against_the_rest(
     label: ArrayLike, probability: Mapping[str, Array], classes: ArrayLike | None
 ) -> list[_Part]:
-    """Return labels and probabilities of each class against the rest; raise for other classes."""
+    """Return labels and probabilities of each class against the rest; of two classes the greater's alone."""
     number = np.asarray(label)
     each = {name: np.asarray(p, dtype=float) for name, p in probability.items()}
     if not each:
@@ -314,11 +309,9 @@ def _against_the_rest(
     if unknown:
         raise ValueError(f"label has {unknown[:5]}; needed numbers from 0 to {n_classes - 1}")
     if len(shape) == 1:
-        return [_Part("", number == 1, each)]
-    return [
-        _Part(f"class {names[c]}", number == c, {name: p[:, c] for name, p in each.items()})
-        for c in range(n_classes)
-    ]
+        return [("", number == 1, each)]
+    columns = [{name: p[:, c] for name, p in each.items()} for c in range(n_classes)]
+    return [(f"class {names[c]}", number == c, own) for c, own in enumerate(columns)]
 
 
 def _isotonic(probability: Array, label: NDArray[Any], grid: Array) -> Array:
@@ -402,5 +395,6 @@ def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
         var_names=["bias", "latent"],
         coords={"obs": chosen.tolist()},
         backend="matplotlib",
+        col_wrap=3,
         figure_kwargs={"figsize": (11, 6), "layout": "constrained"},
     )

@@ -6,18 +6,17 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import Kernel
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_classes, as_features, as_labels, check_instance
 from pcvm_pymc.core.projection import SearchOptions
 from pcvm_pymc.estimators.fit import centres_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
+from pcvm_pymc.estimators.problems import TrainingData
 from pcvm_pymc.estimators.projection import Projection, project_reference
 from pcvm_pymc.estimators.reference import Reference, reference_of
 
@@ -128,32 +127,28 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
             "a classifier does not hold its training data; needed project(classifier, X, y)"
         )
     inputs = as_features(X, n_features=model.n_features_in_)
-    label, classes = _labels_of(model, y, len(inputs))
+    labels = as_classes if model._takes_several else as_labels
+    label, classes = labels(y, len(inputs))
     if not np.array_equal(classes, model.classes_):
         raise ValueError(
             f"y has the classes {classes.tolist()}; needed the classifier's {model.classes_.tolist()}"
         )
-    held_out, centres = getattr(model, "held_out_", None), centres_of(model, inputs, label)
-    if held_out is not None and len(held_out) != len(inputs):
-        raise ValueError(
-            f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
-        )
-    return reference_of(model, inputs, label, centres, held_out)
-
-
-def _labels_of(model: Any, y: ArrayLike, n_obs: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return labels as a classifier knows them, and the classes."""
-    if not model._takes_several:
-        return as_labels(y, n_obs)
-    label, classes = as_classes(y, n_obs)
-    return label, classes
+    held_out, data = getattr(model, "held_out_", None), TrainingData(inputs, label).merged()
+    if held_out is not None:
+        if len(held_out) != len(inputs):
+            raise ValueError(
+                f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
+            )
+        held_out = held_out if data.given is None else held_out[data.given]
+    return reference_of(model, data, centres_of(model, data.X, data.label), held_out)
 
 
 def _from_datatree(
     tree: xr.DataTree, X: ArrayLike | None, y: ArrayLike | None, kernel: Kernel | None
 ) -> Reference:
     """Return a posterior as a reference: the mean of its draws' probabilities."""
-    from pcvm_pymc.inference.results import classes_of, inputs_of, kernel_of, target_of
+    from pcvm_pymc.inference import results
+    from pcvm_pymc.inference.prediction import probability_draws
 
     maker = _maker(tree)
     if hasattr(kernel, "full"):
@@ -161,12 +156,14 @@ def _from_datatree(
             f"kernel={kernel!r}; needed a kernel's name or a function (X, Z, width), such as "
             "lambda X, Z, width: covariance(X, Z).eval() for a PyMC covariance"
         )
-    classes = classes_of(tree)
-    likelihood, probability = _mean_probability(tree)
+    classes = results.classes_of(tree)
+    means = {name: float(values.mean()) for name, values in results.nuisance_of(tree).items()}
+    likelihood: Any = replace(results.likelihood_of(tree), **means)
+    probability = probability_draws(tree, results.training_latent(tree)).mean(axis=0)
     data, posterior = tree["constant_data"].to_dataset(), tree["posterior"].to_dataset()
-    label, inputs = target_of(tree), inputs_of(tree, X)
+    label, inputs = results.target_of(tree), results.inputs_of(tree, X)
     number = np.where(label > 0, label, 0).astype(np.int64)
-    centres, piece = data["centres"].values, kernel_of(tree, kernel)
+    centres, piece = data["centres"].values, results.kernel_of(tree, kernel)
     if y is not None and not np.array_equal(np.asarray(y), classes[number]):
         raise ValueError("y differs from the labels that the posterior holds; leave it out")
     width = np.asarray(piece.width)
@@ -206,14 +203,3 @@ def _maker(tree: Any) -> Any:
         "reference has no signs of its weights and one score; needed a result of pcvm_model, mpcvm_model or "
         "mrvm_model"
     )
-
-
-def _mean_probability(tree: xr.DataTree) -> tuple[Likelihood, Array]:
-    """Return the likelihood, of mean nuisance parameters, and the draws' mean probabilities."""
-    from pcvm_pymc.inference.prediction import probability_draws
-    from pcvm_pymc.inference.results import likelihood_of, nuisance_of, training_latent
-
-    means = {name: float(values.mean()) for name, values in nuisance_of(tree).items()}
-    likelihood: Any = likelihood_of(tree)
-    probability = probability_draws(tree, training_latent(tree)).mean(axis=0)
-    return replace(likelihood, **means), probability

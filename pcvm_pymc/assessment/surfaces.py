@@ -154,8 +154,5 @@ def _thinned(posterior: xr.DataTree, most: int = 1000) -> xr.DataTree:
 def _grid(X: Array, resolution: int) -> tuple[Array, tuple[Array, Array]]:
     """Return grid points, shape (resolution^2, 2), around the data, and the values along the axes."""
     margin = 0.08 * np.ptp(X, axis=0) + 1e-9
-    low, high = X.min(axis=0) - margin, X.max(axis=0) + margin
-    first = np.linspace(low[0], high[0], resolution)
-    second = np.linspace(low[1], high[1], resolution)
-    mesh = np.meshgrid(first, second)
-    return np.column_stack([mesh[0].ravel(), mesh[1].ravel()]), (first, second)
+    first, second = np.linspace(X.min(axis=0) - margin, X.max(axis=0) + margin, resolution).T
+    return np.stack(np.meshgrid(first, second), axis=-1).reshape(-1, 2), (first, second)

@@ -1,16 +1,13 @@
 """The kernel validity of fitted relevance vector machines, for classes and for targets."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.pieces.kernels import MatrixRBF, as_kernel
 from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import ScaleLikelihood
-from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_targets, present_labels
+from pcvm_pymc.core.pieces.validation import as_targets
 from pcvm_pymc.core.validity import Validity, kernel_validity
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
 
@@ -75,7 +72,7 @@ def validity(model: RVMClassifier | RVMRegressor, X: ArrayLike, y: ArrayLike) ->
             raise ValueError(
                 f"the model has {len(model.classes_)} classes; needed two: take each of model.machines_"
             )
-        target = _signs_of(y, len(rows), model.classes_)
+        target = 2.0 * model._known_labels(y, len(rows)) - 1.0
         latent = model.latent_moments(rows)[0]
     else:
         target, latent = as_targets(y, len(rows)), np.asarray(model.predict(rows))
@@ -102,16 +99,3 @@ def validity(model: RVMClassifier | RVMRegressor, X: ArrayLike, y: ArrayLike) ->
         centres=model.relevance_vectors_,
         matrix=getattr(kernel, "matrix", None),
     )
-
-
-def _signs_of(y: ArrayLike, n_obs: int, classes: NDArray[Any]) -> Array:
-    """Return labels as -1. and +1.; raise where one is of no class, or they are not as many as the rows."""
-    given = np.asarray(present_labels(y))
-    if given.shape != (n_obs,):
-        raise ValueError(f"y has shape {given.shape}; needed ({n_obs},), a label for each row of X")
-    known = np.isin(given.astype(object), classes.astype(object))
-    if not known.all():
-        raise ValueError(
-            f"y has the label {given[~known][0]!r}; needed those of the fit: {classes.tolist()}"
-        )
-    return np.where(given == classes[1], 1.0, -1.0)

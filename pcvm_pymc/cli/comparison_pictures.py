@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import arviz as az
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,13 +14,13 @@ from pcvm_pymc.assessment.plots import (
     draw_weight_intervals,
     panels_of,
     plot_decision_surface,
+    plot_rank,
 )
 from pcvm_pymc.figures import NEGATIVE, POSITIVE, class_colours, styled
 from pcvm_pymc.inference.results import weights_of
 from pcvm_pymc.storage import writing
 
 _COLUMNS = 3
-_N_LATENT = 6  # training rows whose latent function is shown
 
 
 def draw_comparison(
@@ -57,6 +56,14 @@ def _write(figure: Figure, path: Path) -> None:
         raise
 
 
+def _label(panels: Any, x: str, y: str) -> None:
+    """Label the axes at the edge of a figure."""
+    for axes in panels[-1]:
+        axes.set_xlabel(x)
+    for axes in panels[:, 0]:
+        axes.set_ylabel(y)
+
+
 @styled
 def draw_calibration(scored: Any) -> Figure:
     """Draw the calibration curve of each classifier over the test rows of all its splits.
@@ -76,8 +83,7 @@ def draw_calibration(scored: Any) -> Figure:
         axes.set_title(f"{name} ({over})\nlog loss {row['log loss']:.3f}, ECE {row['ECE']:.3f}")
     for axes in panels.flat[len(mean) :]:
         axes.set_visible(False)
-    figure.supylabel("observed frequency", fontsize="medium")
-    figure.supxlabel("predicted probability", fontsize="medium")
+    _label(panels, "predicted probability", "observed frequency")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
@@ -103,8 +109,7 @@ def draw_weights(models: dict[str, Any], posterior: Any) -> Figure:
         axes.set_title(f"{said}: {len(weight)} weights not zero")
         axes.axhline(0.0, color="black", lw=0.8)
         axes.xaxis.get_major_locator().set_params(integer=True)
-    figure.supylabel("weight", fontsize="medium")
-    figure.supxlabel("basis functions, sorted by weight", fontsize="medium")
+    _label(panels, "basis functions, sorted by weight", "weight")
     handles = [each for axes in panels[0] for each in axes.get_legend_handles_labels()[0]]
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
     return figure
@@ -113,17 +118,7 @@ def draw_weights(models: dict[str, Any], posterior: Any) -> Figure:
 @styled
 def draw_chains(posterior: Any, verdict: str) -> Figure:
     """Draw how far the ranks of each chain's draws are from uniform (ArviZ), under the verdict."""
-    obs = posterior["posterior"]["obs"].values
-    chosen = obs[np.unique(np.linspace(0, len(obs) - 1, _N_LATENT).astype(int))]
-    drawn = az.plot_rank(
-        posterior,
-        var_names=["latent"],
-        coords={"obs": chosen.tolist()},
-        backend="matplotlib",
-        col_wrap=3,
-        figure_kwargs={"figsize": (10, 6.4), "layout": "constrained"},
-    )
-    figure: Figure = drawn.viz["figure"].item()
+    figure: Figure = plot_rank(posterior).viz["figure"].item()
     n_chains = posterior["posterior"].sizes["chain"]
     panels = [axes for axes in figure.axes if axes.lines]
     limit = max(abs(bound) for axes in panels for bound in axes.get_ylim())

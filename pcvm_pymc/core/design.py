@@ -9,9 +9,12 @@ Used by EM, the evidence (bottom-up and computed candidates), leave-one-out, and
 `Rows` may lie in arrays or on the workers of a cluster.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import islice
+from operator import add
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +25,6 @@ from pcvm_pymc.core.pieces.likelihood import against_rest, plain_target, row_wei
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, one_blas_thread
-from pcvm_pymc.core.quadratic import BorderedGram
 
 type Index = NDArray[np.intp]
 #: a slice of rows, their basis functions and their targets
@@ -70,22 +72,6 @@ class Request:
 
 
 @dataclass(frozen=True)
-class CoupledGram:
-    """``sum_i H_i (x) [phi_i, 1] [phi_i, 1]'``: the curvature of several scores' weights and biases.
-
-    Attributes
-    ----------
-    matrix : ndarray, shape (n_scores * (n_basis + 1), n_scores * (n_basis + 1))
-        Score by score, its bias last; in column order, only the lower triangle counts.
-    """
-
-    matrix: Array
-
-    def __add__(self, other: "CoupledGram") -> "CoupledGram":
-        return CoupledGram(self.matrix + other.matrix)
-
-
-@dataclass(frozen=True)
 class Sums:
     """Sums over rows; those of parts are added by ``+``.
 
@@ -98,35 +84,24 @@ class Sums:
         1' g.
     change : float
         The largest change of a latent value.
-    gram : BorderedGram, optional
-    coupled : CoupledGram, optional
+    gram : ndarray, shape (n_basis + 1, n_basis + 1), optional
+        ``[Phi, 1]' W [Phi, 1]`` in column order; only the lower triangle counts. Where coupled, the curvature
+        of all scores' weights and biases: score by score, its bias last.
     """
 
     log_likelihood: float
     pull: Array
     total: Array
     change: float
-    gram: BorderedGram | None = None
-    coupled: CoupledGram | None = None
+    gram: Any = None
 
     def __add__(self, other: "Sums") -> "Sums":
-        gram = None
-        if self.gram is not None and other.gram is not None:
-            gram = BorderedGram(
-                self.gram.gram + other.gram.gram,
-                self.gram.border + other.gram.border,
-                self.gram.corner + other.gram.corner,
-            )
-        coupled = None
-        if self.coupled is not None and other.coupled is not None:
-            coupled = self.coupled + other.coupled
         return Sums(
             self.log_likelihood + other.log_likelihood,
             self.pull + other.pull,
             self.total + other.total,
             max(self.change, other.change),
-            gram,
-            coupled,
+            None if self.gram is None or other.gram is None else self.gram + other.gram,
         )
 
 
@@ -184,84 +159,61 @@ class BasisFunctions:
         return np.exp(Phi, out=Phi)
 
 
-class _Accumulator:
-    """Sums over the chunks that it has been given."""
-
-    def __init__(self, request: Request) -> None:
-        n_basis, self.n_scores = request.weight.shape
-        self.request = request
-        self.basis = BasisFunctions(request.centres, request.kernel, request.single)
-        self.both = np.hstack([request.weight, request.old_weight]).astype(self.basis.type)
-        self.log_likelihood = self.change = self.corner = 0.0
-        self.n_chunks, self.curvature, self.of_matrix = 0, 0.0, 0.0
-        self.pull, self.total = np.zeros((n_basis, self.n_scores)), np.zeros(self.n_scores)
-        self.border = np.zeros(n_basis)
-        self.gram = self.coupled = None
-        if request.gram == "coupled":
-            size = self.n_scores * (n_basis + 1)
-            self.coupled = np.zeros((size, size), order="F")
-        elif request.gram != "none":
-            self.gram = np.zeros((n_basis, n_basis))
-
-    def add(self, X: Array, label: Array) -> None:
-        """Add a chunk."""
-        request = self.request
-        Phi = self.basis(X)
-        both = (Phi @ self.both).astype(float)
-        latent = both[:, : self.n_scores] + request.bias
-        old = both[:, self.n_scores :] + request.old_bias
-        self.change = max(self.change, float(np.abs(latent - old).max(initial=0.0)))
+def _summed(chunks: Iterable[tuple[Array, Array]], request: Request) -> Sums:
+    """Return the sums over chunks of rows: inputs and targets."""
+    n_basis, n_scores = request.weight.shape
+    basis = BasisFunctions(request.centres, request.kernel, request.single)
+    both = np.hstack([request.weight, request.old_weight]).astype(basis.type)
+    log_likelihood = change = curvature = of_matrix = 0.0
+    pull, total, gram = np.zeros((n_basis, n_scores)), np.zeros(n_scores), None
+    if request.gram != "none":
+        size = (n_scores if request.gram == "coupled" else 1) * (n_basis + 1)
+        gram = np.zeros((size, size), order="F")
+    for k, (X, label) in enumerate(chunks):
+        Phi = basis(X)
+        latent, old = np.split((Phi @ both).astype(float), 2, axis=1)
+        latent = latent + request.bias
+        change = max(change, float(np.abs(latent - old - request.old_bias).max(initial=0.0)))
         terms = request.terms(latent, label)
-        self.log_likelihood += terms.log_likelihood
-        self.total += terms.slope.sum(axis=0)
-        self.pull += (terms.slope.T.astype(Phi.dtype) @ Phi).T
-        curvature = float(terms.curvature.sum())
-        self.curvature += curvature
-        self.n_chunks += 1
-        if (self.n_chunks - 1) % request.every:
-            return
-        self.of_matrix += curvature
-        if self.coupled is not None:
-            assert request.hessian is not None
-            self._add_coupled(self.coupled, Phi, request.hessian(latent, label))
-        if self.gram is not None:
+        log_likelihood += terms.log_likelihood
+        total += terms.slope.sum(axis=0)
+        pull += (terms.slope.T.astype(Phi.dtype) @ Phi).T
+        own_curvature = float(terms.curvature.sum())
+        curvature += own_curvature
+        if gram is None or k % request.every:
+            continue
+        of_matrix += own_curvature
+        if request.hessian is not None:
+            _add_coupled(gram, Phi, request.hessian(latent, label))
+        elif request.gram == "curvature":
+            _add_gram(gram, Phi, terms.curvature)
+        else:
             own = row_weight(label)
-            unit = np.ones(len(X)) if own is None else own
-            self._add_gram(Phi, terms.curvature if request.gram == "curvature" else unit)
+            _add_gram(gram, Phi, np.ones(len(X)) if own is None else own)
+    if gram is not None and curvature > of_matrix > 0:
+        gram *= curvature / of_matrix
+    return Sums(log_likelihood, pull, total, change, gram)
 
-    def _add_gram(self, Phi: Any, row_weight: Array) -> None:
-        """Add Phi' W Phi; `Phi` is overwritten."""
-        self.border += row_weight.astype(Phi.dtype) @ Phi
-        self.corner += float(row_weight.sum())
-        Phi *= np.sqrt(row_weight).astype(Phi.dtype)[:, None]
-        # NumPy takes a symmetric rank-k product here, and unlike SciPy's it lets other threads run; in
-        # single precision chunks are summed in double
-        self.gram += Phi.T @ Phi
 
-    @staticmethod
-    def _add_coupled(total: Array, Phi: Any, hessian: Array) -> None:
-        """Add the blocks of each pair of scores."""
-        Z = np.column_stack([Phi, np.ones(len(Phi), dtype=Phi.dtype)])
-        size = Z.shape[1]
-        for c in range(hessian.shape[1]):
-            below = slice(c * size, (c + 1) * size)
-            for e in range(c + 1):
-                weighted = Z * hessian[:, c, e, None].astype(Phi.dtype)
-                total[below, e * size : (e + 1) * size] += weighted.T @ Z
+def _add_gram(gram: Array, Phi: Any, row_weight: Array) -> None:
+    """Add ``[Phi, 1]' W [Phi, 1]``; `Phi` is overwritten."""
+    gram[-1, :-1] += row_weight.astype(Phi.dtype) @ Phi
+    gram[-1, -1] += float(row_weight.sum())
+    Phi *= np.sqrt(row_weight).astype(Phi.dtype)[:, None]
+    # NumPy takes a symmetric rank-k product here, and unlike SciPy's it lets other threads run; in
+    # single precision chunks are summed in double. Transposed: in column order
+    gram[:-1, :-1] += (Phi.T @ Phi).T
 
-    def sums(self) -> Sums:
-        """Return what has been added up."""
-        if self.curvature > self.of_matrix > 0:
-            scale = self.curvature / self.of_matrix
-            self.border *= scale
-            self.corner *= scale
-            for matrix in (self.gram, self.coupled):
-                if matrix is not None:
-                    np.multiply(matrix, scale, out=matrix)
-        # symmetric: in column order without a copy
-        gram = None if self.gram is None else BorderedGram(self.gram.T, self.border, self.corner)
-        coupled = None if self.coupled is None else CoupledGram(self.coupled)
-        return Sums(self.log_likelihood, self.pull, self.total, self.change, gram, coupled)
+
+def _add_coupled(gram: Array, Phi: Any, hessian: Array) -> None:
+    """Add the blocks of each pair of scores."""
+    Z = np.column_stack([Phi, np.ones(len(Phi), dtype=Phi.dtype)])
+    size = Z.shape[1]
+    for c in range(hessian.shape[1]):
+        below = slice(c * size, (c + 1) * size)
+        for e in range(c + 1):
+            weighted = Z * hessian[:, c, e, None].astype(Phi.dtype)
+            gram[below, e * size : (e + 1) * size] += weighted.T @ Z
 
 
 @dataclass(frozen=True)
@@ -294,11 +246,8 @@ class ArrayRows:
         if self.n_jobs == 1:
             return self._part(request, 0)
         with one_blas_thread(), ThreadPoolExecutor(self.n_jobs) as pool:
-            parts = list(pool.map(lambda k: self._part(request, k), range(self.n_jobs)))
-        out = parts[0]
-        for part in parts[1:]:
-            out = out + part
-        return out
+            parts = pool.map(lambda job: self._part(request, job), range(self.n_jobs))
+            return reduce(add, parts)
 
     def against_rest(self, number: int) -> "ArrayRows":
         """Return the same rows, labelled by one class against the rest."""
@@ -306,11 +255,9 @@ class ArrayRows:
 
     def _part(self, request: Request, job: int) -> Sums:
         """Return sums over every n_jobs-th chunk."""
-        accumulator = _Accumulator(request)
-        for k, rows in enumerate(row_blocks(self.n_obs, self.chunk)):
-            if k % self.n_jobs == job:
-                accumulator.add(np.asarray(self.X[rows], dtype=float), self.label[rows])
-        return accumulator.sums()
+        places = islice(row_blocks(self.n_obs, self.chunk), job, None, self.n_jobs)
+        chunks = ((np.asarray(self.X[rows], dtype=float), self.label[rows]) for rows in places)
+        return _summed(chunks, request)
 
 
 @dataclass(frozen=True)
@@ -353,9 +300,7 @@ class StreamedDesign:
         terms: Callable[[Array, Any], RowTerms],
         *,
         old: tuple[Array, Array] | None = None,
-        gram: str = "none",
-        hessian: Callable[[Array, Any], Array] | None = None,
-        every: int = 1,
+        **more: Any,
     ) -> Sums:
         """Return sums over the rows at weights and biases; see `Request`.
 
@@ -363,26 +308,15 @@ class StreamedDesign:
         ----------
         at : tuple of ndarray
             Weights, shape (n_basis, n_scores), and biases, shape (n_scores,).
-        terms, gram, hessian, every
-            See `Request`.
+        terms : callable
         old : tuple of ndarray, optional
             Weights and biases whose latent values `Sums.change` compares with. Default: those of `at`.
+        **more
+            Other fields of the `Request`: gram, hessian, every.
         """
-        old = at if old is None else old
+        where = (*at, *(at if old is None else old))
         return self.rows.sums(
-            Request(
-                centres=self.centres,
-                kernel=self.kernel,
-                weight=at[0],
-                bias=at[1],
-                old_weight=old[0],
-                old_bias=old[1],
-                terms=terms,
-                gram=gram,
-                single=self.single,
-                hessian=hessian,
-                every=every,
-            )
+            Request(self.centres, self.kernel, *where, terms, single=self.single, **more)
         )
 
 

@@ -4,14 +4,11 @@ The table drives: builders declare what a row says, the reader of models finds t
 one of, and solvers and samplers take what a row allows them.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pcvm_pymc.core.pieces.centres import SignRule, class_signs, own_label
 from pcvm_pymc.core.pieces.likelihood import Weighted
 from pcvm_pymc.core.problem import Problem
-
-__all__ = ["FAMILY", "System", "check_mode", "check_solver", "systems_of"]
 
 
 @dataclass(frozen=True)
@@ -40,12 +37,12 @@ class System:
     """
 
     name: str
+    source: str
     likelihoods: tuple[str, ...]
     priors: tuple[str, ...]
-    signs: SignRule | None
     solvers: tuple[str, ...]
-    samplers: tuple[str, ...]
-    source: str
+    samplers: tuple[str, ...] = ("nuts",)
+    signs: SignRule | None = None
     shared: bool = False
     hyperprior: str = "default"
 
@@ -81,27 +78,21 @@ FAMILY = {
         name="RVM classification",
         likelihoods=("logit", "probit"),
         priors=("gamma",),
-        signs=None,
         solvers=("evidence",),
-        samplers=("nuts",),
         source="Tipping (2001), Tipping & Faul (2003)",
     ),
     "rvm_regression": System(
         name="RVM regression",
         likelihoods=("normal", "student-t"),
         priors=("gamma",),
-        signs=None,
         solvers=("evidence",),
-        samplers=("nuts",),
         source="Tipping (2001), Tipping & Faul (2003); RVM*: Rasmussen & Quinonero-Candela (2005)",
     ),
     "sparse_probit": System(
         name="sparse probit",
         likelihoods=("probit",),
         priors=("laplace", "gamma"),
-        signs=None,
         solvers=("em",),
-        samplers=("nuts",),
         source="Figueiredo & Jain (2001)",
         hyperprior="laplace",
     ),
@@ -129,9 +120,7 @@ FAMILY = {
         name="mRVM1",
         likelihoods=("multinomial probit",),
         priors=("gamma", "shared gamma"),
-        signs=None,
         solvers=("bottom-up", "em"),
-        samplers=("nuts",),
         source="Damoulas et al. (2008)",
         shared=True,
     ),
@@ -139,9 +128,7 @@ FAMILY = {
         name="mRVM2",
         likelihoods=("multinomial probit",),
         priors=("gamma",),
-        signs=None,
         solvers=("em",),
-        samplers=("nuts",),
         source="Psorakis et al. (2010)",
     ),
 }
@@ -176,15 +163,15 @@ def check_solver(problem: Problem, solver: str) -> None:
     rows = systems_of(problem)
     if any(solver in (*row.solvers, *row.samplers) for row in rows):
         return
-    pieces = (
-        f"a {problem.likelihood.name} likelihood, a {problem.hyperprior.name} prior and "
-        f"{'signed' if problem.is_signed else 'free'} weights"
-    )
+    signs = "signed" if problem.is_signed else "free"
+    pieces = f"a {problem.likelihood.name} likelihood, a {problem.hyperprior.name} prior and {signs} weights"
     if not rows:
         raise ValueError(f"{pieces} are no row of FAMILY together; sample with method='nuts'")
+    names = dict.fromkeys(row.name for row in rows)
+    allowed = dict.fromkeys(each for row in rows for each in (*row.solvers, *row.samplers))
     raise ValueError(
-        f"{pieces} are those of {_listed(row.name for row in rows)}, which {solver!r} does not take; "
-        f"use {_listed(each for row in rows for each in (*row.solvers, *row.samplers))}"
+        f"{pieces} are those of {' or '.join(names)}, which {solver!r} does not take; use "
+        f"{' or '.join(allowed)}"
     )
 
 
@@ -195,7 +182,3 @@ def check_mode(problem: Problem) -> None:
             f"hyperprior={problem.hyperprior} has no mode that EM could find; needed a Hyperprior of fixed "
             "scale (rate_shape=None) or a Laplace, or sample"
         )
-
-
-def _listed(names: Iterable[str]) -> str:
-    return " or ".join(dict.fromkeys(names))

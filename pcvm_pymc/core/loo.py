@@ -36,16 +36,13 @@ from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import Index, QuadraticModel
 
-__all__ = ["CheckedStep", "LeaveOneOut", "averaging_weights", "check_step", "leave_one_out"]
-
 _ROWS = 256  # rows left out at a time: memory is that times the number of weights, or of rows
 # change of a log density that a gain of the objective is taken for, flat directions leading far: in general,
 # and under priors that keep weights at zero
 _GAIN, _SPARSE_GAIN = 3.0, 10.0
 _REPLICATES = 1000  # of the Bayesian bootstrap
-_MOST_NUMBERS = (
-    2_000_000  # replicates times rows; beyond, a normal distribution replaces the bootstrap
-)
+# replicates times rows; beyond, a normal distribution replaces the bootstrap
+_MOST_NUMBERS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -158,7 +155,7 @@ def check_step(
     step, entry, gain = (np.concatenate(each) for each in zip(*parts, strict=True))
     three = [mode.predictions(each) for each in (latent, latent + step, latent + step + entry)]
     change = np.ptp([each.log_density for each in three], axis=0)
-    prior: Any = problem.hyperprior
+    prior = problem.hyperprior
     per_gain = _SPARSE_GAIN if precision is None and prior.holds_zeros else _GAIN
     doubt = np.maximum(change, per_gain * gain)
     return CheckedStep(three[1], np.where(np.isnan(doubt), np.inf, doubt))
@@ -178,7 +175,7 @@ class _Mode:
         self.problem, self.own, self.given = problem, np.asarray(own), precision
         self.weight = np.reshape(weight, (n_basis, n_scores))
         self.bias = np.broadcast_to(np.asarray(bias, dtype=float), (n_scores,))
-        prior: Any = problem.hyperprior
+        prior = problem.hyperprior
         known = prior.weight_precision(self.weight) if precision is None else precision
         # zero weights are out of the model
         self.precision = np.where(self.weight != 0, np.reshape(known, self.weight.shape), np.inf)
@@ -245,8 +242,8 @@ class _Mode:
         if self.given is None:
             bend = np.ones(len(self.bias))
             if self.problem.bias == "prior":
-                bend = prior.bias_bend(self.bias)  # type: ignore[union-attr]
-            own = model.pack(prior.weight_bend(self.weight), bend)  # type: ignore[union-attr]
+                bend = prior.bias_bend(self.bias)
+            own = model.pack(prior.weight_bend(self.weight), bend)
         lower = np.tril(model.factor)
         H = lower @ lower.T
         H[np.diag_indices(len(H))] += np.where(model.is_ridged, own, 1.0) - 1.0
@@ -315,7 +312,7 @@ class _Removals:
         self.mode, problem = mode, mode.problem
         self.Phi = np.column_stack([problem.Phi, np.ones(len(problem.Phi))])
         _, self.slope, self.bend = mode.terms(problem.Phi, problem.label)
-        prior: Any = problem.hyperprior
+        prior = problem.hyperprior
         penalty = prior.penalty if mode.given is None else 0.0
         at_mode = np.vstack([mode.weight, mode.bias])
         #: whose values must not change sign: by the sign rule, or the penalty has a kink at zero
@@ -389,13 +386,13 @@ class _Removals:
         with np.errstate(invalid="ignore"):  # infinite precisions of zeros
             if mode.given is None:
                 each = at[:-1].transpose(0, 2, 1).reshape(-1, n_scores)
-                known = prior.weight_precision(each)  # type: ignore[union-attr]
+                known = prior.weight_precision(each)
                 known = known.reshape(-1, n_rows, n_scores).transpose(0, 2, 1)
             else:
                 known = mode.precision[:, :, None]
             out[:-1] -= known * at[:-1]
             if problem.bias == "prior":
-                out[-1] -= prior.bias_precision(at[-1]) * at[-1]  # type: ignore[union-attr]
+                out[-1] -= prior.bias_precision(at[-1]) * at[-1]
         out = np.where(at == 0, entering, out)
         out[:-1].transpose(0, 2, 1)[mode.own[:, None] == np.arange(rows.start, rows.stop)] = 0.0
         return out

@@ -10,14 +10,6 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from pcvm_pymc.core.pieces.probit import Array
 
-__all__ = [
-    "Rival",
-    "classification_measures",
-    "expected_calibration_error",
-    "hand_till_auc",
-    "regression_measures",
-]
-
 _N_BINS = 10
 
 
@@ -125,11 +117,8 @@ def classification_measures(
     probability = np.asarray(probability, dtype=float)
     member = label[:, None] == classes
     if len(classes) == 2:
-        square, stated, right = (
-            (probability[:, 1] - member[:, 1]) ** 2,
-            probability[:, 1],
-            member[:, 1],
-        )
+        stated, right = probability[:, 1], member[:, 1]
+        square = (stated - right) ** 2
     else:
         square, stated, right = (probability - member) ** 2, probability.max(axis=1), ~wrong
     measures["1-RMSE"] = 1.0 - float(np.sqrt(square.mean()))

@@ -1,8 +1,8 @@
 """Relative widths of the features, learned from labels or targets, and how far to trust them.
 
 A kernel with one width treats all features alike. Here the relative widths are those that maximise the
-evidence of a Gaussian process on the labels as numbers, under a prior that draws them together. Degrees
-between one width (0) and these widths (1) are weighed on rows that had no part in learning them.
+evidence of a Gaussian process on the labels as numbers, under a prior that draws them together. How far
+predictions with them replace those with one width is decided on rows that had no part in learning them.
 """
 
 from dataclasses import dataclass
@@ -10,32 +10,36 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
-from scipy.optimize import minimize
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
+from scipy.optimize import brentq, minimize
 from scipy.spatial.distance import pdist
 
 from pcvm_pymc.core.pieces.probit import Array
 
 SPREAD = 0.7  # prior standard deviation of a log width around the common one
-DEGREES = (0.0, 0.35, 0.7, 1.0)  # exponents of the relative widths that are compared
-PENALTY = 4.0  # nats against degree 1
+PENALTY = 2.0  # nats against widths per feature
 MOST_ROWS = 400  # the cost of an evaluation grows with their cube
 _ITERATIONS = 25
-_PRECISION = 1e-4  # relative change of the log evidence at which to stop
+_PRECISION = 1e-6  # relative change of the log evidence at which to stop
 _BOUND = 5.0  # of a log width from the median distance's: exponents stay finite
 _NOISE, _LOOSE = (
     -1.5,
     2.0,
 )  # prior mean of the log noise, prior deviation of log noise and log variance
+_LEAST_NOISE = -2.5  # of the log noise variance: targets are not to be interpolated
 _JITTER = 1e-8
+_MOST_APART = 500.0  # of two log probabilities: the exponential of the difference is finite
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Log evidence of a Gaussian process with one width per feature, and its log priors."""
+    """Log evidence of a Gaussian process with one width per feature, and its log priors.
 
-    X: Array
-    target: Array
+    In the precision of `X` and `target`: single is twice as fast, and enough for a maximum.
+    """
+
+    X: NDArray[np.floating]
+    target: NDArray[np.floating]
     unit: float
     spread: float
     weight: Array | float = 1.0  # how often each row counts: its noise is divided by that
@@ -46,29 +50,39 @@ class Evidence:
         Parameters are the log widths in units of the median distance, their common value, the log
         variance and the log noise.
         """
-        d, k = self.X.shape[1], self.target.shape[1]
+        d, k, kind = self.X.shape[1], self.target.shape[1], self.X.dtype
         log_width, (common, log_variance, log_noise) = parameter[:d], parameter[d:]
-        Z = self.X * np.exp(-log_width) / self.unit
+        potrf, potri = get_lapack_funcs(("potrf", "potri"), dtype=kind)
+        symm = get_blas_funcs("symm", dtype=kind)
+        Z = self.X * (np.exp(-log_width) / self.unit).astype(kind)
         square = np.einsum("ij,ij->i", Z, Z)
-        distance = np.maximum(square[:, None] + square - 2.0 * Z @ Z.T, 0.0)
-        kernel = np.exp(log_variance - 0.5 * distance)
+        kernel = Z @ Z.T
+        kernel -= 0.5 * (square[:, None] + square)
+        np.minimum(kernel, 0.0, out=kernel)
+        kernel += kind.type(log_variance)
+        np.exp(kernel, out=kernel)
         noise = np.exp(log_noise)
         K = kernel.copy()
         K[np.diag_indices_from(K)] += noise / self.weight + _JITTER * np.exp(log_variance)
-        factor, failed = lapack.dpotrf(K, lower=1, clean=1)
+        # of a symmetric matrix as rows, LAPACK's upper triangle of columns is the lower one
+        factor, failed = potrf(K.T, lower=0, clean=0, overwrite_a=1)
         if failed:
             return np.inf, np.zeros_like(parameter)
-        inverse = lapack.dpotri(factor, lower=1)[0]
-        inverse = np.tril(inverse) + np.tril(inverse, -1).T
-        alpha = inverse @ self.target
-        value = 0.5 * float(np.sum(self.target * alpha))
-        value += k * float(np.log(factor.diagonal()).sum())
-        pull = alpha @ alpha.T - k * inverse  # d log evidence / dK, twice
-        M = pull * kernel
+        log_root = float(np.log(factor.diagonal(), dtype=float).sum())
+        inverse = potri(factor, lower=0, overwrite_c=1)[0]
+        alpha = symm(1.0, inverse, self.target, lower=0)
+        value = 0.5 * float(np.sum(self.target * alpha, dtype=float)) + k * log_root
+        pull = (
+            alpha @ alpha.T - k * inverse
+        )  # d log evidence / dK, twice; the upper triangle counts
+        of_noise = float(np.sum(pull.diagonal() / self.weight, dtype=float))
+        M = np.multiply(pull, kernel, out=pull)
+        product = symm(1.0, M, np.column_stack([Z, np.ones(len(Z), kind)]), lower=0)
+        total = product[:, d]
         slope = np.empty_like(parameter)
-        slope[:d] = -(np.square(Z).T @ M.sum(axis=1) - np.einsum("ij,ij->j", Z, M @ Z))
-        slope[d + 1] = -0.5 * float(M.sum())
-        slope[d + 2] = -0.5 * noise * float(np.sum(pull.diagonal() / self.weight))
+        slope[:d] = np.einsum("ij,ij->j", Z, product[:, :d]) - np.square(Z).T @ total
+        slope[d + 1] = -0.5 * float(total.sum(dtype=float))
+        slope[d + 2] = -0.5 * noise * of_noise
         apart = (log_width - common) / self.spread**2
         value += 0.5 * float(apart @ (log_width - common)) + 0.5 * common**2
         slope[:d] += apart
@@ -109,11 +123,12 @@ def relative_widths(
     unit = float(np.median(pdist(X)))
     if d == 1 or deviation == 0 or unit == 0:
         return np.ones(d)
-    evidence = Evidence(
-        X - X.mean(axis=0), target / deviation, unit, spread, 1.0 if weight is None else weight
+    rows, column = (
+        np.asfortranarray(a, np.float32) for a in (X - X.mean(axis=0), target / deviation)
     )
+    evidence = Evidence(rows, column, unit, spread, 1.0 if weight is None else weight)
     start = np.append(np.zeros(d + 1), [0.0, _NOISE])
-    bounds = [(-_BOUND, _BOUND)] * (d + 1) + [(-8.0, 8.0)] * 2
+    bounds = [(-_BOUND, _BOUND)] * (d + 1) + [(-3.0, 3.0), (_LEAST_NOISE, 3.0)]
     found = minimize(
         evidence.negative,
         start,
@@ -133,42 +148,37 @@ def class_targets(label: NDArray[Any], n_classes: int) -> Array:
     return np.eye(n_classes)[np.asarray(label, dtype=int)]
 
 
-def degree_weights(
-    log_density: Array,
-    degrees: Array,
+def share_of_widths(
+    one_width: Array,
+    widths: Array,
     row_weight: Array | None = None,
     *,
     penalty: float = PENALTY,
-) -> Array:
-    """Return stacking weights of the degrees (Yao et al. 2018) under a pull towards one width.
+) -> float:
+    """Return the weight of predictions with a width for each feature, the rest being those of one width.
+
+    It maximises ``sum_i log((1 - s) p_i + s q_i) - penalty s`` over s, a stacking weight (Yao et al. 2018)
+    under a pull towards one width; p and q are the probabilities of held-out rows.
 
     Parameters
     ----------
-    log_density : ndarray, shape (n_degrees, n_obs)
-        Of rows that had no part in learning the widths.
-    degrees : ndarray, shape (n_degrees,)
+    one_width, widths : ndarray, shape (n_obs,)
+        Log probabilities of rows that had no part in learning the widths.
     row_weight : ndarray, shape (n_obs,), optional
         How often each row counts. Default: once.
     penalty : float
-        Nats against all of the weight on degree 1.
+        Nats against all of the weight on widths per feature.
 
     Returns
     -------
-    ndarray, shape (n_degrees,)
+    float
     """
-    degrees = np.asarray(degrees, dtype=float)
-    count = np.ones(log_density.shape[1]) if row_weight is None else row_weight
-    top = log_density.max(axis=0)
-    likelihood = np.exp(log_density - top)
+    gain = np.expm1(np.clip(widths - one_width, -_MOST_APART, _MOST_APART))
+    count = np.ones(len(gain)) if row_weight is None else row_weight
 
-    def negative(free: Array) -> tuple[float, Array]:
-        weight = np.exp(free - free.max())
-        weight /= weight.sum()
-        mixed = weight @ likelihood
-        slope = likelihood @ (count / mixed) - penalty * degrees
-        value = -float(count @ np.log(mixed)) + penalty * float(weight @ degrees)
-        return value + 0.01 * float(free @ free), -weight * (slope - weight @ slope) + 0.02 * free
+    def slope(share: float) -> float:
+        return float(np.sum(count * gain / (1.0 + share * gain))) - penalty
 
-    found = minimize(negative, np.zeros(len(degrees)), jac=True, method="L-BFGS-B")
-    weight = np.exp(found.x - found.x.max())
-    return weight / weight.sum()
+    if slope(0.0) <= 0:
+        return 0.0
+    return 1.0 if slope(1.0) >= 0 else float(brentq(slope, 0.0, 1.0))

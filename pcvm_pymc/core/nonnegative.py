@@ -1,6 +1,5 @@
 """Exact M-steps: a strictly convex quadratic programme under the sign rule, and ridge regression without."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ _MOST_ROUNDING = 0.3  # of a matrix in single precision, in units of what the pr
 _INFLATIONS = (0.0, 1e-14, 1e-12, 1e-10, 1e-8)
 
 
-@dataclass(frozen=True)
 class _Scaled:
     """The problem in units of the prior's standard deviations, as a change from a point.
 
@@ -42,23 +40,14 @@ class _Scaled:
         Minus the gradient there.
     """
 
-    gram: Gram
-    scale: Array
-    bias_scale: float
-    ridge: float
-    at: Array
-    rhs: Array
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         gram: Gram,
         scale: Array,
         bias_scale: float,
         target: tuple[Array, float],
         start: tuple[Array, float] | None,
-    ) -> "_Scaled":
-        """Return the problem of `solve_nonnegative`'s arguments."""
+    ) -> None:
         ridge = 1.0
         if bias_scale == np.inf:  # any unit will do where the prior gives none
             bias_scale, ridge = 1.0 / np.sqrt(gram.corner), 0.0
@@ -69,7 +58,8 @@ class _Scaled:
         rhs = np.empty(len(scale) + 1)
         rhs[:-1] = scale * target[0] - at[:-1]
         rhs[-1] = bias_scale * target[1] - ridge * at[-1]
-        return cls(gram, scale, bias_scale, ridge, at, rhs)
+        self.gram, self.scale, self.bias_scale = gram, scale, bias_scale
+        self.ridge, self.at, self.rhs = ridge, at, rhs
 
     def product(self, change: Array) -> tuple[Array, float]:
         """Return D G D times a change: of the weights, and of the bias."""
@@ -184,7 +174,7 @@ def solve_nonnegative(
     J. J. Judice and F. M. Pires (1994), "A block principal pivoting algorithm for large-scale
     strictly monotone linear complementarity problems", Computers & Operations Research 21.
     """
-    scaled = _Scaled.of(gram, scale, bias_scale, target, start)
+    scaled = _Scaled(gram, scale, bias_scale, target, start)
     usable = scale != 0
     if not constrained:
         return scaled.unscaled(scaled.at + scaled.change(usable))

@@ -13,8 +13,6 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import QuadraticModel
 
-__all__ = ["penalised_mode"]
-
 _MOST_STEPS = 500
 _HALVINGS = 20
 _LEAST_GAIN = 1e-10  # nats: Newton's steps end
@@ -79,7 +77,7 @@ class _Penalised:
     """Log likelihood less a penalty on sizes and a ridge, of values of shape (n_basis + 1, n_scores)."""
 
     def __init__(self, problem: Problem, precision: Array | None) -> None:
-        prior: Any = problem.hyperprior
+        prior = problem.hyperprior
         n_scores, n_basis = problem.n_scores, problem.Phi.shape[1]
         self.problem = problem
         self.Phi = np.column_stack([problem.Phi, np.ones(len(problem.Phi))])

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.likelihood import Weighted, row_weight, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
-from pcvm_pymc.core.pieces.priors import Prior, log_gamma_density
+from pcvm_pymc.core.pieces.priors import log_gamma_density
 from pcvm_pymc.core.pieces.probit import Array
 
 
@@ -91,31 +91,6 @@ class EMResult(Ended):
         return np.flatnonzero(self.weight.reshape(len(self.weight), -1).any(axis=1))
 
 
-class WidthMoves(Protocol):
-    """Basis functions whose width EM may move; see `pcvm_pymc.core.em.widths`."""
-
-    @property
-    def bounds(self) -> tuple[Any, Any]:
-        """Between which EM moves the width."""
-        ...
-
-    def basis(self, width: Any) -> Array:
-        """Return Phi at a width, shape (n_obs, n_basis)."""
-        ...
-
-    def latent_slope(self, Phi: Array, width: Any, weight: Array) -> Array:
-        """Return d (Phi w) / d log(width), shape (n_obs, n_widths)."""
-        ...
-
-    def log_density(self, width: Any) -> float:
-        """Return the log prior density of the width."""
-        ...
-
-    def take(self, columns: NDArray[np.intp]) -> "WidthMoves":
-        """Return the same for some of the basis functions."""
-        ...
-
-
 @dataclass(frozen=True)
 class Problem:
     """What a fit is given.
@@ -139,8 +114,8 @@ class Problem:
         Whether a basis is dropped for all scores or for none, as in the mRVM.
     width : float or ndarray, shape (n_features,)
         With which `Phi` was made; NaN where there is none.
-    moves : WidthMoves, optional
-        Lets EM move the width.
+    moves : ScalarRBFMoves or FeatureRBFMoves, optional
+        The basis functions as a function of the width, which EM and Gibbs may then move.
     log_rate_density : float
         Log density of a d that is unknown and stands where `for_mode` has put it; part of the log posterior.
     """
@@ -148,12 +123,12 @@ class Problem:
     Phi: Any
     label: Any
     sign: Array | None
-    hyperprior: Prior
+    hyperprior: Any
     likelihood: Likelihood = field(default_factory=Probit)
     bias: Literal["prior", "free", "none"] = "prior"
     shared: bool = False
     width: Any = 1.0
-    moves: WidthMoves | None = None
+    moves: Any = None
     log_rate_density: float = 0.0
 
     def __post_init__(self) -> None:
@@ -189,7 +164,7 @@ class Problem:
 
     def log_prior(self, weight: Array, bias: Any) -> float:
         """Return log p(w) + log p(b) (+ log p(d)), precisions integrated out; a free or no bias adds 0."""
-        prior: Any = self.hyperprior
+        prior = self.hyperprior
         value = prior.log_weights_density(weight, free=not self.is_signed) + self.log_rate_density
         if self.bias == "prior":
             value += sum(map(prior.log_bias_density, np.atleast_1d(bias).tolist()))
@@ -198,8 +173,7 @@ class Problem:
     def bias_precision(self, bias: float) -> float:
         """Return the expected precision of a bias: zero where it is free, infinite where there is none."""
         if self.bias == "prior":
-            prior: Any = self.hyperprior
-            return float(prior.bias_precision(bias))
+            return float(self.hyperprior.bias_precision(bias))
         return 0.0 if self.bias == "free" else np.inf
 
     @property

@@ -14,7 +14,7 @@ solve it under the sign rule (`core.nonnegative`).
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -41,95 +41,69 @@ _FLAT = 1e-10
 _INFLATION = 1e-8  # of the diagonal, where rounding has made a matrix singular
 
 
-class Gram(Protocol):
-    """What the solver asks of a Gram matrix of [Phi, 1] under row weights."""
+@dataclass(frozen=True)
+class BorderedGram:
+    """The Gram matrix of [Phi, 1] under row weights.
 
-    @property
-    def border(self) -> Array:
-        """Phi' W 1, shape (n_basis,)."""
-        ...
+    Attributes
+    ----------
+    whole : ndarray, shape (n_basis + 1, n_basis + 1)
+        ``[Phi, 1]' W [Phi, 1]`` in column order; only the lower triangle counts.
+    """
+
+    whole: Array
+
+    @classmethod
+    def of(cls, Phi: Array, row_weight: Array | None = None) -> "BorderedGram":
+        """Return the Gram matrix of `Phi`, shape (n_obs, n_basis), by symmetric rank-k products."""
+        whole = np.zeros((Phi.shape[1] + 1, Phi.shape[1] + 1), order="F")
+        if row_weight is None:
+            gram, row_weight = cross_product(Phi), np.ones(len(Phi))
+        else:
+            gram, root = np.zeros((Phi.shape[1], Phi.shape[1]), order="F"), np.sqrt(row_weight)
+            for start in range(0, len(Phi), _ROWS):
+                rows = slice(start, start + _ROWS)
+                gram = cross_product(Phi[rows] * root[rows, None], gram)
+        whole[:-1, :-1], whole[-1, :-1], whole[-1, -1] = gram, row_weight @ Phi, row_weight.sum()
+        return cls(whole)
 
     @property
     def corner(self) -> float:
         """1' W 1."""
-        ...
+        return float(self.whole[-1, -1])
 
     def block(self, passive: Mask, scale: Array, bias_scale: float) -> tuple[Index, Array]:
         """Return the passive columns in some order, and their Gram matrix in units of the scales.
 
-        Its last row is the border; only the lower triangle is set, in a matrix of its own.
+        Its last row is the bias; only the lower triangle is set, in a matrix of its own.
         """
-        ...
-
-    def product(self, weight: Array, bias: float) -> tuple[Array, float]:
-        """Return the product with (weight, bias)."""
-        ...
-
-    def widen(self) -> bool:
-        """Go on in double precision; False where that is what it is in."""
-        ...
-
-
-@dataclass(frozen=True)
-class BorderedGram:
-    """The Gram matrix of [Phi, 1] under row weights, without a copy of Phi for its last column.
-
-    Attributes
-    ----------
-    gram : ndarray, shape (n_basis, n_basis)
-        Phi' W Phi; only the lower triangle is set.
-    border : ndarray, shape (n_basis,)
-        Phi' W 1.
-    corner : float
-        1' W 1.
-    """
-
-    gram: Array
-    border: Array
-    corner: float
-
-    @classmethod
-    def of(cls, Phi: Array, row_weight: Array | None = None) -> "BorderedGram":
-        """Return the Gram matrix of `Phi`, shape (n_obs, n_basis), by one symmetric rank-k product."""
-        if row_weight is None:
-            return cls(cross_product(Phi), Phi.sum(axis=0), float(len(Phi)))
-        root = np.sqrt(row_weight)[:, None]
-        gram = np.zeros((Phi.shape[1], Phi.shape[1]), order="F")
-        for start in range(0, len(Phi), _ROWS):
-            rows = slice(start, start + _ROWS)
-            gram = cross_product(Phi[rows] * root[rows], gram)
-        return cls(gram, row_weight @ Phi, float(row_weight.sum()))
-
-    def block(self, passive: Mask, scale: Array, bias_scale: float) -> tuple[Index, Array]:
-        """Return the passive columns and their Gram matrix in units of the scales, see `Gram`."""
         columns = passive.nonzero()[0]
-        return columns, _bordered(self, self.gram, (columns, columns), scale, bias_scale)
+        every, own = np.append(columns, len(passive)), np.append(scale[columns], bias_scale)
+        return columns, lower_block(self.whole, every, own)
 
     def take(self, columns: Index) -> "BorderedGram":
         """Return the Gram matrix of some columns, in ascending order."""
-        gram = lower_block(self.gram, columns, np.ones(len(columns)), 0)
-        return BorderedGram(gram, self.border[columns], self.corner)
+        every = np.append(columns, len(self.whole) - 1)
+        return BorderedGram(lower_block(self.whole, every, np.ones(len(every))))
 
     def product(self, weight: Array, bias: float) -> tuple[Array, float]:
         """Return the product with (weight, bias)."""
-        if len(weight) == 0:
-            return weight, self.corner * bias
-        inner = blas.dsymv(1.0, self.gram, weight, lower=1)
-        return inner + self.border * bias, float(self.border @ weight) + self.corner * bias
+        out = blas.dsymv(1.0, self.whole, np.append(weight, bias), lower=1)
+        return out[:-1], float(out[-1])
 
     def widen(self) -> bool:
-        """Return False: it is in double precision, see `Gram`."""
+        """Return False: it is in double precision, see `PartialGram`."""
         return False
 
 
 class PartialGram:
-    """The Gram matrix of [Phi, 1] under row weights that move, on the columns that are asked for.
+    """The Gram matrix of [Phi, 1] under row weights that change, on the columns that are needed.
 
     A step with the probit's curvature needs the Gram matrix of the weights that stay positive alone,
     and not to the last digit: its fixed point is given by the slopes, which are computed apart. So
-    a row is taken anew only where its weight has moved by more than a tenth; `row_weight` tells
-    which weights the matrix stands for. For the same reason it may be in single precision, which halves
-    the time of its products and of the factor.
+    a row is updated only where its weight has changed by more than a tenth; `row_weight` has the weights
+    that the matrix was computed with. For the same reason it may be in single precision, which halves
+    the time of its products and of the factor. The methods are those of `BorderedGram`.
 
     Parameters
     ----------
@@ -156,7 +130,7 @@ class PartialGram:
         self._gram: Array = np.zeros((0, 0), order="F", dtype=self._kind)
 
     def widen(self) -> bool:
-        """Go on in double precision, computed anew; False where that is what it is in, see `Gram`."""
+        """Compute it again in double precision; return False where that is what it is in."""
         if not self.is_single:
             return False
         self._kind = np.float64
@@ -164,7 +138,7 @@ class PartialGram:
         return True
 
     def follow(self, row_weight: Array, passive: Mask) -> None:
-        """Move to other row weights; `passive` are the columns expected to be asked for."""
+        """Change to other row weights; `passive` are the columns expected to be needed."""
         change = row_weight - self.row_weight
         stale = (np.abs(change) > _STALE * row_weight).nonzero()[0]
         if len(stale) == 0:
@@ -174,50 +148,46 @@ class PartialGram:
             self._forget()
             self.row_weight = row_weight.copy()
         else:
-            self._narrow(passive)
+            place = passive[self._columns].nonzero()[0]
+            if len(place) < 0.9 * len(self._columns):  # leaving out the others saves real work
+                self._narrow(place)
             for rows, sign in ((stale[change[stale] > 0], 1.0), (stale[change[stale] < 0], -1.0)):
-                self._add_rows(rows, np.abs(change[rows]), sign)
+                for some in np.split(rows, range(_ROWS, len(rows), _ROWS)):
+                    part = self._weighted(some, self._columns, np.abs(change))
+                    self._gram = cross_product(part, self._gram, sign)
             self.row_weight[stale] = row_weight[stale]
         self.border = self.row_weight @ self.Phi
         self.corner = float(self.row_weight.sum())
 
     def take(self, columns: Index, Phi: Array) -> None:
-        """Go on with some columns, in ascending order; `Phi` are theirs."""
-        place = np.flatnonzero(np.isin(self._columns, columns))
-        self._narrow_to(place)
+        """Keep some columns, in ascending order; `Phi` are theirs."""
+        self._narrow(np.flatnonzero(np.isin(self._columns, columns)))
         self._columns = np.searchsorted(columns, self._columns)
         self.Phi, self.border = Phi, self.border[columns]
 
     def block(self, passive: Mask, scale: Array, bias_scale: float) -> tuple[Index, Array]:
-        """Return the passive columns and their Gram matrix in units of the scales, see `Gram`."""
+        """Return the passive columns and their Gram matrix in units of the scales."""
         known = np.zeros(len(passive), dtype=bool)
         known[self._columns] = True
         self._extend((passive & ~known).nonzero()[0])
         place = passive[self._columns].nonzero()[0]
         columns = self._columns[place]
-        return columns, _bordered(self, self._gram, (place, columns), scale, bias_scale)
+        own = scale[columns]
+        # relative to a diagonal of at least one these are rounding, and products of subnormals are slow
+        least = SINGLE_ROUNDING if self.is_single else 0.0
+        out = lower_block(self._gram, place, own, room=1, least=least)
+        out[-1, :-1] = self.border[columns] * own * bias_scale
+        out[-1, -1] = self.corner * bias_scale**2
+        return columns, out
 
     def product(self, weight: Array, bias: float) -> tuple[Array, float]:
         """Return the product with (weight, bias)."""
         inner = (self.row_weight * (self.Phi @ weight)) @ self.Phi
         return inner + self.border * bias, float(self.border @ weight) + self.corner * bias
 
-    def _narrow(self, passive: Mask) -> None:
-        """Leave out columns that are no longer expected, once that saves real work."""
-        place = passive[self._columns].nonzero()[0]
-        if len(place) < 0.9 * len(self._columns):
-            self._narrow_to(place)
-
-    def _narrow_to(self, place: Index) -> None:
-        self._gram = lower_block(self._gram, place, np.ones(len(place)), 0)
+    def _narrow(self, place: Index) -> None:
+        self._gram = lower_block(self._gram, place, np.ones(len(place)))
         self._columns = self._columns[place]
-
-    def _add_rows(self, rows: Index, weight: Array, sign: float) -> None:
-        root = np.sqrt(weight)
-        for start in range(0, len(rows), _ROWS):
-            some = slice(start, start + _ROWS)
-            part = self._weighted(rows[some], self._columns, root[some])
-            self._gram = cross_product(part, self._gram, sign)
 
     def _extend(self, new: Index) -> None:
         """Add columns: rows at the bottom of the lower triangle."""
@@ -227,45 +197,28 @@ class PartialGram:
         below: Array = np.zeros((n - k, k), order="F", dtype=self._kind)
         corner: Array = np.zeros((n - k, n - k), order="F", dtype=self._kind)
         gemm = _GEMM[below.dtype.char]
-        root = np.sqrt(self.row_weight)
         for start in range(0, len(self.Phi), _ROWS):
-            some = np.arange(start, min(start + _ROWS, len(self.Phi)))
-            part = self._weighted(some, new, root[some])
+            rows = np.arange(start, min(start + _ROWS, len(self.Phi)))
+            part = self._weighted(rows, new, self.row_weight)
             corner = cross_product(part, corner)
             if k:
-                old = self._weighted(some, self._columns, root[some])
+                old = self._weighted(rows, self._columns, self.row_weight)
                 below = gemm(1.0, part.T, old.T, trans_b=1, beta=1.0, c=below, overwrite_c=1)
-        self._gram = _stacked(self._gram, below, corner) if k else corner
-        self._columns = np.append(self._columns, new)
+        if k:
+            out: Array = np.zeros((n, n), order="F", dtype=self._kind)
+            out[:k, :k], out[k:, :k], out[k:, k:] = self._gram, below, corner
+            corner = out
+        self._gram, self._columns = corner, np.append(self._columns, new)
 
-    def _weighted(self, rows: Index, columns: Index, root: Array) -> Array:
-        """Return some rows and columns, by the roots of the rows' weights."""
+    def _weighted(self, rows: Index, columns: Index, weight: Array) -> Array:
+        """Return some rows and columns times the roots of the rows' weights."""
         out: Array = np.empty((len(rows), len(columns)), dtype=self._kind)
         least = _LEAST_SINGLE if self.is_single else 0.0
-        _fill_rows(out, self.Phi, (rows, columns), root, least)
+        _fill_rows(out, self.Phi, (rows, columns), np.sqrt(weight[rows]), least)
         return out
 
 
-def _stacked(above: Array, below: Array, corner: Array) -> Array:
-    """Return the lower triangle whose blocks these are."""
-    k, n = len(above), len(above) + len(corner)
-    out: Array = np.zeros((n, n), order="F", dtype=corner.dtype)
-    out[:k, :k], out[k:, :k], out[k:, k:] = above, below, corner
-    return out
-
-
-def _bordered(
-    whole: Gram, gram: Array, where: tuple[Index, Index], scale: Array, bias_scale: float
-) -> Array:
-    """Return the scaled lower triangle of some columns: places in `gram`, numbers among the scales."""
-    place, columns = where
-    own = scale[columns]
-    # beside a diagonal of one and more these are rounding, and their products, subnormal, would be slow
-    least = SINGLE_ROUNDING if gram.dtype == np.float32 else 0.0
-    out = lower_block(gram, place, own, 1, least=least)
-    out[-1, :-1] = whole.border[columns] * own * bias_scale
-    out[-1, -1] = whole.corner * bias_scale**2
-    return out
+type Gram = BorderedGram | PartialGram
 
 
 def cross_product(A: Array, total: Array | None = None, sign: float = 1.0) -> Array:
@@ -287,7 +240,7 @@ def in_single(Phi: Array) -> Array:
 
 
 def lower_block(
-    gram: Array, columns: Index, scale: Array, room: int, *, least: float = 0.0
+    gram: Array, columns: Index, scale: Array, *, room: int = 0, least: float = 0.0
 ) -> Array:
     """Return scale gram[columns, columns] scale, with room for more rows and columns at the end.
 

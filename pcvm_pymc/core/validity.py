@@ -20,16 +20,6 @@ from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import EMResult, Problem
 
-__all__ = [
-    "Validity",
-    "centre_derivatives",
-    "determined_share",
-    "kernel_validity",
-    "log_stability",
-    "pcvm_validity",
-    "rvm_validity",
-]
-
 _LOG_HALF_SQRT_2PI = 0.5 * np.log(np.pi / 2.0)
 
 

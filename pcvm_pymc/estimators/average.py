@@ -16,15 +16,9 @@ from pcvm_pymc.core.pieces.likelihood import Weighted
 from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.core.quadratic import QuadraticModel
 from pcvm_pymc.estimators.problems import Problems, TrainingData
-from pcvm_pymc.estimators.search import (
-    GridPoint,
-    HyperparameterSearch,
-    by_leave_one_out,
-    start_near,
-)
+from pcvm_pymc.estimators.search import GridPoint, HyperparameterSearch, start_near
 
 # --- class probabilities -----------------------------------------------------------------------
 
@@ -81,13 +75,14 @@ class LatentNormal(NamedTuple):
     covariance: Array
 
 
-type Posterior = Callable[[Array], list[LatentNormal]]
+#: mean and covariance of the scores at new rows, shapes (n_new, n_scores) and (n_new, n_scores, n_scores)
+type Moments = Callable[[Array], tuple[Array, Array]]
 
 
-def independent(moments: list[tuple[Array, Array]]) -> LatentNormal:
-    """Return the posterior of independent scores, from the mean and variance of each, shape (n_new,)."""
+def independent(moments: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Return mean and covariance of independent scores, from mean and variance of each, shape (n_new,)."""
     mean, variance = (np.column_stack(each) for each in zip(*moments, strict=True))
-    return LatentNormal(1.0, mean, variance[:, :, None] * np.eye(len(moments)))
+    return mean, variance[:, :, None] * np.eye(len(moments))
 
 
 def probability_interval(
@@ -165,8 +160,8 @@ class Predictor:
         """Return logarithms of class probabilities, exact in the tails."""
         return log_class_probability(self.likelihood, self.latent(X, n_jobs))
 
-    def posterior(self, data: TrainingData | None) -> Posterior:
-        """Return what gives the latent function's posterior at new rows, as a mixture of normals."""
+    def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
+        """Return the parts of the latent function's posterior, a mixture of normals, with their weights."""
         raise NotImplementedError
 
 
@@ -222,28 +217,14 @@ class Mode(Predictor):
             X, self.relevance_vectors, self.weight, self.bias, kernel=self.kernel, n_jobs=n_jobs
         )
 
-    def posterior(self, data: TrainingData | None) -> Posterior:
+    def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
         """Return the normal posterior around the mode, of each score that has a likelihood of its own."""
         if data is None:
             raise ValueError(
                 "the fit has no posterior around a mode: it was found from the bottom up, projected onto few "
                 "vectors, or its rows went in chunks; needed a mode or an average, by EM from rows in memory"
             )
-        normals = self._normals(data)
-
-        def at(X: Array) -> list[LatentNormal]:
-            Phi = self.kernel(X, self.relevance_vectors)
-            each = [normal.latent(Phi) for normal in normals]
-            if len(each) == 1:
-                return [LatentNormal(1.0, *each[0])]
-            return [independent([(mean[:, 0], cov[:, 0, 0]) for mean, cov in each])]
-
-        return at
-
-    def _normals(self, data: TrainingData) -> list[QuadraticModel]:
-        """Return the normal posterior of each score that has a likelihood of its own."""
-        weight = self.weight.reshape(len(self.weight), -1)
-        bias, n = np.atleast_1d(self.bias), weight.shape[1]
+        weight, bias = self.weight.reshape(len(self.weight), -1), np.atleast_1d(self.bias)
         with np.errstate(divide="ignore"):
             given = self.prior.weight_precision(weight)
             of_bias = 0.0 * bias if self.has_free_bias else self.prior.bias_precision(bias)
@@ -252,9 +233,10 @@ class Mode(Predictor):
         Phi = self.kernel(data.X, self.relevance_vectors)
         likelihood = self.likelihood if data.weight is None else Weighted(self.likelihood)
         machines: list[tuple[slice, Array]] = [(slice(None), data.target)]
-        if likelihood.n_scores < n:  # each class against the rest
-            machines = [(slice(c, c + 1), labels_against_rest(data.target, c)) for c in range(n)]
-        return [
+        if likelihood.n_scores < len(bias):  # each class against the rest
+            classes = range(len(bias))
+            machines = [(slice(c, c + 1), labels_against_rest(data.target, c)) for c in classes]
+        normals = [
             QuadraticModel.at(
                 [(Phi, target)],
                 likelihood,
@@ -265,6 +247,15 @@ class Mode(Predictor):
             )
             for own, target in machines
         ]
+
+        def moments(X: Array) -> tuple[Array, Array]:
+            Phi = self.kernel(X, self.relevance_vectors)
+            each = [normal.latent(Phi) for normal in normals]
+            if len(each) == 1:
+                return each[0]
+            return independent([(mean[:, 0], cov[:, 0, 0]) for mean, cov in each])
+
+        return [(1.0, moments)]
 
 
 @dataclass(frozen=True)
@@ -300,23 +291,15 @@ class Average(Predictor):
         parts = np.stack([each.log_probability(X, n_jobs) for each in self.modes])
         return np.asarray(logsumexp(parts, axis=0, b=self.weights[:, None, None]))
 
-    def posterior(self, data: TrainingData | None) -> Posterior:
-        """Return the mixture of the normal posteriors around the modes."""
-        parts = [each.posterior(data) for each in self.modes]
-
-        def at(X: Array) -> list[LatentNormal]:
-            each = [part(X)[0] for part in parts]
-            return [
-                one._replace(share=w) for w, one in zip(self.weights.tolist(), each, strict=True)
-            ]
-
-        return at
+    def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
+        """Return the normal posteriors around the modes."""
+        parts = [each.posterior(data)[0] for each in self.modes]
+        return [(w, moments) for w, (_, moments) in zip(self.weights, parts, strict=True)]
 
 
-def modes_of(
-    problems: Problems, points: Sequence[GridPoint], results: Sequence[EMResult]
-) -> list[Mode]:
+def modes_of(problems: Problems, points: Sequence[GridPoint]) -> list[Mode]:
     """Return fitted grid points as modes, whose centres are in memory once."""
+    results: list[Any] = [each.result for each in points]
     every = np.unique(np.concatenate([each.support for each in results]))
     shared = problems.centres.points[every]
     return [
@@ -356,12 +339,6 @@ class FittedAverage(NamedTuple):
     held_out: Array | None
 
 
-def averaged(weights: Array, likelihood: Likelihood, latents: Sequence[Array]) -> Array:
-    """Return averaged class probabilities, shape (n_obs, n_classes), at latent values of each mode."""
-    parts = [class_probability(likelihood, latent) for latent in latents]
-    return np.tensordot(weights, np.stack(parts), axes=1)
-
-
 def fit_average(
     problems: Problems,
     search: HyperparameterSearch,
@@ -390,39 +367,30 @@ def fit_average(
         Numbers of the search's bases among the problems': the fits start from the search's weights.
         Default: from each other.
     """
-    kept = search.kept(most)
-    points: list[GridPoint] = []
+    kept, points = search.kept(most), list[GridPoint]()
+    in_memory, rows = problems.rows is None, problems.centres.rows
+    leaves_out = in_memory and not same_fits and (weigh or held_out)
     for point in kept.points:
-        assert point.result is not None
-        if problems.rows is not None:
-            problem = problems.at(point.width, point.scale)
-            points.append(replace(point, result=problems.solved(problem)))
-            continue
-        near = points[-1] if points else None
-        if columns is not None:
-            weight = np.zeros((len(problems.centres), *point.result.weight.shape[1:]))
-            weight[columns] = point.result.weight
-            near = replace(point, result=replace(point.result, weight=weight))
-        if not same_fits and weigh:
-            points.append(by_leave_one_out(problems, final=True)(point, near))
-            continue
-        problem = problems.at(point.width, point.scale)
-        start: Start | None = Start(point.result.weight, point.result.bias)
-        if not same_fits:
-            start = start_near(problems, near, problem)
+        problem, known = problems.at(point.width, point.scale), point.result
+        assert known is not None
+        near = points[-1] if points and in_memory else None
+        if columns is not None and in_memory:
+            weight = np.zeros((len(problems.centres), *known.weight.shape[1:]))
+            weight[columns] = known.weight
+            near = replace(point, result=replace(known, weight=weight))
+        start = start_near(problems, near, problem)
+        if same_fits:
+            start = Start(known.weight, known.bias)
         result, loo = fit_em(problem, start, problems.options), point.loo
-        if not same_fits and held_out:
-            rows = problems.centres.rows
+        if leaves_out:
             loo = leave_one_out(problem, result.weight, result.bias, rows)
         points.append(replace(point, result=result, loo=loo))
     found = replace(kept, points=tuple(points))
-    if problems.rows is not None:
-        return FittedAverage(found, None)
-    if weigh and not same_fits:
-        found = HyperparameterSearch.of(points, shares=kept.shares)
+    if leaves_out and weigh:
+        found = HyperparameterSearch.of(points, feature_share=kept.feature_share)
     found = found.kept()
-    if not (same_fits or weigh or held_out):
+    if not (leaves_out or same_fits):
         return FittedAverage(found, None)
     left_out: Any = [each.loo for each in found.points]
-    latents = [each.latent for each in left_out]
-    return FittedAverage(found, averaged(found.weights, problems.likelihood, latents))
+    parts = [class_probability(problems.likelihood, each.latent) for each in left_out]
+    return FittedAverage(found, np.tensordot(found.weights, np.stack(parts), axes=1))

@@ -9,19 +9,17 @@ from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
+import joblib
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, as_likelihood
-from pcvm_pymc.core.pieces.priors import Hyperprior, Prior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import blas_threads
-from pcvm_pymc.core.pieces.validation import as_numbers, is_real, is_unknown, shown, warn_unscaled
+from pcvm_pymc.core.pieces.validation import as_numbers, shown, warn_constant, warn_unscaled
 from pcvm_pymc.core.problem import Status
 
 _log = logging.getLogger(__name__)
@@ -76,69 +74,6 @@ def constraints(width: str, **words: str) -> dict[str, list[Any]]:
     """Return the constraints of an estimator's arguments: shared ones, and its words, separated by blanks."""
     own = {name: [StrOptions(set(each.split()))] for name, each in words.items()}
     return CONSTRAINTS | {"width": [POSITIVE, StrOptions(set(width.split())), "array-like"]} | own
-
-
-#: what a name means as a hyperprior, in every estimator
-HYPERPRIORS: dict[str, Callable[[], Hyperprior]] = {
-    "plug_in": Hyperprior.plug_in,
-    "jeffreys": Hyperprior.jeffreys,
-    "chen2009": Hyperprior.chen2009,
-}
-
-
-def named_hyperprior(
-    hyperprior: str | Prior, default: str, allowed: tuple[str, ...] = ("gamma",)
-) -> Any:
-    """Return a hyperprior by its name, or as it was given.
-
-    Parameters
-    ----------
-    hyperprior : {"default", "plug_in", "jeffreys", "chen2009"} or a prior
-    default : str
-        The name that ``"default"`` has in this estimator.
-    allowed : tuple of str
-        Priors that the row of the family table takes.
-
-    Raises
-    ------
-    ValueError
-        For another one, or one without a mode.
-    """
-    if isinstance(hyperprior, str):
-        name = default if hyperprior == "default" else hyperprior
-        if name in HYPERPRIORS:
-            return HYPERPRIORS[name]()
-    elif getattr(hyperprior, "name", None) in allowed:
-        if hyperprior.has_mode:
-            return hyperprior
-        raise ValueError(
-            f"hyperprior={hyperprior!r} has no mode that EM could find; needed one of fixed scale "
-            "(rate_shape=None), or sample the model"
-        )
-    raise ValueError(
-        f"hyperprior={shown(hyperprior)} is unknown; use 'default', one of {sorted(HYPERPRIORS)} or a "
-        "Hyperprior(c, d, e, f)"
-    )
-
-
-def named_likelihood(
-    likelihood: str | Likelihood, allowed: tuple[str, ...], argument: str = "likelihood"
-) -> Likelihood:
-    """Return a likelihood by its name, or as it was given; `argument` is its name in the estimator."""
-    try:
-        found = as_likelihood(likelihood, allowed)
-    except ValueError:
-        raise ValueError(
-            f"{argument}={shown(likelihood)} is unknown; use one of {allowed}, or a piece of that kind"
-        ) from None
-    for name, value in vars(found).items():
-        # an unknown noise, NaN, is estimated with the evidence
-        if is_unknown(value) and (name == "flip" or not is_real(value)):
-            raise ValueError(
-                f"{argument} has the unknown {name}={shown(value)}; needed a number here, or a model and "
-                "`sample`"
-            )
-    return found
 
 
 def has_width(kernel: Kernel) -> bool:
@@ -232,12 +167,13 @@ def n_bases(n_obs: int, basis: Any) -> float:
 
 
 def check_size_and_scales(model: Any, X: Array, *, n_modes: int = 1) -> None:
-    """Log how long a fit to many rows takes, and warn where one width does not suit all columns.
+    """Log how long a fit to many rows takes; warn of equal rows, and where one width suits not all columns.
 
     Fits within a fit say nothing.
     """
     if NESTED.get():
         return
+    warn_constant(X)
     if is_rbf(model.kernel) and np.ndim(model.width) == 0:
         some = X[:: max(1, len(X) // 5000)]
         several = ((some > some.min(axis=0)) & (some < some.max(axis=0))).any(axis=0)
@@ -308,6 +244,10 @@ class KernelMachine(BaseEstimator):
         """Whether a fit came to its end."""
         return "status_" in vars(self)
 
+    def __dask_tokenize__(self) -> str:
+        """Return a hash of arguments and fit; Dask's own of a dataclass is that of its fields alone."""
+        return str(joblib.hash(self))
+
     def _inputs(self, X: Any) -> Array:
         """Return new inputs for a fitted estimator."""
         check_is_fitted(self)
@@ -322,7 +262,7 @@ class KernelMachine(BaseEstimator):
 
     @property
     def _jobs(self) -> int:
-        return int(effective_n_jobs(getattr(self, "n_jobs", None)))
+        return int(joblib.effective_n_jobs(getattr(self, "n_jobs", None)))
 
 
 def without_idle(model: Any) -> Any:

@@ -19,7 +19,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, check_real, present_labels
 from pcvm_pymc.core.problem import EMResult
-from pcvm_pymc.estimators.average import probability_interval
+from pcvm_pymc.estimators.average import LatentNormal, probability_interval
 from pcvm_pymc.estimators.base import KernelMachine, is_dask, threads_for
 from pcvm_pymc.estimators.fit import fit_modes
 from pcvm_pymc.estimators.problems import WIDTH_ROWS, TrainingData
@@ -59,6 +59,9 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the classifier.
+
+        Rows that are there several times, label included, are one row of that weight: left out or held out,
+        no copy of them stays behind.
 
         Parameters
         ----------
@@ -119,7 +122,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         if n_classes < 2:
             as_labels(known, len(rows))  # raises
         label = number if self._takes_several else np.where(number == 1, 1.0, -1.0)
-        return TrainingData(rows, label, weight, given)
+        return TrainingData(rows, label, weight, given).merged()
 
     def _dask_training(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         """Return the rows of Dask arrays, and some of them in memory; set the classes."""
@@ -149,6 +152,20 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         """Return rows with their labels as `fit` takes them."""
         number = data.label if self._takes_several else (data.label > 0).astype(int)
         return replace(data, label=self.classes_[number])
+
+    def _known_labels(self, y: ArrayLike, n_obs: int) -> NDArray[Any]:
+        """Return labels of the fitted classes, -1. and +1. or their numbers; raise for others."""
+        given = np.asarray(present_labels(y))
+        if given.shape != (n_obs,):
+            raise ValueError(
+                f"y has shape {given.shape}; needed ({n_obs},), a label for each row of X"
+            )
+        if not np.isin(given.astype(object), self.classes_.astype(object)).all():
+            raise ValueError(
+                f"y has labels that are none of {self.classes_.tolist()}, the fitted classes"
+            )
+        number = np.searchsorted(self.classes_, given)
+        return number if self._takes_several else np.where(number > 0, 1.0, -1.0)
 
     # --- fitted attributes ---------------------------------------------------------------------
 
@@ -329,14 +346,12 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         if is_dask(X):
             raise ValueError("X is a Dask array; predict_interval needs rows in memory")
         new = self._inputs(X)
-        at = self._predictor_.posterior(vars(self).get("_training_"))
-        likelihood = self._predictor_.likelihood
-        return np.concatenate(
-            [
-                probability_interval(likelihood, at(new[rows]), probability)
-                for rows in gen_batches(len(new), _INTERVAL_ROWS)
-            ]
-        )
+        mixture = self._predictor_.posterior(vars(self).get("_training_"))
+        found = []
+        for rows in gen_batches(len(new), _INTERVAL_ROWS):
+            parts = [LatentNormal(share, *moments(new[rows])) for share, moments in mixture]
+            found.append(probability_interval(self._predictor_.likelihood, parts, probability))
+        return np.concatenate(found)
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: whether there may be several classes."""

@@ -1,5 +1,6 @@
 """The fit of posterior modes: choose width and scale, fit modes, set attributes; two classes or several."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -9,28 +10,16 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.em.options import CLASS_TOLERANCE, TOLERANCE
-from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_share
+from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_rows, choose_share
 from pcvm_pymc.core.pieces.kernels import median_distance
-from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, as_likelihood
+from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_seed
-from pcvm_pymc.core.problem import EMResult
-from pcvm_pymc.estimators.average import Average, fit_average, modes_of
-from pcvm_pymc.estimators.base import (
-    CHOSEN,
-    IN_CHUNKS,
-    STREAMED,
-    WIDTH_EFFECT,
-    Rule,
-    check_size_and_scales,
-    has_width,
-    is_named,
-    named_hyperprior,
-    named_likelihood,
-)
+from pcvm_pymc.core.pieces.validation import as_features, as_seed, is_real, is_unknown, shown
+from pcvm_pymc.estimators.average import Average, FittedAverage, fit_average, modes_of
+from pcvm_pymc.estimators.base import CHOSEN, check_size_and_scales, has_width, is_named
 from pcvm_pymc.estimators.features import Metric, learns_features, set_features
-from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData, class_centres
+from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData
 from pcvm_pymc.estimators.race import chosen_width, inner_folds
 from pcvm_pymc.estimators.search import (
     GROWN_WEIGHT,
@@ -40,13 +29,12 @@ from pcvm_pymc.estimators.search import (
     by_class,
     by_leave_one_out,
     grown_search,
-    search_degrees,
+    search_features,
 )
 
 MOST_MODES = 12  # of an average
-SEARCH_ROWS = (
-    400  # of two classes, by which grid points are scored where rows are more than twice as many
-)
+#: of two classes: rows by which grid points are scored, where there are more than twice as many
+SEARCH_ROWS = 400
 #: of several classes: rows by which grid points are scored; weights up to which all scores are fitted
 #: together at a grid point; modes of an average where there are more
 CLASS_ROWS, JOINT_WEIGHTS, FEW_MODES = 500, 500, 3
@@ -63,11 +51,69 @@ def is_em(model: Any, _: bool = False) -> bool:
     return not is_named(how, "bottom-up")
 
 
+#: what a name means as a hyperprior, in every estimator
+HYPERPRIORS: dict[str, Callable[[], Hyperprior]] = {
+    "default": Hyperprior.plug_in,
+    "plug_in": Hyperprior.plug_in,
+    "jeffreys": Hyperprior.jeffreys,
+    "chen2009": Hyperprior.chen2009,
+}
+
+
+def named_hyperprior(hyperprior: Any, allowed: tuple[str, ...] = ("gamma",)) -> Any:
+    """Return a hyperprior by its name, or as it was given.
+
+    Parameters
+    ----------
+    hyperprior : {"default", "plug_in", "jeffreys", "chen2009"} or a prior
+    allowed : tuple of str
+        Priors that the row of the family table takes.
+
+    Raises
+    ------
+    ValueError
+        For another one, or one without a mode.
+    """
+    if isinstance(hyperprior, str) and hyperprior in HYPERPRIORS:
+        return HYPERPRIORS[hyperprior]()
+    if getattr(hyperprior, "name", None) in allowed:
+        if hyperprior.has_mode:
+            return hyperprior
+        raise ValueError(
+            f"hyperprior={hyperprior!r} has no mode that EM could find; needed one of fixed scale "
+            "(rate_shape=None), or sample the model"
+        )
+    raise ValueError(
+        f"hyperprior={shown(hyperprior)} is unknown; use one of {sorted(HYPERPRIORS)} or a "
+        "Hyperprior(c, d, e, f)"
+    )
+
+
+def named_likelihood(
+    likelihood: str | Likelihood, allowed: tuple[str, ...], argument: str = "likelihood"
+) -> Likelihood:
+    """Return a likelihood by its name, or as it was given; `argument` is its name in the estimator."""
+    try:
+        found = as_likelihood(likelihood, allowed)
+    except ValueError:
+        raise ValueError(
+            f"{argument}={shown(likelihood)} is unknown; use one of {allowed}, or a piece of that kind"
+        ) from None
+    for name, value in vars(found).items():
+        # an unknown noise, NaN, is estimated with the evidence
+        if is_unknown(value) and (name == "flip" or not is_real(value)):
+            raise ValueError(
+                f"{argument} has the unknown {name}={shown(value)}; needed a number here, or a model and "
+                "`sample`"
+            )
+    return found
+
+
 def prior_of(model: Any, scale: float) -> Any:
     """Return the prior of the weights, the default one at a scale."""
     if not is_em(model) or not hasattr(model, "hyperprior"):
         return Hyperprior.jeffreys()  # from the bottom up the logarithms of the precisions are flat
-    prior = named_hyperprior(model.hyperprior, "plug_in", model._system.priors)
+    prior = named_hyperprior(model.hyperprior, model._system.priors)
     if is_named(model.hyperprior, "default") and scale != 1.0:
         return replace(prior, d=prior.c * scale**2)
     return prior
@@ -93,13 +139,28 @@ def options_of(model: Any) -> Any:
 
 
 def centres_of(model: Any, X: Array, label: NDArray[Any], *, few_rows: bool = False) -> Centres:
-    """Return the centres of the bases, and the signs of their weights."""
-    basis = model.basis
+    """Return the centres of the bases, and the signs of their weights under the model's sign rule."""
+    basis, rule = model.basis, model._system.signs
     if few_rows and isinstance(basis, Integral):
         basis = min(basis, len(X))
-    if model._takes_several:
-        return class_centres(basis, X, label, model.classes_, model._system)
-    return as_centres(basis, X, label)
+    if not model._takes_several:
+        return as_centres(basis, X, label)
+    if basis is None or isinstance(basis, Integral):
+        n_basis = len(X) if basis is None else int(basis)
+        rows = choose_rows(X, label, n_basis, random_state=0, name="basis")
+        points, kind = X[rows], label[rows]
+    else:
+        if not isinstance(basis, tuple) or len(basis) != 2:
+            raise ValueError(
+                f"basis={shown(basis)}; needed None, a number of rows to choose, or (centres, labels)"
+            )
+        points, given = as_features(basis[0], "basis", X.shape[1]), np.asarray(basis[1])
+        if given.shape != (len(points),) or not np.isin(given, model.classes_).all():
+            raise ValueError(
+                f"the basis' labels are {given!r}; needed one of {model.classes_.tolist()} for each centre"
+            )
+        kind, rows = np.searchsorted(model.classes_, given), np.full(len(points), -1)
+    return Centres(points, None if rule is None else rule(kind, len(model.classes_)), rows)
 
 
 def problems_of(model: Any, data: TrainingData, *, few_rows: bool = False) -> Problems:
@@ -150,11 +211,8 @@ def plan_of(model: Any) -> Plan:
     """Return what a fit does."""
     if not hasattr(model, "hyperprior"):
         return Plan((False, False), 1.0, average=False, project=False)
-    prior, by_em, default = (
-        prior_of(model, 1.0),
-        is_em(model),
-        is_named(model.hyperprior, "default"),
-    )
+    prior, by_em = prior_of(model, 1.0), is_em(model)
+    default = is_named(model.hyperprior, "default")
     width = has_width(model.kernel) and is_named(model.width, *CHOSEN)
     free = width or not has_width(model.kernel) or model.estimation == "average"
     scale = default and (is_named(model.scale, "auto") or (model.scale is None and free))
@@ -164,66 +222,10 @@ def plan_of(model: Any) -> Plan:
     if default:
         at = model.scale if isinstance(model.scale, Real) else 1.0
     average = (width or scale) and not is_named(model.width, "em")
-    average = average if model.estimation == "auto" else model.estimation == "average"
+    average = average and model.estimation in ("auto", "average")
     project = model.estimation == "projection" or model.n_vectors is not None
     project = project and by_em and model.estimation != "em"
     return Plan((width, scale), float(at), average, project)
-
-
-def _cross_validates(model: Any, _: bool) -> bool:
-    plan = plan_of(model)
-    by_width = is_named(model.width, *CHOSEN) and not any(plan.moves)
-    by_projection = plan.project and not plan.average and model.n_vectors in (None, "auto")
-    return by_width or by_projection or is_named(model.width, "cv")
-
-
-def _can_average(model: Any, _: bool) -> bool:
-    searches = any(plan_of(model).moves) and not is_named(model.width, "em")
-    return model.estimation != "average" or searches
-
-
-def _has_no_own_scale(model: Any, _: bool) -> bool:
-    return model.scale is None or is_named(model.hyperprior, "default")
-
-
-def _keeps_digits(model: Any, in_chunks: bool) -> bool:
-    return not in_chunks or is_em(model) or model.kernel_dtype == "float64"
-
-
-#: a lower precision decides which bases are added from the bottom up
-DIGITS = Rule("kernel_dtype", "needed 'float64' from the bottom up", _keeps_digits)
-MOVED = "it is in pcvm_pymc.experiments.replicas; needed"
-#: rules of the arguments that PCVMs of two classes and of several have
-PCVM_RULES = (
-    WIDTH_EFFECT,
-    IN_CHUNKS,
-    DIGITS,
-    Rule(
-        "scale hyperprior",
-        "it has its own scale; needed hyperprior='default' or scale=None",
-        _has_no_own_scale,
-    ),
-    Rule(
-        "estimation hyperprior width scale",
-        "nothing to average over; needed a proper hyperprior, EM, and width or scale 'auto'",
-        _can_average,
-    ),
-    Rule(
-        "n_vectors estimation",
-        "estimation='auto', 'average' or 'projection'",
-        lambda m, _: m.estimation not in ("em", "bottom-up"),
-        None,
-    ),
-    Rule(
-        "cv width estimation",
-        "something to choose by cross-validation: width='cv' (or 'auto' under an improper hyperprior or from "
-        "the bottom up), or the number of vectors of a mode's projection",
-        _cross_validates,
-        5,
-    ),
-    Rule("n_vectors", f"{STREAMED} None", lambda m, chunks: not chunks or m.n_vectors is None),
-    Rule("update", f"{MOVED} 'auto', 'newton' or 'em'", lambda m, _: m.update != "clip"),
-)
 
 
 # --- the fit -----------------------------------------------------------------------------------
@@ -232,82 +234,68 @@ PCVM_RULES = (
 def fit_modes(model: Any, data: TrainingData) -> None:
     """Choose width and scale, fit one mode or several, and set the fitted attributes."""
     rng, plan = np.random.default_rng(as_seed(model.random_state)), plan_of(model)
-    if plan.project and data.weight is not None:
-        raise ValueError(
-            f"sample_weight or class_weight was given with estimation={model.estimation!r}, n_vectors="
-            f"{model.n_vectors!r}: a projection's rows count once each; needed estimation='auto', 'em' or "
-            "'average' and n_vectors=None, or estimation='bottom-up' for few vectors"
-        )
     check_size_and_scales(model, data.X, n_modes=MOST_MODES if plan.average else 1)
     problems = problems_of(model, data).for_model(model)
-    n_scores, few = problems.likelihood.n_scores, data
+    few = data
     if problems.rows is not None:
         few = data.some(choose_share(data.label, WIDTH_ROWS, rng))
 
     # width and scale
-    columns, same_fits, scale = None, False, plan.scale
     if any(plan.moves):
         middle = median_distance(few.X) if plan.moves[0] else fixed_width(model, few, rng)
         search, columns, same_fits, metric = search_grid(model, problems, few, middle, rng=rng)
-        model._metric_ = metric, search.shares
+        model._metric_ = metric, search.feature_share
         model.selection_, width, scale = search, search.width, search.scale
     else:
-        width = fixed_width(model, few, rng)
+        width, scale = fixed_width(model, few, rng), plan.scale
 
-    # the modes
+    # the modes, the best first
     average = None
     if plan.average:
-        n_weights = len(problems.centres) * n_scores
+        n_scores = problems.likelihood.n_scores
+        n_weights, one = len(problems.centres) * n_scores, n_scores == 1
         average = fit_average(
             problems,
             search,
-            most=MOST_MODES if n_scores == 1 or n_weights <= JOINT_WEIGHTS else FEW_MODES,
+            most=MOST_MODES if one or n_weights <= JOINT_WEIGHTS else FEW_MODES,
             same_fits=same_fits and problems.rows is None,
-            weigh=n_scores == 1 or n_weights <= 2 * JOINT_WEIGHTS,
+            weigh=one or n_weights <= 2 * JOINT_WEIGHTS,
             held_out=plan.project,
             columns=columns,
         )
         points: Any = average.search.points
-        modes = modes_of(problems, points, [each.result for each in points])
-        predictor: Any = Average(modes, average.search.weights, problems.likelihood)
-        best, scale = points[0].result, points[0].scale
     else:
-        best = problems.solved(problems.at(width, scale, moves=is_named(model.width, "em")))
-        (predictor,) = modes_of(problems, [GridPoint((), width, scale)], [best])
-
-    set_modes(model, data, problems, predictor, best=best, scale=scale)
+        mode = problems.solved(problems.at(width, scale, moves=is_named(model.width, "em")))
+        points = (GridPoint((), width, scale, result=mode),)
+    set_modes(model, data, problems, points, average)
     if plan.project:
         from pcvm_pymc.estimators.projection import project_fit  # not for most fits
 
         project_fit(model, data, problems, average.held_out if average else None, rng)
     elif average is not None:
         nothing = np.full((len(data.X), len(model.classes_)), np.nan)
-        model.held_out_ = nothing if average.held_out is None else average.held_out
-        model.average_, model.components_ = predictor, predictor.modes
-        model.component_weights_ = predictor.weights
+        model.held_out_ = data.of_all(nothing if average.held_out is None else average.held_out)
+        model.average_, model.components_ = model._predictor_, model._predictor_.modes
+        model.component_weights_ = average.search.weights
     if is_em(model) and problems.rows is None and not plan.project:
         model._training_ = model._own_rows(data)
-    model._set_fit("EM" if is_em(model) else "bottom-up", [best])
+    model._set_fit("EM" if is_em(model) else "bottom-up", [points[0].result])
 
 
 def set_modes(
-    model: Any,
-    data: TrainingData,
-    problems: Problems,
-    predictor: Any,
-    *,
-    best: EMResult,
-    scale: float,
+    model: Any, data: TrainingData, problems: Problems, points: Any, average: FittedAverage | None
 ) -> None:
-    """Set what a user reads of a mode, or of the best of an average."""
-    mode = predictor.modes[0] if isinstance(predictor, Average) else predictor
-    model._likelihood_, model._predictor_ = problems.likelihood, predictor
+    """Set what a user reads of an average and of its best mode, or of the one mode."""
+    modes, best = modes_of(problems, points), points[0].result
+    model._likelihood_, model._predictor_ = problems.likelihood, modes[0]
     model.log_posterior_ = best.log_posterior
     model._set_vectors(data, problems.centres, best.weight, best.bias, best.width)
-    model.relevance_vectors_, model._kernel_ = mode.relevance_vectors, mode.kernel
+    model.relevance_vectors_, model._kernel_ = modes[0].relevance_vectors, modes[0].kernel
     set_features(model, best.width, *vars(model).get("_metric_", (None,)))
     if is_em(model) and hasattr(model, "hyperprior"):
-        model.scale_, model.hyperprior_ = scale, prior_of(model, scale)
+        model.scale_, model.hyperprior_ = points[0].scale, prior_of(model, points[0].scale)
+    if average is not None:
+        model._predictor_ = Average(modes, average.search.weights, problems.likelihood)
 
 
 def fixed_width(model: Any, data: TrainingData, rng: np.random.Generator, **special: Any) -> Any:
@@ -352,12 +340,8 @@ def search_grid(
     ranked = problems_of(model, few, few_rows=True)
     if plan.moves[0]:
         ranked = ranked.many_widths()
-    grid, own, every = (
-        Grid(middle, plan.scale, plan.moves),
-        ranked.centres.rows,
-        problems.centres.rows,
-    )
-    columns = None
+    grid, columns = Grid(middle, plan.scale, plan.moves), None
+    own, every = ranked.centres.rows, problems.centres.rows
     if (own >= 0).all() and np.isin(rows[own], every).all():
         order = np.argsort(every)
         columns = order[np.searchsorted(every, rows[own], sorter=order)]
@@ -369,6 +353,5 @@ def search_grid(
     folds = inner_folds(few.label, FOLDS, rng) if is_named(model.width, "auto") else []
     if learns_features(model, few.X, folds, FOLDS):
         metric = Metric.learned(model, few, folds)
-        how: Any = {"metric": metric, "folds": folds, "least": least, "one_by_one": one_by_one}
-        search = search_degrees(ranked, search, grid, score_of, **how)
+        search = search_features(ranked, search, grid, score_of, metric=metric, folds=folds)
     return search, columns, few is data and not one_by_one, metric

@@ -7,7 +7,8 @@ from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.estimators.base import CV_EFFECT, IN_CHUNKS, WIDTH_EFFECT, Rule, constraints
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.fit import DIGITS, MOVED, PCVM_RULES, is_em
+from pcvm_pymc.estimators.fit import is_em
+from pcvm_pymc.estimators.pcvm import DIGITS, MOVED, PCVM_RULES
 
 _START = Rule("start", f"{MOVED} 'default'", lambda m, _: m.start == "default")
 

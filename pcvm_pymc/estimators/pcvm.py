@@ -6,9 +6,64 @@ from typing import Any
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.estimators.base import STREAMED, Rule, constraints, is_named
+from pcvm_pymc.estimators.base import (
+    CHOSEN,
+    IN_CHUNKS,
+    STREAMED,
+    WIDTH_EFFECT,
+    Rule,
+    constraints,
+    is_named,
+)
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.fit import MOVED, PCVM_RULES, is_em
+from pcvm_pymc.estimators.fit import is_em, plan_of
+
+
+def _cross_validates(model: Any, _: bool) -> bool:
+    plan = plan_of(model)
+    by_width = is_named(model.width, *CHOSEN) and not any(plan.moves)
+    by_projection = plan.project and not plan.average and model.n_vectors in (None, "auto")
+    return by_width or by_projection or is_named(model.width, "cv")
+
+
+#: a lower precision decides which bases are added from the bottom up
+DIGITS = Rule(
+    "kernel_dtype",
+    "needed 'float64' from the bottom up",
+    lambda m, chunks: not chunks or is_em(m) or m.kernel_dtype == "float64",
+)
+MOVED = "it is in pcvm_pymc.experiments.replicas; needed"
+#: rules of the arguments that PCVMs of two classes and of several have
+PCVM_RULES = (
+    WIDTH_EFFECT,
+    IN_CHUNKS,
+    DIGITS,
+    Rule(
+        "scale hyperprior",
+        "it has its own scale; needed hyperprior='default' or scale=None",
+        lambda m, _: m.scale is None or is_named(m.hyperprior, "default"),
+    ),
+    Rule(
+        "estimation hyperprior width scale",
+        "nothing to average over; needed a proper hyperprior, EM, and width or scale 'auto'",
+        lambda m, _: m.estimation != "average" or plan_of(m).average,
+    ),
+    Rule(
+        "n_vectors estimation",
+        "estimation='auto', 'average' or 'projection'",
+        lambda m, _: m.estimation not in ("em", "bottom-up"),
+        None,
+    ),
+    Rule(
+        "cv width estimation",
+        "something to choose by cross-validation: width='cv' (or 'auto' under an improper hyperprior or from "
+        "the bottom up), or the number of vectors of a mode's projection",
+        _cross_validates,
+        5,
+    ),
+    Rule("n_vectors", f"{STREAMED} None", lambda m, chunks: not chunks or m.n_vectors is None),
+    Rule("update", f"{MOVED} 'auto', 'newton' or 'em'", lambda m, _: m.update != "clip"),
+)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -27,7 +82,7 @@ class PCVMClassifier(KernelClassifier):
         one inside the training data, with the scale, by leaving one out (`select`); under an improper
         hyperprior and from the bottom up by cross-validation. ``"auto"`` (of the RBF) also learns a width for
         each feature, as far as rows predict better by them that had no part in learning them: five folds
-        weigh degrees between one width and the learned ones. With one feature, or fewer than five rows of a
+        weigh it against one width. With one feature, or fewer than five rows of a
         class, it is ``"shared"``. ``"cv"``, ``"evidence"`` and ``"validity"`` choose it by the scores of
         `select_width`, ``"em"`` by maximising the posterior within EM. Standardise columns of different
         units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.
@@ -116,7 +171,7 @@ class PCVMClassifier(KernelClassifier):
         Width of each feature, in units of X, of the best mode; of the RBF only.
     feature_relevance_ : ndarray, shape (n_features,)
         1 / width^2, normalised to sum one: how much a feature, in its units, moves the basis functions. The
-        mean over the degrees of widths per feature that were averaged; drawn by `plot_feature_relevance`.
+        mean over one width and the learned ones by their weights; drawn by `plot_feature_relevance`.
     feature_relevance_folds_ : ndarray, shape (n_folds, n_features)
         The same by the widths learned from the rows outside each fold: how sure it is. No rows where no
         widths per feature were learned.

@@ -11,22 +11,14 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign
 from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, Start, fit_em
-from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_rows
-from pcvm_pymc.core.pieces.kernels import (
-    Kernel,
-    KernelPiece,
-    as_kernel,
-    rbf,
-    squared_distances,
-    width_bounds,
-)
+from pcvm_pymc.core.pieces.centres import Centres, Index, unique_rows
+from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, rbf, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.likelihood import Weighted, majority_label, weighted_target
 from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room, chunk_rows, has_room_for_coupled
-from pcvm_pymc.core.pieces.validation import as_features, shown
+from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.core.problem import EMResult, Problem, Status
 from pcvm_pymc.estimators.base import is_rbf
 
@@ -60,6 +52,8 @@ class TrainingData:
         Numbers of the rows among those that were given, where rows of weight zero are left out.
     stream : Rows, optional
         All rows, where they are on Dask.
+    copies : ndarray of int, shape (n_counting,), optional
+        Which of the rows each row that was given and counts equals, where some are equal.
     """
 
     X: Array
@@ -67,6 +61,23 @@ class TrainingData:
     weight: Array | None = None
     given: Index | None = None
     stream: Rows | None = None
+    copies: Index | None = None
+
+    def merged(self) -> "TrainingData":
+        """Return rows that are equal, their label too, once, with the sum of their weights.
+
+        A row left out would otherwise still be there, in its copy.
+        """
+        first, copies = unique_rows(np.column_stack([self.X, self.label]))
+        if len(first) == len(self.X):
+            return self
+        given = first if self.given is None else self.given[first]
+        weight = np.bincount(copies, self.weight).astype(float)
+        return TrainingData(self.X[first], self.label[first], weight, given, copies=copies)
+
+    def of_all(self, values: Array) -> Array:
+        """Return values of the rows for all that were given and count, one of each copy."""
+        return values if self.copies is None else values[self.copies]
 
     @property
     def target(self) -> NDArray[Any]:
@@ -125,10 +136,6 @@ class Problems:
     coupled: bool = False
     solver: Any = None
     squared: Array | None = None
-
-    def kernel_at(self, width: Any) -> KernelPiece:
-        """Return the kernel at a width."""
-        return as_kernel(self.kernel, width)
 
     def for_model(self, model: Any) -> "Problems":
         """Return the same with rows in chunks where an estimator's arguments ask for it."""
@@ -199,27 +206,6 @@ class Problems:
         return fit_bottom_up(problem, response, plain)
 
 
-def problem_at(
-    X: Array,
-    label: Array,
-    hyperprior: Any,
-    width: Any,
-    *,
-    centres: Centres | None = None,
-    kernel: Kernel = "rbf",
-    likelihood: Likelihood | None = None,
-    free_width: bool = False,
-) -> Problem:
-    """Return the PCVM's problem, by default under the probit with a basis function on each row.
-
-    `free_width` lets EM move the width of the RBF.
-    """
-    centres = as_centres(None, X, label) if centres is None else centres
-    data, piece = TrainingData(X, label), likelihood or Probit()
-    problems = Problems(data, centres, kernel, piece, lambda _: hyperprior, EMOptions())
-    return problems.at(width, moves=free_width)
-
-
 def against_rest(problem: Problem, number: int) -> Problem:
     """Return the problem of one class against the rest under the probit, rows in memory or in chunks."""
     Phi, label, weighted = problem.Phi, problem.label, isinstance(problem.likelihood, Weighted)
@@ -230,33 +216,6 @@ def against_rest(problem: Problem, number: int) -> Problem:
     sign = None if problem.sign is None else problem.sign[:, number]
     likelihood = Weighted(Probit()) if weighted else Probit()
     return replace(problem, Phi=Phi, label=label, sign=sign, likelihood=likelihood)
-
-
-# --- centres -----------------------------------------------------------------------------------
-
-
-def class_centres(
-    basis: Any, X: Array, label: NDArray[Any], classes: NDArray[Any], system: System
-) -> Centres:
-    """Return centres of the bases of several classes, and the sign of each weight under a sign rule."""
-
-    def signs(kind: NDArray[Any]) -> Any:
-        return None if system.signs is None else system.signs(kind, len(classes))
-
-    if basis is None or isinstance(basis, Integral):
-        n_basis = len(X) if basis is None else int(basis)
-        rows = choose_rows(X, label, n_basis, random_state=0, name="basis")
-        return Centres(X[rows], signs(label[rows]), rows)
-    if not isinstance(basis, tuple) or len(basis) != 2:
-        raise ValueError(
-            f"basis={shown(basis)}; needed None, a number of rows to choose, or (centres, labels)"
-        )
-    points, kind = as_features(basis[0], "basis", X.shape[1]), np.asarray(basis[1])
-    if kind.shape != (len(points),) or not np.isin(kind, classes).all():
-        raise ValueError(
-            f"the basis' labels are {kind!r}; needed one of {classes.tolist()} for each centre"
-        )
-    return Centres(points, signs(np.searchsorted(classes, kind)), np.full(len(points), -1))
 
 
 def basis_for(basis: Any, X: Array, rows: Index) -> Any:

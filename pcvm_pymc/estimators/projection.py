@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_instance, check_seed, check_whole, shown
 from pcvm_pymc.core.problem import Problem
@@ -49,7 +48,8 @@ class Projection:
     size : int
         The chosen number of vectors.
     log_density : ndarray, shape (n_sizes, n_obs)
-        Held-out log predictive density of each training label under each size, by cross-validation, or
+        Held-out log predictive density of each training label under each size, times how often the row
+        counts, by cross-validation, or
         that of an average's leave-one-out predictions less the divergence from it;
         shape (n_sizes, 0) where none was computed.
     reference_log_density : ndarray, shape (n_obs,)
@@ -203,17 +203,16 @@ class Projection:
 
 
 def _sum(log_density: Array) -> Array:
-    if log_density.shape[1] == 0:
-        return np.full(len(log_density), np.nan)
-    return log_density.sum(axis=1)
+    """Return sums over the rows, shape (n_sizes,); NaN without any."""
+    return log_density.sum(axis=1) if log_density.size else np.full(len(log_density), np.nan)
 
 
 def _standard_error(log_density: Array) -> Array:
-    """Return the standard error of a sum over independent rows."""
+    """Return standard errors of sums over independent rows, shape (n_sizes,)."""
     n = log_density.shape[1]
-    if n < 2:
-        return np.full(len(log_density), np.nan)
-    return np.sqrt(n) * log_density.std(axis=1, ddof=1)
+    return (
+        np.sqrt(n) * log_density.std(axis=1, ddof=1) if n > 1 else np.full(len(log_density), np.nan)
+    )
 
 
 def project_reference(
@@ -243,7 +242,8 @@ def project_reference(
             )
         if isinstance(size, str) and size == "auto":
             return _grow(reference, sizes, options)
-    wanted = _sizes(size, sizes, len(reference.centres))
+    n_basis = len(reference.centres)
+    wanted = _sizes(size, sizes, n_basis, min(_MOST_VECTORS, n_basis))
     Phi = reference.design()
     path = project_path(reference.target(Phi), wanted, options)
     nothing = Projection(path, wanted[-1], np.empty((len(wanted), 0)), np.empty(0), reference)
@@ -269,7 +269,7 @@ def project_fit(
     rng: np.random.Generator,
 ) -> None:
     """Replace a fit by its projection onto few vectors."""
-    reference = reference_of(model, data.X, data.label, problems.centres, held_out)
+    reference = reference_of(model, data, problems.centres, held_out)
     size = model.n_vectors or "auto"
     found = project_reference(
         reference,
@@ -284,51 +284,40 @@ def project_fit(
 def _grow(
     reference: Reference, sizes: Sequence[int] | None, options: SearchOptions | None
 ) -> Projection:
-    """Add vectors until almost nothing is lost against an average."""
-    n_basis = len(reference.centres)
-    wanted = default_sizes(n_basis).tolist() if sizes is None else _sizes("auto", sizes, n_basis)
-    Phi = reference.design()
+    """Add vectors until almost nothing is lost against an average.
+
+    The loss of a row is the average's divergence from the submodel: what a comparison on observed labels
+    estimates, without the noise of these. Its error is that of labels drawn from the average.
+    """
+    n_basis, likelihood, Phi = len(reference.centres), reference.labels, reference.design()
     target = reference.target(Phi)
 
     def near(model: Submodel) -> bool:
         return target.divergence(model.latent) <= _NEAR
 
-    path = project_path(target, wanted, options, until=near)
+    path = project_path(target, _sizes("auto", sizes, n_basis, n_basis), options, until=near)
     enough = np.flatnonzero(path.kl <= _NEAR)
-    expected = _each_class(reference.probability)
-    found = [_expected_loss(expected, reference.labels, latent) for latent in path.latent(Phi)]
-    several = reference.labels.n_scores > 1
-    number = reference.label if several else (reference.label > 0).astype(int)
-    held_out = _each_class(reference.held_out)[np.arange(len(number)), number]
-    density = np.log(np.maximum(held_out, np.finfo(float).tiny))
+    each = [class_probability(likelihood, latent) for latent in path.latent(Phi)]
+    expected, held_out = reference.probability, np.asarray(reference.held_out)
+    number = reference.label
+    if likelihood.n_scores == 1:
+        expected, held_out = (np.column_stack([1.0 - p, p]) for p in (expected, held_out))
+        number = (number > 0).astype(int)
+    tiny, n = np.finfo(float).tiny, len(number)
+    weight = np.ones(n) if reference.weight is None else reference.weight
+    ratio = np.log(np.maximum(expected, tiny)) - np.log(np.maximum(each, tiny))
+    loss = np.einsum("ic,sic->si", expected, ratio)
+    square = np.average(np.einsum("ic,sic->si", expected, ratio**2), axis=1, weights=weight)
+    variance = square - np.average(loss, axis=1, weights=weight) ** 2
+    density = weight * np.log(np.maximum(held_out[np.arange(n), number], tiny))
     return Projection(
         path,
         int(path.sizes[enough[0] if len(enough) else -1]),
-        density - np.stack([loss for loss, _ in found]),
+        density - weight * loss,
         density,
         reference,
-        len(density) * np.array([error for _, error in found]),
+        np.sqrt(weight.sum() * np.maximum(variance, 0.0)),
     )
-
-
-def _each_class(probability: Any) -> Array:
-    """Return probabilities of each class, shape (n_obs, n_classes)."""
-    p = np.asarray(probability)
-    return p if p.ndim == 2 else np.column_stack([1.0 - p, p])
-
-
-def _expected_loss(expected: Array, likelihood: Likelihood, latent: Array) -> tuple[Array, float]:
-    """Return each row's loss against an average, and the standard error of its mean.
-
-    Over the labels that the average expects: its divergence from a submodel, and the error that the
-    difference of log densities would have by labels drawn from the average. It is what a paired
-    comparison on observed labels estimates, without the noise of these.
-    """
-    ratio = np.log(np.maximum(expected, np.finfo(float).tiny))
-    ratio = ratio - np.log(np.maximum(class_probability(likelihood, latent), np.finfo(float).tiny))
-    loss = np.einsum("ic,ic->i", expected, ratio)
-    variance = float(np.einsum("ic,ic->i", expected, ratio**2).mean() - loss.mean() ** 2)
-    return loss, float(np.sqrt(max(variance, 0.0) / len(loss)))
 
 
 def smallest_within_one_se(sizes: NDArray[np.int64], log_density: Array) -> int:
@@ -365,39 +354,32 @@ def _cross_validate(
         sign = reference.centres.signs_of(columns)
         problem = Problem(
             basis, reference.label[train], sign, reference.hyperprior, reference.likelihood
-        )
+        ).weighted(reference.weight_of(train))
         dense = fit_em(problem, None, em_options)
         possible = [min(size, len(columns)) for size in sizes]
         probability = likelihood.probability(dense.latent)
-        path = project_path(reference.target(basis, columns, probability), possible, options)
+        path = project_path(reference.target(basis, columns, probability, train), possible, options)
         at = np.searchsorted(path.sizes, possible)
         latent = [*path.latent(held_out)[at], held_out @ dense.weight + dense.bias]
         density[:, test] = [likelihood.log_density(each, reference.label[test]) for each in latent]
-    return density
+    return density if reference.weight is None else density * reference.weight
 
 
-def _as_sizes(sizes: Any, n_basis: int) -> list[int]:
-    """Return sizes of a path; raise unless they are whole numbers from 0 to the number of bases."""
+def _sizes(size: Any, sizes: Any, n_basis: int, most: int) -> list[int]:
+    """Return the path's sizes in ascending order, the chosen one among them; by default up to `most`."""
+
+    def fits(n: Any) -> bool:
+        return isinstance(n, Integral) and not isinstance(n, bool) and 0 <= int(n) <= n_basis
+
     given = list(sizes) if isinstance(sizes, list | tuple | range | np.ndarray) else []
-    whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in given)
-    if not given or not whole or min(given) < 0 or max(given) > n_basis:
+    if sizes is not None and not (given and all(map(fits, given))):
         raise ValueError(
             f"sizes={shown(sizes)}; needed one or more whole numbers from 0 to {n_basis}, the bases"
         )
-    return [int(n) for n in given]
-
-
-def _sizes(size: int | str, sizes: Sequence[int] | None, n_basis: int) -> list[int]:
-    """Return the path's sizes in ascending order, the chosen one among them."""
-    largest = min(_MOST_VECTORS, n_basis)
-    if sizes is not None:
-        sizes = _as_sizes(sizes, n_basis)
-    if not (isinstance(size, str) and size == "auto"):
-        if isinstance(size, bool) or not isinstance(size, Integral) or not 0 <= size <= n_basis:
-            raise ValueError(
-                f"size={shown(size)}; needed 'auto' or a whole number from 0 to {n_basis}, the bases"
-            )
-        return sorted({*(sizes if sizes is not None else ()), int(size)})
-    if sizes is None:
-        return default_sizes(largest).tolist()
-    return sorted(set(sizes))
+    if isinstance(size, str) and size == "auto":
+        return sorted(set(map(int, given))) or default_sizes(most).tolist()
+    if not fits(size):
+        raise ValueError(
+            f"size={shown(size)}; needed 'auto' or a whole number from 0 to {n_basis}, the bases"
+        )
+    return sorted({*map(int, given), int(size)})

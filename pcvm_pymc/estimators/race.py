@@ -12,8 +12,8 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from pcvm_pymc.core.metric import DEGREES, PENALTY
-from pcvm_pymc.core.pieces.centres import Index, choose_rows
+from pcvm_pymc.core.metric import PENALTY
+from pcvm_pymc.core.pieces.centres import Index, choose_rows, unique_rows
 from pcvm_pymc.core.pieces.kernels import as_width, median_distance, width_grid
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.base import CHOSEN, NESTED, has_width, without_idle
@@ -23,15 +23,25 @@ from pcvm_pymc.estimators.problems import TrainingData, basis_for
 type Fold = tuple[Index, Index]
 
 
-def inner_folds(label: NDArray[Any], cv: int, rng: Any, *, classes: bool = True) -> list[Fold]:
-    """Return folds, stratified for classes, as many as the smallest class allows; none below two."""
-    fewest = np.unique(label, return_counts=True)[1].min() if classes else len(label)
+def inner_folds(label: NDArray[Any], cv: int, rng: Any, *, X: Array | None = None) -> list[Fold]:
+    """Return folds stratified by class, as many as the smallest class allows; none below two.
+
+    With `X` those of targets that are numbers, in which equal rows of X are held out together.
+    """
+    first = copies = np.arange(len(label))
+    if X is not None:
+        first, copies = unique_rows(X)
+    fewest = len(first) if X is not None else np.unique(label, return_counts=True)[1].min()
     n_folds = min(cv, int(fewest))
     if n_folds < 2:
         return []
-    kind = StratifiedKFold if classes else KFold
+    kind = StratifiedKFold if X is None else KFold
     seed = int(np.random.default_rng(rng).integers(2**31))
-    return list(kind(n_folds, shuffle=True, random_state=seed).split(label, label))
+    folds = kind(n_folds, shuffle=True, random_state=seed).split(first, label[first])
+    if len(first) == len(label):
+        return list(folds)
+    where = [np.flatnonzero(np.isin(copies, held)) for _, held in folds]
+    return [(np.setdiff1d(np.arange(len(label)), held), held) for held in where]
 
 
 # standard errors of the difference to the best, row by row: beyond the first none is tried further out,
@@ -266,12 +276,11 @@ class Refits:
         return found
 
 
-def raced_features(refits: Refits, width: float, metric: Metric) -> tuple[Any, float]:
-    """Return widths per feature of the best degree, and the degree; one width where that is 0.
+def raced_features(refits: Refits, width: float, metric: Metric) -> Any:
+    """Return widths per feature where held-out rows favour them, else the best one width.
 
-    In each fold the relative widths are those of its training rows. A common width far from the median
-    distance is often a makeshift against features without effect: degrees above 0 are compared at the
-    geometric mean of both. After the degree the width is chosen once more, among its neighbours.
+    In each fold the relative widths are those of its training rows. Their common factor is raced, then the
+    best against one width.
 
     Parameters
     ----------
@@ -280,24 +289,20 @@ def raced_features(refits: Refits, width: float, metric: Metric) -> tuple[Any, f
         The best one width.
     metric : Metric
     """
-    X, degrees = refits.data.X, np.array(DEGREES)
-    multiple = width / median_distance(X)
+    X = refits.data.X
+    # a width far from the median distance is often a makeshift against features without effect
+    factors = np.sqrt(width / median_distance(X)) * np.array(_NEIGHBOURS)
 
-    def at(degree: float, k: int, multiple: float) -> Array:
-        return metric.fold_widths(X, refits.folds[k][0], k, degree, multiple)
+    def at(factor: float, k: int) -> Array:
+        relative = metric.by_fold[k]
+        return factor * median_distance(X[refits.folds[k][0]] / relative) * relative
 
-    each = np.where(degrees == 0, multiple, np.sqrt(multiple))
-    found = refits.race(
-        len(degrees), lambda i, k: at(degrees[i], k, each[i]), cost=PENALTY * degrees
-    )
-    degree = float(degrees[found.tried[found.scores.argmax()]])
-    if degree == 0:
-        return width, 0.0
-    near = np.sqrt(multiple) * np.array(_NEIGHBOURS)
-    again = refits.race(len(near), lambda i, k: at(degree, k, near[i]))
-    best = near[again.tried[again.scores.argmax()]]
-    relative = metric.relative**degree
-    return best * median_distance(X / relative) * relative, degree
+    raced = refits.race(len(factors), lambda i, k: at(factors[i], k))
+    best = factors[raced.tried[raced.scores.argmax()]]
+    found = refits.race(2, lambda i, k: at(best, k) if i else width, cost=np.array([0.0, PENALTY]))
+    if not found.tried[found.scores.argmax()]:
+        return width
+    return best * median_distance(X / metric.relative) * metric.relative
 
 
 def chosen_width(
@@ -344,7 +349,7 @@ def chosen_width(
     criterion, found, of_features = model.width, None, None
     n_folds = getattr(model, "cv", 5)
     if criterion in (*CHOSEN, "cv"):
-        folds = inner_folds(data.label, n_folds, rng, classes=is_classifier(model))
+        folds = inner_folds(data.label, n_folds, rng, X=None if is_classifier(model) else data.X)
         if not folds or len(widths) == 1:
             found = WidthSelection.unscored(float(np.median(widths)), widths, "cv")
         else:
@@ -354,8 +359,8 @@ def chosen_width(
             found = WidthSelection.best_of(widths[raced.tried], "cv", raced.scores, -raced.by_fold)
             if learns_features(model, data.X, folds, n_folds):
                 metric = Metric.learned(model, data, folds)
-                of_features, degree = raced_features(refits, found.width, metric)
-                model._metric_ = metric, {degree: 1.0}
+                of_features = raced_features(refits, found.width, metric)
+                model._metric_ = metric, float(np.ndim(of_features))
         if model._scores_all_rows and np.isnan(found.scores).all():  # nothing can be held out
             criterion, found = "evidence", None
     if found is None:

@@ -1,6 +1,5 @@
 """What a projection needs of a dense model, and its submodels as classifiers of few vectors."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,6 +51,10 @@ class Reference:
     held_out : ndarray, shape of `probability`, optional
         The same of each row, itself and its own bases left out. With it no fold is needed to
         choose the number of vectors.
+    weight : ndarray, shape (n_obs,), optional
+        How often each row counts. Default: once.
+    given : ndarray of int, shape (n_obs,), optional
+        Numbers of the rows among those that were given, where these are not all.
     """
 
     X: Array
@@ -66,27 +69,27 @@ class Reference:
     kind: Any
     basis_width: Array | None = None
     held_out: Array | None = None
+    weight: Array | None = None
+    given: Index | None = None
 
-    def averaged(self, held_out: Array, *, factors: Sequence[float] = WIDTH_FACTORS) -> "Reference":
+    def averaged(self, held_out: Array) -> "Reference":
         """Return the same of an average of class probabilities, with bases of several widths.
 
         Parameters
         ----------
         held_out : ndarray, shape (n_obs, n_classes)
             Averages without each row and the bases on it; `probability` has the shape as well.
-        factors : sequence of float
-            Widths of the bases over `width`.
         """
         both = [each / each.sum(axis=1, keepdims=True) for each in (self.probability, held_out)]
         if self.likelihood.n_scores == 1:
             both = [each[:, 1] for each in both]
         centres, basis_width, n = self.centres, None, len(self.centres)
         if has_width(self.kernel):
-            places = np.tile(np.arange(n), len(factors))
+            places = np.tile(np.arange(n), len(WIDTH_FACTORS))
             rows, sign = centres.rows[places], centres.signs_of(places)
             centres = Centres(centres.points[places], sign, rows)
             width = np.asarray(self.width)
-            basis_width = np.concatenate([np.stack([width * f] * n) for f in factors])
+            basis_width = np.concatenate([np.stack([width * f] * n) for f in WIDTH_FACTORS])
         return replace(
             self, centres=centres, probability=both[0], held_out=both[1], basis_width=basis_width
         )
@@ -107,22 +110,33 @@ class Reference:
         # its density is one of numbers; the labels are the probit's
         return Probit() if isinstance(self.likelihood, NormalProbability) else self.likelihood
 
+    def weight_of(self, rows: Index | slice) -> Array | None:
+        """Return the weights of some rows; None where each counts once."""
+        return None if self.weight is None else self.weight[rows]
+
     def target(
-        self, Phi: Array, columns: Index | slice = slice(None), probability: Array | None = None
+        self,
+        Phi: Array,
+        columns: Index | slice = slice(None),
+        probability: Array | None = None,
+        rows: Index | slice = slice(None),
     ) -> Target:
-        """Return what is to be approximated, by some of the bases."""
-        p = self.probability if probability is None else probability
-        return Target(Phi, self.centres.signs_of(columns), p, likelihood=self.labels)
+        """Return what is to be approximated, by some of the bases on some of the rows."""
+        p, sign = (
+            self.probability if probability is None else probability,
+            self.centres.signs_of(columns),
+        )
+        return Target(Phi, sign, p, self.weight_of(rows), likelihood=self.labels)
 
 
 def reference_of(
-    model: Any, X: Array, label: NDArray[Any], centres: Centres, held_out: Array | None
+    model: Any, data: TrainingData, centres: Centres, held_out: Array | None
 ) -> Reference:
     """Return a fitted classifier as a reference; with held-out probabilities it is an average."""
-    probability, one = model._predictor_.probability(X), model._likelihood_.n_scores == 1
+    probability, one = model._predictor_.probability(data.X), model._likelihood_.n_scores == 1
     reference = Reference(
-        X,
-        label,
+        data.X,
+        data.label,
         model.classes_,
         centres,
         probability[:, 1] if one and held_out is None else probability,
@@ -131,6 +145,8 @@ def reference_of(
         hyperprior=getattr(model, "hyperprior_", Hyperprior.plug_in()),
         likelihood=model._likelihood_,
         kind=type(model),
+        weight=data.weight,
+        given=data.given,
     )
     return reference if held_out is None else reference.averaged(held_out)
 
@@ -141,7 +157,8 @@ def set_projection(model: Any, projection: Any) -> None:
     centres, bias = reference.centres, projection.path.bias[i]
     weight = projection.path.dense_weight(i, len(centres))
     bias = float(bias) if np.ndim(bias) == 0 else bias
-    data, width = TrainingData(reference.X, reference.label), reference.width
+    data = TrainingData(reference.X, reference.label, reference.weight, reference.given)
+    width = reference.width
     kept = model._set_vectors(data, centres, weight, bias, width)
     model.projection_, model._likelihood_ = projection, reference.likelihood
     model._kernel_ = reference.kernel_of(kept)
@@ -160,7 +177,7 @@ def set_projection(model: Any, projection: Any) -> None:
         reference.likelihood,
         bias="none" if getattr(model, "bias", None) is False else "prior",
         width=width,
-    )
+    ).weighted(reference.weight)
     model.log_posterior_ = log_posterior(problem, weight, bias, Phi @ weight + bias)
 
 

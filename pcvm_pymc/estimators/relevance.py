@@ -20,17 +20,17 @@ from pcvm_pymc.core.evidence import (
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_share
 from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
-from pcvm_pymc.core.pieces.likelihood import Weighted, against_rest
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
+from pcvm_pymc.core.pieces.likelihood import Weighted
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
-from pcvm_pymc.estimators.average import Posterior, Predictor, independent
+from pcvm_pymc.estimators.average import Moments, Predictor, independent
 from pcvm_pymc.estimators.base import check_size_and_scales
 from pcvm_pymc.estimators.features import set_features
-from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData
+from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData, against_rest
 from pcvm_pymc.estimators.race import chosen_width
 
 # --- scores of widths --------------------------------------------------------------------------
@@ -42,77 +42,37 @@ def score_width(problems: Problems, criterion: str, width: float, scale: float) 
     The log evidence is that of the relevance vector machine on the same bases; the validity that of the
     PCVM's mode, or without a sign rule that of the relevance vector machine.
     """
-    data, centres, likelihood = problems.data, problems.centres, problems.likelihood
+    X, points, likelihood = problems.data.X, problems.centres.points, problems.likelihood
+    each, options = [problems.at(width, scale)], problems.options
     if likelihood.n_scores > 1:
-        plain = replace(
-            problems, likelihood=Probit(), options=EMOptions(), bias="prior", shared=False
-        )
-        total = 0.0
-        for c in range(likelihood.n_scores):
-            own = TrainingData(data.X, against_rest(data.label, c), data.weight)
-            signed = replace(centres, sign=None if centres.sign is None else centres.sign[:, c])
-            total += score_width(replace(plain, data=own, centres=signed), criterion, width, scale)
-        return total
-    if criterion == "validity" and centres.sign is not None:
-        problem = problems.at(width, scale)
-        mode = fit_em(problem, None, problems.options)
-        return pcvm_validity(data.X, problem, mode, centres=centres.points).log_validity
-    if likelihood.name not in FAMILY["rvm_classification"].likelihoods:
+        classes, options = range(likelihood.n_scores), EMOptions()
+        each = [replace(against_rest(each[0], c), bias="prior", shared=False) for c in classes]
+    if criterion == "validity" and problems.centres.sign is not None:
+        modes = [fit_em(one, None, options) for one in each]
+        found = [pcvm_validity(X, *both, centres=points) for both in zip(each, modes, strict=True)]
+        return sum(one.log_validity for one in found)
+    known = FAMILY["rvm_classification"].likelihoods
+    if likelihood.n_scores == 1 and likelihood.name not in known:
         raise ValueError(
             f"there is no relevance vector machine with likelihood={likelihood.name!r} to score a width by; "
             "choose it by cross-validation or 'validity'"
         )
-    machine = RelevanceProblem(data, centres, problems.kernel, likelihood)
-    return machine.score(criterion, width, EvidenceOptions(tol=ROUGH["evidence"]))
+    rough = EvidenceOptions(tol=ROUGH["evidence"])
+    machines = [EvidenceProblem(one.Phi, one.label, one.likelihood) for one in each]
+    return sum(_scored(one, X, points, criterion, width, options=rough) for one in machines)
+
+
+def _scored(
+    problem: EvidenceProblem, X: Array, points: Array, criterion: str, width: Any, **how: Any
+) -> float:
+    """Return the log evidence of a relevance vector machine, or its log kernel validity."""
+    result = fit_rvm(problem, **how)
+    if criterion == "evidence":
+        return result.log_evidence
+    return rvm_validity(X, problem, result, width=width, centres=points).log_validity
 
 
 # --- relevance vector machines -----------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RelevanceProblem:
-    """The evidence of a relevance vector machine as a function of the width.
-
-    Attributes
-    ----------
-    data : TrainingData
-        With targets as the likelihood has them.
-    centres : Centres
-    kernel : str or callable
-    likelihood : Likelihood
-    noise : float, optional
-    method : str
-    memory_limit : float, optional
-        With it basis functions are computed when they are needed.
-    """
-
-    data: TrainingData
-    centres: Centres
-    kernel: Any
-    likelihood: Likelihood
-    noise: float | None = None
-    method: str = "sequential"
-    memory_limit: float | None = None
-
-    def at(self, width: Any) -> EvidenceProblem:
-        """Return the problem at a width."""
-        X, points, kernel = self.data.X, self.centres.points, as_kernel(self.kernel, width)
-        Phi: Any
-        if self.memory_limit is None:
-            Phi = kernel(X, points)
-        else:
-            Phi = ComputedBases(X, points, kernel, self.memory_limit)
-        kind = self.likelihood if self.data.weight is None else Weighted(self.likelihood)
-        return EvidenceProblem(Phi, self.data.target, kind, noise=self.noise)
-
-    def score(self, criterion: str, width: Any, options: EvidenceOptions) -> float:
-        """Return the log evidence at a width, or the log kernel validity."""
-        problem = self.at(width)
-        result = fit_rvm(problem, method=self.method, options=options)
-        if criterion == "evidence":
-            return result.log_evidence
-        X, points = self.data.X, self.centres.points
-        return rvm_validity(X, problem, result, width=width, centres=points).log_validity
 
 
 def evidence_options(model: Any, **special: Any) -> EvidenceOptions:
@@ -147,29 +107,36 @@ def fit_relevance(
     """
     check_size_and_scales(model, data.X)
     centres, limit = as_centres(model.basis, data.X, None), model.memory_limit
-    problems = RelevanceProblem(
-        data, centres, model.kernel, model._likelihood_, getattr(model, "noise", None), model.method
-    )
-    few, options = problems, evidence_options(model)
+    few, own, options = data, centres, evidence_options(model)
     rng = np.random.default_rng(as_seed(model.random_state))
     if limit is None:
         check_room(len(data.X), len(centres))
     elif isinstance(model.width, str):
         label = given.label if hasattr(model, "classes_") else np.zeros(len(data.X))
         rows = choose_share(label, WIDTH_ROWS, rng)
-        given, own = given.some(rows), as_centres(model.basis, data.X[rows], None)
-        few = replace(problems, data=data.some(rows), centres=own)
+        few, given = data.some(rows), given.some(rows)
+        own = as_centres(model.basis, few.X, None)
+
+    def problem_at(
+        data: TrainingData, points: Array, kernel: KernelPiece, limit: Any
+    ) -> EvidenceProblem:
+        Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
+        likelihood = model._likelihood_ if data.weight is None else Weighted(model._likelihood_)
+        return EvidenceProblem(Phi, data.target, likelihood, noise=getattr(model, "noise", None))
+
     if limit is not None and rotated is None:
-        problems = replace(problems, memory_limit=limit)
-        problems.at(1.0)  # is there room?
+        problem_at(data, centres.points, as_kernel(model.kernel, 1.0), limit)  # is there room?
     tol = max(model.tol, ROUGH["evidence"])
+    rough = {"method": model.method, "options": replace(options, tol=tol)}
 
     def score(criterion: str, width: float) -> float:
-        return few.score(criterion, width, replace(options, tol=tol))
+        problem = problem_at(few, own.points, as_kernel(model.kernel, width), None)
+        return _scored(problem, few.X, own.points, criterion, width, **rough)
 
     width = chosen_width(model, given, rng, score, rough={"tol": tol})
     kernel = as_kernel(model.kernel, width)
-    problem = problems.at(width) if rotated is None else rotated(centres, kernel)
+    whole = (data, centres.points, kernel, limit)
+    problem = problem_at(*whole) if rotated is None else rotated(centres, kernel)
     solve = model._solved or partial(fit_rvm, method=model.method, options=options)
     result = solve(problem)
     model.support_ = data.numbers(centres.rows[result.active])
@@ -177,6 +144,7 @@ def fit_relevance(
     model.weight_, model.bias_, model.width_ = result.weight[result.active], result.bias, width
     model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence
     model._kernel_, model._result_, model._row_weight_ = kernel, result, data.weight
+    model._machine_ = Machine(kernel, model.relevance_vectors_, result)
     set_features(model, width, *vars(model).get("_metric_", (None,)))
     model.n_iter_, model.status_ = result.n_iter, result.status
     if result.status is Status.ITERATION_LIMIT:
@@ -223,6 +191,6 @@ class RelevanceVectors(Predictor):
         """
         return self.likelihood.moderated(*self.moments(X))
 
-    def posterior(self, data: TrainingData | None) -> Posterior:
+    def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
         """Return the normal posterior of the independent latent functions."""
-        return lambda X: [independent([each.moments(X) for each in self.machines])]
+        return [(1.0, lambda X: independent([each.moments(X) for each in self.machines]))]

@@ -16,7 +16,6 @@ from pcvm_pymc.core.evidence import (
     ComputedBases,
     EvidenceProblem,
     augmentation,
-    predictive_moments,
     rotated_problem,
     star_moments,
 )
@@ -34,13 +33,14 @@ from pcvm_pymc.estimators.base import (
     KernelMachine,
     Rule,
     constraints,
+    is_dask,
     n_bases,
-    named_likelihood,
     threads_for,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
+from pcvm_pymc.estimators.fit import named_likelihood
 from pcvm_pymc.estimators.problems import TrainingData
-from pcvm_pymc.estimators.relevance import Machine, RelevanceVectors, fit_relevance
+from pcvm_pymc.estimators.relevance import RelevanceVectors, fit_relevance
 
 _ROWS = 1024  # predicted at a time
 _CONSTRAINTS = constraints("auto shared evidence validity", method=" ".join([*METHODS, "random"]))
@@ -64,12 +64,11 @@ class RVMClassifier(KernelClassifier):
         not be positive definite.
     width : float, array_like, "auto", "shared", "evidence" or "validity"
         Width of the basis functions, in the unit of X: one, or one for each feature. Of nine, ``"shared"``
-        takes that of the highest cross-validated log density; ``"auto"`` (of the RBF) then learns a width for
-        each feature, shrinks them towards one width by the degree that predicts the same folds best, and
-        chooses their common factor once more. ``"evidence"`` takes that of the highest evidence, which is
-        quicker but favours narrow bases, ``"validity"`` that of the highest kernel validity (Kropotov et al.
-        2006, the RBF only), which penalises them. Several classes have one each. Standardise columns of
-        different units first.
+        takes that of the highest cross-validated log density; ``"auto"`` (of the RBF) also learns relative
+        widths of the features, chooses their common factor, and takes them where the folds favour them.
+        ``"evidence"`` takes that of the highest evidence, which is quicker but favours narrow bases,
+        ``"validity"`` that of the highest kernel validity (Kropotov et al. 2006, the RBF only), which
+        penalises them. Several classes have one each. Standardise columns of different units first.
     basis : None, int or array_like, shape (n_basis, n_features)
         Centres of the basis functions: all training rows; so many of them, chosen by k-means++; or given
         centres.
@@ -157,6 +156,11 @@ class RVMClassifier(KernelClassifier):
     @override
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         self._begin(X)
+        if is_dask(X):
+            raise ValueError(
+                "X is a Dask array; RVMClassifier needs rows in memory, or take MRVMClassifier (with a "
+                "memory_limit basis functions are computed when they are needed)"
+            )
         self._likelihood_ = named_likelihood(self.link, self._system.likelihoods, "link")
         given = self._training(X, y, sample_weight)
         if len(self.classes_) > 2:
@@ -165,8 +169,7 @@ class RVMClassifier(KernelClassifier):
         data = replace(given, label=2.0 * given.label - 1.0)
         with threads_for(data.X, self.basis):
             fit_relevance(self, data, self._as_given(given))
-        machine = Machine(self._kernel_, self.relevance_vectors_, self._result_)
-        self._predictor_ = RelevanceVectors(self._likelihood_, (machine,))
+        self._predictor_ = RelevanceVectors(self._likelihood_, (self._machine_,))
         self.machines_ = [self]
         return self
 
@@ -192,7 +195,7 @@ class RVMClassifier(KernelClassifier):
         self.log_evidence_ = sum(machine.log_evidence_ for machine in each)
         self.n_iter_ = max(machine.n_iter_ for machine in each)
         self.machines_, self.status_ = each, [machine.status_ for machine in each]
-        machines = tuple(machine._predictor_.machines[0] for machine in each)
+        machines = tuple(machine._machine_ for machine in each)
         self._predictor_ = RelevanceVectors(self._likelihood_, machines)
 
     def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:
@@ -408,11 +411,11 @@ class RVMRegressor(RegressorMixin, KernelMachine):
 
     def _moments(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of the latent function at some new rows."""
-        Phi = self._kernel_(X, self.relevance_vectors_)
         if "_augmentation_" not in vars(self):
-            return predictive_moments(Phi, self._result_)
+            moments: tuple[Array, Array] = self._machine_.moments(X)
+            return moments
         return star_moments(
-            Phi,
+            self._kernel_(X, self.relevance_vectors_),
             self._kernel_(self._rows_, X),
             np.diag(self._kernel_(X, X)),
             self._result_,

@@ -1,22 +1,22 @@
 """The choice of width and scale: grid points, scored by leave-one-out or by folds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import logsumexp
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights, leave_one_out
-from pcvm_pymc.core.metric import DEGREES, degree_weights
+from pcvm_pymc.core.metric import share_of_widths
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihood import plain_target
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_real
 from pcvm_pymc.core.problem import EMResult, Problem
-from pcvm_pymc.estimators.features import LEAST_SHARE, Metric
+from pcvm_pymc.estimators.features import Metric
 from pcvm_pymc.estimators.problems import ROUGH, Problems, against_rest
 from pcvm_pymc.estimators.race import Fold
 
@@ -38,7 +38,6 @@ class Axis(NamedTuple):
 
 #: widths from 0.1 to 10 times the median distance, scales of the weights from 0.01 to 100
 AXES = (Axis(1.65, 7, 1.0), Axis(float(np.sqrt(10.0)), 4, 0.7))
-_LEAST_DENSITY = -500.0  # of a held-out row: its exponential is a number above zero
 KEPT_WEIGHT = 0.02  # a grid point of no more weight is not part of an average
 GROWN_WEIGHT = 0.05  # the grid does not grow from one of no more weight
 
@@ -59,8 +58,8 @@ class GridPoint:
     result : EMResult, optional
     loo : LeaveOneOut, optional
         Held-out latent values and log densities of the rows.
-    degree : float
-        0 for one width of all features, 1 for widths as far apart as they were learned.
+    by_feature : bool
+        Whether each feature has a width of its own.
     """
 
     steps: tuple[int, ...]
@@ -69,7 +68,7 @@ class GridPoint:
     log_prior: float = 0.0
     result: EMResult | None = field(default=None, repr=False)
     loo: LeaveOneOut | None = field(default=None, repr=False)
-    degree: float = 0.0
+    by_feature: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,40 +117,38 @@ class HyperparameterSearch:
         How much each counts in an average, see `averaging_weights`; they sum to one.
     method : {"loo", "cv"}
         How rows were left out.
-    shares : dict of float to float
-        Weight of each degree of the widths per feature, from folds whose rows had no part in learning
-        them; ``{0.0: 1.0}`` for one width.
+    feature_share : float
+        Weight of the grid points with widths per feature, from folds whose rows had no part in learning
+        them; 0 for one width alone.
     """
 
     points: tuple[GridPoint, ...]
     weights: Array
     method: str = "loo"
-    shares: Mapping[float, float] = field(default_factory=lambda: {0.0: 1.0})
+    feature_share: float = 0.0
 
     @classmethod
     def of(
-        cls,
-        points: Sequence[Any],
-        method: str = "loo",
-        shares: Mapping[float, float] | None = None,
+        cls, points: Sequence[Any], method: str = "loo", feature_share: float = 0.0
     ) -> "HyperparameterSearch":
-        """Return scored grid points with their weights: within a degree, times the degree's share."""
-        shares = {0.0: 1.0} if shares is None else shares
+        """Return scored grid points with their weights, separate for one width and for widths per feature."""
         density = np.stack([each.loo.log_density for each in points])
         prior = np.array([each.log_prior for each in points])
-        degree = np.array([each.degree for each in points])
+        by_feature = np.array([each.by_feature for each in points])
         weights = np.empty(len(points))
-        for each in np.unique(degree):
-            own = degree == each
-            weights[own] = shares[float(each)] * averaging_weights(density[own], prior[own])
-        return cls(tuple(points), weights / weights.sum(), method, shares)
+        for own, share in ((~by_feature, 1.0 - feature_share), (by_feature, feature_share)):
+            if own.any():
+                weights[own] = share * averaging_weights(density[own], prior[own])
+        return cls(tuple(points), weights / weights.sum(), method, feature_share)
 
     @property
     def best(self) -> GridPoint:
-        """The grid point of the greatest weight; of several degrees, that of the heaviest degree."""
-        there = {each.degree for each in self.points}
-        heaviest = max(there, key=lambda degree: self.shares[degree])
-        own = np.array([each.degree == heaviest for each in self.points])
+        """The grid point of the greatest weight among those of widths per feature, or of one width.
+
+        The greater share decides which.
+        """
+        by_feature = self.feature_share > 0.5
+        own = np.array([each.by_feature == by_feature for each in self.points])
         return self.points[int(np.where(own, self.weights, -1.0).argmax())]
 
     @property
@@ -240,7 +237,7 @@ def grown_search(
                     points[each.steps] = score(each, point)
 
 
-def search_degrees(
+def search_features(
     problems: Problems,
     shared: HyperparameterSearch,
     grid: Grid,
@@ -248,13 +245,11 @@ def search_degrees(
     *,
     metric: Metric,
     folds: Sequence[Fold],
-    least: float,
-    one_by_one: bool,
 ) -> HyperparameterSearch:
-    """Return the search over degrees of widths per feature, from that over one width.
+    """Return the search over one width and over widths per feature, from that over one width.
 
-    Held-out rows, which had no part in learning their fold's widths, weigh the degrees. Leave-one-out must
-    not: the widths have seen its rows. It weighs the grid points of each degree.
+    Leave-one-out weighs the grid points of either. It must not weigh the one against the other: the relative
+    widths have seen its rows. That is left to each fold's rows under widths learned without the fold.
 
     Parameters
     ----------
@@ -268,75 +263,38 @@ def search_degrees(
         ``problems -> score``.
     metric : Metric
     folds : sequence of (ndarray, ndarray)
-    least : float
-        Of the search over one width, see `grown_search`; twice as much for the other degrees.
-    one_by_one : bool
-        Whether folds fit each class against the rest.
     """
-    X, label, weight = problems.data.X, problems.data.label, problems.data.weight
-    grids = {
-        degree: replace(grid, width=median_distance(X / metric.relative**degree))
-        for degree in DEGREES
-    }
-    options = rough(problems.options, "class by class" if one_by_one else "leave-one-out")
-    starts: dict[int, tuple[Start, float]] = {}
+    data, points = problems.data, problems.centres.points
 
-    def held_out(degree: float, point: GridPoint) -> Array:
-        multiple, density = point.width / grids[degree].width, np.empty(len(X))
-        for k, (train, test) in enumerate(folds):
-            width = metric.fold_widths(X, train, k, degree, multiple)
-            whole, start = problems.at(width, point.scale), None
-            size = max(float(np.abs(whole.Phi).sum()), np.finfo(float).tiny)
-            if k in starts:
-                start, before = starts[k]
-                start = Start(start.weight * np.clip(before / size, 1e-3, 1e3), start.bias)
-            latent, found = held_out_latent(
-                problems, whole, (train, test), start, options, one_by_one=one_by_one
-            )
-            starts[k] = found, size
-            if one_by_one:
-                yes = log_ndtr(latent)
-                yes -= logsumexp(yes, axis=1, keepdims=True)
-                density[test] = yes[np.arange(len(test)), label[test].astype(int)]
-            else:
-                density[test] = problems.likelihood.log_density(latent, label[test])
-        return np.maximum(density, _LEAST_DENSITY)
-
-    def weighed(density: Mapping[float, Array]) -> dict[float, float]:
-        degrees = np.array(list(density))
-        found = degree_weights(np.stack(list(density.values())), degrees, weight)
-        return dict(zip(density, found.tolist(), strict=True))
-
-    best = shared.best
-    # a width far from the median distance is often a makeshift against features without effect
-    first = (int(best.steps[0] / 2), *best.steps[1:])
-    steps = {degree: best.steps if degree == 0 else first for degree in DEGREES}
-    density = {degree: held_out(degree, grids[degree].point(steps[degree])) for degree in DEGREES}
-    shares = weighed(density)
-    kept = [degree for degree in DEGREES if degree == 0 or shares[degree] >= LEAST_SHARE]
-    if len(kept) == 1:
-        return shared
-    found, near = {0.0: shared}, replace(best, steps=first)
-    for degree in kept[1:]:
-        data, relative = problems.data, metric.relative**degree
-        points = problems.centres.points / relative
+    def scaled(relative: Array) -> tuple[Grid, Score]:
         own = replace(
             problems,
             data=replace(data, X=data.X / relative),
-            centres=replace(problems.centres, points=points),
+            centres=replace(problems.centres, points=points / relative),
         ).many_widths()
-        near = replace(near, width=grids[degree].point(near.steps).width)
-        found[degree] = grown_search(grids[degree], score_of(own), least=2.0 * least, near=near)
-        near = found[degree].best
-        if near.steps != first:
-            density[degree] = held_out(degree, near)
-    points_of = [
-        replace(each, width=each.width * metric.relative**degree, degree=degree)
-        for degree, search in found.items()
-        for each in search.points
+        return replace(grid, width=median_distance(own.data.X)), score_of(own)
+
+    own_grid, score = scaled(metric.relative)
+    near = replace(shared.best, width=own_grid.point(shared.best.steps).width)
+    found = grown_search(own_grid, score, near=near)
+    best: Any = found.best
+    one_width: Any = shared.best
+    widths = np.empty(len(data.X))
+    for (_, test), relative in zip(folds, metric.by_fold, strict=True):
+        own_grid, score = scaled(relative)
+        point = own_grid.point(best.steps)
+        left_out: Any = score(point, replace(best, width=point.width)).loo
+        widths[test] = left_out.log_density[test]
+    each = 1.0 if data.weight is None else data.weight
+    density = one_width.loo.log_density / each, widths / each
+    share = share_of_widths(*density, data.weight)
+    if share < KEPT_WEIGHT:
+        return shared
+    every = [replace(each, width=each.width * np.ones(len(relative))) for each in shared.points]
+    every += [
+        replace(each, width=each.width * metric.relative, by_feature=True) for each in found.points
     ]
-    shares = weighed({degree: density[degree] for degree in kept})
-    return HyperparameterSearch.of(points_of, shares=shares)
+    return HyperparameterSearch.of(every, feature_share=share)
 
 
 # --- scores of a grid point --------------------------------------------------------------------

@@ -15,7 +15,6 @@ from pcvm_pymc.core.pieces.kernels import (
     FeatureColumns,
     KernelPiece,
     as_kernel,
-    as_width,
     median_distance,
     n_features,
 )
@@ -45,21 +44,6 @@ _BIASES = {"penalised": "prior", "free": "free"}
 
 def _on_kernels(model: Any, _: bool = False) -> bool:
     return bool(model.features == "kernel")
-
-
-def _width_of(model: Any, data: TrainingData) -> Any:
-    """Return the width of the kernel that is given, or chosen; None for a kernel without."""
-    if not has_width(model.kernel):
-        return None
-    if not isinstance(model.width, str):
-        return as_width(model.width)
-    if model.width == "median":
-        return median_distance(data.X)
-    rng = np.random.default_rng(0)
-    if model.memory_limit is not None or data.stream is not None:
-        data = data.some(choose_share(data.label, WIDTH_ROWS, rng))
-    rough = {"tol": max(model.tol, ROUGH["folds, improper"])}
-    return chosen_width(model, model._as_given(data), rng, lambda *_: np.nan, rough=rough)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -181,7 +165,7 @@ class SparseProbitClassifier(KernelClassifier):
     @override
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         self._begin(X)
-        named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
+        self.prior_ = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
         if is_dask(X) and not _on_kernels(self):
             raise ValueError(
                 f"features={self.features!r}: rows in Dask arrays need features='kernel'"
@@ -202,16 +186,14 @@ class SparseProbitClassifier(KernelClassifier):
             centres,
             piece,
             likelihood,
-            lambda _: named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma),
+            lambda _: self.prior_,
             em_options(self),
             bias=_BIASES[self.bias],
         ).for_model(self)
         problem = problems.at(width)
-        Phi = problem.Phi if problems.rows is None else np.empty((0, 0))
-        self.prior_ = prior = named_prior(self.prior, Phi, gamma=self.gamma)
-        problem = replace(problem, hyperprior=prior)
-        problems = replace(problems, prior=lambda _: prior)
-
+        if problems.rows is None:
+            self.prior_ = named_prior(self.prior, problem.Phi, gamma=self.gamma)
+            problem = replace(problem, hyperprior=self.prior_)
         n_classes = len(self.classes_)
         machines = range(n_classes) if n_classes > 2 else range(1, 2)
         results = [problems.solved(against_rest(problem, c)) for c in machines]
@@ -222,7 +204,7 @@ class SparseProbitClassifier(KernelClassifier):
         if len(results) == 1:
             weight, bias = weight[:, 0], results[0].bias
         both = replace(results[0], weight=weight, bias=bias)
-        (self._predictor_,) = modes_of(problems, [GridPoint((), width, 1.0)], [both])
+        (self._predictor_,) = modes_of(problems, [GridPoint((), width, 1.0, result=both)])
         self.selected_ = self._set_vectors(data, centres, weight, bias, width)
         self._likelihood_, self._kernel_ = likelihood, piece
         if _on_kernels(self):
@@ -245,4 +227,11 @@ class SparseProbitClassifier(KernelClassifier):
             return FeatureColumns(features=self.features), centres
         check_size_and_scales(self, X)
         centres = replace(as_centres(self.basis, X, None), sign=None)
-        return as_kernel(self.kernel, _width_of(self, data)), centres
+        if is_named(self.width, "median"):
+            return as_kernel(self.kernel, median_distance(X)), centres
+        rng = np.random.default_rng(0)
+        if self.memory_limit is not None or data.stream is not None:
+            data = data.some(choose_share(data.label, WIDTH_ROWS, rng))
+        rough = {"tol": max(self.tol, ROUGH["folds, improper"])}
+        width = chosen_width(self, self._as_given(data), rng, lambda *_: np.nan, rough=rough)
+        return as_kernel(self.kernel, width), centres

@@ -192,7 +192,8 @@ class Chain:
                 "differ); needed the same call, or another folder. A seed is needed to resume at all"
             )
         names = [name for name in _STATE if f"state_{name}" in stored]
-        self.state = GibbsState(**{name: stored[f"state_{name}"][()] for name in names})
+        state: dict[str, Any] = {name: stored[f"state_{name}"][()] for name in names}
+        self.state = GibbsState(**state)
         self.rng.bit_generator.state = json.loads(str(stored["rng"]))
         self.every, self.n_states, self.sweeps = map(int, stored["counts"])
         drawn = tuple(stored[name] for name in _DRAWN if name in stored)
@@ -233,8 +234,9 @@ def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -
         chains = [
             run.begin(i, problem.start(each), each) for i, each in enumerate(rng.spawn(run.chains))
         ]
-        for chain in chains if folder is not None else ():
-            chain.resume(folder, fingerprint)
+        if folder is not None:
+            for chain in chains:
+                chain.resume(folder, fingerprint)
         for chain in chains:  # killed between the rounds of two chains: all go on from the later
             while chain.round < max(each.round for each in chains):
                 chain.next_round(run)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import xarray as xr
 from pcvm_pymc.core import evidence as core
 from pcvm_pymc.core.family import FAMILY, systems_of
 from pcvm_pymc.core.pieces.validation import check_instance
-from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.inference.results import likelihood_of, point_to_datatree, timed
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import Parts, find_parts, read
@@ -73,7 +74,15 @@ def fit_evidence(
     problem = read(model, solver)
     _check_shared(problem, solver)
     chosen: Any = options
-    _check_options(solver, method, chosen)
+    needed = core.EvidenceOptions if solver == "evidence" else core.BottomUpOptions
+    if options is not None and not isinstance(options, needed):
+        raise ValueError(
+            f"options={options!r}; needed {needed.__name__} for a model of the solver {solver!r}"
+        )
+    if solver == "bottom-up" and method != "sequential":
+        raise ValueError(
+            f"method={method!r} is for an RVM; this model is searched from the bottom up: leave method out"
+        )
     values: dict[str, Any] = {}
     groups: dict[str, xr.Dataset] = {}
     if solver == "evidence":
@@ -85,7 +94,13 @@ def fit_evidence(
             values["noise"] = ((), result.noise)
         # a model by hand may have no coordinate
         basis = model.coords.get("basis") or np.arange(len(result.weight))
-        groups = {"fit": _normal_posterior(result, np.asarray(basis))}
+        rows = [*(f"weight[{name}]" for name in np.asarray(basis)[result.active]), "bias"]
+        mean = np.append(result.weight[result.active], result.bias)
+        moments = {  # named as `pymc_extras` does
+            "mean_vector": ("rows", mean),
+            "covariance_matrix": (("rows", "columns"), result.covariance),
+        }
+        groups = {"fit": xr.Dataset(moments, {"rows": rows, "columns": rows})}
         objective, label = "log_evidence", f"evidence ({method})"
     else:
         result, seconds = timed(partial(core.fit_bottom_up, problem, options=chosen), "evidence")
@@ -120,32 +135,8 @@ def _check_shared(problem: Problem, solver: str) -> None:
         )
 
 
-def _check_options(solver: str, method: str, options: Any) -> None:
-    needed = core.EvidenceOptions if solver == "evidence" else core.BottomUpOptions
-    if options is not None and not isinstance(options, needed):
-        raise ValueError(
-            f"options={options!r}; needed {needed.__name__} for a model of the solver {solver!r}"
-        )
-    if solver == "bottom-up" and method != "sequential":
-        raise ValueError(
-            f"method={method!r} is for an RVM; this model is searched from the bottom up: leave method out"
-        )
-
-
-def _normal_posterior(result: core.EvidenceResult, basis: np.ndarray) -> xr.Dataset:
-    """Return mean and covariance of the kept weights and the bias, named as `pymc_extras` does."""
-    rows = [*(f"weight[{name}]" for name in basis[result.active]), "bias"]
-    return xr.Dataset(
-        {
-            "mean_vector": ("rows", np.append(result.weight[result.active], result.bias)),
-            "covariance_matrix": (("rows", "columns"), result.covariance),
-        },
-        {"rows": rows, "columns": rows},
-    )
-
-
-def evidence_fit_of(tree: xr.DataTree) -> tuple[core.EvidenceProblem, core.EvidenceResult]:
-    """Return the problem and the result of a tree from `fit_evidence` of a regression.
+def evidence_fit_of(tree: xr.DataTree) -> tuple[core.EvidenceProblem, Any]:
+    """Return the problem of a tree and what its fit found, from `fit_evidence` of a regression.
 
     Raises
     ------
@@ -156,27 +147,23 @@ def evidence_fit_of(tree: xr.DataTree) -> tuple[core.EvidenceProblem, core.Evide
         raise ValueError(
             "the result is not an RVM's regression by fit_evidence; needed fit_evidence(rvm_model(X, y))"
         )
-    point = tree["posterior"].to_dataset().isel(chain=0, draw=0)
-    summary, trace = tree["optimizer_result"], tree["evidence_trace"]
-    alpha = point["precision"].values
-    result = core.EvidenceResult(
+    point, data = (tree[name].to_dataset() for name in ("posterior", "constant_data"))
+    point = point.isel(chain=0, draw=0)
+    alpha, noise = point["precision"].values, float(point.get("noise", np.nan))
+    fit = SimpleNamespace(  # of an `EvidenceResult`, what predictions need
         weight=point["weight"].values,
         bias=float(point["bias"]),
         alpha=alpha,
         bias_alpha=float(point["bias_precision"]),
         active=np.flatnonzero(np.isfinite(alpha)),
         covariance=tree["fit"]["covariance_matrix"].values,
-        noise=float(point.get("noise", np.nan)),
+        noise=noise,
         latent=point["latent"].values,
-        log_evidence=float(summary["log_evidence"]),
-        status=Status[summary["status"].item()],
-        n_iter=int(summary["nit"]),
-        trace=core.EvidenceTrace(
-            *(trace[name].values for name in ("log_evidence", "n_active", "noise"))
-        ),
     )
-    target = tree["observed_data"]["target"].values
-    noise = None if np.isnan(result.noise) else result.noise  # NaN: the likelihood has none
-    Phi = tree["constant_data"]["Phi"].values
-    problem = core.EvidenceProblem(Phi, target, likelihood_of(tree), noise=noise)
-    return problem, result
+    problem = core.EvidenceProblem(
+        data["Phi"].values,
+        tree["observed_data"]["target"].values,
+        likelihood_of(tree),
+        noise=None if np.isnan(noise) else noise,  # NaN: the likelihood has none
+    )
+    return problem, fit

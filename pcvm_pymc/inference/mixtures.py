@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -119,14 +118,12 @@ def _check_like(one: xr.DataTree, first: xr.DataTree, name: str) -> None:
 def _with_width(one: xr.DataTree) -> xr.Dataset:
     """Return a posterior's draws with their width, and their scale where it is fixed."""
     draws, data = one["posterior"].to_dataset(), one["constant_data"].to_dataset()
-    shape = draws.sizes["chain"], draws.sizes["draw"]
-    width = data["width"]
-    values: dict[str, Any] = {
-        "width": (("chain", "draw", *width.dims), np.broadcast_to(width, shape + width.shape))
-    }
+    ones = xr.DataArray(
+        np.ones((draws.sizes["chain"], draws.sizes["draw"])), dims=("chain", "draw")
+    )
+    values = {"width": ones * data["width"]}
     if "rate" not in draws and "d" in data["hyperparameter"]:
-        fixed = float(data["hyperprior"].sel(hyperparameter="d"))
-        values["rate"] = (("chain", "draw"), np.full(shape, fixed))
+        values["rate"] = ones * float(data["hyperprior"].sel(hyperparameter="d"))
     return draws.assign(values)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
+from sklearn.utils import gen_batches
 
 from pcvm_pymc.core.evidence import augmentation, predictive_moments, star_moments
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
@@ -288,16 +289,10 @@ def _moments(
             f"X has {len(rows)} rows whose basis functions are not those of the fit; needed the "
             f"{len(problem.Phi)} training inputs in their order"
         )
-    blocks = [slice(i, i + _ROWS) for i in range(0, len(X_new), _ROWS)]
-    moments = [
-        star_moments(
-            Phi[block],
-            piece(rows, X_new[block]),
-            np.diag(piece(X_new[block], X_new[block])),
-            fit,
-            fitted,
-        )
-        for block in blocks
-    ]
+    moments = []
+    for block in gen_batches(len(X_new), _ROWS):
+        new = X_new[block]
+        own = piece(rows, new), np.diag(piece(new, new))
+        moments.append(star_moments(Phi[block], *own, fit, fitted))
     mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
     return mean, np.sqrt(variance)

@@ -3,6 +3,7 @@
 import logging
 import warnings
 from inspect import signature
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,23 +12,17 @@ import pymc as pm
 import xarray as xr
 from joblib import cpu_count
 from pymc.stats.convergence import log_warnings, run_convergence_checks
+from pytensor.graph.traversal import ancestors
 
 from pcvm_pymc.core.gibbs import GibbsProblem
+from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Prior
-from pcvm_pymc.core.pieces.validation import (
-    check_choice,
-    check_flag,
-    check_instance,
-    check_real,
-    check_seed,
-    check_whole,
-)
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.chains import GibbsDraws, GibbsRun, run_chains
 from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
-from pcvm_pymc.model.observed import counted_twice
+from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.read import find_parts, read
 from pcvm_pymc.storage import as_path
 
@@ -126,17 +121,17 @@ def sample(
     """
     model = as_model(model)
     _check_model(model)
-    check_choice("method", method, ("auto", "gibbs", "nuts"))
+    validation.check_choice("method", method, ("auto", "gibbs", "nuts"))
     least = {"draws": 1, "tune": 0, "chains": 1, "thin": 1, "max_sweeps": 1}
     given = (draws, tune, chains, thin, max_sweeps)
     for (name, smallest), value in zip(least.items(), given, strict=True):
-        check_whole(name, value, smallest)
-    check_whole("cores", cores, 1, also=(None,))
-    check_seed("random_seed", random_seed)
-    check_real("target_accept", target_accept, below=1.0)
-    check_choice("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
-    check_flag("progressbar", progressbar)
-    check_flag("quiet", quiet)
+        validation.check_whole(name, value, smallest)
+    validation.check_whole("cores", cores, 1, also=(None,))
+    validation.check_seed("random_seed", random_seed)
+    validation.check_real("target_accept", target_accept, below=1.0)
+    validation.check_choice("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
+    validation.check_flag("progressbar", progressbar)
+    validation.check_flag("quiet", quiet)
     folder = None if checkpoint is None else as_path(checkpoint, "checkpoint")
     if not (isinstance(support, str) and support == "all"):
         model = _restricted(model, support)
@@ -226,6 +221,26 @@ def _check_model(model: pm.Model) -> None:
         )
 
 
+def counted_twice(model: pm.Model) -> tuple[str, str] | None:
+    """Return two observed variables that have the same values given the same free variables, if there are.
+
+    Parameters
+    ----------
+    model : pm.Model
+    """
+    if len(model.observed_RVs) < 2:
+        return None
+    free = set(model.free_RVs)
+    known = [
+        (rv, numbers(model.rvs_to_values[rv]).astype(float), free & set(ancestors([rv])))
+        for rv in model.observed_RVs
+    ]
+    for (one, values, given), (other, others, also_given) in combinations(known, 2):
+        if given & also_given and values.size > 1 and np.array_equal(values, others):
+            return str(one.name), str(other.name)
+    return None
+
+
 def _check_effect(method: str, other: str, **options: Any) -> None:
     """Raise where an option of the other sampler is given."""
     for name, value in options.items():
@@ -237,9 +252,11 @@ def _check_effect(method: str, other: str, **options: Any) -> None:
 
 def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
     """Return the model on the bases that a MAP result retains; the given one stays as it is."""
-    check_instance("support", support, (str, xr.DataTree), "'all', 'map' or a MAP result")
+    validation.check_instance(
+        "support", support, (str, xr.DataTree), "'all', 'map' or a MAP result"
+    )
     if isinstance(support, str):
-        check_choice("support", support, ("all", "map"))
+        validation.check_choice("support", support, ("all", "map"))
     if "Phi" not in model.named_vars or find_parts(model).likelihood.n_scores > 1:
         raise ValueError(
             "support needs a model of two classes and a fixed width, whose basis functions are data; build "
@@ -344,7 +361,7 @@ def draw_precisions(posterior: xr.DataTree, *, random_seed: Seed = None) -> xr.D
     ('chain', 'draw', 'basis')
     """
     results.check_result(posterior, "posterior")
-    check_seed("random_seed", random_seed)
+    validation.check_seed("random_seed", random_seed)
     constants = posterior["constant_data"]
     if "hyperparameter" not in constants.coords:
         raise ValueError(

@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
-from pcvm_pymc.core.pieces import kernels
+from pcvm_pymc.core.pieces import kernels, validation
 from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_signs, check_choice, warn_unscaled
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 from pcvm_pymc.model.names import Names
 
@@ -98,42 +97,10 @@ def _has_width(piece: kernels.KernelPiece) -> bool:
     return piece.with_width(piece.width) is not piece
 
 
-def _default_width(piece: kernels.KernelPiece, X: Array) -> float | None:
-    """Return the median distance between rows, the centre of the estimators' grid; None without a width."""
-    if not _has_width(piece):
-        return None
-    width = kernels.median_distance(X)
-    _log.info(
-        "width=%.4g: the median distance between rows; select(X, y, over=('width',)).width chooses one",
-        width,
-    )
-    return width
-
-
 #: by the name of the kernel: g(s) as a PyTensor expression, for a random width
 DECLARED_KERNELS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
     "rbf": lambda square: pt.exp(-square),
 }
-
-
-def _of_free_width(
-    model: pm.Model,
-    kernel: kernels.Radial,
-    X: Array,
-    centres: Array,
-    width: TensorVariable,
-    *,
-    names: Names,
-) -> tuple[TensorVariable, Array]:
-    """Declare a radial kernel of a random width, or of one for each feature."""
-    width = own_variable(model, width, names("width"))
-    numbers = distances(X, centres, 2 + width.ndim)
-    dims = names.dims("feature", *_MATRIX)[-numbers.ndim :]
-    squared = pm.Data(names("squared_distance"), numbers, dims=dims)
-    typical = kernel.with_width(kernels.median_distance(X))(X, centres)
-    several = width.ndim > 0
-    square = pt.tensordot(1.0 / pt.sqr(width), squared, 1) if several else squared / pt.sqr(width)
-    return DECLARED_KERNELS[kernel.name](square), typical
 
 
 def distances(X: Array, centres: Array, ndim: int = 2) -> Array:
@@ -279,17 +246,24 @@ class Bases:
         features: str,
     ) -> "Bases":
         """Return what was asked for; `within` are the labels within which rows are chosen."""
-        check_choice("features", features, kernels.FEATURES)
+        validation.check_choice("features", features, kernels.FEATURES)
         if features != "kernel":
-            given = {"basis": basis, "width": width, "kernel": None if kernel == "rbf" else kernel}
-            for name, value in given.items():
-                if value is not None:
+            defaults = (("basis", basis, None), ("width", width, None), ("kernel", kernel, "rbf"))
+            for name, value, default in defaults:
+                if not (value is default or (isinstance(value, str) and value == default)):
                     raise ValueError(
-                        f"{name} was given with features={features!r}; needed features='kernel'"
+                        f"{name} was given with features={features!r}, found {validation.shown(value)}; "
+                        "needed features='kernel', or leave it out"
                     )
             return cls(X, X, True, None, None, None, features)
-        if width is None and not isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance):
-            width = _default_width(as_piece(kernel), X)
+        own_width = isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance)
+        if width is None and not own_width and _has_width(as_piece(kernel)):
+            width = kernels.median_distance(X)  # the centre of the estimators' grid
+            _log.info(
+                "width=%.4g: the median distance between rows; select(X, y, over=('width',)).width "
+                "chooses one",
+                width,
+            )
         piece = as_piece(kernel, width)
         if isinstance(basis, bool | np.bool_ | str) and basis != "kmeans":
             raise ValueError(
@@ -303,7 +277,7 @@ class Bases:
             rows = choose_rows(X, within, int(basis), random_state=0, name="basis")
             centres, known = X[rows], None if within is None else within[rows]
         else:
-            centres = as_features(basis, "basis", X.shape[1])
+            centres = validation.as_features(basis, "basis", X.shape[1])
             return cls(X, centres, True, None, piece, width, features)
         return cls(X, centres, False, known, piece, width, features)
 
@@ -315,10 +289,11 @@ class Bases:
         Phi is plain data where nothing in it is unknown, so that NUTS does not compute it at every step.
         `columns` are the names of the features.
         """
+        validation.warn_constant(self.X)
         # these weigh the features themselves
         weighed = isinstance(self.kernel, Covariance | kernels.MatrixRBF) or np.ndim(self.width) > 0
         if not weighed:
-            warn_unscaled(self.X, columns.tolist())
+            validation.warn_unscaled(self.X, columns.tolist())
         model.add_coords(names.coords({"feature": columns}))
         if self.kernel is None:
             matrix = kernels.feature_matrix(self.X, self.features)
@@ -338,7 +313,14 @@ class Bases:
         if kernel.name != kernels.RBF.name:  # its coordinate names the kernel in results
             pm.Data(names("kernel_name"), np.ones(1), dims=names.dims("kernel"))
         if isinstance(kernel, kernels.Radial) and isinstance(self.width, TensorVariable):
-            return _of_free_width(model, kernel, X, centres, self.width, names=names)
+            width = own_variable(model, self.width, names("width"))
+            apart = distances(X, centres, 2 + width.ndim)
+            dims = names.dims("feature", *_MATRIX)[-apart.ndim :]
+            squared = pm.Data(names("squared_distance"), apart, dims=dims)
+            inverse = 1.0 / pt.sqr(width)
+            square = pt.tensordot(inverse, squared, 1) if width.ndim else squared * inverse
+            typical = kernel.with_width(kernels.median_distance(X))(X, centres)
+            return DECLARED_KERNELS[kernel.name](square), typical
         if _has_width(kernel):
             pm.Data(names(_width_name(kernel.name)), kernel.width)
         Phi = kernel(X, centres)
@@ -366,12 +348,12 @@ def with_signs(
         return bases, None
     n_basis = len(bases.centres)
     if isinstance(signs, str):
-        check_choice("signs", signs, ("both",))
+        validation.check_choice("signs", signs, ("both",))
         either = np.repeat([1.0, -1.0], n_basis).reshape(-1, *(1 for _ in shape))
         twice = replace(bases, centres=np.tile(bases.centres, (2, 1)), known=None)
         return twice, np.broadcast_to(either, (2 * n_basis, *shape)).copy()
     if signs is not None:
-        return bases, as_signs(signs, n_basis, *shape)
+        return bases, validation.as_signs(signs, n_basis, *shape)
     if bases.is_given:
         each = " and class" if shape else ""
         raise ValueError(

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import System
+from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
@@ -27,19 +28,9 @@ from pcvm_pymc.core.pieces.priors import (
 )
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
-from pcvm_pymc.core.pieces.validation import (
-    Frame,
-    as_classes,
-    as_labels,
-    as_targets,
-    check_choice,
-    check_flag,
-    is_real,
-    shown,
-)
 from pcvm_pymc.model.bases import AnyKernel, Bases, Width, own_variable, with_signs
 from pcvm_pymc.model.data import KernelModel
-from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, Form, declare_prior
+from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, declare_prior
 from pcvm_pymc.model.distributions import ProbitBernoulli
 from pcvm_pymc.model.math import ndtr
 from pcvm_pymc.model.multinomial import MultinomialProbit
@@ -84,14 +75,15 @@ def build(
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
-    frame = Frame.of(X)
+    frame = validation.Frame.of(X)
     of_function = getfullargspec(_declare_function).kwonlyargs
     nuisance = {name: options.pop(name) for name in set(options) - set(of_function)}
     link, nuisance = _link(row, likelihood, nuisance)
     targets = _Targets.of(link, y, len(frame.values), one_class=signs is not None)
     with pm.Model.get_context(error_if_none=False) or KernelModel() as model:
         latent = _declare_function(model, row, frame, targets, Names(), signs=signs, **options)
-        model.add_coords(targets.coords)
+        if targets.classes is not None:
+            model.add_coords({"class": targets.classes})
         codes = (targets.known > 0).astype("int64") if targets.kind == "labels" else targets.known
         observed = pm.Data("y", codes, dims="obs")
         DECLARED_LIKELIHOODS[link](latent, observed, **nuisance)
@@ -115,8 +107,8 @@ def add_latent(
     **options: Any,
 ) -> TensorVariable:
     """Add a row's latent function alone to the model of the block; see `pcvm_pymc.pcvm_latent`."""
-    check_flag("bias", bias)
-    frame = Frame.of(X)
+    validation.check_flag("bias", bias)
+    frame = validation.Frame.of(X)
     targets = _Targets(None, "labels", None, size)
     if y is not None:
         given = options["signs"] is not None
@@ -130,7 +122,7 @@ def add_latent(
 def _declare_function(
     model: pm.Model,
     row: System,
-    frame: Frame,
+    frame: validation.Frame,
     targets: "_Targets",
     names: Names,
     *,
@@ -145,30 +137,33 @@ def _declare_function(
 ) -> TensorVariable:
     """Check what a latent function is made of, then declare all of it; return the function."""
     hyperprior = _checked_prior(row, hyperprior, precision)
-    within = targets.known if row.signs is not None or targets.is_several else None
+    n_scores = targets.n_scores
+    scores = ("class",) if n_scores else ()
+    within = targets.known if row.signs is not None or n_scores else None
     bases = Bases.of(
         frame.values, within, kernel=kernel, width=width, basis=basis, features=features
     )
-    bases, sign = with_signs(row, bases, signs, targets.shape)
+    bases, sign = with_signs(row, bases, signs, (n_scores,)[: len(scores)])
     if features == "kernel":
         check_room(len(frame.values), len(bases.centres))
     names.check_free(model)
     names.add_rows(model, frame.index)
-    if targets.is_several:
-        model.add_coords(names.coords(targets.coords))
+    if n_scores:
+        model.add_coords(names.coords({"class": targets.classes}))
     Phi, typical = bases.declare(model, names, frame.columns)
     if isinstance(hyperprior, str):
         hyperprior = _scaled_prior(row, hyperprior, typical, sign, targets)
     if row.shared and isinstance(hyperprior, Hyperprior):
         hyperprior = SharedHyperprior(**asdict(hyperprior))
-    n_scores = targets.shape[0] if targets.is_several else 0
-    form = Form(sign is None, targets.scores, n_scores, names)
-    weight, intercept = declare_prior(hyperprior, precision, form, bias)
+    weight, intercept = declare_prior(
+        hyperprior, precision, bias, names, free=sign is None, n_scores=n_scores
+    )
     if sign is not None:
-        data = pm.Data(names("signs"), sign, dims=form.dims)
-        weight = pm.Deterministic(names("weight"), data * weight, dims=form.dims)
+        dims = names.dims("basis", *scores)
+        data = pm.Data(names("signs"), sign, dims=dims)
+        weight = pm.Deterministic(names("weight"), data * weight, dims=dims)
     latent = pt.dot(Phi, weight) if intercept is None else pt.dot(Phi, weight) + intercept
-    return pm.Deterministic(names.latent, latent, dims=names.dims("obs", *targets.scores))
+    return pm.Deterministic(names.latent, latent, dims=names.dims("obs", *scores))
 
 
 # --- what was given, checked --------------------------------------------------------------------
@@ -181,7 +176,9 @@ def _link(
     name = row.likelihood if likelihood is None else getattr(likelihood, "name", likelihood)
     name = ALIASES.get(name, name) if isinstance(name, str) else None
     if name not in row.likelihoods:
-        raise ValueError(f"likelihood={shown(likelihood)} is unknown; use one of {row.likelihoods}")
+        raise ValueError(
+            f"likelihood={validation.shown(likelihood)} is unknown; use one of {row.likelihoods}"
+        )
     has = getfullargspec(DECLARED_LIKELIHOODS[name]).kwonlyargs
     given = {key: value for key, value in nuisance.items() if value is not None}
     for key in given:
@@ -195,19 +192,21 @@ def _link(
         given = {key: getattr(likelihood, key) for key in has}
     for key, value in given.items():
         known = not isinstance(value, TensorVariable)
-        if known and not (is_real(value) and np.isfinite(value) and value > 0):
-            raise ValueError(f"{key}={shown(value)} must be positive and finite, in the unit of y")
+        if known and not (validation.is_real(value) and np.isfinite(value) and value > 0):
+            raise ValueError(
+                f"{key}={validation.shown(value)} must be positive and finite, in the unit of y"
+            )
     return name, given
 
 
 def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Prior | str:
     """Return the hyperprior, a name where the data are needed for it."""
-    check_choice("precision", precision, ("marginal", "joint"))
+    validation.check_choice("precision", precision, ("marginal", "joint"))
     of_laplace = row.hyperprior == "laplace"
     prior: Any = row.hyperprior if given is None else given
     if isinstance(prior, str) and (of_laplace or prior in _NAMES):
         return Hyperprior.plug_in() if not of_laplace and prior == "plug_in" else prior
-    found = f"{'prior' if of_laplace else 'hyperprior'}={shown(prior)}"
+    found = f"{'prior' if of_laplace else 'hyperprior'}={validation.shown(prior)}"
     if getattr(prior, "name", None) not in row.priors:
         raise ValueError(
             f"{found} is not a Hyperprior; needed Hyperprior(c, d, e, f), Hyperprior.jeffreys() or another "
@@ -244,30 +243,20 @@ class _Targets:
     @classmethod
     def of(cls, link: str, y: ArrayLike, n_obs: int, *, one_class: bool) -> "_Targets":
         kind, classes = LIKELIHOODS[link].targets, None
+        known: Any
         if kind == "numbers":
-            known = as_targets(y, n_obs)
+            known = validation.as_targets(y, n_obs)
             LIKELIHOODS[link].check_targets(known)
         elif kind == "classes":
-            known, classes = as_classes(y, n_obs)
+            known, classes = validation.as_classes(y, n_obs)
         else:
-            known, classes = as_labels(y, n_obs, one_class=one_class)
+            known, classes = validation.as_labels(y, n_obs, one_class=one_class)
         return cls(known, kind, classes)
 
     @property
-    def is_several(self) -> bool:
-        return self.kind == "classes"
-
-    @property
-    def coords(self) -> dict[str, Any]:
-        return {} if self.classes is None else {"class": self.classes}
-
-    @property
-    def scores(self) -> tuple[str, ...]:
-        return ("class",) if self.is_several else ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.coords["class"]),) if self.is_several else ()
+    def n_scores(self) -> int:
+        """The number of classes where each has a score of its own, else 0."""
+        return len(self.classes) if self.kind == "classes" and self.classes is not None else 0
 
 
 def _scaled_prior(
@@ -277,7 +266,7 @@ def _scaled_prior(
     if row.hyperprior == "laplace":
         return named_prior(name, typical)
     scaled = Hyperprior.learned if name == "learned" else Hyperprior.default
-    if sign is not None and targets.is_several:  # each class has its own signs
+    if sign is not None and targets.n_scores:  # each class has its own signs
         each = [Hyperprior.default(typical, column) for column in sign.T]
         shape = RATE_SHAPE if name == "learned" else None
         return replace(each[0], d=float(np.mean([one.d for one in each])), rate_shape=shape)
@@ -297,77 +286,57 @@ def _typical_size(target: Array) -> float:
 
 # --- likelihoods --------------------------------------------------------------------------------
 
-
-def _probit(latent: TensorVariable, observed: TensorVariable) -> None:
-    ProbitBernoulli("label", latent, observed=observed, dims="obs")
+type Value = float | TensorVariable | None  # of a likelihood's parameter; None where it is unknown
 
 
-def _label_noise(
-    latent: TensorVariable, observed: TensorVariable, *, flip: float | TensorVariable = 0.05
-) -> None:
+def _label_noise(latent: TensorVariable, y: TensorVariable, *, flip: Value = 0.05) -> None:
     """Declare labels of which a share is flipped; the share may have a prior, called ``flip``."""
     flip = _parameter("flip", flip)
     p = flip + (np.float64(1.0) - np.float64(2.0) * flip) * ndtr(latent)
-    pm.Bernoulli("label", p=p, observed=observed, dims="obs")
+    pm.Bernoulli("label", p=p, observed=y, dims="obs")
 
 
-def _normal_probability(
-    latent: TensorVariable, observed: TensorVariable, *, noise: float | TensorVariable = 0.5
-) -> None:
+def _normal_probability(latent: TensorVariable, y: TensorVariable, *, noise: Value = 0.5) -> None:
     """Declare labels as numbers, normal around their probability."""
-    sigma = _noise(observed, noise)
-    pm.Normal("label", mu=ndtr(latent), sigma=sigma, observed=observed, dims="obs")
+    pm.Normal("label", mu=ndtr(latent), sigma=_noise(y, noise), observed=y, dims="obs")
 
 
-def _logit(latent: TensorVariable, observed: TensorVariable) -> None:
-    pm.Bernoulli("label", logit_p=latent, observed=observed, dims="obs")
-
-
-def _normal(
-    latent: TensorVariable, observed: TensorVariable, *, noise: float | TensorVariable | None = None
-) -> None:
+def _normal(latent: TensorVariable, y: TensorVariable, *, noise: Value = None) -> None:
     """Declare targets, and their standard deviation, which is half-normal unless it is given."""
-    sigma = _noise(observed, noise)
-    pm.Normal("target", mu=latent, sigma=sigma, observed=observed, dims="obs")
+    pm.Normal("target", mu=latent, sigma=_noise(y, noise), observed=y, dims="obs")
 
 
-def _noise(observed: TensorVariable, noise: float | TensorVariable | None) -> TensorVariable:
+def _student_t(
+    latent: TensorVariable, y: TensorVariable, *, noise: Value = None, degrees: Value = 4.0
+) -> None:
+    """Declare targets with outliers; the degrees of freedom may have a prior, called ``degrees``."""
+    sigma, nu = _noise(y, noise), _parameter("degrees", degrees)
+    pm.StudentT("target", nu=nu, mu=latent, sigma=sigma, observed=y, dims="obs")
+
+
+def _noise(y: TensorVariable, noise: Value) -> TensorVariable:
     """Declare the scale of targets, which is half-normal unless it is given."""
     if noise is None:
-        return pm.HalfNormal("noise", sigma=_typical_size(observed.get_value()))
+        return pm.HalfNormal("noise", sigma=_typical_size(y.get_value()))
     return _parameter("noise", noise)
 
 
-def _parameter(name: str, value: float | TensorVariable) -> TensorVariable:
+def _parameter(name: str, value: Any) -> TensorVariable:
     """Declare a parameter of the likelihood: a number as data, a prior as a variable of that name."""
     if isinstance(value, TensorVariable):
         return own_variable(pm.modelcontext(None), value, name)
     return pm.Data(name, float(value))
 
 
-def _student_t(
-    latent: TensorVariable,
-    observed: TensorVariable,
-    *,
-    noise: float | TensorVariable | None = None,
-    degrees: float | TensorVariable = 4.0,
-) -> None:
-    """Declare targets with outliers; the degrees of freedom may have a prior, called ``degrees``."""
-    sigma, nu = _noise(observed, noise), _parameter("degrees", degrees)
-    pm.StudentT("target", nu=nu, mu=latent, sigma=sigma, observed=observed, dims="obs")
-
-
-def _multinomial_probit(latent: TensorVariable, observed: TensorVariable) -> None:
-    MultinomialProbit("label", latent, observed=observed, dims="obs")
-
-
 #: by the name of the piece: what declares the observed variable; its keywords are nuisance parameters
-DECLARED_LIKELIHOODS: dict[str, Callable[..., None]] = {
-    "probit": _probit,
+DECLARED_LIKELIHOODS: dict[str, Callable[..., Any]] = {
+    "probit": lambda latent, y: ProbitBernoulli("label", latent, observed=y, dims="obs"),
     "label noise": _label_noise,
     "normal-probability": _normal_probability,
-    "logit": _logit,
+    "logit": lambda latent, y: pm.Bernoulli("label", logit_p=latent, observed=y, dims="obs"),
     "normal": _normal,
     "student-t": _student_t,
-    "multinomial probit": _multinomial_probit,
+    "multinomial probit": lambda latent, y: MultinomialProbit(
+        "label", latent, observed=y, dims="obs"
+    ),
 }

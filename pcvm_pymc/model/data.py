@@ -102,7 +102,13 @@ def new_data(
     ...     pm.set_data(**new_data(model, X[:5] + 0.1))
     """
     model, names = as_model(model), Names(name, dim)
-    _check_there(model, names)
+    if names.latent not in model.named_vars:
+        suffix = "_hyperprior"
+        found = [each.removesuffix(suffix) for each in model.named_vars if each.endswith(suffix)]
+        found += ["latent"] if "latent" in model.named_vars else []
+        raise ValueError(
+            f"the model has no latent function {names.latent!r}; needed one of {found}"
+        )
     columns = model.coords[names("feature")]
     frame = Frame.of(X_new, "X_new", columns, len(columns))
     X_new = frame.values
@@ -117,16 +123,6 @@ def new_data(
             "y_new was given, and the model has no data 'y'; set those of your own likelihood beside"
         )
     return {"new_data": values, "coords": {dim: frame.index}}
-
-
-def _check_there(model: pm.Model, names: Names) -> None:
-    """Raise where a model has no latent function of a name, with those that it has."""
-    if names.latent in model.named_vars:
-        return
-    suffix = "_hyperprior"
-    found = [each.removesuffix(suffix) for each in model.named_vars if each.endswith(suffix)]
-    found += ["latent"] if "latent" in model.named_vars else []
-    raise ValueError(f"the model has no latent function {names.latent!r}; needed one of {found}")
 
 
 def _new_functions(

@@ -172,11 +172,6 @@ def _student(shape: TensorVariable, rate: TensorVariable) -> TensorVariable:
     return pm.StudentT.dist(nu=_TWO * shape, sigma=pt.sqrt(rate / shape))
 
 
-def _student_draws(rng: Any, size: Any, shape: TensorVariable, rate: TensorVariable) -> Draws:
-    scale = _refused_if_improper(pt.sqrt(rate / shape), rate)
-    return pt.random.t(_TWO * shape, 0.0, scale, size=size, rng=rng, return_next_rng=True)
-
-
 class MarginalBiasRV(SymbolicRV):
     """The operation of `MarginalBias`."""
 
@@ -185,18 +180,18 @@ class MarginalBiasRV(SymbolicRV):
     @classmethod
     def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
         """Draw from the Student-t."""
-        return _student_draws(rng, size, *params)
+        shape, rate = params
+        scale = _refused_if_improper(pt.sqrt(rate / shape), rate)
+        return pt.random.t(_TWO * shape, 0.0, scale, size=size, rng=rng, return_next_rng=True)
 
 
-class MarginalWeightRV(SymbolicRV):
+class MarginalWeightRV(MarginalBiasRV):
     """The operation of `MarginalWeight`."""
-
-    extended_signature = "[rng],[size],(),()->[rng],()"
 
     @classmethod
     def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
         """Draw from the half-Student-t."""
-        rng, draws = _student_draws(rng, size, *params)
+        rng, draws = super().draw(rng, size, *params)
         return rng, pt.abs(draws)
 
 

@@ -178,22 +178,13 @@ class MultinomialProbit(Discrete):
 
     def logp(value: TensorVariable, latent: TensorVariable) -> TensorVariable:
         """Return the log probability of each class."""
-        scores, value = _broadcast_rows(latent, value)
+        scores, value = pt.as_tensor(latent), pt.as_tensor(value)
+        if not scores.ndim - 1 == value.ndim == 1:  # else, as usual, there is nothing to stretch
+            value = value + pt.zeros_like(scores[..., 0], dtype=value.dtype)
+            scores = scores + pt.zeros(value.shape)[..., None]
         whole = pt.eq(value, pt.floor(value))
         label = pt.switch(whole, value, -1)
         log_probability, _ = _class_terms(
             scores.reshape((-1, scores.shape[-1])), pt.cast(label, "int64").ravel()
         )
         return log_probability.reshape(value.shape, ndim=value.ndim)
-
-
-def _broadcast_rows(
-    latent: TensorVariable, value: TensorVariable
-) -> tuple[TensorVariable, TensorVariable]:
-    """Return scores and classes with equal leading dimensions."""
-    latent, value = pt.as_tensor(latent), pt.as_tensor(value)
-    if latent.ndim - 1 == value.ndim == 1:  # the usual case: nothing to stretch
-        return latent, value
-    rows = pt.zeros_like(latent[..., 0])
-    value = value + pt.cast(rows, value.dtype)
-    return latent + pt.zeros(value.shape)[..., None], value

@@ -147,7 +147,13 @@ def find_parts(model: pm.Model) -> Parts:
     """
     found = _observed(model)
     Phi, size, sign, bias = _latent_parts(model, found.latent)
-    width = _free_width(Phi, set(model.free_RVs))
+    unknown = graphs.random_parts(Phi)
+    if (
+        len(unknown) > 1
+        or any(x.type.ndim > 1 for x in unknown)
+        or set(unknown) - set(model.free_RVs)
+    ):
+        raise _not_an_rbf(unknown)
     weights = weight_prior(size)
     hyperprior, bias_kind, bias_precision = with_bias(weights.prior, bias)
     ones = {each: np.ones(graphs.shape_of(each)) for each in graphs.random_parts(size)}
@@ -177,7 +183,7 @@ def find_parts(model: pm.Model) -> Parts:
         weight=size,
         bias=bias,
         bias_kind=bias_kind,
-        width=width,
+        width=unknown[0] if unknown else None,
         rate=weights.rate,
         precisions=(*weights.precisions, *bias_precision),
         scales=weights.scales,
@@ -348,16 +354,6 @@ def _signed(weight: Variable) -> tuple[Array | None, Variable]:
 # --- an unknown width ---------------------------------------------------------------------------
 
 
-def _free_width(Phi: Variable, free: set[Variable]) -> Variable | None:
-    """Return the one unknown that basis functions depend on; raise where there are others."""
-    unknown = graphs.random_parts(Phi)
-    if not unknown:
-        return None
-    if len(unknown) == 1 and unknown[0] in free and unknown[0].type.ndim <= 1:
-        return unknown[0]
-    raise _not_an_rbf(unknown)
-
-
 def _not_an_rbf(unknown: list[Variable]) -> ValueError:
     return ValueError(
         f"the basis functions depend on {sorted(str(x.name) for x in unknown)} in another way than an RBF, "
@@ -365,18 +361,11 @@ def _not_an_rbf(unknown: list[Variable]) -> ValueError:
     )
 
 
-def _exponent(Phi: Variable) -> Variable | None:
-    owner = graphs.peeled(Phi).owner
+def _exponent(x: Variable) -> Variable | None:
+    """Return what an exponential function is taken of; None where `x` is none."""
+    owner = graphs.peeled(x).owner
     is_exponential = owner and isinstance(getattr(owner.op, "scalar_op", None), Exp)
     return owner.inputs[0] if is_exponential else None
-
-
-def _squared_distances(exponent: Variable, width: Variable) -> Array:
-    """Return what is divided by the squared width; for several widths a matrix for each feature."""
-    if width.type.ndim == 0:
-        return -graphs.numbers(exponent, {width: 1.0})
-    each = np.where(np.eye(graphs.shape_of(width)[0]) > 0, 1.0, np.inf)  # all others infinite
-    return -np.stack([graphs.numbers(exponent, {width: alone}) for alone in each])
 
 
 def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
@@ -384,17 +373,22 @@ def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
 
     Of the distances between rows and centres, where not every centre is a row.
     """
-    exponent = _exponent(Phi)
+    exponent, n = _exponent(Phi), graphs.shape_of(width)
     if exponent is None:
         raise _not_an_rbf([width])
-    squared = _squared_distances(exponent, width)
-    at = np.linspace(0.7, 1.9, graphs.shape_of(width)[0]) if width.type.ndim else 1.7
-    wanted = np.tensordot(at**-2.0, squared, np.ndim(at))
-    found = -graphs.numbers(exponent, {width: at})
+
+    def divided(at: Any) -> Array:
+        return -graphs.numbers(exponent, {width: at})
+
+    if n:  # of each feature, the other widths infinite
+        squared = np.stack([divided(alone) for alone in np.where(np.eye(n[0]) > 0, 1.0, np.inf)])
+    else:
+        squared = divided(1.0)
+    at = np.linspace(0.7, 1.9, n[0]) if n else 1.7
+    wanted, found = np.tensordot(at**-2.0, squared, len(n)), divided(at)
     if not ((squared >= 0).all() and np.allclose(found, wanted, rtol=1e-12, atol=0)):
         raise _not_an_rbf([width])
-    several = squared.ndim > 2
-    whole = squared.sum(axis=0) if several else squared
+    whole = squared.sum(axis=0) if n else squared
     between = whole[whole.argmin(axis=0)] if (whole.min(axis=0) == 0).all() else whole
     apart = np.sqrt(between[between > 0])
     bounds = (float(apart.min()), float(apart.max())) if apart.size else (1.0, 1.0)
@@ -409,7 +403,7 @@ def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
         with turn:
             return float(density(at))
 
-    if several:  # a feature may be of no use: its width is large
+    if n:  # a feature may be of no use: its width is large
         return FeatureRBFMoves(squared, (bounds[0], 100.0 * bounds[1]), prior)
     return ScalarRBFMoves(squared, bounds, prior)
 

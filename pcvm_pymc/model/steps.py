@@ -35,13 +35,14 @@ class PointMap:
         roles = {name: getattr(parts, name) for name in ("weight", "bias", "width", "rate")}
         self.variables = {name: rv for name, rv in roles.items() if rv is not None}
         self.values = {name: model.rvs_to_values[rv] for name, rv in self.variables.items()}
-        self._forward, self._backward = {}, {}
+        self._forward: dict[str, Any] = {}
+        self._backward: dict[str, Any] = {}
         for name, rv in self.variables.items():
-            transform, inputs = model.rvs_to_transforms[rv], rv.owner.inputs
-            if transform is not None:
-                at = rv.type()
-                self._forward[name] = _function(at, transform.forward(at, *inputs))
-                self._backward[name] = _function(at, transform.backward(at, *inputs))
+            if (transform := model.rvs_to_transforms[rv]) is not None:
+                at, inputs = rv.type(), rv.owner.inputs
+                for turned, way in ((self._forward, "forward"), (self._backward, "backward")):
+                    result = getattr(transform, way)(at, *inputs)
+                    turned[name] = pytensor.function([at], result, mode="FAST_COMPILE")
 
     def point(self, **natural: Any) -> PointType:
         """Return a point from weights (signed), bias, width and rate, those that the model has.
@@ -65,10 +66,6 @@ class PointMap:
         if self.parts.sign is not None:
             found["weight"] = self.parts.sign * found["weight"]
         return found
-
-
-def _function(at: Any, result: Any) -> Any:
-    return pytensor.function([at], result, mode="FAST_COMPILE")
 
 
 def _at(function: Any, value: Any, dtype: str) -> NDArray[Any]:

@@ -7,18 +7,7 @@ from matplotlib.figure import Figure
 from problems import blobs
 from sklearn.metrics import log_loss
 
-from pcvm_pymc import (
-    approximate,
-    compare,
-    find_map_em,
-    fit_evidence,
-    mpcvm_model,
-    pcvm_model,
-    plots,
-    predict,
-    rvm_model,
-    sample,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.assessment.comparison import Rival, active_count, convergence
 from pcvm_pymc.core.measures import expected_calibration_error
 from pcvm_pymc.figures import PALETTE
@@ -28,19 +17,21 @@ from pcvm_pymc.figures import PALETTE
 def fits():
     X, label = blobs(40, seed=80)
     words = np.where(label > 0, "yes", "no")
-    model = pcvm_model(X, words, width=1.2)
-    tree = sample(
+    model = pcvm.pcvm_model(X, words, width=1.2)
+    tree = pcvm.sample(
         model, draws=50, tune=100, chains=2, cores=1, progressbar=False, random_seed=1, quiet=True
     )
-    return find_map_em(model, progressbar=False), tree, X, words
+    return pcvm.find_map_em(model, progressbar=False), tree, X, words
 
 
 @pytest.mark.parametrize("method", ["laplace", "ep"])
 def test_an_approximation_stands_in_the_posteriors_place(method):
     X, label = blobs(30, seed=3)
-    model = pcvm_model(X, label, width=1.0, hyperprior="plug_in")
-    mode = find_map_em(model, progressbar=False)
-    found = compare(mode, approximate(model, method=method, draws=200, random_seed=1), X, label)
+    model = pcvm.pcvm_model(X, label, width=1.0, hyperprior="plug_in")
+    mode = pcvm.find_map_em(model, progressbar=False)
+    found = pcvm.compare(
+        mode, pcvm.approximate(model, method=method, draws=200, random_seed=1), X, label
+    )
     assert (found.table["seconds"] > 0).all()
     assert found.convergence.divergences == 0
     assert np.isnan(found.convergence.rhat)  # of one chain it cannot be told
@@ -51,9 +42,9 @@ def test_table_rows_are_the_scores_of_the_predictions(fits):
     X_test, label = blobs(60, seed=81)
     words = np.where(label > 0, "yes", "no")
     rival = Rival(np.full(60, 0.5), 7.0, 1.5)
-    result = compare(map_result, posterior, X_test, words, rivals={"coin": rival})
+    result = pcvm.compare(map_result, posterior, X_test, words, rivals={"coin": rival})
     assert result.table.index.tolist() == ["MAP plug-in", "posterior mean", "coin"]
-    mean = predict(posterior, X_test)["predictions"]["probability"].mean(("chain", "draw"))
+    mean = pcvm.predict(posterior, X_test)["predictions"]["probability"].mean(("chain", "draw"))
     row = result.table.loc["posterior mean"]
     assert row["log loss"] == pytest.approx(log_loss(label > 0, mean.values))
     assert row["error"] == np.mean((mean.values > 0.5) != (label > 0))
@@ -69,23 +60,23 @@ def test_table_rows_are_the_scores_of_the_predictions(fits):
     with pytest.raises(ValueError, match="kind='pie' is unknown"):
         result.plot("pie")
     with pytest.raises(ValueError, match=r"y_test has labels \['maybe'\]"):
-        compare(map_result, posterior, X_test, np.where(label > 0, "yes", "maybe"))
+        pcvm.compare(map_result, posterior, X_test, np.where(label > 0, "yes", "maybe"))
 
 
 def test_the_decision_surface_needs_a_plane(fits):
     map_result, posterior, X, words = fits
-    figure = plots.plot_decision_surface(map_result, posterior, X, words, resolution=12)
+    figure = pcvm.plots.plot_decision_surface(map_result, posterior, X, words, resolution=12)
     titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
     assert titles == ["MAP plug-in", "posterior mean", "width of the 89 % interval"]
     with pytest.raises(ValueError, match=r"shape \(40, 1\); a decision surface needs"):
-        plots.plot_decision_surface(map_result, posterior, X[:, :1], words)
+        pcvm.plots.plot_decision_surface(map_result, posterior, X[:, :1], words)
 
 
 def test_results_of_other_models_are_rivals(fits):
     map_result, posterior, _, _ = fits
     X_test, label = blobs(60, seed=81)
     words = np.where(label > 0, "yes", "no")
-    result = compare(map_result, posterior, X_test, words, rivals={"again": posterior})
+    result = pcvm.compare(map_result, posterior, X_test, words, rivals={"again": posterior})
     again, first = result.table.loc["again"], result.table.loc["posterior mean"]
     assert again.to_dict() == first.to_dict()
     figure = result.plot("calibration")
@@ -101,15 +92,17 @@ def of_three_classes(n=24):
 def test_several_classes_are_compared():
     X, label = of_three_classes()
     words = np.array(["a", "b", "c"])[label]
-    result = find_map_em(mpcvm_model(X, words, width=1.2), progressbar=False)
+    result = pcvm.find_map_em(pcvm.mpcvm_model(X, words, width=1.2), progressbar=False)
     posterior = result.copy()  # four draws of two chains around the MAP
     draws = result["posterior"].to_dataset().isel(chain=[0, 0], draw=[0] * 4)
     shift = xr.DataArray(np.random.default_rng(0).normal(size=(2, 4)), dims=("chain", "draw"))
     draws = draws.assign_coords(chain=[0, 1], draw=range(4))
     posterior["posterior"] = draws.assign(latent=draws["latent"] + shift)
     posterior["sample_stats"] = xr.Dataset()
-    found = compare(result, posterior, X, words, rivals={"even": Rival(np.full((24, 3), 1 / 3))})
-    probability = predict(result, X)["predictions"]["probability"].values[0, 0]
+    found = pcvm.compare(
+        result, posterior, X, words, rivals={"even": Rival(np.full((24, 3), 1 / 3))}
+    )
+    probability = pcvm.predict(result, X)["predictions"]["probability"].values[0, 0]
     row = found.table.loc["MAP plug-in"]
     assert row["log loss"] == pytest.approx(log_loss(label, probability))
     assert row["error"] == np.mean(probability.argmax(axis=1) != label)
@@ -127,42 +120,23 @@ def test_several_classes_are_compared():
     with pytest.raises(
         ValueError, match=r"y_test has labels \['z'\]; needed the classes \['a', 'b', 'c'\]"
     ):
-        compare(result, posterior, X, np.where(words == "a", "z", words))
+        pcvm.compare(result, posterior, X, np.where(words == "a", "z", words))
     with pytest.raises(ValueError, match=r"'coin' has probabilities of shape \(24,\); needed"):
-        compare(result, posterior, X, words, rivals={"coin": Rival(np.full(24, 0.5))})
-
-
-def test_two_classes_by_both_routes_are_drawn_alike():
-    """Columns of both classes have the picture of the greater one, beside its mirror image."""
-    rng = np.random.default_rng(0)
-    p = rng.uniform(size=60)
-    label = (rng.uniform(size=60) < p).astype(int)
-    one = plots.plot_calibration(label, {"p": p}).axes
-    both = plots.plot_calibration(label, {"p": np.column_stack([1 - p, p])}).axes
-    assert [axes.get_title() for axes in both] == ["p: class 0", "p: class 1"]
-    curves = [axes.get_lines()[1].get_ydata() for axes in (*one, *both)]
-    np.testing.assert_allclose(curves[2], curves[0])
-    grids = [axes.get_lines()[1].get_xdata() for axes in both]
-    np.testing.assert_allclose(grids[0][::-1], 1 - grids[1], atol=1e-12)
-    single = plots.plot_reliability(label, {"p": p}).axes[0]
-    greater = plots.plot_reliability(label, {"p": np.column_stack([1 - p, p])}).axes[1]
-    np.testing.assert_array_equal(
-        single.get_lines()[1].get_xydata(), greater.get_lines()[1].get_xydata()
-    )
+        pcvm.compare(result, posterior, X, words, rivals={"coin": Rival(np.full(24, 0.5))})
 
 
 def test_the_surface_of_several_classes_shows_the_most_probable():
     X, label = of_three_classes()
     words = np.array(["a", "b", "c"])[label]
-    result = find_map_em(mpcvm_model(X, words, width=1.2), progressbar=False)
-    figure = plots.plot_decision_surface(result, result, X, words, resolution=8)
+    result = pcvm.find_map_em(pcvm.mpcvm_model(X, words, width=1.2), progressbar=False)
+    figure = pcvm.plots.plot_decision_surface(result, result, X, words, resolution=8)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "c"]
     (mesh,) = (each for each in figure.axes[0].collections if isinstance(each, QuadMesh))
     colours = np.asarray(mesh.get_array()).reshape(64, -1)[:, :3]
     low, high = X.min(axis=0) - 0.08 * np.ptp(X, axis=0), X.max(axis=0) + 0.08 * np.ptp(X, axis=0)
     first, second = (np.linspace(low[j], high[j], 8) for j in range(2))
     grid = np.array([[one, other] for other in second for one in first])
-    probability = predict(result, grid)["predictions"]["probability"].values[0, 0]
+    probability = pcvm.predict(result, grid)["predictions"]["probability"].values[0, 0]
     palette = [to_rgb(colour) for colour in PALETTE[:3]]
     most = probability.argmax(axis=1)
     pale = (1 - probability.max(axis=1)) * 1.5
@@ -171,33 +145,33 @@ def test_the_surface_of_several_classes_shows_the_most_probable():
     with pytest.raises(
         ValueError, match=r"y has labels \[0, 1, 2\]; needed the classes \['a', 'b', 'c'\]"
     ):
-        plots.plot_decision_surface(result, result, X, label)
+        pcvm.plots.plot_decision_surface(result, result, X, label)
 
 
 def test_pictures_refuse_what_is_of_other_classes(fits):
     X, label = of_three_classes()
-    result = find_map_em(mpcvm_model(X, label, width=1.2), progressbar=False)
+    result = pcvm.find_map_em(pcvm.mpcvm_model(X, label, width=1.2), progressbar=False)
     three = np.full((24, 3), 1 / 3)
     with pytest.raises(ValueError, match=r"label has \[3\]; needed numbers from 0 to 2"):
-        plots.plot_calibration(label + 1, {"three": three})
+        pcvm.plots.plot_calibration(label + 1, {"three": three})
     with pytest.raises(ValueError, match=r"probability\['one'\] has shape \(24,\); needed"):
-        plots.plot_reliability(label, {"three": three, "one": three[:, 0]})
+        pcvm.plots.plot_reliability(label, {"three": three, "one": three[:, 0]})
     with pytest.raises(ValueError, match=r"classes are \['a', 'b'\]; needed 3"):
-        plots.plot_reliability(label, {"three": three}, classes=["a", "b"])
+        pcvm.plots.plot_reliability(label, {"three": three}, classes=["a", "b"])
     with pytest.raises(ValueError, match="probability is empty"):
-        plots.plot_reliability(label, {})
+        pcvm.plots.plot_reliability(label, {})
     map_result, posterior, _, _ = fits
     with pytest.raises(ValueError, match="'three' has 3 classes; needed 2"):
-        compare(map_result, posterior, X, np.full(24, "yes"), rivals={"three": result})
-    regression = fit_evidence(rvm_model(X, X[:, 0]))
+        pcvm.compare(map_result, posterior, X, np.full(24, "yes"), rivals={"three": result})
+    regression = pcvm.fit_evidence(pcvm.rvm_model(X, X[:, 0]))
     with pytest.raises(ValueError, match="needed em_trace, from find_map_em"):
-        plots.plot_em_trace(regression)
+        pcvm.plots.plot_em_trace(regression)
     with pytest.raises(ValueError, match="is a regression under the 'normal' likelihood"):
-        compare(regression, regression, X, X[:, 0])
+        pcvm.compare(regression, regression, X, X[:, 0])
     with pytest.raises(ValueError, match="a decision surface needs classes"):
-        plots.plot_decision_surface(regression, regression, X, X[:, 0])
+        pcvm.plots.plot_decision_surface(regression, regression, X, X[:, 0])
     with pytest.raises(ValueError, match="needed a model of classes"):
-        plots.plot_prior_predictive({"numbers": rvm_model(X, X[:, 0])})
+        pcvm.plots.plot_prior_predictive({"numbers": pcvm.rvm_model(X, X[:, 0])})
 
 
 def test_calibration_error_by_hand():
@@ -226,12 +200,9 @@ def test_verdicts():
         diverging = np.zeros((4, 500), dtype=bool)
         diverging[0, :divergences] = True
         dims = ("chain", "draw", "obs")
-        return xr.DataTree.from_dict(
-            {
-                "posterior": xr.Dataset({"latent": (dims, latent)}),
-                "sample_stats": xr.Dataset({"diverging": (dims[:2], diverging)}),
-            }
-        )
+        stats = xr.Dataset({"diverging": (dims[:2], diverging)})
+        draws = xr.Dataset({"latent": (dims, latent)})
+        return xr.DataTree.from_dict({"posterior": draws, "sample_stats": stats})
 
     assert convergence(tree(good)).ok
     assert str(convergence(tree(good))).startswith("converged (0 divergences in 2000")

@@ -22,16 +22,8 @@ from pcvm_pymc.core.pieces.likelihoods import (
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, SharedHyperprior
 from pcvm_pymc.core.problem import Problem
 
-LIKELIHOODS = [
-    Probit(),
-    Logit(),
-    NoisyProbit(0.1),
-    NormalProbability(),
-    Normal(0.5),
-    StudentT(0.3, 4.0),
-    MultinomialProbit(3),
-    MultinomialProbit(4),
-]
+LIKELIHOODS = [Probit(), Logit(), NoisyProbit(0.1), NormalProbability(), Normal(0.5)]
+LIKELIHOODS += [StudentT(0.3, 4.0), MultinomialProbit(3), MultinomialProbit(4)]
 PRIORS = ["gamma", "wide gamma", "Laplace", "Jeffreys", "shared"]
 
 

@@ -6,28 +6,11 @@ import numpy as np
 import pymc as pm
 import pytest
 from matplotlib.figure import Figure
-from problems import blobs
+from problems import blobs, refused
 from sklearn.base import clone
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from pcvm_pymc import (
-    Hyperprior,
-    MPCVMClassifier,
-    MRVMClassifier,
-    PCVMClassifier,
-    RVMClassifier,
-    find_map_em,
-    fit_evidence,
-    load,
-    mpcvm_model,
-    mrvm_model,
-    pcvm_model,
-    predict,
-    project,
-    rvm_model,
-    sample,
-    save,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.assessment.project import _from_classifier
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
@@ -49,12 +32,12 @@ SIZES = (0, 1, 2, 4, 8)
 def dense():
     X, label = blobs(80, seed=70, fixed=True)
     words = np.where(label > 0, "plus", "minus")
-    return PCVMClassifier(width=1.2).fit(X, words), X, words
+    return pcvm.PCVMClassifier(width=1.2).fit(X, words), X, words
 
 
 @pytest.fixture(scope="module")
 def projection(dense):
-    return project(*dense, sizes=SIZES, random_state=0)
+    return pcvm.project(*dense, sizes=SIZES, random_state=0)
 
 
 def divergence(p, q):
@@ -91,10 +74,11 @@ def test_the_classifier_is_the_chosen_submodel(dense, projection):
 
 def test_map_tree_and_classifier_give_the_same_path(dense, projection):
     _, X, words = dense
-    tree = find_map_em(
-        pcvm_model(X, words, width=1.2, hyperprior=Hyperprior.plug_in()), progressbar=False
+    tree = pcvm.find_map_em(
+        pcvm.pcvm_model(X, words, width=1.2, hyperprior=pcvm.Hyperprior.plug_in()),
+        progressbar=False,
     )
-    other = project(tree, sizes=SIZES, random_state=0)
+    other = pcvm.project(tree, sizes=SIZES, random_state=0)
     np.testing.assert_allclose(other.path.kl, projection.path.kl, atol=1e-9)
     np.testing.assert_allclose(other.elpd, projection.elpd, atol=1e-6)
     assert other.classifier.classes_.tolist() == ["minus", "plus"]
@@ -102,22 +86,23 @@ def test_map_tree_and_classifier_give_the_same_path(dense, projection):
 
 def test_a_free_width_is_fixed_at_its_median_and_results_have_their_inputs():
     X, label = blobs(40, seed=72)
-    tree = find_map_em(pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5)), progressbar=False)
+    tree = pcvm.find_map_em(
+        pcvm.pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5)), progressbar=False
+    )
     width = tree["posterior"]["width"].item()
-    assert project(tree, size=3).classifier.width_ == pytest.approx(width)
-    few = pcvm_model(X, label, width=1.2, basis=X[:10], signs=label[:10])
-    tree = find_map_em(few, progressbar=False)
-    found = project(tree, size=4)
-    given = project(tree, X, size=4)
+    assert pcvm.project(tree, size=3).classifier.width_ == pytest.approx(width)
+    few = pcvm.pcvm_model(X, label, width=1.2, basis=X[:10], signs=label[:10])
+    tree = pcvm.find_map_em(few, progressbar=False)
+    found = pcvm.project(tree, size=4)
+    given = pcvm.project(tree, X, size=4)
     np.testing.assert_array_equal(given.path.kl, found.path.kl)
-    lines = repr(project(tree, random_state=1)).splitlines()
+    lines = repr(pcvm.project(tree, random_state=1)).splitlines()
     assert 3 <= len(lines) <= 10
     assert lines[0].startswith("Projection onto ")
     assert sum("chosen" in line for line in lines) == 1
     without = tree.copy()  # as results were packed before
     without["constant_data"] = without["constant_data"].to_dataset().drop_vars("inputs")
-    with pytest.raises(ValueError, match="40 rows and its bases 10; needed the training inputs"):
-        project(without)
+    refused("40 rows and its bases 10; needed the training inputs", pcvm.project, without)
     np.testing.assert_array_equal(found.reference.centres.sign, label[:10])
     np.testing.assert_array_equal(found.reference.centres.rows, np.arange(10))
     assert found.path.kl[-1] < found.path.kl[0] or len(found.path.kl) == 1
@@ -127,11 +112,11 @@ def test_scores_are_those_of_refits_without_the_held_out_rows_and_bases(dense, p
     _, X, words = dense
     label = np.where(words == "plus", 1.0, -1.0)
     train, test = inner_folds(label, 5, 0)[2]
-    fold = PCVMClassifier(width=1.2).fit(X[train], words[train])
+    fold = pcvm.PCVMClassifier(width=1.2).fit(X[train], words[train])
     truth = (np.arange(len(test)), (label[test] > 0).astype(int))
     held_out = np.log(fold.predict_proba(X[test])[truth])
     np.testing.assert_allclose(projection.reference_log_density[test], held_out, atol=1e-5)
-    sparse = project(fold, X[train], words[train], sizes=SIZES, size=8)
+    sparse = pcvm.project(fold, X[train], words[train], sizes=SIZES, size=8)
     sparse = sparse.classifier_of(2)
     held_out = np.log(sparse.predict_proba(X[test])[truth])
     np.testing.assert_allclose(projection.log_density[2][test], held_out, atol=1e-3)
@@ -180,7 +165,7 @@ def test_the_choice_is_by_the_rule(projection):
 
 
 def test_it_is_stored_and_drawn(projection, tmp_path):
-    tree = load(save(projection.to_datatree(), tmp_path / "projection.zarr"))
+    tree = pcvm.load(pcvm.save(projection.to_datatree(), tmp_path / "projection.zarr"))
     group = tree["projection"]
     i = projection.index
     np.testing.assert_array_equal(group["elpd"], projection.elpd)
@@ -193,22 +178,24 @@ def test_it_is_stored_and_drawn(projection, tmp_path):
     assert np.isnan(unscored.elpd).all()
     assert np.isnan(unscored.reference_elpd)
     assert len(unscored.plot().axes) == 1
-    assert load(save(unscored.to_datatree(), tmp_path / "projection.zarr"))["projection"][
+    assert pcvm.load(pcvm.save(unscored.to_datatree(), tmp_path / "projection.zarr"))["projection"][
         "bias"
     ].shape
 
 
 def test_the_estimator_projects_its_own_dense_mode():
     X, label = blobs(80, seed=73)
-    dense = PCVMClassifier(width=1.2).fit(X, label)
-    model = PCVMClassifier(width=1.2, estimation="projection", n_vectors=4).fit(X, label)
+    dense = pcvm.PCVMClassifier(width=1.2).fit(X, label)
+    model = pcvm.PCVMClassifier(width=1.2, estimation="projection", n_vectors=4).fit(X, label)
     assert len(model.weight_) <= 4
-    other = project(dense, X, label, size=4).classifier
+    other = pcvm.project(dense, X, label, size=4).classifier
     np.testing.assert_allclose(model.decision_function(X), other.decision_function(X), atol=1e-6)
     assert model.log_posterior_ <= dense.log_posterior_
-    auto = PCVMClassifier(width=1.2, estimation="projection", random_state=0).fit(X, label)
+    auto = pcvm.PCVMClassifier(width=1.2, estimation="projection", random_state=0).fit(X, label)
     assert len(auto.weight_) <= auto.projection_.size <= 50
-    everything = PCVMClassifier(width=1.2, estimation="projection", n_vectors=500).fit(X, label)
+    everything = pcvm.PCVMClassifier(width=1.2, estimation="projection", n_vectors=500).fit(
+        X, label
+    )
     assert everything.score(X, label) == pytest.approx(dense.score(X, label), abs=0.02)
 
 
@@ -224,23 +211,18 @@ def test_the_estimator_projects_its_own_dense_mode():
 def test_input_that_cannot_be_used(dense, arguments, words):
     model, X, y = dense
     given = {"X": X, "y": y, **arguments}
-    with pytest.raises(ValueError, match=words):
-        project(model, **given)
+    refused(words, pcvm.project, model, **given)
 
 
 def test_references_that_cannot_be_used(projection):
-    with pytest.raises(ValueError, match="reference is a dict; needed a DataTree"):
-        project({})
-    with pytest.raises(ValueError, match="size=3 is not on the path"):
-        projection.classifier_of(3)
+    refused("reference is a dict; needed a DataTree", pcvm.project, {})
+    refused("size=3 is not on the path", projection.classifier_of, 3)
     X, label = blobs(20, seed=74)
-    tree = find_map_em(pcvm_model(X, label), progressbar=False)
-    with pytest.raises(ValueError, match="y differs from the labels"):
-        project(tree, X, -label)
-    with pytest.raises(ValueError, match="for a PyMC covariance"):
-        project(tree, kernel=pm.gp.cov.ExpQuad(2, 1.0))
+    tree = pcvm.find_map_em(pcvm.pcvm_model(X, label), progressbar=False)
+    refused("y differs from the labels", pcvm.project, tree, X, -label)
+    refused("for a PyMC covariance", pcvm.project, tree, kernel=pm.gp.cov.ExpQuad(2, 1.0))
     with pytest.raises(ValueError, match=r"'n_vectors' parameter .* Got 0 "):
-        PCVMClassifier(estimation="projection", n_vectors=0).fit(X, label)
+        pcvm.PCVMClassifier(estimation="projection", n_vectors=0).fit(X, label)
 
 
 def average(n=60, seed=75, several=False):
@@ -250,7 +232,7 @@ def average(n=60, seed=75, several=False):
     if several:
         number = np.where((label > 0) & (X[:, 1] > 0), 2, number)
     words = np.array(["no", "so", "yes"])[number]
-    make = MPCVMClassifier if several else PCVMClassifier
+    make = pcvm.MPCVMClassifier if several else pcvm.PCVMClassifier
     given = {"algorithm": "top-down", "hyperprior": "plug_in"} if several else {}
     cells = [make(width=width, **given).fit(X, words) for width in (0.8, 2.0)]
     probability = np.mean([each.predict_proba(X) for each in cells], axis=0)
@@ -315,24 +297,11 @@ def test_an_average_at_given_sizes_and_stored(tmp_path):
     assert len(found.classifier.weight_) == 3
     whole = project_reference(reference, sizes=[0, 1, 2])  # none is near
     assert whole.size == 2
-    tree = load(save(whole.to_datatree(), tmp_path / "projection.zarr"))
+    tree = pcvm.load(pcvm.save(whole.to_datatree(), tmp_path / "projection.zarr"))
     assert tree["constant_data"]["basis_width"].shape == (180,)
     np.testing.assert_array_equal(tree["constant_data"]["held_out"], reference.held_out)
     assert len(whole.plot().axes) == 2
-    with pytest.raises(ValueError, match="cv=3 has no effect on an average"):
-        project_reference(reference, cv=3)
-
-
-def test_a_classifier_that_keeps_its_held_out_probabilities_is_an_average():
-    """What an averaging classifier has to offer: ``held_out_``, beside its best width and probabilities."""
-    X, label = blobs(50, seed=76)
-    model = PCVMClassifier(width=1.2).fit(X, label)
-    model.held_out_ = model.predict_proba(X)
-    found = project(model, X, label)
-    assert found.reference.basis_width is not None
-    np.testing.assert_allclose(found.reference.held_out, model.held_out_[:, 1])
-    with pytest.raises(ValueError, match="X has 40 rows; needed the 50 that the average"):
-        project(model, X[:40], label[:40])
+    refused("cv=3 has no effect on an average", project_reference, reference, cv=3)
 
 
 def log_of_own(probability, number):
@@ -342,8 +311,8 @@ def log_of_own(probability, number):
 def test_several_classes_by_folds_and_as_a_posterior():
     X, words = three_classes(60, 77)
     given = {"width": 1.5, "algorithm": "top-down", "hyperprior": "plug_in"}
-    dense = MPCVMClassifier(**given, tol=1e-6).fit(X, words)
-    found = project(dense, X, words, sizes=(0, 2, 5), cv=2, random_state=0)
+    dense = pcvm.MPCVMClassifier(**given, tol=1e-6).fit(X, words)
+    found = pcvm.project(dense, X, words, sizes=(0, 2, 5), cv=2, random_state=0)
     few = found.classifier_of(5)
     assert few.weight_.shape == (3, 5)
     own = few.classes_.searchsorted(words[few.support_])
@@ -353,17 +322,16 @@ def test_several_classes_by_folds_and_as_a_posterior():
     assert found.path.kl[2] == pytest.approx(wanted, abs=1e-7)
     coded = few.classes_.searchsorted(words)
     train, test = inner_folds(coded, 2, 0)[1]
-    fold = MPCVMClassifier(**given).fit(X[train], words[train])
+    fold = pcvm.MPCVMClassifier(**given).fit(X[train], words[train])
     held_out = log_of_own(fold.predict_proba(X[test]), coded[test])
     np.testing.assert_allclose(found.reference_log_density[test], held_out, atol=1e-3)
-    model = mpcvm_model(X, words, width=1.5, hyperprior=Hyperprior.plug_in())
-    tree = find_map_em(model, progressbar=False)
-    other = project(tree, sizes=(0, 2, 5), size=5)
+    model = pcvm.mpcvm_model(X, words, width=1.5, hyperprior=pcvm.Hyperprior.plug_in())
+    tree = pcvm.find_map_em(model, progressbar=False)
+    other = pcvm.project(tree, sizes=(0, 2, 5), size=5)
     np.testing.assert_allclose(other.path.kl, found.path.kl, atol=1e-4)
     assert other.classifier.classes_.tolist() == ["a", "b", "c"]
     assert other.to_datatree()["projection"]["weight"].shape == (3, 60, 3)
-    with pytest.raises(ValueError, match="y differs from the labels"):
-        project(tree, y=np.roll(words, 1))
+    refused("y differs from the labels", pcvm.project, tree, y=np.roll(words, 1))
 
 
 def test_a_posterior_is_projected_by_its_mean_probability_also_of_drawn_label_noise():
@@ -371,52 +339,51 @@ def test_a_posterior_is_projected_by_its_mean_probability_also_of_drawn_label_no
     flips = pm.Beta.dist(2.0, 20.0)
     model = build(FAMILY["pcvm"], X, label, width=1.2, likelihood="label noise", flip=flips)
     few = {"draws": 20, "tune": 20, "chains": 1, "max_treedepth": 3, "random_seed": 1}
-    draws = sample(model, **few, nuts_sampler="pymc", progressbar=False, quiet=True)
-    found = project(draws, size=3)
-    wanted = predict(draws, X)["predictions"]["probability"].mean(("chain", "draw")).values
+    draws = pcvm.sample(model, **few, nuts_sampler="pymc", progressbar=False, quiet=True)
+    found = pcvm.project(draws, size=3)
+    wanted = pcvm.predict(draws, X)["predictions"]["probability"].mean(("chain", "draw")).values
     np.testing.assert_allclose(found.reference.probability, wanted, atol=1e-10)
     flip = draws["posterior"]["flip"].mean().item()
     assert found.classifier.likelihood.flip == pytest.approx(flip)
-    assert found.reference.hyperprior == Hyperprior.plug_in()
-    again = project(draws, X, label, size=3)
+    assert found.reference.hyperprior == pcvm.Hyperprior.plug_in()
+    again = pcvm.project(draws, X, label, size=3)
     np.testing.assert_array_equal(again.path.kl, found.path.kl)
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_free_weights_of_several_classes_by_folds_and_as_a_posterior(shared, tmp_path):
     X, words = three_classes(40, 77)
-    prior = {"width": 1.5, "hyperprior": Hyperprior.plug_in()}
-    tree = find_map_em(mrvm_model(X, words, **prior, shared=shared), progressbar=False)
-    found = project(tree, sizes=(0, 2, 5), cv=2, random_state=0)
+    prior = {"width": 1.5, "hyperprior": pcvm.Hyperprior.plug_in()}
+    tree = pcvm.find_map_em(pcvm.mrvm_model(X, words, **prior, shared=shared), progressbar=False)
+    found = pcvm.project(tree, sizes=(0, 2, 5), cv=2, random_state=0)
     few = found.classifier_of(5)
-    assert isinstance(few, MRVMClassifier)
+    assert isinstance(few, pcvm.MRVMClassifier)
     assert few.weight_.shape == (3, 5)
     wanted = divergence(found.reference.probability, few.predict_proba(X))
     assert found.path.kl[2] == pytest.approx(wanted, abs=1e-7)
     np.testing.assert_allclose(few.weight_.sum(axis=0), 0, atol=1e-7)
     coded = few.classes_.searchsorted(words)
     train, test = inner_folds(coded, 2, 0)[1]
-    fold = find_map_em(mrvm_model(X[train], words[train], **prior), progressbar=False)
-    held_out = predict(fold, X[test])["predictions"]["probability"].values[0, 0]
+    fold = pcvm.find_map_em(pcvm.mrvm_model(X[train], words[train], **prior), progressbar=False)
+    held_out = pcvm.predict(fold, X[test])["predictions"]["probability"].values[0, 0]
     held_out = log_of_own(held_out, coded[test])
     np.testing.assert_allclose(found.reference_log_density[test], held_out, atol=1e-3)
-    save(found.to_datatree(), tmp_path / "projection")
-    assert "signs" not in load(tmp_path / "projection")["constant_data"]
+    pcvm.save(found.to_datatree(), tmp_path / "projection")
+    assert "signs" not in pcvm.load(tmp_path / "projection")["constant_data"]
     assert isinstance(found.plot(), Figure)
 
 
 def test_a_fitted_machine_without_sign_rule():
     X, words = three_classes(40, 79)
-    dense = MRVMClassifier(width=1.2, algorithm="top-down").fit(X, words)
-    found = project(dense, X, words, size=4)
+    dense = pcvm.MRVMClassifier(width=1.2, algorithm="top-down").fit(X, words)
+    found = pcvm.project(dense, X, words, size=4)
     np.testing.assert_allclose(found.reference.probability, dense.predict_proba(X))
     few = found.classifier
     wanted = divergence(dense.predict_proba(X), few.predict_proba(X))
     assert found.path.kl[0] == pytest.approx(wanted, abs=1e-7)
     target = found.reference.target(found.reference.design())
     assert found.path.kl[0] < 0.5 * target.divergence(np.zeros((40, 3)))
-    with pytest.raises(ValueError, match="y has the classes"):
-        project(dense, X, np.where(words == "a", "z", words))
+    refused("y has the classes", pcvm.project, dense, X, np.where(words == "a", "z", words))
     anew = clone(few).fit(X, words)  # a fit forgets the projection
     assert np.any(few.bias_)
     np.testing.assert_array_equal(few.fit(X, words).bias_, anew.bias_)
@@ -424,19 +391,18 @@ def test_a_fitted_machine_without_sign_rule():
 
 def test_free_weights_of_one_score_are_refused():
     X, label = blobs(30, seed=79)
-    result = fit_evidence(rvm_model(X, label, likelihood="logit", width=1.2))
-    with pytest.raises(ValueError, match="reference has no signs of its weights and one score"):
-        project(result)
+    result = pcvm.fit_evidence(pcvm.rvm_model(X, label, likelihood="logit", width=1.2))
+    refused("reference has no signs of its weights and one score", pcvm.project, result)
     with pytest.raises(ValueError, match="reference is a RVMClassifier; needed a PCVMClassifier"):
-        project(RVMClassifier(width=1.2).fit(X, label), X, label)
+        pcvm.project(pcvm.RVMClassifier(width=1.2).fit(X, label), X, label)
 
 
 def test_few_vectors_keep_what_the_dense_mode_has_learnt():
     """Twonorm: 13 vectors (the paper's PCVM has 13.8) against a few hundred."""
     X, y = datasets.twonorm(400, random_state=100)
     X_test, y_test = datasets.twonorm(4000, random_state=900)
-    dense = PCVMClassifier(random_state=0).fit(X, y)
-    sparse = project(dense, X, y, size=13).classifier
+    dense = pcvm.PCVMClassifier(random_state=0).fit(X, y)
+    sparse = pcvm.project(dense, X, y, size=13).classifier
     assert len(dense.weight_) > 200
     assert len(sparse.weight_) == 13
     one, other = (100 * roc_auc_score(y_test, m.decision_function(X_test)) for m in (dense, sparse))
@@ -445,12 +411,8 @@ def test_few_vectors_keep_what_the_dense_mode_has_learnt():
 
 
 # Chen, Tino & Yao (2009): error and 1-RMSE of the PCVM (Table I), its vectors (Table III), rounded down
-PAPER = {
-    "twonorm": (2.46, 85.02, 13),
-    "ringnorm": (1.53, 80.36, 17),
-    "waveform": (10.40, 71.78, 26),
-    "banana": (10.30, 72.13, 19),
-}
+PAPER = {"twonorm": (2.46, 85.02, 13), "ringnorm": (1.53, 80.36, 17)}
+PAPER |= {"waveform": (10.40, 71.78, 26), "banana": (10.30, 72.13, 19)}
 
 
 @cache
@@ -460,8 +422,8 @@ def _with_the_papers_number(name, folder):
     rows = []
     for k in range(len(data.train[:5])):
         X, y, X_test, y_test = data.split(k)
-        dense = PCVMClassifier(random_state=0).fit(X, y)
-        sparse = project(dense, X, y, size=PAPER[name][2]).classifier
+        dense = pcvm.PCVMClassifier(random_state=0).fit(X, y)
+        sparse = pcvm.project(dense, X, y, size=PAPER[name][2]).classifier
         assert len(sparse.weight_) <= PAPER[name][2]
         rows.append([_measures(model, X_test, y_test) for model in (dense, sparse)])
     return np.mean(rows, axis=0)

@@ -138,15 +138,6 @@ def test_damping_moves_the_way_and_not_the_end(fitted):
     assert short.n_iter == 3
 
 
-def test_the_order_of_rows_and_weights_does_not_matter(fitted):
-    found, _, fit = fitted
-    order = np.random.default_rng(0).permutation(24)
-    other = Problem(found.Phi[np.ix_(order, order)], found.label[order], found.sign[order], PLUG_IN)
-    moved = propagate(SignedRows.of(other))
-    np.testing.assert_allclose(moved.mean, np.append(fit.mean[:-1][order], fit.mean[-1]), atol=1e-6)
-    assert moved.log_evidence == pytest.approx(fit.log_evidence, abs=1e-6)
-
-
 def test_the_truncated_normal_has_the_fits_moments(fitted):
     # the same fixed point, hence the same moments up to what expectation propagation misses of either
     _, _, fit = fitted

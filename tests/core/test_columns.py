@@ -174,20 +174,6 @@ def test_low_rank_factors_have_every_value(seed, d, others):
         assert found.bases.memory_limit + taken == 2e7
 
 
-def test_no_low_rank_factors_where_they_are_large_or_nothing_bounds_their_error():
-    X = near(700, 0)[0]
-    assert low_rank(X, X, RBF(3.0)) is not None
-    assert low_rank(X, X, RBF(0.1)) is None  # narrow
-    assert low_rank(near(700, 0, 10)[0], near(700, 0, 10)[0], RBF(3.0)) is None
-    least = ComputedBases.least_bytes(700)
-    assert low_rank(X, X, RBF(3.0), least + 8 * 700 * 10) is None  # no room
-    assert low_rank(X[:40], X[:40], RBF(3.0)) is None  # few
-    assert low_rank(X, np.vstack([X, [[1e3, 0.0]]]), RBF(3.0)) is None  # a centre far from all rows
-    assert low_rank(X, np.vstack([X, [[4.0, 4.0]]]), RBF(3.0)) is not None
-    for kernel in [LinearSpline(), FunctionKernel(lambda X, Z, w: (X @ Z.T) ** 2)]:
-        assert low_rank(X, X, kernel) is None
-
-
 @pytest.mark.parametrize("name", ["normal", "logit"])
 def test_a_fit_by_low_rank_factors_is_that_of_streamed_bases(monkeypatch, name):
     X, target = near(700, 5)

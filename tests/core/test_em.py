@@ -9,8 +9,9 @@ from problems import IMPROPER, PROPER, awkward_data, blobs, problem
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, iterate, log_posterior
 from pcvm_pymc.core.pieces.kernels import rbf
+from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, Hyperprior, Laplace
-from pcvm_pymc.core.pieces.probit import log_likelihood, score
+from pcvm_pymc.core.pieces.probit import score
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.replicas.starts import random_start
 
@@ -33,7 +34,7 @@ def slopes(prob, weight, bias):
     return prob.weight_sign * (residual @ prob.Phi - pull * weight), in_bias
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     awkward_data(),
     st.sampled_from(sorted(PRIORS)),
@@ -118,7 +119,7 @@ def test_a_free_width_ends_where_the_log_likelihood_is_flat():
     assert low < result.width < high
 
     def value(width):
-        return log_likelihood(
+        return Probit().log_likelihood(
             rbf(prob.moves.squared_distance, width) @ result.weight + result.bias, label
         )
 
@@ -184,29 +185,17 @@ def test_steps_that_creep_where_the_likelihood_is_flat_are_no_convergence(prior)
     assert whole.log_posterior > short.log_posterior + 5
 
 
-def test_without_signs_weights_are_free():
-    X, label = blobs(40, seed=11)
-    prob = replace(problem(X, label, Hyperprior(1, 1, 1, 1)), sign=None)
-    result = fit_em(prob)
-    assert_monotone(result.trace)
-    assert (result.weight * label < 0).any()
-    in_weight, _ = slopes(prob, result.weight, result.bias)
-    np.testing.assert_allclose(in_weight, 0, atol=1e-3)
-
-
 def test_callback_sees_each_iteration():
     X, label = blobs(20, seed=14)
     seen = []
-    result = fit_em(
-        problem(X, label, Hyperprior.plug_in()),
-        callback=lambda n, state: seen.append((n, state.log_posterior)),
-    )
+    watch = lambda n, state: seen.append((n, state.log_posterior))  # noqa: E731
+    result = fit_em(problem(X, label, Hyperprior.plug_in()), callback=watch)
     assert [n for n, _ in seen] == list(range(1, result.n_iter + 1))
     np.testing.assert_array_equal([value for _, value in seen], result.trace.log_posterior[1:])
 
 
 @pytest.mark.fixed_seeds  # elsewhere slopes end less flat
-@pytest.mark.parametrize("scale", [1.0, 1e2, 1e4])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_zeros_under_a_laplace_prior_are_released_whatever_the_scale(scale):
     """Released together and by too much, no zero raised the log posterior, and all stayed."""
     X, label = blobs(30, seed=3)
@@ -229,10 +218,3 @@ def test_a_bias_next_to_zero_becomes_zero_where_the_prior_has_a_pole():
         found[name] = fit_em(given_, Start(0.5 * label, 1e-7), options).bias
     assert found["jeffreys"] == 0.0
     assert abs(found["proper"]) > 1e-3
-
-
-def test_what_has_moved_to_the_replicas_says_so():
-    with pytest.raises(ValueError, match=r"update='clip'.*experiments\.replicas"):
-        EMOptions(update="clip")
-    with pytest.raises(ValueError, match=r"experiments\.replicas\.clipped_em"):
-        EMOptions.chen2009()

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from calibration import assert_normal, assert_uniform, truncated_scores
+from calibration import N_DRAWS, assert_normal, assert_uniform, truncated_scores
 from hypothesis import given, settings
 from problems import awkward_data, blobs
 from scipy import stats
@@ -11,17 +11,18 @@ from scipy.special import log_ndtr
 
 from pcvm_pymc.core.family import FAMILY, class_signs
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, responses
+from pcvm_pymc.core.gibbs.ahead import compile_sampler
+from pcvm_pymc.core.gibbs.chain import run
 from pcvm_pymc.core.gibbs.problem import factorise
 from pcvm_pymc.core.gibbs.responses import augmented
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
+from pcvm_pymc.core.pieces.multinomial import log_class_probability
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
 
-PRIORS = {
-    "fixed": Hyperprior(1.0, 0.2, 0.5, 1.0),
-    "learned": Hyperprior(1.0, 0.2, 0.5, 1.0, rate_shape=1.5),
-}
+PRIORS = {"fixed": Hyperprior(1.0, 0.2, 0.5, 1.0)}
+PRIORS["learned"] = replace(PRIORS["fixed"], rate_shape=1.5)
 LIKELIHOODS = [Probit(), NoisyProbit(0.1), NoisyProbit(0.0)]
 
 
@@ -58,7 +59,7 @@ def test_low_rank_is_found():
 @pytest.mark.parametrize("a", [-3.0, 0.0, 0.39, 0.41, 2.0, 8.0])
 def test_tail_draws_are_truncated_normal(a):
     rng = np.random.default_rng(1)
-    draws = np.array([responses.upper_tail(a, rng) for _ in range(40_000)])
+    draws = np.array([responses.upper_tail(a, rng) for _ in range(N_DRAWS)])
     assert (draws > a).all()
     assert_normal(truncated_scores(-a, draws - a))
 
@@ -187,9 +188,10 @@ def test_large_basis_functions_from_a_start_far_off(scale):
     p = GibbsProblem.of(Problem(scale * p.Phi, p.label, p.sign, p.hyperprior))
     rng = np.random.default_rng(0)
     state = p.start(rng)
+    state.size[p.sign < 0] *= 1e-6  # rows of label -1 begin far on the other side
     start = p.log_likelihood(p.latent(state.size[None], np.zeros(1)))
     size, bias, _ = advance(p, state, rng, draws=50)
-    assert start.sum() < -1e6
+    assert start.sum() < -10 * scale
     assert p.log_likelihood(p.latent(size, bias))[-1].sum() > -30.0
 
 
@@ -226,3 +228,29 @@ def test_a_likelihood_without_responses_is_refused(monkeypatch):
     monkeypatch.setitem(FAMILY, "pcvm", row)
     with pytest.raises(ValueError, match="a logit likelihood has no responses"):
         GibbsProblem.of(refused(likelihood=Logit()))
+
+
+# --- several classes ------------------------------------------------------------------------------
+
+
+def test_scores_and_probabilities_of_draws():
+    p = of_classes(9, PRIORS["fixed"])
+    state = p.start(np.random.default_rng(0))
+    size, bias, rate = advance(p, state, np.random.default_rng(1), draws=4)
+    latent = p.latent(size, bias)
+    assert latent.shape == (4, 9, 3)
+    np.testing.assert_allclose(latent[2], p.Phi @ (size[2] * p.sign) + bias[2], atol=1e-9)
+    wanted = log_class_probability(latent[3], p.label)
+    np.testing.assert_allclose(p.log_likelihood(latent)[3], wanted, atol=1e-12)
+    assert (rate == PRIORS["fixed"].d).all()
+
+
+def test_what_is_compiled_ahead_serves_every_problem():
+    compile_sampler()
+    compile_sampler(3)
+    compiled = list(run.signatures)
+    several = [of_classes(9, each) for each in PRIORS.values()]
+    for found in (*several, problem(), problem(likelihood=NoisyProbit(0.1))):
+        rng = np.random.default_rng(0)
+        advance(found, found.start(rng), rng, draws=2)
+    assert run.signatures == compiled

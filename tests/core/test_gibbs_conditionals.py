@@ -200,12 +200,8 @@ def test_one_large_size_without_responses(likelihood, floor):
     t = np.linspace(np.log(floor / start), 9.0, 20_001)
     size = start * np.exp(t)
     rows = latent[0] + (np.exp(t)[:, None] - 1.0) * move
-    law = Law(
-        t,
-        PRIOR.log_weight_density(size)
-        + t
-        + np.sum([likelihood.log_density(f, label) for f in rows], axis=1),
-    )
+    of_rows = np.sum([likelihood.log_density(f, label) for f in rows], axis=1)
+    law = Law(t, PRIOR.log_weight_density(size) + t + of_rows)
     known = augmented(likelihood)
 
     def step(at):
@@ -264,13 +260,8 @@ def test_the_rate_given_all_sizes():
 def test_the_common_shift_of_all_biases():
     rng, bias, t = np.random.default_rng(13), np.array([0.8, -0.5, 1.4]), np.linspace(-25, 25, 8001)
     shifted = []
-    law = Law(
-        t,
-        np.sum(
-            [stats.t(2 * PRIOR.e, scale=np.sqrt(PRIOR.f / PRIOR.e)).logpdf(b + t) for b in bias],
-            axis=0,
-        ),
-    )
+    prior = stats.t(2 * PRIOR.e, scale=np.sqrt(PRIOR.f / PRIOR.e))
+    law = Law(t, np.sum([prior.logpdf(b + t) for b in bias], axis=0))
 
     def step(at):
         there = bias + at

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -6,7 +8,7 @@ from scipy.optimize import approx_fprime
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal
 
-from pcvm_pymc.core.metric import Evidence, class_targets, degree_weights, relative_widths
+from pcvm_pymc.core.metric import Evidence, class_targets, relative_widths, share_of_widths
 
 
 def problem(seed, n=25, d=3, k=1):
@@ -74,17 +76,34 @@ def test_two_classes_are_one_column_and_several_indicators():
     np.testing.assert_array_equal(class_targets(np.array([2, 0]), 3), [[0, 0, 1], [1, 0, 0]])
 
 
-def test_weights_of_degrees_are_those_of_stacking():
-    rng = np.random.default_rng(0)
-    density = np.log(rng.uniform(0.2, 0.9, size=(2, 50)))
-    weight = degree_weights(density, np.array([0.0, 1.0]), penalty=0.0)
+@given(st.integers(0, 10**6), st.floats(0.0, 4.0))
+@settings(max_examples=20, deadline=None)
+def test_the_share_is_the_stacking_weight_of_rows_as_often_as_they_count(seed, penalty):
+    rng = np.random.default_rng(seed)
+    one, widths = np.log(rng.uniform(0.2, 0.9, size=(2, 50)))
+    count = rng.integers(1, 4, size=50)
+    found = share_of_widths(one, widths, count.astype(float), penalty=penalty)
     share = np.linspace(0, 1, 2001)[:, None]
-    total = np.log((1 - share) * np.exp(density[0]) + share * np.exp(density[1])).sum(axis=1)
-    assert weight[1] == pytest.approx(share[total.argmax(), 0], abs=0.02)
+    total = np.log((1 - share) * np.exp(one) + share * np.exp(widths)) @ count
+    assert found == pytest.approx(share[(total - penalty * share[:, 0]).argmax(), 0], abs=1e-3)
+    each = np.repeat([one, widths], count, axis=1)
+    assert found == pytest.approx(share_of_widths(*each, penalty=penalty), abs=1e-9)
 
 
 def test_the_penalty_draws_to_one_width_and_a_clear_gain_overcomes_it():
-    alike, better = np.full((2, 40), -0.5), np.array([np.full(40, -0.5), np.full(40, -0.2)])
-    degrees = np.array([0.0, 1.0])
-    assert degree_weights(alike, degrees)[0] > 0.95
-    assert degree_weights(better, degrees)[1] > 0.95
+    alike, better, impossible = np.full(40, -0.5), np.full(40, -0.2), np.full(40, -1e4)
+    assert share_of_widths(alike, alike) == 0.0
+    assert share_of_widths(alike, better) == 1.0
+    assert share_of_widths(impossible, better) == 1.0
+    assert share_of_widths(better, impossible) == 0.0
+
+
+def test_single_precision_finds_the_same_maximum():
+    evidence, at = problem(3, n=80, d=4)
+    single = replace(
+        evidence, X=evidence.X.astype(np.float32), target=evidence.target.astype(np.float32)
+    )
+    value, slope = evidence.negative(at)
+    rough, rough_slope = single.negative(at)
+    assert rough == pytest.approx(value, rel=1e-5)
+    np.testing.assert_allclose(rough_slope, slope, rtol=1e-3, atol=1e-3)

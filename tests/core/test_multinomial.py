@@ -1,16 +1,17 @@
+"""The multinomial probit: probabilities, scores and curvatures of several classes."""
+
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from problems import refused, response_mean
 from scipy.special import log_ndtr
 
+from pcvm_pymc.core.pieces.class_integrals import gap_of, log_fall, log_ndtr_and_mills
 from pcvm_pymc.core.pieces.multinomial import (
     class_hessian,
     class_probabilities,
     class_terms,
     log_class_probability,
-    response_mean,
 )
 from pcvm_pymc.core.pieces.probit import inverse_mills
 
@@ -109,31 +110,6 @@ def test_probabilities_sum_to_one(n_classes, spread):
     np.testing.assert_allclose(probability.sum(axis=1), 1.0, rtol=0, atol=1e-12)
 
 
-@given(st.integers(2, 30), st.sampled_from([0.0, 0.5, 5.0, 40.0, 100.0]), st.integers(0, 2**32 - 1))
-@settings(max_examples=60)
-def test_identities(n_classes, spread, seed):
-    latent, label = scores(3, n_classes, spread, seed)
-    terms = class_terms(latent, label)
-    rows = np.arange(3)
-    np.testing.assert_allclose(terms.score.sum(axis=1), 0.0, atol=1e-9 * (1 + spread))
-    others = np.ones(latent.shape, dtype=bool)
-    others[rows, label] = False
-    assert (terms.score[others] <= 0).all()
-    # the largest response is that of the class
-    mean = latent + terms.score
-    assert (mean[rows, label] >= mean.max(axis=1) - 1e-9 * (1 + spread)).all()
-    # a common shift changes nothing
-    np.testing.assert_allclose(
-        class_terms(latent + 7.0, label).log_probability, terms.log_probability, rtol=1e-9
-    )
-    # as accurate as asked
-    fine = class_terms(latent, label, accuracy=1e-13)
-    np.testing.assert_allclose(terms.log_probability, fine.log_probability, rtol=1e-10, atol=1e-10)
-    np.testing.assert_allclose(terms.score, fine.score, rtol=1e-9, atol=1e-10)
-    rough = class_terms(latent, label, accuracy=1e-7)
-    np.testing.assert_allclose(rough.score, fine.score, rtol=1e-7, atol=1e-7)
-
-
 @pytest.mark.parametrize("spread", [1.0, 10.0])
 def test_score_and_curvature_are_derivatives(spread):
     latent, label = scores(4, 5, spread)
@@ -153,16 +129,11 @@ def test_score_and_curvature_are_derivatives(spread):
 
 def test_bad_input_is_named():
     good = np.zeros((2, 3))
-    with pytest.raises(ValueError, match=r"latent has shape \(2, 1\).*two classes"):
-        class_probabilities(good[:, :1])
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        class_probabilities(good * np.nan)
-    with pytest.raises(ValueError, match="label has values from 0 to 3; needed 0 to 2"):
-        class_terms(good, np.array([0, 3]))
-    with pytest.raises(ValueError, match=r"label has shape \(1,\)"):
-        class_terms(good, np.array([0]))
-    with pytest.raises(ValueError, match=r"accuracy=0\.5"):
-        class_terms(good, np.array([0, 1]), accuracy=0.5)
+    refused(r"latent has shape \(2, 1\).*two classes", class_probabilities, good[:, :1])
+    refused("NaN or infinite", class_probabilities, good * np.nan)
+    refused("label has values from 0 to 3; needed 0 to 2", class_terms, good, np.array([0, 3]))
+    refused(r"label has shape \(1,\)", class_terms, good, np.array([0]))
+    refused(r"accuracy=0\.5", class_terms, good, np.array([0, 1]), accuracy=0.5)
 
 
 def test_log_probability_of_all_classes_is_that_of_each():
@@ -194,3 +165,34 @@ def test_scores_too_far_apart_are_refused():
         ValueError, match=r"latent has scores that are 1e\+13 apart; needed at most"
     ):
         class_terms(np.array([[0.0, 1e13]]), np.zeros(1, dtype=int))
+
+
+# --- integrals over the noise of the own class ---------------------------------------------------
+
+
+def test_log_ndtr_and_its_slope():
+    x = np.concatenate([np.linspace(-100, 40, 3001), [-30.0, 0.0, -1e-300, -500.0]])
+    log_phi, mills = np.array([log_ndtr_and_mills(each) for each in x]).T
+    np.testing.assert_allclose(log_phi, log_ndtr(x), rtol=2e-13, atol=1e-18)
+    np.testing.assert_allclose(mills, inverse_mills(x), rtol=2e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("x", [-99.0, -101.0, -150.0, -1e4])
+def test_the_gap_is_laplaces_continued_fraction(x):
+    wanted = -x
+    for k in range(40, 1, -1):
+        wanted = -x + k / wanted
+    rtol = 1e-9 if x > -100.0 else 1e-14  # up to there it is a difference
+    assert gap_of(x, float(inverse_mills(x))) == pytest.approx(1.0 / wanted, rel=rtol)
+
+
+@pytest.mark.parametrize("margin", [[-3.0, 1.0], [-40.0, 0.5, -13.0], [-60.0, -61.0]], ids=str)
+@pytest.mark.parametrize("offset", [-0.7, 0.0, 1.3])
+def test_the_fall_of_the_integrand_from_its_mode(offset, margin):
+    margin, mode = np.array(margin), 1.5
+    mills = np.empty(len(margin))
+    at = mode + offset
+    found = log_fall(mode, offset, margin, mills)
+    wanted = 0.5 * (mode**2 - at**2) + (log_ndtr(at + margin) - log_ndtr(mode + margin)).sum()
+    assert found == pytest.approx(wanted, rel=1e-10, abs=1e-12)
+    np.testing.assert_allclose(mills, inverse_mills(at + margin), rtol=2e-12)

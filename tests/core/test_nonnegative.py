@@ -58,33 +58,6 @@ def test_the_warm_start_does_not_change_the_solution():
         np.testing.assert_allclose(other, solutions[0], atol=1e-12)
 
 
-@given(SEEDS, st.floats(0.05, 1.0))
-def test_a_rough_solution_is_feasible_and_within_its_slack(seed, slack):
-    Phi, scale, bias_scale, response, rng = random_programme(seed)
-    gram = BorderedGram.of(Phi, rng.uniform(0.1, 1, len(Phi)))
-    solves = []
-
-    class Counted:
-        border, corner, product = gram.border, gram.corner, gram.product
-
-        def block(self, passive, *scales):
-            solves.append(passive.copy())
-            return gram.block(passive, *scales)
-
-    problem = (scale, bias_scale, (response @ Phi, float(response.sum())), np.ones(10, dtype=bool))
-    weight, bias = solve_nonnegative(Counted(), *problem, slack=slack)
-    rough = len(solves)
-    assert (weight * scale >= 0).all()
-    assert not weight[~solves[-1]].any()
-    exact = solve_nonnegative(Counted(), *problem)
-    assert rough <= len(solves) - rough
-    own = weight[solves[rough - 1]] == 0  # clipped, at most; what should come in counts, too
-    assert own.sum() <= slack * solves[rough - 1].sum()
-    if slack * solves[rough - 1].sum() < 1:
-        np.testing.assert_array_equal(weight, exact[0])
-        assert bias == exact[1]
-
-
 def test_a_scale_of_zero_removes_a_weight():
     Phi, scale, bias_scale, response, _ = random_programme(5)
     scale[2] = 0.0

@@ -50,9 +50,3 @@ def test_the_end_of_a_range_is_allowed_and_what_lies_beyond_is_refused(options, 
     assert getattr(replace(options, **{name: last}), name) == last
     with pytest.raises(ValueError, match=f"^{name}="):
         replace(options, **{name: beyond})
-
-
-@pytest.mark.parametrize("name", ["candidates", "exchanges", "max_exchanges", "l1", "backward"])
-def test_what_the_search_no_longer_does_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name}=0 is no longer there: .* leave {name} out"):
-        SearchOptions(**{name: 0})

@@ -23,11 +23,9 @@ def random_problem(likelihood, bias, signed, seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(30, 2))
     truth, several = X[:, 0] + 0.5 * rng.normal(size=30), likelihood.n_scores > 1
-    label = {
-        "numbers": truth,
-        "labels": np.where(truth > 0, 1.0, -1.0),
-        "classes": np.digitize(truth, [-0.5, 0.5]),
-    }[likelihood.targets]
+    label = np.where(truth > 0, 1.0, -1.0)
+    if likelihood.targets != "labels":
+        label = np.digitize(truth, [-0.5, 0.5]) if several else truth
     sign = None
     if signed and likelihood.targets != "numbers":
         sign = class_signs(label, 3) if several else label.copy()
@@ -84,13 +82,8 @@ def test_given_precisions_are_a_ridge(bias):
     precision = np.exp(np.random.default_rng(0).normal(size=30))
     precision[::3] = np.inf
     weight, offset, converged = penalised_mode(whole, np.zeros(30), 0.0, precision=precision)
-    wanted = ridge_solve(
-        whole.Phi,
-        whole.label,
-        precision,
-        0.0 if bias == "free" else np.inf,
-        row_weight=np.full(30, 4.0),
-    )
+    bias_precision, four = 0.0 if bias == "free" else np.inf, np.full(30, 4.0)
+    wanted = ridge_solve(whole.Phi, whole.label, precision, bias_precision, row_weight=four)
     assert converged
     np.testing.assert_allclose(weight, wanted[0], atol=1e-6)
     assert offset == pytest.approx(wanted[1], abs=1e-6)

@@ -1,10 +1,14 @@
+"""The probit by high precision, and the variances of the other likelihoods' targets."""
+
 import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
-from pcvm_pymc.core.pieces.probit import curvature, inverse_mills, log_likelihood, log_ndtr, score
+from pcvm_pymc.core.pieces.likelihoods import Normal, StudentT
+from pcvm_pymc.core.pieces.probit import curvature, inverse_mills, log_ndtr, score
 
 GRID = np.concatenate([np.linspace(-100, 100, 81), [-1.0, 0.0, 1e-8, -1e-8, 5.0, -37.6]])
 
@@ -85,8 +89,13 @@ def test_score_of_a_misfit_far_out_is_its_distance():
     assert score(np.array([1e3]), np.array([-1.0]))[0] == pytest.approx(-1e3, rel=1e-5)
 
 
-def test_log_likelihood_adds_up():
-    latent, label = np.array([0.3, -1.2]), np.array([1.0, -1.0])
-    assert log_likelihood(latent, label) == pytest.approx(
-        float(mp_log_ndtr(0.3) + mp_log_ndtr(1.2)), rel=1e-14
-    )
+@pytest.mark.parametrize("degrees", [2.1, 4.0, 30.0])
+def test_the_variance_of_a_target_is_its_laws(degrees):
+    assert Normal(0.3).variance == pytest.approx(0.09)
+    wanted = stats.t(degrees, scale=0.3).var()
+    assert StudentT(0.3, degrees).variance == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("degrees", [2.0, 0.7])
+def test_a_students_variance_is_infinite_up_to_two_degrees(degrees):
+    assert StudentT(0.3, degrees).variance == np.inf

@@ -58,13 +58,9 @@ def test_derivatives_of_the_divergence(seed, n_classes):
     latent = 2 * rng.normal(size=(n, n_classes))
     probability = rng.dirichlet(np.ones(n_classes), n)
     probability[0] = np.eye(n_classes)[0]  # a label that is certain
-    problem = Target(
-        np.ones((n, 1)),
-        class_signs(np.zeros(1, int), n_classes),
-        probability,
-        rng.uniform(0.1, 1, n),
-        likelihood=MultinomialProbit(n_classes),
-    )
+    signs, piece = class_signs(np.zeros(1, int), n_classes), MultinomialProbit(n_classes)
+    share = rng.uniform(0.1, 1, n)
+    problem = Target(np.ones((n, 1)), signs, probability, share, likelihood=piece)
     terms = problem.terms(latent)
     h = 1e-4
     for i in range(n):
@@ -96,20 +92,6 @@ def test_derivatives_of_the_divergence_of_labels(seed, likelihood):
     if concave:
         np.testing.assert_allclose(terms.hessian[:, 0, 0], bend, atol=1e-7)
     assert (terms.hessian[:, 0, 0] >= 0).all()
-
-
-@given(SEEDS)
-def test_divergence_is_zero_only_at_the_reference(seed):
-    rng = np.random.default_rng(seed)
-    latent = rng.normal(size=(6, 4))
-    probability = MultinomialProbit(4).probability(latent)
-    problem = replace(
-        target(n=6, n_basis=2, n_classes=4),
-        probability=probability / probability.sum(axis=1, keepdims=True),
-    )
-    assert problem.divergence(latent) == pytest.approx(0, abs=1e-8)
-    assert problem.divergence(latent + 3.0) == pytest.approx(0, abs=1e-8)  # a shift changes nothing
-    assert problem.divergence(latent + rng.normal(size=(6, 4))) > 1e-6
 
 
 @given(SEEDS)

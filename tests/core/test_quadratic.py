@@ -26,20 +26,11 @@ def test_covariance_of_latent_values_by_the_whole_matrix(likelihood):
     covariance = np.zeros_like(whole)
     covariance[np.ix_(kept, kept)] = np.linalg.inv(matrix)
     wanted = np.einsum("na,cadb,nb->ncd", new, covariance.reshape(C, 4, C, 4), new)
-    model = QuadraticModel.at(
-        [(design[:8], target[:8]), (design[8:], target[8:])],
-        likelihood,
-        theta,
-        np.zeros(C),
-        precision=precision,
-        bias_precision=np.full(C, np.inf),
-    )
+    parts = [(design[:8], target[:8]), (design[8:], target[8:])]
+    given_ = {"precision": precision, "bias_precision": np.full(C, np.inf)}
+    model = QuadraticModel.at(parts, likelihood, theta, np.zeros(C), **given_)
     mean, found = model.latent(new)
     np.testing.assert_allclose(mean, new @ theta)
     np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-14)
-    np.testing.assert_allclose(
-        model.scale[:, None] * model.inverse * model.scale,
-        np.linalg.inv(matrix),
-        rtol=1e-9,
-        atol=1e-14,
-    )
+    inverse = model.scale[:, None] * model.inverse * model.scale
+    np.testing.assert_allclose(inverse, np.linalg.inv(matrix), rtol=1e-9, atol=1e-14)

@@ -15,15 +15,8 @@ from pcvm_pymc.core.problem import Problem, Status
 
 def problem(n=90, n_classes=3, *, seed=0, width=2.0):
     X, label = classes(n, n_classes, seed)
-    return Problem(
-        rbf(squared_distances(X, X), width),
-        label,
-        None,
-        Hyperprior.jeffreys(),
-        MultinomialProbit(n_classes),
-        bias="none",
-        shared=True,
-    )
+    given_ = rbf(squared_distances(X, X), width), label, None, Hyperprior.jeffreys()
+    return Problem(*given_, MultinomialProbit(n_classes), bias="none", shared=True)
 
 
 def test_momentum_ends_where_em_ends():
@@ -80,7 +73,7 @@ def test_rough_terms_have_three_digits(n_classes):
     latent = 4.0 * rng.normal(size=(500, n_classes))
     label = rng.integers(n_classes, size=500)
     piece = MultinomialProbit(n_classes)
-    rough, exact = piece.rough_terms(latent, label), piece.terms(latent, label)
+    rough, exact = piece.terms(latent, label, rough=True), piece.terms(latent, label)
     np.testing.assert_allclose(rough.slope, exact.slope, atol=1e-3)
     assert abs(rough.log_likelihood - exact.log_likelihood) < 1e-3 * 500
     assert np.abs(rough.slope - exact.slope).max() > 1e-9  # it is another rule
@@ -92,7 +85,9 @@ def test_rough_terms_of_weighted_rows_are_those_of_repeated_rows():
     latent, label = rng.normal(size=(40, 3)), rng.integers(3, size=40)
     count = rng.integers(1, 4, size=40)
     piece = MultinomialProbit(3)
-    weighted = Weighted(piece).rough_terms(latent, weighted_target(label, count.astype(float)))
-    repeated = piece.rough_terms(np.repeat(latent, count, axis=0), np.repeat(label, count))
+    weighted = Weighted(piece).terms(
+        latent, weighted_target(label, count.astype(float)), rough=True
+    )
+    repeated = piece.terms(np.repeat(latent, count, axis=0), np.repeat(label, count), rough=True)
     assert weighted.log_likelihood == pytest.approx(repeated.log_likelihood, abs=1e-2)
     np.testing.assert_allclose(weighted.slope.sum(axis=0), repeated.slope.sum(axis=0))

@@ -1,10 +1,14 @@
-"""Checks of input: what comes back, and what an error says."""
+"""Checks of arguments, and dataclasses that cannot be changed."""
 
+import dataclasses
+import importlib
+import pkgutil
 import re
 
 import numpy as np
 import pytest
 
+from pcvm_pymc import core
 from pcvm_pymc.core.pieces.validation import as_row_weight, as_signs
 
 
@@ -37,3 +41,16 @@ def test_rows_count_as_often_as_is_said():
 def test_other_weights_are_refused(weight):
     with pytest.raises(ValueError, match=r"^sample_weight has "):
         as_row_weight(weight, 3)
+
+
+def test_dataclasses_are_frozen():
+    found = set()
+    for each in pkgutil.walk_packages(core.__path__, f"{core.__name__}."):
+        for kind in vars(importlib.import_module(each.name)).values():
+            if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+                found.add(kind)
+    assert len(found) > 40
+    # a chain moves its state in place
+    assert {each.__name__ for each in found if not each.__dataclass_params__.frozen} == {
+        "GibbsState"
+    }

@@ -7,19 +7,13 @@ from hypothesis import strategies as st
 from problems import blobs, problem
 from scipy.integrate import quad
 
+from pcvm_pymc.core import validity
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF, as_kernel, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
-from pcvm_pymc.core.validity import (
-    centre_derivatives,
-    kernel_validity,
-    log_stability,
-    pcvm_validity,
-    rvm_validity,
-)
 
 LINKS = {each.name: each for each in (Logit(), Probit())}
 LIKELIHOODS = {**LINKS, "normal": Normal(0.7)}
@@ -40,7 +34,7 @@ def test_derivatives_are_those_of_finite_differences(likelihood, seed, width):
 
     latent = rbf(squared_distances(X / width, centres / width), 1.0) @ weight + bias
     score, curvature = likelihood.score(latent, label), likelihood.curvature(latent, label)
-    a, b = centre_derivatives(X, centres, weight, width, score=score, curvature=curvature)
+    a, b = validity.centre_derivatives(X, centres, weight, width, score=score, curvature=curvature)
     h = 1e-3
     for i in range(4):
         for j in range(3):
@@ -59,14 +53,14 @@ def test_derivatives_are_those_of_finite_differences(likelihood, seed, width):
 def test_stability_is_the_integral_of_the_tail(a, b):
     reach = 60 / (abs(a) + np.sqrt(b))
     integral, _ = quad(lambda t: np.exp(-abs(a) * t - 0.5 * b * t * t), 0, reach, epsabs=0)
-    found = log_stability(np.array([a]), np.array([b]))[0]
+    found = validity.log_stability(np.array([a]), np.array([b]))[0]
     assert found == pytest.approx(np.log(integral), abs=1e-9)
 
 
 def test_stability_at_its_limits():
     a = np.array([2.0, 2.0, 0.0, 1e200, 0.0, 1e-200])
     b = np.array([-5.0, 0.0, 4.0, 1e-3, 0.0, 1e-3])
-    found = log_stability(a, b)
+    found = validity.log_stability(a, b)
     # a line where the likelihood does not bend downwards
     np.testing.assert_allclose(found[:2], -np.log(2.0))
     # half of Laplace's approximation at a maximum
@@ -78,7 +72,7 @@ def test_stability_at_its_limits():
 
 
 def test_stability_is_continuous_where_the_likelihood_begins_to_bend():
-    around = log_stability(np.full(3, 1.3), np.array([-1e-12, 0.0, 1e-12]))
+    around = validity.log_stability(np.full(3, 1.3), np.array([-1e-12, 0.0, 1e-12]))
     np.testing.assert_allclose(around, around[1], atol=1e-9)
 
 
@@ -88,7 +82,7 @@ def test_the_validity_of_an_rvm_is_its_definition(link):
     width = 1.2
     given_ = EvidenceProblem(rbf(squared_distances(X, X), width), label, link)
     result = fit_rvm(given_)
-    found = rvm_validity(X, given_, result, width=width)
+    found = validity.rvm_validity(X, given_, result, width=width)
     np.testing.assert_array_equal(found.active, result.active)
     Phi, alpha = given_.Phi[:, result.active], result.alpha[result.active]
     if np.isfinite(result.bias_alpha):
@@ -97,15 +91,10 @@ def test_the_validity_of_an_rvm_is_its_definition(link):
     covariance = np.linalg.inv(Phi.T @ (curvature[:, None] * Phi) + np.diag(alpha))
     share = (1 - alpha * np.diag(covariance))[: len(result.active)]
     np.testing.assert_allclose(found.determined, share, atol=1e-8)
-    a, b = centre_derivatives(
-        X,
-        X[result.active],
-        result.weight[result.active],
-        width,
-        score=LINKS[link].score(result.latent, label),
-        curvature=curvature,
-    )
-    stability = log_stability(a, b) - np.log(X.std(axis=0))
+    slopes = {"score": LINKS[link].score(result.latent, label), "curvature": curvature}
+    at = X, X[result.active], result.weight[result.active], width
+    a, b = validity.centre_derivatives(*at, **slopes)
+    stability = validity.log_stability(a, b) - np.log(X.std(axis=0))
     wanted = LINKS[link].log_likelihood(result.latent, label) + share @ stability.sum(axis=1)
     assert found.log_validity == pytest.approx(wanted, abs=1e-6)
 
@@ -117,12 +106,12 @@ def test_kernels_of_weight_zero_count_for_nothing():
     latent = rbf(squared_distances(X, X), 1.0) @ weight
     share = np.array([0.4, 0.9])
     options = {"width": 1.0, "likelihood": LINKS["logit"]}
-    few = kernel_validity(X, label, weight, latent, share, **options)
-    none = kernel_validity(X, label, 0 * weight, 0 * latent, np.empty(0), **options)
+    few = validity.kernel_validity(X, label, weight, latent, share, **options)
+    none = validity.kernel_validity(X, label, 0 * weight, 0 * latent, np.empty(0), **options)
     assert few.log_stability.shape == (2, 2)
     assert none.log_validity == none.log_likelihood == pytest.approx(-30 * np.log(2))
     # nor do kernels that the data say nothing about
-    one = kernel_validity(X, label, weight, latent, np.array([0.0, 0.9]), **options)
+    one = validity.kernel_validity(X, label, weight, latent, np.array([0.0, 0.9]), **options)
     assert one.log_validity == pytest.approx(
         few.log_likelihood + 0.9 * few.log_stability[1].sum(), abs=1e-12
     )
@@ -135,18 +124,8 @@ def test_the_unit_of_the_inputs_changes_nothing(hyperprior):
     for unit in (1.0, 1e-3, 2.54e4):
         Z = np.column_stack([X * unit, np.full(50, 7.0)])  # and a constant feature
         given_ = problem(Z, label, hyperprior, 1.3 * unit)
-        found.append(pcvm_validity(Z, given_, fit_em(given_)).log_validity)
+        found.append(validity.pcvm_validity(Z, given_, fit_em(given_)).log_validity)
     np.testing.assert_allclose(found, found[0], rtol=1e-6)
-
-
-def test_narrow_and_wide_kernels_are_less_valid():
-    X, label = blobs(120, seed=9, gap=2.0)
-    score = []
-    for width in (0.1, 1.5, 40.0):
-        given_ = problem(X, label, Hyperprior.plug_in(), width)
-        score.append(pcvm_validity(X, given_, fit_em(given_)).log_validity)
-    assert score[1] > score[0] + 5
-    assert score[1] > score[2] + 5
 
 
 @pytest.mark.parametrize("prior", [Hyperprior.plug_in(), Hyperprior.jeffreys()])
@@ -161,7 +140,7 @@ def test_the_bias_has_the_precision_that_the_problem_gives_it(bias, prior):
     nothing = np.empty(0)
     trace = EMTrace(nothing, nothing, nothing, nothing)
     mode = EMResult(weight, shift, 1.0, latent, 0.0, Status.CONVERGED, 0, trace)
-    found = pcvm_validity(X, given_, mode)
+    found = validity.pcvm_validity(X, given_, mode)
     active = np.flatnonzero(weight)
     columns, precision = Phi[:, active], prior.weight_precision(weight[active])
     if bias != "none":
@@ -172,9 +151,9 @@ def test_the_bias_has_the_precision_that_the_problem_gives_it(bias, prior):
     wanted = (1 - np.diag(covariance) * precision)[: len(active)]
     np.testing.assert_allclose(found.determined, wanted, atol=1e-8)
     with pytest.raises(ValueError, match="found 3 scores, needed one"):
-        pcvm_validity(X, replace(given_, sign=None, likelihood=MultinomialProbit(3)), mode)
+        validity.pcvm_validity(X, replace(given_, sign=None, likelihood=MultinomialProbit(3)), mode)
     with pytest.raises(ValueError, match="a half-horseshoe prior has no expected precisions"):
-        pcvm_validity(X, replace(given_, hyperprior=HalfHorseshoe(0.1)), mode)
+        validity.pcvm_validity(X, replace(given_, hyperprior=HalfHorseshoe(0.1)), mode)
 
 
 def covariance(n_features, seed=0):
@@ -211,11 +190,9 @@ def test_derivatives_with_a_matrix():
         return likelihood.log_likelihood(MatrixRBF(S, width)(X, centres) @ weight, label)
 
     latent = MatrixRBF(S, width)(X, centres) @ weight
-    slopes = {
-        "score": likelihood.score(latent, label),
-        "curvature": likelihood.curvature(latent, label),
-    }
-    a, b = centre_derivatives(X, centres, weight, width, matrix=S, **slopes)
+    curvature = likelihood.curvature(latent, label)
+    slopes = {"score": likelihood.score(latent, label), "curvature": curvature}
+    a, b = validity.centre_derivatives(X, centres, weight, width, matrix=S, **slopes)
     h = 1e-4
     for i in range(4):
         for j in range(3):
@@ -225,6 +202,8 @@ def test_derivatives_with_a_matrix():
             assert b[i, j] == pytest.approx((2 * here - up - down) / h**2, rel=1e-3, abs=1e-4)
     # a diagonal matrix is a width for each feature
     widths = np.array([0.6, 3.0, 1.0])
-    diagonal = centre_derivatives(X, centres, weight, 1.0, matrix=np.diag(widths**2), **slopes)
-    each = centre_derivatives(X, centres, weight, widths, **slopes)
+    diagonal = validity.centre_derivatives(
+        X, centres, weight, 1.0, matrix=np.diag(widths**2), **slopes
+    )
+    each = validity.centre_derivatives(X, centres, weight, widths, **slopes)
     np.testing.assert_allclose(diagonal, each, rtol=1e-8, atol=1e-10)

@@ -10,9 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs
 
 from pcvm_pymc import Hyperprior, MPCVMClassifier, PCVMClassifier
-from pcvm_pymc.assessment.leave_one_out import fitted_problems
 from pcvm_pymc.core.design import latent_in_blocks
-from pcvm_pymc.core.loo import leave_one_out
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 
@@ -239,22 +237,6 @@ def test_an_average_onto_few_vectors(average, n_vectors):
     np.testing.assert_allclose(reference.probability, average.predict_proba(X)[:, 1], atol=1e-9)
     gap = np.abs(model.predict_proba(NEW) - average.predict_proba(NEW)).mean()
     assert gap < 0.1
-
-
-def test_few_vectors_of_many_classes_have_the_model_s_own_held_out_probabilities():
-    blobs_of, y = make_blobs(204, centers=5, cluster_std=1.5, random_state=0)
-    model = MPCVMClassifier(n_vectors=6, scale=1.0, tol=1e-2, random_state=0).fit(blobs_of, y)
-    assert len(model.relevance_vectors_) <= 6
-    wanted, likelihood = np.zeros((len(y), 5)), MultinomialProbit(5)
-    kept = model.selection_.kept(3)  # found class by class, fitted together
-    sign = np.where(y[:, None] == np.arange(5), 1.0, -1.0)
-    for share, cell in zip(kept.weights, kept.points, strict=True):
-        one = MPCVMClassifier(width=cell.width, scale=cell.scale, tol=1e-2).fit(blobs_of, y)
-        ((_, whole, weight, bias, own, _),) = fitted_problems(one, blobs_of, y)
-        np.testing.assert_array_equal(whole.sign, sign)
-        held_out = leave_one_out(whole, weight, bias, own)
-        wanted += share * likelihood.probability(held_out.latent)
-    np.testing.assert_allclose(model.projection_.reference.held_out, wanted, atol=5e-3)
 
 
 # --- many rows, several classes --------------------------------------------------------------------

@@ -3,21 +3,12 @@
 import dask.array as da
 import numpy as np
 import pytest
-from problems import blobs
+from problems import blobs, refused
 from scipy.special import expit, ndtr, ndtri
 from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 
-from pcvm_pymc import (
-    Hyperprior,
-    MPCVMClassifier,
-    MRVMClassifier,
-    PCVMClassifier,
-    RVMClassifier,
-    SparseProbitClassifier,
-    approximate,
-    pcvm_model,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.estimators.average import LatentNormal, probability_interval
@@ -27,21 +18,21 @@ CLASS = np.where((LABEL > 0) & (X[:, 1] > 0), 2, LABEL > 0)
 NEW = np.vstack([X[:8] + 0.1, [[0.2, 0.1], [30.0, 30.0]]])
 
 BY_EM = [
-    (PCVMClassifier(), LABEL),
-    (PCVMClassifier(width=1.0, likelihood="logit"), LABEL),
-    (PCVMClassifier(width=1.0, hyperprior="jeffreys"), LABEL),
-    (SparseProbitClassifier(), LABEL),
-    (SparseProbitClassifier(features="kernel", bias="free"), LABEL),
-    (RVMClassifier(width=1.0), LABEL),
-    (SparseProbitClassifier(features="quadratic"), CLASS),
-    (MPCVMClassifier(width=1.0), LABEL),
-    (MPCVMClassifier(width=1.0, scale="auto"), CLASS),
-    (MRVMClassifier(algorithm="top-down", width=1.0), LABEL),
+    (pcvm.PCVMClassifier(), LABEL),
+    (pcvm.PCVMClassifier(width=1.0, likelihood="logit"), LABEL),
+    (pcvm.PCVMClassifier(width=1.0, hyperprior="jeffreys"), LABEL),
+    (pcvm.SparseProbitClassifier(), LABEL),
+    (pcvm.SparseProbitClassifier(features="kernel", bias="free"), LABEL),
+    (pcvm.RVMClassifier(width=1.0), LABEL),
+    (pcvm.SparseProbitClassifier(features="quadratic"), CLASS),
+    (pcvm.MPCVMClassifier(width=1.0), LABEL),
+    (pcvm.MPCVMClassifier(width=1.0, scale="auto"), CLASS),
+    (pcvm.MRVMClassifier(algorithm="top-down", width=1.0), LABEL),
 ]
 
 
 def test_of_a_relevance_vector_machine():
-    model = RVMClassifier(width=1.0, link="probit").fit(X, LABEL)
+    model = pcvm.RVMClassifier(width=1.0, link="probit").fit(X, LABEL)
     mean, variance = model.latent_moments(NEW)
     ends = ndtr(mean + np.array([[-1], [1]]) * norm.ppf(0.95) * np.sqrt(variance))
     found = model.predict_interval(NEW, probability=0.9)
@@ -50,7 +41,7 @@ def test_of_a_relevance_vector_machine():
 
 
 def test_of_machines_that_are_told_from_the_rest():
-    model = RVMClassifier(width=1.0).fit(X, CLASS)
+    model = pcvm.RVMClassifier(width=1.0).fit(X, CLASS)
     mean, variance = model.latent_moments(NEW)
     normal = np.random.default_rng(7).standard_normal((20_000, 1, 3))
     draws = expit(mean + np.sqrt(variance) * normal)
@@ -89,10 +80,10 @@ def test_holds_the_prediction_and_nests(model, y):
     )
 
 
-@pytest.mark.parametrize("model", [PCVMClassifier(width=1.0), MPCVMClassifier(width=1.0)])
+@pytest.mark.parametrize("model", [pcvm.PCVMClassifier(width=1.0), pcvm.MPCVMClassifier(width=1.0)])
 def test_is_wider_away_from_the_rows_and_narrower_with_more(model):
     rows, label = blobs(240, seed=5)
-    if isinstance(model, MPCVMClassifier):
+    if isinstance(model, pcvm.MPCVMClassifier):
         label = np.where((label > 0) & (rows[:, 1] > 0), 2, label > 0)
     few, many = (
         np.ptp(model.fit(rows[:n], label[:n]).predict_interval(NEW), axis=-1).max(axis=1)
@@ -103,10 +94,11 @@ def test_is_wider_away_from_the_rows_and_narrower_with_more(model):
 
 
 def test_ends_of_an_average_are_quantiles_of_its_mixture():
-    model = PCVMClassifier().fit(X, LABEL)
+    model = pcvm.PCVMClassifier().fit(X, LABEL)
     assert len(model.components_) > 1
     at = ndtri(model.predict_interval(NEW, probability=0.8)[:, 1])
-    parts = model._predictor_.posterior(model._training_)(NEW)
+    mixture = model._predictor_.posterior(model._training_)
+    parts = [LatentNormal(share, *moments(NEW)) for share, moments in mixture]
     below = sum(
         each.share * ndtr((at - each.mean) / np.sqrt(each.covariance[:, 0])) for each in parts
     )
@@ -118,10 +110,10 @@ def test_is_the_approximation_of_the_model_where_signs_and_precisions_are_certai
     rows = rng.normal(size=(1500, 1))
     y = np.where(rng.uniform(size=1500) < ndtr(1.5 * np.sin(2 * rows[:, 0])), 1, 0)
     basis = np.array([[-0.8], [0.8]]), np.array([-1, 1])
-    prior = Hyperprior(5.0, 5.0, 5.0, 5.0)
-    model = PCVMClassifier(width=1.0, basis=basis, hyperprior=prior).fit(rows, y)
-    built = pcvm_model(rows, y, width=1.0, basis=basis[0], signs=basis[1], hyperprior=prior)
-    draws = approximate(built, method="laplace", draws=4000, random_seed=1)["posterior"]
+    prior = pcvm.Hyperprior(5.0, 5.0, 5.0, 5.0)
+    model = pcvm.PCVMClassifier(width=1.0, basis=basis, hyperprior=prior).fit(rows, y)
+    built = pcvm.pcvm_model(rows, y, width=1.0, basis=basis[0], signs=basis[1], hyperprior=prior)
+    draws = pcvm.approximate(built, method="laplace", draws=4000, random_seed=1)["posterior"]
     new = np.linspace(-2, 2, 9)[:, None]
     latent = (
         draws["weight"].values[0] @ RBF(1.0)(new, basis[0]).T + draws["bias"].values[0][:, None]
@@ -138,27 +130,19 @@ def test_holds_true_probabilities_as_often_as_it_says():
         rng = np.random.default_rng(seed)
         rows, new = 1.3 * rng.normal(size=(2, 100, 2))
         truth = [ndtr(1.5 * np.sin(1.5 * each[:, 0]) + each[:, 1]) for each in (rows, new)]
-        model = PCVMClassifier().fit(rows, rng.uniform(size=100) < truth[0])
+        model = pcvm.PCVMClassifier().fit(rows, rng.uniform(size=100) < truth[0])
         low, high = model.predict_interval(new)[:, 1].T
         held.append(np.mean((low <= truth[1]) & (truth[1] <= high)))
     assert 0.8 < np.mean(held) < 0.97
 
 
-def test_a_weight_of_two_is_the_row_twice():
-    basis = X[:20], np.sign(LABEL[:20])
-    model = PCVMClassifier(width=1.0, basis=basis, tol=1e-10)
-    twice = model.fit(np.vstack([X, X]), np.tile(LABEL, 2)).predict_interval(NEW)
-    found = model.fit(X, LABEL, sample_weight=np.full(60, 2)).predict_interval(NEW)
-    np.testing.assert_allclose(found, twice, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     "model",
     [
-        PCVMClassifier(estimation="bottom-up", width=1.0),
-        PCVMClassifier(n_vectors=3, width=1.0),
-        PCVMClassifier(basis=10, width=1.0, memory_limit=1e6),
-        MRVMClassifier(width=1.0),
+        pcvm.PCVMClassifier(estimation="bottom-up", width=1.0),
+        pcvm.PCVMClassifier(n_vectors=3, width=1.0),
+        pcvm.PCVMClassifier(basis=10, width=1.0, memory_limit=1e6),
+        pcvm.MRVMClassifier(width=1.0),
     ],
 )
 def test_what_has_no_posterior_is_named(model):
@@ -169,7 +153,7 @@ def test_what_has_no_posterior_is_named(model):
         model.predict_interval(NEW)
 
 
-@pytest.mark.parametrize("kind", [PCVMClassifier, MPCVMClassifier])
+@pytest.mark.parametrize("kind", [pcvm.PCVMClassifier, pcvm.MPCVMClassifier])
 def test_dask_arrays_have_none(kind):
     rows, y = da.from_array(X, chunks=(20, 2)), da.from_array(LABEL, chunks=20)
     model = kind(basis=10, width=1.0).fit(rows, y)
@@ -177,19 +161,15 @@ def test_dask_arrays_have_none(kind):
         ValueError, match="X is a Dask array; predict_interval needs rows in memory"
     ):
         model.predict_interval(rows)
-    with pytest.raises(ValueError, match=r"its rows went in chunks; needed a mode or an average"):
-        model.predict_interval(NEW)
+    refused(r"its rows went in chunks; needed a mode or an average", model.predict_interval, NEW)
     whole = kind(width=1.0).fit(X, LABEL)
-    with pytest.raises(ValueError, match="X is a Dask array"):
-        whole.predict_interval(rows)
+    refused("X is a Dask array", whole.predict_interval, rows)
 
 
 def test_bad_arguments():
     with pytest.raises(NotFittedError):
-        PCVMClassifier().predict_interval(NEW)
-    model = RVMClassifier(width=1.0).fit(X, LABEL)
+        pcvm.PCVMClassifier().predict_interval(NEW)
+    model = pcvm.RVMClassifier(width=1.0).fit(X, LABEL)
     for probability in (0.0, 1.0, 89, None, True):
-        with pytest.raises(ValueError, match="probability="):
-            model.predict_interval(NEW, probability=probability)
-    with pytest.raises(ValueError, match="features"):
-        model.predict_interval(NEW[:, :1])
+        refused("probability=", model.predict_interval, NEW, probability=probability)
+    refused("features", model.predict_interval, NEW[:, :1])

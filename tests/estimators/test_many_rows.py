@@ -10,15 +10,7 @@ import pytest
 from problems import blobs
 from sklearn.base import clone
 
-from pcvm_pymc import (
-    MPCVMClassifier,
-    MRVMClassifier,
-    PCVMClassifier,
-    RVMClassifier,
-    RVMRegressor,
-    SparseProbitClassifier,
-    choose_basis,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.estimators import relevance
 from pcvm_pymc.estimators.cluster import dask_rows, gathered
@@ -30,18 +22,14 @@ MORE = np.where(X[:, 1] + 0.5 * np.random.default_rng(2).normal(size=400) > 0.8,
 NUMBER = 1.0 + np.sin(X[:, 0]) + 0.2 * np.random.default_rng(98).normal(size=400)
 THREE, KIND = overlap_classes(90, random_state=3)
 TREES = np.array(["ash", "birch", "cedar"])[KIND.astype(int)]
-DATA = {
-    "two": (X, WORDS),
-    "eighty": (X[:80], WORDS[:80]),
-    "more": (X, MORE),
-    "numbers": (X, NUMBER),
-    "three": (THREE, TREES),
-}
-PCVM, MPCVM, MRVM, RVM = PCVMClassifier, MPCVMClassifier, MRVMClassifier, RVMClassifier
-SPARSE, NUMBERS = SparseProbitClassifier, RVMRegressor
+DATA = {"two": (X, WORDS), "eighty": (X[:80], WORDS[:80]), "more": (X, MORE)}
+DATA |= {"numbers": (X, NUMBER), "three": (THREE, TREES)}
+PCVM, MPCVM = pcvm.PCVMClassifier, pcvm.MPCVMClassifier
+MRVM, RVM = pcvm.MRVMClassifier, pcvm.RVMClassifier
+SPARSE, NUMBERS = pcvm.SparseProbitClassifier, pcvm.RVMRegressor
 
 TIGHT = {"width": 1.5, "tol": 1e-10}
-GIVEN = TIGHT | {"basis": choose_basis(X, WORDS, 40, random_state=0)}
+GIVEN = TIGHT | {"basis": pcvm.choose_basis(X, WORDS, 40, random_state=0)}
 LONG = {"width": 1.5, "tol": 1e-8, "max_iter": 20_000, "basis": (THREE[::4], TREES[::4])}
 PROPER = LONG | {"algorithm": "top-down", "hyperprior": "plug_in", "bias": False, "tol": 1e-7}
 KERNEL = {"features": "kernel", "width": 0.5, "tol": 1e-7, "basis": X[:8]}
@@ -74,6 +62,7 @@ CASES = {
     "regression, batch": (NUMBERS(**FEW, basis=30, method="batch"), "numbers", 1e6, 1e-6, None),
     "regression on every row": (NUMBERS(**FEW), "numbers", 1e6, 1e-6, None),
 }
+THREADED = {"PCVM", "PCVM, jeffreys", "PCVM, bottom-up", "sparse, linear", "mRVM2", "mPCVM2"}
 DASK = [name for name in CASES if name.startswith("m")]
 DASK += ["PCVM, proper", "PCVM, jeffreys", "sparse, laplace", "sparse, jeffreys"]
 synchronous = pytest.mark.usefixtures("one_thread")
@@ -96,24 +85,23 @@ def test_a_memory_limit_changes_nothing_but_memory(name, in_memory):
     _, data, limit, atol, attribute = CASES[name]
     rows, y = DATA[data]
     whole = in_memory(name)
-    for n_jobs in (None, 2) if "n_jobs" in whole.get_params() else (None,):
-        some = clone(whole).set_params(memory_limit=limit)
-        if n_jobs:
-            some.set_params(n_jobs=n_jobs)
-        some.fit(rows, y)
-        for kept in ("support_", "selected_", "relevance_vectors_"):
-            if hasattr(whole, kept):
-                np.testing.assert_array_equal(getattr(some, kept), getattr(whole, kept))
-        if attribute:
-            found, wanted = getattr(some, attribute), getattr(whole, attribute)
-            np.testing.assert_allclose(found, wanted, rtol=1e-7, atol=atol)
-        predictions = [
-            each.predict(rows, return_std=True) if data == "numbers" else each.predict_proba(rows)
-            for each in (some, whole)
-        ]
-        np.testing.assert_allclose(*predictions, rtol=1e-6, atol=atol)
-        goal = "log_posterior_" if hasattr(whole, "log_posterior_") else "log_evidence_"
-        assert getattr(some, goal) == pytest.approx(getattr(whole, goal), abs=max(atol, 1e-8))
+    some = clone(whole).set_params(memory_limit=limit)
+    if name in THREADED:
+        some.set_params(n_jobs=2)
+    some.fit(rows, y)
+    for kept in ("support_", "selected_", "relevance_vectors_"):
+        if hasattr(whole, kept):
+            np.testing.assert_array_equal(getattr(some, kept), getattr(whole, kept))
+    if attribute:
+        found, wanted = getattr(some, attribute), getattr(whole, attribute)
+        np.testing.assert_allclose(found, wanted, rtol=1e-7, atol=atol)
+    predictions = [
+        each.predict(rows, return_std=True) if data == "numbers" else each.predict_proba(rows)
+        for each in (some, whole)
+    ]
+    np.testing.assert_allclose(*predictions, rtol=1e-6, atol=atol)
+    goal = "log_posterior_" if hasattr(whole, "log_posterior_") else "log_evidence_"
+    assert getattr(some, goal) == pytest.approx(getattr(whole, goal), abs=max(atol, 1e-8))
 
 
 @pytest.mark.parametrize(
@@ -194,8 +182,8 @@ def test_single_precision_is_close():
 def test_peak_memory_follows_the_limit_and_not_the_rows(model, n_obs, n_basis):
     """Basis functions of all rows would take 29 to 128 MB."""
     rows, label = blobs(n_obs, seed=96)
-    basis, y = choose_basis(rows[:1000], label[:1000], n_basis, random_state=0), label
-    if isinstance(model, RVMRegressor):
+    basis, y = pcvm.choose_basis(rows[:1000], label[:1000], n_basis, random_state=0), label
+    if isinstance(model, pcvm.RVMRegressor):
         basis, y = basis[0], np.sin(rows[:, 0]) + 0.2 * label
     tracemalloc.start()
     model.set_params(basis=basis).fit(rows, y)
@@ -273,6 +261,16 @@ def test_two_classes_among_dask_rows_of_a_machine_for_several():
 
 
 @synchronous
+def test_machines_that_differ_in_their_classes_alone_predict_each_its_own():
+    fits = [
+        PCVM(basis=9, width=1.5).fit(X, np.where(WORDS == "yes", *pair)) for pair in ("ab", "cd")
+    ]
+    first, second = dask.compute(*(each.predict(ROWS) for each in fits))
+    assert set(first) == {"a", "b"}
+    assert set(second) == {"c", "d"}
+
+
+@synchronous
 def test_rows_of_an_unknown_number():
     kept = ROWS[ROWS[:, 0] > 0]  # its shape is not known before it is computed
     found, classes = dask_rows(kept, WORDS[X[:, 0] > 0], 50)
@@ -291,8 +289,14 @@ def test_rows_of_an_unknown_number():
         (MRVM(**TOP_DOWN), ROWS, MORE, "basis=None is a basis function on every row"),
         (MRVM(**TOP_DOWN, basis=9), ROWS, np.ones(400), "has 1 classes; needed two or more"),
         (SPARSE(), ROWS, WORDS, "rows in Dask arrays need features='kernel'"),
+        (
+            RVM(width=1.0, basis=9),
+            ROWS,
+            WORDS,
+            "RVMClassifier needs rows in memory",
+        ),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 @synchronous
 def test_bad_dask_input_is_named(model, rows, y, words):

@@ -83,36 +83,3 @@ def test_what_cannot_be_is_out_whoever_is_best():
     tried, scores, _ = raced(3, lambda i, _: value[i], [np.ones(40)] * 2)
     assert tried[scores.argmax()] == 1
     assert scores[0] == -np.inf
-
-
-def test_of_rivals_that_are_alike_one_runs_on():
-    rng = np.random.default_rng(0)
-    hard = rng.normal(size=(5, 100))  # the same for all
-
-    def race(ahead):
-        fits = []
-
-        def log_density(i, k):
-            fits.append((i, k))
-            return hard[k] + ahead * (i == 0) + 1e-3 * rng.normal(size=100)
-
-        found = raced(3, log_density, [np.ones(100)] * 5)
-        return found, fits
-
-    _, fits = race(0.0)
-    assert len(fits) == 3  # the first fold says that nothing is to be gained
-    found, _ = race(0.05)
-    assert found.tried[found.scores.argmax()] == 0
-
-
-def test_rivals_that_may_differ_run_on():
-    rng = np.random.default_rng(0)
-    value = rng.normal(size=(3, 5, 40))
-    fits = []
-
-    def log_density(i, k):
-        fits.append((i, k))
-        return value[i, k] - value[i].mean()
-
-    raced(3, log_density, [np.ones(40)] * 5)
-    assert len(fits) > 5

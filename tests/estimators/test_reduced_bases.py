@@ -5,21 +5,7 @@ import pytest
 from problems import blobs
 from scipy.stats import chi2
 
-from pcvm_pymc import (
-    Hyperprior,
-    PCVMClassifier,
-    RVMClassifier,
-    RVMRegressor,
-    SparseProbitClassifier,
-    choose_basis,
-    find_map_em,
-    fit_evidence,
-    pcvm_model,
-    project,
-    rvm_model,
-    select_width,
-    sparse_probit_model,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import choose_rows
 from pcvm_pymc.core.pieces.kernels import median_distance, width_bounds
@@ -34,21 +20,21 @@ def data():
 
 def test_a_number_of_bases_is_choose_basis(data):
     X, words, label = data
-    one = PCVMClassifier(width=1.2, basis=20).fit(X, words)
-    centres, signs = choose_basis(X, words, 20, random_state=0)
-    two = PCVMClassifier(width=1.2, basis=(centres, signs)).fit(X, words)
+    one = pcvm.PCVMClassifier(width=1.2, basis=20).fit(X, words)
+    centres, signs = pcvm.choose_basis(X, words, 20, random_state=0)
+    two = pcvm.PCVMClassifier(width=1.2, basis=(centres, signs)).fit(X, words)
     np.testing.assert_array_equal(one.weight_, two.weight_)
     np.testing.assert_array_equal(one.relevance_vectors_, X[one.support_])
     np.testing.assert_array_equal(one.support_, two.support_)  # recognised as rows
     assert (one.weight_ * label[one.support_] > 0).all()
-    elsewhere = PCVMClassifier(width=1.2, basis=(centres + 0.1, signs)).fit(X, words)
+    elsewhere = pcvm.PCVMClassifier(width=1.2, basis=(centres + 0.1, signs)).fit(X, words)
     assert (elsewhere.support_ == -1).all()
 
 
 def test_all_rows_as_given_centres_change_nothing(data):
     X, words, label = data
-    whole = PCVMClassifier(random_state=0, width="cv").fit(X, words)
-    given = PCVMClassifier(random_state=0, width="cv", basis=(X, label)).fit(X, words)
+    whole = pcvm.PCVMClassifier(random_state=0, width="cv").fit(X, words)
+    given = pcvm.PCVMClassifier(random_state=0, width="cv", basis=(X, label)).fit(X, words)
     assert given.width_ == whole.width_
     np.testing.assert_allclose(given.weight_, whole.weight_, atol=1e-12)
     np.testing.assert_array_equal(given.width_selection_.log_loss, whole.width_selection_.log_loss)
@@ -56,10 +42,10 @@ def test_all_rows_as_given_centres_change_nothing(data):
 
 def test_the_estimator_and_the_model_agree(data):
     X, words, _ = data
-    model = pcvm_model(X, words, width=1.2, basis=15, hyperprior=Hyperprior.plug_in())
+    model = pcvm.pcvm_model(X, words, width=1.2, basis=15, hyperprior=pcvm.Hyperprior.plug_in())
     assert model["centres"].get_value().shape == (15, 2)
-    result = find_map_em(model, progressbar=False)
-    classifier = PCVMClassifier(width=1.2, basis=15).fit(X, words)
+    result = pcvm.find_map_em(model, progressbar=False)
+    classifier = pcvm.PCVMClassifier(width=1.2, basis=15).fit(X, words)
     assert classifier.log_posterior_ == pytest.approx(
         result["optimizer_result"]["log_posterior"].item(), abs=1e-8
     )
@@ -68,48 +54,50 @@ def test_the_estimator_and_the_model_agree(data):
 @pytest.mark.parametrize("method", ["cv", "evidence", "validity", "em"])
 def test_a_width_for_few_bases(data, method):
     X, words, _ = data
-    found = select_width(X, words, method=method, basis=20, random_state=0)
+    found = pcvm.select_width(X, words, method=method, basis=20, random_state=0)
     assert found.width > 0
     if method == "cv":  # held-out rows take their bases with them, others stay
-        elsewhere = choose_basis(X, words, 20, random_state=0)
+        elsewhere = pcvm.choose_basis(X, words, 20, random_state=0)
         moved = (elsewhere[0] + 1e-9, elsewhere[1])
-        other = select_width(X, words, basis=moved, random_state=0)
+        other = pcvm.select_width(X, words, basis=moved, random_state=0)
         assert (other.log_loss != found.log_loss).any()
 
 
 def test_a_projection_takes_the_bases_there_are(data):
     X, words, _ = data
-    dense = PCVMClassifier(width=1.2, basis=25).fit(X, words)
-    found = project(dense, X, words, size=5)
+    dense = pcvm.PCVMClassifier(width=1.2, basis=25).fit(X, words)
+    found = pcvm.project(dense, X, words, size=5)
     assert len(found.reference.centres) == 25
-    sparse = PCVMClassifier(width=1.2, basis=25, estimation="projection", n_vectors=5).fit(X, words)
+    sparse = pcvm.PCVMClassifier(width=1.2, basis=25, estimation="projection", n_vectors=5).fit(
+        X, words
+    )
     np.testing.assert_allclose(sparse.weight_, found.classifier.weight_, atol=1e-10)
     assert set(sparse.support_) <= set(
         choose_rows(X, np.where(words == "yes", 1.0, -1.0), 25, random_state=0)
     )
     again = found.classifier
     np.testing.assert_array_equal(again.predict(X), again.fit(X, words).predict(X))
-    honest = project(dense, X, words, random_state=0)
+    honest = pcvm.project(dense, X, words, random_state=0)
     assert np.isfinite(honest.elpd).all()
 
 
 def test_relevance_vector_machines(data):
     X, words, label = data
     rows = choose_rows(X, None, 20, random_state=0)
-    machine = RVMClassifier(width=1.2, basis=20).fit(X, words)
-    given = RVMClassifier(width=1.2, basis=X[rows]).fit(X, words)
+    machine = pcvm.RVMClassifier(width=1.2, basis=20).fit(X, words)
+    given = pcvm.RVMClassifier(width=1.2, basis=X[rows]).fit(X, words)
     np.testing.assert_array_equal(machine.weight_, given.weight_)
     assert set(machine.support_) <= set(rows)
-    result = fit_evidence(rvm_model(X, words, likelihood="logit", width=1.2, basis=20))
+    result = pcvm.fit_evidence(pcvm.rvm_model(X, words, likelihood="logit", width=1.2, basis=20))
     assert machine.log_evidence_ == pytest.approx(result["optimizer_result"]["log_evidence"].item())
     for width in ("auto", "evidence", "validity"):
-        assert RVMClassifier(width=width, basis=20, random_state=0).fit(X, words).width_ > 0
+        assert pcvm.RVMClassifier(width=width, basis=20, random_state=0).fit(X, words).width_ > 0
     three = np.where(X[:, 1] > 1, "more", words)
-    several = RVMClassifier(width=1.2, basis=30).fit(X, three)
+    several = pcvm.RVMClassifier(width=1.2, basis=30).fit(X, three)
     np.testing.assert_array_equal(several.relevance_vectors_, X[several.support_])
     assert several.decision_function(X).shape == (90, 3)
     for star in (False, True):
-        regressor = RVMRegressor(width=1.2, basis=20, star=star).fit(X, label)
+        regressor = pcvm.RVMRegressor(width=1.2, basis=20, star=star).fit(X, label)
         mean, std = regressor.predict(X, return_std=True)
         assert (std > 0).all()
         assert np.mean((mean - label) ** 2) < 0.8
@@ -117,18 +105,17 @@ def test_relevance_vector_machines(data):
 
 def test_sparse_probit(data):
     X, words, _ = data
-    machine = SparseProbitClassifier(features="kernel", width=1.2, basis=20).fit(X, words)
-    result = find_map_em(
-        sparse_probit_model(X, words, features="kernel", width=1.2, prior="jeffreys", basis=20),
-        progressbar=False,
-    )
+    machine = pcvm.SparseProbitClassifier(features="kernel", width=1.2, basis=20).fit(X, words)
+    given = {"features": "kernel", "width": 1.2, "basis": 20}
+    model = pcvm.sparse_probit_model(X, words, **given, prior="jeffreys")
+    result = pcvm.find_map_em(model, progressbar=False)
     assert machine.log_posterior_ == pytest.approx(
         result["optimizer_result"]["log_posterior"].item()
     )
     assert machine.score(X, words) > 0.7
     for bad in (
-        lambda: SparseProbitClassifier(basis=20).fit(X, words),
-        lambda: sparse_probit_model(X, words, basis=20),
+        lambda: pcvm.SparseProbitClassifier(basis=20).fit(X, words),
+        lambda: pcvm.sparse_probit_model(X, words, basis=20),
     ):
         with pytest.raises(ValueError, match="basis was given with features='linear'"):
             bad()
@@ -138,7 +125,7 @@ def test_few_bases_lose_little():
     X, y = ripley_mixture(400, random_state=0)
     X_test, y_test = ripley_mixture(2000, random_state=1)
     whole, few = (
-        PCVMClassifier(width=0.5, basis=basis).fit(X, y).score(X_test, y_test)
+        pcvm.PCVMClassifier(width=0.5, basis=basis).fit(X, y).score(X_test, y_test)
         for basis in (None, 40)
     )
     assert few > whole - 0.01

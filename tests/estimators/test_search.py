@@ -13,17 +13,8 @@ from pcvm_pymc.core.loo import LeaveOneOut
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.estimators import search
 from pcvm_pymc.estimators.problems import Problems, TrainingData
-from pcvm_pymc.estimators.search import (
-    GROWN_WEIGHT,
-    Grid,
-    HyperparameterSearch,
-    by_class,
-    by_folds,
-    by_leave_one_out,
-    grown_search,
-)
 
 N = 60
 BOTH = (True, True)
@@ -41,7 +32,7 @@ def surface(loss):
 
 
 def grown(loss, moves=BOTH):
-    return grown_search(Grid(2.0, 1.0, moves), surface(loss))
+    return search.grown_search(search.Grid(2.0, 1.0, moves), surface(loss))
 
 
 def bowl(steps, at, steep=1.0):
@@ -66,7 +57,7 @@ def problems(rows=slice(None), *, several=False):
 
 
 def middle(known):
-    return Grid(median_distance(known.data.X), 1.0, BOTH)
+    return search.Grid(median_distance(known.data.X), 1.0, BOTH)
 
 
 @pytest.mark.parametrize("at", [(0, 0), (3, -2), (-5, 2), (7, 4)])
@@ -76,8 +67,8 @@ def test_all_neighbours_of_heavy_points_are_tried(at):
     assert len(tried) == len(found.points)
     assert found.best.steps == at
     for point, weight in zip(found.points, found.weights, strict=True):
-        if weight > GROWN_WEIGHT:
-            assert {each.steps for each in Grid(2.0, 1.0, BOTH).neighbours(point)} <= tried
+        if weight > search.GROWN_WEIGHT:
+            assert {each.steps for each in search.Grid(2.0, 1.0, BOTH).neighbours(point)} <= tried
     assert found.weights.sum() == pytest.approx(1.0)
 
 
@@ -107,7 +98,7 @@ def test_nothing_moves_beyond_the_farthest():
 
 def test_the_prior_of_a_point():
     """Normals on the logarithms, of standard deviation 1 for the width and 0.7 for the scale."""
-    grid = Grid(2.0, 1.0, BOTH)
+    grid = search.Grid(2.0, 1.0, BOTH)
     assert grid.point((0, 0)).log_prior == 0.0
     assert grid.point((1, 0)).log_prior == pytest.approx(-0.5 * np.log(1.65) ** 2)
     assert grid.point((0, 2)).log_prior == pytest.approx(-0.5 * (np.log(10.0) / 0.7) ** 2)
@@ -115,18 +106,18 @@ def test_the_prior_of_a_point():
 
 def test_kept_points_are_the_heaviest_first():
     points = grown(lambda steps: bowl(steps, (0, 0))).points[:4]
-    found = HyperparameterSearch(points, np.array([0.3, 0.01, 0.6, 0.09]))
+    found = search.HyperparameterSearch(points, np.array([0.3, 0.01, 0.6, 0.09]))
     kept = found.kept()
     assert kept.points == (points[2], points[0], points[3])
     np.testing.assert_allclose(kept.weights, np.array([0.6, 0.3, 0.09]) / 0.99)
     assert found.kept(1).weights == pytest.approx([1.0])
-    alike = HyperparameterSearch(points * 20, np.full(80, 1 / 80))
+    alike = search.HyperparameterSearch(points * 20, np.full(80, 1 / 80))
     assert len(alike.kept().points) == 80  # none stands out
 
 
 def test_a_point_is_the_mode_of_its_problem():
     known = problems()
-    grid, score = middle(known), by_leave_one_out(known.many_widths(), final=True)
+    grid, score = middle(known), search.by_leave_one_out(known.many_widths(), final=True)
     near = score(grid.point((0, 0)), None)
     point = score(grid.point((1, 1)), near)
     X, label = blobs(N, seed=1)
@@ -136,29 +127,3 @@ def test_a_point_is_the_mode_of_its_problem():
     np.testing.assert_allclose(point.result.latent, wanted.latent, atol=1e-4)
     assert point.width == pytest.approx(1.65 * near.width)
     assert point.scale == pytest.approx(np.sqrt(10.0))
-
-
-def test_one_against_the_rest_gives_normalised_probabilities():
-    known = problems(several=True)
-    point = by_class(known)(middle(known).point((0, 0)), None)
-    np.testing.assert_allclose(np.exp(point.loo.latent).sum(axis=1), 1.0)
-    y = known.data.label
-    np.testing.assert_array_equal(point.loo.log_density, point.loo.latent[np.arange(len(y)), y])
-    assert point.result.weight.shape == (len(y), 3)
-    together = by_leave_one_out(known)(middle(known).point((0, 0)), None)
-    assert point.loo.log_loss == pytest.approx(together.loo.log_loss, abs=0.1)
-
-
-def test_folds_leave_rows_and_their_bases_out():
-    known, rows = problems(), np.arange(N)
-    folds = [(rows[rows % 3 != k], rows[rows % 3 == k]) for k in range(3)]
-    start = middle(known).point((0, 0))
-    point = by_folds(known, folds)(start, None)
-    whole, (train, test) = known.at(start.width), folds[1]
-    Phi = whole.Phi[np.ix_(train, train)]
-    part = Problem(Phi, whole.label[train], whole.sign[train], whole.hyperprior)
-    fit = fit_em(part, None, EMOptions(tol=1e-6))
-    wanted = whole.Phi[np.ix_(test, train)] @ fit.weight + fit.bias
-    np.testing.assert_allclose(point.loo.latent[test], wanted, atol=0.02)
-    left_out = by_leave_one_out(known)(start, None)
-    assert point.loo.log_loss == pytest.approx(left_out.loo.log_loss, abs=0.05)

@@ -1,13 +1,16 @@
+"""Choices of width and scale: `select_width` and `select`."""
+
 import numpy as np
 import pytest
-from problems import blobs
+from problems import banana, blobs, refused
+from sklearn.datasets import load_iris
 
-from pcvm_pymc import Hyperprior, PCVMClassifier, RVMClassifier, plots, select_width
+from pcvm_pymc import Hyperprior, PCVMClassifier, RVMClassifier, plots, select, select_width
 from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.pieces.kernels import width_bounds
-from pcvm_pymc.core.pieces.probit import log_likelihood
+from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
+from pcvm_pymc.core.pieces.probit import log_ndtr
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.validity import pcvm_validity
-from pcvm_pymc.estimators.problems import problem_at
 
 
 @pytest.mark.fixed_seeds  # tolerances of ranking
@@ -21,18 +24,9 @@ def test_the_scores_are_those_of_refits_without_the_held_out_rows():
     for j, (train, test) in enumerate(folds):
         for i, width in enumerate((0.7, 1.5)):
             model = PCVMClassifier(width=width).fit(X[train], label[train])
-            wanted = -log_likelihood(model.decision_function(X[test]), label[test]) / len(test)
+            wanted = -log_ndtr(label[test] * model.decision_function(X[test])).mean()
             assert found.log_loss[i, j] == pytest.approx(wanted, abs=2e-4)  # ranked, not polished
     assert found.width == found.widths[found.log_loss.mean(axis=1).argmin()]
-
-
-def test_em_finds_a_width_inside_the_bounds():
-    X, label = blobs(60, seed=71)
-    found = select_width(X, label, method="em")
-    low, high = width_bounds(X)
-    assert low <= found.width <= high
-    assert found.log_loss.size == 0
-    assert np.isnan(found.scores).all()
 
 
 def test_evidence_is_that_of_the_probit_rvm_at_each_width():
@@ -50,7 +44,8 @@ def test_validity_is_that_of_the_map_at_each_width(hyperprior):
     widths = [0.3, 1.0, 3.0]
     found = select_width(X, label, method="validity", widths=widths, hyperprior=hyperprior)
     for width, score in zip(found.widths, found.scores, strict=True):
-        problem = problem_at(X, label, hyperprior, width)
+        Phi = design_matrix("rbf", X, X, width)
+        problem = Problem(Phi, label, label, hyperprior, width=width)
         assert score == pcvm_validity(X, problem, fit_em(problem)).log_validity
     assert found.width == found.widths[found.scores.argmax()]
 
@@ -79,8 +74,7 @@ def test_a_picture_of_all_criteria():
     for axes, method in zip(scored[1:], ("cv", "evidence", "validity"), strict=True):
         chosen = [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 2]
         assert chosen == [found[method].width, found["em"].width]
-    with pytest.raises(ValueError, match="nothing was scored"):
-        plots.plot_width_criteria([found["em"]])
+    refused("nothing was scored", plots.plot_width_criteria, [found["em"]])
     with pytest.raises(ValueError, match=r"error\['test'\] has 2 values; needed one per width, 3"):
         plots.plot_width_criteria([found["cv"]], error={"test": [0.3, 0.2]})
 
@@ -119,3 +113,99 @@ def test_criteria_that_need_the_rbf_say_so(method):
     X, label = blobs(20, seed=74)
     with pytest.raises(ValueError, match="needs kernel='rbf'"):
         select_width(X, label, method=method, kernel=lambda A, B, w: A @ B.T)
+
+
+# --- `select` ------------------------------------------------------------------------------------
+
+
+X, LABEL = banana(60, seed=1)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return select(X, LABEL, random_state=0)
+
+
+def test_the_choice_is_one_of_what_was_tried(found):
+    best = found.weights.argmax()
+    assert (found.width, found.scale) == (found.widths[best], found.scales[best])
+    assert found.weights.sum() == pytest.approx(1.0)
+    assert len(found.widths) == len(found.log_loss) == len(found.weights)
+    assert found.log_loss[best] < found.log_loss.min() + 0.1
+    assert len(set(zip(found.widths, found.scales, strict=True))) == len(found.widths)
+    assert found.method == "loo"
+
+
+def test_the_classifier_chooses_the_same(found):
+    model = PCVMClassifier(estimation="em", random_state=0).fit(X, LABEL)
+    assert (model.width_, model.scale_) == (found.width, found.scale)
+
+
+def test_only_what_is_to_be_chosen_is_tried():
+    by_scale = select(X, LABEL, over=("scale",), width=0.7)
+    assert set(by_scale.widths) == {0.7}
+    assert len(set(by_scale.scales)) > 2
+    assert set(select(X, LABEL, over=("scale",)).widths) == {median_distance(X)}
+    by_width = select(X, LABEL, over=["width"], scale=2.0)
+    assert set(by_width.scales) == {2.0}
+    assert len(set(by_width.widths)) > 2
+    assert set(select(X, LABEL, over=("width",)).scales) == {1.0}
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_cross_validation_agrees_on_an_easy_problem(several):
+    rows, y = load_iris(return_X_y=True)
+    rows, y = (rows[::3], y[::3]) if several else banana(80, seed=3)
+    options = {"over": ("width",), "random_state": 0}
+    one, folds = select(rows, y, **options), select(rows, y, method="cv", cv=10, **options)
+    assert folds.method == "cv"
+    heavy = one.weights > 0.05
+    shared = dict(zip(one.widths[heavy], one.log_loss[heavy], strict=True))
+    found = zip(folds.widths, folds.log_loss, strict=True)
+    both = [(shared[w], loss) for w, loss in found if w in shared]
+    assert len(both) > 1
+    assert np.abs(np.diff(np.array(both), axis=1)).max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"over": ("scale", "width")}, "over=.*needed one of"),
+        ({"method": "evidence"}, r"method='evidence'; needed 'loo' or 'cv'\. select_width"),
+        ({"cv": 3}, "cv=3 was given with method='loo'"),
+        ({"width": 1.0}, "width=1.0 was given with over="),
+        ({"scale": 1.0, "over": ("scale",)}, "scale=1.0 was given with over="),
+        ({"scale": 0.0, "over": ("width",)}, "'scale' parameter .* Got 0.0"),
+    ],
+)
+def test_what_cannot_be_used(options, message):
+    refused(message, select, X, LABEL, **options)
+
+
+def test_labels_that_select_refuses():
+    with pytest.raises(ValueError, match="is for two classes; several have the multinomial probit"):
+        select(X, np.arange(60) % 3, likelihood="logit")
+    refused("Unknown label type", select, X, X[:, 0])
+
+
+def test_the_picture(found):
+    figure = found.plot()
+    axes = figure.axes[0]
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    squares = axes.collections[0]
+    assert len(squares.get_offsets()) == len(found.widths)
+    np.testing.assert_allclose(axes.collections[2].get_offsets()[0], [found.width, found.scale])
+    figure.canvas.draw()
+
+
+def test_widths_with_their_weights_over_all_scales(found):
+    widths, weights = found.by_width()
+    assert widths[0] in found.widths
+    assert sum(weights) == pytest.approx(1.0)
+    assert weights == sorted(weights, reverse=True)
+    every = found.by_width(least=1e-12)
+    shares = [found.weights[found.widths == width].sum() for width in every[0]]
+    np.testing.assert_allclose(every[1], shares / np.sum(shares))
+    assert set(widths) == {w for w, share in zip(*every, strict=True) if share >= 0.05}
+    assert len(found.by_width(least=0.999)[0]) == 1  # the one that counts most is there
+    refused("least=2", found.by_width, least=2)

@@ -159,7 +159,6 @@ def test_log_probabilities_are_exact_where_probabilities_vanish(model, y):
         (PCVMClassifier(), -TIMES, "Negative values"),
         (PCVMClassifier(), np.zeros(48), "at least one non-zero"),
         (PCVMClassifier(), np.ones(5), r"sample_weight.shape == \(5,\)"),
-        (PCVMClassifier(n_vectors=3), TIMES, "a projection's rows count once each"),
         (PCVMClassifier(class_weight="balance"), None, "balance"),
     ],
 )

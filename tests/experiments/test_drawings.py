@@ -66,13 +66,8 @@ def test_sizes_are_counted_and_what_is_missing_is_said(monkeypatch):
     monkeypatch.delenv("PCVM_DATA", raising=False)
     table = replace(SKETCHES["chen2009-table2"], sets=("wisconsin_diagnostic", "heart"), printed="")
     drawn = DRAWINGS["sizes"](table, None)
-    assert drawn.table.loc["wisconsin_diagnostic"].tolist() == [
-        "300",
-        "269",
-        "62.74",
-        "37.26",
-        "30",
-    ]
+    sizes = ["300", "269", "62.74", "37.26", "30"]
+    assert drawn.table.loc["wisconsin_diagnostic"].tolist() == sizes
     assert drawn.table.index.tolist() == ["wisconsin_diagnostic"]
     assert "raetsch_heart.csv" in drawn.text[0]
     with pytest.raises(NoSetError, match="none of the sets is there"):
@@ -140,14 +135,9 @@ def test_features_that_do_not_matter_get_wide():
 
 
 def test_points_are_summed_ranks_without_the_oracle(tmp_path, monkeypatch):
-    table = replace(
-        EXPERIMENTS["kropotov2006-table1"],
-        sets=("wisconsin_diagnostic", "overlap"),
-        classifiers=("LDA", "QDA", "1NN", "RVM_best"),
-        control="LDA",
-        run="small",
-        printed="",
-    )
+    few = {"sets": ("wisconsin_diagnostic", "overlap"), "control": "LDA", "printed": ""}
+    few |= {"classifiers": ("LDA", "QDA", "1NN", "RVM_best"), "run": "small"}
+    table = replace(EXPERIMENTS["kropotov2006-table1"], **few)
     monkeypatch.setitem(catalogue.EXPERIMENTS, "small", table)
     names = ["LDA", "QDA", "1NN"]
     reproduce("small", repeats=1, classifiers=names, out=tmp_path / "run", **QUIET)
@@ -164,18 +154,3 @@ def test_the_papers_points_are_those_of_its_errors():
     wide = errors.pivot_table(index="set", columns="classifier", values="mean")
     points = wide[["RVM_CV", "SVM_CV", "RVM_MV", "SVM_MV"]].rank(axis=1).sum()
     assert points.tolist() == [21, 20, 20, 29]
-
-
-def test_seconds_are_ranked(tmp_path, monkeypatch):
-    lines = EXPERIMENTS["figueiredo2001-fig3"]
-    view = replace(
-        lines, name="times", view="seconds", measures=("seconds",), printed="chen2009-table8"
-    )
-    view = replace(view, classifiers=("LDA", "1NN"), sets=("half_gaussians_2", "half_gaussians_40"))
-    monkeypatch.setitem(catalogue.EXPERIMENTS, "times", view)
-    reproduce("times", repeats=1, out=tmp_path / "run", **QUIET)
-    report = report_of(tmp_path / "run", "times")
-    ranks = next(each for each in report.sections if each.title == "Mean ranks of seconds").table
-    assert ranks.index.tolist() == ["LDA", "1NN"]
-    assert ranks["mean rank"].astype(float).sum() == 3
-    assert ranks["the paper's"].tolist() == ["1.8", "2.8"]

@@ -19,14 +19,9 @@ from pcvm_pymc.experiments.tables import read_table
 from pcvm_pymc.storage import read_arrays, write_arrays
 
 X, LABEL = blobs(48, seed=70, gap=2.5)
-FRAME = pd.DataFrame(
-    {
-        "höhe": X[:, 0],
-        "weight": X[:, 1],
-        "colour": np.where(np.arange(48) % 3 == 0, "red", "blue"),
-        "sort": np.where(LABEL > 0, "cat", "dog"),
-    }
-)
+FRAME = pd.DataFrame(X, columns=["höhe", "weight"])
+FRAME["colour"] = np.where(np.arange(48) % 3 == 0, "red", "blue")
+FRAME["sort"] = np.where(LABEL > 0, "cat", "dog")
 NUMBERS = FRAME.drop(columns="colour")
 QUICK = ["--width", "2", "--basis", "12"]
 
@@ -34,6 +29,23 @@ QUICK = ["--width", "2", "--basis", "12"]
 def written(path, frame=NUMBERS, **options):
     frame.to_csv(path, index=False, **options)
     return path
+
+
+def fit(table, model, *more):
+    return main(["fit", str(table), "--out", str(model), *more])
+
+
+def predict(model, table, *more):
+    return main(["predict", str(model), str(table), *more])
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """Return a table and the model file of it."""
+    place = tmp_path_factory.mktemp("fitted")
+    table, model = written(place / "x.csv"), place / "m"
+    assert fit(table, model, *QUICK) == 0
+    return table, model
 
 
 @pytest.mark.parametrize(
@@ -95,9 +107,7 @@ def test_numbers_with_a_few_other_cells_are_not_called_text(tmp_path, capsys):
     path = written(tmp_path / "x.csv", frame)
     said = []
     for more in ([], ["--categorical"]):
-        assert (
-            main(["fit", str(path), "--target", "sort", "--out", str(tmp_path / "m"), *more]) == 2
-        )
+        assert fit(path, tmp_path / "m", "--target", "sort", *more) == 2
         said.append(capsys.readouterr().err)
     assert said[0] == said[1]
     assert "has numbers and 1 cells that are none: 'heavy', the first in line 5" in said[0]
@@ -109,20 +119,20 @@ def test_question_marks_are_missing_cells(tmp_path, capsys, how):
     text = FRAME["weight"].map(lambda each: str(each).replace(".", how.get("decimal", ".")))
     holes["weight"], holes.loc[[3, 7], "weight"], holes.loc[5, "colour"] = text, "?", "?"
     written(path, holes, **how)
-    base = ["fit", str(path), "--out", str(tmp_path / "m"), "--categorical", *QUICK]
-    assert main(base) == 2
+    model, more = tmp_path / "m", ("--categorical", *QUICK)
+    assert fit(path, model, *more) == 2
     said = capsys.readouterr()
     assert "cells with '?' are taken as missing: weight (2), colour (1)" in said.out
     assert "missing cells in weight (2), colour (1); fill them in with --impute" in said.err
-    assert main([*base, "--impute"]) == 0
+    assert fit(path, model, *more, "--impute") == 0
     expected = FRAME["weight"].drop([3, 7]).median()
-    assert FittedTable.load(tmp_path / "m").scaler.fill_[1] == pytest.approx(expected)
+    assert FittedTable.load(model).scaler.fill_[1] == pytest.approx(expected)
 
 
 def test_a_numeric_target_is_called_that_of_a_regression(tmp_path, capsys):
     table = written(tmp_path / "x.csv", pd.DataFrame({"a": range(214), "y": np.arange(214) / 3}))
-    for command in (["fit", str(table), "--out", str(tmp_path / "m")], ["compare", str(table)]):
-        assert main(command) == 2
+    for run in (lambda: fit(table, tmp_path / "m"), lambda: main(["compare", str(table)])):
+        assert run() == 2
         said = capsys.readouterr().err
         assert "'y'" in said
         assert "214 distinct numbers, 0.0 to 71.0: the target of a regression" in said
@@ -152,19 +162,19 @@ def test_scaled_numbers_and_indicators_are_scikit_learns(impute):
 def test_fit_and_predict(tmp_path, capsys):
     model, out = tmp_path / "cats.pcvm", tmp_path / "p.csv"
     table = written(tmp_path / "x.csv", sep=";", decimal=",")
-    assert main(["fit", str(table), "--out", str(model), *QUICK]) == 0
+    assert fit(table, model, *QUICK) == 0
     said = capsys.readouterr().out
     assert "separated by semicolons" in said
     assert "sort: cat 24, dog 24" in said
     other = written(tmp_path / "new.csv", NUMBERS[["sort", "weight", "höhe"]].iloc[:10])
-    assert main(["predict", str(model), str(other), "--out", str(out)]) == 0
+    assert predict(model, other, "--out", str(out)) == 0
     found = pd.read_csv(out)
     assert list(found) == ["sort", "P(cat)", "P(dog)"]
     np.testing.assert_allclose(found[["P(cat)", "P(dog)"]].sum(axis=1), 1.0)
     assert "sort is known for 10 rows: error" in capsys.readouterr().err
-    assert main(["predict", str(model), str(other)]) == 0
+    assert predict(model, other) == 0
     assert capsys.readouterr().out.startswith("sort,P(cat),P(dog)\n")
-    assert main(["fit", str(table), "--out", str(model)]) == 2
+    assert fit(table, model) == 2
     assert "use --force" in capsys.readouterr().err
 
 
@@ -172,22 +182,20 @@ def test_text_and_missing_cells_are_encoded_and_filled_in_on_request(tmp_path, c
     holes = FRAME.copy()
     holes.loc[3, "weight"], holes.loc[5, "colour"] = np.nan, None
     table, model = written(tmp_path / "x.csv", holes), tmp_path / "m"
-    base = ["fit", str(table), "--out", str(model), *QUICK]
-    assert main(base) == 2
-    assert (
-        "columns of text: colour ('red'); encode them with --categorical" in capsys.readouterr().err
-    )
-    assert main([*base, "--categorical"]) == 2
+    assert fit(table, model, *QUICK) == 2
+    said = capsys.readouterr().err
+    assert "columns of text: colour ('red'); encode them with --categorical" in said
+    assert fit(table, model, *QUICK, "--categorical") == 2
     said = capsys.readouterr().err
     assert "missing cells in weight (1), colour (1); fill them in with --impute" in said
-    assert main([*base, "--categorical", "--impute"]) == 0
+    assert fit(table, model, *QUICK, "--categorical", "--impute") == 0
     kept = FittedTable.load(model)
     assert kept.scaler.text == ["colour"]
     assert kept.scaler.transform(holes).shape == (48, 4)  # an indicator for each colour
-    assert main(["predict", str(model), str(table), "--out", str(tmp_path / "p.csv")]) == 0
+    assert predict(model, table, "--out", str(tmp_path / "p.csv")) == 0
     capsys.readouterr()
     unseen = written(tmp_path / "new.csv", FRAME.assign(colour="green"))
-    assert main(["predict", str(model), str(unseen)]) == 2
+    assert predict(model, unseen) == 2
     said = capsys.readouterr().err
     assert "has 'green' in 'colour', which the model was not fitted with" in said
     assert "it knows 'blue', 'red'" in said
@@ -221,9 +229,8 @@ def test_several_classes_and_balanced_counts(tmp_path):
     kinds = NUMBERS.assign(sort=np.digitize(X[:, 1], [-1.0, 0.8]))
     model, out = tmp_path / "m", tmp_path / "p.csv"
     table = written(tmp_path / "x.csv", kinds)
-    fit = ["fit", str(table), "--out", str(model), "--balanced", "--width", "2", "--basis", "8"]
-    assert main(fit) == 0
-    assert main(["predict", str(model), str(table), "--out", str(out)]) == 0
+    assert fit(table, model, "--balanced", "--width", "2", "--basis", "8") == 0
+    assert predict(model, table, "--out", str(out)) == 0
     assert list(pd.read_csv(out)) == ["sort", "P(0)", "P(1)", "P(2)"]
 
 
@@ -238,12 +245,12 @@ def test_a_fit_of_many_rows_begins_with_a_forecast(tmp_path, capsys, monkeypatch
     monkeypatch.setattr("pcvm_pymc.experiments.fitting._MANY_ROWS", 50)
     monkeypatch.setattr("pcvm_pymc.experiments.fitting._PROBE", 30)
     table = written(tmp_path / "x.csv", pd.concat([NUMBERS, NUMBERS[:12]]))
-    assert main(["fit", str(table), "--out", str(tmp_path / "m"), "--width", "2", *extra]) == 0
+    assert fit(table, tmp_path / "m", "--width", "2", *extra) == 0
     said = capsys.readouterr().out  # no terminal: a plain line
     assert words in said
     assert said.index("takes about") < said.index("Written to")
     monkeypatch.undo()
-    assert main(["fit", str(table), "--out", str(tmp_path / "n"), "--width", "2"]) == 0
+    assert fit(table, tmp_path / "n", "--width", "2") == 0
     assert "takes about" not in capsys.readouterr().out
 
 
@@ -252,8 +259,7 @@ def test_an_interrupted_fit_says_that_nothing_was_written(tmp_path, monkeypatch,
         raise KeyboardInterrupt
 
     monkeypatch.setattr(PCVMClassifier, "fit", interrupted)
-    table = written(tmp_path / "x.csv")
-    assert main(["fit", str(table), "--out", str(tmp_path / "m")]) == 130
+    assert fit(written(tmp_path / "x.csv"), tmp_path / "m") == 130
     assert capsys.readouterr().err == "pcvm: stopped; nothing was written\n"
     assert not (tmp_path / "m").exists()
 
@@ -262,9 +268,9 @@ def test_labels_and_columns_may_look_like_markup(tmp_path, capsys):
     odd = NUMBERS.rename(columns={"höhe": "[red]", "sort": "[/b]"})
     odd["[/b]"] = np.where(LABEL > 0, "[/x]", "[bold]")
     table, model = written(tmp_path / "[x].csv", odd), tmp_path / "[m]"
-    assert main(["fit", str(table), "--out", str(model), *QUICK]) == 0
+    assert fit(table, model, *QUICK) == 0
     assert "[/b]: [/x] 24, [bold] 24" in capsys.readouterr().out
-    assert main(["predict", str(model), str(table)]) == 0
+    assert predict(model, table) == 0
     assert "P([/x])" in capsys.readouterr().out
 
 
@@ -272,14 +278,19 @@ def test_a_wide_table_and_a_long_one(tmp_path, capsys):
     rng = np.random.default_rng(0)
     wide = pd.DataFrame(rng.normal(size=(30, 2000))).add_prefix("g").assign(y=np.arange(30) % 2)
     table, model = written(tmp_path / "wide.csv", wide), tmp_path / "m"
-    assert main(["fit", str(table), "--out", str(model)]) == 0
+    assert fit(table, model) == 0
     assert len(FittedTable.load(model).modes) > 1
     assert model.stat().st_size < 1.5 * 8 * 30 * 2000  # the rows once, not once for each mode
     long = tmp_path / "long.csv"
     rows = "".join(f"{i % 97},{i % 2}\n" for i in range(20_000))
     long.write_text("a,y\n" + rows)
-    assert main(["fit", str(long), "--out", str(tmp_path / "l")]) == 2
+    assert fit(long, tmp_path / "l") == 2
     assert "20000 rows, and a basis function on each would need 3 GB" in capsys.readouterr().err
+
+
+def third(frame, value):
+    """Return a table with another weight in its third row."""
+    return frame.assign(weight=frame["weight"].astype(object).where(frame.index != 2, value))
 
 
 @pytest.mark.parametrize(
@@ -287,37 +298,26 @@ def test_a_wide_table_and_a_long_one(tmp_path, capsys):
     [
         (lambda f: f.drop(columns="weight"), "lacks the columns weight, which the model"),
         (lambda f: f.assign(weight="heavy"), "has text in weight, which were numbers"),
+        (lambda f: third(f, np.nan), "has missing cells in weight"),
         (
-            lambda f: f.assign(weight=np.where(f.index == 2, np.nan, 1)),
-            "has missing cells in weight",
-        ),
-        (
-            lambda f: f.assign(weight=f["weight"].astype(object).where(f.index != 2, "o")),
+            lambda f: third(f, "o"),
             "has numbers and 1 cells that are none: 'o', the first in line 4",
         ),
-        (
-            lambda f: f.assign(weight=np.where(f.index == 2, np.inf, 1)),
-            "has infinite values in weight",
-        ),
+        (lambda f: third(f, np.inf), "has infinite values in weight"),
     ],
 )
-def test_new_tables_that_cannot_be_used(tmp_path, capsys, change, words):
-    model = tmp_path / "m"
-    assert main(["fit", str(written(tmp_path / "x.csv")), "--out", str(model), *QUICK]) == 0
+def test_new_tables_that_cannot_be_used(fitted, tmp_path, capsys, change, words):
     new = written(tmp_path / "new.csv", change(NUMBERS))
-    assert main(["predict", str(model), str(new)]) == 2
+    assert predict(fitted[1], new) == 2
     assert words in capsys.readouterr().err
 
 
-def test_files_that_are_no_models(tmp_path, capsys):
-    table = written(tmp_path / "x.csv")
+def test_files_that_are_no_models(fitted, tmp_path, capsys):
+    table, model = fitted[0], tmp_path / "m"
     for path in (table, tmp_path / "nowhere", tmp_path):
-        assert main(["predict", str(path), str(table)]) == 2
+        assert predict(path, table) == 2
         assert "needed a file that `pcvm fit --out` wrote" in capsys.readouterr().err
-    model = tmp_path / "m"
-    assert main(["fit", str(table), "--out", str(model), *QUICK]) == 0
-    whole = model.read_bytes()
-    capsys.readouterr()
+    whole = fitted[1].read_bytes()
     for damaged, words in (
         (whole[:-100], "is damaged"),
         (whole[:500] + b"damage" + whole[506:], "is damaged"),
@@ -325,7 +325,7 @@ def test_files_that_are_no_models(tmp_path, capsys):
         (b"", "is no model"),
     ):
         model.write_bytes(damaged)
-        assert main(["predict", str(model), str(table)]) == 2
+        assert predict(model, table) == 2
         said = capsys.readouterr().err
         assert words in said
         assert "needed a file that `pcvm fit --out` wrote" in said
@@ -341,10 +341,9 @@ class Harmful:
         return os.mkdir, (str(self.place),)
 
 
-def test_nothing_in_a_model_file_is_run(tmp_path, capsys):
+def test_nothing_in_a_model_file_is_run(fitted, tmp_path, capsys):
     """Pickles of earlier versions, arrays of objects, and sealed arrays that are no model."""
-    table, model, made = written(tmp_path / "x.csv"), tmp_path / "m", tmp_path / "made"
-    assert main(["fit", str(table), "--out", str(model), *QUICK]) == 0
+    (table, model), made = fitted, tmp_path / "made"
     arrays = read_arrays(model, "pcvm model", "")
     old = b"pcvm model 2\n" + zlib.compress(pickle.dumps(Harmful(made)))
     np.savez(tmp_path / "objects.npz", names=np.array([Harmful(made)], dtype=object))
@@ -367,7 +366,7 @@ def test_nothing_in_a_model_file_is_run(tmp_path, capsys):
         crafted.append((f"{i}", "holds no model"))
     capsys.readouterr()
     for name, words in crafted:
-        assert main(["predict", str(tmp_path / name), str(table)]) == 2
+        assert predict(tmp_path / name, table) == 2
         said = capsys.readouterr().err
         assert words in said
         assert said.count("\n") == 1
@@ -382,9 +381,8 @@ def test_nothing_in_a_model_file_is_run(tmp_path, capsys):
         (["--target", "age"], "has no column 'age'"),
     ],
 )
-def test_bad_options_of_fit(tmp_path, capsys, extra, words):
-    table = written(tmp_path / "x.csv")
-    assert main(["fit", str(table), "--out", str(tmp_path / "m"), *extra]) == 2
+def test_bad_options_of_fit(fitted, tmp_path, capsys, extra, words):
+    assert fit(fitted[0], tmp_path / "m", *extra) == 2
     assert words in capsys.readouterr().err
-    assert main(["fit", str(table), "--out", str(tmp_path / "no" / "m")]) == 2
+    assert fit(fitted[0], tmp_path / "no" / "m") == 2
     assert "there is no folder" in capsys.readouterr().err

@@ -48,15 +48,8 @@ def costly(monkeypatch):
 
 
 def run(out, name="lyu2020-table3", **options):
-    reproduce(
-        name,
-        sets=["iris"],
-        classifiers=["costly"],
-        repeats=1,
-        out=out,
-        progressbar=False,
-        **options,
-    )
+    few = {"sets": ["iris"], "classifiers": ["costly"], "repeats": 1, "progressbar": False}
+    reproduce(name, out=out, **few, **options)
     return Store(out)
 
 
@@ -84,12 +77,8 @@ def test_a_tuning_job_that_is_stopped_goes_on_with_the_candidates_that_are_left(
 
 @pytest.mark.parametrize("tuning", ["each", "median"])
 def test_so_does_one_that_is_tuned_by_cross_validation(costly, tmp_path, monkeypatch, tuning):
-    changed = replace(
-        EXPERIMENTS["lyu2020-table3"],
-        run="small",
-        sets=("iris",),
-        protocol=Protocol("", "shares", tuning),
-    )
+    changes = {"run": "small", "sets": ("iris",), "protocol": Protocol("", "shares", tuning)}
+    changed = replace(EXPERIMENTS["lyu2020-table3"], **changes)
     monkeypatch.setitem(catalogue.EXPERIMENTS, "small", changed)
     costly.stop_at = 10.0
     with pytest.raises(Stopped):

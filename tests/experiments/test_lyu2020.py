@@ -39,15 +39,8 @@ def test_the_printed_search_says_that_it_has_diverged(tmp_path):
     with pytest.warns(match="bottom-up: scores grew without bound"):
         model.fit(X, y)
     assert model.status_ is Status.DIVERGED
-    reproduce(
-        "lyu2020-algorithm2",
-        sets=["wine"],
-        classifiers=["mPCVM2_printed"],
-        repeats=1,
-        small=True,
-        out=tmp_path,
-        progressbar=False,
-    )
+    few = {"repeats": 1, "out": tmp_path, "progressbar": False, "small": True}
+    reproduce("lyu2020-algorithm2", sets=["wine"], classifiers=["mPCVM2_printed"], **few)
     report = report_of(tmp_path)
     assert len(report.failures) == 0
     assert report.pivot("error", "paper mean").notna().all(axis=None)
@@ -62,14 +55,8 @@ def test_machines_for_all_classes_pairs_and_the_rest_tell_several_classes_apart(
 
 
 def test_warnings_of_fits_are_counted(tmp_path):
-    reproduce(
-        "lyu2020-complexity",
-        sets=["ring_4_100"],
-        classifiers=["mRVM1"],
-        repeats=1,
-        out=tmp_path,
-        progressbar=False,
-    )
+    few = {"repeats": 1, "out": tmp_path, "progressbar": False}
+    reproduce("lyu2020-complexity", sets=["ring_4_100"], classifiers=["mRVM1"], **few)
     report = report_of(tmp_path)
     titles = {each.title: each for each in report.sections}
     warned = any(each["warnings"] for each in report.records)
@@ -80,18 +67,8 @@ def test_warnings_of_fits_are_counted(tmp_path):
 
 
 def test_figures_5_and_6_are_drawn_in_accuracy():
-    table = pd.DataFrame(
-        [
-            {
-                "set": f"letter_{n}",
-                "classifier": "SVM",
-                "measure": "error",
-                "mean": 2.0 * n,
-                "std": 1.0,
-            }
-            for n in (2, 3)
-        ]
-    )
+    rows = [(f"letter_{n}", "SVM", "error", 2.0 * n, 1.0) for n in (2, 3)]
+    table = pd.DataFrame(rows, columns=["set", "classifier", "measure", "mean", "std"])
     manifest = {"sets": ["letter_2", "letter_3"], "classifiers": ["SVM"]}
     none = pd.DataFrame()
     report = Report(EXPERIMENTS["lyu2020-fig5"], manifest, none, table, none, none, {}, ())

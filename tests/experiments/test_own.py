@@ -100,15 +100,9 @@ def test_time_is_shown_against_rows_classes_and_vectors():
         c, n = map(int, name.split("_")[1:])
         seconds = 1e-8 * c * n**3
         measures = {"vectors": 0.1 * n, "seconds": seconds}
-        records += [
-            {
-                "set": name,
-                "classifier": "cubic",
-                "n_train": n,
-                "measures": measures | {"seconds": s},
-            }
-            for s in (seconds, seconds, 100 * seconds)  # one realisation was disturbed
-        ]
+        timed = (seconds, seconds, 100 * seconds)  # one realisation was disturbed
+        row = {"set": name, "classifier": "cubic", "n_train": n}
+        records += [row | {"measures": measures | {"seconds": s}} for s in timed]
     table, picture = growth(timed_report("own-scaling", records))
     assert list(table.table) == ["rows (4 classes)", "classes (400 rows)", "vectors"]
     assert table.table.loc["cubic", "rows (4 classes)"] == "3.00 ± 0.00"
@@ -119,15 +113,9 @@ def test_time_is_shown_against_rows_classes_and_vectors():
 
 def test_what_few_vectors_lose_is_told_beside_the_control(tmp_path):
     out = tmp_path / "run"
-    reproduce(
-        "own-vectors",
-        sets=["wisconsin_diagnostic"],
-        classifiers=["default", "default_2", "SVC_tuned"],
-        repeats=1,
-        small=True,
-        out=out,
-        progressbar=False,
-    )
+    few = {"repeats": 1, "small": True, "out": out, "progressbar": False}
+    names = ["default", "default_2", "SVC_tuned"]
+    reproduce("own-vectors", sets=["wisconsin_diagnostic"], classifiers=names, **few)
     report = report_of(out)
     assert len(report.failures) == 0
     table, picture = few_vectors(report)

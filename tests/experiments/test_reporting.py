@@ -1,20 +1,13 @@
 """What a report says of deviations, ranks and time."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from pcvm_pymc.experiments import pictures
-from pcvm_pymc.experiments.catalogue import (
-    DEVIATION_COLUMNS,
-    EXPERIMENTS,
-    deviations,
-    printed_table,
-    sentence_of,
-    sentences,
-)
+from pcvm_pymc.experiments import catalogue, pictures
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 from pcvm_pymc.experiments.datasets import SOURCES
 from pcvm_pymc.experiments.reporting.reading import _table
@@ -22,65 +15,48 @@ from pcvm_pymc.experiments.reporting.report import Report, table_html
 from pcvm_pymc.experiments.reporting.sections import seconds_of_fits, sections_of
 from pcvm_pymc.experiments.statistics import MEASURES, average_ranks
 
-TABLE3 = EXPERIMENTS["lyu2020-table3"]
+TABLE3 = catalogue.EXPERIMENTS["lyu2020-table3"]
 NAMES = ["SVM", "DLSR", "MLR", "mPCVM2"]
 SETS = ["glass", "iris", "wine", "vowel"]
 
 
+def timing_of(sets, seconds):
+    rows = [(s, c, each, 0.0) for s in sets for c, each in seconds.items()]
+    return pd.DataFrame(rows, columns=["set", "classifier", "seconds", "tuning seconds"])
+
+
 def report(shift=0.0, **changes):
     """Return a report whose means are the paper's, but the SVM's error on vowel and the MLR's on iris."""
-    printed = printed_table("lyu2020-table3").set_index(["set", "classifier", "measure"])["mean"]
+    printed = catalogue.printed_table("lyu2020-table3").set_index(["set", "classifier", "measure"])[
+        "mean"
+    ]
+    shifted = {("vowel", "SVM"): -10 * shift, ("iris", "MLR"): 10 * shift}
     cells = pd.DataFrame(
         [
             {"set": s, "classifier": c, "realisation": k}
             | {key: np.nan for key in MEASURES if key != "seconds"}
-            | {
-                "error": printed[s, c, "error"]
-                + {("vowel", "SVM"): -10 * shift, ("iris", "MLR"): 10 * shift}.get((s, c), 0.0)
-                + 0.1 * (-1) ** k
-            }
-            for s in SETS
-            for c in NAMES
-            for k in range(4)
+            | {"error": printed[s, c, "error"] + shifted.get((s, c), 0.0) + 0.1 * (-1) ** k}
+            for s, c, k in product(SETS, NAMES, range(4))
         ]
     )
-    manifest = {
-        "sets": SETS,
-        "classifiers": NAMES,
-        "repeats": 4,
-        "seed": 0,
-        "expected": 64,
-        "versions": {},
-        "notes": {},
-    }
-    timing = pd.DataFrame(
-        [
-            {"set": s, "classifier": c, "seconds": len(c), "tuning seconds": 0.0}
-            for s in SETS
-            for c in NAMES
-        ]
-    )
+    manifest = {"sets": SETS, "classifiers": NAMES, "repeats": 4, "seed": 0, "expected": 64}
+    manifest |= {"versions": {}, "notes": {}}
+    timing = timing_of(SETS, {name: len(name) for name in NAMES})
     none = pd.DataFrame(columns=["cell", "reason", "traceback"])
     made = Report(TABLE3, manifest, cells, _table(cells, TABLE3), timing, none, {}, (), **changes)
     return made, {each.title: each for each in sections_of(made)}
 
 
 def test_deviations_are_in_the_papers_standard_deviations_or_the_measured_ones():
-    table = pd.DataFrame(
-        {
-            "mean": [2.0, 2.0, 2.0, 2.0, 2.0],
-            "std": [0.5, 0.5, 0.5, np.nan, 1e-15],
-            "paper mean": [1.0, 1.0, 1.0, 1.0, 1.0],
-            "paper std": [2.0, np.nan, 0.0, np.nan, np.nan],
-        }
-    )
-    np.testing.assert_allclose(deviations(table), [0.5, 2.0, 2.0, np.nan, np.nan])
+    std, paper = [0.5, 0.5, 0.5, np.nan, 1e-15], [2.0, np.nan, 0.0, np.nan, np.nan]
+    table = pd.DataFrame({"mean": 2.0, "std": std, "paper mean": 1.0, "paper std": paper})
+    np.testing.assert_allclose(catalogue.deviations(table), [0.5, 2.0, 2.0, np.nan, np.nan])
 
 
 def test_sentences_name_what_there_is():
-    table = sentences()
-    assert tuple(table.columns) == DEVIATION_COLUMNS
-    runs = {each.run for each in EXPERIMENTS.values()}
+    table = catalogue.sentences()
+    assert tuple(table.columns) == catalogue.DEVIATION_COLUMNS
+    runs = {each.run for each in catalogue.EXPERIMENTS.values()}
     for column, known in (
         ("run", runs),
         ("measure", set(MEASURES)),
@@ -94,10 +70,10 @@ def test_sentences_name_what_there_is():
 
 
 def test_the_first_sentence_that_fits_counts():
-    said = sentence_of(TABLE3, "error", "vowel", "SVM", -2.0)
+    said = catalogue.sentence_of(TABLE3, "error", "vowel", "SVM", -2.0)
     assert "tuned one errs on about one per cent" in said
-    assert sentence_of(TABLE3, "error", "iris", "SVM", -2.0) != said
-    assert sentence_of(TABLE3, "vectors", "iris", "SVM", -2.0) == ""
+    assert catalogue.sentence_of(TABLE3, "error", "iris", "SVM", -2.0) != said
+    assert catalogue.sentence_of(TABLE3, "vectors", "iris", "SVM", -2.0) == ""
 
 
 def test_the_papers_own_means_deviate_nowhere():
@@ -112,10 +88,7 @@ def test_the_papers_own_means_deviate_nowhere():
 def test_deviations_have_their_sentences_and_their_colours():
     _, sections = report(1.0)
     table = sections["What deviates: Error, %"].table
-    assert dict(zip(table.index, table["classifier"], strict=True)) == {
-        "iris": "MLR",
-        "vowel": "SVM",
-    }
+    assert table["classifier"].to_dict() == {"iris": "MLR", "vowel": "SVM"}
     assert "under-tuned" in table.loc["vowel", "why"]
     page = table_html(table, sections["What deviates: Error, %"].shade)
     worse, better = (line for line in page.splitlines() if "background" in line)
@@ -140,7 +113,7 @@ def test_a_deviation_without_a_sentence_is_counted(monkeypatch):
 def test_ranks_have_those_of_the_printed_means_beside_them():
     _, sections = report(1.0)
     table = sections["Ranks: Error, %"].table
-    printed = printed_table("lyu2020-table3").query("measure == 'error'")
+    printed = catalogue.printed_table("lyu2020-table3").query("measure == 'error'")
     wide = printed.pivot_table(index="set", columns="classifier", values="mean").loc[SETS, NAMES]
     wanted = average_ranks(wide)
     for name in NAMES:
@@ -159,23 +132,17 @@ def test_without_scikit_posthocs_the_report_says_what_it_needs(monkeypatch):
 
 
 def test_time_is_ranked_beside_the_papers():
-    experiment = EXPERIMENTS["chen2009-table1"]
+    experiment = catalogue.EXPERIMENTS["chen2009-table1"]
     made, _ = report()
     sets, names = ["heart", "titanic"], ["SVM", "RVM", "LDA"]
     seconds = {"SVM": 1.0, "RVM": 2.0, "LDA": 3.0}
-    timing = pd.DataFrame(
-        [
-            {"set": s, "classifier": c, "seconds": seconds[c], "tuning seconds": 0}
-            for s in sets
-            for c in names
-        ]
-    )
+    timing = timing_of(sets, seconds)
     found = list(seconds_of_fits(replace(made, experiment=experiment, timing=timing)))
     assert [each.title for each in found] == ["CPU seconds of a fit and (printed)", "Ranks of time"]
     ranks = found[1].table
     assert list(ranks.index) == ["SVM", "RVM", "LDA"]
     assert list(ranks["measured"]) == ["1.00", "2.00", "3.00"]
-    wide = printed_table("chen2009-table7").pivot_table(
+    wide = catalogue.printed_table("chen2009-table7").pivot_table(
         index="set", columns="classifier", values="mean"
     )
     wanted = average_ranks(wide.loc[sets, names])

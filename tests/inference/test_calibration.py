@@ -18,16 +18,7 @@ from problems import log_normal_density
 from scipy.special import ndtri
 from scipy.stats import chisquare
 
-from pcvm_pymc import (
-    HalfHorseshoe,
-    Hyperprior,
-    Laplace,
-    mpcvm_model,
-    mrvm_model,
-    pcvm_model,
-    rvm_model,
-    sparse_probit_model,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import ScalarRBFMoves
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.pieces.centres import class_signs
@@ -45,8 +36,8 @@ BINS = 10
 REPLICATIONS = 5000
 LEAST = 1e-3
 PRIORS = {
-    "fixed": Hyperprior(2.0, 0.4, 2.0, 1.0),
-    "learned": Hyperprior(2.0, 0.4, 2.0, 1.0, rate_shape=2.0),
+    "fixed": pcvm.Hyperprior(2.0, 0.4, 2.0, 1.0),
+    "learned": pcvm.Hyperprior(2.0, 0.4, 2.0, 1.0, rate_shape=2.0),
 }
 
 
@@ -67,13 +58,8 @@ def p_values(rank, n_draws=KEPT, seed=0):
     """Return p-values of uniform ranks, and of mean and variance of their scores, (3, n_quantities)."""
     counts = [np.bincount(each * BINS // (n_draws + 1), minlength=BINS) for each in rank.T]
     z = scores(rank, n_draws, np.random.default_rng(seed))
-    return np.array(
-        [
-            [chisquare(each).pvalue for each in counts],
-            [mean_p_value(each) for each in z.T],
-            [spread_p_value(each) for each in z.T],
-        ]
-    )
+    of_scores = [[test(each) for each in z.T] for test in (mean_p_value, spread_p_value)]
+    return np.array([[chisquare(each).pvalue for each in counts], *of_scores])
 
 
 def stretched(draws, factor):
@@ -193,12 +179,12 @@ def take_labels(label):
 
 @pytest.mark.parametrize("name", ["probit", "probit, learned, width"])
 def test_gibbs_is_calibrated_in_short(name):
-    found = ByGibbs(*GIBBS[name]).replicate(150, seed=1, thin=10)[1.0]
+    found = ByGibbs(*GIBBS[name]).replicate(100, seed=1, thin=10)[1.0]
     assert p_values(found)[1:].min() > FALSE_ALARM / (2 * found.shape[1])
 
 
 def test_signs_from_simulated_labels_are_not_calibrated_in_short():
-    cases = ByGibbs(Probit(), Hyperprior(1.0, 0.2, 1.0, 1.0))
+    cases = ByGibbs(Probit(), pcvm.Hyperprior(1.0, 0.2, 1.0, 1.0))
     found = cases.replicate(150, seed=2, thin=10, signs_of=take_labels)[1.0]
     assert p_values(found).min() < 1e-8
 
@@ -212,7 +198,7 @@ def test_gibbs_is_calibrated_and_a_wrong_spread_would_be_noticed(name):
 
 @pytest.mark.slow
 def test_signs_from_simulated_labels_are_not_calibrated():
-    cases = ByGibbs(Probit(), Hyperprior(1.0, 0.2, 1.0, 1.0))
+    cases = ByGibbs(Probit(), pcvm.Hyperprior(1.0, 0.2, 1.0, 1.0))
     found = cases.replicate(300, seed=6, thin=30, signs_of=take_labels)[1.0]
     assert p_values(found)[0].min() < 1e-20
 
@@ -225,7 +211,7 @@ SIGNS = np.where(np.arange(N) % 2 == 0, 1, -1)
 PCVM = {"signs": SIGNS, "width": 1.0, "hyperprior": PRIORS["fixed"]}
 FREE = {"width": 1.0, "hyperprior": PRIORS["fixed"]}
 BY_CLASS = {"signs": class_signs(np.arange(N) % 3, 3), "width": 1.0, "hyperprior": PRIORS["fixed"]}
-HORSESHOE = HalfHorseshoe(0.3, 2.0, 1.0, 1.0)
+HORSESHOE = pcvm.HalfHorseshoe(0.3, 2.0, 1.0, 1.0)
 
 
 def binary(build, **options):
@@ -233,29 +219,29 @@ def binary(build, **options):
 
 
 def of_numbers(**options):
-    return rvm_model(X, X[:, 0], noise=pm.LogNormal.dist(-1.0, 0.4), **FREE, **options)
+    return pcvm.rvm_model(X, X[:, 0], noise=pm.LogNormal.dist(-1.0, 0.4), **FREE, **options)
 
 
 NUTS = {
-    "PCVM": lambda: binary(pcvm_model, **PCVM),
-    "PCVM, half-horseshoe": lambda: binary(pcvm_model, **PCVM | {"hyperprior": HORSESHOE}),
+    "PCVM": lambda: binary(pcvm.pcvm_model, **PCVM),
+    "PCVM, half-horseshoe": lambda: binary(pcvm.pcvm_model, **PCVM | {"hyperprior": HORSESHOE}),
     "PCVM, random width": lambda: binary(
-        pcvm_model, **PCVM | {"width": pm.LogNormal.dist(0.0, 0.5)}
+        pcvm.pcvm_model, **PCVM | {"width": pm.LogNormal.dist(0.0, 0.5)}
     ),
-    "PCVM, explicit precisions": lambda: binary(pcvm_model, **PCVM, precision="joint"),
-    "PCVM, logit": lambda: binary(pcvm_model, **PCVM, likelihood="logit"),
-    "PCVM, label noise": lambda: binary(pcvm_model, **PCVM, likelihood=NoisyProbit(0.1)),
-    "sparse probit": lambda: binary(sparse_probit_model, prior=Laplace(2.0)),
+    "PCVM, explicit precisions": lambda: binary(pcvm.pcvm_model, **PCVM, precision="joint"),
+    "PCVM, logit": lambda: binary(pcvm.pcvm_model, **PCVM, likelihood="logit"),
+    "PCVM, label noise": lambda: binary(pcvm.pcvm_model, **PCVM, likelihood=NoisyProbit(0.1)),
+    "sparse probit": lambda: binary(pcvm.sparse_probit_model, prior=pcvm.Laplace(2.0)),
     "sparse probit, kernel": lambda: binary(
-        sparse_probit_model, features="kernel", prior=PRIORS["fixed"], width=1.0
+        pcvm.sparse_probit_model, features="kernel", prior=PRIORS["fixed"], width=1.0
     ),
-    "RVM, logit": lambda: binary(rvm_model, **FREE, likelihood="logit"),
-    "RVM, probit": lambda: binary(rvm_model, **FREE, likelihood="probit"),
+    "RVM, logit": lambda: binary(pcvm.rvm_model, **FREE, likelihood="logit"),
+    "RVM, probit": lambda: binary(pcvm.rvm_model, **FREE, likelihood="probit"),
     "RVM": of_numbers,
     "RVM, Student-t": lambda: of_numbers(likelihood="student-t"),
-    "mPCVM": lambda: mpcvm_model(X, np.arange(N) % 3, **BY_CLASS),
-    "mRVM": lambda: mrvm_model(X, np.arange(N) % 3, **FREE),
-    "mRVM, shared": lambda: mrvm_model(X, np.arange(N) % 3, **FREE, shared=True),
+    "mPCVM": lambda: pcvm.mpcvm_model(X, np.arange(N) % 3, **BY_CLASS),
+    "mRVM": lambda: pcvm.mrvm_model(X, np.arange(N) % 3, **FREE),
+    "mRVM, shared": lambda: pcvm.mrvm_model(X, np.arange(N) % 3, **FREE, shared=True),
 }
 
 
@@ -327,17 +313,11 @@ class ByNUTS:
             truth = {name: values[[i]] for name, values in prior.items()}
             given = {name: float(truth[name][0]) for name in nuisance}
             y = self.observe(truth["latent"][0], given, rng)
-            raw = self.sample(
-                self.compiled.with_data(y=y),
-                draws=KEPT * self.thin,
-                tune=300,
-                chains=1,
-                cores=1,
-                target_accept=0.95,
-                seed=int(rng.integers(2**31)),
-                progress_bar=False,
-                return_raw_trace=True,  # a DataTree takes three times as long as the draws
-            )
+            # a DataTree takes three times as long as the draws
+            options = {"target_accept": 0.95, "progress_bar": False, "return_raw_trace": True}
+            options |= {"draws": KEPT * self.thin, "tune": 300, "chains": 1, "cores": 1}
+            seed_now, model = int(rng.integers(2**31)), self.compiled.with_data(y=y)
+            raw = self.sample(model, **options, seed=seed_now)
             values = last_draws(raw, names, KEPT, self.thin)
             true = self.quantities(truth, self.log_likelihood(truth, y))
             draws = self.quantities(values, self.log_likelihood(values, y))

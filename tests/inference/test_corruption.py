@@ -85,11 +85,8 @@ def check_cells(model, folder, seeds):
         assert {path.name for path in files_of(good)} <= {path.name for path in files_of(place)}
 
 
-CHECKS = {
-    "results": (check_results, 15),
-    "checkpoints": (check_checkpoints, 8),
-    "cells": (check_cells, 4),
-}
+CHECKS = {"results": (check_results, 15), "checkpoints": (check_checkpoints, 8)}
+CHECKS["cells"] = check_cells, 4
 
 
 @pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])

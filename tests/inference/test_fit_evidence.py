@@ -1,10 +1,14 @@
+"""Evidence and searches from the bottom up of models: results and predictions."""
+
 import logging
 
 import numpy as np
 import pytest
+from problems import blobs, refused
 
+import pcvm_pymc as pcvm
 from pcvm_pymc import EvidenceOptions, fit_evidence, latent_draws, predict, rvm_model
-from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
+from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.model.read import read
 
 
@@ -49,3 +53,95 @@ def test_a_stop_at_the_limit_is_logged(caplog):
     with caplog.at_level(logging.WARNING):
         fit_evidence(model, options=EvidenceOptions(max_iter=2))
     assert "raise max_iter" in caplog.text
+
+
+# --- from the bottom up, and RVM* ----------------------------------------------------------------
+
+
+def three_classes(n=36):
+    rng = np.random.default_rng(0)
+    label = np.arange(n) % 3
+    return rng.normal(size=(n, 2)) + 3.0 * np.array([[0, 0], [1, 0], [0, 1]])[label], label
+
+
+def models():
+    X, label = three_classes()
+    two, signs = blobs(40, seed=3)
+    return {
+        "mPCVM2": pcvm.mpcvm_model(X, label, width=1.5),
+        "mRVM1": pcvm.mrvm_model(X, label, width=1.5, shared=True),
+        "PCVM": pcvm.pcvm_model(two, signs, width=1.5),
+    }
+
+
+@pytest.mark.parametrize("name", ["mPCVM2", "mRVM1", "PCVM"])
+def test_a_search_from_the_bottom_up_is_the_cores(name):
+    model = models()[name]
+    tree = pcvm.fit_evidence(model)
+    core = fit_bottom_up(read(model, "bottom-up"))
+    posterior, summary = tree["posterior"], tree["optimizer_result"]
+    np.testing.assert_array_equal(posterior["weight"].values[0, 0], core.weight)
+    np.testing.assert_array_equal(posterior["latent"].values[0, 0], core.latent)
+    assert summary["method"].item() == "bottom-up"
+    assert summary["log_posterior"].item() == core.log_posterior
+    assert tree["evidence_trace"].sizes["iteration"] == core.n_iter + 1
+    n_kept = np.count_nonzero(core.weight.reshape(len(core.weight), -1).any(axis=1))
+    assert 0 < n_kept < len(core.weight) / 2
+    if name != "mRVM1":
+        assert (posterior["weight"] * tree["constant_data"]["signs"] >= 0).all()
+    centres = tree["constant_data"]["centres"].values
+    predictions = pcvm.predict(tree, centres)["predictions"]
+    np.testing.assert_allclose(predictions["latent"].values[0, 0], core.latent, atol=1e-9)
+
+
+def test_the_options_of_another_search_are_refused():
+    model = models()["PCVM"]
+    refused("method='batch' is for an RVM", pcvm.fit_evidence, model, method="batch")
+    refused("needed BottomUpOptions", pcvm.fit_evidence, model, options=pcvm.EvidenceOptions())
+    x = np.linspace(-2, 2, 12)[:, None]
+    with pytest.raises(ValueError, match="needed EvidenceOptions"):
+        pcvm.fit_evidence(pcvm.rvm_model(x, x[:, 0]), options=pcvm.BottomUpOptions())
+
+
+def test_models_without_a_search_are_refused_by_name():
+    X, label = three_classes()
+    refused("shared=True", pcvm.fit_evidence, pcvm.mrvm_model(X, label))
+    with pytest.raises(ValueError, match="laplace"):
+        pcvm.fit_evidence(pcvm.sparse_probit_model(X, label > 0, prior=pcvm.Laplace(1.0)))
+
+
+# --- RVM*, and the uncertainty of an RVM -----------------------------------------------------------
+
+
+def sinc(n=40):
+    x = np.linspace(-6, 6, n)[:, None]
+    return x, np.sinc(x[:, 0] / np.pi) + 0.1 * np.random.default_rng(0).normal(size=n)
+
+
+@pytest.mark.parametrize("star", [False, True])
+def test_moments_are_those_of_the_estimator(star):
+    x, target = sinc()
+    new = np.linspace(-15, 15, 11)[:, None]
+    tree = pcvm.fit_evidence(pcvm.rvm_model(x, target, width=2.0))
+    predictions = pcvm.predict(tree, new, star=star)["predictions"]
+    estimator = pcvm.RVMRegressor(width=2.0, star=star).fit(x, target)
+    mean, deviation = estimator.predict(new, return_std=True)
+    np.testing.assert_allclose(predictions["latent"].values[0, 0], mean, atol=1e-8)
+    total = np.hypot(predictions["latent_sd"], predictions["noise"]).values[0, 0]
+    np.testing.assert_allclose(total, deviation, rtol=1e-6)
+
+
+def test_rvm_star_needs_the_training_inputs():
+    x, target = sinc()
+    tree = pcvm.fit_evidence(pcvm.rvm_model(x, target, width=2.0, basis=x[::2]))
+    remembered = pcvm.predict(tree, x, star=True)["predictions"]["latent_sd"]
+    given = pcvm.predict(tree, x, star=True, X=x)["predictions"]["latent_sd"]
+    np.testing.assert_array_equal(remembered, given)
+    without = tree.copy()  # as results were packed before
+    without["constant_data"] = without["constant_data"].to_dataset().drop_vars("inputs")
+    refused("needed the training inputs as X", pcvm.predict, without, x, star=True)
+    refused("needed the 40 training inputs", pcvm.predict, tree, x, star=True, X=x[::-1])
+    refused("for star=True", pcvm.predict, tree, x, X=x)
+    X, label = blobs(20, seed=1)
+    with pytest.raises(ValueError, match="not an RVM's regression"):
+        pcvm.predict(pcvm.fit_evidence(pcvm.rvm_model(X, label, likelihood="logit")), X, star=True)

@@ -8,34 +8,13 @@ import pytest
 from problems import blobs
 from scipy.special import expit, ndtr
 
-from pcvm_pymc import (
-    find_map_em,
-    fit_evidence,
-    latent_draws,
-    load,
-    mpcvm_model,
-    mrvm_model,
-    pcvm_model,
-    predict,
-    rvm_model,
-    sample,
-    save,
-    sparse_probit_model,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
 from pcvm_pymc.inference.results import kernel_of, likelihood_of
 from pcvm_pymc.model.distributions import FreeWeight, MarginalBias, MarginalWeight
 
-SHORT = {
-    "draws": 4,
-    "tune": 4,
-    "chains": 1,
-    "cores": 1,
-    "random_seed": 1,
-    "progressbar": False,
-    "nuts_sampler": "pymc",
-    "compile_kwargs": {"mode": "FAST_COMPILE"},
-}
+SHORT = {"draws": 4, "tune": 4, "chains": 1, "cores": 1, "random_seed": 1, "progressbar": False}
+SHORT |= {"nuts_sampler": "pymc", "compile_kwargs": {"mode": "FAST_COMPILE"}}
 NOT_CONVERGED = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
@@ -55,14 +34,14 @@ def pieces(tree):
 
 def test_a_result_names_rows_likelihood_prior_kernel_and_bias(tmp_path):
     X, label = blobs(20, seed=1)
-    tree = find_map_em(pcvm_model(X, label, width=1.5), progressbar=False)
-    found = pieces(load(save(tree, tmp_path / "map.zarr")))
+    tree = pcvm.find_map_em(pcvm.pcvm_model(X, label, width=1.5), progressbar=False)
+    found = pieces(pcvm.load(pcvm.save(tree, tmp_path / "map.zarr")))
     assert found["rows"] == ["pcvm"]
     assert found["likelihood"] == {"name": "probit"}
     assert found["kernel"] == {"name": "rbf", "width": 1.5}
     assert found["prior"]["name"] == "gamma"
     assert found["bias"] == "prior"
-    free = find_map_em(sparse_probit_model(X, label, bias="free"), progressbar=False)
+    free = pcvm.find_map_em(pcvm.sparse_probit_model(X, label, bias="free"), progressbar=False)
     assert pieces(free)["bias"] == "free"
     assert pieces(free)["kernel"] is None
     assert pieces(free)["prior"] == {"name": "laplace", "gamma": 1.0}
@@ -71,16 +50,17 @@ def test_a_result_names_rows_likelihood_prior_kernel_and_bias(tmp_path):
 def test_the_likelihood_comes_back_with_its_numbers():
     X, label = classes()
     target = X[:, 0]
-    several = find_map_em(mrvm_model(X, label), progressbar=False)
+    several = pcvm.find_map_em(pcvm.mrvm_model(X, label), progressbar=False)
     assert likelihood_of(several) == MultinomialProbit(3)
-    known = fit_evidence(rvm_model(X, target, noise=0.5))
+    known = pcvm.fit_evidence(pcvm.rvm_model(X, target, noise=0.5))
     assert likelihood_of(known) == Normal(0.5)
-    logit = fit_evidence(rvm_model(X, label > 0, likelihood="logit"))
+    logit = pcvm.fit_evidence(pcvm.rvm_model(X, label > 0, likelihood="logit"))
     assert likelihood_of(logit) == Logit()
-    unknown = fit_evidence(rvm_model(X, target))
+    unknown = pcvm.fit_evidence(pcvm.rvm_model(X, target))
     assert np.isnan(likelihood_of(unknown).noise)
     assert (
-        predict(unknown, X)["predictions"]["noise"].item() == unknown["posterior"]["noise"].item()
+        pcvm.predict(unknown, X)["predictions"]["noise"].item()
+        == unknown["posterior"]["noise"].item()
     )
 
 
@@ -89,32 +69,34 @@ def test_a_built_in_kernel_need_not_be_handed_again(kernel):
     X, label = blobs(20, seed=2)
     X = np.abs(X) / 4
     width = 1.3 if kernel == "rbf" else None
-    tree = find_map_em(pcvm_model(X, label, kernel=kernel, width=width), progressbar=False)
+    tree = pcvm.find_map_em(
+        pcvm.pcvm_model(X, label, kernel=kernel, width=width), progressbar=False
+    )
     assert kernel_of(tree).name == kernel
-    np.testing.assert_allclose(latent_draws(tree, X)[0], tree["posterior"]["latent"][0, 0])
+    np.testing.assert_allclose(pcvm.latent_draws(tree, X)[0], tree["posterior"]["latent"][0, 0])
     other = {"rbf": "linear-spline", "linear-spline": "rbf"}[kernel]
     with pytest.raises(ValueError, match="not built with kernel="):
-        predict(tree, X, kernel=other)
+        pcvm.predict(tree, X, kernel=other)
 
 
 @NOT_CONVERGED
 def test_plain_results_of_pymc_are_understood():
     X, label = classes()
-    with pcvm_model(X, label > 0, width=1.2):
+    with pcvm.pcvm_model(X, label > 0, width=1.2):
         two = pm.sample(**SHORT, compute_convergence_checks=False)
     assert two.attrs.get("pieces") is None
     assert likelihood_of(two) == Probit()
-    predictions = predict(two, X)["predictions"]
+    predictions = pcvm.predict(two, X)["predictions"]
     np.testing.assert_allclose(predictions["probability"], ndtr(predictions["latent"].values))
-    with mpcvm_model(X, label, width=1.2):
+    with pcvm.mpcvm_model(X, label, width=1.2):
         several = pm.sample(**SHORT, compute_convergence_checks=False)
     assert likelihood_of(several) == MultinomialProbit(3)
-    probability = predict(several, X)["predictions"]["probability"]
+    probability = pcvm.predict(several, X)["predictions"]["probability"]
     assert probability.dims == ("chain", "draw", "obs", "class")
     np.testing.assert_allclose(probability.sum("class"), 1.0, atol=1e-6)
-    with rvm_model(X, X[:, 0], kernel=laplacian, width=1.2, noise=0.3):
+    with pcvm.rvm_model(X, X[:, 0], kernel=laplacian, width=1.2, noise=0.3):
         regression = pm.sample(**SHORT, compute_convergence_checks=False)
-    predictions = predict(regression, X, kernel=laplacian)["predictions"]
+    predictions = pcvm.predict(regression, X, kernel=laplacian)["predictions"]
     assert (predictions["noise"] == 0.3).all()
     np.testing.assert_allclose(predictions["latent"], regression["posterior"]["latent"])
 
@@ -122,24 +104,26 @@ def test_plain_results_of_pymc_are_understood():
 @NOT_CONVERGED
 def test_each_draw_has_its_own_noise_and_link():
     X, label = blobs(20, seed=6)
-    drawn = sample(rvm_model(X, X[:, 0]), method="nuts", quiet=True, **SHORT)
+    drawn = pcvm.sample(pcvm.rvm_model(X, X[:, 0]), method="nuts", quiet=True, **SHORT)
     np.testing.assert_array_equal(
-        predict(drawn, X)["predictions"]["noise"], drawn["posterior"]["noise"]
+        pcvm.predict(drawn, X)["predictions"]["noise"], drawn["posterior"]["noise"]
     )
-    logit = sample(rvm_model(X, label, likelihood="logit"), method="nuts", quiet=True, **SHORT)
-    predictions = predict(logit, X)["predictions"]
+    logit = pcvm.sample(
+        pcvm.rvm_model(X, label, likelihood="logit"), method="nuts", quiet=True, **SHORT
+    )
+    predictions = pcvm.predict(logit, X)["predictions"]
     np.testing.assert_allclose(predictions["probability"], expit(predictions["latent"].values))
 
 
 @NOT_CONVERGED
 def test_plain_results_name_a_likelihood_that_their_shapes_do_not_tell():
     X, label = blobs(20, seed=7)
-    with rvm_model(X, label, likelihood="logit"):
+    with pcvm.rvm_model(X, label, likelihood="logit"):
         logit = pm.sample(**SHORT, compute_convergence_checks=False)
     assert likelihood_of(logit) == Logit()
-    with pcvm_model(X, label, likelihood=NoisyProbit(0.1)):
+    with pcvm.pcvm_model(X, label, likelihood=NoisyProbit(0.1)):
         noisy = pm.sample(**SHORT, compute_convergence_checks=False)
-    predictions = predict(noisy, X)["predictions"]
+    predictions = pcvm.predict(noisy, X)["predictions"]
     np.testing.assert_allclose(
         predictions["probability"], 0.1 + 0.8 * ndtr(predictions["latent"].values)
     )
@@ -148,9 +132,9 @@ def test_plain_results_name_a_likelihood_that_their_shapes_do_not_tell():
 @NOT_CONVERGED
 def test_each_draw_has_its_own_share_of_flipped_labels():
     X, label = blobs(20, seed=8)
-    with pcvm_model(X, label, likelihood=NoisyProbit(pm.Beta.dist(2.0, 20.0))):
+    with pcvm.pcvm_model(X, label, likelihood=NoisyProbit(pm.Beta.dist(2.0, 20.0))):
         drawn = pm.sample(**SHORT, compute_convergence_checks=False)
-    predictions = predict(drawn, X)["predictions"]
+    predictions = pcvm.predict(drawn, X)["predictions"]
     flip = drawn["posterior"]["flip"].values[..., None]
     expected = flip + (1 - 2 * flip) * ndtr(predictions["latent"].values)
     np.testing.assert_allclose(predictions["probability"], expected)
@@ -166,11 +150,11 @@ def test_models_by_hand_are_fitted_and_packed_whatever_their_names():
         size = MarginalWeight("size", 2.0, 0.3, shape=30)
         latent = Phi @ (s * size) + MarginalBias("off", 1.5, 0.7)
         pm.Bernoulli("seen", logit_p=latent, observed=y)
-    found = find_map_em(labels, progressbar=False)
+    found = pcvm.find_map_em(labels, progressbar=False)
     np.testing.assert_array_equal(found["observed_data"]["seen"].values, y)
     assert found["posterior"]["weight"].shape == (1, 1, 30)
     with pm.Model() as numbers:
         weight = FreeWeight("w", 2.0, 0.3, shape=30)
         pm.Normal("t", mu=Phi @ weight + MarginalBias("off", 1.5, 0.7), sigma=0.3, observed=X[:, 1])
-    fit = fit_evidence(numbers)
+    fit = pcvm.fit_evidence(numbers)
     np.testing.assert_array_equal(fit["observed_data"]["t"].values, X[:, 1])

@@ -18,13 +18,8 @@ def result():
 
 def test_groups_and_shapes(result):
     tree, _ = result
-    assert set(tree.children) == {
-        "posterior",
-        "optimizer_result",
-        "em_trace",
-        "observed_data",
-        "constant_data",
-    }
+    groups = {"posterior", "optimizer_result", "em_trace", "observed_data", "constant_data"}
+    assert set(tree.children) == groups
     assert dict(tree["posterior"]["weight"].sizes) == {"chain": 1, "draw": 1, "basis": 30}
     assert tree["em_trace"].sizes["iteration"] == tree["optimizer_result"]["nit"].item() + 1
     assert tree["optimizer_result"]["status"].item() == "CONVERGED"

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
-from problems import blobs
+from problems import blobs, log_joint, refused
 
 from pcvm_pymc import (
     Hyperprior,
@@ -18,7 +18,6 @@ from pcvm_pymc import (
     rvm_model,
     sparse_probit_model,
 )
-from pcvm_pymc.core.em import log_joint
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.validation import InputWarning
@@ -144,8 +143,7 @@ def test_new_data_for_a_random_width_and_a_covariance(data):
     np.testing.assert_array_equal(values["new_data"]["y"], [0, 1, 1])
     other = new_data(pcvm_model(X, y, width=pm.LogNormal.dist(0.0, 1.0)), X[:3])
     assert other["new_data"]["squared_distance"].shape == (3, 30)
-    with pytest.raises(ValueError, match="X_new has 1 features; needed 2"):
-        new_data(model, X[:3, :1])
+    refused("X_new has 1 features; needed 2", new_data, model, X[:3, :1])
 
 
 def test_covariances_and_functions_are_kernels(data):
@@ -199,23 +197,16 @@ def test_predictions_need_the_kernel_of_the_model(data):
     for kernel, width, wrong in ((laplacian, 2.0, other), (covariance, None, longer)):
         model = pcvm_model(X, y, kernel=kernel, width=width)
         result = find_map_em(model, progressbar=False)
-        np.testing.assert_allclose(
-            latent_draws(result, X, kernel=kernel)[0],
-            result["posterior"]["latent"].values[0, 0],
-            rtol=1e-9,
-        )
+        found, wanted = latent_draws(result, X, kernel=kernel)[0], result["posterior"]["latent"]
+        np.testing.assert_allclose(found, wanted.values[0, 0], rtol=1e-9)
         np.testing.assert_allclose(
             new_data(model, X, kernel=kernel)["new_data"]["Phi"], model["Phi"].get_value()
         )
         for call in (latent_draws, new_data):
             given = result if call is latent_draws else model
-            with pytest.raises(
-                ValueError, match="of your own, which is not stored; needed kernel="
-            ):
-                call(given, X)
+            refused("of your own, which is not stored; needed kernel=", call, given, X)
             for bad, words in (("rbf", "kernel='rbf'"), (wrong, "kernel=<")):
-                with pytest.raises(ValueError, match=f"was not built with {words}"):
-                    call(given, X, kernel=bad)
+                refused(f"was not built with {words}", call, given, X, kernel=bad)
 
 
 def test_a_model_remembers_a_kernel_of_the_packages_own(data):
@@ -226,22 +217,18 @@ def test_a_model_remembers_a_kernel_of_the_packages_own(data):
         for each in (model, pm.do(model, {}), model.copy()):
             values = new_data(each, X[:5])["new_data"]
             np.testing.assert_array_equal(values["Phi"], model["Phi"].get_value()[:5])
-    with pytest.raises(ValueError, match="was not built with kernel='rbf'"):
-        new_data(model, X[:5], kernel="rbf")
+    refused("was not built with kernel='rbf'", new_data, model, X[:5], kernel="rbf")
     model = pcvm_model(X, y, kernel=RBF(1.7))
     assert model["width"].get_value() == 1.7
-    with pytest.raises(ValueError, match=r"was not built with kernel=RBF\(width=1.8\)"):
-        new_data(model, X[:5], kernel=RBF(1.8))
+    refused(r"was not built with kernel=RBF\(width=1.8\)", new_data, model, X[:5], kernel=RBF(1.8))
 
 
 def test_an_argument_without_effect_is_refused(data):
     for kernel in ("linear-spline", pm.gp.cov.Matern52(2, ls=0.8)):
-        with pytest.raises(ValueError, match=r"width=2\.0 was given with kernel="):
-            pcvm_model(*data, kernel=kernel, width=2.0)
+        refused(r"width=2\.0 was given with kernel=", pcvm_model, *data, kernel=kernel, width=2.0)
     prior = pm.LogNormal.dist(0.0, 1.0)
     pcvm_model(*data, width=prior)
-    with pytest.raises(ValueError, match="'width' of another model"):
-        pcvm_model(*data, width=prior)
+    refused("'width' of another model", pcvm_model, *data, width=prior)
 
 
 def test_random_kernels_are_not_drawn_anew_in_predictions(data):
@@ -250,10 +237,8 @@ def test_random_kernels_are_not_drawn_anew_in_predictions(data):
         ell = pm.LogNormal("ell", 0.0, 0.5)
         kernel = pm.gp.cov.ExpQuad(2, ls=ell)
     result = find_map_em(pcvm_model(X, y), progressbar=False)
-    with pytest.raises(ValueError, match="was not built with kernel=<"):
-        latent_draws(result, X, kernel=kernel)
-    with pytest.raises(ValueError, match="random variables as parameters"):
-        as_piece(kernel)(X, X)
+    refused("was not built with kernel=<", latent_draws, result, X, kernel=kernel)
+    refused("random variables as parameters", as_piece(kernel), X, X)
 
 
 def test_do_and_observe(model):
@@ -276,13 +261,6 @@ def test_signs_apart_from_labels(data):
     model = pcvm_model(X, np.ones_like(y), signs=2 * y - 1)
     np.testing.assert_array_equal(model["signs"].get_value(), 2 * y - 1)
     assert model["y"].get_value().all()
-
-
-def test_own_centres(data):
-    X, y = data
-    model = pcvm_model(X, y, basis=X[:5], signs=2 * y[:5] - 1, width=1.1)
-    assert model["Phi"].get_value().shape == (30, 5)
-    assert find_map_em(model, progressbar=False)["posterior"]["weight"].shape == (1, 1, 5)
 
 
 def test_centres_at_means_of_rows(data):
@@ -331,10 +309,8 @@ def test_weights_of_either_sign_elsewhere(data):
     with pm.Model() as model:
         pcvm_latent(X, name="f", signs="both", basis=5)  # without labels
     assert model["f_signs"].get_value().sum() == 0
-    with pytest.raises(ValueError, match=r"signs='either'.*both"):
-        pcvm_model(X, y, signs="either")
-    with pytest.raises(ValueError, match=r"without signs.*or signs='both'"):
-        pcvm_model(X, y, basis=X[:4])
+    refused(r"signs='either'.*both", pcvm_model, X, y, signs="either")
+    refused(r"without signs.*or signs='both'", pcvm_model, X, y, basis=X[:4])
 
 
 START = {"magnitude": np.full(30, 0.5), "bias": np.float64(0.1)}
@@ -377,8 +353,7 @@ def test_draws_refuse_an_improper_hyperprior(data):
 )
 def test_bad_input_is_named(change, words):
     good = {"X": [[0.0, 1.0], [1.0, 0.0], [2.0, 2.0], [0.5, 1.0]], "y": [0, 1, 0, 1]}
-    with pytest.raises(ValueError, match=words):
-        pcvm_model(**{**good, **change})
+    refused(words, pcvm_model, **{**good, **change})
 
 
 def test_a_random_width_needs_the_rbf(data):

@@ -6,28 +6,18 @@ import pymc as pm
 import pytest
 import xarray as xr
 from calibration import assert_law
-from problems import value_point
+from problems import refused, value_point
 from scipy import stats
 
-from pcvm_pymc import (
-    Hyperprior,
-    Start,
-    draw_precisions,
-    find_map_em,
-    mpcvm_model,
-    mrvm_model,
-    new_data,
-    predict,
-    sample,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import design_matrix
 from pcvm_pymc.core.pieces.multinomial import log_class_probability
 from pcvm_pymc.inference.sampling import choose_method
 
-PRIOR = Hyperprior(2.0, 0.3, 1.5, 0.7)
-IMPROPER = Hyperprior(0.0, 0.0, 0.0, 0.0)
-BUILDERS = {"mpcvm": mpcvm_model, "mrvm": mrvm_model}
+PRIOR = pcvm.Hyperprior(2.0, 0.3, 1.5, 0.7)
+IMPROPER = pcvm.Hyperprior(0.0, 0.0, 0.0, 0.0)
+BUILDERS = {"mpcvm": pcvm.mpcvm_model, "mrvm": pcvm.mrvm_model}
 FAST = {"mode": "FAST_COMPILE"}
 SAMPLING = {"nuts_sampler": "pymc", "cores": 1, "progressbar": False, "quiet": True}
 
@@ -68,7 +58,7 @@ def test_log_density_is_that_of_the_formulas(name):
 
 def test_weights_of_a_basis_that_share_a_precision():
     X, y = three_clouds()
-    model = mrvm_model(X, y, width=1.3, hyperprior=PRIOR, shared=True)
+    model = pcvm.mrvm_model(X, y, width=1.3, hyperprior=PRIOR, shared=True)
     rng = np.random.default_rng(1)
     weight, bias = rng.normal(size=(24, 3)), rng.normal(size=3)
     latent = design_matrix("rbf", X, X, 1.3) @ weight + bias
@@ -78,7 +68,7 @@ def test_weights_of_a_basis_that_share_a_precision():
     wanted += log_class_probability(latent, np.searchsorted(["a", "b", "c"], y)).sum()
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     assert logp(point_at(model, weight, bias)) == pytest.approx(wanted, abs=1e-8)
-    explicit = mrvm_model(X, y, hyperprior=PRIOR, shared=True, precision="joint")
+    explicit = pcvm.mrvm_model(X, y, hyperprior=PRIOR, shared=True, precision="joint")
     assert explicit.named_vars_to_dims["precision"] == ("basis",)
     # both forms draw what that density says: any projection is a Student-t, and sizes go together
     for each in (model, explicit):
@@ -91,7 +81,7 @@ def test_weights_of_a_basis_that_share_a_precision():
 
 def test_sampling_of_shared_precisions_has_the_jacobian_of_its_transform():
     X, y = three_clouds(9)
-    model = mrvm_model(X, y, hyperprior=PRIOR, shared=True)
+    model = pcvm.mrvm_model(X, y, hyperprior=PRIOR, shared=True)
     point = {name: value + 0.3 for name, value in model.initial_point(0).items()}
     (name,) = (v.name for v in model.value_vars if v.name.startswith("weight"))
     with_it, without = (
@@ -104,13 +94,12 @@ def test_sampling_of_shared_precisions_has_the_jacobian_of_its_transform():
 
 def test_new_rows_go_in_by_one_set_data():
     X, y = three_clouds()
-    with mpcvm_model(X, y, width=1.3) as model:
-        pm.set_data(**new_data(model, X[:5] + 0.1, [0, 1, 2, 0, 1]))
+    with pcvm.mpcvm_model(X, y, width=1.3) as model:
+        pm.set_data(**pcvm.new_data(model, X[:5] + 0.1, [0, 1, 2, 0, 1]))
         drawn = pm.sample_prior_predictive(20, random_seed=0, compile_kwargs=FAST)
     assert drawn["prior_predictive"]["label"].shape == (1, 20, 5)
     assert set(np.unique(drawn["prior_predictive"]["label"])) <= {0, 1, 2}
-    with pytest.raises(ValueError, match="0 to 2"):
-        new_data(model, X[:2], [0, 3])
+    refused("0 to 2", pcvm.new_data, model, X[:2], [0, 3])
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -119,28 +108,23 @@ def test_explicit_precisions_have_the_dims_of_the_weights(name):
     model = BUILDERS[name](X, y, precision="joint")
     assert model.named_vars_to_dims["precision"] == ("basis", "class")
     assert np.isfinite(model.compile_logp(mode="FAST_COMPILE")(model.initial_point(0)))
-    with pytest.raises(ValueError, match="precision"):
-        find_map_em(model, progressbar=False)
+    refused("precision", pcvm.find_map_em, model, progressbar=False)
 
 
 def test_bad_input_is_refused():
     X, y = three_clouds(9)
-    with pytest.raises(ValueError, match="needed two or more"):
-        mpcvm_model(X, np.zeros(9))
-    with pytest.raises(ValueError, match="without signs"):
-        mpcvm_model(X, y, basis=X[:3])
-    with pytest.raises(ValueError, match="signs has shape"):
-        mpcvm_model(X, y, basis=X[:3], signs=np.ones((3, 2)))
+    refused("needed two or more", pcvm.mpcvm_model, X, np.zeros(9))
+    refused("without signs", pcvm.mpcvm_model, X, y, basis=X[:3])
+    refused("signs has shape", pcvm.mpcvm_model, X, y, basis=X[:3], signs=np.ones((3, 2)))
     with pytest.raises(ValueError, match="improper hyperprior"):
-        sample(mpcvm_model(X, y, hyperprior=IMPROPER), **SAMPLING)
+        pcvm.sample(pcvm.mpcvm_model(X, y, hyperprior=IMPROPER), **SAMPLING)
     with (
-        mrvm_model(X, y, hyperprior=IMPROPER, shared=True),
+        pcvm.mrvm_model(X, y, hyperprior=IMPROPER, shared=True),
         pytest.raises(ValueError, match="improper hyperprior"),
     ):
         pm.sample(5, tune=5, chains=1, initvals={"weight": np.ones((9, 3))}, **SAMPLING)
-    start = Start(np.zeros((2, 3)), np.zeros(3))
-    with pytest.raises(ValueError, match="shape"):
-        find_map_em(mpcvm_model(X, y), start=start, progressbar=False)
+    start = pcvm.Start(np.zeros((2, 3)), np.zeros(3))
+    refused("shape", pcvm.find_map_em, pcvm.mpcvm_model(X, y), start=start, progressbar=False)
 
 
 GIBBS = {"method": "gibbs", "cores": 1, "quiet": True}
@@ -148,8 +132,8 @@ GIBBS = {"method": "gibbs", "cores": 1, "quiet": True}
 
 def test_gibbs_has_what_arviz_needs_and_nuts_has():
     X, y = three_clouds(18)
-    model = mpcvm_model(X, y, width=1.5)
-    result = sample(model, draws=200, max_sweeps=4000, random_seed=0, **GIBBS)
+    model = pcvm.mpcvm_model(X, y, width=1.5)
+    result = pcvm.sample(model, draws=200, max_sweeps=4000, random_seed=0, **GIBBS)
     posterior = result["posterior"]
     assert posterior["weight"].dims == ("chain", "draw", "basis", "class")
     assert posterior["bias"].dims == ("chain", "draw", "class")
@@ -162,47 +146,47 @@ def test_gibbs_has_what_arviz_needs_and_nuts_has():
     label = np.searchsorted(["a", "b", "c"], y)
     own = log_class_probability(posterior["latent"].values[1, 5], label)
     np.testing.assert_allclose(result["log_likelihood"]["label"].values[1, 5], own, atol=1e-9)
-    probability = predict(result, X)["predictions"]["probability"]
+    probability = pcvm.predict(result, X)["predictions"]["probability"]
     np.testing.assert_allclose(probability.sum("class"), 1.0, atol=1e-6)
     assert list(probability["class"].values) == ["a", "b", "c"]
-    assert draw_precisions(result, random_seed=4)["posterior"]["precision"].shape[2:] == (18, 3)
+    precision = pcvm.draw_precisions(result, random_seed=4)["posterior"]["precision"]
+    assert precision.shape[2:] == (18, 3)
     assert len(az.summary(result, var_names=["bias"])) == 3
 
 
 def test_auto_takes_gibbs_wherever_it_applies():
     X, _ = three_clouds(12)
     for n_classes in (3, 4):
-        assert choose_method(mpcvm_model(X, np.arange(12) % n_classes))[0] == "gibbs"
-    assert choose_method(mrvm_model(X, np.arange(12) % 3))[0] == "nuts"
-    assert choose_method(mpcvm_model(X, np.arange(12) % 3, precision="joint"))[0] == "nuts"
+        assert choose_method(pcvm.mpcvm_model(X, np.arange(12) % n_classes))[0] == "gibbs"
+    assert choose_method(pcvm.mrvm_model(X, np.arange(12) % 3))[0] == "nuts"
+    assert choose_method(pcvm.mpcvm_model(X, np.arange(12) % 3, precision="joint"))[0] == "nuts"
 
 
 def test_a_number_of_bases_is_chosen_within_each_class():
     X, y = three_clouds(30)
-    for build in (mpcvm_model, mrvm_model):
+    for build in (pcvm.mpcvm_model, pcvm.mrvm_model):
         model = build(X, y, width=1.5, basis=9)
         centres = model["centres"].get_value()
         rows = np.array([np.flatnonzero((each == X).all(axis=1))[0] for each in centres])
         assert len(set(rows.tolist())) == 9
         assert set(np.asarray(y)[rows]) == set(y)
         assert model["latent"].eval().shape == (30, 3)
-    model = mpcvm_model(X, y, width=1.5, basis=9)
+    model = pcvm.mpcvm_model(X, y, width=1.5, basis=9)
     label = np.searchsorted(np.unique(y), np.asarray(y)[rows])
     np.testing.assert_array_equal(model["signs"].get_value(), class_signs(label, 3))
-    with pytest.raises(ValueError, match="support needs a model of two classes"):
-        sample(model, support="map")
+    refused("support needs a model of two classes", pcvm.sample, model, support="map")
 
 
 def test_shared_precisions_are_drawn_given_all_weights_of_a_basis():
     X, y = three_clouds(12)
-    model = mrvm_model(X, y, hyperprior=PRIOR, shared=True)
+    model = pcvm.mrvm_model(X, y, hyperprior=PRIOR, shared=True)
     with model:
         prior = pm.sample_prior_predictive(1500, random_seed=1, compile_kwargs=FAST)
     drawn = xr.DataTree.from_dict(
         {name: prior[name].to_dataset() for name in ("constant_data", "prior")}
     )
     drawn["posterior"] = drawn["prior"].to_dataset()
-    precision = draw_precisions(drawn, random_seed=2)["posterior"]["precision"]
+    precision = pcvm.draw_precisions(drawn, random_seed=2)["posterior"]["precision"]
     assert precision.dims == ("chain", "draw", "basis")
     # over draws from the prior, what is drawn given the weights is the prior again
     law = stats.gamma(PRIOR.c, scale=1 / PRIOR.d)
@@ -214,7 +198,7 @@ def test_shared_precisions_are_drawn_given_all_weights_of_a_basis():
 def test_nuts_converges_for_three_classes(name):
     X, y = three_clouds(60)
     model = BUILDERS[name](X, y, width=1.5)
-    result = sample(model, method="nuts", random_seed=1, **SAMPLING)
+    result = pcvm.sample(model, method="nuts", random_seed=1, **SAMPLING)
     latent = result["posterior"].to_dataset()[["latent"]]
     assert az.rhat(latent)["latent"].max() <= 1.01
     assert az.ess(latent)["latent"].min() >= 400

@@ -46,13 +46,8 @@ def test_joint_precisions_integrate_to_the_marginal():
     """Monte Carlo over the prior precision gives the marginal density of a weight."""
     X, y = data_for("normal", 4)
     joint = rvm_model(X, y, hyperprior=PRIOR, precision="joint")
-    assert {rv.name for rv in joint.free_RVs} == {
-        "weight",
-        "bias",
-        "noise",
-        "precision",
-        "bias_precision",
-    }
+    names = {"weight", "bias", "noise", "precision", "bias_precision"}
+    assert {rv.name for rv in joint.free_RVs} == names
     draws = pm.draw(joint["weight"], 4000, random_seed=1, mode="FAST_COMPILE").ravel()
     assert_law(draws, stats.t(4, scale=np.sqrt(0.15)).cdf)
     assert read(joint, "evidence").likelihood.name == "normal"

@@ -3,19 +3,7 @@ import pymc as pm
 import pytest
 from problems import blobs
 
-from pcvm_pymc import (
-    EMOptions,
-    EMStep,
-    Hyperprior,
-    PCVMGibbs,
-    Start,
-    find_map_em,
-    mpcvm_model,
-    mrvm_model,
-    pcvm_model,
-    rvm_model,
-    sparse_probit_model,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import EMState, fit_em
 from pcvm_pymc.model.read import read
 from pcvm_pymc.model.steps import point_of
@@ -38,64 +26,43 @@ def data():
 @pytest.mark.parametrize("update", ["em", "newton"])
 def test_steps_are_what_find_map_em_does(data, update):
     """To rounding for EM; Newton's steps carry a Gram matrix along there, and make it anew here."""
-    model = pcvm_model(*data, width=1.2)
-    step = EMStep(model, EMOptions(update=update))
+    model = pcvm.pcvm_model(*data, width=1.2)
+    step = pcvm.EMStep(model, pcvm.EMOptions(update=update))
     point, trace = step.initial_point(), []
     for _ in range(15):
         point, stats = step.step(point)
         trace.append(stats["log_posterior"])
-    options = EMOptions(update=update, max_iter=15, tol=1e-300)
-    result = find_map_em(model, options=options, progressbar=False)
+    options = pcvm.EMOptions(update=update, max_iter=15, tol=1e-300)
+    result = pcvm.find_map_em(model, options=options, progressbar=False)
     found = result["em_trace"]["log_posterior"].values[1:]
     np.testing.assert_allclose(found, trace, atol=1e-8 if update == "em" else 1e-3)
     np.testing.assert_allclose(found[-3:], trace[-3:], atol=1e-8)
 
 
-@pytest.mark.parametrize("hyperprior", [Hyperprior.jeffreys(), Hyperprior.chen2009()])
+@pytest.mark.parametrize("hyperprior", [pcvm.Hyperprior.jeffreys(), pcvm.Hyperprior.chen2009()])
 def test_reported_log_posterior_is_pymcs(data, hyperprior):
-    model = pcvm_model(*data, width=1.2, hyperprior=hyperprior)
-    result = find_map_em(model, progressbar=False)
+    model = pcvm.pcvm_model(*data, width=1.2, hyperprior=hyperprior)
+    result = pcvm.find_map_em(model, progressbar=False)
     found = model.compile_logp(jacobian=False)(point_at(model, result))
     assert result["optimizer_result"]["log_posterior"].item() == pytest.approx(found, abs=1e-8)
     assert result["optimizer_result"]["fun"].item() == pytest.approx(-found, abs=1e-8)
 
 
-@pytest.mark.slow
-def test_agreement_with_pymc_extras_find_map():
-    extras = pytest.importorskip("pymc_extras")
-    X, label = blobs(25, seed=21)
-    model = pcvm_model(X, label, width=1.2, hyperprior=Hyperprior.plug_in())
-    sizes = np.full(25, 0.5)
-    ours = find_map_em(
-        model, start=Start(0.5 * label, 0.1), options=EMOptions(tol=1e-10), progressbar=False
-    )
-    theirs = extras.find_MAP(
-        model=model,
-        initvals={"magnitude": sizes, "bias": np.float64(0.1)},
-        progressbar=False,
-        options={"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-9},
-    )
-    assert ours["optimizer_result"]["fun"].item() == pytest.approx(
-        theirs["optimizer_result"]["fun"].item(), abs=1e-6
-    )
-    np.testing.assert_allclose(
-        ours["posterior"]["latent"].values[0, 0],
-        theirs["posterior"]["latent"].values[0, 0],
-        atol=1e-3,
-    )
-
-
 def test_a_free_width_is_maximised_with_its_prior(data):
     X, y = data
-    model = pcvm_model(X, y, width=pm.LogNormal.dist(0.0, 0.5), hyperprior=Hyperprior.plug_in())
-    result = find_map_em(model, options=EMOptions(tol=1e-8, max_iter=5000), progressbar=False)
+    model = pcvm.pcvm_model(
+        X, y, width=pm.LogNormal.dist(0.0, 0.5), hyperprior=pcvm.Hyperprior.plug_in()
+    )
+    result = pcvm.find_map_em(
+        model, options=pcvm.EMOptions(tol=1e-8, max_iter=5000), progressbar=False
+    )
     logp = model.compile_logp(jacobian=False)
     point = point_at(model, result)
     best = logp(point)
     assert best == pytest.approx(result["optimizer_result"]["log_posterior"].item(), abs=1e-8)
     for nudge in (-1e-3, 1e-3):
         assert logp({**point, "width_log__": point["width_log__"] + nudge}) < best
-    step = EMStep(model)
+    step = pcvm.EMStep(model)
     again, stats = step.step(point)
     assert stats["log_posterior"] >= best - 1e-9
     assert again["width_log__"] == pytest.approx(point["width_log__"], abs=1e-4)
@@ -103,10 +70,10 @@ def test_a_free_width_is_maximised_with_its_prior(data):
 
 def test_a_random_width_that_do_has_fixed(data):
     X, y = data
-    prior = Hyperprior.plug_in()
-    free = pcvm_model(X, y, width=pm.LogNormal.dist(0.0, 0.5), hyperprior=prior)
-    fixed = find_map_em(pm.do(free, {"width": 1.3}), progressbar=False)
-    wanted = find_map_em(pcvm_model(X, y, width=1.3, hyperprior=prior), progressbar=False)
+    prior = pcvm.Hyperprior.plug_in()
+    free = pcvm.pcvm_model(X, y, width=pm.LogNormal.dist(0.0, 0.5), hyperprior=prior)
+    fixed = pcvm.find_map_em(pm.do(free, {"width": 1.3}), progressbar=False)
+    wanted = pcvm.find_map_em(pcvm.pcvm_model(X, y, width=1.3, hyperprior=prior), progressbar=False)
     np.testing.assert_allclose(
         fixed["posterior"]["weight"], wanted["posterior"]["weight"], atol=1e-10
     )
@@ -115,24 +82,24 @@ def test_a_random_width_that_do_has_fixed(data):
 def test_models_that_em_cannot_read(data):
     X, y = data
     with pytest.raises(ValueError, match="explicit precisions"):
-        EMStep(pcvm_model(X, y, precision="joint"))
+        pcvm.EMStep(pcvm.pcvm_model(X, y, precision="joint"))
     with pm.Model() as named:
-        pcvm_model(X, y, width=pm.LogNormal("ell", 0.0, 1.0))
+        pcvm.pcvm_model(X, y, width=pm.LogNormal("ell", 0.0, 1.0))
     assert read(named, "em").moves is not None  # whatever its name
     with pytest.raises(ValueError, match="logit likelihood"):
-        EMStep(rvm_model(X, y, likelihood="logit"))
+        pcvm.EMStep(pcvm.rvm_model(X, y, likelihood="logit"))
 
 
 LOG_NORMAL = pm.LogNormal.dist(0.0, 0.5)
 ROWS = {  # further ones than the contract's
-    "mrvm": lambda X, k: mrvm_model(X, k, width=1.2, hyperprior=Hyperprior.jeffreys()),
-    "mrvm shared": lambda X, k: mrvm_model(X, k, width=1.2, shared=True),
-    "laplace": lambda X, k: sparse_probit_model(X, k > 0, features="kernel", bias="free"),
-    "free width": lambda X, k: sparse_probit_model(
+    "mrvm": lambda X, k: pcvm.mrvm_model(X, k, width=1.2, hyperprior=pcvm.Hyperprior.jeffreys()),
+    "mrvm shared": lambda X, k: pcvm.mrvm_model(X, k, width=1.2, shared=True),
+    "laplace": lambda X, k: pcvm.sparse_probit_model(X, k > 0, features="kernel", bias="free"),
+    "free width": lambda X, k: pcvm.sparse_probit_model(
         X, k > 0, features="kernel", prior="student", width=LOG_NORMAL
     ),
-    "pcvm": lambda X, k: pcvm_model(X, k > 0, width=pm.Gamma.dist(3.0, 2.0)),
-    "pcvm by Newton": lambda X, k: pcvm_model(X, k > 0, width=1.2),
+    "pcvm": lambda X, k: pcvm.pcvm_model(X, k > 0, width=pm.Gamma.dist(3.0, 2.0)),
+    "pcvm by Newton": lambda X, k: pcvm.pcvm_model(X, k > 0, width=1.2),
 }
 
 
@@ -141,7 +108,7 @@ def test_every_row_of_em_steps_on_pymcs_points(row, data):
     X, _ = data
     model = ROWS[row](X, np.arange(len(X)) % 3)
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
-    step = EMStep(model, EMOptions(update="newton" if "Newton" in row else "em"))
+    step = pcvm.EMStep(model, pcvm.EMOptions(update="newton" if "Newton" in row else "em"))
     point = step.initial_point()
     values = [logp(point)]
     for _ in range(8):
@@ -150,20 +117,20 @@ def test_every_row_of_em_steps_on_pymcs_points(row, data):
         assert stats["log_posterior"] == pytest.approx(values[-1], abs=1e-8)
     assert (np.diff(values) >= -1e-9).all()
     assert values[-1] > values[0] + 0.1
-    end = fit_em(read(model, "em"), options=EMOptions(max_iter=20))
+    end = fit_em(read(model, "em"), options=pcvm.EMOptions(max_iter=20))
     assert logp(point_of(model, end)) == pytest.approx(end.log_posterior, abs=1e-8)
 
 
 @pytest.mark.parametrize("several", [False, True])
 def test_gibbs_is_a_step_of_pymc(several, data):
     X, y = data
-    model = mpcvm_model(X, np.arange(len(X)) % 3) if several else pcvm_model(X, y)
-    step = PCVMGibbs(model=model, rng=1)
+    model = pcvm.mpcvm_model(X, np.arange(len(X)) % 3) if several else pcvm.pcvm_model(X, y)
+    step = pcvm.PCVMGibbs(model=model, rng=1)
     point = model.initial_point(0)
     new, _ = step.step(point)
     assert set(new) == set(point)
     for name in point:
         assert new[name].shape == point[name].shape
         assert (new[name] != point[name]).all()
-    again = PCVMGibbs(model=model, rng=1).step(point)[0]
+    again = pcvm.PCVMGibbs(model=model, rng=1).step(point)[0]
     np.testing.assert_array_equal(again["magnitude_log__"], new["magnitude_log__"])

@@ -4,16 +4,5 @@ Sizes of the weights are what is unknown here, on half-lines, precisions integra
 (2014) approximate the same posterior given the precisions, and maximise over these.
 """
 
-from pcvm_pymc.core.approximation.laplace import (
-    SignedRows,
-    fit_laplace,
-)
+from pcvm_pymc.core.approximation.laplace import SignedRows, fit_laplace
 from pcvm_pymc.core.approximation.propagation import PropagationFit, PropagationOptions, propagate
-
-__all__ = [
-    "PropagationFit",
-    "PropagationOptions",
-    "SignedRows",
-    "fit_laplace",
-    "propagate",
-]

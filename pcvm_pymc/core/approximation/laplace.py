@@ -151,6 +151,3 @@ def _student_curvature(value: Array, shape: float, rate: float) -> Array:
     """Return minus the second derivative of a Student-t's log density, precisions Gamma(shape, rate)."""
     square = value * value
     return (2.0 * shape + 1.0) * (2.0 * rate - square) / np.square(2.0 * rate + square)
-
-
-# --- of free values, given their precisions --------------------------------------------------------

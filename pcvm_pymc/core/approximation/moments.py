@@ -15,12 +15,10 @@ from pcvm_pymc.core.pieces.probit import Array, curvature, inverse_mills
 type Mask = NDArray[np.bool_]
 
 _TAIL_MASS = 1e-16  # of the mixture over precisions that is left out on either side
-_FAR = (
-    -60.0
-)  # standard deviations below zero from where a half-line's moments are asymptotic series
-_MOST_SPREAD = (
-    0.95  # of the standard deviation to the mean: an exponential density, the limit, has one
-)
+# standard deviations below zero from where a half-line's moments are asymptotic series
+_FAR = -60.0
+# of the standard deviation to the mean: an exponential density, the limit, has one
+_MOST_SPREAD = 0.95
 _BISECTIONS = 80
 
 

@@ -57,21 +57,13 @@ class PropagationOptions:
             )
 
 
-@dataclass(frozen=True)
 class _Normal:
-    """Sites ``exp(-precision x^2 / 2 + shift x)`` of rows and values, and their product over theta."""
+    """Sites ``exp(-precision x^2 / 2 + shift x)`` of rows and values, and their product over theta.
 
-    precision: Array
-    shift: Array
-    mean: Array
-    covariance: Array
-    marginal_mean: Array
-    marginal_variance: Array
-    log_mass: float
+    Raises LinAlgError where the product is no density.
+    """
 
-    @classmethod
-    def of(cls, design: Array, precision: Array, shift: Array) -> "_Normal":
-        """Return the product; raise LinAlgError where it is no density."""
+    def __init__(self, design: Array, precision: Array, shift: Array) -> None:
         n = len(design)
         matrix = (design * precision[:n, None]).T @ design
         matrix[np.diag_indices_from(matrix)] += precision[n:]
@@ -81,15 +73,10 @@ class _Normal:
         mean = covariance @ linear
         spread = np.einsum("ij,ij->i", design @ covariance, design)
         log_mass = 0.5 * (len(mean) * _LOG_2PI + linear @ mean) - np.log(np.diag(factor)).sum()
-        return cls(
-            precision,
-            shift,
-            mean,
-            0.5 * (covariance + covariance.T),
-            np.concatenate([design @ mean, mean]),
-            np.concatenate([spread, np.diag(covariance)]),
-            float(log_mass),
-        )
+        self.precision, self.shift, self.mean = precision, shift, mean
+        self.covariance, self.log_mass = 0.5 * (covariance + covariance.T), float(log_mass)
+        self.marginal_mean = np.concatenate([design @ mean, mean])
+        self.marginal_variance = np.concatenate([spread, np.diag(covariance)])
 
 
 @dataclass(frozen=True)
@@ -247,7 +234,7 @@ def _begin(rows: SignedRows) -> _Normal:
     shift = np.concatenate(
         [np.full(n, np.sqrt(2.0 / np.pi)), np.full(p - 1, 0.5 * np.sqrt(weight)), [0.0]]
     )
-    return _Normal.of(rows.design, precision, shift)
+    return _Normal(rows.design, precision, shift)
 
 
 def _cavities(now: _Normal) -> tuple[Array, Array, Mask]:
@@ -298,7 +285,7 @@ def _moved(
     while step > _LEAST:
         with suppress(LinAlgError):
             there = now.precision + step * way[0], now.shift + step * way[1]
-            moved = _Normal.of(rows.design, *there)
+            moved = _Normal(rows.design, *there)
             if _cavities(moved)[2].all():
                 return moved, step
         step *= 0.5

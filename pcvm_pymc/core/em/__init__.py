@@ -1,28 +1,6 @@
 """EM: one machine for one score or several, the design dense or streamed."""
 
-from pcvm_pymc.core.em.machine import (
-    EMState,
-    fit_em,
-    initial_state,
-    iterate,
-    log_joint,
-    log_posterior,
-)
+from pcvm_pymc.core.em.machine import EMState, fit_em, initial_state, iterate, log_posterior
 from pcvm_pymc.core.em.options import EMOptions, Start
 from pcvm_pymc.core.em.widths import FeatureRBFMoves, ScalarRBFMoves
 from pcvm_pymc.core.problem import EMResult, EMTrace
-
-__all__ = [
-    "EMOptions",
-    "EMResult",
-    "EMState",
-    "EMTrace",
-    "FeatureRBFMoves",
-    "ScalarRBFMoves",
-    "Start",
-    "fit_em",
-    "initial_state",
-    "iterate",
-    "log_joint",
-    "log_posterior",
-]

@@ -26,17 +26,15 @@ _ROUNDS = 6  # exchanges between free weights and those at zero, in one step
 _SLOPE_TOLERANCE = 1e-8  # of a weight at zero that would rather grow, in units of the slopes
 # curvature of a bias without a prior, in units of its own: a shift of all scores changes nothing
 _DAMPING = 1e-4
-_RESIDUAL = (
-    0.05  # share of the residual at which conjugate gradients stop; slopes decide where steps end
-)
+# share of the residual at which conjugate gradients stop; slopes decide where steps end
+_RESIDUAL = 0.05
 _LEAST_PRODUCTS = 12  # of conjugate gradients between two factors
 _MOST_PRODUCTS = 80  # after the last factor
 _NARROW = 16  # scores: a product with fewer takes no less time, which goes into reading Phi
 _MOVED = 0.05  # share of the free values in which they may differ from those of the factor
 _LARGEST_SINGLE = 1e5  # of the diagonal: above, single precision loses a hundredth of the prior
-_BLOCK = (
-    2**18
-)  # values of a block of rows: a megabyte in single precision, which stays in the cache
+# values of a block of rows: a megabyte in single precision, which stays in the cache
+_BLOCK = 2**18
 # sum of squares of what the directions leave of a column of Phi, in units of the prior's precision
 _NEGLIGIBLE = 2.0
 _DEAREST = 20.0  # products that a factor may cost: of more directions only the first are taken
@@ -59,7 +57,7 @@ class CoupledModel:
 
     def __init__(self, rows: Any, point: Point, least_bend: float) -> None:
         problem = rows.problem
-        prior: Any = problem.hyperprior
+        prior = problem.hyperprior
         old = point.weight[rows.index]
         precision = np.array([problem.bias_precision(float(b)) for b in point.bias])
         self.has_bias_prior = precision > 0
@@ -139,8 +137,7 @@ class StreamedModel(CoupledModel):
     """The model from the sums of a pass near the point: its whole matrix."""
 
     def __init__(self, rows: StreamedRows, point: Point, least_bend: float) -> None:
-        assert rows.coupled is not None
-        self.matrix = rows.coupled.matrix
+        self.matrix = rows.grams["coupled"]
         self._shape = (point.weight.shape[1], len(rows.index) + 1)
         super().__init__(rows, point, least_bend)
 
@@ -157,7 +154,7 @@ class StreamedModel(CoupledModel):
     def solve(self, free: Mask, residual: Array) -> tuple[Array, Array] | None:
         """See `CoupledModel`."""
         columns = free.T.ravel().nonzero()[0]
-        H = lower_block(self.matrix, columns, self.scale.T.ravel()[columns], 0)
+        H = lower_block(self.matrix, columns, self.scale.T.ravel()[columns])
         H[np.diag_indices(len(H))] += self.ridge.T.ravel()[columns]
         factor, failed = lapack.dpotrf(H, lower=1, overwrite_a=1)
         if failed:

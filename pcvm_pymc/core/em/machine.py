@@ -18,7 +18,6 @@ from pcvm_pymc.core.em.rows import DenseRows, Point, StreamedRows, expected, row
 from pcvm_pymc.core.em.widths import improved_width
 from pcvm_pymc.core.family import check_mode
 from pcvm_pymc.core.nonnegative import ridge_solve, solve_nonnegative
-from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.pieces.validation import as_numbers
@@ -126,16 +125,7 @@ def fit_em(
         status = Status.EMPTY_MODEL
     state = _state(problem, point)
     columns = EMTrace(*(np.asarray(column) for column in zip(*trace, strict=True)))
-    return EMResult(
-        state.weight,
-        state.bias,
-        state.width,
-        state.latent,
-        state.log_posterior,
-        status,
-        len(trace) - 1,
-        columns,
-    )
+    return EMResult(**vars(state), status=status, n_iter=len(trace) - 1, trace=columns)
 
 
 def iterate(
@@ -175,19 +165,6 @@ def log_posterior(
     return value + problem.log_prior(weight, bias)
 
 
-def log_joint(
-    problem: Problem, weight: Array, bias: float, precision: Array, bias_precision: float
-) -> float:
-    """Return log p(y, w, b, alpha, beta) of signed weights: the precisions explicit."""
-    prior = problem.hyperprior
-    assert isinstance(prior, Hyperprior)
-    return (
-        problem.likelihood.log_likelihood(problem.Phi @ weight + bias, problem.label)
-        + float(prior.log_joint_weight_density(weight, precision).sum())
-        + prior.log_joint_bias_density(bias, bias_precision)
-    )
-
-
 class _Machine:
     """The iteration: which step is taken next, and what follows it."""
 
@@ -198,7 +175,7 @@ class _Machine:
         self.problem, self.options = problem, options
         self.rows = rows_of(problem)
         self.coupled = CoupledNewton(self.rows) if self.rows.couples else None
-        prior: Any = problem.hyperprior
+        prior = problem.hyperprior
         self.prior = prior
         # under an improper prior Newton's longer steps would end in poorer local maxima
         self.is_careful = options.update == "auto" and prior.holds_zeros and prior.penalty == 0
@@ -258,7 +235,7 @@ class _Machine:
     def _newton(self, point: Point) -> Point | None:
         """Return the point after a Newton step; None if it does not raise the log posterior."""
         rows = self.rows
-        if isinstance(rows, StreamedRows) and not rows.has_curvature:
+        if isinstance(rows, StreamedRows) and not rows.grams.keys() - {"unit"}:
             return None
         if self.coupled is not None:
             return self._coupled_newton(point, self.coupled)
@@ -352,7 +329,7 @@ def _m_step(
     `solve_nonnegative`.
     """
     problem = rows.problem
-    prior: Any = problem.hyperprior
+    prior = problem.hyperprior
     weight, bias = np.zeros(point.weight.shape), np.zeros(point.bias.shape)
     if isinstance(rows, DenseRows) and not problem.is_signed and problem.n_scores == 1:
         weight[rows.index, 0], bias[0] = _ridge_step(rows, point, newton)
@@ -390,7 +367,7 @@ def _m_step(
 def _ridge_step(rows: DenseRows, point: Point, newton: bool) -> tuple[Array, float]:
     """Return free weights and bias of one score, by the smaller of the two systems of equations."""
     problem = rows.problem
-    prior: Any = problem.hyperprior
+    prior = problem.hyperprior
     if newton:
         row_weight = np.maximum(point.terms.curvature, _LEAST_CURVATURE)
     else:
@@ -412,7 +389,7 @@ def _mended_zeros(rows: DenseRows | StreamedRows, point: Point) -> Point:
     back. Either change is made only where it raises the log posterior.
     """
     problem = rows.problem
-    prior: Any = problem.hyperprior
+    prior = problem.hyperprior
     penalised = problem.bias == "prior"
     pull, total = rows.slope(point)
     slope = np.vstack([pull, total if penalised else 0.0 * total])
@@ -464,7 +441,7 @@ def _first_point(rows: DenseRows | StreamedRows, start: Start) -> Point:
         raise ValueError(
             f"start has {wrong} weight(s) of the wrong sign; needed weight * sign >= 0"
         )
-    prior: Any = problem.hyperprior
+    prior = problem.hyperprior
     weight = weight.reshape(n_basis, problem.n_scores)
     weight = prior.pruned(weight, shared=problem.shared, size=rows.size)
     return rows.first(weight, bias, start.response)

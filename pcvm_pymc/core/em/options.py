@@ -11,8 +11,8 @@ from pcvm_pymc.core.pieces.likelihood import majority_label, plain_target
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_choice, check_real, check_whole
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.quadratic import BorderedGram
 
-_REPLICAS = "pcvm_pymc.experiments.replicas"
 _RIDGE = 1e-6  # penalty of the ridge start, Step 2 of Figueiredo & Jain (2001)
 
 # default tolerances: the largest change of a latent value in one iteration, in units of the latent function
@@ -65,19 +65,9 @@ class EMOptions:
     tol: float = TOLERANCE
 
     def __post_init__(self) -> None:
-        if str(self.update) == "clip":
-            raise ValueError(
-                "update='clip' is no EM step that maximises; needed 'auto', 'newton' or 'em'. The authors' "
-                f"program is {_REPLICAS}.clipped_em"
-            )
         check_choice("update", self.update, ("auto", "newton", "em"))
         check_whole("max_iter", self.max_iter, 1)
         check_real("tol", self.tol)
-
-    @classmethod
-    def chen2009(cls) -> "EMOptions":
-        """Raise: the authors' program is `pcvm_pymc.experiments.replicas.clipped_em`."""
-        raise ValueError(f"EMOptions.chen2009() is now {_REPLICAS}.clipped_em(problem, start)")
 
 
 @dataclass(frozen=True)
@@ -135,7 +125,7 @@ class Start:
             return cls(problem.weight_sign.copy(), bias, response)
         if not problem.is_signed:
             return cls.ridge(problem)
-        prior: Any = problem.hyperprior
+        prior = problem.hyperprior
         leaves_zero = prior.penalty > 0
         weight = problem.weight_sign.copy()
         if leaves_zero or not prior.holds_zeros:
@@ -168,13 +158,11 @@ class Start:
         if isinstance(Phi, StreamedDesign):
             at = np.zeros((n_basis, 1)), np.zeros(1)
             sums = Phi.sums(at, FirstResponses(problem.likelihood), gram="unit")
-            assert sums.gram is not None
             scale = np.full(n_basis, ridge**-0.5)
             bias_scale = np.inf if bias_penalty == 0 else bias_penalty**-0.5
             target, every = (sums.pull[:, 0], float(sums.total[0])), np.ones(n_basis, dtype=bool)
-            found = solve_nonnegative(
-                sums.gram, scale, bias_scale, target, every, constrained=False
-            )
+            gram = BorderedGram(sums.gram)
+            found = solve_nonnegative(gram, scale, bias_scale, target, every, constrained=False)
         else:
             label = np.asarray(plain_target(problem.label), dtype=float)
             penalty, own = np.full(n_basis, ridge), problem.row_weight

@@ -6,17 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.design import (
-    CoupledGram,
-    FirstResponses,
-    Index,
-    StreamedDesign,
-    times,
-    transposed_times,
-)
+from pcvm_pymc.core.design import FirstResponses, Index, StreamedDesign, times, transposed_times
 from pcvm_pymc.core.pieces.likelihoods import RowTerms
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import Problem, WidthMoves
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import BorderedGram, Gram, PartialGram, in_single
 
 # of a latent value: the largest change after which a streamed Gram matrix still serves, curvatures having
@@ -77,7 +70,7 @@ class DenseRows:
         self.Phi: Array = problem.Phi
         self.index: Index = np.arange(problem.Phi.shape[1])
         self.sign = problem.weight_sign.reshape(-1, problem.n_scores)
-        self.moves: WidthMoves | None = problem.moves
+        self.moves: Any = problem.moves
         self.couples = _couples(problem)
         self._unit: BorderedGram | None = None
         self._partial: PartialGram | None = None
@@ -99,36 +92,28 @@ class DenseRows:
         point = self.at(weight, bias, None)
         if response is None:
             return point
-        slope = self.problem.likelihood.bound * (
-            response.reshape(point.latent.shape) - point.latent
-        )
-        own = self.problem.row_weight
-        slope = slope if own is None else own[:, None] * slope
+        slope = response.reshape(point.latent.shape) - point.latent
+        if self.problem.row_weight is not None:
+            slope = self.problem.row_weight[:, None] * slope
+        slope = self.problem.likelihood.bound * slope
         return replace(point, terms=point.terms._replace(slope=slope))
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases."""
-        latent = times(self.Phi, weight[self.index]) + bias
-        return self._point(
-            weight, bias, latent, self.problem.width if old is None else old.width, old
-        )
+        width = self.problem.width if old is None else old.width
+        return self.at_width(weight, bias, old, width, self.Phi)
 
-    def _point(
-        self, weight: Array, bias: Array, latent: Array, width: Any, old: Point | None
+    def at_width(
+        self, weight: Array, bias: Array, old: Point | None, width: Any, Phi: Array
     ) -> Point:
+        """Return the point at a width, with the basis functions there."""
+        latent = times(Phi, weight[self.index]) + bias
         terms = self.problem.likelihood.terms(latent, self.problem.label)
         value = terms.log_likelihood + self.problem.log_prior(weight, bias)
         if self.moves is not None:
             value += self.moves.log_density(width)
         change = np.nan if old is None else float(np.abs(latent - old.latent).max())
         return Point(weight, bias, value, change, width, latent, terms)
-
-    def at_width(self, point: Point, width: Any) -> tuple[Point, Array]:
-        """Return the point at another width, and the basis functions there."""
-        assert self.moves is not None
-        Phi = self.moves.basis(width)
-        latent = times(Phi, point.weight[self.index]) + point.bias
-        return self._point(point.weight, point.bias, latent, width, point), Phi
 
     def set_basis(self, Phi: Array) -> None:
         """Go on with the basis functions of another width."""
@@ -150,7 +135,7 @@ class DenseRows:
             return BorderedGram.of(self.Phi, point.terms.curvature)
         if self._partial is None:
             self._unit = None
-            prior: Any = self.problem.hyperprior
+            prior = self.problem.hyperprior
             self._partial = PartialGram(self.Phi, single=not prior.holds_zeros)
         self._partial.follow(point.terms.curvature, expected(point.weight[self.index, 0]))
         return self._partial
@@ -191,14 +176,8 @@ class StreamedRows:
         self.index: Index = np.arange(problem.Phi.shape[1])
         self.sign = problem.weight_sign.reshape(-1, problem.n_scores)
         self.couples = self.design.coupled and _couples(problem)
-        self._unit: BorderedGram | None = None
-        self._curved: BorderedGram | None = None
-        self.coupled: CoupledGram | None = None
-
-    @property
-    def has_curvature(self) -> bool:
-        """Whether a pass has summed a Gram matrix under the likelihood's curvature."""
-        return self._curved is not None or self.coupled is not None
+        #: the last Gram matrix of each kind of row weights, see `Request`
+        self.grams: dict[str, Any] = {}
 
     def first(self, weight: Array, bias: Array, response: Array | None) -> Point:
         """Return the start; of several scores slopes are those of the likelihood's first responses."""
@@ -209,10 +188,9 @@ class StreamedRows:
         if self.problem.n_scores == 1:
             return self.at(weight, bias, None, curved=True)
         point = self._pass(weight, bias, None, "unit", FirstResponses(self.problem.likelihood))
-        assert point.pull is not None
-        assert point.total is not None
+        pull, total = self.slope(point)
         bound = self.problem.likelihood.bound
-        return replace(point, pull=bound * point.pull, total=bound * point.total)
+        return replace(point, pull=bound * pull, total=bound * total)
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases; `curved` also sums a Gram matrix for Newton's step."""
@@ -236,12 +214,8 @@ class StreamedRows:
             hessian=likelihood.hessian if gram == "coupled" else None,
             every=every,
         )
-        if gram == "unit":
-            self._unit = sums.gram
-        elif gram == "curvature":
-            self._curved = sums.gram
-        elif gram == "coupled":
-            self.coupled = sums.coupled
+        if sums.gram is not None:
+            self.grams[gram] = sums.gram if gram == "coupled" else BorderedGram(sums.gram)
         value = sums.log_likelihood + self.problem.log_prior(weight, bias)
         change, nothing = np.nan if old is None else sums.change, np.empty((0, n_scores))
         terms = RowTerms(sums.log_likelihood, nothing, np.empty(0))
@@ -250,13 +224,9 @@ class StreamedRows:
 
     def gram(self, point: Point, *, newton: bool) -> Gram:
         """Return the Gram matrix under the rows' own weights, or under the curvature of the last pass."""
-        if newton:
-            assert self._curved is not None
-            return self._curved
-        if self._unit is None:
+        if not newton and "unit" not in self.grams:
             self._pass(point.weight, point.bias, point, "unit", self.problem.likelihood.terms)
-        assert self._unit is not None
-        return self._unit
+        return self.grams["curvature" if newton else "unit"]
 
     def slope(self, point: Point) -> tuple[Array, Array]:
         """Return Phi' g, shape (n_columns, n_scores), and 1' g, g the rows' slopes."""
@@ -270,10 +240,8 @@ class StreamedRows:
         if not _drops_zeros(self.problem) or len(keep) == len(self.index):
             return point
         self.index, self.sign = self.index[keep], self.sign[keep]
-        self._unit = None if self._unit is None else self._unit.take(keep)
-        self._curved = None if self._curved is None else self._curved.take(keep)
-        assert point.pull is not None
-        return replace(point, pull=point.pull[keep])
+        self.grams = {kind: gram.take(keep) for kind, gram in self.grams.items()}
+        return replace(point, pull=self.slope(point)[0][keep])
 
 
 def rows_of(problem: Problem) -> DenseRows | StreamedRows:
@@ -288,7 +256,7 @@ def expected(old: Array) -> Any:
 
 def _drops_zeros(problem: Problem) -> bool:
     """Whether a weight that is zero stays zero."""
-    prior: Any = problem.hyperprior
+    prior = problem.hyperprior
     return bool(prior.holds_zeros and prior.penalty == 0)
 
 
@@ -297,5 +265,5 @@ def _couples(problem: Problem) -> bool:
 
     Not under a prior that prunes for good, where these longer steps end in poorer local maxima.
     """
-    prior: Any = problem.hyperprior
+    prior = problem.hyperprior
     return problem.n_scores > 1 and not prior.holds_zeros

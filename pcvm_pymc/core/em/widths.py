@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.em.rows import DenseRows, Point
-from pcvm_pymc.core.pieces.kernels import log_width_derivative, rbf
+from pcvm_pymc.core.pieces.kernels import rbf
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import WidthMoves
 
 _LONGEST = 0.5  # step in log(width)
 _HALVINGS = 6  # of a step that would lower the log posterior
@@ -39,15 +38,16 @@ class ScalarRBFMoves:
 
     def latent_slope(self, Phi: Array, width: Any, weight: Array) -> Array:
         """Return d (Phi w) / d log(width), shape (n_obs, 1)."""
-        return (log_width_derivative(Phi, self.squared_distance, width) @ weight)[:, None]
+        slope = 2.0 * (self.squared_distance / width / width) * Phi
+        return (slope @ weight)[:, None]
 
     def log_density(self, width: Any) -> float:
-        """Return the log prior density of the width."""
-        return 0.0 if self.prior is None else self.prior(float(width))
+        """Return the log prior density of the width or widths."""
+        return 0.0 if self.prior is None else self.prior(width)
 
     def take(self, columns: NDArray[np.intp]) -> "ScalarRBFMoves":
         """Return the same for some of the basis functions."""
-        return replace(self, squared_distance=self.squared_distance[:, columns])
+        return replace(self, squared_distance=self.squared_distance[..., columns])
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,6 @@ class FeatureRBFMoves(ScalarRBFMoves):
         ]
         return np.stack(each, axis=1)
 
-    def log_density(self, width: Any) -> float:
-        """Return the log prior density of the widths."""
-        return 0.0 if self.prior is None else self.prior(width)
-
-    def take(self, columns: NDArray[np.intp]) -> "FeatureRBFMoves":
-        """Return the same for some of the basis functions."""
-        return replace(self, squared_distance=self.squared_distance[..., columns])
-
 
 def improved_width(rows: DenseRows, point: Point) -> Point:
     """Return the point after one damped Gauss-Newton step on log(width); never a worse one.
@@ -100,7 +92,8 @@ def improved_width(rows: DenseRows, point: Point) -> Point:
         width = np.clip(point.width * np.exp(_like(point.width, step)), *moves.bounds)
         if np.all(width == point.width):
             return point
-        moved, Phi = rows.at_width(point, width)
+        Phi = moves.basis(width)
+        moved = rows.at_width(point.weight, point.bias, point, width, Phi)
         if moved.log_posterior >= point.log_posterior:
             rows.set_basis(Phi)
             return moved
@@ -113,7 +106,7 @@ def _like(width: Any, step: Array) -> Any:
     return float(step[0]) if np.ndim(width) == 0 else step
 
 
-def _log_prior_derivatives(moves: WidthMoves, width: Any) -> tuple[Array, Array]:
+def _log_prior_derivatives(moves: Any, width: Any) -> tuple[Array, Array]:
     """Return slope and (non-negative) downward curvature of the log prior in each log(width)."""
     h, here = 1e-4, moves.log_density(width)
     directions = [_like(width, each) for each in np.eye(np.size(width))]

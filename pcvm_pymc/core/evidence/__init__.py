@@ -15,30 +15,11 @@ from pcvm_pymc.core.evidence.prediction import (
     predictive_moments,
     star_moments,
 )
-from pcvm_pymc.core.evidence.problem import EvidenceOptions, EvidenceProblem, rotated_problem
-from pcvm_pymc.core.evidence.result import EvidenceResult, EvidenceTrace
+from pcvm_pymc.core.evidence.problem import (
+    EvidenceOptions,
+    EvidenceProblem,
+    EvidenceResult,
+    EvidenceTrace,
+    rotated_problem,
+)
 from pcvm_pymc.core.evidence.sequential import fit_sequential
-
-__all__ = [
-    "METHODS",
-    "Augmentation",
-    "BottomUpOptions",
-    "ComputedBases",
-    "EvidenceOptions",
-    "EvidenceProblem",
-    "EvidenceResult",
-    "EvidenceTrace",
-    "Posterior",
-    "augmentation",
-    "check_method",
-    "fit_batch",
-    "fit_bottom_up",
-    "fit_rvm",
-    "fit_sequential",
-    "inverse_triangle",
-    "orthogonal_basis",
-    "posterior",
-    "predictive_moments",
-    "rotated_problem",
-    "star_moments",
-]

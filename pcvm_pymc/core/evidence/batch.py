@@ -7,10 +7,12 @@ from pcvm_pymc.core.evidence.posterior import posterior
 from pcvm_pymc.core.evidence.problem import (
     EvidenceOptions,
     EvidenceProblem,
+    EvidenceResult,
+    Reached,
     columns_of,
+    result_at,
     start_noise,
 )
-from pcvm_pymc.core.evidence.result import EvidenceResult, Reached, result_at
 from pcvm_pymc.core.evidence.sequential import fit_sequential, improved
 from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.pieces.validation import check_choice
@@ -101,10 +103,7 @@ METHODS = {"sequential": fit_sequential, "batch": fit_batch}
 
 @threads_by_size
 def fit_rvm(
-    problem: EvidenceProblem,
-    *,
-    method: str = "sequential",
-    options: EvidenceOptions | None = None,
+    problem: EvidenceProblem, *, method: str = "sequential", options: EvidenceOptions | None = None
 ) -> EvidenceResult:
     """Maximise the evidence of a relevance vector machine; of several starts of the noise the best wins.
 

@@ -2,30 +2,30 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf
 
-from pcvm_pymc.core.design import StreamedDesign
+from pcvm_pymc.core.design import FirstResponses, StreamedDesign
 from pcvm_pymc.core.evidence.active_set import leave_one_out
 from pcvm_pymc.core.evidence.columns import Index
 from pcvm_pymc.core.evidence.posterior import inverse_triangle
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
-from pcvm_pymc.core.evidence.responses import DenseBases, StreamedBases
 from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import threads_by_size
-from pcvm_pymc.core.pieces.validation import check_flag, check_real, check_whole
+from pcvm_pymc.core.pieces.validation import check_flag, check_real, check_whole, is_real, shown
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
 from pcvm_pymc.core.quadratic import BorderedGram
 
 # share of phi' phi: a column of which the model leaves less in S is a combination of its columns
 _DISTINCT = 1e-8
-_MOST_DELETIONS = (
-    3  # of one column, after which it stays out: under rounding it would be added for ever
-)
+# of one column, after which it stays out: under rounding it would be added for ever
+_MOST_DELETIONS = 3
 _SMALLEST_STEP = 1e-4  # 1 + (change of alpha) variance: below, a rank-one update loses digits
 
 
@@ -49,8 +49,6 @@ class BottomUpOptions:
         the papers'.
     is_rough : bool
         Whether integrals are computed to three digits until the end.
-    update, random_state
-        Not taken any more: the printed Algorithm 2 is in `pcvm_pymc.experiments.replicas`.
 
     References
     ----------
@@ -72,8 +70,6 @@ class BottomUpOptions:
     most: int = 1
     momentum: float = 0.0
     is_rough: bool = False
-    update: InitVar[str] = "truncated"
-    random_state: InitVar[object] = None
 
     @classmethod
     def quick(cls, *, max_iter: int = 1000, tol: float = 1e-2) -> "BottomUpOptions":
@@ -86,18 +82,122 @@ class BottomUpOptions:
         """
         return cls(max_iter=max_iter, tol=tol, most=2, momentum=0.8, is_rough=True)
 
-    def __post_init__(self, update: str, random_state: object) -> None:
-        if update != "truncated" or random_state:
-            raise ValueError(
-                f"update={update!r}, random_state={random_state!r}; Algorithm 2 as printed is now "
-                "pcvm_pymc.experiments.replicas.lyu2020_algorithm2.fit_printed: use it, or leave both out"
-            )
+    def __post_init__(self) -> None:
         check_whole("max_iter", self.max_iter, 1)
         check_real("tol", self.tol)
         check_whole("most", self.most, 1)
         check_flag("is_rough", self.is_rough)
-        if not 0.0 <= self.momentum < 1.0:
-            raise ValueError(f"momentum={self.momentum!r}; needed a number from 0 to below 1")
+        if not (is_real(self.momentum) and 0.0 <= self.momentum < 1.0):
+            raise ValueError(
+                f"momentum={shown(self.momentum)}; needed a number from 0, for none, to below 1"
+            )
+
+
+class Responses(NamedTuple):
+    """The E-step: what the rows contribute at some weights.
+
+    Attributes
+    ----------
+    pulled : ndarray, shape (n_columns, n_scores)
+        ``beta Phi' z``, z the expected responses.
+    log_likelihood : float
+    moved : float
+        The largest change of a latent value.
+    latent : ndarray, shape (n_obs, n_scores)
+        Empty for a streamed design.
+    """
+
+    pulled: Array
+    log_likelihood: float
+    moved: float
+    latent: Array
+
+
+class Bases:
+    """The columns of a problem, basis functions and a constant, and the E-step on them.
+
+    The responses of rows with weights W are ``z = f + g / (beta W)``, g being the slopes of the rows' log
+    likelihoods, so that ``beta Phi' W z = beta (Phi' W Phi) w + Phi' g``: of a streamed design one pass for
+    each E-step.
+
+    Attributes
+    ----------
+    square : ndarray, shape (n_columns,)
+        Squared norms of the columns, rows counting by their weights.
+    beta : float
+        Precision of a response: the bound of the likelihood's curvature.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.beta = problem, problem.likelihood.bound
+        (n_obs, n_basis), n_scores = problem.Phi.shape, problem.n_scores
+        self.streamed = isinstance(problem.Phi, StreamedDesign)
+        self.has_bias = problem.bias != "none"
+        self._at = np.zeros((n_basis, n_scores)), np.zeros(n_scores)
+        self._latent = np.zeros((0 if self.streamed else n_obs, n_scores))
+        self._products: dict[int, Array] = {}
+        if not self.streamed:
+            weight = problem.row_weight
+            self._row_weight = np.ones(n_obs) if weight is None else weight
+            self.columns = np.hstack([problem.Phi, np.ones((n_obs, int(self.has_bias)))])
+            self.square = np.einsum("i,ij,ij->j", self._row_weight, self.columns, self.columns)
+
+    def products(self, n: int) -> Array:
+        """Return ``Phi' W phi_n``, shape (n_columns,)."""
+        if self.streamed:
+            return self._gram[n]
+        if n not in self._products:
+            self._products[n] = (self._row_weight * self.columns[:, n]) @ self.columns
+        return self._products[n]
+
+    def first(self, start: Array | None) -> Responses:
+        """Return the responses of the first epoch: those given, or the likelihood's own.
+
+        Of a streamed design the Gram matrix comes with them.
+        """
+        likelihood, several = self.problem.likelihood, self.problem.n_scores > 1
+        if start is None:  # of one score those at weights of zero, where the slopes have them
+            terms = FirstResponses(likelihood) if several else likelihood.terms
+            found = self._pass(*self._at, terms, gram="unit")
+            unit = self.beta if several else 1.0
+            return found._replace(pulled=unit * found.pulled, moved=np.nan)
+        if self.streamed:
+            raise ValueError(
+                f"start of shape {np.shape(start)} was given for rows in chunks, whose responses are not "
+                "in memory; needed None, the likelihood's own, or basis functions in memory"
+            )
+        shape = self._latent.shape
+        if np.shape(start) != shape and (several or np.shape(start) != shape[:1]):
+            raise ValueError(f"start has shape {np.shape(start)}; needed {shape}")
+        pulled = self.columns.T @ (self._row_weight[:, None] * np.reshape(start, shape))
+        log_likelihood = likelihood.terms(self._latent, self.problem.label).log_likelihood
+        return Responses(self.beta * pulled, log_likelihood, np.nan, self._latent)
+
+    def at(self, weight: Array, bias: Array, is_rough: bool) -> Responses:
+        """Return the responses at weights, shape (n_basis, n_scores), and biases."""
+        return self._pass(weight, bias, partial(self.problem.likelihood.terms, rough=is_rough))
+
+    def _pass(self, weight: Array, bias: Array, terms: Any, *, gram: str = "none") -> Responses:
+        problem, used = self.problem, np.flatnonzero(weight.any(axis=1))
+        if not self.streamed:
+            old, self._latent = self._latent, problem.Phi[:, used] @ weight[used] + bias
+            found = terms(self._latent, problem.label)
+            response = self.beta * self._row_weight[:, None] * self._latent + found.slope
+            moved = float(np.abs(self._latent - old).max())
+            pulled = (response.T @ self.columns).T
+            return Responses(pulled, found.log_likelihood, moved, self._latent)
+        sums = problem.Phi.sums((weight, bias), terms, old=self._at, gram=gram)
+        if sums.gram is not None:
+            whole = np.tril(sums.gram) + np.tril(sums.gram, -1).T
+            self._gram = whole if self.has_bias else whole[:-1, :-1]
+            self.square = self._gram.diagonal().copy()
+        self._at = weight.copy(), bias.copy()
+        every, slopes = weight, sums.pull
+        if self.has_bias:
+            every, slopes = np.vstack([weight, bias]), np.vstack([slopes, sums.total])
+            used = np.flatnonzero(every.any(axis=1))
+        pulled = self.beta * (self._gram[:, used] @ every[used]) + slopes
+        return Responses(pulled, sums.log_likelihood, sums.change, self._latent)
 
 
 class Machine:
@@ -121,7 +221,7 @@ class Machine:
         How often each column was deleted.
     """
 
-    def __init__(self, bases: DenseBases | StreamedBases) -> None:
+    def __init__(self, bases: Bases) -> None:
         self.bases, n_columns = bases, len(bases.square)
         self.n_deleted = np.zeros(n_columns, dtype=np.int64)
         self._least = _DISTINCT * bases.beta * bases.square
@@ -184,8 +284,8 @@ class Machine:
             s, q = self.leave_one_out(pulled)
             square = np.einsum("ij,ij->i", q, q)
             # the best precision outside is n s^2 / (q'q - n s), and its gain grows with q'q / s
-            ratio = np.where(self._may_come(), square / s, 0.0)
-            excess = square - n_responses * s
+            ratio, excess = square / s, square - n_responses * s
+            ratio[~self._may_come()] = 0.0
             if sign is not None:
                 is_wrong = sign * q[:, 0] < 0.0
                 ratio[is_wrong], excess[is_wrong] = 0.0, -np.inf
@@ -203,8 +303,7 @@ class Machine:
 
     def _may_come(self) -> NDArray[np.bool_]:
         """Return which columns may be added: no combinations of those in the model, nor deleted too often."""
-        out = self._least < self.S
-        out &= self.n_deleted < _MOST_DELETIONS
+        out = (self._least < self.S) & (self.n_deleted < _MOST_DELETIONS)
         out[self.index] = False
         return out
 
@@ -241,12 +340,13 @@ class Machine:
         n_basis, beta, square = len(sign), self.bases.beta, self.bases.square
         is_basis = self.index < n_basis
         index, scale = self.index[is_basis], 1.0 / np.sqrt(self.alpha)
-        cross, border, corner = beta * self.cross[is_basis], np.zeros(len(index)), 0.0
-        if len(square) > n_basis:
-            border, corner = cross[:, n_basis], beta * float(square[n_basis])
-        has_bias = not is_basis.all()
+        cross, has_bias = beta * self.cross[is_basis], not is_basis.all()
+        whole = np.zeros((len(index) + 1, len(index) + 1), order="F")
+        whole[:-1, :-1] = cross[:, index]
+        if has_bias:
+            whole[-1, :-1], whole[-1, -1] = cross[:, n_basis], beta * float(square[n_basis])
         weight, bias = solve_nonnegative(
-            BorderedGram(np.asfortranarray(cross[:, index]), border, corner),
+            BorderedGram(whole),
             sign[index] * scale[is_basis],
             float(scale[~is_basis][0]) if has_bias else 0.0,
             (pulled[index], float(pulled[n_basis]) if has_bias else 0.0),
@@ -262,8 +362,8 @@ class Search:
 
     def __init__(self, problem: Problem, start: Array | None, options: BottomUpOptions) -> None:
         self.problem, self.options = problem, options
-        is_streamed = isinstance(problem.Phi, StreamedDesign)
-        self.bases = StreamedBases(problem) if is_streamed else DenseBases(problem)
+        self.bases = Bases(problem)
+        self.responses = self.bases.first(start)
         n_basis, n_scores = problem.Phi.shape[1], problem.n_scores
         self.sign = None if problem.sign is None else problem.sign.reshape(n_basis, n_scores)
         if self.sign is not None:  # of all columns: zero for the constant, which is free
@@ -271,7 +371,6 @@ class Search:
             self._column_sign = np.vstack([self.sign, rest])
         self.machines = [Machine(self.bases) for _ in range(1 if problem.shared else n_scores)]
         self.weight, self.bias = np.zeros((n_basis, n_scores)), np.zeros(n_scores)
-        self.responses = self.bases.first(start)
 
     def step(self) -> tuple[bool, float]:
         """Run one epoch: a change in every machine, then weights and responses; see `Machine.improve`."""
@@ -376,12 +475,13 @@ def fit_bottom_up(
     if options.momentum or options.is_rough:  # at the weights themselves, to all digits
         search.responses = search.bases.at(search.weight, search.bias, False)
         trace[-1] = (search.log_posterior(), *trace[-1][1:])
-    several = problem.n_scores > 1
+    end = search.weight, search.bias, search.responses.latent
+    weight, bias, latent = (each if problem.n_scores > 1 else each[..., 0] for each in end)
     return EMResult(
-        weight=search.weight if several else search.weight[:, 0],
-        bias=search.bias if several else float(search.bias[0]),
+        weight=weight,
+        bias=bias if problem.n_scores > 1 else float(bias),
         width=problem.width,
-        latent=search.responses.latent if several else search.responses.latent[:, 0],
+        latent=latent,
         log_posterior=trace[-1][0],
         status=Status.EMPTY_MODEL if n_active == 0 else status,
         n_iter=n_iter,

@@ -7,11 +7,8 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from pcvm_pymc.core.evidence.posterior import OrthogonalBasis, orthogonal_basis, sum_of_squares
-from pcvm_pymc.core.evidence.problem import EvidenceProblem
-from pcvm_pymc.core.evidence.result import EvidenceResult
+from pcvm_pymc.core.evidence.problem import EvidenceProblem, EvidenceResult
 from pcvm_pymc.core.pieces.probit import Array
-
-__all__ = ["Augmentation", "augmentation", "predictive_moments", "star_moments"]
 
 
 def predictive_moments(Phi_active: Array, result: EvidenceResult) -> tuple[Array, Array]:
@@ -108,13 +105,9 @@ def star_moments(
     q = fitted.residual / fitted.noise @ weighted
     e = at_itself - np.einsum("ij,ij->j", U, V)
     s = sum_of_squares(basis, weighted, U)
-    total = s + _star_precision(at_itself, fitted.target_variance)
+    # the precision of a weight with which the basis alone varies as the targets do
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision = at_itself**2 / fitted.target_variance
+    total = s + np.where(fitted.target_variance > 0, precision, np.inf)
     gain = np.divide(e, total, out=np.zeros_like(e), where=total > 0)
     return mean + gain * q, variance + gain * e
-
-
-def _star_precision(at_itself: Array, target_variance: float) -> Array:
-    """Return K(x*, x*)^2 / var(t); targets that do not vary leave nothing to a new basis."""
-    if target_variance == 0:
-        return np.full(len(at_itself), np.inf)
-    return at_itself**2 / target_variance

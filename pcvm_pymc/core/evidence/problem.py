@@ -1,36 +1,32 @@
 """What type-II maximum likelihood is given: bases, targets, a likelihood, and options."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import StreamedDesign
 from pcvm_pymc.core.evidence.columns import (
     Columns,
     ComputedBases,
     DenseColumns,
+    Index,
     LowRankColumns,
     StreamedColumns,
 )
+from pcvm_pymc.core.evidence.posterior import posterior
 from pcvm_pymc.core.family import FAMILY, check_solver
-from pcvm_pymc.core.pieces.likelihoods import (
-    Likelihood,
-    Normal,
-    ScaleLikelihood,
-    as_likelihood,
-)
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal, ScaleLikelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import Ended, Problem, Status
 
 NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases
 _LIKELIHOODS = tuple(
-    dict.fromkeys(
-        name for row in FAMILY.values() if "evidence" in row.solvers for name in row.likelihoods
-    )
+    name for row in FAMILY.values() if "evidence" in row.solvers for name in row.likelihoods
 )
 
 
@@ -98,15 +94,7 @@ class EvidenceProblem:
                 f"likelihood={piece.name!r} is not that of a rotated problem; needed a normal one"
             )
         piece.check_targets(target)
-        fields = {
-            "Phi": Phi,
-            "target": target,
-            "likelihood": piece,
-            "bias": bias,
-            "constant": constant,
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        self.__dict__.update(Phi=Phi, target=target, likelihood=piece, bias=bias, constant=constant)
 
     @classmethod
     def of(cls, problem: Problem, *, noise: float | None = None) -> "EvidenceProblem":
@@ -283,8 +271,6 @@ class EvidenceOptions:
         which only rounding can make cycle, after four times as many.)
     refresh_period : int
         Rank-one steps after which everything is computed afresh.
-    random_state
-        Not taken any more: nothing is drawn.
 
     References
     ----------
@@ -308,14 +294,8 @@ class EvidenceOptions:
     noise_period: int = 5
     patience: int = 30
     refresh_period: int = 50
-    random_state: InitVar[object] = None
 
-    def __post_init__(self, random_state: object) -> None:
-        if random_state is not None:
-            raise ValueError(
-                f"random_state={shown(random_state)} has no effect, as nothing is drawn; leave it out, "
-                "or use pcvm_pymc.experiments.replicas.chmielewski2019_random.fit_random"
-            )
+    def __post_init__(self) -> None:
         for name in ("max_iter", "noise_period", "patience", "refresh_period"):
             check_whole(name, getattr(self, name), 1)
         for name in ("tol", "noise_tol"):
@@ -336,3 +316,101 @@ def start_noise(
     if not problem.noise_is_estimated:
         return np.nan if problem.noise is None else problem.noise
     return (multiple or options.noise_starts[0]) * problem.target_scale
+
+
+# --- results ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EvidenceTrace:
+    """Per iteration, the start first: shape (n_iter + 1,) each."""
+
+    log_evidence: Array
+    n_active: NDArray[np.int64]
+    noise: Array
+
+
+@dataclass(frozen=True)
+class EvidenceResult(Ended):
+    """The end point of type-II maximum likelihood.
+
+    Attributes
+    ----------
+    weight : ndarray, shape (n_basis,)
+        Posterior mean (mode for classification), exactly zero where pruned.
+    bias : float
+    alpha : ndarray, shape (n_basis,)
+        ARD precisions, infinite where pruned.
+    bias_alpha : float
+    active : ndarray of int, shape (n_active,)
+        Bases that were kept.
+    covariance : ndarray, shape (n_active + 1, n_active + 1)
+        Posterior covariance of the kept weights and, last, the bias; the bias' row is zero
+        where it is not in the model.
+    noise : float
+        Standard deviation of the targets; NaN for classification.
+    latent : ndarray, shape (n_obs,)
+        Mean latent function at the training inputs.
+    log_evidence : float
+        Log marginal likelihood: exact for normal noise, else Laplace's approximation.
+    status : Status
+    n_iter : int
+    trace : EvidenceTrace
+    """
+
+    weight: Array
+    bias: float
+    alpha: Array
+    bias_alpha: float
+    active: Index
+    covariance: Array
+    noise: float
+    latent: Array
+    log_evidence: float
+    status: Status
+    n_iter: int
+    trace: EvidenceTrace = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Where a search ended: kept columns, their precisions and mean, noise, status, and its history."""
+
+    index: Index
+    alpha: Array
+    mean: Array
+    noise: float
+    status: Status
+    trace: list[tuple[float, int, float]]
+
+
+def result_at(problem: EvidenceProblem, columns: Columns, reached: Reached) -> EvidenceResult:
+    """Return the result at the end of a search, computed afresh, in the units of the bases."""
+    order = np.argsort(reached.index)
+    index, first = reached.index[order], int(problem.bias)
+    likelihood, norm = problem.likelihood_at(reached.noise), columns.norm[index]
+    end = posterior(
+        columns.take(index), reached.alpha[order], problem.target, likelihood, reached.mean[order]
+    )
+    weight, alpha = np.zeros(columns.shape[1]), np.full(columns.shape[1], np.inf)
+    weight[index], alpha[index] = end.mean / norm, end.alpha * norm * norm
+    has_bias = int(first and len(index) > 0 and index[0] == 0)
+    active = index[has_bias:] - first
+    covariance = np.zeros((len(active) + 1, len(active) + 1))
+    places = np.arange(len(index)) - has_bias  # the bias, -1, goes last
+    covariance[np.ix_(places, places)] = end.covariance / np.outer(norm, norm)
+    trace = [np.asarray(column) for column in zip(*reached.trace, strict=True)]
+    return EvidenceResult(
+        weight=weight[first:],
+        bias=float(weight[0]) if first else 0.0,
+        alpha=alpha[first:],
+        bias_alpha=float(alpha[0]) if first else np.inf,
+        active=active,
+        covariance=covariance,
+        noise=reached.noise,
+        latent=end.latent,
+        log_evidence=end.log_evidence,
+        status=Status.EMPTY_MODEL if len(active) == 0 else reached.status,
+        n_iter=len(reached.trace) - 1,
+        trace=EvidenceTrace(*trace),
+    )

@@ -12,11 +12,13 @@ from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
     EvidenceOptions,
     EvidenceProblem,
+    EvidenceResult,
+    Reached,
     columns_of,
+    result_at,
     start_noise,
 )
 from pcvm_pymc.core.evidence.rank_one import Quadratic, Schedule, Swept, change_precisions
-from pcvm_pymc.core.evidence.result import EvidenceResult, Reached, result_at
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Status
 

@@ -8,5 +8,3 @@ papers, which stop at the posterior's mode.
 from pcvm_pymc.core.gibbs.chain import advance
 from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, check_gibbs
 from pcvm_pymc.core.gibbs.responses import AUGMENTED
-
-__all__ = ["AUGMENTED", "GibbsProblem", "GibbsState", "advance", "check_gibbs"]

@@ -13,7 +13,7 @@ from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import Problem, WidthMoves
+from pcvm_pymc.core.problem import Problem
 
 # columns of Phi below this share of the largest pivot are rounding: latent values keep nine digits
 _RANK_TOLERANCE = 1e-11
@@ -75,7 +75,7 @@ class GibbsProblem:
         One of `AUGMENTED`.
     width : float or ndarray, shape (n_features,)
         Around which chains begin, where it is unknown.
-    moves : WidthMoves or None
+    moves : ScalarRBFMoves or FeatureRBFMoves or None
         Columns functions at other widths, and their prior, where the width is unknown.
     """
 
@@ -85,7 +85,7 @@ class GibbsProblem:
     hyperprior: Hyperprior
     likelihood: Likelihood
     width: Any = np.nan
-    moves: WidthMoves | None = None
+    moves: Any = None
 
     @classmethod
     def of(cls, problem: Problem) -> "GibbsProblem":

@@ -25,9 +25,8 @@ from pcvm_pymc.core.pieces.multinomial import multinomial_terms, rule_of
 from pcvm_pymc.core.pieces.probit import Array
 
 type Integers = NDArray[np.int64]
-type AnyAugmented = (
-    Any  # `Augmented` or `AugmentedClasses`, which compiled code distinguishes by their lengths
-)
+# `Augmented` or `AugmentedClasses`, which compiled code distinguishes by their lengths
+type AnyAugmented = Any
 
 _SQRT_HALF = math.sqrt(0.5)
 

@@ -7,7 +7,7 @@ cost.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -165,6 +165,28 @@ def log_rate_density(x: float, size: Array, prior: Parameters) -> float:
 
 
 @part_of_caller
+def _shrunk(
+    density: Any,
+    given: tuple[Any, ...],
+    start: float,
+    level: float,
+    low: float,
+    high: float,
+    rng: np.random.Generator,
+) -> float:
+    """Draw where ``density(x, *given)`` is above a level, from an interval that shrinks to the start."""
+    for _ in range(_MOST_SHRINKS):
+        new = low + (high - low) * rng.random()
+        if density(new, *given) > level:
+            return new
+        if new < start:
+            low = new
+        else:
+            high = new
+    return start
+
+
+@part_of_caller
 def slice_coordinate(
     size: float, c: float, rate: float, linear: float, bend: float, rng: np.random.Generator
 ) -> float:
@@ -173,20 +195,12 @@ def slice_coordinate(
     Sizes are kept above 1e-300: far from the mode, as where basis functions are large and a chain begins,
     the slice reaches down to where the logarithm itself is the level, 1e17 and more below.
     """
-    x = math.log(size)
+    x, given = math.log(size), (c, rate, linear, bend)
     level = coordinate_density(x, c, rate, linear, bend) - rng.standard_exponential()
     low = x - _LOG_SIZE_WIDTH * rng.random()
     high = low + _LOG_SIZE_WIDTH
     low = max(low, _LEAST_LOG_SIZE)
-    for _ in range(_MOST_SHRINKS):
-        new = low + (high - low) * rng.random()
-        if coordinate_density(new, c, rate, linear, bend) > level:
-            return math.exp(new)
-        if new < x:
-            low = new
-        else:
-            high = new
-    return size
+    return math.exp(_shrunk(coordinate_density, given, x, level, low, high, rng))
 
 
 @part_of_caller
@@ -202,6 +216,7 @@ def slice_transfer(
     rng: np.random.Generator,
 ) -> float:
     """Draw t along (first + t, second + direction t), both sizes kept above `floor`."""
+    given = (first, second, direction, c, rate, linear, bend)
     level = transfer_density(0.0, first, second, direction, c, rate, linear, bend)
     level -= rng.standard_exponential()
     low, high = floor - first, second - floor  # where what one gains the other loses
@@ -211,15 +226,7 @@ def slice_transfer(
         low = -width * rng.random()
         high = low + width
         low = max(low, least)
-    for _ in range(_MOST_SHRINKS):
-        t = low + (high - low) * rng.random()
-        if transfer_density(t, first, second, direction, c, rate, linear, bend) > level:
-            return t
-        if t < 0.0:
-            low = t
-        else:
-            high = t
-    return 0.0
+    return _shrunk(transfer_density, given, 0.0, level, low, high, rng)
 
 
 @part_of_caller
@@ -234,19 +241,11 @@ def slice_scale(
     rng: np.random.Generator,
 ) -> float:
     """Draw the logarithm of a common factor of sizes and biases (and of d, where that is learned)."""
+    given = (size, bias, latent, label, log_rate, prior, likelihood)
     level = scale_density(0.0, size, bias, latent, label, log_rate, prior, likelihood)
     level -= rng.standard_exponential()
     low = -_SCALE_WIDTH * rng.random()
-    high = low + _SCALE_WIDTH
-    for _ in range(_MOST_SHRINKS):
-        t = low + (high - low) * rng.random()
-        if scale_density(t, size, bias, latent, label, log_rate, prior, likelihood) > level:
-            return t
-        if t < 0.0:
-            low = t
-        else:
-            high = t
-    return 0.0
+    return _shrunk(scale_density, given, 0.0, level, low, low + _SCALE_WIDTH, rng)
 
 
 @part_of_caller
@@ -254,16 +253,7 @@ def slice_log_rate(x: float, size: Array, prior: Parameters, rng: np.random.Gene
     """Draw log d given all sizes."""
     level = log_rate_density(x, size, prior) - rng.standard_exponential()
     low = x - _RATE_WIDTH * rng.random()
-    high = low + _RATE_WIDTH
-    for _ in range(_MOST_SHRINKS):
-        new = low + (high - low) * rng.random()
-        if log_rate_density(new, size, prior) > level:
-            return new
-        if new < x:
-            low = new
-        else:
-            high = new
-    return x
+    return _shrunk(log_rate_density, (size, prior), x, level, low, low + _RATE_WIDTH, rng)
 
 
 @part_of_caller
@@ -279,17 +269,10 @@ def slice_single(
     rng: np.random.Generator,
 ) -> float:
     """Draw the logarithm of a factor of one size, which is kept above `floor`."""
+    given = (size, move, latent, label, c, rate, likelihood)
     level = single_density(0.0, size, move, latent, label, c, rate, likelihood)
     level -= rng.standard_exponential()
     low = -_SINGLE_WIDTH * rng.random()
     high = low + _SINGLE_WIDTH
     low = max(low, math.log(max(floor, SMALLEST_SIZE) / size))
-    for _ in range(_MOST_SHRINKS):
-        t = low + (high - low) * rng.random()
-        if single_density(t, size, move, latent, label, c, rate, likelihood) > level:
-            return t
-        if t < 0.0:
-            low = t
-        else:
-            high = t
-    return 0.0
+    return _shrunk(single_density, given, 0.0, level, low, high, rng)

@@ -101,6 +101,26 @@ def _positions(X: Array, points: Array) -> Index:
     return np.where(found < len(X), found, -1)
 
 
+def unique_rows(X: Array) -> tuple[Index, Index]:
+    """Return the first of each set of equal rows, ascending, and which of these each row equals.
+
+    Rows are equal where their entries differ by no more than a billionth of the column's largest. Most tables
+    have none: so rows are compared by a hash first.
+    """
+    unit = np.asarray(_ROUNDING * np.abs(X).max(axis=0))
+    unit[unit == 0] = 1.0
+    factors, key = np.random.default_rng(0).normal(size=(X.shape[1],)), np.zeros(len(X))
+    for j in range(X.shape[1]):  # column by column: the same sum in every row
+        key += factors[j] * np.rint(X[:, j] / unit[j])
+    _, first, copies = np.unique(key, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[copies] != np.arange(len(X)))
+    if (np.rint(X[again] / unit) != np.rint(X[first[copies[again]]] / unit)).any():  # two, one hash
+        every = np.rint(X / unit)
+        _, first, copies = np.unique(every, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[copies.ravel()]
+
+
 def rows_under(points: Array, X: Array) -> Index:
     """Return the row of `X` that equals each centre, -1 for none, shape (n_points,).
 
@@ -313,11 +333,14 @@ def _spread(X: Array, rows: Index, size: int, rng: np.random.Generator) -> Index
     if len(rows) > _CANDIDATES * size:
         seen = rows[np.sort(rng.choice(len(rows), _CANDIDATES * size, replace=False))]
     distinct = seen[_distinct(X[seen])]
-    if len(distinct) <= size:
-        return _filled(distinct, rows, size, rng)
-    middle, scale = _frame(X[distinct])
-    found = _seeds((X[distinct] - middle) / scale, size, _legacy(rng))
-    return _filled(distinct[np.unique(found)], rows, size, rng)
+    chosen = distinct
+    if len(distinct) > size:
+        middle, scale = _frame(X[distinct])
+        chosen = distinct[np.unique(_seeds((X[distinct] - middle) / scale, size, _legacy(rng)))]
+    if len(chosen) < size:  # others at random, where few are distinct
+        others = np.setdiff1d(rows, chosen)
+        chosen = np.concatenate([chosen, rng.choice(others, size - len(chosen), replace=False)])
+    return chosen
 
 
 def _means(X: Array, size: int, rng: np.random.Generator) -> Array:
@@ -383,14 +406,6 @@ def _distinct(X: Array) -> Index:
 def _frame(X: Array) -> tuple[Array, float]:
     """Return by what to centre and scale rows, so that squares neither over- nor underflow."""
     return X.mean(axis=0), float(np.ptp(X, axis=0).max())
-
-
-def _filled(chosen: Index, rows: Index, size: int, rng: np.random.Generator) -> Index:
-    """Return what is chosen of rows with others at random up to a size, where few are distinct."""
-    if len(chosen) == size:
-        return chosen
-    others = np.setdiff1d(rows, chosen)
-    return np.concatenate([chosen, rng.choice(others, size - len(chosen), replace=False)])
 
 
 def _farthest(X: Array, rows: Index, size: int) -> Index:

@@ -157,14 +157,24 @@ class MatrixRBF(KernelPiece):
 
 @dataclass(frozen=True)
 class LinearSpline(KernelPiece):
-    """Vapnik's linear spline, see `linear_spline`; it has no width."""
+    """Vapnik's linear spline, a product over the features; it has no width.
+
+    ``1 + x z + x z m - (x + z) m^2 / 2 + m^3 / 3`` with ``m = min(x, z)`` (Chmielewski et al. 2019
+    section 3.1; Vapnik 1998). It is positive definite for x, z >= 0 only: for inputs of both signs it is an
+    indefinite function, a legal basis but no covariance.
+    """
 
     name: ClassVar[str] = "linear-spline"
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
+        out = np.ones((len(X), len(centres)))
         with np.errstate(over="ignore", invalid="ignore"):
-            return checked_values(linear_spline(X, centres))
+            for column, centre in zip(X.T, centres.T, strict=True):
+                x, z = column[:, None], centre[None]
+                m = np.minimum(x, z)
+                out *= 1.0 + x * z + x * z * m - 0.5 * (x + z) * m**2 + m**3 / 3.0
+        return checked_values(out)
 
 
 @dataclass(frozen=True)
@@ -273,26 +283,6 @@ def rbf(squared_distance: Array, width: float, *, out: Array | None = None) -> A
     return np.exp(basis, out=basis)
 
 
-def log_width_derivative(basis: Array, squared_distance: Array, width: float) -> Array:
-    """Return d Phi / d log(width) = 2 D / width^2 * Phi for the RBF."""
-    return 2.0 * (squared_distance / width / width) * basis
-
-
-def linear_spline(X: Array, Z: Array) -> Array:
-    """Return the linear spline kernel, a product over the features, shape (n_obs, n_basis).
-
-    ``1 + x z + x z m - (x + z) m^2 / 2 + m^3 / 3`` with ``m = min(x, z)`` (Chmielewski et al. 2019
-    section 3.1; Vapnik 1998). It has no width, and it is positive definite for x, z >= 0 only: for
-    inputs of both signs it is an indefinite function, a legal basis but no covariance.
-    """
-    out = np.ones((len(X), len(Z)))
-    for column, centres in zip(X.T, Z.T, strict=True):
-        x, z = column[:, None], centres[None]
-        m = np.minimum(x, z)
-        out *= 1.0 + x * z + x * z * m - 0.5 * (x + z) * m**2 + m**3 / 3.0
-    return out
-
-
 def design_matrix(kernel: Kernel, X: Array, centres: Array, width: Any = None) -> Array:
     """Return Phi, shape (n_obs, n_basis): each basis function at each row of `X`.
 
@@ -386,11 +376,12 @@ class FeatureColumns(KernelPiece):
 KERNELS: dict[str, type[KernelPiece]] = {each.name: each for each in (RBF, LinearSpline)}
 
 
-def _some_rows(X: Array, most: int = 5000) -> Array:
-    """Return all rows, or `most` of them drawn with a fixed seed: all pairs take too much memory."""
-    if len(X) <= most:
-        return X
-    return X[np.sort(np.random.default_rng(0).choice(len(X), most, replace=False))]
+def _squared_distances_within(X: Array, most: int = 5000) -> Array:
+    """Return the squared distances between rows that differ; of more than `most` rows so many are drawn."""
+    if len(X) > most:  # with a fixed seed
+        X = X[np.sort(np.random.default_rng(0).choice(len(X), most, replace=False))]
+    squared = squared_distances(X, X)
+    return squared[squared > 0]
 
 
 def width_bounds(X: Array) -> tuple[float, float]:
@@ -399,13 +390,10 @@ def width_bounds(X: Array) -> tuple[float, float]:
     A narrower kernel separates every row from every other, a wider one none. Rows that all
     coincide give (1, 1). More than 5000 rows are represented by so many of them.
     """
-    X = _some_rows(X)
-    squared = squared_distances(X, X)
-    largest = float(np.sqrt(squared.max()))
-    if largest == 0:
+    squared = _squared_distances_within(X)
+    if not squared.size:
         return 1.0, 1.0
-    smallest = float(np.sqrt(squared[squared > 0].min()))
-    return smallest, largest
+    return float(np.sqrt(squared.min())), float(np.sqrt(squared.max()))
 
 
 def median_distance(X: Array) -> float:
@@ -413,10 +401,8 @@ def median_distance(X: Array) -> float:
 
     More than 5000 rows are represented by so many of them.
     """
-    X = _some_rows(X)
-    squared = squared_distances(X, X)
-    positive = squared[squared > 0]
-    return float(np.sqrt(np.median(positive))) if positive.size else 1.0
+    squared = _squared_distances_within(X)
+    return float(np.sqrt(np.median(squared))) if squared.size else 1.0
 
 
 def warn_of_width(Phi: Array, X: Array, width: Any) -> None:

@@ -102,18 +102,13 @@ class Likelihood:
         """
         return mean / np.sqrt(1.0 + self.spread * variance)
 
-    def terms(self, latent: Array, target: NDArray[Any]) -> RowTerms:
-        """Return the terms of rows at latent values of shape (n_rows, n_scores)."""
-        own = latent[:, 0]
-        return RowTerms(
-            self.log_likelihood(own, target),
-            self.score(own, target)[:, None],
-            self.curvature(own, target),
-        )
+    def terms(self, latent: Array, target: NDArray[Any], *, rough: bool = False) -> RowTerms:
+        """Return the terms of rows at latent values of shape (n_rows, n_scores).
 
-    def rough_terms(self, latent: Array, target: NDArray[Any]) -> RowTerms:
-        """Return the terms to three digits, where that is cheaper: for steps that only point the way."""
-        return self.terms(latent, target)
+        `rough` terms have three digits where that is cheaper: for steps that only point the way.
+        """
+        own, slope = latent[:, 0], self.score(latent[:, 0], target)[:, None]
+        return RowTerms(self.log_likelihood(own, target), slope, self.curvature(own, target))
 
     def response(self, target: NDArray[Any]) -> Array | None:
         """Return latent responses to begin with, shape (n_obs, n_scores); None: those of the weights."""
@@ -185,6 +180,17 @@ def against_rest(target: NDArray[Any], number: int) -> Array:
     return label if weight is None else weighted_target(label, weight)
 
 
+def _times_weight(name: str) -> Any:
+    """Return a method that has the result of the base's method for each row times the row's weight."""
+
+    def method(self: "Weighted", latent: Array, target: NDArray[Any]) -> Array:
+        plain, weight = self._split(target)
+        each = getattr(self.base, name)(latent, plain)
+        return weight.reshape(-1, *[1] * (each.ndim - 1)) * each
+
+    return method
+
+
 @dataclass(frozen=True)
 class Weighted(Likelihood):
     """A likelihood with row weights: a row of weight two counts as the row twice.
@@ -213,39 +219,18 @@ class Weighted(Likelihood):
             plain = np.ascontiguousarray(plain, dtype=np.int64)
         return plain, np.ones(len(plain)) if weight is None else weight
 
-    def _times(self, method: str, latent: Array, target: NDArray[Any]) -> Array:
-        """Return the result of a method of the base for each row, times the row's weight."""
-        plain, weight = self._split(target)
-        each = getattr(self.base, method)(latent, plain)
-        return weight.reshape(-1, *[1] * (each.ndim - 1)) * each
-
-    def log_density(self, latent: Array, target: NDArray[Any]) -> Array:
-        """Return weighted log densities, shape (n_obs,)."""
-        return self._times("log_density", latent, target)
-
-    def score(self, latent: Array, target: NDArray[Any]) -> Array:
-        """Return weighted slopes, shape of `latent`."""
-        return self._times("score", latent, target)
-
-    def curvature(self, latent: Array, target: NDArray[Any]) -> Array:
-        """Return weighted curvatures, shape (n_obs,)."""
-        return self._times("curvature", latent, target)
-
-    def hessian(self, latent: Array, target: NDArray[Any]) -> Array:
-        """Return weighted minus second derivatives, shape (n_obs, n_scores, n_scores)."""
-        return self._times("hessian", latent, target)
+    log_density = _times_weight("log_density")
+    score = _times_weight("score")
+    curvature = _times_weight("curvature")
+    hessian = _times_weight("hessian")
 
     def terms(self, latent: Array, target: NDArray[Any], *, rough: bool = False) -> RowTerms:
-        """Return the weighted terms of rows, to three digits where they may be rough."""
+        """Return the weighted terms of rows, see `Likelihood.terms`."""
         plain, weight = self._split(target)
-        terms = (self.base.rough_terms if rough else self.base.terms)(latent, plain)
+        terms = self.base.terms(latent, plain, rough=rough)
         own = latent[:, 0] if self.n_scores == 1 else latent
         log_likelihood = float(weight @ self.base.log_density(own, plain))
         return RowTerms(log_likelihood, weight[:, None] * terms.slope, weight * terms.curvature)
-
-    def rough_terms(self, latent: Array, target: NDArray[Any]) -> RowTerms:
-        """Return the weighted terms of rows to three digits."""
-        return self.terms(latent, target, rough=True)
 
     def probability(self, latent: Array) -> Array:
         """Return the base's."""

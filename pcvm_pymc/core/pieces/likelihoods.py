@@ -10,7 +10,6 @@ from scipy.special import expit, gammaln, log_expit
 from pcvm_pymc.core.pieces import probit
 from pcvm_pymc.core.pieces.likelihood import Likelihood, RowTerms, ScaleLikelihood
 from pcvm_pymc.core.pieces.multinomial import (
-    ClassTerms,
     class_hessian,
     class_probabilities,
     class_terms,
@@ -31,11 +30,7 @@ class Probit(Likelihood):
 
     name: ClassVar[str] = "probit"
     spread: ClassVar[float] = 1.0
-
-    @property
-    def bound(self) -> float:
-        """One."""
-        return 1.0
+    bound: ClassVar[float] = 1.0
 
     def log_density(self, latent: Array, target: Array) -> Array:
         """Return log Phi(label * latent)."""
@@ -49,15 +44,12 @@ class Probit(Likelihood):
         """Return minus the second derivative, in [0, 1]."""
         return probit.curvature(latent, target)
 
-    def terms(self, latent: Array, target: Array) -> RowTerms:
+    def terms(self, latent: Array, target: Array, *, rough: bool = False) -> RowTerms:
         """Return the terms of rows, phi / Phi computed but once."""
         x = target * latent[:, 0]
         mills = probit.inverse_mills(x)
-        return RowTerms(
-            float(probit.log_ndtr(x).sum()),
-            (target * mills)[:, None],
-            np.minimum(np.maximum(mills * (mills + x), 0.0), 1.0),
-        )
+        bend = np.minimum(np.maximum(mills * (mills + x), 0.0), 1.0)
+        return RowTerms(float(probit.log_ndtr(x).sum()), (target * mills)[:, None], bend)
 
     def probability(self, latent: Array) -> Array:
         """Return Phi(latent)."""
@@ -166,11 +158,7 @@ class Logit(Likelihood):
 
     name: ClassVar[str] = "logit"
     spread: ClassVar[float] = np.pi / 8.0
-
-    @property
-    def bound(self) -> float:
-        """A quarter."""
-        return 0.25
+    bound: ClassVar[float] = 0.25
 
     def log_density(self, latent: Array, target: Array) -> Array:
         """Return the log of the logistic function at label * latent."""
@@ -300,16 +288,8 @@ class MultinomialProbit(Likelihood):
     n_classes: int
     name: ClassVar[str] = "multinomial probit"
     targets: ClassVar[str] = "classes"
-
-    @property
-    def n_scores(self) -> int:
-        """One for each class."""
-        return self.n_classes
-
-    @property
-    def bound(self) -> float:
-        """One, as for the probit."""
-        return 1.0
+    bound: ClassVar[float] = 1.0  # as for the probit
+    n_scores = property(lambda self: self.n_classes)
 
     def log_density(self, latent: Array, target: NDArray[np.int64]) -> Array:
         """Return log P(class | scores)."""
@@ -323,23 +303,14 @@ class MultinomialProbit(Likelihood):
         """Return a bound of each row's curvature in any direction, see `terms`."""
         return self.terms(latent, target).curvature
 
-    def terms(self, latent: Array, target: NDArray[np.int64]) -> RowTerms:
-        """Return the terms of rows.
+    def terms(self, latent: Array, target: NDArray[np.int64], *, rough: bool = False) -> RowTerms:
+        """Return the terms of rows; `rough` ones by a rule that leaves 1e-4, in two fifths of the time.
 
         Minus the second derivative is the Laplacian matrix of a graph over the classes: its largest
         eigenvalue is at most twice a diagonal entry, of which the own class has the largest.
         """
-        return self._row_terms(class_terms(latent, target))
-
-    def rough_terms(self, latent: Array, target: NDArray[np.int64]) -> RowTerms:
-        """Return the terms by a rule that leaves 1e-4: in two fifths of the time."""
-        return self._row_terms(class_terms(latent, target, accuracy=1e-3))
-
-    @staticmethod
-    def _row_terms(terms: ClassTerms) -> RowTerms:
-        return RowTerms(
-            float(terms.log_probability.sum()), terms.score, np.minimum(1.0, 2.0 * terms.curvature)
-        )
+        value, slope, bend = class_terms(latent, target, accuracy=1e-3 if rough else 1e-10)
+        return RowTerms(float(value.sum()), slope, np.minimum(1.0, 2.0 * bend))
 
     def hessian(self, latent: Array, target: NDArray[np.int64]) -> Array:
         """Return minus the second derivatives, shape (n_obs, n_classes, n_classes)."""
@@ -365,9 +336,7 @@ def start_response(
     improper.
     """
     own = np.asarray(label)[:, None] == np.arange(n_classes)
-    if rng is None:
-        return np.where(own, 10.5, 0.5)
-    return 10.0 * own + rng.uniform(size=own.shape)
+    return 10.0 * own + (0.5 if rng is None else rng.uniform(size=own.shape))
 
 
 #: other names
@@ -398,11 +367,11 @@ def as_likelihood(
     ValueError
         If it is not one of the row's.
     """
-    if isinstance(likelihood, Likelihood):
-        if likelihood.name in allowed and not nuisance:
-            return likelihood
-    elif isinstance(likelihood, str) and ALIASES.get(likelihood, likelihood) in allowed:
-        return LIKELIHOODS[ALIASES.get(likelihood, likelihood)](**nuisance)
+    if isinstance(likelihood, Likelihood) and likelihood.name in allowed and not nuisance:
+        return likelihood
+    name = ALIASES.get(str(likelihood), likelihood)
+    if isinstance(name, str) and name in allowed:
+        return LIKELIHOODS[name](**nuisance)
     raise ValueError(
         f"likelihood={likelihood!r} is unknown; use one of {allowed}, or a piece of that kind"
     )

@@ -11,7 +11,6 @@ Compiled by numba.
 """
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -38,14 +37,28 @@ _jit = njit(nogil=True, cache=True, error_model="numpy")
 
 @_jit
 def _integrate(
-    margin: Array, spacing: float, drop: float, mills: Array, mean: Array
+    row: Array, own: int, rule: tuple[float, float], work: Array, second: Array | None
 ) -> tuple[float, float]:
-    """Return log P and the variance of e, and the mean of phi / Phi of each class in `mean`."""
-    mode, top, bend = mode_of_integrand(margin, 1e-3 if spacing < 1.0 else 0.2)
-    step = spacing / math.sqrt(bend)
+    """Return log P(own class) and the variance of e, by the trapezoid rule out from the mode.
+
+    `rule` is the spacing of the nodes, and how far the log integrand drops before they end. Rows of `work`,
+    ``n_classes - 1`` numbers each: ``y_own - y_k``, phi / Phi at a node, and the mean of phi / Phi. With
+    `second`, (n_classes - 1) squared, moments are taken around the values at the mode, the fourth row.
+    """
+    margin, mills, mean, middle = work[0], work[1], work[2], work[3]
+    k = 0
+    for c in range(len(row)):
+        if c != own:
+            margin[k], mean[k] = row[own] - row[c], 0.0
+            k += 1
+    mode, top, bend = mode_of_integrand(margin, 1e-3 if rule[0] < 1.0 else 0.2)
+    step = rule[0] / math.sqrt(bend)
+    if second is not None:
+        log_integrand(mode, margin, middle)
+        second[:] = 0.0
     if is_far(mode, margin):
-        return _sums(mode, top, step, drop, margin, mills, mean, True)
-    return _sums(mode, top, step, drop, margin, mills, mean, None)
+        return _sums(mode, top, step, rule[1], margin, mills, mean, middle, second, True)
+    return _sums(mode, top, step, rule[1], margin, mills, mean, middle, second, None)
 
 
 @_jit
@@ -57,16 +70,16 @@ def _sums(
     margin: Array,
     mills: Array,
     mean: Array,
+    middle: Array,
+    second: Array | None,
     far: bool | None,
 ) -> tuple[float, float]:
     """Return what `_integrate` does.
 
-    The nodes go out from the mode, on either side until the integrand has dropped by ``exp(-drop)``. `far`
-    is a type to the compiler, None or not: of each it makes a loop without the other's branch.
+    `second` and `far` are types to the compiler, None or not: of each it makes a loop without the other's
+    branch, in half the time.
     """
-    total, first, second = 0.0, 0.0, 0.0
-    for k in range(len(margin)):
-        mean[k] = 0.0
+    total, first, square = 0.0, 0.0, 0.0
     for side in (-1, 1):
         j = 0 if side == 1 else -1
         while True:
@@ -80,52 +93,44 @@ def _sums(
             share = math.exp(fall)
             total += share
             first += share * offset
-            second += share * offset * offset
+            square += share * offset * offset
             for k in range(len(margin)):
-                mean[k] += share * mills[k]
+                if second is None:
+                    mean[k] += share * mills[k]
+                else:
+                    away, gap = mills[k] - middle[k], gap_of(mode + offset + margin[k], mills[k])
+                    mean[k] += share * away
+                    second[k, k] += share * (mills[k] * gap - away * away)
+                    for m in range(k):
+                        second[k, m] -= share * away * (mills[m] - middle[m])
             j += side
     for k in range(len(margin)):
         mean[k] /= total
+    if second is not None:
+        second /= total
     first /= total
-    variance = second / total - first * first
-    return top + math.log(total * step) - LOG_SQRT_2PI, variance
-
-
-@_jit
-def _margins(row: Array, own: int, margin: Array) -> int:
-    """Write ``y_own - y_k`` of every other class into `margin`; return their number."""
-    k = 0
-    for c in range(len(row)):
-        if c != own:
-            margin[k] = row[own] - row[c]
-            k += 1
-    return k
+    return top + math.log(total * step) - LOG_SQRT_2PI, square / total - first * first
 
 
 @_jit
 def _terms_of_rows(
     latent: Array,
     label: Labels,
-    spacing: float,
-    drop: float,
+    rule: tuple[float, float],
     log_probability: Array,
     score: Array,
     curvature: Array,
 ) -> None:
-    n_others = latent.shape[1] - 1
-    margin, mills, mean = np.empty(n_others), np.empty(n_others), np.empty(n_others)
+    """Write the terms of each row's own class, see `ClassTerms`."""
+    work = np.empty((4, latent.shape[1] - 1))
     for n in range(len(latent)):
         own = label[n]
-        _margins(latent[n], own, margin)
-        log_probability[n], variance = _integrate(margin, spacing, drop, mills, mean)
+        log_probability[n], variance = _integrate(latent[n], own, rule, work, None)
         curvature[n] = min(max(1.0 - variance, 0.0), 1.0)
-        k, total = 0, 0.0
-        for c in range(latent.shape[1]):
-            if c != own:
-                score[n, c] = -mean[k]
-                total += mean[k]
-                k += 1
-        score[n, own] = total
+        score[n, own] = 0.0
+        for k in range(len(work[2])):
+            score[n, k + (k >= own)] = -work[2, k]
+            score[n, own] += work[2, k]
 
 
 @_jit
@@ -145,7 +150,7 @@ def multinomial_terms(
     spacing, drop : float
         From `rule_of`.
     """
-    n_classes = latent.shape[1]
+    n_classes, rule = latent.shape[1], (spacing, drop)
     log_probability, score = np.empty(len(latent)), np.zeros(latent.shape)
     curvature = np.empty(1)
     for n in range(len(latent)):
@@ -163,80 +168,17 @@ def multinomial_terms(
         else:
             one = slice(n, n + 1)
             _terms_of_rows(
-                latent[one], label[one], spacing, drop, log_probability[one], score[one], curvature
+                latent[one], label[one], rule, log_probability[one], score[one], curvature
             )
     return log_probability, score
 
 
 @_jit
-def _all_log_probabilities(latent: Array, spacing: float, drop: float, out: Array) -> None:
-    n_others = latent.shape[1] - 1
-    margin, mills, mean = np.empty(n_others), np.empty(n_others), np.empty(n_others)
+def _all_log_probabilities(latent: Array, rule: tuple[float, float], out: Array) -> None:
+    work = np.empty((4, latent.shape[1] - 1))
     for n in range(len(latent)):
         for c in range(latent.shape[1]):
-            _margins(latent[n], c, margin)
-            out[n, c], _ = _integrate(margin, spacing, drop, mills, mean)
-
-
-@_jit
-def _add_row(
-    row: Array,
-    own: int,
-    share: float,
-    rule: tuple[float, float],
-    work: Array,
-    score: Array,
-    hessian: Array,
-) -> float:
-    """Add `share` times a row's slope and minus its second derivatives; return its log P.
-
-    From the moments of phi / Phi, taken around their values at the mode. `work` has room for
-    ``n_classes + 3`` rows of ``n_classes - 1``.
-    """
-    n_others = len(row) - 1
-    margin, mills, mean, middle, second = work[0], work[1], work[2], work[3], work[4:]
-    _margins(row, own, margin)
-    mode, top, bend = mode_of_integrand(margin)
-    step, total, far = rule[0] / math.sqrt(bend), 0.0, is_far(mode, margin)
-    work[2:] = 0.0
-    log_integrand(mode, margin, middle)
-    for side in (-1, 1):
-        j = 0 if side == 1 else -1
-        while True:
-            offset = j * step
-            if far:
-                fall = log_fall(mode, offset, margin, mills)
-            else:
-                fall = log_integrand(mode + offset, margin, mills) - top
-            if fall < -rule[1]:
-                break
-            weight = math.exp(fall)
-            total += weight
-            for k in range(n_others):
-                own_gap = gap_of(mode + offset + margin[k], mills[k])
-                away = mills[k] - middle[k]
-                mean[k] += weight * away
-                second[k, k] += weight * (mills[k] * own_gap - away * away)
-                for m in range(k):
-                    second[k, m] -= weight * away * (mills[m] - middle[m])
-            j += side
-    for k in range(n_others):
-        mean[k] /= total
-    for k in range(n_others):
-        c = k + (k >= own)
-        slope = share * (middle[k] + mean[k])
-        score[c] -= slope
-        score[own] += slope
-        for m in range(k + 1):
-            d = m + (m >= own)
-            value = share * (second[k, m] / total + mean[k] * mean[m])
-            for swapped in range(1 if m == k else 2):
-                a, b = (d, c) if swapped else (c, d)
-                hessian[a, b] += value
-                hessian[a, own] -= value
-                hessian[own, b] -= value
-                hessian[own, own] += value
-    return top + math.log(total * step) - LOG_SQRT_2PI
+            out[n, c], _ = _integrate(latent[n], c, rule, work, None)
 
 
 @_jit
@@ -248,15 +190,31 @@ def _add_rows(
     score: Array,
     hessian: Array,
 ) -> None:
-    """Add the terms of all rows, each class counting by its probability."""
-    work = np.empty((latent.shape[1] + 3, latent.shape[1] - 1))
+    """Add log probabilities, slopes and minus second derivatives, each class counting by its probability."""
+    n_others = latent.shape[1] - 1
+    work, second = np.empty((4, n_others)), np.empty((n_others, n_others))
+    mean, middle = work[2], work[3]
     for n in range(len(latent)):
-        for c in range(latent.shape[1]):
-            share = probability[n, c]
-            if share > 0.0:
-                log_density[n] += share * _add_row(
-                    latent[n], c, share, rule, work, score[n], hessian[n]
-                )
+        for own in range(n_others + 1):
+            share = probability[n, own]
+            if not share > 0.0:
+                continue
+            log_density[n] += share * _integrate(latent[n], own, rule, work, second)[0]
+            bend = hessian[n]
+            for k in range(n_others):
+                c = k + (k >= own)
+                slope = share * (middle[k] + mean[k])
+                score[n, c] -= slope
+                score[n, own] += slope
+                for m in range(k + 1):
+                    d = m + (m >= own)
+                    value = share * (second[k, m] + mean[k] * mean[m])
+                    for swapped in range(1 if m == k else 2):
+                        a, b = (d, c) if swapped else (c, d)
+                        bend[a, b] += value
+                        bend[a, own] -= value
+                        bend[own, b] -= value
+                        bend[own, own] += value
 
 
 class FractionalTerms(NamedTuple):
@@ -267,8 +225,7 @@ class FractionalTerms(NamedTuple):
     hessian: Array
 
 
-@dataclass(frozen=True)
-class ClassTerms:
+class ClassTerms(NamedTuple):
     """The likelihood of given classes, and its derivatives in the latent scores.
 
     Attributes
@@ -353,9 +310,8 @@ def class_terms(latent: Array, label: Labels, *, accuracy: float = 1e-10) -> Cla
     """
     label = np.asarray(label, dtype=np.int64)
     latent = _checked(latent, label)
-    spacing, drop = rule_of(accuracy)
     out = ClassTerms(np.empty(len(latent)), np.empty(latent.shape), np.empty(len(latent)))
-    _terms_of_rows(latent, label, spacing, drop, out.log_probability, out.score, out.curvature)
+    _terms_of_rows(latent, label, rule_of(accuracy), *out)
     return out
 
 
@@ -421,7 +377,7 @@ def log_class_probability(
         return class_terms(latent, label, accuracy=accuracy).log_probability
     latent = _checked(latent)
     out = np.empty(latent.shape)
-    _all_log_probabilities(latent, *rule_of(accuracy), out)
+    _all_log_probabilities(latent, rule_of(accuracy), out)
     return out
 
 
@@ -431,11 +387,3 @@ def class_probabilities(latent: Array, *, accuracy: float = 1e-13) -> Array:
     Each has its own relative accuracy, however small it is; rows sum to one to about 1e-13.
     """
     return np.exp(log_class_probability(latent, accuracy=accuracy))
-
-
-def response_mean(latent: Array, label: Labels, *, accuracy: float = 1e-10) -> Array:
-    """Return the means of the latent responses given the classes, shape (n_obs, n_classes).
-
-    Lyu et al. (2020) eqs. 22-23.
-    """
-    return latent + class_terms(latent, label, accuracy=accuracy).score

@@ -60,26 +60,27 @@ class Hyperprior:
     rate_shape: float | None = None
 
     def __post_init__(self) -> None:
-        for shape_name, rate_name in (("c", "d"), ("e", "f")):
-            shape, rate = getattr(self, shape_name), getattr(self, rate_name)
-            for name, value in ((shape_name, shape), (rate_name, rate)):
-                check_real(name, value, -np.inf)
+        for name, shape, rate_name, rate in (
+            ("c", self.c, "d", self.d),
+            ("e", self.e, "f", self.f),
+        ):
+            check_real(name, shape, -np.inf)
+            check_real(rate_name, rate, -np.inf)
             if rate < 0:
                 raise ValueError(f"{rate_name}={rate} is a Gamma rate and must not be negative")
             least = 0.0 if rate > 0 else -0.5
             if shape <= least:
                 raise ValueError(
-                    f"{shape_name}={shape} must be greater than {least} when {rate_name}={rate}; "
-                    "use Hyperprior.jeffreys() or Hyperprior.chen2009() for the papers' "
-                    "improper priors"
+                    f"{name}={shape} must be greater than {least} when {rate_name}={rate}; use "
+                    "Hyperprior.jeffreys() or Hyperprior.chen2009() for the papers' improper priors"
                 )
         if self.rate_shape is not None:
             check_real("rate_shape", self.rate_shape)
-        if self.rate_shape is not None and self.d == 0:
-            raise ValueError(
-                f"rate_shape={self.rate_shape} with d={self.d}: a hyperprior of d needs both positive, "
-                "or rate_shape=None for a fixed d"
-            )
+            if self.d == 0:
+                raise ValueError(
+                    f"rate_shape={self.rate_shape} with d={self.d}: a hyperprior of d needs both "
+                    "positive, or rate_shape=None for a fixed d"
+                )
 
     @classmethod
     def jeffreys(cls) -> Self:
@@ -140,7 +141,10 @@ class Hyperprior:
         latent_size : float
             Prior median size of the centred latent function where d is at its mean.
         """
-        c = 1.0 if signs is None else 5.0 if _is_even(Phi, signs) else 0.5
+        c = 1.0
+        if signs is not None:
+            cancels = np.abs(Phi @ signs) <= 1e-9 * np.abs(Phi).sum(axis=1)
+            c = 5.0 if cancels.all() else 0.5
         return replace(cls._scaled(c, Phi, signs, latent_size), rate_shape=RATE_SHAPE)
 
     @classmethod
@@ -217,17 +221,6 @@ class Hyperprior:
     def log_bias_density(self, bias: Any) -> Any:
         """Return log p(b), of one or each, the precision integrated out (Chen et al. 2009 eq. 22)."""
         return _log_mixture_density(np.asarray(bias, dtype=float), self.e, self.f)
-
-    def log_joint_weight_density(self, weight: Array, precision: Array) -> Array:
-        """Return log p(w | alpha) + log p(alpha) (Chen et al. 2009 eq. 4 and appendix A)."""
-        return (
-            _LOG_2 + _log_normal(weight, precision) + log_gamma_density(precision, self.c, self.d)
-        )
-
-    def log_joint_bias_density(self, bias: float, precision: float) -> float:
-        """Return log p(b | beta) + log p(beta)."""
-        beta = np.float64(precision)
-        return float(_log_normal(np.float64(bias), beta) + log_gamma_density(beta, self.e, self.f))
 
 
 @dataclass(frozen=True)
@@ -317,17 +310,9 @@ class Laplace:
         with np.errstate(divide="ignore", over="ignore"):
             return self.penalty / np.abs(weight)
 
-    def bias_precision(self, bias: Any) -> Any:
-        """Return the same for a bias, or an array of them."""
-        return self.weight_precision(np.asarray(bias, dtype=float))
-
     def weight_bend(self, weight: Array) -> Array:
         """Return zeros, the second derivative of minus the log density away from zero."""
         return np.zeros_like(weight)
-
-    def bias_bend(self, bias: Array) -> Array:
-        """Return the same for biases."""
-        return np.zeros_like(bias)
 
     def log_weight_density(self, weight: Array) -> Array:
         """Return log p(w), variances integrated out."""
@@ -342,9 +327,8 @@ class Laplace:
         """Return the weights as they are: EM brings them to zero in the limit only."""
         return weight
 
-    def log_bias_density(self, bias: Any) -> Any:
-        """Return log p(b), of one or each: that of a weight."""
-        return self.log_weight_density(np.asarray(bias, dtype=float))
+    # the bias has the weights' density
+    bias_precision, bias_bend, log_bias_density = weight_precision, weight_bend, log_weight_density
 
 
 @dataclass(frozen=True)
@@ -457,11 +441,6 @@ def prior_latent_size(Phi: Array, signs: Array | None, c: float) -> float:
     return typical if typical > 0 else 1.0
 
 
-def _is_even(Phi: Array, signs: Array) -> bool:
-    """Whether weights of like size cancel in every row: each function has one of either sign."""
-    return bool((np.abs(Phi @ signs) <= 1e-9 * np.abs(Phi).sum(axis=1)).all())
-
-
 def _mean_precision[T: (Array, np.float64)](value: T, shape: float, rate: float) -> T:
     if rate > 0:
         return (2 * shape + 1) / (value * value + 2 * rate)
@@ -489,10 +468,6 @@ def _mixture_constant(shape: float, rate: float) -> np.float64:
     """Return the logarithm of what normalises it: as long to compute as the density of 100 weights."""
     out: np.float64 = gammaln(shape + 0.5) - gammaln(shape) - 0.5 * (_LOG_2PI + np.log(rate))
     return out
-
-
-def _log_normal[T: (Array, np.float64)](value: T, precision: T) -> T:
-    return 0.5 * (np.log(precision) - _LOG_2PI - precision * value * value)
 
 
 def log_gamma_density[T: (Array, np.float64, float)](value: T, shape: float, rate: float) -> T:

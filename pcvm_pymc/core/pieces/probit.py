@@ -39,8 +39,3 @@ def curvature(latent: Array, label: Array) -> Array:
     x = label * latent
     mills = inverse_mills(x)
     return np.clip(mills * (mills + x), 0.0, 1.0)
-
-
-def log_likelihood(latent: Array, label: Array) -> float:
-    """Return sum_i log Phi(label_i * latent_i)."""
-    return float(log_ndtr(label * latent).sum())

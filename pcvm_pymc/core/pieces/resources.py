@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, wraps
 from pathlib import Path
-from typing import Any, Concatenate, Protocol
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -26,11 +26,6 @@ _WORTH_THREADS = 1e10  # multiplications of one Gram product: some seconds of on
 # --- memory -------------------------------------------------------------------------------------
 
 
-def available_bytes() -> float:
-    """Return the bytes that this process may still take, infinite where the system does not say."""
-    return min(_unused(), _below_limit(), _in_group())
-
-
 def _lines(path: Path) -> list[str]:
     """Return the lines of a file of the system; none where there is no such file."""
     try:
@@ -39,25 +34,23 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def _unused() -> float:
-    found = [each.split()[1] for each in _lines(Path("/proc/meminfo")) if "MemAvailable:" in each]
-    return 1024.0 * float(found[0]) if found else np.inf
+def available_bytes() -> float:
+    """Return the bytes that this process may still take, infinite where the system does not say.
 
-
-def _below_limit() -> float:
-    """Return what a limit of the address space (``ulimit -v``) leaves."""
-    if resource is None:
-        return np.inf
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return np.inf if limit == resource.RLIM_INFINITY else float(limit)
-
-
-def _in_group() -> float:
-    """Return what a container's limit leaves (version 2 of Linux' control groups)."""
+    The least of what is unused, of what a limit of the address space (``ulimit -v``) leaves, and of what a
+    container's limit does (version 2 of Linux' control groups).
+    """
+    found = [np.inf]
+    meminfo = _lines(Path("/proc/meminfo"))
+    found += [1024.0 * float(each.split()[1]) for each in meminfo if "MemAvailable:" in each]
+    if resource is not None:
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        found += [float(limit)] if limit != resource.RLIM_INFINITY else []
     group = Path("/sys/fs/cgroup")
     most = "".join(_lines(group / "memory.max")).strip()
     used = [each.split()[1] for each in _lines(group / "memory.stat") if each.startswith("anon ")]
-    return float(most) - float(used[0]) if most.isdigit() and used else np.inf
+    found += [float(most) - float(used[0])] if most.isdigit() and used else []
+    return min(found)
 
 
 def check_room(n_obs: int, n_basis: int) -> None:
@@ -118,21 +111,15 @@ def blas_threads(n_obs: float, n_basis: float) -> AbstractContextManager[Any]:
     return one_blas_thread() if n_obs * n_basis**2 < _WORTH_THREADS else nullcontext()
 
 
-class _HasPhi(Protocol):
-    @property
-    def Phi(self) -> Any: ...
-
-
-def threads_by_size[Q: _HasPhi, **P, R](
-    function: Callable[Concatenate[Q, P], R],
-) -> Callable[Concatenate[Q, P], R]:
+def threads_by_size[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function of a problem: BLAS gets as many threads as the basis functions are worth."""
 
     @wraps(function)
-    def run(problem: Q, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        problem: Any = args[0]
         # rows in chunks have their own rule
         with blas_threads(*getattr(problem.Phi, "shape", (float("inf"), 1.0))):
-            return function(problem, *args, **kwargs)
+            return function(*args, **kwargs)
 
     return run
 
@@ -182,7 +169,7 @@ def chunk_rows(
 def has_room_for_coupled(
     memory_limit: float | None, n_basis: int, n_scores: int, n_jobs: int = 1
 ) -> bool:
-    """Return whether the matrix that couples several scores may be summed, see `CoupledGram`.
+    """Return whether the matrix that couples several scores may be summed, see `Sums`.
 
     One per job, a sum of two and the factor may take half of the limit, see `chunk_rows`.
     """

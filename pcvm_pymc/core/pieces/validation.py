@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
 
-_MOST_JOBS = 1024  # more threads or processes than any machine has processors
+LARGEST = 1e150  # of a feature, beyond which squared distances overflow
 
 
 # --- single arguments ---------------------------------------------------------------------------
@@ -47,12 +47,12 @@ def _is_number(value: Any, kind: type) -> bool:
 
 
 def _is_one_of(value: Any, also: Sequence[Any]) -> bool:
-    """Whether a value is one of the other values allowed: None, a flag, or a name."""
     return any(value is each or (isinstance(value, str) and value == each) for each in also)
 
 
-def _or(also: Sequence[Any]) -> str:
-    return "".join(f" or {each!r}" for each in also)
+def _needed(what: str, also: Sequence[Any]) -> str:
+    """Return what is needed, and what else may be given."""
+    return " or ".join([what, *map(repr, also)])
 
 
 def check_whole(
@@ -62,7 +62,7 @@ def check_whole(
     inside = _is_number(value, Integral) and least <= value <= (np.inf if most is None else most)
     if not inside and not _is_one_of(value, also):
         span = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name}={shown(value)}; needed a whole number {span}{_or(also)}")
+        raise ValueError(f"{name}={shown(value)}; needed {_needed(f'a whole number {span}', also)}")
 
 
 def check_real(
@@ -81,7 +81,9 @@ def check_real(
     inside = _is_number(value, Real) and np.isfinite(value) and above <= value <= below
     inside = inside and (closed or value not in (above, below))
     if not inside and not _is_one_of(value, also):
-        raise ValueError(f"{name}={shown(value)}; needed {_range(above, below, closed)}{_or(also)}")
+        raise ValueError(
+            f"{name}={shown(value)}; needed {_needed(_range(above, below, closed), also)}"
+        )
 
 
 def _range(above: float, below: float, closed: bool) -> str:
@@ -97,7 +99,7 @@ def _range(above: float, below: float, closed: bool) -> str:
 def check_flag(name: str, value: Any, *, also: Sequence[Any] = ()) -> None:
     """Raise unless a value is True or False, or one of the values in `also`."""
     if not isinstance(value, bool | np.bool_) and not _is_one_of(value, also):
-        raise ValueError(f"{name}={shown(value)}; needed True or False{_or(also)}")
+        raise ValueError(f"{name}={shown(value)}; needed {_needed('True or False', also)}")
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -130,16 +132,6 @@ def as_seed(random_state: Any) -> Any:
     if isinstance(random_state, np.random.RandomState):
         return random_state.randint(2**31 - 1)
     return random_state
-
-
-def check_jobs(name: str, value: Any) -> None:
-    """Raise unless a value is a number of jobs in joblib's sense, or None."""
-    ok = value is None or (_is_number(value, Integral) and value != 0 and abs(value) <= _MOST_JOBS)
-    if not ok:
-        raise ValueError(
-            f"{name}={shown(value)}; needed a whole number from 1 to {_MOST_JOBS}, -1 for all processors, or "
-            "None"
-        )
 
 
 # --- numbers ------------------------------------------------------------------------------------
@@ -183,6 +175,15 @@ def warn_unscaled(X: Array, columns: Sequence[Any] | None = None) -> None:
         f"{names[narrow]!s} {spread[narrow]:.3g}, so that the second hardly counts in distances; standardise "
         "the columns first: (X - X.mean(axis=0)) / X.std(axis=0), or StandardScaler() in a pipeline"
     )
+
+
+def warn_constant(X: Array) -> None:
+    """Warn where all rows of `X` are the same."""
+    if len(X) > 1 and (np.ptp(X, axis=0) == 0).all():
+        warn_input(
+            f"X has {len(X)} rows that are all the same, so that every prediction is the same too; needed "
+            "columns that vary: look at how the table was read"
+        )
 
 
 def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) -> Array:
@@ -252,7 +253,7 @@ def as_numbers(values: Any, name: str) -> Array:
         for each in raw.ravel() if raw.dtype.kind == "O" else ():  # what `float` would change
             if isinstance(each, str | bytes | complex | np.complexfloating | np.datetime64):
                 raise TypeError(f"{type(each).__name__}")
-        return np.asarray(values, dtype=float)
+        return _checked_size(np.asarray(values, dtype=float), name)
     except (TypeError, ValueError, OverflowError) as error:
         if "not supported" in str(error) or str(error).startswith(f"{name} "):
             raise
@@ -260,6 +261,17 @@ def as_numbers(values: Any, name: str) -> Array:
         raise kind(
             f"{name} has values that are not numbers ({error}); encode them as numbers first"
         ) from None
+
+
+def _checked_size(X: Array, name: str) -> Array:
+    """Return a matrix; raise where the square of a value is infinite."""
+    if X.ndim == 2 and X.size and LARGEST < max(X.max(), -X.min()) < np.inf:
+        row, column = np.unravel_index(np.abs(X).argmax(), X.shape)
+        raise ValueError(
+            f"{name} has the value {X[row, column]:.3g} in row {row}, column {column}; needed values up to "
+            f"{LARGEST:g}, whose squares are finite: scale the columns, {name} / abs({name}).max(axis=0)"
+        )
+    return X
 
 
 def as_targets(y: ArrayLike, n_obs: int) -> Array:
@@ -312,7 +324,8 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
     Raises
     ------
     ValueError
-        For labels that are masked, None, NaN, NaT, infinite, complex, or of types without a common order.
+        For labels that are masked, None, NaN, NaT, infinite, fractions, complex, or of types without a
+        common order.
     """
     if hasattr(y, "toarray") or isinstance(y, np.ma.MaskedArray):
         check_kind(y, name)
@@ -342,6 +355,12 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
         raise ValueError(
             f"{name} has labels that are NaN, infinite or missing ({int(missing.sum())}); drop those rows "
             "first"
+        )
+    if kind == "f" and (labels != np.round(labels)).any():
+        found = labels[labels != np.round(labels)].flat[0]
+        raise ValueError(
+            f"Unknown label type: continuous. {name} has fractions as labels, such as {found:.4g}; needed "
+            "one value for each class. Use RVMRegressor for numbers, or cut them into classes: y > median(y)"
         )
     try:
         np.unique(labels) if kind == "O" else None

@@ -20,12 +20,3 @@ from pcvm_pymc.core.projection.path import (
 )
 from pcvm_pymc.core.projection.submodel import Submodel
 from pcvm_pymc.core.projection.target import Target
-
-__all__ = [
-    "ProjectionPath",
-    "SearchOptions",
-    "Submodel",
-    "Target",
-    "default_sizes",
-    "project_path",
-]

@@ -1,7 +1,7 @@
 """Greedy forward selection of the columns of submodels."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,6 @@ class SearchOptions:
     tol : float
         Nats per row: the selection ends, and later sizes repeat its last model, once no addition gains
         more.
-    candidates, exchanges, max_exchanges, l1, backward
-        Removed: a value is refused.
 
     Examples
     --------
@@ -39,26 +37,9 @@ class SearchOptions:
     """
 
     tol: float = 1e-6
-    candidates: InitVar[object] = None
-    exchanges: InitVar[object] = None
-    max_exchanges: InitVar[object] = None
-    l1: InitVar[object] = None
-    backward: InitVar[object] = None
 
-    def __post_init__(self, *removed: object) -> None:
-        names = ("candidates", "exchanges", "max_exchanges", "l1", "backward")
-        for name, value in zip(names, removed, strict=True):
-            if value is not None:
-                raise ValueError(
-                    f"{name}={value!r} is no longer there: columns are found by forward selection "
-                    f"alone; leave {name} out, tol is the only option"
-                )
+    def __post_init__(self) -> None:
         check_real("tol", self.tol)
-
-    @classmethod
-    def greedy(cls) -> "SearchOptions":
-        """Return the default options, which are greedy."""
-        return cls()
 
 
 @dataclass(frozen=True)

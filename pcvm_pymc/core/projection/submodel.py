@@ -109,12 +109,11 @@ class _Newton:
         goal = H @ here.value + slope
         follow = np.linalg.solve(H[np.ix_(b, b)], np.column_stack([H[np.ix_(b, w)], goal[b]]))
         cross = H[np.ix_(w, b)]
-        gram = BorderedGram(
-            np.asfortranarray(H[np.ix_(w, w)] - cross @ follow[:, :-1]), np.zeros(w.sum()), 1.0
-        )
+        whole = np.eye(int(w.sum()) + 1, order="F")  # of the solver's own bias, which is not there
+        whole[:-1, :-1] = H[np.ix_(w, w)] - cross @ follow[:, :-1]
         out = np.empty(len(H))
         out[w], _ = solve_nonnegative(
-            gram,
+            BorderedGram(whole),
             self.sign,
             1.0,
             (goal[w] - cross @ follow[:, -1], 0.0),

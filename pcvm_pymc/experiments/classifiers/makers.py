@@ -14,13 +14,18 @@ from sklearn.svm import SVC, SVR
 
 from pcvm_pymc.assessment.select import select_width
 from pcvm_pymc.assessment.validity import validity
-from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.pieces.kernels import median_distance, width_grid
+from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, fit_em
+from pcvm_pymc.core.pieces.kernels import (
+    median_distance,
+    squared_distances,
+    width_bounds,
+    width_grid,
+)
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.pieces.validation import as_labels
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.problems import problem_at
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
 from pcvm_pymc.estimators.sparse_probit import SparseProbitClassifier
 from pcvm_pymc.experiments.baselines import CalibratedSVC, gamma_of
@@ -233,8 +238,10 @@ def eight_starts(task: TuningTask) -> dict[str, Any]:
     As Chen et al. (2009), section III-B: it looks at the test part and is mildly optimistic.
     """
     label, _ = as_labels(task.y, len(task.X))
-    problem = problem_at(
-        task.X, label, Hyperprior.chen2009(), median_distance(task.X), free_width=True
+    moves = ScalarRBFMoves(squared_distances(task.X, task.X), width_bounds(task.X))
+    width = median_distance(task.X)
+    problem = Problem(
+        moves.basis(width), label, label, Hyperprior.chen2009(), width=width, moves=moves
     )
     options, rng = EMOptions(max_iter=MAX_ITER), np.random.default_rng(task.seed)
     widths, errors = [], []

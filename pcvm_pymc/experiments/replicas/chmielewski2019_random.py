@@ -6,8 +6,12 @@ import numpy as np
 
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult
 from pcvm_pymc.core.evidence.active_set import gains, scanned
-from pcvm_pymc.core.evidence.problem import columns_of, start_noise
-from pcvm_pymc.core.evidence.result import Reached, result_at
+from pcvm_pymc.core.evidence.problem import (
+    Reached,
+    columns_of,
+    result_at,
+    start_noise,
+)
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.estimators.relevance import evidence_options
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor

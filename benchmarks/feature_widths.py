@@ -1,0 +1,180 @@
+"""One width against a width for each feature, on the same draws: held-out scores and CPU seconds.
+
+``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/feature_widths.py [--draws 3] [--seed 7000] [--peers]
+[--estimator NAME] [SET:ROWS ...]`` prints a line for each set and estimator, then means and the worst
+set. Sets: a data set's name, ``informative-D`` (D features, ten of them informative), or ``friedman1`` to
+``friedman3`` and ``diabetes_progression`` for a regression, whose loss is the error in standard deviations.
+"""
+
+import argparse
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+from sklearn.datasets import (
+    load_diabetes,
+    make_classification,
+    make_friedman1,
+    make_friedman2,
+    make_friedman3,
+)
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import pcvm_pymc
+from pcvm_pymc.experiments.baselines import TunedSVC
+from pcvm_pymc.experiments.datasets import load
+from pcvm_pymc.experiments.head_to_head import stratified_draws
+
+SETS = (
+    "image:300",
+    "image:200",
+    "thyroid:140",
+    "crabs_sex:100",
+    "diabetis:300",
+    "australian:300",
+    "wisconsin_diagnostic:120",
+    "wisconsin_original:150",
+    "breast_cancer:200",
+    "heart:170",
+    "ringnorm:200",
+    "twonorm:200",
+    "waveform:200",
+    "german:300",
+    "cleveland:200",
+    "heart_hungarian:200",
+    "pima_ripley:200",
+    "letter_2:200",
+    "banana:300",
+    "ripley:200",
+    "titanic:150",
+)
+MOST_TESTED = 2000
+LEAST_ROWS = 8  # of a class: others are left out
+FRIEDMAN = {
+    "friedman1": lambda n, seed: make_friedman1(n, noise=1.0, random_state=seed),
+    "friedman2": lambda n, seed: make_friedman2(n, noise=125.0, random_state=seed),
+    "friedman3": lambda n, seed: make_friedman3(n, noise=0.1, random_state=seed),
+}
+
+
+def regression_rows(name: str, n: int, seed: int):
+    """Return standardised inputs and targets of the training and test rows of a regression."""
+    rng = np.random.default_rng(seed)
+    if name in FRIEDMAN:
+        X, y = FRIEDMAN[name](n + MOST_TESTED, seed)
+    elif name == "diabetes_progression":
+        X, y = load_diabetes(return_X_y=True)
+    else:
+        data = load(name, random_state=0)
+        X, y = data.X, data.y.astype(float)
+    rows = rng.permutation(len(X))[: n + MOST_TESTED]
+    X, y = X[rows], y[rows]
+    X = (X - X[:n].mean(axis=0)) / (X[:n].std(axis=0) + 1e-12)
+    y = (y - y[:n].mean()) / y[:n].std()
+    return X[:n], y[:n], X[n:], y[n:]
+
+
+def draws(name: str, n: int, n_draws: int, seed: int):
+    """Yield training rows and labels, and test rows and labels; whether it is a regression comes first."""
+    if name in FRIEDMAN or name in ("diabetes_progression", "boston_housing", "airfoil_self_noise"):
+        for k in range(n_draws):
+            yield True, regression_rows(name, n, seed + k)
+        return
+    if name.startswith("informative-"):
+        d = int(name.partition("-")[2])
+        for k in range(n_draws):
+            X, y = make_classification(
+                n + 1000, d, n_informative=10, n_redundant=0, random_state=seed + k
+            )
+            X = (X - X[:n].mean(axis=0)) / X[:n].std(axis=0)
+            yield False, (X[:n], y[:n], X[n:], y[n:])
+        return
+    data = load(name, random_state=0)
+    y = np.unique(data.y, return_inverse=True)[1]
+    frequent = np.bincount(y)[y] >= LEAST_ROWS
+    X, y = data.X[frequent], np.unique(y[frequent], return_inverse=True)[1]
+    scaler = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    every = stratified_draws(X, y, n, min(MOST_TESTED, len(y) - n), seed=seed, scaler=scaler)
+    for _ in range(n_draws):
+        yield False, next(every)
+
+
+def rivals(regression: bool, n_classes: int, d: int, seed: int, options):
+    """Return the estimators that are compared: one width first, a width for each feature second."""
+    default = (
+        "RVMRegressor" if regression else ("PCVM" if n_classes == 2 else "MPCVM") + "Classifier"
+    )
+    kind = getattr(pcvm_pymc, options.estimator or default)
+    found = {
+        "one width": kind(width="shared", random_state=seed),
+        "widths": kind(random_state=seed),
+    }
+    if options.peers and regression:
+        kernel = ConstantKernel() * RBF(np.full(d, 2.0), (0.1, 1e3)) + WhiteKernel(0.1)
+        found["GP, widths"] = GaussianProcessRegressor(kernel, random_state=seed)
+        found["boosting"] = HistGradientBoostingRegressor(random_state=seed)
+    elif options.peers:
+        found["SVC"] = TunedSVC(random_state=seed)
+    return found
+
+
+def scored(model, X, y, X_test, y_test, *, regression: bool) -> dict[str, float]:
+    """Return the scores of a fit; of a regression also how often intervals of 89 % hold the target."""
+    began = time.process_time()
+    model.fit(X, y)
+    seconds = time.process_time() - began
+    if not regression:
+        probability = model.predict_proba(X_test)
+        own = probability[np.arange(len(y_test)), np.searchsorted(model.classes_, y_test)]
+        error = 100 * np.mean(model.classes_[probability.argmax(axis=1)] != y_test)
+        return {"loss": -np.log(own.clip(1e-12)).mean(), "error": error, "seconds": seconds}
+    mean = model.predict(X_test)
+    found = {"loss": np.sqrt(np.mean((mean - y_test) ** 2)), "seconds": seconds}
+    if "Boosting" not in type(model).__name__:
+        sd = model.predict(X_test, return_std=True)[1]
+        found["covered"] = np.mean(np.abs(y_test - mean) < 1.5982 * sd)
+    return found
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sets", nargs="*", default=SETS)
+    parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=7000)
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--estimator")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    for label in (X[:, 0], X[:, 0] > 0, np.arange(40) % 3):  # what is loaded and compiled once
+        rivals(label is X[:, 0], len(np.unique(label)), 2, 0, options)
+    means = {}
+    for each in options.sets:
+        name, rows = each.split(":")
+        found = {}
+        for k, (regression, data) in enumerate(draws(name, int(rows), options.draws, options.seed)):
+            compared = rivals(regression, len(np.unique(data[1])), data[0].shape[1], k, options)
+            for label, model in compared.items():
+                scores = scored(model, *data, regression=regression)
+                found.setdefault(label, []).append(scores)
+        tables = {label: pd.DataFrame(scores) for label, scores in found.items()}
+        gain = tables["widths"]["loss"] - tables["one width"]["loss"]
+        print(f"{each:24s} gain {gain.mean():+.4f} ± {gain.sem():.4f}", flush=True)
+        means[each] = pd.DataFrame({label: table.mean() for label, table in tables.items()}).T
+        print(means[each].to_string(float_format="{:.4f}".format, header=each == options.sets[0]))
+    every = pd.concat(means)
+    change = every["loss"].unstack()
+    change = change["widths"] - change["one width"]
+    print(f"\nmeans of {len(means)} sets; worst: {change.idxmax()} {change.max():+.4f}")
+    print(every.groupby(level=1, sort=False).mean().to_string(float_format="{:.4f}".format))
+
+
+if __name__ == "__main__":
+    main()
