@@ -44,7 +44,7 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
-html_sidebars = {page: [] for page in ("index", "models")}
+html_sidebars = {page: [] for page in ("index", "models", "choose", "glossary")}
 
 nb_execution_mode = (
     "off"  # what is shown is what was committed; CI runs the notebooks by themselves

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 import runpy
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -218,3 +219,80 @@ def test_the_paths_and_limits_that_contributors_are_given_are_right():
     assert not missing
     for limit in runpy.run_path(str(ROOT / "benchmarks" / "size.py"))["LIMITS"].values():
         assert re.search(rf"\b{limit:,}\b", text), limit
+
+
+# words to retire, and what to write instead
+RETIRED = {
+    r"carr(y|ies|ied|ying)": "have, contain, transfer",
+    r"(holds?|holding|held(?![- ]out|_out))": "has, keeps, contains, is true",
+    r"(comes?|came|run|ends? at) (to )?rest": "converges, stops",
+    r"looks? (at|of|again)|a look": "scan, inspect",
+    r"(is|are|was) told|tells?( .{1,20})? apart": "receives, distinguishes",
+    r"anew": "again, refit",
+    r"beside": "next to, in addition to",
+    r"of no account|for want of": "say it plainly",
+    r"stands?( in)? (for|on)": "represents, is placed at",
+    r"dear": "expensive",
+    r"leaving one out": "leave-one-out",
+    r"means of rows": "k-means centres",
+    r"(a )?weights? of either sign": "unconstrained weights",
+    r"cells?": "grid point (of a search), job (of a run)",
+    r"millinats?": "nats",
+    r"house of pieces": "say what changed",
+}
+WORDS = re.compile("|".join(rf"(?P<w{i}>\b{word}\b)" for i, word in enumerate(RETIRED)), re.I)
+LINTED = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("**/*.md"))]
+GENERATED = {"generated", "_build", "notebooks"}
+LINTED = [path for path in LINTED if not GENERATED & set(path.relative_to(ROOT).parts)]
+
+
+def prose_of(text):
+    """Return a page without code, formulas and addresses; lines stay where they are."""
+    for kind in (r"^```.*?^```$", r"`[^`\n]*`", r"\]\([^)]*\)", r"^ {4}.*$"):
+        text = re.sub(kind, lambda each: "\n" * each[0].count("\n"), text, flags=re.M | re.S)
+    return text
+
+
+def retired_words(text):
+    """Return what to change, line by line."""
+    advice = list(RETIRED.values())
+    return [
+        f"line {number}: {found[0]!r}: {advice[int(found.lastgroup[1:])]}"
+        for number, line in enumerate(text.splitlines(), 1)
+        for found in WORDS.finditer(line)
+    ]
+
+
+def test_the_list_of_words_finds_them():
+    text = "A row held out.\n```\nheld\n```\nIt holds `carried` beside it.\n"
+    assert [each[:7] for each in retired_words(prose_of(text))] == ["line 5:", "line 5:"]
+
+
+@pytest.mark.parametrize("path", LINTED, ids=lambda path: path.stem)
+def test_pages_are_in_plain_words(path):
+    found = retired_words(prose_of(path.read_text()))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.filterwarnings("default:docstrings")
+def test_docstrings_are_searched_for_the_same_words():
+    """A warning alone: the docstrings are rewritten together with their code."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    assert len(files) > 50
+    found = []
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                found += retired_words(ast.get_docstring(node) or "")
+    warnings.warn(f"docstrings have {len(found)} words to retire", stacklevel=1)
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/index.md", "docs/choose.md", "docs/glossary.md"]
+)
+def test_sentences_are_short(page):
+    """On average below 18 words, tables and headings left out."""
+    lines = prose_of((ROOT / page).read_text()).splitlines()
+    text = " ".join(each for each in lines if not re.match(r"\s*(\||#|:|!)", each))
+    lengths = [len(each.split()) for each in re.split(r"[.:;?!]\s", text) if len(each.split()) > 2]
+    assert np.mean(lengths) < 18
