@@ -77,9 +77,9 @@ class TrainingData:
 
     def basis(self, basis: Any) -> Any:
         """Return the argument `basis`: a number is at most that of the rows that differ."""
-        if self.copies is None or not isinstance(basis, Integral) or basis > len(self.copies):
+        if self.copies is None or not isinstance(basis, Integral) or int(basis) > len(self.copies):
             return basis
-        return min(basis, len(self.X))
+        return min(int(basis), len(self.X))
 
     def of_all(self, values: Array) -> Array:
         """Return values of the rows for all that were given and count, one of each copy."""
