@@ -369,47 +369,14 @@ def by_folds(problems: Problems, folds: Sequence[Fold]) -> Score:
         result = fit_em(whole, start_near(problems, near, whole), options)
         latent = np.empty_like(result.latent)
         for train, test in folds:
-            latent[test], _ = held_out_latent(problems, whole, (train, test), None, options)
+            columns = problems.centres.columns_of(train)
+            sign, label = problems.centres.signs_of(columns), np.asarray(whole.label)[train]
+            Phi = whole.Phi[:, columns]
+            fit = fit_em(replace(whole, Phi=Phi[train], label=label, sign=sign), None, options)
+            latent[test] = Phi[test] @ fit.weight + fit.bias
         return replace(point, result=result, loo=_held_out(whole, latent))
 
     return score
-
-
-def held_out_latent(
-    problems: Problems,
-    whole: Problem,
-    fold: Fold,
-    start: Start | None,
-    options: EMOptions,
-    *,
-    one_by_one: bool = False,
-) -> tuple[Array, Start]:
-    """Return latent values of held-out rows after a fit without them and the bases on them, and the fit.
-
-    Parameters
-    ----------
-    whole : Problem
-        `problems` at a width and scale.
-    one_by_one : bool
-        Whether each class is fitted against the rest.
-    """
-    train, test = fold
-    columns = problems.centres.columns_of(train)
-    sign, label = problems.centres.signs_of(columns), np.asarray(whole.label)[train]
-    part = replace(whole, Phi=whole.Phi[np.ix_(train, columns)], label=label, sign=sign)
-    if one_by_one:
-        each = [against_rest(part, c) for c in range(whole.n_scores)]
-        starts: Any = [None] * len(each)
-        if start is not None:
-            starts = [Start(start.weight[:, c], float(start.bias[c])) for c in range(len(each))]
-        fits = [fit_em(one, near, options) for one, near in zip(each, starts, strict=True)]
-        found = Start(
-            np.column_stack([fit.weight for fit in fits]), np.array([fit.bias for fit in fits])
-        )
-    else:
-        fit = fit_em(part, start, options)
-        found = Start(fit.weight, fit.bias)
-    return whole.Phi[np.ix_(test, columns)] @ found.weight + found.bias, found
 
 
 def _held_out(problem: Problem, latent: Array, number: NDArray[Any] | None = None) -> LeaveOneOut:
