@@ -15,6 +15,7 @@ from pcvm_pymc.assessment.project import _from_classifier
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.estimators.fit import centres_of
+from pcvm_pymc.estimators.problems import TrainingData
 from pcvm_pymc.estimators.projection import (
     _cross_validate,
     project_reference,
@@ -244,7 +245,7 @@ def average(n=60, seed=75, several=False):
         X=X,
         label=known,
         classes=classes,
-        centres=centres_of(cells[0], X, known),
+        centres=centres_of(cells[0], TrainingData(X, known)),
         kernel="rbf",
         width=1.2,
         hyperprior=cells[0].hyperprior_,

@@ -115,6 +115,6 @@ def test_friedmans_functions(make, noise, limit, seeds):
 def test_constant_targets_and_inputs():
     x, y = noisy_sinc(20)
     np.testing.assert_allclose(RVMRegressor().fit(x, np.full(20, 7.0)).predict(x), 7.0, rtol=1e-4)
-    with pytest.warns(InputWarning, match="20 rows that are all the same"):
+    with pytest.warns(InputWarning, match="rows that are all the same"):
         flat = RVMRegressor().fit(np.ones((20, 3)), y)
     np.testing.assert_allclose(flat.predict(np.ones((1, 3))), y.mean(), atol=0.05)
