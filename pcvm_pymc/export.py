@@ -360,8 +360,12 @@ def to_onnx(model: Any) -> Any:
         else:
             probability = _normal_cdf(latent) * (1.0 - 2.0 * few.flip) + few.flip
     probability = probability / probability.op("ReduceSum", [1], keepdims=1)
-    classes, kind = _class_values(few.classes)
-    label = probability.constant(classes).op("Gather", probability.op("ArgMax", axis=1, keepdims=0))
+    kinds = {"i": (np.int64, "INT64"), "b": (bool, "BOOL"), "f": (float, "DOUBLE")}
+    dtype, kind = kinds.get(few.classes.dtype.kind.replace("u", "i"), (object, "STRING"))
+    classes = list(map(str, few.classes)) if kind == "STRING" else few.classes
+    label = probability.constant(np.array(classes, dtype)).op(
+        "Gather", probability.op("ArgMax", axis=1, keepdims=0)
+    )
     named = [
         helper.make_node("Identity", [label.name], ["label"]),
         helper.make_node("Identity", [probability.name], ["probabilities"]),
@@ -421,15 +425,6 @@ class _Node:
 
     def __matmul__(self, other: Any) -> "_Node":
         return self.op("MatMul", other)
-
-
-def _class_values(classes: NDArray[Any]) -> tuple[NDArray[Any], str]:
-    """Return classes as ONNX has them, and the name of their type."""
-    kinds = {"i": (np.int64, "INT64"), "b": (bool, "BOOL"), "f": (float, "DOUBLE")}
-    if classes.dtype.kind.replace("u", "i") in kinds:
-        dtype, name = kinds[classes.dtype.kind.replace("u", "i")]
-        return classes.astype(dtype), name
-    return np.array([str(each) for each in classes], dtype=object), "STRING"
 
 
 def _latent(x: _Node, few: FewVectors) -> _Node:

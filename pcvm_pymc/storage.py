@@ -266,7 +266,12 @@ def replaced_folder(path: Path, kind: str, *, overwrite: bool = True) -> Iterato
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             yield partial
-            _mark(partial, kind)
+            files = _checksums(partial)
+            for name in files:  # all of them reach the disk before the marker
+                with (partial / name).open("rb") as file:
+                    os.fsync(file.fileno())
+            marker = sealed({"format": 1, "kind": kind, "files": files})
+            write_atomically(partial / MARKER, json.dumps(marker, indent=1).encode())
             if path.exists():
                 path.rename(old)
             partial.rename(path)
@@ -300,16 +305,6 @@ def _check_replaceable(path: Path, kind: str, overwrite: bool) -> None:
         )
     if not overwrite:
         raise StoreError(f"{path} exists; use overwrite=True, or name another place")
-
-
-def _mark(folder: Path, kind: str) -> None:
-    """Write the marker, once all files have reached the disk."""
-    files = _checksums(folder)
-    for name in files:
-        with (folder / name).open("rb") as file:
-            os.fsync(file.fileno())
-    marker = sealed({"format": 1, "kind": kind, "files": files})
-    write_atomically(folder / MARKER, json.dumps(marker, indent=1).encode())
 
 
 def _marked(folder: Path, kind: str, remedy: str) -> dict[str, str]:

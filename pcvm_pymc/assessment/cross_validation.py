@@ -76,19 +76,17 @@ def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
     40
     """
     results.check_result(posterior, "posterior", "log_likelihood")
-    if _tells_labels(posterior["constant_data"].to_dataset()):
+    data = posterior["constant_data"].to_dataset()
+    # do weights have the signs of their bases' labels? Not where each centre has one of either sign
+    tells_labels = "signs" in data
+    if tells_labels and "centres" in data:
+        _, place = np.unique(data["centres"].values, axis=0, return_inverse=True)
+        total = np.zeros((place.max() + 1, *data["signs"].shape[1:]))
+        np.add.at(total, place.ravel(), data["signs"].values)
+        tells_labels = bool(total.any())
+    if tells_labels:
         _log.warning(LOO_CAVEAT)
     return az.loo(posterior, **kwargs)
-
-
-def _tells_labels(data: xr.Dataset) -> bool:
-    """Whether weights have the signs of their bases' labels: not where each centre has one of either sign."""
-    if "signs" not in data or "centres" not in data:
-        return "signs" in data
-    _, place = np.unique(data["centres"].values, axis=0, return_inverse=True)
-    total = np.zeros((place.max() + 1, *data["signs"].shape[1:]))
-    np.add.at(total, place.ravel(), data["signs"].values)
-    return bool(total.any())
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from pcvm_pymc.model.bases import AnyKernel
 
 #: ArviZ's 89 % equal-tailed interval
 INTERVAL = (5.5, 94.5)
+_MOST_DRAWS = 1000  # evenly spaced: enough for a picture
 
 
 @styled
@@ -68,8 +69,10 @@ def plot_decision_surface(
     if not np.isin(y, classes).all():
         unknown = np.setdiff1d(y, classes).tolist()
         raise ValueError(f"y has labels {unknown[:5]}; needed the classes {classes.tolist()}")
-    grid, lines = _grid(X, resolution)
-    point, mean, width = _surfaces(map_result, _thinned(posterior), grid, kernel)
+    margin = 0.08 * np.ptp(X, axis=0) + 1e-9
+    lines = tuple(np.linspace(X.min(axis=0) - margin, X.max(axis=0) + margin, resolution).T)
+    grid = np.stack(np.meshgrid(*lines), axis=-1).reshape(-1, 2)
+    point, mean, width = _surfaces(map_result, posterior, grid, kernel)
     figure, all_axes = plt.subplots(
         1, 3, figsize=(14, 4.6), sharex=True, sharey=True, layout="constrained"
     )
@@ -100,9 +103,13 @@ def _surfaces(
 
     The first two have shape (n_grid,), or (n_grid, n_classes) of several classes.
     """
+    states = posterior["posterior"].to_dataset()
+    step = -(-states.sizes["chain"] * states.sizes["draw"] // _MOST_DRAWS)
+    thinned = posterior.copy()  # with what a prediction needs
+    thinned["posterior"] = states.isel(draw=slice(None, None, step))
     point, draws = (
         predict(each, grid, kernel=kernel)["predictions"]["probability"].values
-        for each in (map_result, posterior)
+        for each in (map_result, thinned)
     )
     mean = draws.mean(axis=(0, 1))
     if mean.ndim > 1:
@@ -112,7 +119,7 @@ def _surfaces(
 
 
 def _draw_surface(
-    axes: Axes, lines: tuple[Array, Array], probability: Array, colours: list[Any]
+    axes: Axes, lines: tuple[Array, ...], probability: Array, colours: list[Any]
 ) -> None:
     """Draw class probabilities over a plane, and where the most probable class changes."""
     shape = len(lines[1]), len(lines[0])
@@ -140,19 +147,3 @@ def _circle_relevance_vectors(axes: Axes, map_result: xr.DataTree) -> None:
     if kept.sum() < len(kept) / 2:  # more circles would hide the points
         x, y = centres[kept].T
         axes.scatter(x, y, s=90, facecolors="none", edgecolors="black", label="relevance vectors")
-
-
-def _thinned(posterior: xr.DataTree, most: int = 1000) -> xr.DataTree:
-    """Return evenly spaced draws, enough for a picture, with what a prediction needs."""
-    draws = posterior["posterior"].to_dataset()
-    step = -(-draws.sizes["chain"] * draws.sizes["draw"] // most)
-    thinned = posterior.copy()
-    thinned["posterior"] = draws.isel(draw=slice(None, None, step))
-    return thinned
-
-
-def _grid(X: Array, resolution: int) -> tuple[Array, tuple[Array, Array]]:
-    """Return grid points, shape (resolution^2, 2), around the data, and the values along the axes."""
-    margin = 0.08 * np.ptp(X, axis=0) + 1e-9
-    first, second = np.linspace(X.min(axis=0) - margin, X.max(axis=0) + margin, resolution).T
-    return np.stack(np.meshgrid(first, second), axis=-1).reshape(-1, 2), (first, second)

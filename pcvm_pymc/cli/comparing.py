@@ -98,7 +98,7 @@ def compare(options: argparse.Namespace, console: Console) -> None:
     options.width = checked_width(options.width)
     with ExitStack() as held:
         compiled = held.enter_context(_compiling(2)) if options.file is None else None
-        rows = _example() if options.file is None else _read(options, console)
+        rows = _read(options, console)
         classes = np.unique(rows.y)
         n_train, n_test = _sizes(rows, options)
         if options.posteriors is None:  # of several classes one takes as long as many of two
@@ -275,18 +275,16 @@ def _check_numbers(options: argparse.Namespace) -> None:
             raise UsageError(f"--{name} needs a FILE.csv")
 
 
-def _example() -> Rows:
-    from sklearn.datasets import load_breast_cancer
-
-    bunch = load_breast_cancer()
-    names = tuple(str(name) for name in bunch.feature_names)
-    labels = np.asarray(bunch.target_names)[bunch.target]
-    return Rows(bunch.data, labels, names, "Wisconsin breast cancer (scikit-learn)")
-
-
 def _read(options: argparse.Namespace, console: Console) -> Rows:
-    """Return the rows of a file, and say what was recognised in it."""
+    """Return the rows of a file, and say what was recognised in it; without one those of an example."""
     path = options.file
+    if path is None:
+        from sklearn.datasets import load_breast_cancer
+
+        bunch = load_breast_cancer()
+        labels = np.asarray(bunch.target_names)[bunch.target]
+        names = tuple(map(str, bunch.feature_names))
+        return Rows(bunch.data, labels, names, "Wisconsin breast cancer (scikit-learn)")
     frame = read_table(path, options.header, console)
     labels, features = labels_and_features(path, frame, options.target)
     from pcvm_pymc.experiments.model_files import TableScaler

@@ -174,10 +174,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
     ) -> NDArray[np.intp]:
         """Set the centres that have a weight, with weights and bias; return their numbers."""
         kept = np.flatnonzero(weight.reshape(len(weight), -1).any(axis=1))
-        self.support_, self.relevance_vectors_ = (
-            data.numbers(centres.rows[kept]),
-            centres.points[kept],
-        )
+        self.support_ = data.numbers(centres.rows[kept])
+        self.relevance_vectors_ = centres.points[kept]
         self.weight_, self.bias_, self.width_ = weight[kept].T, bias, width
         return kept
 

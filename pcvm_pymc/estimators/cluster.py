@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Collection, Iterator
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any
 
@@ -50,7 +50,10 @@ class DaskRows:
     def sums(self, request: Request) -> Sums:
         """Return sums over all rows."""
         asked = dask.delayed(request, pure=False)
-        sums_of, added = dask.delayed(_block_sums, pure=False), dask.delayed(_added, pure=False)
+        sums_of, added = (
+            dask.delayed(_block_sums, pure=False),
+            dask.delayed(partial(reduce, add), pure=False),
+        )
         parts = [sums_of(X, label, asked, self.chunk) for X, label in self.blocks]
         while len(parts) > 1:
             parts = [added(parts[k : k + _TOGETHER]) for k in range(0, len(parts), _TOGETHER)]
@@ -64,10 +67,6 @@ class DaskRows:
 
 def _block_sums(X: Array, label: Array, request: Request, chunk: int) -> Sums:
     return ArrayRows(X, label, chunk).sums(request)
-
-
-def _added(parts: list[Sums]) -> Sums:
-    return reduce(add, parts)
 
 
 def dask_rows(

@@ -125,17 +125,6 @@ def em_options(model: Any) -> EMOptions:
     return EMOptions(update=getattr(model, "update", "auto"), max_iter=model.max_iter, tol=tol)
 
 
-def options_of(model: Any) -> Any:
-    """Return how a classifier's solver runs, by its arguments."""
-    if is_em(model):
-        return em_options(model)
-    from pcvm_pymc.core.evidence import BottomUpOptions  # slow: compiled
-
-    quick = is_named(getattr(model, "search", None), "quick")
-    kind = BottomUpOptions.quick if quick else BottomUpOptions
-    return kind(max_iter=model.max_iter, tol=1e-2 if model.tol is None else model.tol)
-
-
 def centres_of(model: Any, data: TrainingData, *, few_rows: bool = False) -> Centres:
     """Return the centres of the bases, and the signs of their weights under the model's sign rule."""
     X, label, basis, rule = data.X, data.label, data.basis(model.basis), model._system.signs
@@ -164,6 +153,13 @@ def centres_of(model: Any, data: TrainingData, *, few_rows: bool = False) -> Cen
 def problems_of(model: Any, data: TrainingData, *, few_rows: bool = False) -> Problems:
     """Return the problem of a fit to some rows, at any width and scale."""
     system, bias = model._system, "prior"
+    options: Any = em_options(model)
+    if not is_em(model):
+        from pcvm_pymc.core.evidence import BottomUpOptions  # slow: compiled
+
+        quick = is_named(getattr(model, "search", None), "quick")
+        kind = BottomUpOptions.quick if quick else BottomUpOptions
+        options = kind(max_iter=model.max_iter, tol=1e-2 if model.tol is None else model.tol)
     if model._takes_several:
         n_classes = len(model.classes_)
         likelihood = as_likelihood(system.likelihood, system.likelihoods, n_classes=n_classes)
@@ -177,7 +173,7 @@ def problems_of(model: Any, data: TrainingData, *, few_rows: bool = False) -> Pr
         model.kernel,
         likelihood,
         lambda scale: prior_of(model, scale),
-        options_of(model),
+        options,
         bias=bias,
         shared=system.signs is None,
         solver=model._solved,

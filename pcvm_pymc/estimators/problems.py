@@ -10,7 +10,7 @@ from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign
-from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, Start, fit_em
+from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, fit_em
 from pcvm_pymc.core.pieces.centres import Centres, Index, unique_rows
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, rbf, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.likelihood import Weighted, majority_label, weighted_target
@@ -195,21 +195,20 @@ class Problems:
             moves=mover,
         ).weighted(self.data.weight)
 
-    def solved(self, problem: Problem, start: Start | None = None) -> EMResult:
+    def solved(self, problem: Problem) -> EMResult:
         """Return the posterior mode, or where the search from the bottom up ends."""
         if self.solver is not None:
             found: EMResult = self.solver(problem)
             return found
         if isinstance(self.options, EMOptions):
-            return fit_em(problem, start, self.options)
+            return fit_em(problem, None, self.options)
         from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up  # slow: compiled
 
-        response = None if start is None else start.response
-        result = fit_bottom_up(problem, response, self.options)
+        result = fit_bottom_up(problem, None, self.options)
         if result.status is not Status.EMPTY_MODEL or self.options.most == 1:
             return result
         plain = BottomUpOptions(max_iter=self.options.max_iter, tol=self.options.tol)
-        return fit_bottom_up(problem, response, plain)
+        return fit_bottom_up(problem, None, plain)
 
 
 def against_rest(problem: Problem, number: int) -> Problem:

@@ -81,9 +81,8 @@ class Projection:
         """Return the chosen size, and the scores of the sizes around it, in ten lines at most."""
         sizes, n, chosen = self.path.sizes, self.log_density.shape[1], self.index
         first = max(0, min(chosen - 3, len(sizes) - 7))
-        head = f"Projection onto {self.size} vectors, of {len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
         lines = [
-            head,
+            f"Projection onto {self.size} vectors, of {len(sizes)} sizes from {sizes[0]} to {sizes[-1]}",
             "vectors  KL per row" + "   elpd per row  s.e. of difference to the best" * (n > 0),
         ]
         for i in range(first, min(first + 7, len(sizes))):
@@ -101,7 +100,8 @@ class Projection:
     @property
     def elpd(self) -> Array:
         """Expected log predictive density, summed over the training rows, shape (n_sizes,)."""
-        return _sum(self.log_density)
+        density = self.log_density
+        return density.sum(axis=1) if density.size else np.full(len(density), np.nan)
 
     @property
     def elpd_se(self) -> Array:
@@ -122,7 +122,8 @@ class Projection:
     @property
     def reference_elpd(self) -> float:
         """`elpd` of the dense references."""
-        return float(_sum(self.reference_log_density[None])[0])
+        density = self.reference_log_density
+        return float(density.sum()) if density.size else np.nan
 
     @property
     def classifier(self) -> Any:
@@ -202,17 +203,10 @@ class Projection:
         return tree
 
 
-def _sum(log_density: Array) -> Array:
-    """Return sums over the rows, shape (n_sizes,); NaN without any."""
-    return log_density.sum(axis=1) if log_density.size else np.full(len(log_density), np.nan)
-
-
 def _standard_error(log_density: Array) -> Array:
     """Return standard errors of sums over independent rows, shape (n_sizes,)."""
-    n = log_density.shape[1]
-    return (
-        np.sqrt(n) * log_density.std(axis=1, ddof=1) if n > 1 else np.full(len(log_density), np.nan)
-    )
+    n_sizes, n = log_density.shape
+    return np.sqrt(n) * log_density.std(axis=1, ddof=1) if n > 1 else np.full(n_sizes, np.nan)
 
 
 def project_reference(
@@ -269,10 +263,9 @@ def project_fit(
     rng: np.random.Generator,
 ) -> None:
     """Replace a fit by its projection onto few vectors."""
-    reference = reference_of(model, data, problems.centres, held_out)
     size = model.n_vectors or "auto"
     found = project_reference(
-        reference,
+        reference_of(model, data, problems.centres, held_out),
         size=size if size == "auto" else min(size, len(problems.centres)),
         cv=model.cv if held_out is None else None,
         em_options=problems.options,

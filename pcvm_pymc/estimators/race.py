@@ -237,11 +237,10 @@ class Refits:
         changes = rough | {name: None for name in plain if getattr(model, name, None)}
         bases = [basis_for(model.basis, X, train) for train, _ in folds]
         if most_bases is not None and len(folds[0][0]) > most_bases:
-            chosen = [
-                train[choose_rows(X[train], y[train], most_bases, random_state=0)]
-                for train, _ in folds
-            ]
-            bases = [(X[rows], y[rows]) for rows in chosen]
+            bases = []
+            for train, _ in folds:
+                rows = train[choose_rows(X[train], y[train], most_bases, random_state=0)]
+                bases.append((X[rows], y[rows]))
         return cls(model, data, folds, changes, bases, follow)
 
     def race(self, n_candidates: int, width: Callable[[int, int], Any], cost: Any = 0.0) -> Raced:
@@ -253,10 +252,8 @@ class Refits:
             Nats against each candidate, of all rows together.
         """
         data = self.data
-        weights = [
-            np.ones(len(test)) if data.weight is None else data.weight[test]
-            for _, test in self.folds
-        ]
+        of_rows = np.ones(len(data.X)) if data.weight is None else data.weight
+        weights = [of_rows[test] for _, test in self.folds]
         each_row = np.broadcast_to(cost, n_candidates) / sum(float(w.sum()) for w in weights)
 
         def log_density(i: int, k: int) -> Array:
@@ -353,8 +350,9 @@ def chosen_width(
         if not folds or len(widths) == 1:
             found = WidthSelection.unscored(float(np.median(widths)), widths, "cv")
         else:
-            how: Any = {"rough": rough, "most_bases": most_bases, "follow": follow}
-            refits = Refits.of(model, data, folds, **how)
+            refits = Refits.of(
+                model, data, folds, rough=rough, most_bases=most_bases, follow=follow
+            )
             raced = refits.race(len(widths), lambda i, _: float(widths[i]))
             found = WidthSelection.best_of(widths[raced.tried], "cv", raced.scores, -raced.by_fold)
             if learns_features(model, data.X, folds, n_folds):

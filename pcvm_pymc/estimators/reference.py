@@ -122,10 +122,8 @@ class Reference:
         rows: Index | slice = slice(None),
     ) -> Target:
         """Return what is to be approximated, by some of the bases on some of the rows."""
-        p, sign = (
-            self.probability if probability is None else probability,
-            self.centres.signs_of(columns),
-        )
+        p = self.probability if probability is None else probability
+        sign = self.centres.signs_of(columns)
         return Target(Phi, sign, p, self.weight_of(rows), likelihood=self.labels)
 
 

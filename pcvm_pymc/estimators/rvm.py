@@ -405,8 +405,7 @@ class RVMRegressor(RegressorMixin, KernelMachine):
         new = self._inputs(X)
         moments = [self._moments(new[rows]) for rows in gen_batches(len(new), _ROWS)]
         mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
-        likelihood = self._likelihood_.with_noise(self.noise_)
-        mean, variance = likelihood.target_moments(mean, variance)
+        mean, variance = self._likelihood_.with_noise(self.noise_).target_moments(mean, variance)
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def _moments(self, X: Array) -> tuple[Array, Array]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
@@ -286,8 +285,7 @@ def search_features(
         left_out: Any = score(point, replace(best, width=point.width)).loo
         widths[test] = left_out.log_density[test]
     each = 1.0 if data.weight is None else data.weight
-    density = one_width.loo.log_density / each, widths / each
-    share = share_of_widths(*density, data.weight)
+    share = share_of_widths(one_width.loo.log_density / each, widths / each, data.weight)
     if share < KEPT_WEIGHT:
         return shared
     every = [replace(each, width=each.width * np.ones(len(relative))) for each in shared.points]
@@ -317,15 +315,14 @@ def rough(options: EMOptions, kind: str) -> EMOptions:
     return replace(options, tol=max(options.tol, ROUGH[kind]))
 
 
-def by_leave_one_out(problems: Problems, *, final: bool = False) -> Score:
-    """Return the score by leave-one-out at the mode; `final` fits to convergence."""
-    options = problems.options if final else rough(problems.options, "leave-one-out")
+def by_leave_one_out(problems: Problems) -> Score:
+    """Return the score by leave-one-out at the mode."""
+    options = rough(problems.options, "leave-one-out")
 
     def score(point: GridPoint, near: GridPoint | None) -> GridPoint:
         problem = problems.at(point.width, point.scale)
         result = fit_em(problem, start_near(problems, near, problem), options)
-        rows = problems.centres.rows
-        loo = leave_one_out(problem, result.weight, result.bias, rows)
+        loo = leave_one_out(problem, result.weight, result.bias, problems.centres.rows)
         return replace(point, result=result, loo=loo)
 
     return score
@@ -346,8 +343,7 @@ def by_class(problems: Problems) -> Score:
             problem = against_rest(whole, c)
             one = None if start is None else Start(start.weight[:, c], float(start.bias[c]))
             fit = fit_em(problem, one, options)
-            rows = problems.centres.rows
-            loo = leave_one_out(problem, fit.weight, fit.bias, rows)
+            loo = leave_one_out(problem, fit.weight, fit.bias, problems.centres.rows)
             fits.append(fit)
             yes.append(problem.likelihood.log_density(loo.latent, np.ones(len(problem.label))))
         weight = np.column_stack([each.weight for each in fits])
@@ -355,7 +351,9 @@ def by_class(problems: Problems) -> Score:
         log_probability = np.column_stack(yes)
         log_probability -= logsumexp(log_probability, axis=1, keepdims=True)
         number = plain_target(whole.label).astype(int)
-        return replace(point, result=result, loo=_held_out(whole, log_probability, number=number))
+        density = log_probability[np.arange(len(number)), number]
+        density = density if whole.row_weight is None else whole.row_weight * density
+        return replace(point, result=result, loo=LeaveOneOut(log_probability, density))
 
     return score
 
@@ -374,16 +372,7 @@ def by_folds(problems: Problems, folds: Sequence[Fold]) -> Score:
             Phi = whole.Phi[:, columns]
             fit = fit_em(replace(whole, Phi=Phi[train], label=label, sign=sign), None, options)
             latent[test] = Phi[test] @ fit.weight + fit.bias
-        return replace(point, result=result, loo=_held_out(whole, latent))
+        loo = LeaveOneOut(latent, whole.likelihood.log_density(latent, whole.label))
+        return replace(point, result=result, loo=loo)
 
     return score
-
-
-def _held_out(problem: Problem, latent: Array, number: NDArray[Any] | None = None) -> LeaveOneOut:
-    """Return held-out predictions; of log probabilities of the classes the own class' is the density."""
-    if number is None:
-        density = problem.likelihood.log_density(latent, problem.label)
-    else:
-        density = latent[np.arange(len(latent)), number]
-        density = density if problem.row_weight is None else problem.row_weight * density
-    return LeaveOneOut(latent, density)

@@ -77,12 +77,17 @@ def mixture(posteriors: Sequence[xr.DataTree], weights: ArrayLike) -> xr.DataTre
     order = np.random.default_rng(0).permutation(sizes["draw"])
     tree = posteriors[int(share.argmax())].copy()
     for group in _OF_DRAWS:
-        parts = [
-            (_with_width(each) if group == "posterior" else each[group].to_dataset()).isel(
-                draw=np.arange(n) * sizes["draw"] // n  # evenly spaced
-            )
-            for each, n in zip(posteriors, taken, strict=True)
-        ]
+        parts = []
+        for each, n in zip(posteriors, taken, strict=True):
+            draws, data = each[group].to_dataset(), each["constant_data"].to_dataset()
+            if group == "posterior":  # with the width, and the scale where it is fixed
+                ones = xr.DataArray(
+                    np.ones((sizes["chain"], sizes["draw"])), dims=("chain", "draw")
+                )
+                draws["width"] = ones * data["width"]
+                if "rate" not in draws and "d" in data["hyperparameter"]:
+                    draws["rate"] = ones * float(data["hyperprior"].sel(hyperparameter="d"))
+            parts.append(draws.isel(draw=np.arange(n) * sizes["draw"] // n))  # evenly spaced
         joined = xr.concat(parts, "draw", combine_attrs="drop_conflicts").isel(draw=order)
         tree[group] = joined.assign_coords(draw=np.arange(sizes["draw"]))
     constants = tree["constant_data"].to_dataset()
@@ -113,18 +118,6 @@ def _check_like(one: xr.DataTree, first: xr.DataTree, name: str) -> None:
             f"{name} has sizes {found} and variables {sorted(one['posterior'])}; needed {needed} and "
             f"{sorted(first['posterior'])}, as the first"
         )
-
-
-def _with_width(one: xr.DataTree) -> xr.Dataset:
-    """Return a posterior's draws with their width, and their scale where it is fixed."""
-    draws, data = one["posterior"].to_dataset(), one["constant_data"].to_dataset()
-    ones = xr.DataArray(
-        np.ones((draws.sizes["chain"], draws.sizes["draw"])), dims=("chain", "draw")
-    )
-    values = {"width": ones * data["width"]}
-    if "rate" not in draws and "d" in data["hyperparameter"]:
-        values["rate"] = ones * float(data["hyperprior"].sel(hyperparameter="d"))
-    return draws.assign(values)
 
 
 def _shares(weight: Array, n_draws: int) -> NDArray[np.int64]:

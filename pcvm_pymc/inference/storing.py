@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,10 +67,29 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
         raise TypeError(f"tree is a {type(tree).__name__}; needed a DataTree, as from find_map_em")
     place = storage.as_path(path, "path")
     check_flag("overwrite", overwrite)
-    if place.suffix in _FORMATS:
-        return _save_file(tree, place, _FORMATS[place.suffix], overwrite)
-    with replaced_folder(place, _KIND, overwrite=overwrite) as partial, _quiet_storage():
-        tree.to_zarr(str(partial), mode="w")
+    if place.suffix not in _FORMATS:
+        with replaced_folder(place, _KIND, overwrite=overwrite) as unfinished, _quiet_storage():
+            tree.to_zarr(str(unfinished), mode="w")
+        return place
+    form = _FORMATS[place.suffix]
+    form.check(place)
+    if place.exists():
+        is_ours = False
+        with suppress(Exception):  # libraries raise errors of many kinds for files of other formats
+            is_ours = form.read(place).attrs.get(_WRITER) == _OURS
+        if not is_ours:
+            raise StoreError(
+                f"{place} is a file that was not written here; name another place, or remove it yourself"
+            )
+        if not overwrite:
+            raise StoreError(f"{place} exists; use overwrite=True, or name another place")
+    marked = tree.copy()
+    marked.attrs |= {_WRITER: _OURS, _CHECKSUM: _content_checksum(tree)}
+    with TemporaryDirectory() as folder:
+        whole = Path(folder) / place.name
+        form.write(marked, whole)
+        content = whole.read_bytes()
+    storage.write_atomically(place, content)
     return place
 
 
@@ -92,10 +112,6 @@ def _check_netcdf(path: Path) -> None:
         )
 
 
-def _write_netcdf(tree: xr.DataTree, path: Path) -> None:
-    tree.to_netcdf(path, engine="h5netcdf")
-
-
 def _read_netcdf(path: Path) -> xr.DataTree:
     """Read a netCDF file, once HDF5 itself has: its wrapper does not end cleanly on other files."""
     import h5py
@@ -105,25 +121,11 @@ def _read_netcdf(path: Path) -> xr.DataTree:
         return stored.load()
 
 
-_NETCDF = _Format("netCDF", _check_netcdf, _write_netcdf, _read_netcdf)
+_NETCDF = _Format(
+    "netCDF", _check_netcdf, partial(xr.DataTree.to_netcdf, engine="h5netcdf"), _read_netcdf
+)
 #: by the end of a file's name; any other name is that of a folder with Zarr
 _FORMATS = {".nc": _NETCDF, ".netcdf": _NETCDF}
-
-
-def _save_file(tree: xr.DataTree, path: Path, form: _Format, overwrite: bool) -> Path:
-    form.check(path)
-    if path.exists():
-        _check_ours(path, form)
-        if not overwrite:
-            raise StoreError(f"{path} exists; use overwrite=True, or name another place")
-    marked = tree.copy()
-    marked.attrs |= {_WRITER: _OURS, _CHECKSUM: _content_checksum(tree)}
-    with TemporaryDirectory() as folder:
-        whole = Path(folder) / path.name
-        form.write(marked, whole)
-        content = whole.read_bytes()
-    storage.write_atomically(path, content)
-    return path
 
 
 def _content_checksum(tree: xr.DataTree) -> str:
@@ -137,16 +139,6 @@ def _content_checksum(tree: xr.DataTree) -> str:
         if each.dtype.kind == "O":  # text, as which it comes back
             values[name] = each.astype("U")
     return storage.checksum_of(_KIND, values)
-
-
-def _check_ours(path: Path, form: _Format) -> None:
-    """Raise unless a file is one that `save` wrote."""
-    with suppress(Exception):  # libraries raise errors of many kinds for files of other formats
-        if form.read(path).attrs.get(_WRITER) == _OURS:
-            return
-    raise StoreError(
-        f"{path} is a file that was not written here; name another place, or remove it yourself"
-    )
 
 
 def load(path: str | Path) -> xr.DataTree:

@@ -361,21 +361,15 @@ def _not_an_rbf(unknown: list[Variable]) -> ValueError:
     )
 
 
-def _exponent(x: Variable) -> Variable | None:
-    """Return what an exponential function is taken of; None where `x` is none."""
-    owner = graphs.peeled(x).owner
-    is_exponential = owner and isinstance(getattr(owner.op, "scalar_op", None), Exp)
-    return owner.inputs[0] if is_exponential else None
-
-
 def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
     """Return how EM moves an RBF's width: between the smallest and the largest distance of its centres.
 
     Of the distances between rows and centres, where not every centre is a row.
     """
-    exponent, n = _exponent(Phi), graphs.shape_of(width)
-    if exponent is None:
+    owner, n = graphs.peeled(Phi).owner, graphs.shape_of(width)
+    if not (owner and isinstance(getattr(owner.op, "scalar_op", None), Exp)):
         raise _not_an_rbf([width])
+    exponent = owner.inputs[0]
 
     def divided(at: Any) -> Array:
         return -graphs.numbers(exponent, {width: at})

@@ -15,7 +15,6 @@ from pymc.util import RandomGenerator, get_random_generator
 from pcvm_pymc.core.em import EMOptions, Start, initial_state, iterate
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
 from pcvm_pymc.core.pieces.validation import check_instance, check_whole
-from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import Parts, find_parts, read
 
@@ -166,7 +165,9 @@ class EMStep:
             function, ``width``.
         """
         natural = self._map.natural(point)
-        problem = self._problem_at(natural.get("width"))
+        problem, width = self.problem, natural.get("width")
+        if problem.moves is not None and width is not None:
+            problem = replace(problem, Phi=problem.moves.basis(width[()]), width=width[()])
         start = Start(natural["weight"], natural.get("bias", np.zeros(problem.n_scores))[()])
         old = initial_state(problem, start)
         new = next(iterate(problem, start, self.options))
@@ -177,12 +178,6 @@ class EMStep:
             "width": new.width,
         }
         return _em_point(self._map, new, new.width), stats
-
-    def _problem_at(self, width: NDArray[Any] | None) -> Problem:
-        """Return the problem at the point's width, where that is unknown."""
-        if self.problem.moves is None or width is None:
-            return self.problem
-        return replace(self.problem, Phi=self.problem.moves.basis(width[()]), width=width[()])
 
 
 @dataclass_state

@@ -193,7 +193,12 @@ def propagate(rows: SignedRows, options: PropagationOptions | None = None) -> Pr
         tilted = _tilt(rows, mean, variance)
         if hold:
             tilted = tilted._replace(variance=np.minimum(tilted.variance, variance))
-        change = _distance(now, tilted, usable)
+        # the largest gap between tilted and marginal moments; infinite where a cavity is no density
+        change = np.inf
+        if usable.all():
+            of_mean = np.abs(tilted.mean - now.marginal_mean) / np.sqrt(now.marginal_variance)
+            of_variance = np.abs(tilted.variance / now.marginal_variance - 1.0)
+            change = float(max(of_mean.max(), of_variance.max()))
         changes.append(change)
         steps.append(step)
         if change <= options.tol:
@@ -260,15 +265,6 @@ def _tilt(rows: SignedRows, mean: Array, variance: Array) -> Tilted:
         student_tilted(mean[-1:], variance[-1:], prior.e, prior.f, half=False),
     )
     return Tilted(*(np.concatenate(each) for each in zip(*parts, strict=True)))
-
-
-def _distance(now: _Normal, tilted: Tilted, usable: Mask) -> float:
-    """Return the largest gap between tilted and marginal moments; infinite where a cavity is no density."""
-    if not usable.all():
-        return np.inf
-    of_mean = np.abs(tilted.mean - now.marginal_mean) / np.sqrt(now.marginal_variance)
-    of_variance = np.abs(tilted.variance / now.marginal_variance - 1.0)
-    return float(max(of_mean.max(), of_variance.max()))
 
 
 def _moved(

@@ -364,19 +364,18 @@ class CoupledNewton:
         `least_bend` is `BOUND` for the bound of the prior's curvature, `OWN` for the curvature itself,
         `CONVEX` for as much of it as leaves the model convex.
         """
-        found = self._model(point, least_bend).step()
+        rows = self.rows
+        if isinstance(rows, StreamedRows):
+            found = StreamedModel(rows, point, least_bend).step()
+        else:
+            if self._seen is None or self._seen[0] is not point:
+                self._seen = None  # not both in memory
+                likelihood, label = rows.problem.likelihood, rows.problem.label
+                self._seen = point, likelihood.hessian(point.latent, label)
+            bend, preconditioner = self._seen[1], self._preconditioner
+            found = DenseModel(rows, point, least_bend, bend, preconditioner).step()
         if found is None:
             return None
         weight = np.zeros_like(point.weight)
         weight[self.rows.index] = found[0]
         return weight, found[1]
-
-    def _model(self, point: Point, least_bend: float) -> CoupledModel:
-        rows = self.rows
-        if isinstance(rows, StreamedRows):
-            return StreamedModel(rows, point, least_bend)
-        if self._seen is None or self._seen[0] is not point:
-            self._seen = None  # not both in memory
-            likelihood, label = rows.problem.likelihood, rows.problem.label
-            self._seen = point, likelihood.hessian(point.latent, label)
-        return DenseModel(rows, point, least_bend, self._seen[1], self._preconditioner)

@@ -260,8 +260,14 @@ class _Machine:
             if new is not None:
                 return new
             new = self._coupled_step(point, coupled, CONVEX)
-            if new is not None:
-                return self._stretched(point, new)
+            if new is not None:  # near a saddle, doubled as long as that rises
+                weight, bias = new.weight, new.bias
+                for doubling in range(1, _MOST_DOUBLINGS):
+                    farther = self._toward(point, weight, bias, 2.0**doubling)
+                    if not farther.log_posterior > new.log_posterior:
+                        break
+                    new = farther
+                return new
         return self._coupled_step(point, coupled, BOUND)
 
     def _coupled_step(
@@ -299,16 +305,6 @@ class _Machine:
             if new.log_posterior >= old.log_posterior:
                 return new
         return None
-
-    def _stretched(self, old: Point, new: Point) -> Point:
-        """Return the highest point found by doubling a step near a saddle."""
-        weight, bias = new.weight, new.bias
-        for doubling in range(1, _MOST_DOUBLINGS):
-            farther = self._toward(old, weight, bias, 2.0**doubling)
-            if not farther.log_posterior > new.log_posterior:
-                break
-            new = farther
-        return new
 
     def _toward(self, old: Point, weight: Array, bias: Array, share: float) -> Point:
         """Return the point at a share of a step; beyond the whole, weights of the wrong sign are zero."""

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf
 
 from pcvm_pymc.core.design import FirstResponses, StreamedDesign
@@ -285,7 +284,9 @@ class Machine:
             square = np.einsum("ij,ij->i", q, q)
             # the best precision outside is n s^2 / (q'q - n s), and its gain grows with q'q / s
             ratio, excess = square / s, square - n_responses * s
-            ratio[~self._may_come()] = 0.0
+            # none that combines those in the model, nor one deleted too often
+            ratio[~((self._least < self.S) & (self.n_deleted < _MOST_DELETIONS))] = 0.0
+            ratio[self.index] = 0.0
             if sign is not None:
                 is_wrong = sign * q[:, 0] < 0.0
                 ratio[is_wrong], excess[is_wrong] = 0.0, -np.inf
@@ -300,12 +301,6 @@ class Machine:
             else:
                 break
         return (True, np.inf) if kind else (False, self.reestimate(pulled))
-
-    def _may_come(self) -> NDArray[np.bool_]:
-        """Return which columns may be added: no combinations of those in the model, nor deleted too often."""
-        out = (self._least < self.S) & (self.n_deleted < _MOST_DELETIONS)
-        out[self.index] = False
-        return out
 
     def reestimate(self, pulled: Array) -> float:
         """Set each precision to its best value in turn (eq. 39); return the largest change of a log."""

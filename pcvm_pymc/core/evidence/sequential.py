@@ -87,7 +87,11 @@ def fit_sequential(
     none = np.empty(0)
     empty = Reached(none.astype(np.int64), none, none, noise, Status.CONVERGED, [])
     result = result_at(problem, columns, improved(problem, columns, empty, options))
-    if not _is_trapped(result, columns):
+    # a search of two classes may end with almost nothing although there are many columns
+    few = np.count_nonzero(result.weight) <= _TRAPPED < columns.shape[1] <= _EXPENSIVE
+    is_poor = result.log_evidence < _UNEXPLAINED * result.trace.log_evidence[0]
+    ended = np.isnan(result.noise) and result.status is not Status.ITERATION_LIMIT
+    if not (few and is_poor and ended):
         return result
     index = np.unique(np.linspace(0, columns.shape[1] - 1, _CANDIDATES).astype(np.int64))
     Phi, likelihood = columns.take(index), problem.likelihood_at(noise)
@@ -96,14 +100,6 @@ def fit_sequential(
     start = Reached(index, best.alpha, best.mean, noise, Status.CONVERGED, [])
     again = result_at(problem, columns, improved(problem, columns, start, options))
     return again if again.log_evidence > result.log_evidence + _WORTHWHILE else result
-
-
-def _is_trapped(result: EvidenceResult, columns: Columns) -> bool:
-    """Whether a search of two classes has ended with almost nothing although there are many columns."""
-    few = np.count_nonzero(result.weight) <= _TRAPPED < columns.shape[1] <= _EXPENSIVE
-    left = result.log_evidence < _UNEXPLAINED * result.trace.log_evidence[0]
-    is_classification = bool(np.isnan(result.noise))
-    return bool(few and left and is_classification and result.status is not Status.ITERATION_LIMIT)
 
 
 def improved(
@@ -255,7 +251,11 @@ class _Search:
         columns, problem, options = given.columns, given.problem, self.options
         latent = columns.take(state.index) @ state.mean
         curvature = problem.likelihood_at(self.noise).curvature(latent, problem.target)
-        given.inner = _at_mode(np.sqrt(curvature)[:, None] * columns.Phi, state.index)
+        weighted = np.sqrt(curvature)[:, None] * columns.Phi
+        gram = np.empty((weighted.shape[1], weighted.shape[1]))
+        np.fill_diagonal(gram, np.nan)  # columns outside the model: computed when needed
+        gram[state.index] = weighted[:, state.index].T @ weighted
+        given.inner = Quadratic(weighted.T, gram, np.empty(len(gram)), 0.0, 0.0)
         for at_once in dict.fromkeys((self.n_at_once, 1)):
             model, history, _ = self._changed(given, state, at_once, _NO_SCHEDULE)
             if len(history) == 0:
@@ -367,14 +367,6 @@ class _Candidates:
             R = np.linalg.qr(np.column_stack([Phi, target]), mode="r")
             self.problem = EvidenceProblem(R[:, :-1], R[:, -1].copy(), likelihood, bias=False)
             self.columns = DenseColumns.unit(R[:, :-1], self.columns.square)
-
-
-def _at_mode(weighted: Array, index: Index) -> Quadratic:
-    """Return the quadratic model of columns times the root of the curvature."""
-    gram = np.empty((weighted.shape[1], weighted.shape[1]))
-    np.fill_diagonal(gram, np.nan)  # columns outside the model: computed when needed
-    gram[index] = weighted[:, index].T @ weighted
-    return Quadratic(weighted.T, gram, np.empty(len(gram)), 0.0, 0.0)
 
 
 def _is_lower(new: ActiveSet, state: ActiveSet) -> bool:

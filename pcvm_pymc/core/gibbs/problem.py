@@ -186,7 +186,14 @@ def make_columns(Phi: Array, neighbours: Integers | None = None) -> Columns:
     ones = left.sum(axis=0)
     norm = np.einsum("jk,jk->j", right, right)
     whole, peak = np.ascontiguousarray(Phi), np.abs(Phi).max(axis=0)
-    near = _nearest_columns(right, norm) if neighbours is None else neighbours
+    near, n_basis = neighbours, len(right)
+    if near is None:
+        k = min(_N_NEIGHBOURS, n_basis - 1)
+        near = np.zeros((n_basis, k), dtype=np.int64)
+        for j in range(n_basis if k else 0):
+            distance = norm - 2.0 * (right @ right[j])
+            distance[j] = np.inf
+            near[j] = np.argpartition(distance, k - 1)[:k]
     return Columns(left, right, near, ones, right @ ones, norm, whole, peak)
 
 
@@ -201,15 +208,3 @@ def factorise(Phi: Array, tolerance: float = _RANK_TOLERANCE) -> tuple[Array, Ar
     right = np.zeros((Phi.shape[1], rank))
     right[order] = R[:rank].T
     return np.ascontiguousarray(Q[:, :rank]), right
-
-
-def _nearest_columns(right: Array, squared: Array) -> Integers:
-    """Return for each basis the nearest others, of either sign, shape (n_basis, k)."""
-    n_basis = len(right)
-    k = min(_N_NEIGHBOURS, n_basis - 1)
-    out = np.zeros((n_basis, k), dtype=np.int64)
-    for j in range(n_basis if k else 0):
-        distance = squared - 2.0 * (right @ right[j])
-        distance[j] = np.inf
-        out[j] = np.argpartition(distance, k - 1)[:k]
-    return out

@@ -253,7 +253,15 @@ def as_numbers(values: Any, name: str) -> Array:
         for each in raw.ravel() if raw.dtype.kind == "O" else ():  # what `float` would change
             if isinstance(each, str | bytes | complex | np.complexfloating | np.datetime64):
                 raise TypeError(f"{type(each).__name__}")
-        return _checked_size(np.asarray(values, dtype=float), name)
+        X = np.asarray(values, dtype=float)
+        if X.ndim == 2 and X.size and LARGEST < max(X.max(), -X.min()) < np.inf:
+            row, column = np.unravel_index(np.abs(X).argmax(), X.shape)
+            raise ValueError(
+                f"{name} has the value {X[row, column]:.3g} in row {row}, column {column}; needed values up "
+                f"to {LARGEST:g}, whose squares are finite: scale the columns, {name} / "
+                f"abs({name}).max(axis=0)"
+            )
+        return X
     except (TypeError, ValueError, OverflowError) as error:
         if "not supported" in str(error) or str(error).startswith(f"{name} "):
             raise
@@ -261,17 +269,6 @@ def as_numbers(values: Any, name: str) -> Array:
         raise kind(
             f"{name} has values that are not numbers ({error}); encode them as numbers first"
         ) from None
-
-
-def _checked_size(X: Array, name: str) -> Array:
-    """Return a matrix; raise where the square of a value is infinite."""
-    if X.ndim == 2 and X.size and LARGEST < max(X.max(), -X.min()) < np.inf:
-        row, column = np.unravel_index(np.abs(X).argmax(), X.shape)
-        raise ValueError(
-            f"{name} has the value {X[row, column]:.3g} in row {row}, column {column}; needed values up to "
-            f"{LARGEST:g}, whose squares are finite: scale the columns, {name} / abs({name}).max(axis=0)"
-        )
-    return X
 
 
 def as_targets(y: ArrayLike, n_obs: int) -> Array:
