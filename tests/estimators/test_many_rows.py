@@ -289,12 +289,7 @@ def test_rows_of_an_unknown_number():
         (MRVM(**TOP_DOWN), ROWS, MORE, "basis=None is a basis function on every row"),
         (MRVM(**TOP_DOWN, basis=9), ROWS, np.ones(400), "has 1 classes; needed two or more"),
         (SPARSE(), ROWS, WORDS, "rows in Dask arrays need features='kernel'"),
-        (
-            RVM(width=1.0, basis=9),
-            ROWS,
-            WORDS,
-            "RVMClassifier needs rows in memory",
-        ),
+        (RVM(width=1.0, basis=9), ROWS, WORDS, "RVMClassifier needs rows in memory"),
     ],
     ids=range(9),
 )

@@ -7,12 +7,7 @@ import pytest
 from problems import blobs, problem, response_mean
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.evidence import (
-    EvidenceOptions,
-    EvidenceProblem,
-    fit_bottom_up,
-    fit_rvm,
-)
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
