@@ -118,9 +118,7 @@ def step_left(problem, result):
     """
     prior, Phi = problem.hyperprior, problem.Phi
     n_basis, n_scores = Phi.shape[1], problem.n_scores
-    weight, sign = (
-        each.reshape(n_basis, n_scores) for each in (result.weight, problem.weight_sign)
-    )
+    weight, sign = (w.reshape(n_basis, n_scores) for w in (result.weight, problem.weight_sign))
     slope = problem.likelihood.score(result.latent, problem.label).reshape(-1, n_scores)
     active, pull = weight != 0, Phi.T @ slope
     has_precision = active | (not prior.holds_zeros)
@@ -269,9 +267,7 @@ def project_randomly(seed):
         return f"KL {path.kl.min():.3g}"
     if any((w * target.sign[j] < 0).any() for w, j in zip(path.weights, path.columns, strict=True)):
         return "a sign is wrong"
-    left = max(
-        abs(target.mass @ target.terms(each).score).max() for each in path.latent(target.Phi)
-    )
+    left = max(abs(target.mass @ target.terms(f).score).max() for f in path.latent(target.Phi))
     if left > 1e-5:
         return f"a slope of {left:.3g} is left in the bias"
     rise = float(np.max(np.diff(path.objective), initial=0.0))

@@ -179,25 +179,25 @@ def write(path, text):
     return path
 
 
-@pytest.mark.parametrize(
-    ("text", "extra", "words"),
-    [
-        (None, [], "does not exist"),
-        ("a,b\n", [], "has a header but no rows"),
-        ("", [], "cannot be read as CSV"),
-        ("a\n1\n2\n", [], "1 column(s)"),
-        ("a,b\n1,x\n2,x\n3,x\n", [], "1 classes (x); needed 2 to 30"),
-        ("a,b\n1,x\n2,\n3,y\n", [], "1 rows without a label in 'b', the first in line 3"),
-        ("a,b\n1,x\n2,y\n", ["--target", "c"], "no column 'c'; its columns are a, b"),
-        ("a,b\n1,x\n2,x\n3,x\n4,x\n5,y\n", [], "class y of"),
-        (None, ["--width", "-2"], "--width is '-2'; needed a positive number or auto"),
-        (None, ["--draws", "3"], "--draws is 3; needed at least 10"),
-        (None, ["--chains", "1"], "--chains is 1; needed at least 2"),
-        (None, ["--seed", "-1"], "--seed is -1"),
-        (None, ["--splits", "0"], "--splits is 0; needed at least 1"),
-        (None, ["--posteriors", "11"], "--posteriors is 11; needed at most --splits, which is 10"),
-    ],
-)
+BAD_INPUT = [
+    (None, [], "does not exist"),
+    ("a,b\n", [], "has a header but no rows"),
+    ("", [], "cannot be read as CSV"),
+    ("a\n1\n2\n", [], "1 column(s)"),
+    ("a,b\n1,x\n2,x\n3,x\n", [], "1 classes (x); needed 2 to 30"),
+    ("a,b\n1,x\n2,\n3,y\n", [], "1 rows without a label in 'b', the first in line 3"),
+    ("a,b\n1,x\n2,y\n", ["--target", "c"], "no column 'c'; its columns are a, b"),
+    ("a,b\n1,x\n2,x\n3,x\n4,x\n5,y\n", [], "class y of"),
+    (None, ["--width", "-2"], "--width is '-2'; needed a positive number or auto"),
+    (None, ["--draws", "3"], "--draws is 3; needed at least 10"),
+    (None, ["--chains", "1"], "--chains is 1; needed at least 2"),
+    (None, ["--seed", "-1"], "--seed is -1"),
+    (None, ["--splits", "0"], "--splits is 0; needed at least 1"),
+    (None, ["--posteriors", "11"], "--posteriors is 11; needed at most --splits, which is 10"),
+]
+
+
+@pytest.mark.parametrize(("text", "extra", "words"), BAD_INPUT)
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, text, extra, words):
     path = tmp_path / "x.csv"
     if text is not None:
@@ -261,17 +261,17 @@ def test_reproduce_report_and_list(tmp_path, capsys):
     assert "wisconsin_original" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["reproduce", "chen-table1"],
-            "experiment 'chen-table1' is unknown; did you mean chen2009",
-        ),
-        (["reproduce", "figueiredo2001-fig3", "--sets", "no"], "data set 'no' is unknown"),
-        (["report", "nowhere"], "nowhere holds no run"),
-    ],
-)
+BAD_COMMANDS = [
+    (
+        ["reproduce", "chen-table1"],
+        "experiment 'chen-table1' is unknown; did you mean chen2009",
+    ),
+    (["reproduce", "figueiredo2001-fig3", "--sets", "no"], "data set 'no' is unknown"),
+    (["report", "nowhere"], "nowhere holds no run"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_COMMANDS)
 def test_research_commands_say_what_is_wrong(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2

@@ -118,9 +118,7 @@ WITHOUT_A_SIGNATURE = {"PCVMGibbs", "Status", *TAKEN_BY_PYMC}
 
 
 def names_in(text, section):
-    found = re.search(
-        rf"^{section}\n-+\n(.*?)(?=^\w+\n-{{3,}}$|\Z)", text, re.MULTILINE | re.DOTALL
-    )
+    found = re.search(rf"^{section}\n-+\n(.*?)(?=^\w+\n-{{3,}}$|\Z)", text, re.M | re.S)
     lines = found[1].splitlines() if found else ()
     heads = [line.split(" : ")[0] for line in lines if line and not line[0].isspace()]
     return {name.strip().lstrip("*") for head in heads for name in head.split(",")}

@@ -43,15 +43,15 @@ def test_classes_are_a_coordinate_of_several():
     assert found["probability"].sel({"class": "b"}).sizes["obs"] == 3
 
 
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        (TABLE[["weight", "height"]], r"another order than the training rows.*X_new\[\['height'"),
-        (TABLE[["height"]], r"lacks the columns \['weight'\]"),
-        (TABLE.assign(age=1.0), r"has columns that the training rows lack, \['age'\]"),
-        (TABLE.rename(columns={"height": "h"}), r"lacks the columns \['height'\] and has columns"),
-    ],
-)
+OTHER_COLUMNS = [
+    (TABLE[["weight", "height"]], r"another order than the training rows.*X_new\[\['height'"),
+    (TABLE[["height"]], r"lacks the columns \['weight'\]"),
+    (TABLE.assign(age=1.0), r"has columns that the training rows lack, \['age'\]"),
+    (TABLE.rename(columns={"height": "h"}), r"lacks the columns \['height'\] and has columns"),
+]
+
+
+@pytest.mark.parametrize(("table", "words"), OTHER_COLUMNS)
 def test_other_columns_raise(result, table, words):
     refused(words, pcvm.predict, result, table)
     refused(words, pcvm.new_data, pcvm.pcvm_model(TABLE, Y, width=1.2), table)

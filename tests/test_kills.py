@@ -162,9 +162,7 @@ def test_a_killed_comparison_ends_the_same(tmp_path):
         for name in ("calm", "killed")
     )
     pd.testing.assert_frame_equal(one, two)
-    names = [
-        {each.name for each in (tmp_path / name / "out").iterdir()} for name in ("calm", "killed")
-    ]
+    names = [{p.name for p in (tmp_path / name / "out").iterdir()} for name in ("calm", "killed")]
     assert names[0] == names[1]
 
 

@@ -29,9 +29,7 @@ def test_figures_after_the_first_are_shown_in_a_fresh_kernel():
     cells.append("import matplotlib.pyplot as plt\nplt.subplots();")
     notebook = new_notebook(cells=[new_code_cell(each) for each in cells])
     NotebookClient(notebook, timeout=100, kernel_name="python3").execute()
-    pictures = [
-        ["image/png" in out.get("data", {}) for out in cell.outputs] for cell in notebook.cells
-    ]
+    pictures = [["image/png" in out.get("data", {}) for out in c.outputs] for c in notebook.cells]
     assert pictures == [[], [True], [True], [True]]
     assert execute.without_picture(notebook) == []
 

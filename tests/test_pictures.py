@@ -66,9 +66,7 @@ def ranks():
     return pictures.draw_ranks(table, "error")
 
 
-PROBABILITY = {
-    name: RNG.uniform(size=30) for name in ("one", "two", "three", "four", "five", "six")
-}
+PROBABILITY = {n: RNG.uniform(size=30) for n in ("one", "two", "three", "four", "five", "six")}
 # how many panels have rows, curves or bars, whose axes must be named
 PICTURES = {
     "em_trace": lambda model, mode, posterior: plots.plot_em_trace(mode),
@@ -152,9 +150,7 @@ def test_a_picture_is_drawn_in_the_style_with_names_and_room(name, fits):
         )
     for axes in panels:
         for axis in (axes.xaxis, axes.yaxis):
-            assert_apart(
-                [each for each in axis.get_ticklabels(which="both") if shown(each)], renderer
-            )
+            assert_apart([t for t in axis.get_ticklabels(which="both") if shown(t)], renderer)
     plt.close(figure)
 
 

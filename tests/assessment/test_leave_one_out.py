@@ -82,9 +82,8 @@ def test_an_average_is_scored_by_its_averaged_probabilities(rows):
 
 def test_arviz_compares_point_estimates(rows, result):
     X, label = rows
-    wide = pcvm.find_map_em(
-        pcvm.pcvm_model(X, label > 0, width=6.0, hyperprior=PRIOR), progressbar=False
-    )
+    model = pcvm.pcvm_model(X, label > 0, width=6.0, hyperprior=PRIOR)
+    wide = pcvm.find_map_em(model, progressbar=False)
     table = az.compare({"narrow": pcvm.loo(result), "wide": pcvm.loo(wide)})
     assert table.index[0] == "narrow"
     assert (table["elpd_diff"].to_numpy() >= 0).all() or (table["elpd_diff"].to_numpy() <= 0).all()
@@ -158,9 +157,7 @@ def test_rows_that_move_far_have_the_scores_of_their_refits(prior):
         assert float(found.elpd_i[row]) == pytest.approx(wanted, abs=0.01)
 
 
-def test_refits_that_are_given_up_are_reported_and_long_ones_show_progress(
-    rows, monkeypatch, capsys
-):
+def test_refits_given_up_are_reported_and_long_ones_show_progress(rows, monkeypatch, capsys):
     X, label = rows
     one = pcvm.PCVMClassifier(width=0.3, scale=10.0).fit(X, label)
     found = pcvm.loo(one, X, label)

@@ -133,9 +133,7 @@ def test_a_held_out_label_does_not_reach_its_own_prediction(dense):
     flipped = np.where(np.arange(80) == row, -1.0, 1.0) * reference.label
     centres = replace(reference.centres, sign=flipped)
     other = replace(reference, label=flipped, centres=centres)
-    one, two = (
-        _cross_validate(each, Phi, [1, 4], fold)[:, fold[0][1]] for each in (reference, other)
-    )
+    one, two = (_cross_validate(r, Phi, [1, 4], fold)[:, fold[0][1]] for r in (reference, other))
     np.testing.assert_allclose(np.delete(one, 3, axis=1), np.delete(two, 3, axis=1))
     np.testing.assert_allclose(np.exp(one[:, 3]) + np.exp(two[:, 3]), 1.0)
 
@@ -200,15 +198,15 @@ def test_the_estimator_projects_its_own_dense_mode():
     assert everything.score(X, label) == pytest.approx(dense.score(X, label), abs=0.02)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"size": 81}, "size=81; needed 'auto' or a whole number from 0 to 80"),
-        ({"sizes": [-1, 3]}, "needed one or more whole numbers from 0 to 80"),
-        ({"X": None}, "a classifier does not hold its training data"),
-        ({"y": np.arange(80) % 2}, "needed the classifier's"),
-    ],
-)
+UNUSABLE_INPUT = [
+    ({"size": 81}, "size=81; needed 'auto' or a whole number from 0 to 80"),
+    ({"sizes": [-1, 3]}, "needed one or more whole numbers from 0 to 80"),
+    ({"X": None}, "a classifier does not hold its training data"),
+    ({"y": np.arange(80) % 2}, "needed the classifier's"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), UNUSABLE_INPUT)
 def test_input_that_cannot_be_used(dense, arguments, words):
     model, X, y = dense
     given = {"X": X, "y": y, **arguments}

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from calibration import assert_means
-from problems import blobs, problem
+from problems import blobs, problem, refused
 from scipy import stats
 from scipy.special import ndtr
 
@@ -217,21 +217,19 @@ def test_laplace_takes_the_expected_precision_where_the_prior_is_too_convex():
     assert np.linalg.eigvalsh(fit.covariance).min() > 0
 
 
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"likelihood": Logit()}, "'logit'; the approximations need the probit"),
-        ({"sign": None}, "the weights are free"),
-        ({"hyperprior": Hyperprior.jeffreys()}, "improper or of unknown scale"),
-        ({"hyperprior": replace(PLUG_IN, rate_shape=0.5)}, "improper or of unknown scale"),
-        ({"hyperprior": Laplace(1.0)}, r"'laplace'; the approximations need a Hyperprior"),
-        ({"hyperprior": HalfHorseshoe(0.1)}, "'half-horseshoe'; the approximations need"),
-        ({"bias": "free"}, "bias='free' and a known width"),
-    ],
-)
+OTHER_PROBLEMS = [
+    ({"likelihood": Logit()}, "'logit'; the approximations need the probit"),
+    ({"sign": None}, "the weights are free"),
+    ({"hyperprior": Hyperprior.jeffreys()}, "improper or of unknown scale"),
+    ({"hyperprior": replace(PLUG_IN, rate_shape=0.5)}, "improper or of unknown scale"),
+    ({"hyperprior": Laplace(1.0)}, r"'laplace'; the approximations need a Hyperprior"),
+    ({"hyperprior": HalfHorseshoe(0.1)}, "'half-horseshoe'; the approximations need"),
+    ({"bias": "free"}, "bias='free' and a known width"),
+]
+
+
+@pytest.mark.parametrize(("change", "match"), OTHER_PROBLEMS)
 def test_other_problems_are_refused_by_name(fitted, change, match):
-    with pytest.raises(ValueError, match=match):
-        SignedRows.of(replace(fitted[0], **change))
+    refused(match, SignedRows.of, replace(fitted[0], **change))
     weighted = fitted[0].weighted(np.full(24, 2.0))
-    with pytest.raises(ValueError, match="rows without weights"):
-        SignedRows.of(weighted)
+    refused("rows without weights", SignedRows.of, weighted)

@@ -10,13 +10,7 @@ from scipy.optimize import minimize_scalar
 from test_mpcvm import classes
 
 from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.evidence.bottom_up import (
-    Bases,
-    BottomUpOptions,
-    Machine,
-    Search,
-    fit_bottom_up,
-)
+from pcvm_pymc.core.evidence.bottom_up import Bases, BottomUpOptions, Machine, Search, fit_bottom_up
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit

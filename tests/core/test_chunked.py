@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from problems import IMPROPER, PROPER, blobs
+from problems import IMPROPER, PROPER, blobs, refused
 
 from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, row_blocks
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
@@ -106,15 +106,12 @@ def test_bad_input_is_named():
     _, chunked = both(X, label, 20, Hyperprior.plug_in(), 1.0)
     rows = ArrayRows(X, label, 9)
     start = Start(np.zeros(20), 0.0, response=label)
-    with pytest.raises(ValueError, match="response was given for a streamed design"):
-        fit_chunked(rows, chunked, start=start)
+    refused("response was given for a streamed design", fit_chunked, rows, chunked, start=start)
     design = StreamedDesign(rows, chunked[0], RBF(1.0))
     streamed = Problem(design, None, chunked[1], Hyperprior.jeffreys())
     with pytest.raises(ValueError, match=r"start of shape \(40,\) was given for rows in chunks"):
         fit_bottom_up(streamed, np.zeros(40))
-    with pytest.raises(ValueError, match="'evidence'"):
-        EvidenceProblem.of(streamed)
-    with pytest.raises(ValueError, match=r"memory_limit=1e\+06 bytes is too small for 500 bases"):
-        chunk_rows(1e6, 500, 20)
+    refused("'evidence'", EvidenceProblem.of, streamed)
+    refused(r"memory_limit=1e\+06 bytes is too small for 500 bases", chunk_rows, 1e6, 500, 20)
     assert chunk_rows(11e6, 500, 20) < chunk_rows(12e6, 500, 20) < chunk_rows(30e6, 500, 20) == 2048
     assert [rows.stop - rows.start for rows in row_blocks(7, 3)] == [3, 3, 1]

@@ -100,9 +100,8 @@ def test_the_penalty_draws_to_one_width_and_a_clear_gain_overcomes_it():
 
 def test_single_precision_finds_the_same_maximum():
     evidence, at = problem(3, n=80, d=4)
-    single = replace(
-        evidence, X=evidence.X.astype(np.float32), target=evidence.target.astype(np.float32)
-    )
+    X, target = (each.astype(np.float32) for each in (evidence.X, evidence.target))
+    single = replace(evidence, X=X, target=target)
     value, slope = evidence.negative(at)
     rough, rough_slope = single.negative(at)
     assert rough == pytest.approx(value, rel=1e-5)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import IMPROPER, blobs
+from problems import IMPROPER, blobs, refused
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, log_posterior
 from pcvm_pymc.core.pieces.centres import class_signs
@@ -143,8 +143,7 @@ def test_random_starts_and_bad_ones():
         (Start(-given_.sign, np.zeros(3)), "weight.s. of the wrong sign"),
         (Start(given_.sign, np.zeros(3), np.zeros((2, 3))), "start.response has shape"),
     ):
-        with pytest.raises(ValueError, match=match):
-            initial_state(given_, bad)
+        refused(match, initial_state, given_, bad)
 
 
 def test_an_empty_model():

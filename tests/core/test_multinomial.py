@@ -38,9 +38,7 @@ def reference(row, own):
         nodes = [mode + mpmath.mpf(j) / 8 for j in range(-110, 111)]
         nodes = [e for e in nodes if coarse.max() - (log_integrand_float(e, row, own)) < 70]
         tails = [[mpmath.ncdf(e + m) for m in margin] for e in nodes]
-        heights = [
-            mpmath.npdf(e) * mpmath.fprod(tail) for e, tail in zip(nodes, tails, strict=True)
-        ]
+        heights = [mpmath.npdf(e) * mpmath.fprod(t) for e, t in zip(nodes, tails, strict=True)]
         total = mpmath.fsum(heights)
         score = np.zeros(len(row))
         others = [k for k in range(len(row)) if k != own]

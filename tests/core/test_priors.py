@@ -119,17 +119,17 @@ def test_default_takes_a_basis_that_is_constant():
     assert prior.is_proper
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ((1, -1, 1, 1), "d=-1 is a Gamma rate"),
-        ((1, 1, 1, -2), "f=-2"),
-        ((0, 1, 1, 1), "c=0 must be greater than 0.0"),
-        ((-0.5, 0, 0, 0), "c=-0.5 must be greater than -0.5"),
-        ((1, 1, np.nan, 1), "e=nan; needed a finite number"),
-        ((np.inf, 1, 1, 1), "c=inf; needed a finite number"),
-    ],
-)
+BAD_VALUES = [
+    ((1, -1, 1, 1), "d=-1 is a Gamma rate"),
+    ((1, 1, 1, -2), "f=-2"),
+    ((0, 1, 1, 1), "c=0 must be greater than 0.0"),
+    ((-0.5, 0, 0, 0), "c=-0.5 must be greater than -0.5"),
+    ((1, 1, np.nan, 1), "e=nan; needed a finite number"),
+    ((np.inf, 1, 1, 1), "c=inf; needed a finite number"),
+]
+
+
+@pytest.mark.parametrize(("values", "words"), BAD_VALUES)
 def test_bad_values_are_named(values, words):
     with pytest.raises(ValueError, match=words):
         Hyperprior(*values)
@@ -142,16 +142,15 @@ def test_a_horseshoe_expects_few_large_weights(n_basis, few):
     assert HalfHorseshoe.default(n_basis, 49).is_proper
 
 
-@pytest.mark.parametrize(
-    "prior",
-    [
-        Laplace(0.7),
-        HalfHorseshoe(0.1, 2.0, 5.0),
-        Hyperprior(1.0, 2.0, 3.0, 4.0, rate_shape=0.5),
-        SharedHyperprior(1.0, 2.0, 3.0, 4.0),
-    ],
-    ids=lambda each: type(each).__name__,
-)
+STORED_PRIORS = [
+    Laplace(0.7),
+    HalfHorseshoe(0.1, 2.0, 5.0),
+    Hyperprior(1.0, 2.0, 3.0, 4.0, rate_shape=0.5),
+    SharedHyperprior(1.0, 2.0, 3.0, 4.0),
+]
+
+
+@pytest.mark.parametrize("prior", STORED_PRIORS, ids=lambda each: type(each).__name__)
 def test_a_prior_comes_back_from_its_numbers(prior):
     numbers = {name: each for name, each in asdict(prior).items() if each is not None}
     if isinstance(prior, SharedHyperprior):

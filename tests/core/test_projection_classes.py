@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
@@ -40,13 +41,13 @@ def slopes(problem, model):
 def assert_kkt(problem, model, columns, tol=1e-6):
     """Check that no weight that may move would lower the objective, nor any bias."""
     in_weight, in_bias = slopes(problem, model)
-    np.testing.assert_allclose(in_bias, 0, atol=tol)
+    assert_allclose(in_bias, 0, atol=tol)
     weight = np.zeros(problem.sign.shape)
     weight[model.columns] = model.weight
     assert (weight * problem.sign >= 0).all()
     free = problem.free.copy()
     free[np.setdiff1d(np.arange(len(free)), columns)] = False
-    np.testing.assert_allclose(in_weight[free & (weight != 0)], 0, atol=tol)
+    assert_allclose(in_weight[free & (weight != 0)], 0, atol=tol)
     assert (in_weight[free & (weight == 0)] <= tol).all()  # it may only fall
 
 
@@ -71,7 +72,7 @@ def test_derivatives_of_the_divergence(seed, n_classes):
             slope = problem.mass[i] * terms.score[i, c]
             assert -(above - below) / (2 * h) == pytest.approx(slope, abs=1e-6)
             up, down = (problem.terms(latent + k * step).score[i] for k in (1, -1))
-            np.testing.assert_allclose(-(up - down) / (2 * h), terms.hessian[i, c], atol=1e-5)
+            assert_allclose(-(up - down) / (2 * h), terms.hessian[i, c], atol=1e-5)
 
 
 @given(SEEDS, st.sampled_from([Probit(), Logit(), NoisyProbit(0.1)]))
@@ -87,10 +88,10 @@ def test_derivatives_of_the_divergence_of_labels(seed, likelihood):
     terms = row_terms(likelihood, latent, p)
     above, below = (row_terms(likelihood, latent + h, p) for h in (1e-5, -1e-5))
     slope = (above.log_density - below.log_density) / 2e-5
-    np.testing.assert_allclose(terms.score[:, 0], slope, atol=1e-8)
+    assert_allclose(terms.score[:, 0], slope, atol=1e-8)
     bend = -(above.score - below.score)[:, 0] / 2e-5
     if concave:
-        np.testing.assert_allclose(terms.hessian[:, 0, 0], bend, atol=1e-7)
+        assert_allclose(terms.hessian[:, 0, 0], bend, atol=1e-7)
     assert (terms.hessian[:, 0, 0] >= 0).all()
 
 
@@ -103,7 +104,7 @@ def test_a_refit_satisfies_the_kkt_conditions(seed):
     assert_kkt(problem, model, columns)
     null = fit_submodel(problem, [])
     mean = problem.likelihood.probability(np.reshape(null.bias, (1, -1)))[0]
-    np.testing.assert_allclose(mean, problem.probability.mean(axis=0), atol=1e-7)
+    assert_allclose(mean, problem.probability.mean(axis=0), atol=1e-7)
     assert model.objective <= null.objective * (1 + 1e-12)  # where nothing is gained: rounding
 
 
@@ -117,7 +118,7 @@ def test_a_reference_in_the_span_is_recovered(seed):
     path = project_path(problem, [1, 4, 8])
     assert path.kl[-1] < 1e-8
     fitted = problem.likelihood.probability(path.latent(problem.Phi)[-1])
-    np.testing.assert_allclose(fitted, problem.probability, atol=1e-3)
+    assert_allclose(fitted, problem.probability, atol=1e-3)
 
 
 @given(SEEDS)
@@ -128,15 +129,15 @@ def test_two_classes_with_a_score_each_are_the_probit(seed):
     one = Target(several.Phi, several.sign[:, 1], several.probability[:, 1], ridge=2e-8)
     for columns in ([], [1, 4], [0, 2, 3, 5, 8]):
         models = [fit_submodel(each, columns) for each in (several, one)]
-        np.testing.assert_array_equal(models[0].columns, models[1].columns)
+        assert_array_equal(models[0].columns, models[1].columns)
         assert models[0].objective == pytest.approx(models[1].objective, abs=1e-8)
         difference = (models[0].latent[:, 1] - models[0].latent[:, 0]) / np.sqrt(2.0)
-        np.testing.assert_allclose(difference, models[1].latent, atol=1e-3)
+        assert_allclose(difference, models[1].latent, atol=1e-3)
         gains = [
             addition_gains(each, scan(each, model))
             for each, model in zip((several, one), models, strict=True)
         ]
-        np.testing.assert_allclose(gains[0], gains[1], rtol=1e-2, atol=1e-6)
+        assert_allclose(gains[0], gains[1], rtol=1e-2, atol=1e-6)
 
 
 @given(SEEDS)
@@ -146,13 +147,11 @@ def test_free_weights_of_a_path_are_balanced_and_nothing_bars_them(seed):
     path = project_path(problem, range(11))
     assert (np.diff(path.objective) <= 0).all()
     for i, (columns, weight) in enumerate(zip(path.columns, path.weights, strict=True)):
-        np.testing.assert_allclose(
-            weight.sum(axis=1), 0, atol=1e-9 * (1 + np.abs(weight).max(initial=0))
-        )
+        assert_allclose(weight.sum(axis=1), 0, atol=1e-9 * (1 + np.abs(weight).max(initial=0)))
         model = fit_submodel(problem, columns)
         in_weight, in_bias = free_slopes(problem, model)
-        np.testing.assert_allclose(in_weight[columns], 0, atol=1e-6)
-        np.testing.assert_allclose(in_bias, 0, atol=1e-6)
+        assert_allclose(in_weight[columns], 0, atol=1e-6)
+        assert_allclose(in_bias, 0, atol=1e-6)
         assert model.objective == pytest.approx(path.objective[i], abs=1e-9)
 
 
@@ -178,9 +177,7 @@ def test_divergence_falls_along_the_path(seed):
         assert (weight * problem.sign[columns] >= 0).all()
         assert weight.any(axis=1).all()
         dense = path.dense_weight(i, 10)
-        np.testing.assert_allclose(
-            path.latent(problem.Phi)[i], problem.Phi @ dense + path.bias[i], atol=1e-10
-        )
+        assert_allclose(path.latent(problem.Phi)[i], problem.Phi @ dense + path.bias[i], atol=1e-10)
         assert problem.divergence(path.latent(problem.Phi)[i]) == pytest.approx(
             path.kl[i], abs=1e-7
         )
@@ -193,11 +190,11 @@ def test_the_order_of_the_classes_does_not_matter(seed):
     order = np.random.default_rng(seed).permutation(4)
     other = replace(problem, sign=problem.sign[:, order], probability=problem.probability[:, order])
     one, two = (project_path(each, range(6)) for each in (problem, other))
-    np.testing.assert_allclose(one.kl, two.kl, atol=1e-7)
+    assert_allclose(one.kl, two.kl, atol=1e-7)
     for i in range(6):
-        np.testing.assert_array_equal(one.columns[i], two.columns[i])
-        np.testing.assert_allclose(one.weights[i][:, order], two.weights[i], atol=2e-2)
-        np.testing.assert_allclose(one.bias[i][order], two.bias[i], atol=2e-2)
+        assert_array_equal(one.columns[i], two.columns[i])
+        assert_allclose(one.weights[i][:, order], two.weights[i], atol=2e-2)
+        assert_allclose(one.bias[i][order], two.bias[i], atol=2e-2)
 
 
 def test_classes_that_are_never_taken_for_each_other():
@@ -229,19 +226,19 @@ def test_the_path_ends_with_the_first_submodel_that_is_enough():
 
     path = project_path(problem, [0, 1, 2, 3, 5, 8], until=enough)
     assert path.sizes.tolist() == [0, 1, 2, 3] == asked
-    np.testing.assert_array_equal(path.kl, whole.kl[:4])
+    assert_array_equal(path.kl, whole.kl[:4])
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"probability": np.full((30, 3), 0.2)}, "rows that do not sum to 1"),
-        ({"probability": np.tile([0.5, 0.5, 0.0], (30, 1))}, "of class 2 is 0 in every row"),
-        ({"probability": np.full(30, 0.5)}, r"probability has shape \(30,\); needed \(30, 3\)"),
-        ({"sign": -np.ones((10, 3))}, r"sign has rows without a single \+1"),
-        ({"likelihood": Logit()}, r"probability has shape \(30, 3\); needed \(30,\)"),
-    ],
-)
+UNUSABLE_TARGETS = [
+    ({"probability": np.full((30, 3), 0.2)}, "rows that do not sum to 1"),
+    ({"probability": np.tile([0.5, 0.5, 0.0], (30, 1))}, "of class 2 is 0 in every row"),
+    ({"probability": np.full(30, 0.5)}, r"probability has shape \(30,\); needed \(30, 3\)"),
+    ({"sign": -np.ones((10, 3))}, r"sign has rows without a single \+1"),
+    ({"likelihood": Logit()}, r"probability has shape \(30, 3\); needed \(30,\)"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), UNUSABLE_TARGETS)
 def test_a_target_that_cannot_be_used(change, words):
     with pytest.raises(ValueError, match=words):
         replace(target(), **change)
@@ -260,5 +257,5 @@ def test_labels_of_other_likelihoods(seed, likelihood):
     path = project_path(problem, [0, 2, 6])
     assert path.kl[-1] < 1e-8
     fitted = likelihood.probability(path.latent(Phi)[-1])
-    np.testing.assert_allclose(fitted, probability, atol=1e-3)
+    assert_allclose(fitted, probability, atol=1e-3)
     assert likelihood.probability(path.bias[:1])[0] == pytest.approx(probability.mean(), abs=1e-6)

@@ -52,9 +52,7 @@ def test_the_least_of_what_is_unused_and_what_limits_leave(system, monkeypatch):
 
 
 @pytest.mark.parametrize(("n_obs", "n_basis", "numbers"), [(100, 50, 5000), (50, 100, 10_000)])
-def test_basis_functions_their_gram_matrix_and_a_factor_have_to_fit(
-    n_obs, n_basis, numbers, monkeypatch
-):
+def test_basis_functions_their_gram_and_a_factor_have_to_fit(n_obs, n_basis, numbers, monkeypatch):
     needed = 3 * 8 * numbers
     monkeypatch.setattr(resources, "_SMALL", 0.0)
     monkeypatch.setattr(resources, "available_bytes", lambda: needed)

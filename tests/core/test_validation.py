@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from problems import refused
 
 from pcvm_pymc import core
 from pcvm_pymc.core.pieces.validation import as_row_weight, as_signs
@@ -17,19 +18,18 @@ def test_signs_are_numbers_of_the_shape_that_is_asked_for():
     np.testing.assert_array_equal(as_signs([[1, -1]], 1, 2), [[1.0, -1.0]])
 
 
-@pytest.mark.parametrize(
-    ("signs", "shape", "words"),
-    [
-        ([1, -1], (3,), "signs has shape (2,); needed (3,), one for each basis"),
-        ([1, -1], (2, 3), "signs has shape (2,); needed (2, 3), one for each basis and class"),
-        ([0, 1, 1], (3,), "signs has values [0.0, 1.0]; needed only -1 and +1 (2 * y - 1 for 0/1)"),
-        (np.arange(9.0), (9,), "signs has values [0.0, 1.0, 2.0, 3.0, 4.0]; needed only -1 and +1"),
-    ],
-)
+OTHER_SIGNS = [
+    ([1, -1], (3,), "signs has shape (2,); needed (3,), one for each basis"),
+    ([1, -1], (2, 3), "signs has shape (2,); needed (2, 3), one for each basis and class"),
+    ([0, 1, 1], (3,), "signs has values [0.0, 1.0]; needed only -1 and +1 (2 * y - 1 for 0/1)"),
+    (np.arange(9.0), (9,), "signs has values [0.0, 1.0, 2.0, 3.0, 4.0]; needed only -1 and +1"),
+]
+
+
+@pytest.mark.parametrize(("signs", "shape", "words"), OTHER_SIGNS)
 def test_other_signs_are_refused(signs, shape, words):
     end = "$" if "basis" in words else ""
-    with pytest.raises(ValueError, match="^" + re.escape(words) + end):
-        as_signs(signs, *shape)
+    refused("^" + re.escape(words) + end, as_signs, signs, *shape)
 
 
 def test_rows_count_as_often_as_is_said():
@@ -39,8 +39,7 @@ def test_rows_count_as_often_as_is_said():
 
 @pytest.mark.parametrize("weight", [[1.0, 2.0], [1.0, 0.0, 1.0], [1.0, np.inf, 1.0], [1, -1, 1]])
 def test_other_weights_are_refused(weight):
-    with pytest.raises(ValueError, match=r"^sample_weight has "):
-        as_row_weight(weight, 3)
+    refused(r"^sample_weight has ", as_row_weight, weight, 3)
 
 
 def test_dataclasses_are_frozen():

@@ -70,15 +70,14 @@ def test_evidence_is_that_of_repeated_rows(method, likelihood):
     np.testing.assert_allclose(found.weight, wanted.weight, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        Problem(PHI, LABEL, LABEL[:12], JEFFREYS),
-        Problem(PHI, CLASS, SIGNS, JEFFREYS, MultinomialProbit(3)),
-        Problem(PHI, CLASS, None, JEFFREYS, MultinomialProbit(3), bias="none", shared=True),
-    ],
-    ids=["pcvm", "mpcvm", "mrvm shared"],
-)
+BOTTOM_UP_CASES = [
+    Problem(PHI, LABEL, LABEL[:12], JEFFREYS),
+    Problem(PHI, CLASS, SIGNS, JEFFREYS, MultinomialProbit(3)),
+    Problem(PHI, CLASS, None, JEFFREYS, MultinomialProbit(3), bias="none", shared=True),
+]
+
+
+@pytest.mark.parametrize("problem", BOTTOM_UP_CASES, ids=["pcvm", "mpcvm", "mrvm shared"])
 def test_the_search_from_the_bottom_up_is_that_of_repeated_rows(problem):
     found, wanted = fit_bottom_up(problem.weighted(TIMES)), fit_bottom_up(repeated(problem))
     assert found.n_iter == wanted.n_iter

@@ -108,14 +108,12 @@ def latent_of(model, rows):
 
 
 def test_a_new_fit_forgets_the_average(average):
-    model = clone(average).fit(X, WORDS)
-    np.testing.assert_array_equal(model.predict_proba(NEW), average.predict_proba(NEW))
-    model.set_params(estimation="em").fit(X, WORDS)
+    fit = clone(average).fit(X, WORDS)
+    np.testing.assert_array_equal(fit.predict_proba(NEW), average.predict_proba(NEW))
+    fit.set_params(estimation="em").fit(X, WORDS)
     for name in ("components_", "component_weights_"):
-        assert not hasattr(model, name)
-    np.testing.assert_allclose(
-        model.predict_proba(NEW)[:, 1], norm.cdf(model.decision_function(NEW))
-    )
+        assert not hasattr(fit, name)
+    np.testing.assert_allclose(fit.predict_proba(NEW)[:, 1], norm.cdf(fit.decision_function(NEW)))
 
 
 def test_the_rows_are_kept_once_and_are_the_fit_s_own():
@@ -242,13 +240,13 @@ def test_an_average_onto_few_vectors(average, n_vectors):
 # --- many rows, several classes --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "most"),
-    [
-        (PCVMClassifier, {"tol": 1e-8}, 1e-6),
-        (MPCVMClassifier, {"tol": 1e-5, "width": 0.8, "scale": "auto"}, 1e-3),
-    ],
-)
+AVERAGES = [
+    (PCVMClassifier, {"tol": 1e-8}, 1e-6),
+    (MPCVMClassifier, {"tol": 1e-5, "width": 0.8, "scale": "auto"}, 1e-3),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "most"), AVERAGES)
 def test_components_of_an_average_in_chunks_are_those_in_memory(kind, options, most):
     whole = kind(basis=12, random_state=0, **options).fit(X, WORDS)
     some = clone(whole).set_params(memory_limit=2e4).fit(X, WORDS)

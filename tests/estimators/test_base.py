@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from problems import blobs
+from problems import blobs, refused
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -144,8 +144,7 @@ def test_one_name_means_one_hyperprior(data):
     for kind, options in ((PCVM, {}), (MPCVM, DOWN)):
         with pytest.raises(ValueError, match="no mode that EM could find"):
             kind(hyperprior=unknown_scale, **options).fit(X, words)
-    with pytest.raises(ValueError, match="hyperprior=3 is unknown"):
-        named_hyperprior(3)
+    refused("hyperprior=3 is unknown", named_hyperprior, 3)
 
 
 @pytest.mark.parametrize("likelihood", ["logit", Logit()], ids=str)

@@ -175,9 +175,8 @@ def test_select_gives_widths_for_a_model_and_a_prior_around_them():
     assert set(np.argsort(found.width)[:2]) == {0, 1}
     at = pcvm.find_map_em(pcvm.pcvm_model(X, Y, width=found.width), progressbar=False)
     assert float(at["posterior"]["bias"].values.ravel()[0]) < 10
-    around = pcvm.pcvm_model(
-        X[:40], Y[:40], width=pm.LogNormal.dist(np.log(found.width), 0.3, shape=6)
-    )
+    width = pm.LogNormal.dist(np.log(found.width), 0.3, shape=6)
+    around = pcvm.pcvm_model(X[:40], Y[:40], width=width)
     assert np.isfinite(sum(around.point_logps().values()))
     assert around["width"].eval().shape == (6,)
 

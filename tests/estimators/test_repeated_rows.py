@@ -123,9 +123,7 @@ def test_moons_three_times_are_predicted_as_well_as_once():
     once, copied = PCVMClassifier(), PCVMClassifier()
     once.fit(rows, y)
     copied.fit(np.tile(rows, (3, 1)), np.tile(y, 3))
-    own = [
-        -np.log(each.predict_proba(new)[np.arange(500), truth]).mean() for each in (once, copied)
-    ]
+    own = [-np.log(fit.predict_proba(new)[np.arange(500), truth]).mean() for fit in (once, copied)]
     assert own[1] < own[0] + 0.1
 
 

@@ -286,14 +286,14 @@ def test_openml_answers(monkeypatch, tmp_path):
     assert data.origin == "openml.org 61"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"rows": 151}, r"\(150, 4\); iris_61 needs \(151, 4\)"),
-        ({"openml_target": "species"}, "has no column 'species'"),
-        ({"openml": 0}, "iris_61 is not at openml.org"),
-    ],
-)
+OPENML_ANSWERS = [
+    ({"rows": 151}, r"\(150, 4\); iris_61 needs \(151, 4\)"),
+    ({"openml_target": "species"}, "has no column 'species'"),
+    ({"openml": 0}, "iris_61 is not at openml.org"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), OPENML_ANSWERS)
 def test_openml_answers_that_are_another_table(monkeypatch, tmp_path, changes, message):
     answered(monkeypatch, replace(OPENML_IRIS, **changes))
     monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))

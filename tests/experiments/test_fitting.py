@@ -48,17 +48,17 @@ def fitted(tmp_path_factory):
     return table, model
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({}, ()),
-        ({"sep": ";", "decimal": ","}, ("separated by semicolons", "decimal commas")),
-        ({"sep": "\t", "encoding": "utf-16"}, ("read as utf-16", "separated by tabs")),
-        ({"sep": "|", "encoding": "cp1252"}, ("read as cp1252", "separated by bars")),
-        ({"sep": " ", "encoding": "utf-8-sig"}, ("separated by spaces",)),
-        ({"quoting": 1}, ()),
-    ],
-)
+FORMATS = [
+    ({}, ()),
+    ({"sep": ";", "decimal": ","}, ("separated by semicolons", "decimal commas")),
+    ({"sep": "\t", "encoding": "utf-16"}, ("read as utf-16", "separated by tabs")),
+    ({"sep": "|", "encoding": "cp1252"}, ("read as cp1252", "separated by bars")),
+    ({"sep": " ", "encoding": "utf-8-sig"}, ("separated by spaces",)),
+    ({"quoting": 1}, ()),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), FORMATS)
 def test_separators_encodings_and_decimal_marks_are_recognised(tmp_path, capsys, options, told):
     found = read_table(written(tmp_path / "x.csv", **options), "auto", Console())
     pd.testing.assert_frame_equal(found, NUMBERS, check_dtype=False)
@@ -86,14 +86,14 @@ def test_a_missing_header_is_noticed(tmp_path):
     assert len(read_table(path, "yes", Console())) == 47
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"a,b\n1,x\n\x00\x01,y\n", "is no text (a spreadsheet, an archive?); save it as CSV"),
-        (b"a,b,a\n1,2,3\n", "has several columns called a; rename them"),
-        (b"a,b\n1,2\n1,2,3\n", "cannot be read as CSV: Expected 2 fields in line 3, saw 3"),
-    ],
-)
+NO_TABLES = [
+    (b"a,b\n1,x\n\x00\x01,y\n", "is no text (a spreadsheet, an archive?); save it as CSV"),
+    (b"a,b,a\n1,2,3\n", "has several columns called a; rename them"),
+    (b"a,b\n1,2\n1,2,3\n", "cannot be read as CSV: Expected 2 fields in line 3, saw 3"),
+]
+
+
+@pytest.mark.parametrize(("content", "words"), NO_TABLES)
 def test_what_is_no_table_is_named(tmp_path, content, words):
     path = tmp_path / "x.csv"
     path.write_bytes(content)
@@ -201,16 +201,16 @@ def test_text_and_missing_cells_are_encoded_and_filled_in_on_request(tmp_path, c
     assert "it knows 'blue', 'red'" in said
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"n_vectors": 5},
-        {"width": 2.0},
-        {"width": 2.0, "basis": 8, "class_weight": "balanced"},
-        {"basis": 20, "memory_limit": 1e6},
-    ],
-)
+FIT_OPTIONS = [
+    {},
+    {"n_vectors": 5},
+    {"width": 2.0},
+    {"width": 2.0, "basis": 8, "class_weight": "balanced"},
+    {"basis": 20, "memory_limit": 1e6},
+]
+
+
+@pytest.mark.parametrize("options", FIT_OPTIONS)
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_model_file_has_the_classifiers_probabilities(tmp_path, options, n_classes):
     y = np.array(["a", "b", "c"], dtype=object)[np.digitize(X[:, 1], [-1.0, 0.8][: n_classes - 1])]
@@ -234,13 +234,13 @@ def test_several_classes_and_balanced_counts(tmp_path):
     assert list(pd.read_csv(out)) == ["sort", "P(0)", "P(1)", "P(2)"]
 
 
-@pytest.mark.parametrize(
-    ("extra", "words"),
-    [
-        ([], "A basis function on each of 60 rows: the fit takes about"),
-        (["--basis", "10"], "10 basis functions: the fit takes about"),
-    ],
-)
+FORECASTS = [
+    ([], "A basis function on each of 60 rows: the fit takes about"),
+    (["--basis", "10"], "10 basis functions: the fit takes about"),
+]
+
+
+@pytest.mark.parametrize(("extra", "words"), FORECASTS)
 def test_a_fit_of_many_rows_begins_with_a_forecast(tmp_path, capsys, monkeypatch, extra, words):
     monkeypatch.setattr("pcvm_pymc.experiments.fitting._MANY_ROWS", 50)
     monkeypatch.setattr("pcvm_pymc.experiments.fitting._PROBE", 30)
@@ -293,19 +293,19 @@ def third(frame, value):
     return frame.assign(weight=frame["weight"].astype(object).where(frame.index != 2, value))
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda f: f.drop(columns="weight"), "lacks the columns weight, which the model"),
-        (lambda f: f.assign(weight="heavy"), "has text in weight, which were numbers"),
-        (lambda f: third(f, np.nan), "has missing cells in weight"),
-        (
-            lambda f: third(f, "o"),
-            "has numbers and 1 cells that are none: 'o', the first in line 4",
-        ),
-        (lambda f: third(f, np.inf), "has infinite values in weight"),
-    ],
-)
+UNUSABLE_TABLES = [
+    (lambda f: f.drop(columns="weight"), "lacks the columns weight, which the model"),
+    (lambda f: f.assign(weight="heavy"), "has text in weight, which were numbers"),
+    (lambda f: third(f, np.nan), "has missing cells in weight"),
+    (
+        lambda f: third(f, "o"),
+        "has numbers and 1 cells that are none: 'o', the first in line 4",
+    ),
+    (lambda f: third(f, np.inf), "has infinite values in weight"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), UNUSABLE_TABLES)
 def test_new_tables_that_cannot_be_used(fitted, tmp_path, capsys, change, words):
     new = written(tmp_path / "new.csv", change(NUMBERS))
     assert predict(fitted[1], new) == 2
@@ -373,14 +373,14 @@ def test_nothing_in_a_model_file_is_run(fitted, tmp_path, capsys):
     assert not made.exists()
 
 
-@pytest.mark.parametrize(
-    ("extra", "words"),
-    [
-        (["--basis", "0"], "--basis is 0"),
-        (["--width", "wide"], "--width is 'wide'"),
-        (["--target", "age"], "has no column 'age'"),
-    ],
-)
+BAD_OPTIONS = [
+    (["--basis", "0"], "--basis is 0"),
+    (["--width", "wide"], "--width is 'wide'"),
+    (["--target", "age"], "has no column 'age'"),
+]
+
+
+@pytest.mark.parametrize(("extra", "words"), BAD_OPTIONS)
 def test_bad_options_of_fit(fitted, tmp_path, capsys, extra, words):
     assert fit(fitted[0], tmp_path / "m", *extra) == 2
     assert words in capsys.readouterr().err

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import refused
 
 from pcvm_pymc.experiments import protocols
 from pcvm_pymc.experiments.catalogue import EXPERIMENTS
@@ -90,17 +91,14 @@ def test_what_cannot_be_split_is_said(monkeypatch):
     data = Dataset("lonely", np.zeros((9, 1)), np.r_[1, np.zeros(8)], ("a",), "here")
     monkeypatch.setattr(protocols, "source_of", lambda name: Source(9, 1, "here"))
     monkeypatch.setattr(protocols, "load", lambda name, **how: data)
-    with pytest.raises(ValueError, match="lonely cannot be split"):
-        realise("lonely", LYU, 2, seed=0)
+    refused("lonely cannot be split", realise, "lonely", LYU, 2, seed=0)
     # folds put up with it
     assert len(realise("lonely", Protocol("", "folds", n_folds=3), 3, seed=0).splits) == 3
 
 
 def test_protocols_are_checked():
-    with pytest.raises(ValueError, match="splits='thirds' is unknown"):
-        Protocol("", "thirds")
-    with pytest.raises(ValueError, match="tuning='best' is unknown"):
-        Protocol("", "shares", "best")
+    refused("splits='thirds' is unknown", Protocol, "", "thirds")
+    refused("tuning='best' is unknown", Protocol, "", "shares", "best")
 
 
 def test_seeds_depend_on_names_alone():

@@ -4,15 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import blobs, problem, response_mean
+from problems import blobs, problem, refused, response_mean
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.evidence import (
-    EvidenceOptions,
-    EvidenceProblem,
-    fit_bottom_up,
-    fit_rvm,
-)
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
@@ -195,8 +190,7 @@ def test_as_printed_at_rest_no_change_is_left():
     assert (
         fit_printed(given_, random_state=3).n_iter != found.n_iter
     )  # members are chosen at random
-    with pytest.raises(ValueError, match="needs weights with signs"):
-        fit_printed(replace(given_, sign=None))
+    refused("needs weights with signs", fit_printed, replace(given_, sign=None))
 
 
 # --- Chmielewski et al. (2019): bases drawn at random --------------------------------------------

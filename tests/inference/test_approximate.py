@@ -48,8 +48,8 @@ def test_probabilities_are_nearly_those_of_quadrature(method, worst, wrong_sprea
 @both
 def test_what_comes_back_is_a_result(method, tmp_path):
     X, model = small()
-    found = pcvm.approximate(model, method=method, draws=50, random_seed=3)
-    draws = found["posterior"].to_dataset()
+    tree = pcvm.approximate(model, method=method, draws=50, random_seed=3)
+    draws = tree["posterior"].to_dataset()
     assert dict(draws["latent"].sizes) == {"chain": 1, "draw": 50, "obs": 30}
     signs = np.asarray(model["signs"].get_value())
     np.testing.assert_array_equal(draws["weight"], draws["magnitude"] * signs)
@@ -58,14 +58,12 @@ def test_what_comes_back_is_a_result(method, tmp_path):
     latent = draws["weight"].values @ Phi.T + draws["bias"].values[..., None]
     np.testing.assert_allclose(draws["latent"], latent, atol=1e-10)
     label = np.where(model["y"].get_value() > 0, 1.0, -1.0)
-    np.testing.assert_allclose(
-        found["log_likelihood"]["label"], log_ndtr(label * latent), atol=1e-9
-    )
+    np.testing.assert_allclose(tree["log_likelihood"]["label"], log_ndtr(label * latent), atol=1e-9)
 
-    probability = pcvm.predict(found, X)["predictions"]
-    pcvm.save(found, tmp_path / "result")
+    probability = pcvm.predict(tree, X)["predictions"]
+    pcvm.save(tree, tmp_path / "result")
     again = pcvm.load(tmp_path / "result")
-    assert again["posterior"].attrs == found["posterior"].attrs
+    assert again["posterior"].attrs == tree["posterior"].attrs
     there = pcvm.predict(again, X)["predictions"]
     for name in probability.data_vars:
         np.testing.assert_array_equal(probability[name], there[name])

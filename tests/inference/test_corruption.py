@@ -59,16 +59,14 @@ def check_checkpoints(model, folder, seeds):
     whole = sample(model, checkpoint=good, **GIBBS, **QUIET)
     named = 0
     for place, did in spoilt_copies(good, folder, seeds):
-        found, said = answer(
+        back, said = answer(
             lambda place=place: sample(model, checkpoint=place, **GIBBS, **QUIET), StoreError
         )
-        if found is None:
+        if back is None:
             assert str(place) in said, did
             named += 1
         else:  # a chain that was removed begins anew, and ends the same
-            np.testing.assert_array_equal(
-                found["posterior"]["latent"], whole["posterior"]["latent"]
-            )
+            np.testing.assert_array_equal(back["posterior"]["latent"], whole["posterior"]["latent"])
     assert named > len(seeds) // 4
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import xarray as xr
-from problems import blobs, value_point
+from problems import blobs, refused, value_point
 
 from pcvm_pymc import find_map_em, latent_draws, load, loo, mpcvm_model, pcvm_model, predict, save
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -41,8 +41,7 @@ def test_zarr_keeps_everything(result, tmp_path):
 
 def test_predict_checks_its_input(result):
     tree, X = result
-    with pytest.raises(ValueError, match="X_new has 1 features; needed 2"):
-        predict(tree, X[:, :1])
+    refused("X_new has 1 features; needed 2", predict, tree, X[:, :1])
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

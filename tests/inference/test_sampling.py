@@ -107,17 +107,17 @@ def test_pymcs_step_moves_an_unknown_width():
     assert len(np.unique(widths)) > 15
 
 
-@pytest.mark.parametrize(
-    ("options", "method", "reason"),
-    [
-        ({}, "gibbs", "fixed width and Gamma precisions"),
-        ({"likelihood": "label noise"}, "gibbs", "fixed width and Gamma precisions"),
-        ({"likelihood": "logit"}, "nuts", "has no responses"),
-        ({"hyperprior": pcvm.HalfHorseshoe(0.1)}, "nuts", "half-horseshoe"),
-        ({"precision": "joint"}, "nuts", "explicit"),
-        ({"width": pm.LogNormal.dist(0, 0.5)}, "gibbs", "an RBF's unknown width and Gamma"),
-    ],
-)
+AUTO_CASES = [
+    ({}, "gibbs", "fixed width and Gamma precisions"),
+    ({"likelihood": "label noise"}, "gibbs", "fixed width and Gamma precisions"),
+    ({"likelihood": "logit"}, "nuts", "has no responses"),
+    ({"hyperprior": pcvm.HalfHorseshoe(0.1)}, "nuts", "half-horseshoe"),
+    ({"precision": "joint"}, "nuts", "explicit"),
+    ({"width": pm.LogNormal.dist(0, 0.5)}, "gibbs", "an RBF's unknown width and Gamma"),
+]
+
+
+@pytest.mark.parametrize(("options", "method", "reason"), AUTO_CASES)
 def test_auto_says_which_and_why(options, method, reason):
     found = choose_method(small(**options))
     assert found[0] == method
@@ -261,20 +261,20 @@ def test_precisions_drawn_afterwards():
     refused("without precisions", pcvm.draw_precisions, tree)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (
-            {"draws": 10, "thin": 10**9, "max_sweeps": 40, "quiet": True},
-            r"max_sweeps=40 is below draws \* thin = 10 \* 1000000000 = 10000000000; needed at least as many",
-        ),
-        ({"method": "gibbs", "max_treedepth": 5}, r"\['max_treedepth'\] are for NUTS"),
-        ({"method": "nuts", "checkpoint": "x"}, "checkpoint='x' has no effect on method='nuts'"),
-        ({"method": "nuts", "thin": 3}, "thin=3 has no effect on method='nuts'; use 'gibbs'"),
-        ({"max_sweeps": 50, "nuts_sampler": "nutpie"}, "max_sweeps=50 has no effect"),
-        ({"target_accept": 0.9}, "target_accept=0.9 has no effect on method='gibbs'"),
-    ],
-)
+BAD_OPTIONS = [
+    (
+        {"draws": 10, "thin": 10**9, "max_sweeps": 40, "quiet": True},
+        r"max_sweeps=40 is below draws \* thin = 10 \* 1000000000 = 10000000000; needed at least as many",
+    ),
+    ({"method": "gibbs", "max_treedepth": 5}, r"\['max_treedepth'\] are for NUTS"),
+    ({"method": "nuts", "checkpoint": "x"}, "checkpoint='x' has no effect on method='nuts'"),
+    ({"method": "nuts", "thin": 3}, "thin=3 has no effect on method='nuts'; use 'gibbs'"),
+    ({"max_sweeps": 50, "nuts_sampler": "nutpie"}, "max_sweeps=50 has no effect"),
+    ({"target_accept": 0.9}, "target_accept=0.9 has no effect on method='gibbs'"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), BAD_OPTIONS)
 def test_bad_options_are_named(options, words):
     refused(words, pcvm.sample, small(), **options)
 

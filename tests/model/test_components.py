@@ -72,9 +72,7 @@ def test_two_functions_of_one_block_have_names_and_dims_of_their_own():
     assert dims["g_squared_distance"] == ("patient", "g_basis")
     assert len(model.coords["g_basis"]) == 4
     assert list(model.coords["patient"])[:2] == ["p0", "p1"]  # the model's own stay
-    both = [
-        new_data(model, rows, name=n, dim="patient") for n, rows in (("f", X[:3, :1]), ("g", X[:3]))
-    ]
+    both = [new_data(model, Z, name=n, dim="patient") for n, Z in (("f", X[:3, :1]), ("g", X[:3]))]
     with model:
         pm.set_data(
             {**both[0]["new_data"], **both[1]["new_data"]}, coords={"patient": ["q0", "q1", "q2"]}
@@ -162,14 +160,14 @@ def test_free_weights_with_their_precisions_have_a_density():
     assert np.isfinite(model.compile_logp(mode="FAST_COMPILE")(value_point(model, zero)))
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: pcvm_latent(X), "neither y nor signs"),
-        (lambda: rvm_latent(X, size=3.0, hyperprior=PRIOR), "has its own scale"),
-        (lambda: pcvm_latent(X, Y, basis=X[:3]), "basis was given without signs"),
-    ],
-)
+BAD_CALLS = [
+    (lambda: pcvm_latent(X), "neither y nor signs"),
+    (lambda: rvm_latent(X, size=3.0, hyperprior=PRIOR), "has its own scale"),
+    (lambda: pcvm_latent(X, Y, basis=X[:3]), "basis was given without signs"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), BAD_CALLS)
 def test_bad_calls(call, words):
     with pm.Model() as model, pytest.raises(ValueError, match=words):
         call()

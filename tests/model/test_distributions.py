@@ -54,15 +54,15 @@ def test_the_probits_distribution_function_keeps_both_tails():
     assert least.tolist() == [0, 0, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("distribution", "good"),
-    [
-        (MarginalWeight, {"c": 1.0, "d": 0.5}),
-        (MarginalBias, {"e": 1.0, "f": 0.5}),
-        (FreeWeight, {"c": 1.0, "d": 0.5}),
-        (SharedWeight, {"c": 1.0, "d": 0.5, "n_scores": 3}),
-    ],
-)
+BAD_PARAMETERS = [
+    (MarginalWeight, {"c": 1.0, "d": 0.5}),
+    (MarginalBias, {"e": 1.0, "f": 0.5}),
+    (FreeWeight, {"c": 1.0, "d": 0.5}),
+    (SharedWeight, {"c": 1.0, "d": 0.5, "n_scores": 3}),
+]
+
+
+@pytest.mark.parametrize(("distribution", "good"), BAD_PARAMETERS)
 def test_parameters_that_cannot_be_raise_as_pymcs_do(distribution, good):
     at = np.ones(3) if distribution is SharedWeight else 1.0
     names = [name for name in good if name != "n_scores"]

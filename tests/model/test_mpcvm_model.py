@@ -182,9 +182,7 @@ def test_shared_precisions_are_drawn_given_all_weights_of_a_basis():
     model = pcvm.mrvm_model(X, y, hyperprior=PRIOR, shared=True)
     with model:
         prior = pm.sample_prior_predictive(1500, random_seed=1, compile_kwargs=FAST)
-    drawn = xr.DataTree.from_dict(
-        {name: prior[name].to_dataset() for name in ("constant_data", "prior")}
-    )
+    drawn = xr.DataTree.from_dict({n: prior[n].to_dataset() for n in ("constant_data", "prior")})
     drawn["posterior"] = drawn["prior"].to_dataset()
     precision = pcvm.draw_precisions(drawn, random_seed=2)["posterior"]["precision"]
     assert precision.dims == ("chain", "draw", "basis")

@@ -46,17 +46,17 @@ def log_probability(request):
     return pytensor.function([y, label], value, mode=request.param)
 
 
-@pytest.mark.parametrize(
-    ("row", "label", "expected"),
-    [
-        ([0.0, 0.0, 0.0], 3, -np.inf),
-        ([0.0, 0.0, 0.0], -1, -np.inf),
-        ([0.0, 1e300, 0.0], 0, -np.inf),
-        ([0.0, 1e300, 0.0], 1, 0.0),
-        ([np.nan, 0.0, 0.0], 1, np.nan),
-        ([np.inf, 0.0, 0.0], 1, np.nan),
-    ],
-)
+BAD_SCORES = [
+    ([0.0, 0.0, 0.0], 3, -np.inf),
+    ([0.0, 0.0, 0.0], -1, -np.inf),
+    ([0.0, 1e300, 0.0], 0, -np.inf),
+    ([0.0, 1e300, 0.0], 1, 0.0),
+    ([np.nan, 0.0, 0.0], 1, np.nan),
+    ([np.inf, 0.0, 0.0], 1, np.nan),
+]
+
+
+@pytest.mark.parametrize(("row", "label", "expected"), BAD_SCORES)
 def test_classes_and_scores_that_cannot_be_end_at_once(log_probability, row, label, expected):
     found = log_probability(np.array([row]), [label])
     np.testing.assert_allclose(found, [expected], atol=1e-13)
