@@ -1,1 +1,1 @@
-"""Judging results."""
+"""Scores, comparisons and pictures of results."""

@@ -179,7 +179,7 @@ class DLSRClassifier(ClassifierMixin, BaseEstimator):
         self.tol = tol
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Alternate between weights and targets until the weights rest."""
+        """Alternate between weights and targets until the weights stop changing."""
         X, y = validate_data(self, X, y, dtype=float)
         check_classification_targets(y)
         if not self.ridge > 0:

@@ -93,7 +93,7 @@ class TableScaler(TransformerMixin, BaseEstimator):
         return cls(numbers, text, impute, [_texts_in(frame[each]) for each in text])
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> Self:
-        """Find means, scales, what missing cells become, and categories."""
+        """Learn means, scales, categories and the values that replace missing entries."""
         numbers = X[self.numbers].astype(float)
         if self.impute == "most_frequent":
             self.fill_ = np.array([numbers[each].mode().iloc[0] for each in self.numbers], float)

@@ -248,7 +248,7 @@ def _observed(model: pm.Model) -> _Observed:
 
 
 def _likelihood(rv: Variable) -> _Observed | None:
-    """Return what an observed variable's operation says; None where it is no likelihood of the family."""
+    """Return the likelihood of an observed variable's operation; None where the family has none such."""
     op, parameters, unknown = rv.owner.op, {}, ()
     params = op.dist_params(rv.owner) if type(op) in _OPERATIONS else [None]
     name, latent = _OPERATIONS.get(type(op), ""), params[0]

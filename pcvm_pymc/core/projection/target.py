@@ -19,7 +19,7 @@ _LEAST_SHARE = 1e-15  # mean probability of a class, below which the class canno
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be approximated, and the basis functions to choose from.
+    """The class probabilities that a submodel approximates, and the basis functions to choose from.
 
     Attributes
     ----------

@@ -144,7 +144,7 @@ def sparse_probit(features: str) -> Callable[[Setting], SparseProbitClassifier]:
 
 
 def several(kind: type, algorithm: str, **options: Any) -> Maker:
-    """Return a maker of classifiers of several classes."""
+    """Return a function that makes multi-class classifiers."""
     return lambda setting: kind(
         algorithm=algorithm,
         width=setting.parameters.get("width", "shared"),

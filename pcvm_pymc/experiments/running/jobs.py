@@ -70,7 +70,7 @@ class Job:
         return classifier_of(name) if self.own is None else own_classifier(name, self.own)
 
     def task(self, kept: Progress) -> TuningTask:
-        """Return the rows, with what parameters are chosen by."""
+        """Return the training rows and how parameters are tuned on them."""
         parts, name = self.problem.parts(self.name.realisation), self.name
         seed = cell_seed(self.seed, name.set, name.classifier, name.realisation)
         reference = self.problem.parts(0)[0] if self.tuning == "mean" else parts[0]

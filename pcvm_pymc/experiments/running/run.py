@@ -138,7 +138,7 @@ class Run:
         return ready, stuck
 
     def scored(self, set_name: str, name: str) -> list[JobName]:
-        """Return the jobs of a set and a classifier that a table is the mean of."""
+        """Return the jobs of a set and a classifier, over which a table averages."""
         n_splits = len(self.problems[set_name].splits)
         scored = self.experiment.protocol.scored(self.repeats)
         return [JobName(set_name, name, "score", k) for k in scored if k < n_splits]
