@@ -18,7 +18,7 @@ from pcvm_pymc.cli import main
 from pcvm_pymc.core.pieces import resources
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.experiments.reporting.report import _markdown_table
-from pcvm_pymc.storage import alone_in
+from pcvm_pymc.inference.files import alone_in
 
 GIBBS = {"method": "gibbs", "draws": 20, "tune": 20, "chains": 2, "thin": 1, "max_sweeps": 60}
 QUIET = {"progressbar": False, "quiet": True, "cores": 1, "random_seed": 3}

@@ -11,7 +11,7 @@ import pytest
 from faults import generator
 from problems import blobs
 
-from pcvm_pymc.storage import is_scratch
+from pcvm_pymc.inference.files import is_scratch
 
 KILLS = 20
 

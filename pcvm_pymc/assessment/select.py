@@ -275,7 +275,7 @@ def select_width(
         tol=how.tol,
     )
     model._begin()
-    data = TrainingData(X, label, as_row_weight(sample_weight, len(X)))
+    data = TrainingData(X, label, as_row_weight(sample_weight, len(X))).merged()
     model.classes_ = np.array([-1.0, 1.0])
     candidates = width_grid(X) if widths is None else _as_widths(widths)
     as_kernel(kernel, float(candidates[0]))(X[:2], X[:1])

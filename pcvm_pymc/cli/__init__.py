@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pcvm_pymc import __version__
 from pcvm_pymc.experiments.errors import UsageError, first_line
-from pcvm_pymc.storage import StoreError
+from pcvm_pymc.inference.files import StoreError
 
 type Option = tuple[str, str, dict[str, Any]]  # name, help, other arguments of `add_argument`
 

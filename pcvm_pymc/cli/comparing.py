@@ -28,7 +28,7 @@ from pcvm_pymc.experiments.tables import (
     quiet,
     read_table,
 )
-from pcvm_pymc.storage import alone_in, is_scratch, write_atomically
+from pcvm_pymc.inference.files import alone_in, is_scratch, write_atomically
 
 _EXAMPLE_TRAINING_ROWS = 120
 _MANY_TRAINING_ROWS = 600

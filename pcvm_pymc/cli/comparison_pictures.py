@@ -17,8 +17,8 @@ from pcvm_pymc.assessment.plots import (
     plot_rank,
 )
 from pcvm_pymc.figures import NEGATIVE, POSITIVE, class_colours, styled
+from pcvm_pymc.inference.files import writing
 from pcvm_pymc.inference.results import weights_of
-from pcvm_pymc.storage import writing
 
 _COLUMNS = 3
 

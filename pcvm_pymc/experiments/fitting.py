@@ -18,7 +18,7 @@ from pcvm_pymc.experiments.tables import (
     read_table,
     tell,
 )
-from pcvm_pymc.storage import write_atomically
+from pcvm_pymc.inference.files import write_atomically
 
 _BYTES = 1e9  # for basis functions: with more they go in chunks, and --basis is needed
 _MANY_ROWS = 3000  # a fit of more begins with a forecast

@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece, PerCentre
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
 from pcvm_pymc.estimators.average import class_probability
 from pcvm_pymc.experiments.errors import UsageError
-from pcvm_pymc.storage import read_arrays, write_arrays
+from pcvm_pymc.inference.files import read_arrays, write_arrays
 
 _KIND = "pcvm model"
 _PICKLED = b"pcvm model "  # how files of versions before this format began

@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.inference.files import StoreError, alone_in, read_arrays, write_arrays
 from pcvm_pymc.inference.progress import progress_bars
-from pcvm_pymc.storage import StoreError, alone_in, read_arrays, write_arrays
 
 _JUDGED = 2000  # states of all chains: r-hat of fewer, even independent ones, is seldom below 1.01
 _BLOCKS = 20  # of a round, after each of which a chain is written down and may be stopped

@@ -19,12 +19,12 @@ from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Prior
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.chains import GibbsDraws, GibbsRun, run_chains
+from pcvm_pymc.inference.files import as_path
 from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
 from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.read import find_parts, read
-from pcvm_pymc.storage import as_path
 
 # a child of PyMC's logger: shown where PyMC's own messages are, and silenced with them
 _log = logging.getLogger("pymc.pcvm_pymc")

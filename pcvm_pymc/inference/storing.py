@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from pcvm_pymc import storage
 from pcvm_pymc.core.pieces.validation import check_flag
-from pcvm_pymc.storage import MARKER, StoreError, checked_folder, replaced_folder
+from pcvm_pymc.inference import files
+from pcvm_pymc.inference.files import MARKER, StoreError, checked_folder, replaced_folder
 
 _KIND = "result"
 _REMEDY = "name a folder that save wrote, or a copy of it, or make the result again"
@@ -65,7 +65,7 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
     """
     if not isinstance(tree, xr.DataTree):
         raise TypeError(f"tree is a {type(tree).__name__}; needed a DataTree, as from find_map_em")
-    place = storage.as_path(path, "path")
+    place = files.as_path(path, "path")
     check_flag("overwrite", overwrite)
     if place.suffix not in _FORMATS:
         with replaced_folder(place, _KIND, overwrite=overwrite) as unfinished, _quiet_storage():
@@ -89,7 +89,7 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
         whole = Path(folder) / place.name
         form.write(marked, whole)
         content = whole.read_bytes()
-    storage.write_atomically(place, content)
+    files.write_atomically(place, content)
     return place
 
 
@@ -138,7 +138,7 @@ def _content_checksum(tree: xr.DataTree) -> str:
     for name, each in values.items():
         if each.dtype.kind == "O":  # text, as which it comes back
             values[name] = each.astype("U")
-    return storage.checksum_of(_KIND, values)
+    return files.checksum_of(_KIND, values)
 
 
 def load(path: str | Path) -> xr.DataTree:
@@ -174,7 +174,7 @@ def load(path: str | Path) -> xr.DataTree:
     >>> again["posterior"].identical(mode["posterior"])
     True
     """
-    place = storage.as_path(path, "path")
+    place = files.as_path(path, "path")
     if place.suffix in _FORMATS:
         return _load_file(place, _FORMATS[place.suffix])
     if not checked_folder(place, _KIND, _REMEDY):

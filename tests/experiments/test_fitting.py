@@ -16,7 +16,7 @@ from pcvm_pymc.cli import main
 from pcvm_pymc.experiments.errors import UsageError
 from pcvm_pymc.experiments.model_files import FittedTable, TableScaler
 from pcvm_pymc.experiments.tables import read_table
-from pcvm_pymc.storage import read_arrays, write_arrays
+from pcvm_pymc.inference.files import read_arrays, write_arrays
 
 X, LABEL = blobs(48, seed=70, gap=2.5)
 FRAME = pd.DataFrame(X, columns=["höhe", "weight"])

@@ -13,7 +13,7 @@ from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 from pcvm_pymc.experiments.protocols import Protocol
 from pcvm_pymc.experiments.running import JobName, Store, reproduce, store
 from pcvm_pymc.experiments.running.store import Progress
-from pcvm_pymc.storage import sealed
+from pcvm_pymc.inference.files import sealed
 
 CANDIDATES = (0.01, 0.1, 1.0, 10.0)
 

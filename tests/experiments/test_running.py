@@ -21,7 +21,7 @@ from pcvm_pymc.experiments.protocols import TUNING
 from pcvm_pymc.experiments.reporting import report_of
 from pcvm_pymc.experiments.running import JobName, RunError, Store, reproduce
 from pcvm_pymc.experiments.statistics import MEASURES
-from pcvm_pymc.storage import sealed
+from pcvm_pymc.inference.files import sealed
 
 QUIET = {"progressbar": False}
 LINES = "figueiredo2001-fig3"

@@ -10,7 +10,7 @@ from problems import blobs
 from pcvm_pymc import find_map_em, load, pcvm_model, sample, save
 from pcvm_pymc.experiments.reporting import report_of
 from pcvm_pymc.experiments.running import RunError, reproduce
-from pcvm_pymc.storage import StoreError
+from pcvm_pymc.inference.files import StoreError
 
 GIBBS = {"method": "gibbs", "draws": 20, "tune": 5, "chains": 2, "thin": 1, "max_sweeps": 50}
 QUIET = {"progressbar": False, "quiet": True, "cores": 1, "random_seed": 3}

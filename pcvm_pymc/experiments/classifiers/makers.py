@@ -12,8 +12,6 @@ from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC, SVR
 
-from pcvm_pymc.assessment.select import select_width
-from pcvm_pymc.assessment.validity import validity
 from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, fit_em
 from pcvm_pymc.core.pieces.kernels import (
     median_distance,
@@ -28,6 +26,7 @@ from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
 from pcvm_pymc.estimators.sparse_probit import SparseProbitClassifier
+from pcvm_pymc.estimators.validity import validity
 from pcvm_pymc.experiments.baselines import CalibratedSVC, gamma_of
 from pcvm_pymc.experiments.classifiers.tuning import (
     Candidates,
@@ -228,8 +227,10 @@ def by_log_loss(task: TuningTask) -> dict[str, Any]:
     """Return the width of this package's default classifier, by its cross-validated log loss."""
     if "width" in task.given:
         return {}
-    options = EMOptions(max_iter=MAX_ITER)
-    return {"width": select_width(task.X, task.y, options=options, random_state=task.seed).width}
+    model = PCVMClassifier(
+        width="cv", hyperprior="plug_in", max_iter=MAX_ITER, random_state=task.seed
+    )
+    return {"width": model.fit(task.X, task.y).width_}
 
 
 def eight_starts(task: TuningTask) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from pcvm_pymc.experiments.catalogue import Experiment
 from pcvm_pymc.experiments.running.store import RunError
-from pcvm_pymc.storage import write_atomically
+from pcvm_pymc.inference.files import write_atomically
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pcvm_pymc.experiments.datasets.registry import source_of
 from pcvm_pymc.experiments.protocols import Problem, Protocol, realise, thinned
 from pcvm_pymc.experiments.running.jobs import Execute, Job, executor, failure
 from pcvm_pymc.experiments.running.store import JobName, NoSetError, Record, Store
-from pcvm_pymc.storage import as_path
+from pcvm_pymc.inference.files import as_path
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "joblib", "pandas")
 

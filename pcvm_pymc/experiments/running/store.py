@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pcvm_pymc.experiments.protocols import Problem
-from pcvm_pymc.storage import (
+from pcvm_pymc.inference.files import (
     StoreError,
     alone_in,
     is_scratch,

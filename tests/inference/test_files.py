@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from faults import full_disk, generator, on_small_disk, spoil
 
-from pcvm_pymc import storage
+from pcvm_pymc.inference import files
 
 ARRAYS = {"weight": np.arange(200.0), "name": np.array("a"), "count": np.array([3, 4])}
 
@@ -19,7 +19,7 @@ def names(folder):
 
 
 def write_folder(path, content="one", **options):
-    with storage.replaced_folder(path, "thing", **options) as partial:
+    with files.replaced_folder(path, "thing", **options) as partial:
         (partial / "inner").mkdir()
         (partial / "inner" / "data").write_text(content() if callable(content) else content)
     return path
@@ -27,17 +27,17 @@ def write_folder(path, content="one", **options):
 
 def test_a_file_is_written_as_a_whole(tmp_path, monkeypatch):
     path = tmp_path / "new" / "file.json"
-    storage.write_atomically(path, b"first")
+    files.write_atomically(path, b"first")
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match=r"file\.json cannot be written: No space left.*Free space"):
-        storage.write_atomically(path, b"second")
+        files.write_atomically(path, b"second")
     assert path.read_bytes() == b"first"
     assert names(path.parent) == ["file.json"]
 
 
 def test_what_a_killed_writer_left_is_written_over(tmp_path):
     (tmp_path / ".file.pcvm-partial").write_bytes(b"half of something long")
-    storage.write_atomically(tmp_path / "file", b"new")
+    files.write_atomically(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"new"
     assert names(tmp_path) == ["file"]
 
@@ -46,7 +46,7 @@ def test_writers_of_one_file_take_turns(tmp_path):
     contents = [bytes([65 + i]) * 200_000 for i in range(6)]
     writers = [
         threading.Thread(
-            target=lambda c=c: [storage.write_atomically(tmp_path / "f", c) for _ in range(5)]
+            target=lambda c=c: [files.write_atomically(tmp_path / "f", c) for _ in range(5)]
         )
         for c in contents
     ]
@@ -60,19 +60,19 @@ def test_writers_of_one_file_take_turns(tmp_path):
 
 def test_one_run_has_a_folder(tmp_path):
     folder = tmp_path / "run"
-    with storage.alone_in(folder):
+    with files.alone_in(folder):
         with pytest.raises(
-            storage.StoreError, match=r"run is in use by another run \(process \d+ on .*wait"
+            files.StoreError, match=r"run is in use by another run \(process \d+ on .*wait"
         ):
-            storage.alone_in(folder).__enter__()
+            files.alone_in(folder).__enter__()
         assert names(folder) == [".pcvm-lock"]
     assert names(folder) == []
-    with storage.alone_in(folder):
+    with files.alone_in(folder):
         pass
 
 
 def hold_for_ever(folder, held):
-    with storage.alone_in(folder):
+    with files.alone_in(folder):
         held.set()
         threading.Event().wait()
 
@@ -83,11 +83,11 @@ def test_a_killed_run_no_longer_has_its_folder(tmp_path):
     other = context.Process(target=hold_for_ever, args=(tmp_path, held))
     other.start()
     assert held.wait(60)
-    with pytest.raises(storage.StoreError, match="in use"), storage.alone_in(tmp_path):
+    with pytest.raises(files.StoreError, match="in use"), files.alone_in(tmp_path):
         pass
     other.kill()
     other.join()
-    with storage.alone_in(tmp_path):
+    with files.alone_in(tmp_path):
         pass
     assert names(tmp_path) == []
 
@@ -95,14 +95,14 @@ def test_a_killed_run_no_longer_has_its_folder(tmp_path):
 def test_records_are_sealed(tmp_path):
     path = tmp_path / "record.json"
     record = {"a": [1, 2.5, float("inf")], "b": {"c": None, "1": "x"}}
-    path.write_text(json.dumps(storage.sealed(record), indent=1))
-    assert storage.unsealed(path) == record
+    path.write_text(json.dumps(files.sealed(record), indent=1))
+    assert files.unsealed(path) == record
     for content in ("", "{", "[1]", "3", '{"a": 1}', path.read_text().replace("2.5", "2.6")):
         path.write_text(content)
-        with pytest.raises(storage.StoreError, match=r"record\.json is damaged"):
-            storage.unsealed(path)
-    with pytest.raises(storage.StoreError, match="no is missing"):
-        storage.unsealed(tmp_path / "no")
+        with pytest.raises(files.StoreError, match=r"record\.json is damaged"):
+            files.unsealed(path)
+    with pytest.raises(files.StoreError, match="no is missing"):
+        files.unsealed(tmp_path / "no")
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -110,11 +110,11 @@ def test_spoiled_arrays_are_named_or_harmless(tmp_path, compressed):
     path = tmp_path / "arrays.npz"
     named = 0
     for seed in range(80):
-        storage.write_arrays(path, "kind", ARRAYS, compressed=compressed)
+        files.write_arrays(path, "kind", ARRAYS, compressed=compressed)
         spoil(path, generator(seed, compressed))
         if not path.exists():
             continue
-        found, said = outcome(lambda: storage.read_arrays(path, "kind", "remedy"))
+        found, said = outcome(lambda: files.read_arrays(path, "kind", "remedy"))
         if found is None:
             assert str(path) in said
             assert said.endswith("remedy")
@@ -129,7 +129,7 @@ def outcome(read):
     """Return what was read, or what was said."""
     try:
         return read(), ""
-    except storage.StoreError as error:
+    except files.StoreError as error:
         return None, str(error)
 
 
@@ -137,34 +137,34 @@ def test_arrays_of_others_are_refused(tmp_path):
     path = tmp_path / "arrays.npz"
     np.savez(path, **ARRAYS)
     with pytest.raises(
-        storage.StoreError, match=r"not a kind of pcvm_pymc \(it has no checksum\); remedy"
+        files.StoreError, match=r"not a kind of pcvm_pymc \(it has no checksum\); remedy"
     ):
-        storage.read_arrays(path, "kind", "remedy")
-    storage.write_arrays(path, "another", ARRAYS)
-    with pytest.raises(storage.StoreError, match="or not a kind"):
-        storage.read_arrays(path, "kind", "remedy")
+        files.read_arrays(path, "kind", "remedy")
+    files.write_arrays(path, "another", ARRAYS)
+    with pytest.raises(files.StoreError, match="or not a kind"):
+        files.read_arrays(path, "kind", "remedy")
 
 
 def test_a_folder_takes_the_place_of_its_own_kind_only(tmp_path):
     path = write_folder(tmp_path / "store")
     write_folder(path, "two")
     assert (path / "inner" / "data").read_text() == "two"
-    with pytest.raises(storage.StoreError, match="exists; use overwrite=True"):
+    with pytest.raises(files.StoreError, match="exists; use overwrite=True"):
         write_folder(path, "three", overwrite=False)
     with (
-        pytest.raises(storage.StoreError, match="holds a thing; needed a other"),
-        storage.replaced_folder(path, "other"),
+        pytest.raises(files.StoreError, match="holds a thing; needed a other"),
+        files.replaced_folder(path, "other"),
     ):
         pass
     (path / "notes.txt").write_text("mine")
     with pytest.raises(
-        storage.StoreError, match=r"not written here \(notes\.txt\), and would be lost"
+        files.StoreError, match=r"not written here \(notes\.txt\), and would be lost"
     ):
         write_folder(path, "three")
-    with pytest.raises(storage.StoreError, match=r"has foreign files notes\.txt; remedy"):
-        storage.checked_folder(path, "thing", "remedy")
+    with pytest.raises(files.StoreError, match=r"has foreign files notes\.txt; remedy"):
+        files.checked_folder(path, "thing", "remedy")
     (path / "notes.txt").unlink()
-    assert storage.checked_folder(path, "thing", "remedy")
+    assert files.checked_folder(path, "thing", "remedy")
     assert names(tmp_path) == ["store"]
 
 
@@ -175,7 +175,7 @@ def test_what_is_not_ours_is_kept(tmp_path, what):
         path.mkdir()
     inner = path / "thesis.txt" if what == "folder" else path
     inner.write_text("years of work")
-    with pytest.raises(storage.StoreError, match=f"mine is a {what} that was not written here"):
+    with pytest.raises(files.StoreError, match=f"mine is a {what} that was not written here"):
         write_folder(path)
     assert inner.read_text() == "years of work"
     assert names(tmp_path) == ["mine"]
@@ -213,7 +213,7 @@ def test_a_kill_between_two_names_is_mended(tmp_path):
     path = write_folder(tmp_path / "store")
     path.rename(tmp_path / ".store.pcvm-old")
     (tmp_path / ".store.pcvm-partial").mkdir()
-    assert storage.checked_folder(path, "thing", "remedy")
+    assert files.checked_folder(path, "thing", "remedy")
     path.rename(tmp_path / ".store.pcvm-old")
     write_folder(path, "two")
     assert (path / "inner" / "data").read_text() == "two"
@@ -223,23 +223,23 @@ def test_a_kill_between_two_names_is_mended(tmp_path):
 def test_spoiled_folders_are_named(tmp_path):
     path = tmp_path / "store"
     for seed in range(40):
-        with suppress(storage.StoreError):
+        with suppress(files.StoreError):
             write_folder(path)
         did = spoil(path, generator(seed))
-        if did == f"remove {storage.MARKER}":
-            assert not storage.checked_folder(path, "thing", "remedy")
+        if did == f"remove {files.MARKER}":
+            assert not files.checked_folder(path, "thing", "remedy")
         else:
-            with pytest.raises(storage.StoreError, match=r"store.*; remedy$"):
-                storage.checked_folder(path, "thing", "remedy")
+            with pytest.raises(files.StoreError, match=r"store.*; remedy$"):
+                files.checked_folder(path, "thing", "remedy")
         for each in sorted(path.rglob("*"), reverse=True):
             each.rmdir() if each.is_dir() else each.unlink()
-    with pytest.raises(storage.StoreError, match="no does not exist; needed a folder with a thing"):
-        storage.checked_folder(tmp_path / "no", "thing", "remedy")
+    with pytest.raises(files.StoreError, match="no does not exist; needed a folder with a thing"):
+        files.checked_folder(tmp_path / "no", "thing", "remedy")
 
 
 def test_a_full_disk_is_one_line(tmp_path):
     code = (
-        "from pathlib import Path; from pcvm_pymc.storage import *\n"
+        "from pathlib import Path; from pcvm_pymc.inference.files import *\n"
         "place = Path('PLACE/store')\n"
         "for size in (1000, 10**6):\n"
         "    try:\n"
@@ -258,9 +258,9 @@ def test_a_full_disk_is_one_line(tmp_path):
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     for write in (
-        lambda path: storage.write_atomically(path, b""),
+        lambda path: files.write_atomically(path, b""),
         write_folder,
-        lambda path: storage.alone_in(path).__enter__(),
+        lambda path: files.alone_in(path).__enter__(),
     ):
         with pytest.raises(OSError, match=r"below cannot be written: [NF][\w ]+; .*Free space"):
             write(tmp_path / "file" / "below")
@@ -269,4 +269,4 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
 @pytest.mark.parametrize("path", [None, 3, b"bytes", [], ""])
 def test_paths_are_checked(path):
     with pytest.raises((TypeError, ValueError), match="place="):
-        storage.as_path(path, "place")
+        files.as_path(path, "place")
