@@ -78,12 +78,6 @@ class LatentNormal(NamedTuple):
 type Moments = Callable[[Array], tuple[Array, Array]]
 
 
-def independent(moments: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Return mean and covariance of independent scores, from mean and variance of each, shape (n_new,)."""
-    mean, variance = (np.column_stack(each) for each in zip(*moments, strict=True))
-    return mean, variance[:, :, None] * np.eye(len(moments))
-
-
 def probability_interval(
     likelihood: Likelihood, parts: list[LatentNormal], probability: float
 ) -> Array:

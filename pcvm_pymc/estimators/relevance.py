@@ -27,7 +27,7 @@ from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
-from pcvm_pymc.estimators.average import Moments, Predictor, independent
+from pcvm_pymc.estimators.average import Moments, Predictor
 from pcvm_pymc.estimators.base import check_size_and_scales
 from pcvm_pymc.estimators.features import set_features
 from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData, against_rest
@@ -193,4 +193,9 @@ class RelevanceVectors(Predictor):
 
     def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
         """Return the normal posterior of the independent latent functions."""
-        return [(1.0, lambda X: independent([each.moments(X) for each in self.machines]))]
+
+        def moments(X: Array) -> tuple[Array, Array]:
+            mean, variance = (each.reshape(len(X), -1) for each in self.moments(X))
+            return mean, variance[:, :, None] * np.eye(mean.shape[1])
+
+        return [(1.0, moments)]
