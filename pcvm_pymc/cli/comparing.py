@@ -175,10 +175,10 @@ def _fit_posteriors(
 ) -> dict[str, Any]:
     """Sample the posterior on the first splits; return the first, its mode, and the verdict on all."""
     from pcvm_pymc.assessment.comparison import convergence, of_the_greater, vector_count
-    from pcvm_pymc.core.measures import Rival
     from pcvm_pymc.inference.modes import find_map_em
     from pcvm_pymc.inference.prediction import predict
     from pcvm_pymc.inference.storing import save
+    from pcvm_pymc.measures import Rival
 
     found: dict[str, Any] = {}
     chains = []
