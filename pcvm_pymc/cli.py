@@ -82,7 +82,7 @@ _COMMANDS = {
         ),
     ),
     "compare": _Command(
-        ("cli.comparing", "compare"),
+        ("experiments.comparing", "compare"),
         "Compare PCVM, posterior and rivals on held-out rows. The paper's sparse MAP, the averaged MAP, its "
         "ten vectors, a posterior, a tuned SVC and logistic regression are fitted on several stratified "
         "splits of a table.",
@@ -112,7 +112,7 @@ _COMMANDS = {
             ("--chains", "chains (default: 4)", _NUMBER | {"default": 4}),
             (
                 "--out",
-                "output folder (default: pcvm-compare, or pcvm-compare-2, ... where that is taken)",
+                "output folder (default: pcvm-compare)",
                 _FOLDER,
             ),
         ),
