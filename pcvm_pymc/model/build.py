@@ -100,8 +100,9 @@ def add_latent(
     row: System,
     X: ArrayLike,
     y: ArrayLike | None,
-    names: Names,
     *,
+    name: str,
+    dim: str,
     bias: bool,
     size: float = LATENT_SIZE,
     **options: Any,
@@ -114,9 +115,8 @@ def add_latent(
         given = options["signs"] is not None
         targets = _Targets.of(row.likelihood, y, len(frame.values), one_class=given)
     with pm.modelcontext(None) as model:
-        return _declare_function(
-            model, row, frame, targets, names, bias="prior" if bias else "none", **options
-        )
+        kind = "prior" if bias else "none"
+        return _declare_function(model, row, frame, targets, Names(name, dim), bias=kind, **options)
 
 
 def _declare_function(

@@ -1,4 +1,4 @@
-"""Builders: data in, an ordinary `pm.Model` out."""
+"""Builders: data in, an ordinary `pm.Model` out. Their arguments go to `build` as they are."""
 
 from dataclasses import replace
 from typing import Literal
@@ -133,18 +133,7 @@ def pcvm_model(
     >>> sorted(v.name for v in noisy.free_RVs)
     ['bias', 'flip', 'magnitude', 'rate']
     """
-    return build(
-        FAMILY["pcvm"],
-        X,
-        y,
-        likelihood=likelihood,
-        kernel=kernel,
-        width=width,
-        hyperprior=hyperprior,
-        precision=precision,
-        signs=signs,
-        basis=basis,
-    )
+    return build(FAMILY["pcvm"], **locals())
 
 
 def sparse_probit_model(
@@ -214,18 +203,11 @@ def sparse_probit_model(
     >>> result["optimizer_result"]["n_active"].item()
     1
     """
+    given = locals()
     check_choice("bias", bias, ("penalised", "free"))
-    return build(
-        FAMILY["sparse_probit"],
-        X,
-        y,
-        features=features,
-        hyperprior=prior,
-        bias="prior" if bias == "penalised" else "free",
-        kernel=kernel,
-        width=width,
-        basis=basis,
-    )
+    given["hyperprior"] = given.pop("prior")
+    given["bias"] = "prior" if bias == "penalised" else "free"
+    return build(FAMILY["sparse_probit"], **given)
 
 
 def rvm_model(
@@ -300,18 +282,7 @@ def rvm_model(
     >>> sorted(v.name for v in model.free_RVs)
     ['bias', 'noise', 'weight']
     """
-    return build(
-        _RVM,
-        X,
-        y,
-        likelihood=likelihood,
-        kernel=kernel,
-        width=width,
-        hyperprior=hyperprior,
-        noise=noise,
-        precision=precision,
-        basis=basis,
-    )
+    return build(_RVM, **locals())
 
 
 def mpcvm_model(
@@ -383,17 +354,7 @@ def mpcvm_model(
     >>> model.named_vars_to_dims["latent"]
     ('obs', 'class')
     """
-    return build(
-        FAMILY["mpcvm_top_down"],
-        X,
-        y,
-        kernel=kernel,
-        width=width,
-        hyperprior=hyperprior,
-        precision=precision,
-        signs=signs,
-        basis=basis,
-    )
+    return build(FAMILY["mpcvm_top_down"], **locals())
 
 
 def mrvm_model(
@@ -456,14 +417,6 @@ def mrvm_model(
     >>> [each.name for each in model.free_RVs], len(model.coords["class"])
     (['weight', 'bias'], 3)
     """
-    check_flag("shared", shared)
-    return build(
-        FAMILY["mrvm_bottom_up" if shared else "mrvm_top_down"],
-        X,
-        y,
-        kernel=kernel,
-        width=width,
-        hyperprior=hyperprior,
-        precision=precision,
-        basis=basis,
-    )
+    given = locals()
+    check_flag("shared", given.pop("shared"))
+    return build(FAMILY["mrvm_bottom_up" if shared else "mrvm_top_down"], **given)
