@@ -1,4 +1,4 @@
-"""Classifiers of few vectors in other languages: a C function, and an ONNX graph in double precision."""
+"""Export of sparse classifiers: a C function, and an ONNX graph in double precision."""
 
 import re
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from pcvm_pymc.core.pieces.validation import check_instance, shown
 
 @dataclass(frozen=True)
 class FewVectors:
-    """What a classifier's probabilities are computed from.
+    """The numbers that a classifier's probabilities are computed from.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class FewVectors:
 
 
 def few_vectors_of(model: Any) -> FewVectors:
-    """Return the numbers of a fitted classifier, in the unit of its pipeline's input.
+    """Return centres, weights and link of a fitted classifier, in the units of its pipeline's input.
 
     With ``x = s u + t`` for the unscaled features u the kernel is a function of
     ``sum_k (u_k - (z_k - t_k) / s_k)^2 / (width_k / s_k)^2``.
@@ -276,7 +276,7 @@ def to_c(model: Any, name: str = "predict_proba") -> str:
 
 
 def _array(name: str, values: Array) -> str:
-    """Return the declaration of numbers, to the last digit; of none a single zero, which is not read."""
+    """Return the C declaration of an array, with all digits (a single zero if it is empty)."""
     numbers = values.ravel().tolist() or [0.0]
     rows = [", ".join(map(repr, numbers[i : i + 4])) for i in range(0, len(numbers), 4)]
     inner = ",\n    ".join(rows)
@@ -366,7 +366,7 @@ def to_onnx(model: Any) -> Any:
 
 
 class _Node:
-    """The output of a node of a graph: arithmetic with it adds nodes, in which numbers are constants."""
+    """The output of an ONNX node: arithmetic with it appends nodes to the graph."""
 
     def __init__(self, nodes: list[Any], constants: list[Any], name: str) -> None:
         self.nodes, self.constants, self.name = nodes, constants, name

@@ -147,8 +147,8 @@ def kfold(
     posterior : DataTree
         From `sample`, of a model of two classes or several with a fixed width.
     X : array_like, shape (n_obs, n_features)
-        The training inputs. Bases that stand on other points than these stay in every fold, also means of
-        rows (``basis="kmeans"``), which have seen the rows that are held out.
+        The training inputs. Bases centred on other points stay in every fold. k-means centres
+        (``basis="kmeans"``) do so too, although the held-out rows had a part in them.
     y : array_like, shape (n_obs,)
         The training labels.
     cv : int

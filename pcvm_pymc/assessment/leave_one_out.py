@@ -77,8 +77,8 @@ def loo(
     One factorisation at the mode gives all rows (`pcvm_pymc.core.loo`); rows whose score a check by another
     Newton step moves by more than .003 nats are refitted, from the mode and without the row and its basis.
     Widths, scale and given precisions are not refitted: widths that were learned per feature have seen the
-    rows, and make the score somewhat optimistic; scikit-learn's `cross_val_score` learns them anew. More
-    than two seconds of refits show a progress bar.
+    rows, and make the score somewhat optimistic; scikit-learn's `cross_val_score` learns them in
+    each fold. More than two seconds of refits show a progress bar.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def loo(
     if hasattr(result, "decision_function"):
         return _of_classifier(result, X, y, kernel)
     if y is not None:
-        raise ValueError("y was given with a result, which holds its own labels; leave it out")
+        raise ValueError("y was given with a result, which has its own labels; leave it out")
     mode = _of_tree(result, X, kernel)
     name = "target" if mode.problem.likelihood.targets == "numbers" else "label"
     return _scored([mode], result["observed_data"][name].coords)
@@ -234,7 +234,7 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
     posterior, data = tree["posterior"].to_dataset(), tree["constant_data"].to_dataset()
     if posterior.sizes["chain"] * posterior.sizes["draw"] > 1:
         raise ValueError(
-            f"result has {posterior.sizes['draw']} draws; leaving one out from one factorisation needs a "
+            f"result has {posterior.sizes['draw']} draws; leave-one-out from one factorisation needs a "
             "point estimate from find_map_em or fit_evidence; kfold(posterior, X, y) scores a posterior"
         )
     point = posterior.isel(chain=0, draw=0)

@@ -40,7 +40,7 @@ def select(
     cv: int = 5,
     random_state: int | np.random.Generator | None = None,
 ) -> HyperparameterSearch:
-    """Choose width, or a width for each feature, and scale of a PCVM for the mode that is then fitted.
+    """Choose the width (or a width for each feature) and the scale of a PCVM for its posterior mode.
 
     The grid of widths (steps of 1.65 from the median distance of the rows) and scales (steps of the square
     root of ten from one) grows from its middle while leave-one-out gives grid points weight, under weak

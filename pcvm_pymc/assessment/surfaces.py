@@ -1,4 +1,4 @@
-"""Class probabilities over a plane of two features, of a point and of a posterior."""
+"""Pictures of class probabilities over a plane of two features."""
 
 from typing import Any
 
@@ -99,7 +99,7 @@ def plot_decision_surface(
 def _surfaces(
     map_result: xr.DataTree, posterior: xr.DataTree, grid: Array, kernel: AnyKernel | None
 ) -> tuple[Array, Array, Array]:
-    """Return the MAP's probabilities, the posterior's mean and the width of its interval, at a grid.
+    """Return probabilities at a grid: the MAP's, the posterior's mean, and its interval's width.
 
     The first two have shape (n_grid,), or (n_grid, n_classes) of several classes.
     """

@@ -150,7 +150,7 @@ def _fit_rivals(
 def _fit_posteriors(
     parts: list[Any], scored: Scored, options: argparse.Namespace, console: Console
 ) -> dict[str, Any]:
-    """Sample the posterior on the first splits; return the first, its mode, and the verdict on all."""
+    """Sample the posterior on the first splits; return the first one, its mode, and convergence of all."""
     from pcvm_pymc.assessment.comparison import convergence, of_the_greater, vector_count
     from pcvm_pymc.core.measures import Rival
     from pcvm_pymc.inference.modes import find_map_em
@@ -217,7 +217,7 @@ def _verdict(chains: list[Any]) -> str:
 
 @contextmanager
 def _compiling(n_classes: int) -> Iterator[Callable[[], object]]:
-    """Compile the sampler in another process, where there is a second processor; yield what waits for it.
+    """Compile the sampler in another process if there is a second processor; yield a function that waits.
 
     If that process fails, the sampler is compiled where it is used.
     """
@@ -342,7 +342,7 @@ def _output_folder(options: argparse.Namespace, held: ExitStack) -> Path:
 
 
 def _occupied(path: Path, settings: dict[str, Any]) -> str:
-    """Return what keeps a folder from being written into; an empty word where nothing does."""
+    """Return why a folder cannot be written into, or an empty string."""
     if path.exists() and not path.is_dir():
         raise UsageError(f"--out {path} is a file; needed a folder")
     if not path.exists() or all(map(is_scratch, path.iterdir())):

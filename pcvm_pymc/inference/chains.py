@@ -1,4 +1,4 @@
-"""Chains of the Gibbs sampler: in rounds until they have converged, and resumed from files."""
+"""Chains of the Gibbs sampler, run in rounds until they converge, with checkpoints on disk."""
 
 import json
 import os
@@ -33,7 +33,7 @@ _REMEDY = "restore it, or remove it: its chain then begins from its start and en
 
 @dataclass(frozen=True)
 class GibbsRun:
-    """How long and where a Gibbs sampler runs; the arguments of `sample` of the same names."""
+    """Settings of a Gibbs run: the arguments of `sample` of the same names."""
 
     draws: int
     tune: int
@@ -46,11 +46,11 @@ class GibbsRun:
 
     @property
     def enough(self) -> int:
-        """States of a chain with which those of all chains are enough to judge convergence by."""
+        """States that each chain needs before convergence can be judged."""
         return self.draws * -(-_JUDGED // (self.chains * self.draws))
 
     def begin(self, number: int, state: GibbsState, rng: np.random.Generator) -> "Chain":
-        """Return a chain whose first round keeps enough states, where `thin` has as many for each draw."""
+        """Return a chain whose first round keeps enough states to judge convergence, if `thin` allows."""
         least = min(self.enough // self.draws, self.thin)
         each = next(n for n in range(least, self.thin + 1) if self.thin % n == 0)
         return Chain(number, state, rng, self.thin // each, self.draws * each)
@@ -58,7 +58,7 @@ class GibbsRun:
 
 @dataclass(frozen=True)
 class GibbsDraws:
-    """States of the last round.
+    """The states of all chains in the last round.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class GibbsDraws:
 
 @dataclass
 class Chain:
-    """A chain of the Gibbs sampler: its state, and the states that its round has kept.
+    """One chain of the Gibbs sampler: its current state, and the states kept in this round.
 
     Where few draws are asked for, more states are kept than draws, to judge convergence by.
 
@@ -124,7 +124,7 @@ class Chain:
 
     @property
     def round(self) -> int:
-        """Sweeps that the states of a round span."""
+        """Sweeps in a round."""
         return self.every * self.n_states
 
     @property
@@ -140,7 +140,7 @@ class Chain:
     def extend(
         self, problem: GibbsProblem, n: int, between: Callable[[], None] = lambda: None
     ) -> None:
-        """Keep so many more states; `between` is called several times a second."""
+        """Draw and keep n more states; `between` is called several times a second."""
         new = advance(problem, self.state, self.rng, draws=n, thin=self.every, between=between)
         pairs = zip(self.drawn, new, strict=True)
         self.drawn = tuple(map(np.concatenate, pairs)) if self.drawn else new
@@ -195,7 +195,7 @@ class Chain:
 
 
 def _fingerprint(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> str:
-    """Return a digest of what decides the draws: a file of another run is refused by it."""
+    """Return a digest of all that determines the draws, to refuse checkpoints of other runs."""
     basis, moves = problem.basis, problem.moves
     # a width's prior by its density at some widths
     width = moves and [moves.log_density(k * problem.width) for k in (0.5, 1.0, 2.0)]
@@ -205,7 +205,7 @@ def _fingerprint(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator)
 
 
 def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> GibbsDraws:
-    """Run chains, in rounds of ever more sweeps a draw, until they agree or reach ``max_sweeps``.
+    """Run chains, in rounds of ever more sweeps a draw, until they converge or reach ``max_sweeps``.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ class StoreError(ValueError):
 
 
 def as_path(path: Any, name: str) -> Path:
-    """Return a path that was given as a string or path.
+    """Return an argument as a path.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
-    """Give a place for a file or folder that replaces `path` once it is complete.
+    """Yield a temporary path for a file or folder that replaces `path` once it is complete.
 
     Those who write to the same path at the same time take turns.
 

@@ -106,7 +106,7 @@ def rvm_latent(
 ) -> TensorVariable:
     """Add the relevance vector machine's latent function, without a likelihood, to the model of the block.
 
-    As `pcvm_latent`, with weights of either sign, so that no labels are needed: for counts, times, numbers.
+    As `pcvm_latent`, with unconstrained weights, so that no labels are needed: for counts, times, numbers.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def rvm_latent(
         basis functions.
     basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         Centres of the basis functions. A number takes so many rows of `X`, by k-means++, ``"kmeans"`` 30
-        means of rows. Default: the rows of `X`.
+        k-means centres. Default: the rows of `X`.
 
     Returns
     -------

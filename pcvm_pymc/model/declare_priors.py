@@ -1,4 +1,4 @@
-"""Declaring priors: weights and bias as variables of a model, by the prior's piece."""
+"""Weights and bias as variables of a PyMC model, by the kind of prior."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -22,7 +22,7 @@ type Values = dict[str, Any]
 
 
 class Form(NamedTuple):
-    """Names and dimensions of weights and bias: free weights, or the sizes of signed ones."""
+    """Names and dimensions of weights (unconstrained, or sizes of signed ones) and bias."""
 
     free: bool
     name: str

@@ -89,7 +89,7 @@ def read(model: pm.Model, solver: str | None = None) -> Problem:
 
 @dataclass(frozen=True)
 class Parts:
-    """The variables and expressions of a model that are the family's, and what they say.
+    """The pieces of a model of the family, with the variables that they were recognised from.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class Parts:
 
 
 def find_parts(model: pm.Model) -> Parts:
-    """Return the family's part of a model, which may have other parts.
+    """Return the pieces of the one latent function of the family in a model; other terms may be there too.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def _observed(model: pm.Model) -> _Observed:
 
 
 def _likelihood(rv: Variable) -> _Observed | None:
-    """Return the likelihood of an observed variable's operation; None where the family has none such."""
+    """Return the likelihood of an observed variable; None if it is not of the family."""
     op, parameters, unknown = rv.owner.op, {}, ()
     params = op.dist_params(rv.owner) if type(op) in _OPERATIONS else [None]
     name, latent = _OPERATIONS.get(type(op), ""), params[0]
@@ -283,7 +283,7 @@ _OPERATIONS = {
 
 
 def _flipped_probit(p: Variable) -> tuple[Variable, Variable, tuple[Variable, ...]] | None:
-    """Return x, the flip, and what is unknown in it, of ``flip + (1 - 2 flip) Phi(x)``."""
+    """Return x, flip, and the random variables in flip, of ``flip + (1 - 2 flip) Phi(x)``; else None."""
     nodes = [x.owner for x in ancestors([p]) if x.owner]
     found = [each for each in nodes if isinstance(getattr(each.op, "scalar_op", None), Erfc)]
     inner = [x for each in found for x in graphs.factors(each.inputs[0]) if graphs.random_parts(x)]

@@ -60,7 +60,7 @@ class ComputedBases:
         if not self.memory_limit >= needed:
             raise ValueError(
                 f"memory_limit={self.memory_limit:.3g} bytes is too small for {len(self.X)} rows, of which "
-                f"{_CANDIDATES} candidate bases are held; needed at least {needed:.3g}: give a larger limit"
+                f"{_CANDIDATES} candidate bases are in memory; needed at least {needed:.3g}: give a larger limit"
             )
 
     @staticmethod
@@ -112,13 +112,13 @@ class DenseColumns:
 
     @classmethod
     def unit(cls, Phi: Array, square: Array) -> "DenseColumns":
-        """Return columns that have unit norm already, or are zero."""
+        """Return the design of columns that already have unit norm, or are zero."""
         out = cls.__new__(cls)
         out._set(Phi, np.empty((len(Phi), 0)), np.ones(len(square)), square)
         return out
 
     def take(self, number: Index) -> Array:
-        """Return some columns, shape (n_obs, n_some), by their numbers."""
+        """Return the columns of given indices, shape (n_obs, n_some)."""
         first = self.constant.shape[1]
         out = np.empty((self.shape[0], len(number)), order="F")
         if not first:
@@ -209,7 +209,7 @@ class StreamedColumns:
         return np.where(square > 0, np.sqrt(square), np.inf)
 
     def take(self, place: Index) -> Array:
-        """Return some columns, shape (n_obs, n_some), by their places."""
+        """Return the columns of given indices, shape (n_obs, n_some)."""
         out = np.empty((self.shape[0], len(place)), order="F")
         for rows, Phi in self.tiles(place):
             np.divide(Phi, self.norm[place], out=out[rows])
