@@ -144,14 +144,15 @@ def number(x: Variable, what: str, given: Mapping[Variable, Any] | None = None) 
     return float(values[0])
 
 
-def shape_of(variable: Variable) -> tuple[int, ...]:
-    """Return the shape of a random variable without a draw, which an improper one refuses."""
-    op, node = variable.owner.op, variable.owner
+def shape_of(x: Variable) -> tuple[int, ...]:
+    """Return the shape of an expression without draws, which improper distributions refuse."""
+    if not is_random(x):
+        return np.shape(numbers(x, {each: np.ones(shape_of(each)) for each in random_parts(x)}))
+    op, node = x.owner.op, x.owner
     size = op.size_param(node)
-    n_batch = variable.type.ndim - op.ndim_supp
     if size is None or (isinstance(size, Constant) and size.data is None):
-        return tuple(int(n) for n in numbers(variable.shape))
+        return tuple(int(n) for n in numbers(x.shape))
     batch = tuple(int(n) for n in np.atleast_1d(numbers(size)))
     if op.ndim_supp == 0:
         return batch
-    return (*batch[:n_batch], int(number(op.dist_params(node)[-1], "n_scores")))
+    return (*batch[: x.type.ndim - op.ndim_supp], int(number(op.dist_params(node)[-1], "n_scores")))
