@@ -72,11 +72,8 @@ def as_piece(kernel: AnyKernel, width: Any = None) -> kernels.KernelPiece:
     ValueError
         If the kernel is not known, or cannot have that width.
     """
-    piece = (
-        Covariance(kernel)
-        if isinstance(kernel, pm.gp.cov.Covariance)
-        else kernels.as_kernel(kernel)
-    )
+    is_covariance = isinstance(kernel, pm.gp.cov.Covariance)
+    piece = Covariance(kernel) if is_covariance else kernels.as_kernel(kernel)
     if isinstance(width, TensorVariable):
         if piece.name not in DECLARED_KERNELS:
             raise ValueError(
@@ -174,15 +171,12 @@ def recall_kernel(
             "that it was built with"
         )
     piece = kernels.KERNELS[name]() if kernel is None else as_piece(kernel)
+    differs = piece.name != name
     if _width_name(name) in stored:
         width = np.asarray(stored[_width_name(name)])[()]
-        differs = isinstance(kernel, kernels.KernelPiece) and not np.array_equal(
-            kernel.width, width
-        )
+        if isinstance(kernel, kernels.KernelPiece):
+            differs = differs or not np.array_equal(kernel.width, width)
         piece = piece.with_width(width)
-    else:
-        differs = False
-    differs = differs or piece.name != name
     if not differs and name != kernels.RBF.name and "inputs" in stored and "Phi" in stored:
         rows, centres, Phi = (np.asarray(stored[each]) for each in ("inputs", "centres", "Phi"))
         values = piece(rows[:_N_CHECKED], centres)
