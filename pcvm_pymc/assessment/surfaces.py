@@ -73,7 +73,7 @@ def plot_decision_surface(
     lines = tuple(np.linspace(X.min(axis=0) - margin, X.max(axis=0) + margin, resolution).T)
     grid = np.stack(np.meshgrid(*lines), axis=-1).reshape(-1, 2)
     point, mean, width = _surfaces(map_result, posterior, grid, kernel)
-    share = {"sharex": True, "sharey": True, "layout": "constrained"}
+    share: dict[str, Any] = {"sharex": True, "sharey": True, "layout": "constrained"}
     figure, all_axes = plt.subplots(1, 3, figsize=(14, 4.6), **share)
     titles = "MAP plug-in", "posterior mean", "width of the 89 % interval"
     for axes, surface in zip(all_axes, (point, mean), strict=False):
