@@ -31,7 +31,7 @@ class MPCVMClassifier(KernelClassifier):
         ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
     width : float, array_like, "auto", "shared", "cv", "evidence" or "validity"
         Width of the basis functions, in the unit of X: one, or one for each feature. ``"auto"`` learns one
-        for each feature, see `PCVMClassifier`; ``"shared"`` chooses one with the scale by leaving one out;
+        for each feature, see `PCVMClassifier`; ``"shared"`` chooses one with the scale by leave-one-out;
         under an improper hyperprior and from the bottom up as ``"cv"``, which takes, of nine, that of
         the smallest cross-validated log loss. ``"evidence"`` and ``"validity"`` take the one with the best
         score of `select_width`, summed over the classes, each against the rest: a fit for each class and
