@@ -10,8 +10,7 @@ from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.projection import Submodel, Target, project_path
-from pcvm_pymc.core.projection.submodel import addition_gains, fit_submodel, scan
-from pcvm_pymc.core.projection.target import row_terms
+from pcvm_pymc.core.projection.submodel import addition_gains, fit_submodel, row_terms, scan
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -11,8 +11,7 @@ from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distance
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.core.projection import SearchOptions, Submodel, Target, default_sizes, project_path
-from pcvm_pymc.core.projection.submodel import fit_submodel
-from pcvm_pymc.core.projection.target import row_terms
+from pcvm_pymc.core.projection.submodel import fit_submodel, row_terms
 
 SEEDS = st.integers(0, 2**32 - 1)
 EXACT = SearchOptions(tol=1e-12)
