@@ -63,44 +63,13 @@ class Target:
     likelihood: Likelihood = field(default_factory=Probit)
 
     def __post_init__(self) -> None:
-        n_obs, n_basis = self.Phi.shape
-        several = () if self.n_scores == 1 else (self.n_scores,)
-        for name, shape in (
-            ("probability", (n_obs, *several)),
-            ("row_weight", (n_obs,)),
-            ("sign", (n_basis, *several)),
-        ):
-            value = getattr(self, name)
-            if value is not None and value.shape != shape:
-                raise ValueError(
-                    f"{name} has shape {value.shape}; needed {shape}, as Phi and likelihood have it"
-                )
-        if not ((self.probability >= 0) & (self.probability <= 1)).all():
-            raise ValueError("probability has values outside [0, 1] or NaN; needed probabilities")
-        if self.row_weight is not None and not (
-            (self.row_weight >= 0).all() and 0 < self.row_weight.sum() < np.inf
-        ):
-            raise ValueError("row_weight must be finite, not negative, and not zero everywhere")
-        if not self.ridge > 0:
-            raise ValueError(f"ridge={self.ridge} must be positive; 1e-8 is negligible")
         mean = self.mass @ self.probability
-        if self.n_scores == 1 and not _LEAST_SHARE < mean < 1 - _LEAST_SHARE:
+        share = np.array([1.0 - mean, mean]) if self.n_scores == 1 else mean
+        if not (share > _LEAST_SHARE).all():
             raise ValueError(
-                "probability is 0 or 1 in every row: the reference knows one class only, and "
-                "there is nothing to project"
+                f"probability of class {int(share.argmin())} is 0 in every row; leave the class out. A "
+                "reference that knows one class only leaves nothing to project"
             )
-        if self.n_scores > 1:
-            if not np.allclose(self.probability.sum(axis=1), 1.0, atol=1e-6):
-                raise ValueError("probability has rows that do not sum to 1; needed distributions")
-            if not (mean > _LEAST_SHARE).all():
-                raise ValueError(
-                    f"probability of class {int(mean.argmin())} is 0 in every row; leave the class out"
-                )
-            if self.sign is not None and not ((self.sign > 0).sum(axis=1) == 1).all():
-                raise ValueError(
-                    "sign has rows without a single +1; needed +1 for a basis' own class and -1 for "
-                    "the others"
-                )
 
     @property
     def n_scores(self) -> int:
