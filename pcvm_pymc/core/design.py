@@ -57,7 +57,7 @@ class Request:
     hessian : callable, optional
         ``(latent, label) -> ndarray, shape (n_rows, n_scores, n_scores)``, minus the second derivatives.
     every : int
-        Of so many chunks one enters the matrix, which is scaled to stand for all; every one enters the rest.
+        Of so many chunks one enters the matrix, which is scaled to represent all; every one enters the rest.
     """
 
     centres: Array
@@ -211,7 +211,7 @@ class ArrayRows:
     label : ndarray, shape (n_obs,), or (n_obs, 2) with weights of the rows
         What the likelihood knows them by: -1. and +1., or numbers of classes.
     chunk : int
-        Rows whose basis functions are held at a time.
+        Rows whose basis functions are in memory at a time.
     n_jobs : int
         Threads. With more than one, each has a chunk of its own and BLAS one thread in each.
     """

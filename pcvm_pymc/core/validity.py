@@ -61,7 +61,7 @@ def centre_derivatives(
 ) -> tuple[Array, Array]:
     """Return slope a and downward curvature b of the log likelihood in each centre's coordinates.
 
-    For the latent function ``sum_i w_i exp(-sum_j (x_j - z_ij)^2 / width_j^2) + b``, at weights held fixed
+    For the latent function ``sum_i w_i exp(-sum_j (x_j - z_ij)^2 / width_j^2) + b``, at fixed weights
     (below eq. 13).
 
     Parameters

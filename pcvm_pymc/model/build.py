@@ -53,7 +53,7 @@ def build(
     signs: ArrayLike | str | None = None,
     **options: Any,
 ) -> pm.Model:
-    """Build a row of the family table as a PyMC model; on the context stack's, where there is one.
+    """Build a row of the family table as a PyMC model, or add it to the model of a ``with`` block.
 
     Parameters
     ----------
@@ -100,13 +100,14 @@ def add_latent(
     row: System,
     X: ArrayLike,
     y: ArrayLike | None,
-    names: Names,
     *,
+    name: str,
+    dim: str,
     bias: bool,
     size: float = LATENT_SIZE,
     **options: Any,
 ) -> TensorVariable:
-    """Add a row's latent function alone to the model of the block; see `pcvm_pymc.pcvm_latent`."""
+    """Add a latent function without a likelihood to the model of a ``with`` block; see `pcvm_latent`."""
     validation.check_flag("bias", bias)
     frame = validation.Frame.of(X)
     targets = _Targets(None, "labels", None, size)
@@ -114,9 +115,8 @@ def add_latent(
         given = options["signs"] is not None
         targets = _Targets.of(row.likelihood, y, len(frame.values), one_class=given)
     with pm.modelcontext(None) as model:
-        return _declare_function(
-            model, row, frame, targets, names, bias="prior" if bias else "none", **options
-        )
+        kind = "prior" if bias else "none"
+        return _declare_function(model, row, frame, targets, Names(name, dim), bias=kind, **options)
 
 
 def _declare_function(
@@ -135,7 +135,7 @@ def _declare_function(
     basis: Any = None,
     features: str = "kernel",
 ) -> TensorVariable:
-    """Check what a latent function is made of, then declare all of it; return the function."""
+    """Check the options of a latent function, declare its variables, and return the function."""
     hyperprior = _checked_prior(row, hyperprior, precision)
     n_scores = targets.n_scores
     scores = ("class",) if n_scores else ()
@@ -186,7 +186,7 @@ def _link(
             raise ValueError(f"{key} was given with likelihood={likelihood!r}, which has none")
         if isinstance(likelihood, Likelihood):
             raise ValueError(
-                f"{key} was given beside {likelihood!r}, which has its own; leave it out"
+                f"{key} was given with {likelihood!r}, which has its own; leave it out"
             )
     if isinstance(likelihood, Likelihood):
         given = {key: getattr(likelihood, key) for key in has}
@@ -200,7 +200,7 @@ def _link(
 
 
 def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Prior | str:
-    """Return the hyperprior, a name where the data are needed for it."""
+    """Return the hyperprior, or its name where its scale depends on the data."""
     validation.check_choice("precision", precision, ("marginal", "joint"))
     of_laplace = row.hyperprior == "laplace"
     prior: Any = row.hyperprior if given is None else given
@@ -233,7 +233,7 @@ def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Pr
 
 @dataclass(frozen=True)
 class _Targets:
-    """Labels -1. and +1., numbers of classes, or targets, as the likelihood has them."""
+    """Targets as the likelihood needs them: labels -1. and +1., class indices, or numbers."""
 
     known: Any  # as an array; None for a function without a likelihood
     kind: str
@@ -255,14 +255,14 @@ class _Targets:
 
     @property
     def n_scores(self) -> int:
-        """The number of classes where each has a score of its own, else 0."""
+        """The number of classes under the multinomial probit, else 0."""
         return len(self.classes) if self.kind == "classes" and self.classes is not None else 0
 
 
 def _scaled_prior(
     row: System, name: str, typical: Array, sign: Array | None, targets: _Targets
 ) -> Prior:
-    """Return the named prior: of several classes at their mean scale, of numbers in their unit."""
+    """Return the named prior, scaled to the basis functions, the classes and the unit of the targets."""
     if row.hyperprior == "laplace":
         return named_prior(name, typical)
     scaled = Hyperprior.learned if name == "learned" else Hyperprior.default
@@ -279,7 +279,7 @@ def _scaled_prior(
 
 
 def _typical_size(target: Array) -> float:
-    """Return the targets' standard deviation; their size where they are constant, 1 where zero."""
+    """Return the targets' standard deviation; their magnitude if constant, 1 if all zero."""
     spread, size = float(np.std(target)), float(np.abs(target).max())
     return spread if spread > 1e-10 * size else size or 1.0
 
@@ -290,7 +290,7 @@ type Value = float | TensorVariable | None  # of a likelihood's parameter; None 
 
 
 def _label_noise(latent: TensorVariable, y: TensorVariable, *, flip: Value = 0.05) -> None:
-    """Declare labels of which a share is flipped; the share may have a prior, called ``flip``."""
+    """Declare labels that are flipped with probability ``flip``, a number or a prior."""
     flip = _parameter("flip", flip)
     p = flip + (np.float64(1.0) - np.float64(2.0) * flip) * ndtr(latent)
     pm.Bernoulli("label", p=p, observed=y, dims="obs")

@@ -15,7 +15,7 @@ from pcvm_pymc.model.read import targets_of
 
 
 class KernelModel(pm.Model):
-    """A model whose basis functions follow its inputs: ``pm.set_data({"X": X_new})``.
+    """A model that recomputes its basis functions when its inputs are set: ``pm.set_data({"X": X_new})``.
 
     Basis functions are data of the model, so that samplers do not compute them at every step. Setting ``X``
     computes them for the new rows and gives the observed variable as many placeholders. The rows are
@@ -120,7 +120,7 @@ def new_data(
         values["y"] = observed
     elif y_new is not None:
         raise ValueError(
-            "y_new was given, and the model has no data 'y'; set those of your own likelihood beside"
+            "y_new was given, and the model has no data 'y'; set those of your likelihood in the same call"
         )
     return {"new_data": values, "coords": {dim: frame.index}}
 
@@ -150,7 +150,7 @@ def _new_functions(
 
 
 def _observed(model: pm.Model, y_new: ArrayLike, n_new: int) -> NDArray[Any]:
-    """Return new targets in the code of a model's data."""
+    """Return new targets encoded as in the model's data."""
     kind = targets_of(model)
     if kind == "numbers":
         return as_targets(y_new, n_new)

@@ -409,7 +409,7 @@ def half_line_matching(mean: Array, variance: Array) -> tuple[Array, Array]:
 
 
 def half_line_location(mean: Array, variance: Array) -> Array:
-    """Return the means of the normals of given variance that have given means on x >= 0, shape (n,)."""
+    """Return locations of normals whose truncation to x >= 0 has the given means, shape (n,)."""
     sd, one = np.sqrt(variance), np.ones_like(mean)
 
     def is_left(score: Array) -> Mask:

@@ -59,7 +59,7 @@ class ComputedBases:
         if not self.memory_limit >= needed:
             raise ValueError(
                 f"memory_limit={self.memory_limit:.3g} bytes is too small for {len(self.X)} rows, of which "
-                f"{_CANDIDATES} candidate bases are held; needed at least {needed:.3g}: give a larger limit"
+                f"{_CANDIDATES} candidate bases are kept; needed at least {needed:.3g}: give a larger limit"
             )
 
     @staticmethod
@@ -101,7 +101,7 @@ class DenseColumns:
         self._rows: dict[int, Array] = {}
 
     def take(self, place: Index) -> Array:
-        """Return some columns, shape (n_obs, n_some), by their places."""
+        """Return the columns at given places, shape (n_obs, n_some)."""
         first = self.constant.shape[1]
         out = np.empty((self.shape[0], len(place)), order="F")
         if not first:
@@ -177,7 +177,7 @@ class StreamedColumns:
         return np.where(square > 0, np.sqrt(square), np.inf)
 
     def take(self, place: Index) -> Array:
-        """Return some columns, shape (n_obs, n_some), by their places."""
+        """Return the columns of given indices, shape (n_obs, n_some)."""
         out = np.empty((self.shape[0], len(place)), order="F")
         for rows, Phi in self.tiles(place):
             np.divide(Phi, self.norm[place], out=out[rows])

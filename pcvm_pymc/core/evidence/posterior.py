@@ -103,7 +103,7 @@ def posterior(
     """Return the posterior of the weights and the log evidence at given precisions.
 
     Newton's method with step halving, ``w += Sigma (Phi' score - A w)``: Chmielewski et al. (2019)
-    eq. 12, corrected (its mean holds for the working response ``Phi w + B^-1 (t - y)``, not for
+    eq. 12, corrected (its mean is right for the working response ``Phi w + B^-1 (t - y)``, not for
     t). For a normal likelihood the first step is exact and the second reduces its rounding error.
 
     Parameters

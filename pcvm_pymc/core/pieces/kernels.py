@@ -333,7 +333,7 @@ def n_features(d: int, features: str) -> int:
 
 @dataclass(frozen=True)
 class FeatureColumns(KernelPiece):
-    """Linear or quadratic features as a kernel: a centre is the number of a feature.
+    """Linear or quadratic features in the form of a kernel: each centre is the index of a feature.
 
     With it, what streams kernels at centres over chunks of rows also streams features.
 
