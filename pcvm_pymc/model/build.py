@@ -29,7 +29,7 @@ from pcvm_pymc.core.pieces.priors import (
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.model.bases import AnyKernel, Bases, Width, own_variable, with_signs
-from pcvm_pymc.model.data import KernelModel
+from pcvm_pymc.model.data import Frame, KernelModel
 from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, declare_prior
 from pcvm_pymc.model.distributions import ProbitBernoulli
 from pcvm_pymc.model.math import ndtr
@@ -75,7 +75,7 @@ def build(
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
-    frame = validation.Frame.of(X)
+    frame = Frame.of(X)
     of_function = getfullargspec(_declare_function).kwonlyargs
     nuisance = {name: options.pop(name) for name in set(options) - set(of_function)}
     link, nuisance = _link(row, likelihood, nuisance)
@@ -109,7 +109,7 @@ def add_latent(
 ) -> TensorVariable:
     """Add a latent function without a likelihood to the model of a ``with`` block; see `pcvm_latent`."""
     validation.check_flag("bias", bias)
-    frame = validation.Frame.of(X)
+    frame = Frame.of(X)
     targets = _Targets(None, "labels", None, size)
     if y is not None:
         given = options["signs"] is not None
@@ -122,7 +122,7 @@ def add_latent(
 def _declare_function(
     model: pm.Model,
     row: System,
-    frame: validation.Frame,
+    frame: Frame,
     targets: "_Targets",
     names: Names,
     *,
