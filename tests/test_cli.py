@@ -99,7 +99,7 @@ def one_classifier(short_chains, monkeypatch):
     place = "pcvm_pymc.experiments.head_to_head.estimators"
     monkeypatch.setattr(place, lambda *_, **__: one)
     monkeypatch.setattr(
-        "pcvm_pymc.experiments.comparing.draw",
+        "pcvm_pymc.cli.comparing.draw",
         lambda scored, *_: (scored.out / "rank.png").write_bytes(b"\x89PNG"),
     )
 

@@ -86,7 +86,7 @@ def test_an_interrupt_ends_with_one_line(monkeypatch, capsys, tmp_path):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pcvm_pymc.experiments.comparing._fit_rivals", stopped)
+    monkeypatch.setattr("pcvm_pymc.cli.comparing._fit_rivals", stopped)
     monkeypatch.setattr("sys.argv", ["pcvm", "compare", "--out", str(tmp_path / "out")])
     assert entry_point() == 130
     said = capsys.readouterr().err

@@ -90,7 +90,7 @@ def work():
 """
 COMMAND = """
 import pcvm_pymc.assessment.comparison, pcvm_pymc.inference.sampling, pcvm_pymc.model.builders
-import pcvm_pymc.experiments.comparing, pcvm_pymc.experiments.head_to_head
+import pcvm_pymc.cli.comparing, pcvm_pymc.experiments.head_to_head
 import pcvm_pymc.experiments.fitting, pcvm_pymc.experiments.model_files
 from pcvm_pymc.cli import main
 

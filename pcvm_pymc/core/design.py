@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
 from operator import add
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, one_blas_thread
 
 type Index = NDArray[np.intp]
+#: where rows and labels lie: `ArrayRows`, or any class with its `n_obs`, `sums` and `against_rest`
+type Rows = Any
 #: a slice of rows, their basis functions and their targets
 type Block = tuple[slice, Array, NDArray[Any]]
 
@@ -103,23 +105,6 @@ class Sums:
             max(self.change, other.change),
             None if self.gram is None or other.gram is None else self.gram + other.gram,
         )
-
-
-class Rows(Protocol):
-    """Where rows and labels lie; all that a fit asks of them is sums."""
-
-    @property
-    def n_obs(self) -> int:
-        """Number of rows."""
-        ...
-
-    def sums(self, request: Request) -> Sums:
-        """Return sums over all rows."""
-        ...
-
-    def against_rest(self, number: int) -> "Rows":
-        """Return the same rows with labels -1. and +1.: a class, by its number, against the rest."""
-        ...
 
 
 def row_blocks(n_obs: int, size: int) -> Iterator[slice]:

@@ -80,13 +80,10 @@ def centre_derivatives(
     a, b : ndarray, shape (n_kernels, n_features)
     """
     n_features = X.shape[1]
-    if matrix is None:  # P of exp(-(x - z)' P (x - z)), each a row
-        each = np.broadcast_to(np.asarray(width, dtype=float), n_features)
-        height, form = weight * RBF(1.0)(X / each, centres / each), np.diag(each**-2.0)
-    else:
-        kernel = MatrixRBF(matrix, width)
-        form = np.linalg.inv(np.asarray(matrix, dtype=float)) / width**2
-        height = weight * kernel(X, centres)
+    S = np.eye(n_features) if matrix is None else np.asarray(matrix, dtype=float)
+    S = S * np.square(width)
+    # P of exp(-(x - z)' P (x - z))
+    form, height = np.linalg.inv(S), weight * MatrixRBF(S)(X, centres)
     a, b = np.empty(centres.shape), np.empty(centres.shape)
     pull = score @ height
     for j in range(n_features):

@@ -59,7 +59,7 @@ class MPCVMClassifier(KernelClassifier):
     max_iter : int
         Most iterations of EM, or of the search; a fit that needs more warns.
     tol : float, optional
-        Largest change at which to stop: of a log precision from the bottom up, by default 1e-2, of a latent
+        Largest change at which to stop: of a log precision from the bottom up, by default 1e-3, of a latent
         score from the top down, by default 1e-4.
     memory_limit : float, optional
         Bytes for the fit, the data not counted: the rows go through it in chunks, once for each

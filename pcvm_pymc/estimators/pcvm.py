@@ -122,7 +122,7 @@ class PCVMClassifier(KernelClassifier):
         Most iterations of EM, or of the search; a fit that needs more warns.
     tol : float, optional
         Largest change at which to stop: of a latent value in EM, by default 1e-5, of a log precision from
-        the bottom up, by default 1e-2.
+        the bottom up, by default 1e-3.
     memory_limit : float, optional
         Bytes for the fit, the data not counted. With a limit the rows go through EM in chunks: the
         Bytes for the fit, the data not counted. With a limit the rows go through EM in chunks: the basis

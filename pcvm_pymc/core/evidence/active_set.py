@@ -1,15 +1,13 @@
 """The bases in a model, the full scan of all bases, and what each of their changes would gain."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pcvm_pymc.core.design import row_blocks
-from pcvm_pymc.core.evidence.columns import Columns, Index, LowRankColumns, StreamedColumns
+from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index, LowRankColumns
 from pcvm_pymc.core.evidence.posterior import (
     OrthogonalBasis,
-    Posterior,
     inverse_triangle,
     orthogonal_basis,
     posterior,
@@ -28,7 +26,7 @@ _BLOCK = 512  # columns at a time
 type Model = tuple[Index, Array, Array]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ActiveSet:
     """The bases in a model, and what every basis would add to it (Laplace's approximation, if not quadratic).
 
@@ -82,89 +80,47 @@ def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Mode
     index, alpha, mean = model
     Phi = columns.take(index)
     end = posterior(Phi, alpha, target, likelihood, mean)
-    half = inverse_triangle(end.factor) / np.sqrt(alpha)[:, None]
+    half, root = inverse_triangle(end.factor) / np.sqrt(alpha)[:, None], np.sqrt(end.curvature)
     covariance = half @ half.T
+    S, Q = np.empty(columns.shape[1]), np.empty(columns.shape[1])
+
+    def write(place: Index, whole: Array, U: Array, basis: OrthogonalBasis | None = None) -> None:
+        own = whole - np.einsum("ij,ij->j", U, U)
+        lost = np.flatnonzero(_LOST * np.maximum(whole, _TINY) >= own)
+        for rows in row_blocks(len(lost), _BLOCK):
+            basis = basis or orthogonal_basis(Phi, alpha, end.curvature)
+            weighted = root[:, None] * columns.take(place[lost[rows]])
+            own[lost[rows]] = sum_of_squares(basis, weighted, basis.upper.T @ weighted)
+        S[place] = own
+
     condition = (alpha + likelihood.bound) @ covariance.diagonal()
-    if isinstance(columns, LowRankColumns):
-        S, Q = _low_rank_scan(columns, Phi, end)
-    elif isinstance(columns, StreamedColumns):
-        S, Q = _streamed_scan(columns, Phi, end)
-    elif likelihood.is_quadratic and condition < _SQUARED:
-        # inner products of the columns in the model with all are known from one scan to the next
+    if (
+        isinstance(columns, DenseColumns) and likelihood.is_quadratic and condition < _SQUARED
+    ):  # inner products of the columns in the model with all are known from one scan to the next
         beta, cross = likelihood.bound, columns.cross(index)
-        S = _sparsity(beta * columns.square, beta * (half.T @ cross), columns.take, Phi, end)
-        Q = beta * (columns.with_target(target) - end.mean @ cross)
-    else:
-        basis, whole = _basis(Phi, end), columns.weighted_squares(end.curvature)
-        U = columns.products(np.column_stack([basis.upper * _root(end), end.score]))
-        S, Q = _sparsity(whole, U[:-1], columns.take, Phi, end, basis=basis), U[-1]
-    return ActiveSet(
-        index=index,
-        alpha=alpha,
-        mean=end.mean,
-        covariance=covariance,
-        S=S,
-        Q=Q,
-        log_evidence=end.log_evidence,
-    )
-
-
-def _root(end: Posterior) -> Array:
-    return np.sqrt(end.curvature)[:, None]
-
-
-def _basis(Phi: Array, end: Posterior) -> OrthogonalBasis:
-    return orthogonal_basis(Phi, end.alpha, end.curvature)
-
-
-def _sparsity(
-    whole: Array,
-    U: Array,
-    take: Callable[[Index], Array],
-    Phi: Array,
-    end: Posterior,
-    *,
-    basis: OrthogonalBasis | None = None,
-) -> Array:
-    """Return S of columns from ``phi' B phi`` and U; where that loses digits, from the columns themselves."""
-    S = whole - np.einsum("ij,ij->j", U, U)
-    lost = np.flatnonzero(_LOST * np.maximum(whole, _TINY) >= S)
-    for rows in row_blocks(len(lost), _BLOCK):
-        basis = basis or _basis(Phi, end)
-        weighted = _root(end) * take(lost[rows])
-        S[lost[rows]] = sum_of_squares(basis, weighted, basis.upper.T @ weighted)
-    return S
-
-
-def _streamed_scan(columns: StreamedColumns, Phi: Array, end: Posterior) -> tuple[Array, Array]:
-    """Return S and Q of every column, block after block."""
-    S, Q, basis = np.empty(columns.shape[1]), np.empty(columns.shape[1]), _basis(Phi, end)
-    left = np.column_stack([basis.upper * _root(end), end.score])
+        write(np.arange(len(S)), beta * columns.square, beta * (half.T @ cross))
+        Q = beta * (columns.inner(target[:, None])[0] - end.mean @ cross)
+        return ActiveSet(index, alpha, end.mean, covariance, S, Q, end.log_evidence)
+    basis = orthogonal_basis(Phi, alpha, end.curvature)
+    left = np.column_stack([root[:, None] * basis.upper, end.score])
 
     def scan(place: Index) -> None:
         U, whole = columns.products(left, end.curvature, place)
-        S[place] = _sparsity(
-            whole, U[:-1], lambda some: columns.take(place[some]), Phi, end, basis=basis
-        )
+        write(place, whole, U[:-1], basis)
         Q[place] = U[-1]
 
-    columns.for_each_block(scan)
-    return S, Q
-
-
-def _low_rank_scan(columns: LowRankColumns, Phi: Array, end: Posterior) -> tuple[Array, Array]:
-    """Return S and Q of every column from its coordinates in as many rows as the rank."""
-    S, Q, basis = np.empty(columns.shape[1]), np.empty(columns.shape[1]), _basis(Phi, end)
-    root = np.sqrt(end.curvature)
-    left = np.column_stack([basis.upper, end.score / root.clip(_TINY)])
-    R = columns.triangle(root, left)
-    n_rows = columns.L.shape[1] + 1
-    basis = basis._replace(upper=R[:, n_rows:-1])
-    for some in row_blocks(columns.shape[1], _BLOCK):
-        weighted = R[:, :n_rows] @ columns.coordinates(some)
-        Q[some] = R[:, -1] @ weighted
-        S[some] = sum_of_squares(basis, weighted, basis.upper.T @ weighted)
-    return S, Q
+    if isinstance(columns, LowRankColumns):  # the same in as many rows as the rank
+        left = np.column_stack([basis.upper, end.score / root.clip(_TINY)])
+        R = columns.triangle(root, left)
+        n_rows = columns.L.shape[1] + 1
+        basis = basis._replace(upper=R[:, n_rows:-1])
+        for some in row_blocks(columns.shape[1], _BLOCK):
+            weighted = R[:, :n_rows] @ columns.coordinates(some)
+            Q[some] = R[:, -1] @ weighted
+            S[some] = sum_of_squares(basis, weighted, basis.upper.T @ weighted)
+    else:
+        columns.for_each_block(scan)
+    return ActiveSet(index, alpha, end.mean, covariance, S, Q, end.log_evidence)
 
 
 def leave_one_out(model: Model, variance: Array, S: Array, Q: Array) -> tuple[Array, Array]:

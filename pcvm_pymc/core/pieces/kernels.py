@@ -9,7 +9,7 @@ from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers, shown, warn_input
+from pcvm_pymc.core.pieces.validation import as_numbers, check_choice, shown, warn_input
 
 _LARGEST = 1e12  # of a basis function
 
@@ -309,41 +309,21 @@ def design_matrix(kernel: Kernel, X: Array, centres: Array, width: Any = None) -
 FEATURES = ("linear", "quadratic", "kernel")
 
 
-def feature_matrix(
-    X: Array,
-    features: str = "linear",
-    *,
-    centres: Array | None = None,
-    kernel: Kernel = "rbf",
-    width: float = 1.0,
-) -> Array:
-    """Return the features of each row of `X`, shape (n_obs, n_features).
+def feature_matrix(X: Array, features: str = "linear") -> Array:
+    """Return the linear or quadratic features of each row of `X`, shape (n_obs, n_features).
 
     Parameters
     ----------
     X : ndarray, shape (n_obs, d)
-    features : {"linear", "quadratic", "kernel"}
-        The d components; these, their squares and pairwise products, d + d (d + 1) / 2 in all,
-        squares and products in the order of the upper triangle's rows; or a kernel at `centres`.
-    centres : ndarray, shape (n_centres, d), optional
-        For ``"kernel"``. Default: `X`.
-    kernel : str or callable
-        As for `design_matrix`. The paper's h is ``width / sqrt(2)``.
-    width : float
-
-    Raises
-    ------
-    ValueError
-        If `features` is unknown.
+    features : {"linear", "quadratic"}
+        The d components; or these, their squares and pairwise products, d + d (d + 1) / 2 in all,
+        squares and products in the order of the upper triangle's rows.
     """
+    check_choice("features", features, FEATURES[:2])
     if features == "linear":
         return X.copy()
-    if features == "quadratic":
-        row, column = np.triu_indices(X.shape[1])
-        return np.hstack([X, X[:, row] * X[:, column]])
-    if features == "kernel":
-        return design_matrix(kernel, X, X if centres is None else centres, width)
-    raise ValueError(f"features={features!r} is unknown; use one of {FEATURES}")
+    row, column = np.triu_indices(X.shape[1])
+    return np.hstack([X, X[:, row] * X[:, column]])
 
 
 def n_features(d: int, features: str) -> int:

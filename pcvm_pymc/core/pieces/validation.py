@@ -37,32 +37,25 @@ def is_unknown(value: Any) -> bool:
     return is_variable or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
 
 
-def is_real(value: Any) -> bool:
-    """Whether a value is a real number; True and False are not."""
-    return _is_number(value, Real)
-
-
-def _is_number(value: Any, kind: type) -> bool:
+def is_real(value: Any, kind: type = Real) -> bool:
+    """Whether a value is a real number, or of another kind of numbers; True and False are not."""
     return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
 
 
-def _is_one_of(value: Any, also: Sequence[Any]) -> bool:
-    return any(value is each or (isinstance(value, str) and value == each) for each in also)
-
-
-def _needed(what: str, also: Sequence[Any]) -> str:
-    """Return what is needed, and what else may be given."""
-    return " or ".join([what, *map(repr, also)])
+def _require(is_met: Any, name: str, value: Any, needed: str, also: Sequence[Any] = ()) -> None:
+    """Raise unless a condition is met, or the value is one of those in `also`."""
+    if is_met or any(value is each or (isinstance(value, str) and value == each) for each in also):
+        return
+    raise ValueError(f"{name}={shown(value)}; needed {' or '.join([needed, *map(repr, also)])}")
 
 
 def check_whole(
     name: str, value: Any, least: int, most: int | None = None, *, also: Sequence[Any] = ()
 ) -> None:
     """Raise unless a value is a whole number in a range, or one of the values in `also`."""
-    inside = _is_number(value, Integral) and least <= value <= (np.inf if most is None else most)
-    if not inside and not _is_one_of(value, also):
-        span = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name}={shown(value)}; needed {_needed(f'a whole number {span}', also)}")
+    inside = is_real(value, Integral) and least <= value <= (np.inf if most is None else most)
+    span = f"of at least {least}" if most is None else f"from {least} to {most}"
+    _require(inside, name, value, f"a whole number {span}", also)
 
 
 def check_real(
@@ -78,28 +71,22 @@ def check_real(
 
     The range is open, from `above` to `below`; `closed` includes its ends.
     """
-    inside = _is_number(value, Real) and np.isfinite(value) and above <= value <= below
-    inside = inside and (closed or value not in (above, below))
-    if not inside and not _is_one_of(value, also):
-        raise ValueError(
-            f"{name}={shown(value)}; needed {_needed(_range(above, below, closed), also)}"
-        )
-
-
-def _range(above: float, below: float, closed: bool) -> str:
-    if (above, below) == (-np.inf, np.inf):
-        return "a finite number"
+    inside = is_real(value) and np.isfinite(value) and above <= value <= below
+    needed = f"a finite number {'of at least' if closed else 'above'} {above:g}"
     if below < np.inf:
-        return f"a number from {above:g} to {below:g}, ends {'included' if closed else 'excluded'}"
-    if above == 0:
-        return "a finite number of at least 0" if closed else "a positive finite number"
-    return f"a finite number {'of at least' if closed else 'above'} {above:g}"
+        needed = (
+            f"a number from {above:g} to {below:g}, ends {'included' if closed else 'excluded'}"
+        )
+    elif above == -np.inf:
+        needed = "a finite number"
+    elif above == 0 and not closed:
+        needed = "a positive finite number"
+    _require(inside and (closed or value not in (above, below)), name, value, needed, also)
 
 
 def check_flag(name: str, value: Any, *, also: Sequence[Any] = ()) -> None:
     """Raise unless a value is True or False, or one of the values in `also`."""
-    if not isinstance(value, bool | np.bool_) and not _is_one_of(value, also):
-        raise ValueError(f"{name}={shown(value)}; needed {_needed('True or False', also)}")
+    _require(isinstance(value, bool | np.bool_), name, value, "True or False", also)
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -112,18 +99,15 @@ def check_instance(
     name: str, value: Any, kinds: type | tuple[type, ...], needed: str, *, optional: bool = False
 ) -> None:
     """Raise unless a value is an instance of one of some types, or None where it is optional."""
-    if not isinstance(value, kinds) and not (optional and value is None):
-        raise ValueError(f"{name}={shown(value)}; needed {needed}{' or None' if optional else ''}")
+    _require(isinstance(value, kinds), name, value, needed, (None,) if optional else ())
 
 
 def check_seed(name: str, value: Any) -> None:
     """Raise unless a value is a whole number of at least 0, a NumPy generator, or None."""
-    if value is None or isinstance(value, np.random.Generator | np.random.RandomState):
-        return
-    if not _is_number(value, Integral) or value < 0:
-        raise ValueError(
-            f"{name}={shown(value)}; needed a whole number of at least 0, a numpy.random.Generator or None"
-        )
+    is_whole = is_real(value, Integral) and value >= 0
+    is_seed = is_whole or isinstance(value, np.random.Generator | np.random.RandomState)
+    needed = "a whole number of at least 0, a numpy.random.Generator"
+    _require(is_seed, name, value, needed, (None,))
 
 
 def as_seed(random_state: Any) -> Any:
@@ -272,13 +256,15 @@ def as_numbers(values: Any, name: str) -> Array:
         ) from None
 
 
+def _check_shape(name: str, found: tuple[int, ...], needed: tuple[int, ...], each: str) -> None:
+    if found != needed:
+        raise ValueError(f"{name} has shape {found}; needed {needed}, one {each}")
+
+
 def as_targets(y: ArrayLike, n_obs: int) -> Array:
     """Return the targets of a regression as finite floats, shape (n_obs,)."""
     out = as_numbers(y, "y")
-    if out.shape != (n_obs,):
-        raise ValueError(
-            f"y has shape {out.shape}; needed ({n_obs},), one target for each row of X"
-        )
+    _check_shape("y", out.shape, (n_obs,), "target for each row of X")
     if not np.isfinite(out).all():
         raise ValueError("y has targets that are NaN or infinite; drop those rows first")
     return out
@@ -289,10 +275,7 @@ def as_row_weight(weight: ArrayLike | None, n_obs: int) -> Array | None:
     if weight is None:
         return None
     out = np.asarray(weight, dtype=float)
-    if out.shape != (n_obs,):
-        raise ValueError(
-            f"sample_weight has shape {out.shape}; needed ({n_obs},), one for each row"
-        )
+    _check_shape("sample_weight", out.shape, (n_obs,), "for each row")
     if not (np.isfinite(out) & (out > 0)).all():
         raise ValueError(
             "sample_weight has values that are not positive numbers; leave rows of weight zero out"
@@ -303,9 +286,7 @@ def as_row_weight(weight: ArrayLike | None, n_obs: int) -> Array | None:
 def as_signs(signs: ArrayLike, *shape: int) -> Array:
     """Return signs as -1. / +1., shape (n_basis,), or (n_basis, n_scores) for several scores."""
     out = as_numbers(signs, "signs")
-    if out.shape != shape:
-        each = "basis" if len(shape) == 1 else "basis and class"
-        raise ValueError(f"signs has shape {out.shape}; needed {shape}, one for each {each}")
+    _check_shape("signs", out.shape, shape, "for each basis" + " and class" * (len(shape) > 1))
     if not np.isin(out, (-1.0, 1.0)).all():
         raise ValueError(
             f"signs has values {np.unique(out)[:5].tolist()}; needed only -1 and +1 (2 * y - 1 for 0/1)"
@@ -338,15 +319,13 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
     ):
         labels = np.asarray(y, dtype=object)  # or NumPy would turn all of them into text
     kind = labels.dtype.kind
-    if kind == "c":
-        raise ValueError(f"Complex data not supported: {name} has complex labels; needed real ones")
-    if kind == "V":
-        raise ValueError(f"{name} has records as labels; needed one value a row")
+    if kind in "cV":
+        found = "has complex labels; needed real ones"
+        found = "has records as labels; needed one value a row" if kind == "V" else found
+        raise ValueError("Complex data not supported: " * (kind == "c") + f"{name} {found}")
     missing = np.zeros(1, dtype=bool)
-    if kind == "f":
+    if kind in "fmM":
         missing = ~np.isfinite(labels)
-    elif kind in "mM":
-        missing = np.isnat(labels)
     elif kind == "O":
         missing = np.array([_is_missing(each) for each in labels.ravel()], dtype=bool)
     if missing.any():
@@ -380,10 +359,7 @@ def _is_missing(label: Any) -> bool:
 
 def _one_for_each_row(y: ArrayLike, n_obs: int) -> NDArray[Any]:
     labels = present_labels(y)
-    if labels.shape != (n_obs,):
-        raise ValueError(
-            f"y has shape {labels.shape}; needed ({n_obs},), one label for each row of X"
-        )
+    _check_shape("y", labels.shape, (n_obs,), "label for each row of X")
     return labels
 
 

@@ -55,7 +55,7 @@ class _Command(NamedTuple):
 
 _COMMANDS = {
     "fit": _Command(
-        ("fitting", "fit"),
+        ("experiments.fitting", "fit"),
         "Fit a classifier to a table and keep it in a file. The classifier is PCVMClassifier, or "
         "MPCVMClassifier for several classes, on standardised columns.",
         (
@@ -68,7 +68,7 @@ _COMMANDS = {
         ),
     ),
     "predict": _Command(
-        ("fitting", "predict"),
+        ("experiments.fitting", "predict"),
         "Write the class probabilities of a table's rows by a model of `pcvm fit`. A model file contains "
         "numbers and names alone; nothing in it is run.",
         (
@@ -80,7 +80,7 @@ _COMMANDS = {
         ),
     ),
     "compare": _Command(
-        ("comparing", "compare"),
+        ("cli.comparing", "compare"),
         "Compare PCVM, posterior and rivals on held-out rows. The paper's sparse MAP, the averaged MAP, its "
         "ten vectors, a posterior, a tuned SVC and logistic regression are fitted on several stratified "
         "splits of a table (default: Wisconsin breast cancer).",
@@ -105,7 +105,7 @@ _COMMANDS = {
         "the splits that were finished stay in the output folder",
     ),
     "reproduce": _Command(
-        ("commands", "reproduce"),
+        ("experiments.commands", "reproduce"),
         "Run an experiment of the papers, or ALL of them. Every finished job is written at once: stop it "
         "with Ctrl-C, and the same command goes on. With ALL the exit code is 1 if a job failed.",
         (
@@ -129,7 +129,7 @@ _COMMANDS = {
         "what was finished stays in the output folder, and the same command goes on",
     ),
     "list": _Command(
-        ("commands", "list_names"),
+        ("experiments.commands", "list_names"),
         "Name the experiments, data sets or classifiers.",
         (
             ("--sets", "the data sets, and which are here", _FLAG),
@@ -137,7 +137,7 @@ _COMMANDS = {
         ),
     ),
     "report": _Command(
-        ("commands", "report"),
+        ("experiments.commands", "report"),
         "Write the report of a run, finished or not: csv, Markdown, HTML, pictures.",
         (
             ("folder", "of `pcvm reproduce`", _FOLDER),
@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # imported here: `pcvm compare --help` does not wait for PyMC
         module, function = options.command.run
-        run = getattr(import_module(f"pcvm_pymc.experiments.{module}"), function)
+        run = getattr(import_module(f"pcvm_pymc.{module}"), function)
         return run(options, Console()) or 0
     except (UsageError, StoreError, OSError, MemoryError) as error:
         print(f"pcvm: error: {first_line(error)}", file=sys.stderr)  # noqa: T201
