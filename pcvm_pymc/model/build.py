@@ -185,7 +185,9 @@ def _link(
     for key in given:
         if has_own or key not in has:
             what = "its own" if key in has else "none"
-            raise ValueError(f"{key} was given with {likelihood!r}, which has {what}; leave it out")
+            raise ValueError(
+                f"{key} was given with likelihood={likelihood!r}, which has {what}; leave it out"
+            )
     if has_own:
         given = {key: getattr(likelihood, key) for key in has}
     for key, value in given.items():
