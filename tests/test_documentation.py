@@ -282,8 +282,8 @@ def texts_of(path):
 
 
 # in an experiment "cells" are those of a table
-PLAIN_ROOMS = ("core", "estimators", "model", "inference", "assessment", "export.py", "figures.py")
-PLAIN_ROOMS = (*PLAIN_ROOMS, "cli.py")
+PLAIN_ROOMS = ("core", "estimators", "model", "inference", "assessment", "cli")
+PLAIN_ROOMS = (*PLAIN_ROOMS, "export.py", "figures.py")
 
 
 @pytest.mark.parametrize("room", PLAIN_ROOMS)

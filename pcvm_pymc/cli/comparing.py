@@ -3,12 +3,8 @@
 import argparse
 import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from importlib import import_module
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +26,6 @@ from pcvm_pymc.experiments.tables import (
 from pcvm_pymc.inference.files import alone_in, is_scratch, replacing, write_atomically
 
 _EXAMPLE_TRAINING_ROWS = 120
-_MANY_TRAINING_ROWS = 600
 _SETTINGS = "compare.json"  # in a folder of this command, written first
 _POSTERIOR = "posterior mean"
 PICTURES = ("reliability.png", "weights.png", "rank.png", "decision_surface.png")
@@ -89,14 +84,12 @@ def compare(options: argparse.Namespace, console: Console) -> None:
     _check_numbers(options)
     options.width = checked_width(options.width)
     with ExitStack() as held:
-        compiled = held.enter_context(_compiling(2)) if options.file is None else None
         rows = _read(options, console)
         classes = np.unique(rows.y)
         n_train, n_test = _sizes(rows, options)
         if options.posteriors is None:  # of several classes one takes as long as many of two
             options.posteriors = min(3 if len(classes) == 2 else 1, options.splits)
         scored = Scored(_output_folder(options, held), classes)
-        compiled = compiled or held.enter_context(_compiling(len(classes)))
         _announce(rows, n_train, n_test, options, console)
         # a bad file is reported before these seconds are spent
         with console.status("importing scikit-learn"):
@@ -107,10 +100,6 @@ def compare(options: argparse.Namespace, console: Console) -> None:
             )
             parts = [next(splits) for _ in range(options.splits)]
         _fit_rivals(parts, scored, options, console)
-        with console.status("importing PyMC"):
-            import_module("pcvm_pymc.inference.sampling")
-        with console.status("compiling the sampler"):
-            compiled()
         results = _fit_posteriors(parts, scored, options, console)
         with console.status("drawing"):
             draw(scored, results, parts[0], rows.features)
@@ -173,7 +162,7 @@ def _fit_posteriors(
             save(found["mode"], scored.out / "map.zarr")
             save(posterior, scored.out / "posterior.zarr")
         scored.write()
-    return found | {"verdict": _verdict(chains[:1]), "verdicts": _verdict(chains)}
+    return found | {"chains": chains}
 
 
 def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[Any, Any]:
@@ -204,33 +193,6 @@ def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[An
         quiet=True,
     )
     return model, posterior
-
-
-def _verdict(chains: list[Any]) -> str:
-    """Return in words whether the chains of all splits have converged."""
-    word = (
-        "converged" if all(each.ok for each in chains) else "NOT converged (use a larger --draws)"
-    )
-    rhat, ess = max(each.rhat for each in chains), min(each.ess for each in chains)
-    return f"{word}; latent function: worst r-hat {rhat:.3f}, smallest ESS {ess:.0f}"
-
-
-@contextmanager
-def _compiling(n_classes: int) -> Iterator[Callable[[], object]]:
-    """Compile the sampler in another process if there is a second processor; yield a function that waits.
-
-    If that process fails, the sampler is compiled where it is used.
-    """
-    if (os.cpu_count() or 1) < 2:
-        yield lambda: None
-        return
-    command = [sys.executable, "-m", "pcvm_pymc.core.gibbs.ahead", str(n_classes)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield process.wait
-    finally:
-        process.kill()
-        process.wait()
 
 
 def draw(scored: Scored, results: dict[str, Any], split: Any, features: tuple[str, ...]) -> None:
@@ -326,9 +288,7 @@ def _output_folder(options: argparse.Namespace, held: ExitStack) -> Path:
 
     A folder with anything else in it is only written into with --force. The settings are written first.
     """
-    names = ("target", "header", "categorical", "impute", "width", "test_size")
-    numbers = ("splits", "posteriors", "draws", "chains", "seed")
-    settings = {name: getattr(options, name) for name in (*names, *numbers)}
+    settings = {k: v for k, v in vars(options).items() if k not in ("command", "out", "force")}
     settings["file"] = str(options.file.resolve()) if options.file else None
     path = options.out or Path("pcvm-compare")
     if (found := _occupied(path, settings)) and not options.force:
@@ -368,10 +328,6 @@ def _announce(
         f"rows (standardised), testing on {n_test}. Posterior by Gibbs sampling on the first "
         f"{options.posteriors}."
     )
-    if n_train > _MANY_TRAINING_ROWS and len(classes) > 2:  # two have a basis on k-means centres
-        console.print(
-            f"Sampling with {n_train} bases can take minutes; a larger --test-size trains on fewer."
-        )
 
 
 def _report(
@@ -405,6 +361,12 @@ def _report(
         "of the sum of |w|; support vectors (SVC). s: processor seconds, tuning included.",
         style="dim",
     )
+    chains, colour, word = results["chains"], "green", "converged"
+    if not all(each.ok for each in chains):
+        colour, word = "red", "NOT converged (use a larger --draws)"
+    rhat, ess = max(each.rhat for each in chains), min(each.ess for each in chains)
     sampled = f"{options.posteriors} posterior" + "s" * (options.posteriors > 1)
-    colour = "red" if "NOT" in results["verdicts"] else "green"
-    console.print(f"Gibbs sampling, {sampled}: [{colour}]{results['verdicts']}[/{colour}]")
+    console.print(
+        f"Gibbs sampling, {sampled}: [{colour}]{word}; latent function: worst r-hat {rhat:.3f}, "
+        f"smallest ESS {ess:.0f}[/{colour}]"
+    )
