@@ -3,8 +3,12 @@
 import argparse
 import json
 import os
+import subprocess
+import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +88,14 @@ def compare(options: argparse.Namespace, console: Console) -> None:
     _check_numbers(options)
     options.width = checked_width(options.width)
     with ExitStack() as held:
+        compiled = held.enter_context(_compiling(2)) if options.file is None else None
         rows = _read(options, console)
         classes = np.unique(rows.y)
         n_train, n_test = _sizes(rows, options)
         if options.posteriors is None:  # of several classes one takes as long as many of two
             options.posteriors = min(3 if len(classes) == 2 else 1, options.splits)
         scored = Scored(_output_folder(options, held), classes)
+        compiled = compiled or held.enter_context(_compiling(len(classes)))
         _announce(rows, n_train, n_test, options, console)
         # a bad file is reported before these seconds are spent
         with console.status("importing scikit-learn"):
@@ -100,6 +106,10 @@ def compare(options: argparse.Namespace, console: Console) -> None:
             )
             parts = [next(splits) for _ in range(options.splits)]
         _fit_rivals(parts, scored, options, console)
+        with console.status("importing PyMC"):
+            import_module("pcvm_pymc.inference.sampling")
+        with console.status("compiling the sampler"):
+            compiled()
         results = _fit_posteriors(parts, scored, options, console)
         with console.status("drawing"):
             draw(scored, results, parts[0], rows.features)
@@ -195,6 +205,24 @@ def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[An
     return model, posterior
 
 
+@contextmanager
+def _compiling(n_classes: int) -> Iterator[Callable[[], object]]:
+    """Compile the sampler in another process if there is a second processor; yield a function that waits.
+
+    Some ten seconds less of a first command. If that process fails, the sampler is compiled where it is used.
+    """
+    if (os.cpu_count() or 1) < 2:
+        yield lambda: None
+        return
+    command = [sys.executable, "-m", "pcvm_pymc.core.gibbs.ahead", str(n_classes)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield process.wait
+    finally:
+        process.kill()
+        process.wait()
+
+
 def draw(scored: Scored, results: dict[str, Any], split: Any, features: tuple[str, ...]) -> None:
     """Write the pictures: calibration where the posterior was sampled, and the first split's posterior."""
     import matplotlib as mpl
@@ -286,13 +314,17 @@ def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
 def _output_folder(options: argparse.Namespace, held: ExitStack) -> Path:
     """Return the output folder, made, locked, and emptied of an earlier run of the same settings.
 
-    A folder with anything else in it is only written into with --force. The settings are written first.
+    Where the default folder has anything else in it the next number is taken; a folder that was named is
+    only written into with --force. The settings are written first.
     """
     settings = {k: v for k, v in vars(options).items() if k not in ("command", "out", "force")}
     settings["file"] = str(options.file.resolve()) if options.file else None
-    path = options.out or Path("pcvm-compare")
-    if (found := _occupied(path, settings)) and not options.force:
-        raise UsageError(f"{path} {found}; use --force, or another --out")
+    path, number = options.out or Path("pcvm-compare"), 1
+    while (found := _occupied(path, settings)) and not options.force:
+        if options.out is not None:
+            raise UsageError(f"--out {path} {found}; use --force, or another folder")
+        number += 1
+        path = Path(f"pcvm-compare-{number}")
     held.enter_context(alone_in(path))
     if (path / _SETTINGS).exists():
         for name in ("table.csv", "standard_errors.csv", *PICTURES):

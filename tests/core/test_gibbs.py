@@ -11,6 +11,8 @@ from scipy.special import log_ndtr
 
 from pcvm_pymc.core.family import FAMILY, class_signs
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, responses
+from pcvm_pymc.core.gibbs.ahead import compile_sampler
+from pcvm_pymc.core.gibbs.chain import run
 from pcvm_pymc.core.gibbs.problem import factorise
 from pcvm_pymc.core.gibbs.responses import augmented
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
@@ -239,3 +241,14 @@ def test_scores_and_probabilities_of_draws():
     wanted = log_class_probability(latent[3], p.label)
     np.testing.assert_allclose(p.log_likelihood(latent)[3], wanted, atol=1e-12)
     assert (rate == PRIORS["fixed"].d).all()
+
+
+def test_what_is_compiled_ahead_serves_every_problem():
+    compile_sampler()
+    compile_sampler(3)
+    compiled = list(run.signatures)
+    several = [of_classes(9, each) for each in PRIORS.values()]
+    for found in (*several, problem(), problem(likelihood=NoisyProbit(0.1))):
+        rng = np.random.default_rng(0)
+        advance(found, found.start(rng), rng, draws=2)
+    assert run.signatures == compiled
