@@ -108,13 +108,10 @@ def one_classifier(short_chains, monkeypatch):
 def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     quick = ["compare", str(csv), "--width", "1.0", *FAST, "--splits", "1"]
-    mine, second = tmp_path / "pcvm-compare" / "mine.txt", tmp_path / "second"
+    mine, second = tmp_path / "pcvm-compare" / "mine.txt", tmp_path / "pcvm-compare-2"
     mine.parent.mkdir()
     mine.write_text("kept")
-    assert main(quick) == 2
-    assert "has something else than a comparison in it; use --force" in capsys.readouterr().err
-    quick = [*quick, "--out", "second"]
-    assert main(quick) == 0
+    assert main(quick) == 0  # the next number, as the first is something else
     first = table_of(second)
     # again, as after Ctrl-C: the same table in place of what is there
     (second / "table.csv").unlink()
@@ -122,9 +119,14 @@ def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
     assert main(quick) == 0
     pd.testing.assert_frame_equal(table_of(second), first)
     assert (second / "rank.png").read_bytes()[:4] == b"\x89PNG"
+    folders = sorted(each.name for each in tmp_path.iterdir() if each.is_dir())
+    assert folders == ["pcvm-compare", "pcvm-compare-2"]
     capsys.readouterr()
-    assert main([*quick, "--seed", "1"]) == 2
+    # a folder that was named is not written into, but with --force
+    assert main([*quick, "--seed", "1", "--out", "pcvm-compare-2"]) == 2
     assert "has a comparison with another seed; use --force" in capsys.readouterr().err
+    assert main([*quick, "--out", "pcvm-compare"]) == 2
+    assert "has something else than a comparison in it" in capsys.readouterr().err
     assert main([*quick, "--out", "pcvm-compare", "--force"]) == 0
     assert mine.read_text() == "kept"
     pd.testing.assert_frame_equal(table_of(mine.parent), first)

@@ -342,7 +342,7 @@ ESTIMATORS = {
         width=WIDTH, link=likelihood
     ),
     "rvm_regression": lambda likelihood, prior: pcvm.RVMRegressor(
-        width=WIDTH, likelihood=piece_of(likelihood)
+        width=WIDTH, likelihood=piece_of(likelihood), std="weights"
     ),
     "mpcvm_top_down": lambda likelihood, prior: pcvm.MPCVMClassifier(
         algorithm="top-down", width=WIDTH, hyperprior=prior, tol=1e-5

@@ -30,7 +30,6 @@ from pcvm_pymc.experiments.tables import (
 from pcvm_pymc.inference.files import alone_in, is_scratch, replacing, write_atomically
 
 _EXAMPLE_TRAINING_ROWS = 120
-_MANY_TRAINING_ROWS = 600
 _SETTINGS = "compare.json"  # in a folder of this command, written first
 _POSTERIOR = "posterior mean"
 PICTURES = ("reliability.png", "weights.png", "rank.png", "decision_surface.png")
@@ -173,7 +172,7 @@ def _fit_posteriors(
             save(found["mode"], scored.out / "map.zarr")
             save(posterior, scored.out / "posterior.zarr")
         scored.write()
-    return found | {"verdict": _verdict(chains[:1]), "verdicts": _verdict(chains)}
+    return found | {"chains": chains}
 
 
 def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[Any, Any]:
@@ -206,20 +205,11 @@ def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[An
     return model, posterior
 
 
-def _verdict(chains: list[Any]) -> str:
-    """Return in words whether the chains of all splits have converged."""
-    word = (
-        "converged" if all(each.ok for each in chains) else "NOT converged (use a larger --draws)"
-    )
-    rhat, ess = max(each.rhat for each in chains), min(each.ess for each in chains)
-    return f"{word}; latent function: worst r-hat {rhat:.3f}, smallest ESS {ess:.0f}"
-
-
 @contextmanager
 def _compiling(n_classes: int) -> Iterator[Callable[[], object]]:
     """Compile the sampler in another process if there is a second processor; yield a function that waits.
 
-    If that process fails, the sampler is compiled where it is used.
+    Some ten seconds less of a first command. If that process fails, the sampler is compiled where it is used.
     """
     if (os.cpu_count() or 1) < 2:
         yield lambda: None
@@ -324,15 +314,17 @@ def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
 def _output_folder(options: argparse.Namespace, held: ExitStack) -> Path:
     """Return the output folder, made, locked, and emptied of an earlier run of the same settings.
 
-    A folder with anything else in it is only written into with --force. The settings are written first.
+    Where the default folder has anything else in it the next number is taken; a folder that was named is
+    only written into with --force. The settings are written first.
     """
-    names = ("target", "header", "categorical", "impute", "width", "test_size")
-    numbers = ("splits", "posteriors", "draws", "chains", "seed")
-    settings = {name: getattr(options, name) for name in (*names, *numbers)}
+    settings = {k: v for k, v in vars(options).items() if k not in ("command", "out", "force")}
     settings["file"] = str(options.file.resolve()) if options.file else None
-    path = options.out or Path("pcvm-compare")
-    if (found := _occupied(path, settings)) and not options.force:
-        raise UsageError(f"{path} {found}; use --force, or another --out")
+    path, number = options.out or Path("pcvm-compare"), 1
+    while (found := _occupied(path, settings)) and not options.force:
+        if options.out is not None:
+            raise UsageError(f"--out {path} {found}; use --force, or another folder")
+        number += 1
+        path = Path(f"pcvm-compare-{number}")
     held.enter_context(alone_in(path))
     if (path / _SETTINGS).exists():
         for name in ("table.csv", "standard_errors.csv", *PICTURES):
@@ -368,10 +360,6 @@ def _announce(
         f"rows (standardised), testing on {n_test}. Posterior by Gibbs sampling on the first "
         f"{options.posteriors}."
     )
-    if n_train > _MANY_TRAINING_ROWS and len(classes) > 2:  # two have a basis on k-means centres
-        console.print(
-            f"Sampling with {n_train} bases can take minutes; a larger --test-size trains on fewer."
-        )
 
 
 def _report(
@@ -405,6 +393,12 @@ def _report(
         "of the sum of |w|; support vectors (SVC). s: processor seconds, tuning included.",
         style="dim",
     )
+    chains, colour, word = results["chains"], "green", "converged"
+    if not all(each.ok for each in chains):
+        colour, word = "red", "NOT converged (use a larger --draws)"
+    rhat, ess = max(each.rhat for each in chains), min(each.ess for each in chains)
     sampled = f"{options.posteriors} posterior" + "s" * (options.posteriors > 1)
-    colour = "red" if "NOT" in results["verdicts"] else "green"
-    console.print(f"Gibbs sampling, {sampled}: [{colour}]{results['verdicts']}[/{colour}]")
+    console.print(
+        f"Gibbs sampling, {sampled}: [{colour}]{word}; latent function: worst r-hat {rhat:.3f}, "
+        f"smallest ESS {ess:.0f}[/{colour}]"
+    )

@@ -7,12 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx
 
-from pcvm_pymc.core.evidence import (
-    EvidenceProblem,
-    EvidenceResult,
-    inverse_triangle,
-    orthogonal_basis,
-)
+from pcvm_pymc.core.evidence import EvidenceProblem, EvidenceResult
+from pcvm_pymc.core.evidence.posterior import inverse_triangle, orthogonal_basis
 from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF
 from pcvm_pymc.core.pieces.likelihood import row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood

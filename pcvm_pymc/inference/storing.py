@@ -123,7 +123,8 @@ def _checksum_of(tree: xr.DataTree) -> str:
         data = group.to_dataset(inherit=False)
         for name, each in data.variables.items():
             array = np.asarray(each.values)  # text comes back as objects
-            values[f"{group.path}/{name}"] = array.astype("U") if array.dtype.kind == "O" else array
+            key = f"{group.path}/{name}, {each.dims}, {name in data.coords}"
+            values[key] = array.astype("U") if array.dtype.kind == "O" else array
         # an attribute of one element comes back as a scalar
         attrs = {name: np.ravel(each).tolist() for name, each in data.attrs.items()}
         values[f"{group.path} attributes"] = np.array(json.dumps(attrs, sort_keys=True))
@@ -196,4 +197,5 @@ def _read(path: Path) -> xr.DataTree:
         h5py.File(path).close()  # the wrapper does not end cleanly on files of other formats
         options = {"engine": "h5netcdf"}
     with xr.open_datatree(str(path), **options) as stored:
-        return stored.load()
+        groups = stored.load().to_dict()
+    return xr.DataTree.from_dict({name: groups[name] for name in sorted(groups)})

@@ -315,7 +315,7 @@ class Bases:
             pm.Data(names(_width_name(kernel.name)), kernel.width)
         Phi = kernel(X, centres)
         if kernel.name == kernels.RBF.name:
-            kernels.warn_of_width(Phi, X, np.round(kernel.width, 6))
+            _warn_of_width(Phi, X, np.round(kernel.width, 6))
         return pm.Data(names("Phi"), Phi, dims=names.dims(*_MATRIX)), Phi
 
 
@@ -356,3 +356,30 @@ def with_signs(
             "signs from, or signs (rvm_latent has unconstrained weights)"
         )
     return bases, row.signs(bases.known, *shape)
+
+
+def _warn_of_width(Phi: Array, X: Array, width: Any) -> None:
+    """Warn where an RBF's basis functions are nearly constant or nearly an identity matrix.
+
+    Parameters
+    ----------
+    Phi : ndarray, shape (n_obs, n_basis)
+        Values of the RBF.
+    X : ndarray, shape (n_obs, n_features)
+        The rows, for the width that the message recommends.
+    width : float or array_like
+        The width of `Phi`, for the message.
+    """
+    if np.quantile(Phi, 0.05) > 0.95:
+        found = "nearly constant: 95 % of their values are above 0.95; needed a narrower one"
+    elif np.median(np.where(Phi < 1 - 1e-9, Phi, 0.0).max(axis=1)) < 0.02:
+        found = (
+            "nearly an identity matrix: half of the rows have no value above 0.02 at another centre; "
+            "needed a wider one"
+        )
+    else:
+        return
+    validation.warn_input(
+        f"under width={width} the basis functions are {found}, near the median distance between rows, "
+        f"{kernels.median_distance(X):.3g} (the default), or select(X, y, over=('width',)).width"
+    )

@@ -29,7 +29,7 @@ from pcvm_pymc.core.pieces.priors import (
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.model.bases import AnyKernel, Bases, Width, own_variable, with_signs
-from pcvm_pymc.model.data import KernelModel
+from pcvm_pymc.model.data import Frame, KernelModel
 from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, declare_prior
 from pcvm_pymc.model.distributions import ProbitBernoulli
 from pcvm_pymc.model.math import ndtr
@@ -75,7 +75,7 @@ def build(
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
-    frame = validation.Frame.of(X)
+    frame = Frame.of(X)
     of_function = getfullargspec(_declare_function).kwonlyargs
     nuisance = {name: options.pop(name) for name in set(options) - set(of_function)}
     link, nuisance = _link(row, likelihood, nuisance)
@@ -109,7 +109,7 @@ def add_latent(
 ) -> TensorVariable:
     """Add a latent function without a likelihood to the model of a ``with`` block; see `pcvm_latent`."""
     validation.check_flag("bias", bias)
-    frame = validation.Frame.of(X)
+    frame = Frame.of(X)
     targets = _Targets(None, "labels", None, size)
     if y is not None:
         given = options["signs"] is not None
@@ -122,7 +122,7 @@ def add_latent(
 def _declare_function(
     model: pm.Model,
     row: System,
-    frame: validation.Frame,
+    frame: Frame,
     targets: "_Targets",
     names: Names,
     *,
@@ -181,14 +181,14 @@ def _link(
         )
     has = getfullargspec(DECLARED_LIKELIHOODS[name]).kwonlyargs
     given = {key: value for key, value in nuisance.items() if value is not None}
+    has_own = isinstance(likelihood, Likelihood)
     for key in given:
-        if key not in has:
-            raise ValueError(f"{key} was given with likelihood={likelihood!r}, which has none")
-        if isinstance(likelihood, Likelihood):
+        if has_own or key not in has:
+            what = "its own" if key in has else "none"
             raise ValueError(
-                f"{key} was given with {likelihood!r}, which has its own; leave it out"
+                f"{key} was given with likelihood={likelihood!r}, which has {what}; leave it out"
             )
-    if isinstance(likelihood, Likelihood):
+    if has_own:
         given = {key: getattr(likelihood, key) for key in has}
     for key, value in given.items():
         known = not isinstance(value, TensorVariable)
@@ -213,15 +213,10 @@ def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Pr
             f"of its class methods, a name of {_NAMES}, or None for the default (priors of this model: "
             f"{row.priors})"
         )
-    if "em" not in row.solvers and not prior.is_proper:
+    if not prior.is_proper and (precision == "joint" or "em" not in row.solvers):
         raise ValueError(
-            f"{found}; needed a proper Hyperprior(c, d, e, f), all positive, or None for the default "
-            "(fit_evidence uses none)"
-        )
-    if precision == "joint" and not prior.is_proper:
-        raise ValueError(
-            f"precision='joint' needs a proper hyperprior, found {prior}; use "
-            "precision='marginal' for the EM, or leave hyperprior out"
+            f"{found}: precision={precision!r} of this model needs a proper hyperprior; needed a proper "
+            "Hyperprior(c, d, e, f), all positive, or None for the default"
         )
     if (prior.name, precision) not in DECLARED_PRIORS:
         raise ValueError(

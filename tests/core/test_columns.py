@@ -16,8 +16,8 @@ from pcvm_pymc.core.evidence import (
     columns,
     fit_rvm,
 )
-from pcvm_pymc.core.evidence.active_set import scanned
 from pcvm_pymc.core.evidence.columns import DenseColumns, LowRankColumns
+from pcvm_pymc.core.evidence.posterior import scanned
 from pcvm_pymc.core.evidence.problem import columns_of
 from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline
 from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target

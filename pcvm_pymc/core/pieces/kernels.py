@@ -9,7 +9,7 @@ from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers, check_choice, shown, warn_input
+from pcvm_pymc.core.pieces.validation import as_numbers, check_choice, shown
 
 _LARGEST = 1e12  # of a basis function
 
@@ -383,33 +383,6 @@ def median_distance(X: Array) -> float:
     """
     squared = _squared_distances_within(X)
     return float(np.sqrt(np.median(squared))) if squared.size else 1.0
-
-
-def warn_of_width(Phi: Array, X: Array, width: Any) -> None:
-    """Warn where an RBF's basis functions are nearly constant or nearly an identity matrix.
-
-    Parameters
-    ----------
-    Phi : ndarray, shape (n_obs, n_basis)
-        Values of the RBF.
-    X : ndarray, shape (n_obs, n_features)
-        The rows, for the width that the message recommends.
-    width : float or array_like
-        The width of `Phi`, for the message.
-    """
-    if np.quantile(Phi, 0.05) > 0.95:
-        found = "nearly constant: 95 % of their values are above 0.95; needed a narrower one"
-    elif np.median(np.where(Phi < 1 - 1e-9, Phi, 0.0).max(axis=1)) < 0.02:
-        found = (
-            "nearly an identity matrix: half of the rows have no value above 0.02 at another centre; "
-            "needed a wider one"
-        )
-    else:
-        return
-    warn_input(
-        f"under width={width} the basis functions are {found}, near the median distance between rows, "
-        f"{median_distance(X):.3g} (the default), or select(X, y, over=('width',)).width"
-    )
 
 
 def width_grid(X: Array, n_widths: int = 9, *, low: float = 0.2, high: float = 2.5) -> Array:

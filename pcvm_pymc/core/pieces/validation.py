@@ -2,10 +2,9 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -400,74 +399,3 @@ def as_classes(y: ArrayLike, n_obs: int) -> tuple[NDArray[np.int64], NDArray[Any
     if len(classes) < 2:
         raise ValueError(f"y has {len(classes)} class; needed two or more")
     return number.astype(np.int64), classes
-
-
-# --- tables -------------------------------------------------------------------------------------
-
-
-def feature_names(X: Any) -> list[str] | None:
-    """Return a table's column names; None for an array, or where they are not all strings."""
-    columns = getattr(X, "columns", None)
-    names = [] if columns is None else list(columns)
-    return names if names and all(isinstance(each, str) for each in names) else None
-
-
-@dataclass(frozen=True)
-class Frame:
-    """Inputs with the names of rows and columns, of a pandas or polars table or of an array.
-
-    Attributes
-    ----------
-    values : ndarray, shape (n_obs, n_features)
-    index : ndarray, shape (n_obs,)
-        The index of a pandas table, otherwise numbers from 0.
-    columns : ndarray, shape (n_features,)
-        The names of a table's columns, otherwise numbers from 0.
-    """
-
-    values: Array
-    index: NDArray[Any]
-    columns: NDArray[Any]
-
-    @classmethod
-    def of(cls, X: Any, name: str = "X", known: Any = None, n_features: int | None = None) -> Self:
-        """Return inputs as a frame; raise where they cannot be used.
-
-        Parameters
-        ----------
-        X : array_like or table, shape (n_obs, n_features)
-        name : str
-            Of the argument, for messages.
-        known : sequence, optional
-            Column names of the training rows. A table with other names or another order raises; an array
-            is taken as it is.
-        n_features : int, optional
-        """
-        names = feature_names(X)
-        if names is not None and known is not None:
-            _check_names(
-                names, [each.item() if hasattr(each, "item") else each for each in known], name
-            )
-        values = as_features(X, name, n_features)
-        index = getattr(X, "index", None)
-        has_index = index is not None and not callable(index) and len(index) == len(values)
-        return cls(
-            values,
-            np.asarray(index) if has_index else np.arange(len(values)),
-            np.arange(values.shape[1]) if names is None else np.asarray(names),
-        )
-
-
-def _check_names(found: list[str], known: list[Any], name: str) -> None:
-    if found == known or not all(isinstance(each, str) for each in known):
-        return
-    missing = [each for each in known if each not in found]
-    extra = [each for each in found if each not in known]
-    if missing or extra:
-        parts = [f"lacks the columns {missing}"] if missing else []
-        parts += [f"has columns that the training rows lack, {extra}"] if extra else []
-        raise ValueError(f"{name} {' and '.join(parts)}; needed {known}, in this order")
-    raise ValueError(
-        f"{name} has its columns in another order than the training rows: {found}; needed {known}: "
-        f"{name}[{known}]"
-    )
