@@ -4,6 +4,7 @@ import ast
 import doctest
 import importlib
 import inspect
+import json
 import re
 import runpy
 from pathlib import Path
@@ -268,6 +269,16 @@ def test_the_list_of_words_finds_them():
 @pytest.mark.parametrize("path", LINTED, ids=lambda path: path.stem)
 def test_pages_are_in_plain_words(path):
     found = retired_words(prose_of(path.read_text()))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_begin_with_a_question_and_say_what_was_learned(path):
+    cells = json.loads(path.read_text())["cells"]
+    text = ["".join(each["source"]) for each in cells if each["cell_type"] == "markdown"]
+    assert re.search(r"\*\*[A-Z][^*]+\?\*\*", text[0])
+    assert any("## What was learned" in each for each in text[-2:])
+    found = retired_words(prose_of("\n".join(text)))
     assert not found, "\n".join(found)
 
 
