@@ -255,7 +255,7 @@ class RVMRegressor(RegressorMixin, KernelMachine):
         vanish. ``"process"``: the error expected of the mean under a Gaussian process with the same kernel,
         whose amplitude and noise maximise the evidence of the rows (of 1,000 of them at most, kept for it).
         Of 89 % intervals it held 86 to 91 % on six regressions, 90 to 93 % in gaps. Far outside the rows
-        neither holds where the function goes on to grow. ``"auto"``: ``"process"`` under normal noise
+        neither is wide enough where the function goes on to grow. ``"auto"``: ``"process"`` under normal noise
         without `star`, with the RBF; else ``"weights"``.
     star : bool
         Predict as RVM*, with one more basis on each new row: the variance grows in gaps between the rows.
