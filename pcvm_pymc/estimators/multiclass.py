@@ -5,7 +5,14 @@ from typing import Any, ClassVar
 
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.estimators.base import CV_EFFECT, IN_CHUNKS, WIDTH_EFFECT, Rule, constraints
+from pcvm_pymc.estimators.base import (
+    CV_EFFECT,
+    IN_CHUNKS,
+    WIDTH_EFFECT,
+    FirstArguments,
+    Rule,
+    constraints,
+)
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import is_em
 from pcvm_pymc.estimators.pcvm import DIGITS, MOVED, PCVM_RULES
@@ -14,7 +21,7 @@ _START = Rule("start", f"{MOVED} 'default'", lambda m, _: m.start == "default")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MPCVMClassifier(KernelClassifier):
+class MPCVMClassifier(KernelClassifier, FirstArguments):
     """Multi-class probabilistic classification vector machine: mPCVM1 and mPCVM2.
 
     A score for each class, each a sum of basis functions; the weight of a row's basis is positive in its own
@@ -114,15 +121,12 @@ class MPCVMClassifier(KernelClassifier):
     algorithm: str = "top-down"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
-    estimation: str = "auto"
-    n_vectors: int | str | None = None
     bias: bool | None = None
     update: str = "auto"
     start: str = "default"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
     cv: int = 5
-    random_state: Any = None
 
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}
     _parameter_constraints = constraints(

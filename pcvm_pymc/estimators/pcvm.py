@@ -11,6 +11,7 @@ from pcvm_pymc.estimators.base import (
     IN_CHUNKS,
     STREAMED,
     WIDTH_EFFECT,
+    FirstArguments,
     Rule,
     constraints,
     is_named,
@@ -67,7 +68,7 @@ PCVM_RULES = (
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PCVMClassifier(KernelClassifier):
+class PCVMClassifier(KernelClassifier, FirstArguments):
     """Probabilistic classification vector machine: an average of posterior modes, or one of them.
 
     By default modes are found by EM at several widths of the kernel and scales of the weights' prior, and
@@ -212,11 +213,8 @@ class PCVMClassifier(KernelClassifier):
     likelihood: Likelihood | str = "probit"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
-    estimation: str = "auto"
-    n_vectors: int | str | None = None
     n_init: int = 1
     cv: int = 5
-    random_state: Any = None
     update: str = "auto"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
