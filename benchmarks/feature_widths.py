@@ -19,10 +19,16 @@ from sklearn.datasets import (
     make_friedman2,
     make_friedman3,
 )
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+)
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegressionCV
+from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -121,6 +127,12 @@ def rivals(regression: bool, n_classes: int, d: int, seed: int, options):
         found["boosting"] = HistGradientBoostingRegressor(random_state=seed)
     elif options.peers:
         found["SVC"] = TunedSVC(random_state=seed)
+        found["boosting"] = HistGradientBoostingClassifier(random_state=seed)
+        found["forest"] = RandomForestClassifier(500, random_state=seed)
+        found["logistic"] = LogisticRegressionCV(l1_ratios=(0.0,), scoring="neg_log_loss")
+        for label, lengths in (("GP", 2.0), ("GP, widths", np.full(d, 2.0))):
+            kernel = ConstantKernel() * RBF(lengths, (0.1, 1e3))
+            found[label] = GaussianProcessClassifier(kernel, random_state=seed)
     return found
 
 
@@ -133,7 +145,10 @@ def scored(model, X, y, X_test, y_test, *, regression: bool) -> dict[str, float]
         probability = model.predict_proba(X_test)
         own = probability[np.arange(len(y_test)), np.searchsorted(model.classes_, y_test)]
         error = 100 * np.mean(model.classes_[probability.argmax(axis=1)] != y_test)
-        return {"loss": -np.log(own.clip(1e-12)).mean(), "error": error, "seconds": seconds}
+        scores = probability[:, 1] if probability.shape[1] == 2 else probability
+        auc = roc_auc_score(y_test, scores, multi_class="ovr", labels=model.classes_)
+        loss = -np.log(own.clip(1e-12)).mean()
+        return {"loss": loss, "error": error, "1 - auc": 1.0 - auc, "seconds": seconds}
     mean = model.predict(X_test)
     found = {"loss": np.sqrt(np.mean((mean - y_test) ** 2)), "seconds": seconds}
     if "Boosting" not in type(model).__name__:
@@ -174,6 +189,9 @@ def main() -> None:
     change = change["widths"] - change["one width"]
     print(f"\nmeans of {len(means)} sets; worst: {change.idxmax()} {change.max():+.4f}")
     print(every.groupby(level=1, sort=False).mean().to_string(float_format="{:.4f}".format))
+    ranks = every.groupby(level=0, sort=False).rank().groupby(level=1, sort=False).mean()
+    print("\nmean ranks")
+    print(ranks.to_string(float_format="{:.2f}".format))
 
 
 if __name__ == "__main__":

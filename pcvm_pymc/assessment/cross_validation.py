@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
-from pcvm_pymc.core.pieces.centres import rows_under, unique_rows
+from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
@@ -206,7 +206,7 @@ def kfold(
             f"y is not the {len(observed)} labels that the posterior was sampled with; needed the training "
             "data of the same model, in the same order"
         )
-    first, copies = unique_rows(np.column_stack([X, label]))  # equal rows are held out together
+    first, copies = copied_rows(X, label)  # which are held out together
     fewest = int(np.bincount(label[first]).min())
     if not isinstance(cv, Integral) or not 2 <= cv <= fewest:
         raise ValueError(

@@ -160,7 +160,7 @@ def _by_cross_validation(model: Any, X: Array, y: Any, cv: int) -> Hyperparamete
             f"cv={cv!r} with {len(X)} rows: nothing can be held out or chosen; needed two rows or more "
             "of each class, and width='auto' or scale='auto'"
         )
-    middle = median_distance(X) if plan.moves[0] else fixed_width(model, data, rng)
+    middle = median_distance(X) if plan.moves[0] else fixed_width(model, data, rng)[0]
     problems = problems_of(model, data)
     if plan.moves[0]:
         problems = problems.many_widths()

@@ -60,8 +60,9 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the classifier.
 
-        Rows that are there several times, label included, are one row of that weight: left out or held out,
-        no copy of them stays behind.
+        Copies of a row, label included, are one row of that weight: left out or held out, no copy of it stays
+        behind. Where many rows with equal features have different labels, as in tables of few values, equal
+        rows count as observations of their own.
 
         Parameters
         ----------

@@ -29,9 +29,12 @@ class Metric:
     ----------
     by_fold : ndarray, shape (n_folds, n_features)
         Learned from the rows outside each fold.
+    share : float
+        Weight of widths per feature against one width; 0 where they were not chosen.
     """
 
     by_fold: Array
+    share: float = 0.0
 
     @property
     def relative(self) -> Array:
@@ -62,7 +65,7 @@ def relevance(width: Array) -> Array:
     return np.asarray(out / out.sum(axis=-1, keepdims=True))
 
 
-def set_features(model: Any, width: Any, metric: Metric | None = None, share: float = 0.0) -> None:
+def set_features(model: Any, width: Any, metric: Metric | None = None) -> None:
     """Set the widths of the features and how relevant each is, of a fit with the RBF."""
     if not is_rbf(model.kernel):
         return
@@ -72,5 +75,6 @@ def set_features(model: Any, width: Any, metric: Metric | None = None, share: fl
         model.feature_relevance_ = relevance(model.feature_widths_)
         model.feature_relevance_folds_ = np.empty((0, d))
         return
-    model.feature_relevance_ = share * relevance(metric.relative) + (1.0 - share) / d
-    model.feature_relevance_folds_ = share * relevance(metric.by_fold) + (1.0 - share) / d
+    share, even = metric.share, (1.0 - metric.share) / d
+    model.feature_relevance_ = share * relevance(metric.relative) + even
+    model.feature_relevance_folds_ = share * relevance(metric.by_fold) + even

@@ -236,12 +236,11 @@ def fit_modes(model: Any, data: TrainingData) -> None:
 
     # width and scale
     if any(plan.moves):
-        middle = median_distance(few.X) if plan.moves[0] else fixed_width(model, few, rng)
+        middle = median_distance(few.X) if plan.moves[0] else fixed_width(model, few, rng)[0]
         search, columns, same_fits, metric = search_grid(model, problems, few, middle, rng=rng)
-        model._metric_ = metric, search.feature_share
         model.selection_, width, scale = search, search.width, search.scale
     else:
-        width, scale = fixed_width(model, few, rng), plan.scale
+        (width, metric), scale = fixed_width(model, few, rng), plan.scale
 
     # the modes, the best first
     average = None
@@ -262,6 +261,7 @@ def fit_modes(model: Any, data: TrainingData) -> None:
         mode = problems.solved(problems.at(width, scale, moves=is_named(model.width, "em")))
         points = (GridPoint((), width, scale, result=mode),)
     set_modes(model, data, problems, points, average)
+    set_features(model, points[0].result.width, metric)
     if plan.project:
         from pcvm_pymc.estimators.projection import project_fit  # not for most fits
 
@@ -285,15 +285,19 @@ def set_modes(
     model.log_posterior_ = best.log_posterior
     model._set_vectors(data, problems.centres, best.weight, best.bias, best.width)
     model.relevance_vectors_, model._kernel_ = modes[0].relevance_vectors, modes[0].kernel
-    set_features(model, best.width, *vars(model).get("_metric_", (None,)))
     if is_em(model) and hasattr(model, "hyperprior"):
         model.scale_, model.hyperprior_ = points[0].scale, prior_of(model, points[0].scale)
     if average is not None:
         model._predictor_ = Average(modes, average.search.weights, problems.likelihood)
 
 
-def fixed_width(model: Any, data: TrainingData, rng: np.random.Generator, **special: Any) -> Any:
-    """Return the width that is given, or chosen other than by leave-one-out; NaN without one."""
+def fixed_width(
+    model: Any, data: TrainingData, rng: np.random.Generator, **special: Any
+) -> tuple[Any, Metric | None]:
+    """Return the width that is given, or chosen other than by leave-one-out; NaN without one.
+
+    Returns also the relative widths of the features where they were learned.
+    """
     rough: dict[str, Any] = {}
     most_bases = None
     if is_em(model) and hasattr(model, "estimation"):
@@ -348,4 +352,5 @@ def search_grid(
     if learns_features(model, few.X, folds, FOLDS):
         metric = Metric.learned(model, few, folds)
         search = search_features(ranked, search, grid, score_of, metric=metric, folds=folds)
+        metric = replace(metric, share=search.feature_share)
     return search, columns, few is data and not one_by_one, metric

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign
 from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, fit_em
-from pcvm_pymc.core.pieces.centres import Centres, Index, unique_rows
+from pcvm_pymc.core.pieces.centres import Centres, Index, copied_rows
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, rbf, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.likelihood import Weighted, majority_label, weighted_target
 from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
@@ -64,11 +64,11 @@ class TrainingData:
     copies: Index | None = None
 
     def merged(self) -> "TrainingData":
-        """Return rows that are equal, their label too, once, with the sum of their weights.
+        """Return copies of a row (see `copied_rows`) once, with the sum of their weights.
 
         A row left out would otherwise still be there, in its copy.
         """
-        first, copies = unique_rows(np.column_stack([self.X, self.label]))
+        first, copies = copied_rows(self.X, self.label)
         if len(first) == len(self.X):
             return self
         given = first if self.given is None else self.given[first]

@@ -3,7 +3,7 @@
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -312,11 +312,12 @@ def chosen_width(
     most_bases: int | None = None,
     widths: Array | None = None,
     follow: Callable[[], object] = lambda: None,
-) -> Any:
+) -> tuple[Any, Metric | None]:
     """Return the width that is given, or chosen by folds or a criterion; NaN for a kernel without.
 
-    With ``width="auto"`` of the RBF it is a width for each feature, where held-out rows favour that.
-    Sets ``width_selection_``, and of scored widths ``widths_`` and ``width_scores_``.
+    With ``width="auto"`` of the RBF it is a width for each feature, where held-out rows favour that; then
+    returns also the relative widths. Sets ``width_selection_``, and of scored widths ``widths_`` and
+    ``width_scores_``.
 
     Parameters
     ----------
@@ -337,13 +338,13 @@ def chosen_width(
         Called after each refit or score.
     """
     if not has_width(model.kernel):
-        return np.nan
+        return np.nan, None
     if not isinstance(model.width, str):
-        return as_width(model.width)
+        return as_width(model.width), None
     if model.width == "em":  # where EM starts to move it
-        return median_distance(data.X)
+        return median_distance(data.X), None
     widths = width_grid(data.X) if widths is None else widths
-    criterion, found, of_features = model.width, None, None
+    criterion, found, of_features, metric = model.width, None, None, None
     n_folds = getattr(model, "cv", 5)
     if criterion in (*CHOSEN, "cv"):
         folds = inner_folds(data.label, n_folds, rng, X=None if is_classifier(model) else data.X)
@@ -358,7 +359,7 @@ def chosen_width(
             if learns_features(model, data.X, folds, n_folds):
                 metric = Metric.learned(model, data, folds)
                 of_features = raced_features(refits, found.width, metric)
-                model._metric_ = metric, float(np.ndim(of_features))
+                metric = replace(metric, share=float(np.ndim(of_features)))
         if model._scores_all_rows and np.isnan(found.scores).all():  # nothing can be held out
             criterion, found = "evidence", None
     if found is None:
@@ -370,4 +371,4 @@ def chosen_width(
     model.width_selection_ = found
     if np.isfinite(found.scores).all():
         model.widths_, model.width_scores_ = found.widths, found.scores
-    return found.width if of_features is None else of_features
+    return (found.width if of_features is None else of_features), metric

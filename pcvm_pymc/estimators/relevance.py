@@ -133,7 +133,7 @@ def fit_relevance(
         problem = problem_at(few, own.points, as_kernel(model.kernel, width), None)
         return _scored(problem, few.X, own.points, criterion, width, **rough)
 
-    width = chosen_width(model, given, rng, score, rough={"tol": tol})
+    width, metric = chosen_width(model, given, rng, score, rough={"tol": tol})
     kernel = as_kernel(model.kernel, width)
     whole = (data, centres.points, kernel, limit)
     problem = problem_at(*whole) if rotated is None else rotated(centres, kernel)
@@ -145,7 +145,7 @@ def fit_relevance(
     model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence
     model._kernel_, model._result_, model._row_weight_ = kernel, result, data.weight
     model._machine_ = Machine(kernel, model.relevance_vectors_, result)
-    set_features(model, width, *vars(model).get("_metric_", (None,)))
+    set_features(model, width, metric)
     model.n_iter_, model.status_ = result.n_iter, result.status
     if result.status is Status.ITERATION_LIMIT:
         model._warn("evidence", result.status)

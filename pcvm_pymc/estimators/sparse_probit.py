@@ -33,7 +33,7 @@ from pcvm_pymc.estimators.base import (
     threads_for,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.features import set_features
+from pcvm_pymc.estimators.features import Metric, set_features
 from pcvm_pymc.estimators.fit import em_options
 from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData, against_rest
 from pcvm_pymc.estimators.race import chosen_width
@@ -178,7 +178,7 @@ class SparseProbitClassifier(KernelClassifier):
     def _fit(self, data: TrainingData) -> None:
         """Fit a machine for each class against the rest, for two classes one."""
         # the basis functions, and the prior at their scale
-        piece, centres = self._basis_functions(data)
+        piece, centres, metric = self._basis_functions(data)
         width = piece.width
         likelihood = as_likelihood(self._system.likelihood, self._system.likelihoods)
         problems = Problems(
@@ -208,7 +208,7 @@ class SparseProbitClassifier(KernelClassifier):
         self.selected_ = self._set_vectors(data, centres, weight, bias, width)
         self._likelihood_, self._kernel_ = likelihood, piece
         if _on_kernels(self):
-            set_features(self, width, *vars(self).get("_metric_", (None,)))
+            set_features(self, width, metric)
         else:  # there are no vectors
             del self.support_, self.relevance_vectors_, self.width_, self._kernel_
         if problems.rows is None:
@@ -218,20 +218,25 @@ class SparseProbitClassifier(KernelClassifier):
         self.log_posterior_ = sum(one.log_posterior for one in results)
         self._set_fit("EM", results)
 
-    def _basis_functions(self, data: TrainingData) -> tuple[KernelPiece, Centres]:
-        """Return the kernel and its centres, or linear or quadratic features and their numbers."""
+    def _basis_functions(self, data: TrainingData) -> tuple[KernelPiece, Centres, Metric | None]:
+        """Return the kernel and its centres, or linear or quadratic features and their numbers.
+
+        Of a kernel also the relative widths of the features where they were learned.
+        """
         X = data.X
         if not _on_kernels(self):
             number = np.arange(n_features(X.shape[1], self.features))
             centres = Centres(number[:, None].astype(float), None, np.full(len(number), -1))
-            return FeatureColumns(features=self.features), centres
+            return FeatureColumns(features=self.features), centres, None
         check_size_and_scales(self, X)
         centres = replace(as_centres(data.basis(self.basis), X, None), sign=None)
         if is_named(self.width, "median"):
-            return as_kernel(self.kernel, median_distance(X)), centres
+            return as_kernel(self.kernel, median_distance(X)), centres, None
         rng = np.random.default_rng(0)
         if self.memory_limit is not None or data.stream is not None:
             data = data.some(choose_share(data.label, WIDTH_ROWS, rng))
         rough = {"tol": max(self.tol, ROUGH["folds, improper"])}
-        width = chosen_width(self, self._as_given(data), rng, lambda *_: np.nan, rough=rough)
-        return as_kernel(self.kernel, width), centres
+        width, metric = chosen_width(
+            self, self._as_given(data), rng, lambda *_: np.nan, rough=rough
+        )
+        return as_kernel(self.kernel, width), centres, metric

@@ -18,7 +18,7 @@ from pcvm_pymc import (
     sample,
     select,
 )
-from pcvm_pymc.core.pieces.centres import unique_rows
+from pcvm_pymc.core.pieces.centres import copied_rows, unique_rows
 from pcvm_pymc.estimators.race import inner_folds
 
 X, LABEL = blobs(50, seed=3)
@@ -125,6 +125,23 @@ def test_moons_three_times_are_predicted_as_well_as_once():
     copied.fit(np.tile(rows, (3, 1)), np.tile(y, 3))
     own = [-np.log(fit.predict_proba(new)[np.arange(500), truth]).mean() for fit in (once, copied)]
     assert own[1] < own[0] + 0.1
+
+
+def test_rows_of_few_values_and_either_label_are_no_copies():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, size=(200, 3)).astype(float)
+    chance = 0.2 + 0.2 * X.sum(axis=1)
+    y = rng.random(200) < chance
+    every = np.arange(200)
+    for found in copied_rows(X, y):
+        np.testing.assert_array_equal(found, every)
+    # as few equal rows with another label do not change what copies are
+    X, y = np.repeat(rng.normal(size=(60, 2)), 3, axis=0), np.repeat(rng.random(60) < 0.5, 3)
+    y[:2] = [False, True]
+    first, copies = copied_rows(X, y)
+    assert len(first) == 61
+    np.testing.assert_array_equal(X[first][copies], X)
+    np.testing.assert_array_equal(y[first][copies], y)
 
 
 @pytest.mark.parametrize("n", [1, 7, 400])

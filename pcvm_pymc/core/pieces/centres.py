@@ -121,6 +121,28 @@ def unique_rows(X: Array) -> tuple[Index, Index]:
     return first[order], np.argsort(order)[copies.ravel()]
 
 
+#: share of the repeated rows that may have the features of a row of another label
+_MOST_CONFLICTS = 0.1
+
+
+def copied_rows(X: Array, label: NDArray[Any]) -> tuple[Index, Index]:
+    """Return the first of each set of copies, and which of these each row is a copy of.
+
+    Copies are equal in features and label. Where many rows with equal features have different labels, the
+    features only take few values, and equal rows are observations of their own: none is a copy.
+    """
+    first, same = unique_rows(X)
+    every = np.arange(len(X))
+    if len(first) == len(X):
+        return every, every
+    _, kind = np.unique(label, return_inverse=True)
+    differs = np.bincount(same, kind != kind[first[same]]) > 0
+    repeated = np.bincount(same)[same] > 1
+    if differs[same].sum() > _MOST_CONFLICTS * repeated.sum():
+        return every, every
+    return unique_rows(np.column_stack([X, label]))
+
+
 def rows_under(points: Array, X: Array) -> Index:
     """Return the row of `X` that equals each centre, -1 for none, shape (n_points,).
 

@@ -267,7 +267,8 @@ def as_numbers(values: Any, name: str) -> Array:
             raise
         kind = TypeError if str(error).startswith("float()") else ValueError
         raise kind(
-            f"{name} has values that are not numbers ({error}); encode them as numbers first"
+            f"{name} has values that are not numbers ({error}); encode them as numbers first, categories by "
+            "one indicator each (sklearn.preprocessing.OneHotEncoder)"
         ) from None
 
 
