@@ -2,8 +2,8 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
@@ -188,6 +188,16 @@ def as_groups(groups: Any, model: Any, n_obs: int) -> NDArray[Any] | None:
 def is_dask(X: Any) -> bool:
     """Whether an input is a Dask collection."""
     return hasattr(X, "__dask_graph__")
+
+
+@contextmanager
+def nested() -> Iterator[None]:
+    """Fits within this context say nothing about their rows."""
+    outer = NESTED.set(True)
+    try:
+        yield
+    finally:
+        NESTED.reset(outer)
 
 
 def is_many(model: Any, n_obs: int) -> bool:

@@ -153,7 +153,8 @@ class Problems:
     def for_model(self, model: Any, *, chunks: bool = False) -> "Problems":
         """Return the same with rows in chunks where an estimator's arguments ask for it.
 
-        With `chunks` also many rows of one score, in single precision: it takes half the time.
+        With `chunks` also many rows of one score; in single precision, which takes half the time, where no
+        weight goes to zero by its prior.
         """
         data, limit, n_basis = self.data, model.memory_limit, len(self.centres)
         n_scores, single = self.likelihood.n_scores, model.kernel_dtype == "float32"
@@ -161,7 +162,7 @@ class Problems:
             if not (chunks and n_scores == 1 and is_many(model, len(data.X))):
                 check_room(len(data.X), n_basis)
                 return self
-            limit, single = MANY_BYTES, True
+            limit, single = MANY_BYTES, not self.prior(1.0).holds_zeros
         n_jobs = effective_n_jobs(model.n_jobs)
         coupled = n_scores > 1 and has_room_for_coupled(limit, n_basis, n_scores, n_jobs)
         rows = data.stream

@@ -16,7 +16,7 @@ from pcvm_pymc.core.metric import PENALTY
 from pcvm_pymc.core.pieces.centres import Index, unique_rows
 from pcvm_pymc.core.pieces.kernels import as_width, median_distance, width_grid
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.base import CHOSEN, NESTED, has_width, without_idle
+from pcvm_pymc.estimators.base import CHOSEN, has_width, nested, without_idle
 from pcvm_pymc.estimators.features import Metric, learns_features
 from pcvm_pymc.estimators.problems import TrainingData, basis_for
 
@@ -292,12 +292,9 @@ class Refits:
             self.follow()
             return np.asarray(one._log_densities(data.X[test], data.label[test])) - each_row[i]
 
-        outer = NESTED.set(True)
-        with warnings.catch_warnings():  # about fits that are thrown away
+        with nested(), warnings.catch_warnings():  # about fits that are thrown away
             warnings.simplefilter("ignore", ConvergenceWarning)
-            found = race(n_candidates, log_density, weights)
-        NESTED.reset(outer)
-        return found
+            return race(n_candidates, log_density, weights)
 
 
 def raced_features(refits: Refits, width: float, metric: Metric) -> Any:

@@ -122,7 +122,7 @@ def fit_relevance(
         label = given.label if hasattr(model, "classes_") else np.zeros(len(data.X))
         rows = choose_share(label, MANY_SEARCH_ROWS if many else WIDTH_ROWS, rng)
         few, given = data.some(rows), given.some(rows)
-        own = as_centres(SEARCH_BASES if many else few.basis(model), few.X, None)
+        own = as_centres(min(SEARCH_BASES, len(rows)) if many else few.basis(model), few.X, None)
 
     def problem_at(
         data: TrainingData, points: Array, kernel: KernelPiece, limit: Any

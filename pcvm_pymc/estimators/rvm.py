@@ -28,7 +28,6 @@ from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.pieces.validation import as_numbers, as_targets, check_flag
 from pcvm_pymc.estimators.base import (
     CV_EFFECT,
-    NESTED,
     POSITIVE,
     WIDTH_EFFECT,
     KernelMachine,
@@ -39,6 +38,7 @@ from pcvm_pymc.estimators.base import (
     is_dask,
     limit_of,
     n_bases,
+    nested,
     threads_for,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
@@ -188,11 +188,10 @@ class RVMClassifier(KernelClassifier):
         one = clone(self).set_params(class_weight=None)  # in the weights of the rows
         n_classes = range(len(self.classes_))
         check_size_and_scales(self, data.X, data.groups, n_modes=len(self.classes_))
-        outer = NESTED.set(True)  # each would say the same
-        each = [
-            clone(one).fit(data.X, data.label == c, data.weight, data.groups) for c in n_classes
-        ]
-        NESTED.reset(outer)
+        with nested():  # each would say the same
+            each = [
+                clone(one).fit(data.X, data.label == c, data.weight, data.groups) for c in n_classes
+            ]
         centres = as_centres(data.basis(self), data.X, None)
         kept = np.unique(np.concatenate([machine._result_.active for machine in each]))
         self.support_ = data.numbers(centres.rows[kept])
