@@ -31,7 +31,7 @@ class MPCVMClassifier(KernelClassifier):
         ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
     width : float, array_like, "auto", "shared", "cv", "evidence" or "validity"
         Width of the basis functions, in the unit of X: one, or one for each feature. ``"auto"`` learns one
-        for each feature, see `PCVMClassifier`; ``"shared"`` chooses one with the scale by leaving one out;
+        for each feature, see `PCVMClassifier`; ``"shared"`` chooses one with the scale by leave-one-out;
         under an improper hyperprior and from the bottom up as ``"cv"``, which takes, of nine, that of
         the smallest cross-validated log loss. ``"evidence"`` and ``"validity"`` take the one with the best
         score of `select_width`, summed over the classes, each against the rest: a fit for each class and
@@ -59,7 +59,7 @@ class MPCVMClassifier(KernelClassifier):
     max_iter : int
         Most iterations of EM, or of the search; a fit that needs more warns.
     tol : float, optional
-        Largest change at which to stop: of a log precision from the bottom up, by default 1e-2, of a latent
+        Largest change at which to stop: of a log precision from the bottom up, by default 1e-3, of a latent
         score from the top down, by default 1e-4.
     memory_limit : float, optional
         Bytes for the fit, the data not counted: the rows go through it in chunks, once for each

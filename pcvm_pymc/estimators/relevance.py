@@ -141,7 +141,8 @@ def fit_relevance(
         return _scored(problem, few.X, own.points, criterion, width, **rough)
 
     most = SEARCH_BASES if many else None
-    width, metric = chosen_width(model, given, rng, score, rough={"tol": tol}, most_bases=most)
+    plain = {"tol": tol} | ({"std": "weights"} if hasattr(model, "std") else {})
+    width, metric = chosen_width(model, given, rng, score, rough=plain, most_bases=most)
     kernel = as_kernel(model.kernel, width)
     whole = (data, centres.points, kernel, limit)
     problem = problem_at(*whole) if rotated is None else rotated(centres, kernel)
