@@ -132,6 +132,7 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
     n_jobs: int | None = None
     cv: int = 5
 
+    _many_bases = 500  # of each score
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}
     _parameter_constraints = constraints(
         "auto shared cv evidence validity",
@@ -225,6 +226,7 @@ class MRVMClassifier(KernelClassifier):
     n_jobs: int | None = None
     random_state: Any = None
 
+    _many_bases = 500  # of each score
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mrvm_bottom_up", "top-down": "mrvm_top_down"}
     _parameter_constraints = constraints("auto shared evidence validity")
     _rules = (
