@@ -331,5 +331,5 @@ def test_sentences_are_short(pages):
     """On average below 18 words, tables and headings left out."""
     texts = [path.read_text() for path in ROOT.glob(pages) if path in LINTED]
     lengths = [each for text in texts for each in sentence_lengths(text)]
-    print(f"{pages}: {np.mean(lengths):.1f} words in a sentence, {len(lengths)} sentences")
+    print(f"{pages}: {np.mean(lengths):.1f} words in a sentence, {len(lengths)} sentences")  # noqa: T201
     assert np.mean(lengths) < 18
