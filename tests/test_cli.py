@@ -266,7 +266,7 @@ BAD_COMMANDS = [
         "experiment 'chen-table1' is unknown; did you mean chen2009",
     ),
     (["reproduce", "figueiredo2001-fig3", "--sets", "no"], "data set 'no' is unknown"),
-    (["report", "nowhere"], "nowhere holds no run"),
+    (["report", "nowhere"], "nowhere has no run"),
 ]
 
 

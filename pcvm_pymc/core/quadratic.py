@@ -29,7 +29,7 @@ type Mask = NDArray[np.bool_]
 
 _GEMM: Any = {"f": blas.sgemm, "d": blas.dgemm}  # by precision
 _SYRK: Any = {"f": blas.ssyrk, "d": blas.dsyrk}
-_ROWS = 256  # weighted at a time: what is held beside Phi, its Gram matrix and the factor
+_ROWS = 256  # weighted at a time: what is in memory besides Phi, its Gram matrix and the factor
 # a row counts again once its weight is off by this share
 _STALE = 0.1
 _SINGLE_FROM = 256  # columns: fewer cost more in conversions than single precision saves

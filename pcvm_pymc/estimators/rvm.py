@@ -268,8 +268,8 @@ class RVMRegressor(RegressorMixin, KernelMachine):
         the noise (Tipping 2001, eq. 21), too narrow in gaps and outside the rows, where all basis functions
         vanish. ``"process"``: the error expected of the mean under a Gaussian process with the same kernel,
         whose amplitude and noise maximise the evidence of the rows. At most 500 of them are taken, fewer
-        under a small `memory_limit`, and kept. Of 89 % intervals it held 87 to 92 % on six regressions, 90 to
-        93 % in gaps. Far outside the rows neither is wide enough where the function goes on to grow.
+        under a small `memory_limit`, and kept. Its 89 % intervals contained 87 to 92 % on six regressions,
+        90 to 93 % in gaps. Far outside the rows neither is wide enough where the function goes on to grow.
         ``"auto"``: ``"process"`` under normal noise without `star`, with the RBF; else ``"weights"``.
     star : bool
         Predict as RVM*, with one more basis on each new row: the variance grows in gaps between the rows.

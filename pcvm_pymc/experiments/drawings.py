@@ -49,7 +49,7 @@ class Drawn:
 
 
 def _sizes(sketch: Sketch, folder: Path | None) -> Drawn:
-    """Count rows, features and the share of each class of two, beside the paper's."""
+    """Count rows, features and the share of each class of two, next to the paper's."""
     rows, missing = {}, []
     for name in sketch.sets:
         source = source_of(name)
@@ -71,7 +71,7 @@ def _sizes(sketch: Sketch, folder: Path | None) -> Drawn:
 
 
 def _counted(sketch: Sketch, rows: dict[str, Any], missing: list[str]) -> Drawn:
-    """Return what was counted of each set, beside the paper's, and what is missing."""
+    """Return what was counted of each set, next to the paper's, and what is missing."""
     if not rows:
         raise FileNotFoundError("; ".join(missing))
     table = pd.DataFrame.from_dict(rows, orient="index")
@@ -84,7 +84,7 @@ def _counted(sketch: Sketch, rows: dict[str, Any], missing: list[str]) -> Drawn:
 
 
 def _partitions(sketch: Sketch, folder: Path | None) -> Drawn:
-    """Count rows, features and classes of an 80/20 partition, beside the paper's."""
+    """Count rows, features and classes of an 80/20 partition, next to the paper's."""
     rows, missing = {}, []
     for name in sketch.sets:
         try:

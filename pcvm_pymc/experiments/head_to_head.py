@@ -1,4 +1,4 @@
-"""Estimators beside each other on several stratified draws, each at its own best hyperparameters."""
+"""Estimators compared on several stratified draws, each at its own best hyperparameters."""
 
 import time
 import warnings

@@ -21,8 +21,8 @@ _KIND = "pcvm model"
 _PICKLED = b"pcvm model "  # how files of versions before this format began
 _NEEDED = "needed a file that `pcvm fit --out` wrote"
 _MOST_CATEGORIES = 50
-_MOST_CODES = 20  # more distinct numbers with a few other cells are no categories
-_ROWS = 4096  # whose basis functions are held at once
+_MOST_CODES = 20  # more distinct numbers with a few other values are no categories
+_ROWS = 4096  # whose basis functions are in memory at once
 
 
 class TableScaler(TransformerMixin, BaseEstimator):
@@ -88,7 +88,7 @@ class TableScaler(TransformerMixin, BaseEstimator):
         if missing.any() and impute is None:
             shown = ", ".join(f"{each} ({n})" for each, n in missing[missing > 0].iloc[:5].items())
             raise UsageError(
-                f"{path} has missing cells in {shown}; fill them in with --impute, or remove those rows"
+                f"{path} has missing values in {shown}; fill them in with --impute, or remove those rows"
             )
         return cls(numbers, text, impute, [_texts_in(frame[each]) for each in text])
 
@@ -120,7 +120,7 @@ class TableScaler(TransformerMixin, BaseEstimator):
         return np.column_stack(columns)
 
     def check(self, path: Path, frame: pd.DataFrame) -> None:
-        """Raise a UsageError for a new table with missing columns, or cells that were not fitted."""
+        """Raise a UsageError for a new table with missing columns, or values that were not fitted."""
         missing = [each for each in (*self.numbers, *self.text) if each not in frame.columns]
         if missing:
             raise UsageError(
@@ -138,7 +138,7 @@ class TableScaler(TransformerMixin, BaseEstimator):
         if table.isna().any(axis=None) and self.impute is None:
             shown = ", ".join(map(str, table.columns[table.isna().any()][:5]))
             raise UsageError(
-                f"{path} has missing cells in {shown}; remove those rows, or fit the model with --impute"
+                f"{path} has missing values in {shown}; remove those rows, or fit the model with --impute"
             )
         _check_infinite(path, table, self.numbers)
         for name, seen in zip(self.text, self.categories_, strict=True):
@@ -161,15 +161,15 @@ def _check_infinite(path: Path, frame: pd.DataFrame, numbers: list[str]) -> None
 
 
 def _check_odd_cells(path: Path, column: pd.Series) -> None:
-    """Raise where most cells of a column of text are numbers; name those that are not."""
+    """Raise where most values of a column of text are numbers; name those that are not."""
     values = column.dropna()
     odd = values[pd.to_numeric(values, errors="coerce").isna()]
     if 0 < len(odd) < len(values) / 2:
         shown = ", ".join(map(repr, odd.unique()[:3]))
         raise UsageError(
-            f"column {column.name!r} of {path} has numbers and {len(odd)} cells that are none: {shown}, the "
+            f"column {column.name!r} of {path} has numbers and {len(odd)} values that are none: {shown}, the "
             f"first in line {int(column.index.get_loc(odd.index[0])) + 2}; write numbers as in 1234.5, leave "
-            "missing cells empty"
+            "missing values empty"
         )
 
 
@@ -204,7 +204,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class FittedTable:
-    """What a file of `pcvm fit` holds.
+    """What a file of `pcvm fit` contains.
 
     Attributes
     ----------
@@ -257,7 +257,7 @@ class FittedTable:
         Raises
         ------
         UsageError
-            If columns are missing, of another kind, or have cells or texts that were not fitted.
+            If columns are missing, of another kind, or have values or texts that were not fitted.
         """
         self.scaler.check(path, frame)
         X = self.scaler.transform(frame)
@@ -336,7 +336,7 @@ class FittedTable:
             found = cls._from(arrays)
             found._probability(np.zeros((1, arrays["points"].shape[1])))
         except (LookupError, ValueError, TypeError, AttributeError) as error:
-            raise UsageError(f"{path} holds no model ({type(error).__name__}); {_NEEDED}") from None
+            raise UsageError(f"{path} has no model ({type(error).__name__}); {_NEEDED}") from None
         return found
 
     @classmethod

@@ -117,7 +117,7 @@ def _margins(model: Any, task: TuningTask) -> Extra:
     return {part: each.round(5).tolist() for part, each in margins.items()} | {"measures": means}
 
 
-# what they hold under "measures" joins the measures of the cell
+# what they have under "measures" joins the measures of the job
 EXTRAS: dict[str, Callable[[Any, TuningTask], Extra]] = {
     "surface": _surface,
     "opposed": _opposed,
@@ -361,12 +361,12 @@ def draw_lines(mean: pd.DataFrame, std: pd.DataFrame, unit: str, xlabel: str) ->
 
 @styled
 def draw_ranks(table: pd.DataFrame, title: str, *, higher_is_better: bool = False) -> Figure:
-    """Draw scikit-posthocs' critical-difference diagram: bars join what Nemenyi's test does not tell apart.
+    """Draw scikit-posthocs' critical-difference diagram: bars join what does not differ by Nemenyi's test.
 
     Parameters
     ----------
     table : DataFrame
-        A row for each set, a column for each classifier, no cell missing.
+        A row for each set, a column for each classifier, no value missing.
     title : str
     higher_is_better : bool
 

@@ -40,7 +40,7 @@ class Protocol:
     tuning : {"none", "median", "mean", "each"}
         Parameters stay at their defaults; are lower medians of those that each of the first realisations
         chooses within its training part; have the smallest mean test error on the first realisations,
-        which are then not scored; or are chosen anew within each training part.
+        which are then not scored; or are chosen again within each training part.
     n_tuning : int
         The number of first realisations, at most that of repeats.
     share : float
@@ -84,7 +84,7 @@ class Problem:
     ----------
     name : str
     X : ndarray, shape (n_obs, n_features)
-        As loaded; `parts` fills in missing cells and standardises.
+        As loaded; `parts` fills in missing values and standardises.
     y : ndarray, shape (n_obs,)
     splits : tuple of (train, test)
         Row numbers of each realisation; those of generated sets have no rows in common.
@@ -94,7 +94,7 @@ class Problem:
         As `Source` has them.
     is_regression : bool
     left_out : int
-        Rows with missing cells that the paper leaves out.
+        Rows with missing values that the paper leaves out.
     """
 
     name: str
@@ -131,7 +131,7 @@ class Problem:
 
 
 def cell_seed(seed: int, *names: str | int) -> int:
-    """Return a seed that depends on names alone, not on the order in which cells are run."""
+    """Return a seed that depends on names alone, not on the order in which jobs are run."""
     words = [each if isinstance(each, int) else crc32(each.encode()) for each in names]
     return int(np.random.SeedSequence([seed, *words]).generate_state(1)[0])
 
@@ -234,10 +234,10 @@ def _some_of(problem: Problem, rows: Rows, most: int, rng: np.random.Generator) 
 
 
 def _kept(data: Dataset, known: NDArray[np.bool_]) -> Dataset:
-    """Return the set without rows that have missing cells."""
+    """Return the set without rows that have missing values."""
     if data.train:
         raise ValueError(
-            f"{data.name} has missing cells and stored realisations; needed one or none"
+            f"{data.name} has missing values and stored realisations; needed one or none"
         )
     return Dataset(data.name, data.X[known], data.y[known], data.feature_names, data.origin)
 

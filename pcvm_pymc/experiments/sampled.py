@@ -11,7 +11,7 @@ from pcvm_pymc.core.pieces.validation import check_choice
 
 
 class ModelPCVM(ClassifierMixin, BaseEstimator):
-    """`pcvm_model` on means of rows, with weights of either sign, at one width: its posterior, or its mode.
+    """`pcvm_model` on k-means centres, with unconstrained weights, at one width: its posterior, or its mode.
 
     Parameters
     ----------

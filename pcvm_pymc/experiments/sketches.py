@@ -47,6 +47,6 @@ def sketch_report(sketch: Sketch, *, folder: str | Path | None = None) -> Report
 
 
 def _heading(sketch: Sketch) -> Experiment:
-    """Return what a report is headed by: an experiment without cells."""
+    """Return what a report is headed by: an experiment without jobs."""
     nobody = Protocol("no classifier is fitted", "stored")
     return Experiment(sketch.name, sketch.title, sketch.paper, sketch.sets, (), nobody, 0, ())

@@ -24,7 +24,7 @@ __all__ = [
     "win_loss_tie",
 ]
 
-# what a finished cell holds, in the order of reports, and how it is shown
+# what a finished job has, in the order of reports, and how it is shown
 MEASURES = {
     "error": "Error, %",
     "AUC": "AUC, %",
@@ -81,7 +81,7 @@ def average_ranks(table: pd.DataFrame, *, higher_is_better: bool = False) -> pd.
     Parameters
     ----------
     table : DataFrame
-        A row for each set, a column for each classifier. Sets with a missing cell are left out.
+        A row for each set, a column for each classifier. Sets with a missing value are left out.
     higher_is_better : bool
     """
     return table.dropna().rank(axis=1, ascending=not higher_is_better).mean()
@@ -114,7 +114,7 @@ def friedman_test(table: pd.DataFrame) -> FriedmanResult:
     Parameters
     ----------
     table : DataFrame
-        A row for each set, a column for each classifier. Sets with a missing cell are left out.
+        A row for each set, a column for each classifier. Sets with a missing value are left out.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def nemenyi_p_values(table: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     table : DataFrame
-        A row for each set, a column for each classifier, no cell missing.
+        A row for each set, a column for each classifier, no value missing.
 
     Raises
     ------

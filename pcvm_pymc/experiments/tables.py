@@ -53,7 +53,7 @@ def read_table(path: Path, header: str, console: Console) -> pd.DataFrame:
     ----------
     path : Path
     header : {"auto", "yes", "no"}
-        Whether the first line has the names of the columns; ``"auto"`` raises where it seems to hold numbers.
+        Whether the first line has the names of the columns; ``"auto"`` raises where it seems to have numbers.
     console : Console
 
     Raises
@@ -77,7 +77,7 @@ def read_table(path: Path, header: str, console: Console) -> pd.DataFrame:
     try:
         frame = pd.read_csv(path, **how)
         marked = (frame == "?").sum()
-        if marked.any():  # the mark of missing cells in many old tables
+        if marked.any():  # the mark of missing values in many old tables
             frame = pd.read_csv(path, na_values=["?"], **how)
             where = ", ".join(f"{name} ({n})" for name, n in marked[marked > 0].items())
             said.append(f"cells with '?' are taken as missing: {where}")
@@ -171,7 +171,7 @@ def _check_header(path: Path, names: list[str]) -> None:
     found = [each for each in names if _is_number(each)]
     if len(found) > len(names) / 2:
         raise UsageError(
-            f"line 1 of {path} holds numbers ({', '.join(found[:4])}) where names of columns are needed: a "
+            f"line 1 of {path} has numbers ({', '.join(found[:4])}) where names of columns are needed: a "
             "header is missing; add one, or say --header no (--header yes: they are names)"
         )
 

@@ -80,7 +80,7 @@ def test_an_unnamed_index_is_noticed_and_left_out(tmp_path, capsys):
 
 def test_a_missing_header_is_noticed(tmp_path):
     path = written(tmp_path / "x.csv", header=False)
-    with pytest.raises(UsageError, match=r"line 1 of .* holds numbers .*--header no"):
+    with pytest.raises(UsageError, match=r"line 1 of .* has numbers .*--header no"):
         read_table(path, "auto", Console())
     assert list(read_table(path, "no", Console())) == ["column1", "column2", "column3"]
     assert len(read_table(path, "yes", Console())) == 47
@@ -110,7 +110,7 @@ def test_numbers_with_a_few_other_cells_are_not_called_text(tmp_path, capsys):
         assert fit(path, tmp_path / "m", "--target", "sort", *more) == 2
         said.append(capsys.readouterr().err)
     assert said[0] == said[1]
-    assert "has numbers and 1 cells that are none: 'heavy', the first in line 5" in said[0]
+    assert "has numbers and 1 values that are none: 'heavy', the first in line 5" in said[0]
 
 
 @pytest.mark.parametrize("how", [{}, {"sep": ";", "decimal": ","}])
@@ -123,7 +123,7 @@ def test_question_marks_are_missing_cells(tmp_path, capsys, how):
     assert fit(path, model, *more) == 2
     said = capsys.readouterr()
     assert "cells with '?' are taken as missing: weight (2), colour (1)" in said.out
-    assert "missing cells in weight (2), colour (1); fill them in with --impute" in said.err
+    assert "missing values in weight (2), colour (1); fill them in with --impute" in said.err
     assert fit(path, model, *more, "--impute") == 0
     expected = FRAME["weight"].drop([3, 7]).median()
     assert FittedTable.load(model).scaler.fill_[1] == pytest.approx(expected)
@@ -187,7 +187,7 @@ def test_text_and_missing_cells_are_encoded_and_filled_in_on_request(tmp_path, c
     assert "columns of text: colour ('red'); encode them with --categorical" in said
     assert fit(table, model, *QUICK, "--categorical") == 2
     said = capsys.readouterr().err
-    assert "missing cells in weight (1), colour (1); fill them in with --impute" in said
+    assert "missing values in weight (1), colour (1); fill them in with --impute" in said
     assert fit(table, model, *QUICK, "--categorical", "--impute") == 0
     kept = FittedTable.load(model)
     assert kept.scaler.text == ["colour"]
@@ -296,10 +296,10 @@ def third(frame, value):
 UNUSABLE_TABLES = [
     (lambda f: f.drop(columns="weight"), "lacks the columns weight, which the model"),
     (lambda f: f.assign(weight="heavy"), "has text in weight, which were numbers"),
-    (lambda f: third(f, np.nan), "has missing cells in weight"),
+    (lambda f: third(f, np.nan), "has missing values in weight"),
     (
         lambda f: third(f, "o"),
-        "has numbers and 1 cells that are none: 'o', the first in line 4",
+        "has numbers and 1 values that are none: 'o', the first in line 4",
     ),
     (lambda f: third(f, np.inf), "has infinite values in weight"),
 ]
@@ -363,7 +363,7 @@ def test_nothing_in_a_model_file_is_run(fitted, tmp_path, capsys):
         ]
     ):
         write_arrays(tmp_path / f"{i}", "pcvm model", {**arrays, **change})
-        crafted.append((f"{i}", "holds no model"))
+        crafted.append((f"{i}", "has no model"))
     capsys.readouterr()
     for name, words in crafted:
         assert predict(tmp_path / name, table) == 2

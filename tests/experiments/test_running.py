@@ -175,24 +175,24 @@ def test_other_inputs_are_run_again(finished, copied):
 
 def test_a_run_that_has_lost_its_manifest_goes_on(finished, copied):
     (copied / "experiment.json").unlink()
-    with pytest.raises(RunError, match=r"holds no run \(experiment.json is missing\)"):
+    with pytest.raises(RunError, match=r"has no run \(experiment.json is missing\)"):
         report_of(copied)
     go_on(copied)
     assert table_bytes(copied) == table_bytes(finished)
 
 
 def test_folders_of_something_else_are_left_alone(finished, tmp_path):
-    with pytest.raises(RunError, match=r"holds run 'lyu2020-table3', asked for"):
+    with pytest.raises(RunError, match=r"contains run 'lyu2020-table3', asked for"):
         reproduce(LINES, out=finished, repeats=1, **QUIET)
-    with pytest.raises(RunError, match="holds seed 0, asked for 1"):
+    with pytest.raises(RunError, match="contains seed 0, asked for 1"):
         go_on(finished, seed=1)
     (tmp_path / "mine.txt").write_text("kept")
-    with pytest.raises(RunError, match="is not empty and holds no run"):
+    with pytest.raises(RunError, match="is not empty and has no run"):
         reproduce(LINES, out=tmp_path, repeats=1, **QUIET)
     assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
-    with pytest.raises(RunError, match="holds no run"):
+    with pytest.raises(RunError, match="has no run"):
         report_of(tmp_path)
-    with pytest.raises(RunError, match=r"holds jobs of lyu2020-table3.*lyu2020-table6"):
+    with pytest.raises(RunError, match=r"has jobs of lyu2020-table3.*lyu2020-table6"):
         report_of(finished, "chen2009-table1")
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="file is a file; needed a folder"):
@@ -241,9 +241,9 @@ def test_a_report_of_missing_sets_names_no_folder_of_this_machine(tmp_path, monk
     go_on(out, sets=["iris", "glass"], classifiers=["MLR"])
     report_of(out).write(out / "report")
     said = (out / "report" / "report.md").read_text(encoding="utf-8")
-    assert "the data folder holds no glass_uci.csv" in said
+    assert "the data folder has no glass_uci.csv" in said
     assert str(tmp_path) not in said
-    with pytest.raises(RunError, match=rf"{place} holds no glass_uci.csv"):  # to who is there
+    with pytest.raises(RunError, match=rf"{place} has no glass_uci.csv"):  # to who is there
         go_on(tmp_path / "none", sets=["glass"], classifiers=["MLR"])
 
 

@@ -225,7 +225,7 @@ class DenseModel(CoupledModel):
         P.forget_unless_near(free)
         patience = P.patience(self, free)
         for n_products in range(patience + _MOST_PRODUCTS):
-            # without a factor also where curvatures are small beside the others
+            # without a factor also where curvatures are small compared with the others
             if np.linalg.norm(r) <= self._goal[0] and (
                 P.is_there or self._length(r) <= self._goal[1]
             ):

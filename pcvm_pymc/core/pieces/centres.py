@@ -26,7 +26,7 @@ type Index = NDArray[np.intp]
 type SignRule = Callable[..., Array]
 type CentresLike = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
 
-# k-means++ looks at so many rows per basis at most: its cost is their number times that of the bases
+# k-means++ reads so many rows per basis at most: its cost is their number times that of the bases
 _CANDIDATES = 20
 _MEANS = 30  # in all, chosen by what the posterior predicts: ten are too few (benchmarks/README.md)
 _RESTARTS, _MOST_ROUNDS = 4, 300  # of k-means

@@ -66,7 +66,7 @@ class Experiment:
     measures : tuple of str
         That its report shows, keys of `pcvm_pymc.experiments.statistics.MEASURES`.
     run : str
-        Experiments of the same run share their cells.
+        Experiments of the same run share their jobs.
     printed : str
         Name of the paper's table, empty for none.
     control : str

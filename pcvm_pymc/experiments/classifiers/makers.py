@@ -237,7 +237,7 @@ def by_log_loss(task: TuningTask) -> dict[str, Any]:
 def eight_starts(task: TuningTask) -> dict[str, Any]:
     """Return the width that EM reaches from the one of eight starts with the smallest test error.
 
-    As Chen et al. (2009), section III-B: it looks at the test part and is mildly optimistic.
+    As Chen et al. (2009), section III-B: it uses the test part and is mildly optimistic.
     """
     label, _ = as_labels(task.y, len(task.X))
     moves = ScalarRBFMoves(squared_distances(task.X, task.X), width_bounds(task.X))

@@ -50,7 +50,7 @@ class TuningTask:
     Attributes
     ----------
     X, y, X_test, y_test : ndarray
-        Only the oracles look at the test part.
+        Only the oracles use the test part.
     given : mapping
         What is known already, as the width that another machine chose.
     seed : int
@@ -72,7 +72,7 @@ class TuningTask:
     kept: Callable[[Parameters, Callable[[], float]], float] = _computed
 
     def setting(self, parameters: Parameters) -> Setting:
-        """Return these parameters beside those that are given."""
+        """Return these parameters and those that are given."""
         merged = {**self.given, **parameters}
         n_classes = 0 if self.is_regression else len(np.unique(self.y))
         return Setting(

@@ -1,7 +1,7 @@
 """Data sets of the papers: one registry, generated, from scikit-learn, OpenML or a folder.
 
 None of the real sets is part of this package. `load` reads them from a folder of csv files (last
-column ``target``, an empty cell is a missing value, ``*_splits.npz`` with the arrays ``train``,
+column ``target``, an empty entry is a missing value, ``*_splits.npz`` with the arrays ``train``,
 ``test`` and ``realisation``), and says where a set comes from when it is not there.
 """
 

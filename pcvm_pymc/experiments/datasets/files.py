@@ -87,7 +87,7 @@ def _read(name: str, source: Source, folder: Path | None, file: str) -> pd.DataF
             f"(csv, last column 'target') into a folder and set {ENVIRONMENT_VARIABLE} to that folder"
         )
     try:
-        # only an empty cell is missing: "NA" is a label like any other
+        # only an empty entry is missing: "NA" is a label like any other
         frame = pd.read_csv(folder / file, keep_default_na=False, na_values=[""])
     except Exception as error:  # as do spoiled archives and texts here
         raise ValueError(f"{folder / file} cannot be read as csv: {first_line(error)}") from None
@@ -98,11 +98,11 @@ def _read(name: str, source: Source, folder: Path | None, file: str) -> pd.DataF
 
 
 def _numbers(frame: pd.DataFrame, folder: Path | None) -> Floats:
-    """Return features; a column of text or with infinite cells is an error."""
+    """Return features; a column of text or with infinite values is an error."""
     text = [str(name) for name in frame if not pd.api.types.is_numeric_dtype(frame[name].dtype)]
     if text:
         raise ValueError(
-            f"columns {', '.join(text[:10])} in {folder} are not numbers; needed numbers or empty cells"
+            f"columns {', '.join(text[:10])} in {folder} are not numbers; needed numbers or empty entries"
         )
     X = frame.to_numpy(dtype=float)
     if np.isinf(X).any():
@@ -142,7 +142,7 @@ def _realisations(
         return (), (), ()
     if not (folder / source.splits).is_file():
         raise FileNotFoundError(
-            f"{folder} holds {', '.join(source.files)} but not {source.splits}, its stored realisations; "
+            f"{folder} has {', '.join(source.files)} but not {source.splits}, its stored realisations; "
             "needed both"
         )
     place = folder / source.splits

@@ -88,7 +88,7 @@ def bumpy(n: int, *, random_state: Seed) -> tuple[Floats, Floats]:
 
 
 def relevance(n: int, *, random_state: Seed, n_features: int = 2) -> tuple[Floats, Floats]:
-    """Draw *Relevance* (Chen et al. 2009, Fig. 4d): only the first dimension tells the classes apart.
+    """Draw *Relevance* (Chen et al. 2009, Fig. 4d): only the first dimension separates the classes.
 
     The paper gives no constants; these are ours: x1 is Gaussian around -1.5 or +1.5 with standard
     deviation 0.7, every other feature is uniform on [-3, 3].
@@ -275,7 +275,7 @@ def waveform(n: int, *, random_state: Seed) -> tuple[Floats, Floats]:
     L. Breiman et al. (1984), Classification and Regression Trees, section 2.6.2.
     """
     rng, label = _start(n, random_state)
-    # a third of the rows is class 1: the labels of `_start` are drawn anew, one of each kept
+    # a third of the rows is class 1: the labels of `_start` are drawn again, one of each kept
     third = rng.integers(3, size=n)
     first = np.flatnonzero(label > 0)[0]
     other = np.flatnonzero(label < 0)[0]
@@ -288,7 +288,7 @@ def waveform(n: int, *, random_state: Seed) -> tuple[Floats, Floats]:
 
 
 def gaussians(n: int, *, random_state: Seed, n_features: int = 2) -> tuple[Floats, Floats]:
-    """Draw two spherical Gaussians that two features tell apart (Figueiredo & Jain 2001, section 4.1).
+    """Draw two spherical Gaussians that differ in two features (Figueiredo & Jain 2001, section 4.1).
 
     Means are plus and minus (1, 1, 0, ..., 0) / sqrt(2), covariances I: the Bayes error is
     Phi(-1) = 15.87 % (corrected; the paper prints Phi(2)). Both classes have the same size, but for

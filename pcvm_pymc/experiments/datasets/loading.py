@@ -44,12 +44,12 @@ def load(
     random_state : int or numpy.random.Generator
         For generated sets.
     download : bool
-        Whether to ask openml.org for a set that the folder does not hold, see `fetch`.
+        Whether to ask openml.org for a set that the folder does not have, see `fetch`.
 
     Returns
     -------
     Dataset
-        Missing cells are NaN and are never imputed.
+        Missing values are NaN and are never imputed.
 
     Raises
     ------
@@ -164,7 +164,7 @@ _DERIVED: dict[str, Callable[..., Dataset]] = {
 def fetch(name: str) -> Dataset:
     """Return a set from openml.org; scikit-learn keeps it and checks OpenML's checksum.
 
-    Text columns are coded by the alphabetical order of their values, empty cells stay missing. The codes of
+    Text columns are coded by the alphabetical order of their values, empty entries stay missing. The codes of
     labels may differ from those of the csv files.
 
     Raises

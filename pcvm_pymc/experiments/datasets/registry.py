@@ -26,7 +26,7 @@ class Dataset:
     ----------
     name : str
     X : ndarray, shape (n_obs, n_features)
-        Missing cells are NaN; nothing is imputed or dropped.
+        Missing values are NaN; nothing is imputed or dropped.
     y : ndarray, shape (n_obs,)
         Targets in the file's own code.
     feature_names : tuple of str
@@ -90,7 +90,7 @@ class Source:
     standardise : {"train", "stored", "none"}
         Columns are to be standardised on each training part, are so in the file, or stay as they are.
     missing : {"", "drop", "median"}
-        What the papers' protocols do about missing cells: nothing to do, leave out the row, or fill in the
+        What the papers' protocols do about missing values: nothing to do, leave out the row, or fill in the
         column's median on the training part.
     n_train : int
         The paper's training rows of a realisation; 0 where its protocol splits by shares or folds.

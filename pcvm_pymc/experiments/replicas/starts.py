@@ -91,7 +91,7 @@ def best_of_starts(
 ) -> EMResult:
     """Return EM's end from the start whose fits have the smallest cross-validated log loss.
 
-    Bases stand on the rows: a held-out row's own basis is left out with it.
+    Each row is a centre: a held-out row's own basis is left out with it.
     """
     recipes, label = start_recipes(n_starts), plain_target(problem.label)
     n_folds = min(cv, int(np.unique(label, return_counts=True)[1].min()))

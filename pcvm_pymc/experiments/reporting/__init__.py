@@ -1,4 +1,4 @@
-"""The report of a run: the paper's table beside the measured one, tests, pictures, and what was missing."""
+"""The report of a run: the paper's table and the measured one, tests, pictures, and what was missing."""
 
 from pcvm_pymc.experiments.reporting.reading import report_of
 from pcvm_pymc.experiments.reporting.report import Report, Section

@@ -179,7 +179,7 @@ def _f_tests(cells: pd.DataFrame, measure: str, control: str) -> pd.DataFrame:
 
 # --- growth of time, and what few vectors cost -------------------------------------------------
 
-# what seconds are drawn against, and what is held where that is drawn
+# what seconds are drawn against, and what is fixed where that is drawn
 _AXES = {"rows": "classes", "classes": "rows", "vectors": ""}
 
 

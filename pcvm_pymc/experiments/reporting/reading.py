@@ -36,7 +36,7 @@ def report_of(folder: str | Path, name: str | None = None) -> Report:
     Raises
     ------
     RunError
-        If the folder holds no run, or one that the experiment does not share.
+        If the folder has no run, or one that the experiment does not share.
     """
     store = Store(Path(folder))
     manifest = store.manifest()
@@ -47,7 +47,7 @@ def report_of(folder: str | Path, name: str | None = None) -> Report:
     if experiment.run != manifest["run"]:
         shared = [each.name for each in EXPERIMENTS.values() if each.run == manifest["run"]]
         raise RunError(
-            f"{folder} holds jobs of {manifest['run']}; {experiment.name} needs those of "
+            f"{folder} has jobs of {manifest['run']}; {experiment.name} needs those of "
             f"{experiment.run}. Of this folder: {', '.join(shared)}"
         )
     records, failures, missing = _gathered(store, experiment, manifest)
@@ -99,7 +99,7 @@ def _gathered(
 
 
 def _cells(records: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """Return the measures of each cell in the paper's units; seconds are not among them."""
+    """Return the measures of each job in the paper's units; seconds are not among them."""
     rows = []
     for record in records:
         measures = {key: record["measures"].get(key, np.nan) for key in MEASURES}
@@ -111,7 +111,7 @@ def _cells(records: Iterable[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _table(cells: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
-    """Return means and standard deviations beside the paper's."""
+    """Return means and standard deviations next to the paper's."""
     rows = []
     for (set_name, classifier), group in cells.groupby(["set", "classifier"], sort=False):
         for measure in MEASURES:

@@ -32,9 +32,9 @@ class Section:
     name : str
         Of the figure's file.
     beside : bool
-        Whether it stands beside the section before it where the page is wide enough.
+        Whether it is next to the section before it where the page is wide enough.
     shade : DataFrame, optional
-        Of the table's shape: cells above one are coloured as worse, those below minus one as better.
+        Of the table's shape: entries above one are coloured as worse, those below minus one as better.
     """
 
     title: str
@@ -55,7 +55,7 @@ class Report:
     experiment : Experiment
     manifest : dict
     cells : DataFrame
-        A row for each finished cell that counts: set, classifier, realisation and measures, in the paper's
+        A row for each finished job that counts: set, classifier, realisation and measures, in the paper's
         units (per cent for error, AUC, 1-RMSE).
     table : DataFrame
         A row for each set, classifier and measure: n, mean, std, and the paper's mean and std.
@@ -63,9 +63,9 @@ class Report:
         Mean CPU seconds of fits and of the choice of parameters.
     failures : DataFrame
     missing : dict of str to str
-        Sets that are not there, and cells that have not been run, with the reason.
+        Sets that are not there, and jobs that have not been run, with the reason.
     records : tuple of dict
-        The finished cells that count, as they were written.
+        The finished jobs that count, as they were written.
     sections : tuple of Section
     """
 
@@ -192,13 +192,13 @@ def _markdown_row(cells: list[str]) -> str:
     return "| " + " | ".join(plain) + " |"
 
 
-# --- tables of the page: cells coloured by how far they are, and a page that prints ------------
+# --- tables of the page: entries coloured by how far they are, and a page that prints ------------
 
-# colours that the colour-blind tell apart, pale enough for black text: from 1, 2 and 4 deviations on
+# colours that the colour-blind distinguish, pale enough for black text: from 1, 2 and 4 deviations on
 _STEPS = (1.0, 2.0, 4.0)
 _WORSE = ("#fdebd0", "#fbcf9b", "#f5a75b")
 _BETTER = ("#e1eef8", "#b9d7ee", "#86b9df")
-_WORDS = 40  # characters, from which a cell is text that may be broken
+_WORDS = 40  # characters, from which an entry is text that may be broken
 
 STYLE = """\
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em }
@@ -222,13 +222,13 @@ td { print-color-adjust: exact; -webkit-print-color-adjust: exact } td small { c
 
 
 def table_html(table: pd.DataFrame, shade: pd.DataFrame | None = None) -> str:
-    """Return a table for the page: a cell's second line is small, and far cells are coloured.
+    """Return a table for the page: an entry's second line is small, and far entries are coloured.
 
     Parameters
     ----------
     table : DataFrame
     shade : DataFrame, optional
-        Of the same shape: from 1 on a cell is coloured as worse, from -1 on as better.
+        Of the same shape: from 1 on an entry is coloured as worse, from -1 on as better.
     """
     far = np.zeros(table.shape) if shade is None else shade.to_numpy(dtype=float)
     head = "".join(f"<th>{html.escape(str(each))}</th>" for each in table.columns)
@@ -254,6 +254,6 @@ def _cell(value: Any, far: float) -> str:
 
 
 def _colour(far: float) -> str:
-    """Return a cell's colour; none for what is near, or is not known to be far."""
+    """Return an entry's colour; none for what is near, or is not known to be far."""
     step = int(np.sum(np.abs(far) > np.array(_STEPS)))
     return (_WORSE if far > 0 else _BETTER)[step - 1] if step else ""

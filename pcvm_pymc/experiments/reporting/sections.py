@@ -1,4 +1,4 @@
-"""The sections of a report in their order: measured beside printed, times, points, what is missing."""
+"""The sections of a report in their order: measured and printed, times, points, what is missing."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -102,7 +102,7 @@ def _picture(draw: Callable[..., Figure], extras: dict[tuple[str, str], Any]) ->
 
 
 def _said(report: Report) -> Iterable[Section]:
-    """Yield what fits warned of, and in how many of the cells."""
+    """Yield what fits warned of, and in how many of the jobs."""
     warned = pd.DataFrame(
         [
             {"classifier": each["classifier"], "warning": _in_a_line(text)}
@@ -136,7 +136,7 @@ def _missing(report: Report) -> Section:
 
 
 def _expected(report: Report) -> str:
-    """Say how many cells have not been run."""
+    """Say how many jobs have not been run."""
     failed = report.failures["cell"].str.contains(", score ").sum()
     rest = report.manifest["expected"] - len(report.cells) - int(failed)
     return f"{rest} jobs have not been run yet; `pcvm reproduce` goes on." if rest > 0 else ""
@@ -163,13 +163,13 @@ def _provenance(report: Report) -> Section:
     )
 
 
-# --- measured beside printed -------------------------------------------------------------------
+# --- measured and printed ----------------------------------------------------------------------
 
 NO_SENTENCE = "no sentence yet"
 
 
 def measured(report: Report) -> Iterable[Section]:
-    """Yield each measure beside the paper's, and why the two disagree where they do."""
+    """Yield each measure and the paper's, and why the two disagree where they do."""
     for measure in report.experiment.measures:
         part = report.table[report.table["measure"] == measure]
         if len(part) == 0:  # seconds have a section of their own

@@ -78,7 +78,7 @@ class Run:
         return [name for name in names if task in self.row(name).tasks]
 
     def is_tuned(self, name: str) -> bool:
-        """Whether parameters of a classifier are chosen before any cell is scored."""
+        """Whether parameters of a classifier are chosen before any job is scored."""
         tuning = self.experiment.protocol.tuning
         return tuning in ("median", "mean") and self.row(name).has_parameters
 
@@ -240,7 +240,7 @@ def reproduce(
     name : str
         Of `pcvm_pymc.experiments.catalogue.EXPERIMENTS`.
     out : path
-        Folder for the jobs; one that holds the same experiment goes on.
+        Folder for the jobs; one that has the same experiment goes on.
     sets : sequence of str, optional
         Default: all of the experiment.
     classifiers : sequence of str, or mapping of str to estimator, optional
@@ -272,7 +272,7 @@ def reproduce(
     Raises
     ------
     RunError
-        If the folder holds something else, or (`NoSetError`) no set is there.
+        If the folder has something else, or (`NoSetError`) no set is there.
     ValueError
         If a name is unknown or a number cannot be used.
     TypeError

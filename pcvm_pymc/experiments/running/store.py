@@ -104,7 +104,7 @@ class JobName:
 
 @dataclass(frozen=True)
 class Store:
-    """The folder that holds a run's manifest, realisations and finished jobs."""
+    """The folder with a run's manifest, realisations and finished jobs."""
 
     folder: Path
 
@@ -153,10 +153,10 @@ class Store:
         return (self.folder / name.path).with_suffix(".part")
 
     def manifest(self) -> Record:
-        """Return what the run is; raise a RunError if the folder holds none, or it is damaged."""
+        """Return what the run is; raise a RunError if the folder has none, or it is damaged."""
         path = self.folder / _MANIFEST
         if not self.folder.is_dir() or not path.is_file():
-            raise RunError(f"{self.folder} holds no run ({_MANIFEST} is missing)")
+            raise RunError(f"{self.folder} has no run ({_MANIFEST} is missing)")
         try:
             found = read_record(path)
         except StoreError as error:
@@ -166,7 +166,7 @@ class Store:
         return found
 
     def begin(self, manifest: Record) -> None:
-        """Write the manifest; raise a RunError if the folder holds something else."""
+        """Write the manifest; raise a RunError if the folder has something else."""
         path = self.folder / _MANIFEST
         if path.exists():
             try:
@@ -177,10 +177,10 @@ class Store:
                 held, asked = found.get(key, False), manifest.get(key, False)
                 if held != asked:
                     raise RunError(
-                        f"{self.folder} holds {key} {held!r}, asked for {asked!r}; use another --out"
+                        f"{self.folder} contains {key} {held!r}, asked for {asked!r}; use another --out"
                     )
         elif not self._may_be_ours():
-            raise RunError(f"{self.folder} is not empty and holds no run; use another --out")
+            raise RunError(f"{self.folder} is not empty and has no run; use another --out")
         self._write(path, manifest)
 
     def _may_be_ours(self) -> bool:
