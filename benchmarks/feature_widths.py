@@ -130,8 +130,9 @@ def rivals(regression: bool, n_classes: int, d: int, seed: int, options):
         found["boosting"] = HistGradientBoostingClassifier(random_state=seed)
         found["forest"] = RandomForestClassifier(500, random_state=seed)
         found["logistic"] = LogisticRegressionCV(l1_ratios=(0.0,), scoring="neg_log_loss")
-        for label, lengths in (("GP", 2.0), ("GP, widths", np.full(d, 2.0))):
-            kernel = ConstantKernel() * RBF(lengths, (0.1, 1e3))
+        lengths = {"GP": 2.0, "GP, widths": np.full(d, 2.0)} if n_classes == 2 else {}
+        for label, start in lengths.items():
+            kernel = ConstantKernel() * RBF(start, (0.1, 1e3))
             found[label] = GaussianProcessClassifier(kernel, random_state=seed)
     return found
 

@@ -35,7 +35,7 @@ STYLE = {
 
 
 def styled[**P, R](draw: Callable[P, R]) -> Callable[P, R]:
-    """Return the function with its figure drawn in the style of the package.
+    """Decorate a function that draws a figure, to use the style of the package.
 
     Settings of the style alone are set, and put back afterwards. `matplotlib.pyplot.rc_context` would put
     back all of them: among these whether figures are shown, which a notebook sets at its first figure.
@@ -58,7 +58,7 @@ def styled[**P, R](draw: Callable[P, R]) -> Callable[P, R]:
 
 
 def class_colours(n: int) -> list[Any]:
-    """Return a colour for each of n classes or classifiers: the palette's, or as many steps of lightness."""
+    """Return a colour for each of n classes or classifiers."""
     if n <= len(PALETTE):
         return list(PALETTE[:n])
     from matplotlib import colormaps
@@ -196,7 +196,7 @@ _CRITERIA = {
 def plot_width_criteria(
     selections: Iterable[Any], *, error: Mapping[str, ArrayLike] | None = None
 ) -> "Figure":
-    """Draw what widths were chosen by, one criterion below the other, with each one's choice.
+    """Draw the criteria that widths were chosen by, one below the other, with the choice of each.
 
     The picture of Kropotov et al. (2006), Fig. 6; more is better in every panel but the errors'. Bars of what
     was cross-validated are standard errors over the folds.

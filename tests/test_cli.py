@@ -99,8 +99,8 @@ def one_classifier(short_chains, monkeypatch):
     place = "pcvm_pymc.experiments.head_to_head.estimators"
     monkeypatch.setattr(place, lambda *_, **__: one)
     monkeypatch.setattr(
-        "pcvm_pymc.cli.comparison_pictures.draw_comparison",
-        lambda out, *_, **__: (out / "rank.png").write_bytes(b"\x89PNG"),
+        "pcvm_pymc.cli.comparing.draw",
+        lambda scored, *_: (scored.out / "rank.png").write_bytes(b"\x89PNG"),
     )
 
 
@@ -124,9 +124,9 @@ def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     # a folder that was named is not written into, but with --force
     assert main([*quick, "--seed", "1", "--out", "pcvm-compare-2"]) == 2
-    assert "holds a comparison with another seed; use --force" in capsys.readouterr().err
+    assert "has a comparison with another seed; use --force" in capsys.readouterr().err
     assert main([*quick, "--out", "pcvm-compare"]) == 2
-    assert "holds something else than a comparison" in capsys.readouterr().err
+    assert "has something else than a comparison in it" in capsys.readouterr().err
     assert main([*quick, "--out", "pcvm-compare", "--force"]) == 0
     assert mine.read_text() == "kept"
     pd.testing.assert_frame_equal(table_of(mine.parent), first)
@@ -146,8 +146,7 @@ def check_several(said, out):
     assert "mean of 2 splits ± standard error" in " ".join(said.split())
     error = pd.read_csv(out / "standard_errors.csv", index_col=0)
     assert error.loc["averaged MAP", "log loss"] > 0
-    assert not (out / "weights.png").exists()  # a picture of two classes
-    assert (out / "rank.png").exists()
+    assert {each.name for each in out.glob("*.png")} == PICTURES
 
 
 @pytest.mark.usefixtures("short_chains")

@@ -25,7 +25,7 @@ from pcvm_pymc.core.gibbs.responses import AUGMENTED
 from pcvm_pymc.core.pieces.kernels import KERNELS, RBF, Radial
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.problem import Status
-from pcvm_pymc.inference.storing import _FORMATS
+from pcvm_pymc.inference.storing import NETCDF
 from pcvm_pymc.model.build import build
 from pcvm_pymc.model.read import read
 from pcvm_pymc.model.steps import PointMap, point_of
@@ -39,7 +39,7 @@ NUISANCE = {
     "student-t": {"noise": 0.3, "degrees": 3.0},
 }
 PRIORS = {"gamma": pcvm.Hyperprior(2.0, 0.3, 1.5, 0.7), "laplace": pcvm.Laplace(2.5)}
-STORES = [".zarr", *sorted(_FORMATS)]
+STORES = [".zarr", *NETCDF]
 SOLVERS = ("em", "evidence", "bottom-up", "gibbs")
 
 X, LABEL = blobs(36, seed=5)
@@ -342,7 +342,7 @@ ESTIMATORS = {
         width=WIDTH, link=likelihood
     ),
     "rvm_regression": lambda likelihood, prior: pcvm.RVMRegressor(
-        width=WIDTH, likelihood=piece_of(likelihood)
+        width=WIDTH, likelihood=piece_of(likelihood), std="weights"
     ),
     "mpcvm_top_down": lambda likelihood, prior: pcvm.MPCVMClassifier(
         algorithm="top-down", width=WIDTH, hyperprior=prior, tol=1e-5

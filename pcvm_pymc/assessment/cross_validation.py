@@ -147,8 +147,8 @@ def kfold(
     posterior : DataTree
         From `sample`, of a model of two classes or several with a fixed width.
     X : array_like, shape (n_obs, n_features)
-        The training inputs. Bases that stand on other points than these stay in every fold, also means of
-        rows (``basis="kmeans"``), which have seen the rows that are held out.
+        The training inputs. Bases centred on other points stay in every fold. k-means centres
+        (``basis="kmeans"``) do so too, although the held-out rows had a part in them.
     y : array_like, shape (n_obs,)
         The training labels.
     cv : int
@@ -218,31 +218,32 @@ def kfold(
     splitter = StratifiedKFold(cv, shuffle=True, random_state=int(rng.integers(2**31)))
     target = np.where(label > 0, 1.0, -1.0) if likelihood.targets == "labels" else label
     fold = np.zeros(len(X), dtype=int)
-    parts: dict[str, list[tuple[Array, Array, float]]] = {}
+    stated: dict[str, Array] = {}
+    pointwise: dict[str, Array] = {}
+    vectors: dict[str, list[float]] = {}
     for k, (_, held) in enumerate(splitter.split(first, label[first]), 1):
         train, test = (np.flatnonzero(np.isin(copies, held) == out) for out in (False, True))
         fold[test] = k
         for name, fit in refit(train).items():
             latent = latent_draws(fit, X[test], kernel=piece)
-            log_density = _log_mean(log_density_draws(fit, latent, target[test]))
-            found = probability_draws(fit, latent).mean(axis=0), log_density, vector_count(fit)
-            parts.setdefault(name, []).append(found)
-    rows = np.argsort(
-        fold, kind="stable"
-    ).argsort()  # the test rows of all folds, back in their order
-    probability, table = {}, {}
-    for name, each in parts.items():
-        stated, log_density, vectors = (list(every) for every in zip(*each, strict=True))
-        probability[name] = of_the_greater(np.concatenate(stated)[rows])
-        pointwise = np.concatenate(log_density)[rows]
-        table[name] = {
-            "elpd": pointwise.sum(),
-            "se": np.sqrt(len(X) * pointwise.var()),
-            **scores(label, probability[name]),
-            "vectors": float(np.mean(vectors)),
+            probability = probability_draws(fit, latent).mean(axis=0)
+            every = stated.setdefault(name, np.empty((len(X), *probability.shape[1:])))
+            every[test] = probability
+            log_density = log_density_draws(fit, latent, target[test])
+            pointwise.setdefault(name, np.empty(len(X)))[test] = _log_mean(log_density)
+            vectors.setdefault(name, []).append(vector_count(fit))
+    stated = {name: of_the_greater(each) for name, each in stated.items()}
+    table = {
+        name: {
+            "elpd": pointwise[name].sum(),
+            "se": np.sqrt(len(X) * pointwise[name].var()),
+            **scores(label, each),
+            "vectors": float(np.mean(vectors[name])),
         }
-    elpd = _elpd(posterior, target, pointwise, cv)  # of the posterior, which comes last
-    return KFold(elpd, pd.DataFrame(table).T, probability, label, fold, classes)
+        for name, each in stated.items()
+    }
+    elpd = _elpd(posterior, target, pointwise["posterior mean"], cv)
+    return KFold(elpd, pd.DataFrame(table).T, stated, label, fold, classes)
 
 
 def _log_mean(log_density: Array) -> Array:

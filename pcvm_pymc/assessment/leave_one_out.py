@@ -77,8 +77,8 @@ def loo(
     One factorisation at the mode gives all rows (`pcvm_pymc.core.loo`); rows whose score a check by another
     Newton step moves by more than .003 nats are refitted, from the mode and without the row and its basis.
     Widths, scale and given precisions are not refitted: widths that were learned per feature have seen the
-    rows, and make the score somewhat optimistic; scikit-learn's `cross_val_score` learns them anew. More
-    than two seconds of refits show a progress bar.
+    rows, and make the score somewhat optimistic; scikit-learn's `cross_val_score` learns them in
+    each fold. More than two seconds of refits show a progress bar.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def loo(
     if hasattr(result, "decision_function"):
         return _of_classifier(result, X, y, kernel)
     if y is not None:
-        raise ValueError("y was given with a result, which holds its own labels; leave it out")
+        raise ValueError("y was given with a result, which has its own labels; leave it out")
     mode = _of_tree(result, X, kernel)
     name = "target" if mode.problem.likelihood.targets == "numbers" else "label"
     return _scored([mode], result["observed_data"][name].coords)
@@ -141,43 +141,37 @@ def _scored(
     """
     share = np.array([[each.share] for each in modes])
     checked = [check_step(*each[1:5], precision=each.precision) for each in modes]
-    count: Any = 1.0 if copies is None else np.bincount(copies)
+    count: Any = np.ones(checked[0].doubt.shape) if copies is None else np.bincount(copies)
     density = np.array([each.after.log_density for each in checked]) / count
-    # by how much each mode may change a row's average density, relative to it; the least are let be
+    # by how much each mode may change a row's average density, relative to it; the smallest are left
     part = share * np.exp(density - logsumexp(density, axis=0, b=share))
     with np.errstate(over="ignore"):
         doubt = np.maximum(part, _TINY) * np.expm1([each.doubt for each in checked])
     order = doubt.argsort(axis=0)
+    in_doubt = np.zeros(doubt.shape, dtype=bool)
     beyond = np.take_along_axis(doubt, order, axis=0).cumsum(axis=0) > _DOUBT
-    in_doubt = np.empty(doubt.shape, dtype=bool)
     np.put_along_axis(in_doubt, order, beyond, axis=0)
-    refitted, unsettled = np.zeros((2, density.shape[1]), dtype=bool)
+    unsettled = np.zeros(density.shape[1], dtype=bool)
     for k, row in _with_progress(np.argwhere(in_doubt)):
         latent, converged = _refit(modes[k], row)
         problem = modes[k].problem
-        density[k, row] = problem.likelihood.log_density(latent, problem.label[[row]])[0]
-        density[k, row] /= 1.0 if copies is None else count[row]
-        refitted[row] = True
+        log_density = problem.likelihood.log_density(latent, problem.label[[row]])
+        density[k, row] = log_density[0] / count[row]
         unsettled[row] |= not converged
-    inside = [
-        each.problem.likelihood.log_density(
-            each.problem.Phi @ each.weight + each.bias, each.problem.label
-        )
-        / count
-        for each in modes
-    ]
-    pointwise, within = (logsumexp(each, axis=0, b=share) for each in (density, inside))
+    inside = []
+    for _, problem, weight, bias, _, _ in modes:
+        latent = problem.Phi @ weight + bias
+        inside.append(problem.likelihood.log_density(latent, problem.label) / count)
+    averages = (logsumexp(each, axis=0, b=share) for each in (density, inside))
     every = slice(None) if copies is None else copies
-    pointwise, within, refitted, unsettled = (
-        each[every] for each in (pointwise, within, refitted, unsettled)
-    )
-    n = len(pointwise)
+    rows = (each[every] for each in (*averages, in_doubt.any(axis=0), unsettled))
+    pointwise, within, refitted, unsettled = rows
     return PointLOO(
         elpd=float(pointwise.sum()),
-        se=float(np.sqrt(n * pointwise.var())),
+        se=float(np.sqrt(len(pointwise) * pointwise.var())),
         p=float(within.sum() - pointwise.sum()),
         n_samples=1,
-        n_data_points=n,
+        n_data_points=len(pointwise),
         scale="log",
         warning=bool(unsettled.any()),
         good_k=np.nan,
@@ -188,7 +182,7 @@ def _scored(
 
 
 def _with_progress(pairs: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
-    """Yield modes and rows, with a progress bar once two seconds have gone."""
+    """Yield modes and rows, with a progress bar after two seconds."""
     begin, bar = time.perf_counter(), None
     with ExitStack() as stack:
         for done, (k, row) in enumerate(pairs.tolist()):
@@ -204,13 +198,12 @@ def _with_progress(pairs: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
 def _refit(mode: FittedMode, row: int) -> tuple[Array, bool]:
     """Return a row's latent values by a refit without it, shape (1, ...), and whether that converged."""
     problem = mode.problem
-    rows = np.delete(np.arange(len(problem.label)), row)
     columns = np.flatnonzero(mode.own != row)
     weight, bias = mode.weight[columns], mode.bias
     without = replace(
         problem,
-        Phi=problem.Phi[np.ix_(rows, columns)],
-        label=problem.label[rows],
+        Phi=np.delete(problem.Phi, row, axis=0)[:, columns],
+        label=np.delete(problem.label, row, axis=0),
         sign=None if problem.sign is None else problem.sign[columns],
         moves=None,
     )
@@ -234,7 +227,7 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
     posterior, data = tree["posterior"].to_dataset(), tree["constant_data"].to_dataset()
     if posterior.sizes["chain"] * posterior.sizes["draw"] > 1:
         raise ValueError(
-            f"result has {posterior.sizes['draw']} draws; leaving one out from one factorisation needs a "
+            f"result has {posterior.sizes['draw']} draws; leave-one-out from one factorisation needs a "
             "point estimate from find_map_em or fit_evidence; kfold(posterior, X, y) scores a posterior"
         )
     point = posterior.isel(chain=0, draw=0)

@@ -8,7 +8,6 @@ import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from sklearn.calibration import CalibrationDisplay
@@ -149,7 +148,14 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
     n = len(names)
     figure, all_axes = panels_of(n, 1, (9, 4 if n == 1 else 2.6 * n), sharex=True)
     for c, (axes, name) in enumerate(zip(all_axes[:, 0], names, strict=True)):
-        own = point[draw_weight_intervals(axes, draws[..., c]), c]
+        low, middle, high = np.percentile(draws[..., c], [INTERVAL[0], 50, INTERVAL[1]], axis=0)
+        order, x = np.argsort(middle), np.arange(len(middle))
+        axes.vlines(
+            x, low[order], high[order], color="0.75", lw=2, label="posterior, 89 % interval"
+        )
+        axes.plot(x, middle[order], ".", ms=3, color="0.4", label="posterior median")
+        axes.axhline(0, color="black", lw=0.8)
+        own = point[order, c]
         kept = np.flatnonzero(own)
         axes.plot(kept, own[kept], "o", ms=4, color=POSITIVE, label="MAP")
         axes.set(ylabel="weight" if name is None else f"weight, class {name}")
@@ -158,17 +164,6 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
     handles = all_axes[0, 0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=3)  # within, it would cover weights
     return figure
-
-
-def draw_weight_intervals(axes: Axes, draws: Array) -> NDArray[np.intp]:
-    """Draw medians and 89 % intervals of weights, shape (n_draws, n_basis); return the order of the bases."""
-    low, middle, high = np.percentile(draws, [INTERVAL[0], 50, INTERVAL[1]], axis=0)
-    order = np.argsort(middle)
-    x = np.arange(len(order))
-    axes.vlines(x, low[order], high[order], color="0.75", lw=2, label="posterior, 89 % interval")
-    axes.plot(x, middle[order], ".", ms=3, color="0.4", label="posterior median")
-    axes.axhline(0, color="black", lw=0.8)
-    return order
 
 
 @styled
@@ -254,33 +249,33 @@ def plot_calibration(
     probabilistic classifiers", PNAS 118(8).
     """
     parts = _against_the_rest(label, probability, classes)
-    size = (4.2 * len(probability), 0.4 + 4 * len(parts))
-    figure, all_axes = panels_of(len(parts), len(probability), size, sharex=True, sharey=True)
-    rng = np.random.default_rng(random_seed)
-    for row, (title, member, stated) in zip(all_axes, parts, strict=True):
-        for axes, (name, each) in zip(row, stated.items(), strict=True):
-            draw_calibration_curve(axes, member, each, rng)
-            axes.set(title=f"{name}: {title}" if title else name)
-        row[0].set_ylabel("frequency")
+    n = len(probability)
+    shape = (len(parts), n) if len(parts) > 1 else (-(-n // 3), min(n, 3))
+    size = (4.2 * shape[1], 0.4 + 4 * shape[0])
+    figure, all_axes = panels_of(*shape, size, sharex=True, sharey=True)
+    rng, panels = np.random.default_rng(random_seed), iter(all_axes.flat)
+    for title, member, stated in parts:
+        for name, each in stated.items():
+            axes, grid = next(panels), np.linspace(each.min(), each.max(), 101)
+            # labels drawn from the probabilities themselves
+            drawn = (rng.uniform(size=len(each)) < each for _ in range(200))
+            curves = [_isotonic(each, labels, grid) for labels in drawn]
+            low, high = np.percentile(curves, [5, 95], axis=0)
+            axes.fill_between(grid, low, high, color="0.85", label="90 % if calibrated")
+            axes.plot([0, 1], [0, 1], color="0.5", lw=0.8)
+            axes.plot(grid, _isotonic(each, member, grid), color=POSITIVE, lw=2, label="PAVA")
+            axes.plot(each, np.where(member, 1.03, -0.03), "|", color="0.4", ms=5, alpha=0.4)
+            title_of = f"{name}: {title}" if title else name
+            axes.set(title=title_of, xlim=(-0.02, 1.02), ylim=(-0.06, 1.06))
+    for axes in panels:
+        axes.set_visible(False)
+    for axes in all_axes[:, 0]:
+        axes.set_ylabel("frequency")
     for axes in all_axes[-1]:
         axes.set_xlabel("predicted probability")
     handles, names = all_axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=len(names))
     return figure
-
-
-def draw_calibration_curve(
-    axes: Axes, member: NDArray[Any], p: Array, rng: np.random.Generator
-) -> None:
-    """Draw the calibration curve of one class' probabilities, and its band."""
-    grid = np.linspace(p.min(), p.max(), 101)
-    curves = [_isotonic(p, rng.uniform(size=len(p)) < p, grid) for _ in range(200)]
-    low, high = np.percentile(curves, [5, 95], axis=0)
-    axes.fill_between(grid, low, high, color="0.85", label="90 % if calibrated")
-    axes.plot([0, 1], [0, 1], color="0.5", lw=0.8)
-    axes.plot(grid, _isotonic(p, member, grid), color=POSITIVE, lw=2, label="PAVA")
-    axes.plot(p, np.where(member, 1.03, -0.03), "|", color="0.4", ms=5, alpha=0.4)
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.06, 1.06))
 
 
 type _Part = tuple[str, NDArray[np.bool_], dict[str, Array]]  # class, its members, probabilities

@@ -124,7 +124,7 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
         )
     if X is None or y is None:
         raise ValueError(
-            "a classifier does not hold its training data; needed project(classifier, X, y)"
+            "a classifier does not keep its training data; needed project(classifier, X, y)"
         )
     inputs = as_features(X, n_features=model.n_features_in_)
     labels = as_classes if model._takes_several else as_labels
@@ -165,7 +165,7 @@ def _from_datatree(
     number = np.where(label > 0, label, 0).astype(np.int64)
     centres, piece = data["centres"].values, results.kernel_of(tree, kernel)
     if y is not None and not np.array_equal(np.asarray(y), classes[number]):
-        raise ValueError("y differs from the labels that the posterior holds; leave it out")
+        raise ValueError("y differs from the labels of the posterior; leave it out")
     width = np.asarray(piece.width)
     if "width" in posterior:
         width = posterior["width"].median(("chain", "draw")).values

@@ -6,36 +6,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from rich.console import Console
-from rich.progress import Progress
 from sklearn.utils.multiclass import check_classification_targets
 
 from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.centres import CentresLike
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance, width_grid
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import (
-    as_classes,
-    as_features,
-    as_labels,
-    as_numbers,
-    as_row_weight,
-    as_seed,
-    check_choice,
-    check_flag,
-    check_instance,
-    check_whole,
-    present_labels,
-    shown,
-)
 from pcvm_pymc.estimators.fit import fixed_width, plan_of, problems_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.estimators.problems import TrainingData
 from pcvm_pymc.estimators.race import WidthSelection, inner_folds
 from pcvm_pymc.estimators.search import Grid, HyperparameterSearch, by_folds, grown_search
+from pcvm_pymc.inference.progress import progress_bars
 
 _OVER = (("width", "scale"), ("width",), ("scale",), ("width", "scale", "features"))
 
@@ -54,7 +40,7 @@ def select(
     cv: int = 5,
     random_state: int | np.random.Generator | None = None,
 ) -> HyperparameterSearch:
-    """Choose width, or a width for each feature, and scale of a PCVM for the mode that is then fitted.
+    """Choose the width (or a width for each feature) and the scale of a PCVM for its posterior mode.
 
     The grid of widths (steps of 1.65 from the median distance of the rows) and scales (steps of the square
     root of ten from one) grows from its middle while leave-one-out gives grid points weight, under weak
@@ -102,13 +88,9 @@ def select(
     (True, True)
     """
     if not isinstance(over, list | tuple) or tuple(over) not in _OVER:
-        raise ValueError(f"over={shown(over)}; needed one of {_OVER}")
-    check_whole("cv", cv, 2)
-    if not isinstance(method, str) or method not in ("loo", "cv"):
-        raise ValueError(
-            f"method={shown(method)}; needed 'loo' or 'cv'. select_width(X, y, method=...) chooses the width "
-            "alone by 'evidence', 'validity' or 'em'"
-        )
+        raise ValueError(f"over={validation.shown(over)}; needed one of {_OVER}")
+    validation.check_whole("cv", cv, 2)
+    validation.check_choice("method", method, ("loo", "cv"))
     if method == "loo" and cv != 5:
         raise ValueError(
             f"cv={cv!r} was given with method='loo', where it has no effect; leave it at 5"
@@ -124,8 +106,8 @@ def select(
             f"method='cv' with over={over!r}: widths per feature are chosen by leave-one-out and folds of "
             "their own; needed method='loo', or over=('width', 'scale')"
         )
-    X = as_features(X)
-    y = present_labels(y)
+    X = validation.as_features(X)
+    y = validation.present_labels(y)
     check_classification_targets(y)
     options: dict[str, Any] = {
         "kernel": kernel,
@@ -135,7 +117,7 @@ def select(
         "scale": "auto" if "scale" in over else 1.0 if scale is None else scale,
         "random_state": random_state,
     }
-    if len(as_classes(y, len(X))[1]) > 2:
+    if len(validation.as_classes(y, len(X))[1]) > 2:
         if likelihood != "probit":
             raise ValueError(
                 f"likelihood={likelihood!r} is for two classes; several have the multinomial probit"
@@ -153,7 +135,7 @@ def _by_cross_validation(model: Any, X: Array, y: Any, cv: int) -> Hyperparamete
     """Return the search whose grid points are scored by refits."""
     model._begin()
     data, plan = model._training(X, y), plan_of(model)
-    rng = np.random.default_rng(as_seed(model.random_state))
+    rng = np.random.default_rng(validation.as_seed(model.random_state))
     folds = inner_folds(data.label, cv, rng)
     if not folds or not any(plan.moves):
         raise ValueError(
@@ -248,19 +230,19 @@ def select_width(
     >>> select_width(X, X[:, 0] > 0, widths=[0.5, 2.0], random_state=0).width
     2.0
     """
-    X = as_features(X)
-    label, _ = as_labels(y, len(X))
-    check_flag("progressbar", progressbar)
-    check_instance("options", options, EMOptions, "EMOptions", optional=True)
-    check_instance("hyperprior", hyperprior, Hyperprior, "a Hyperprior", optional=True)
-    check_choice("method", method, ("cv", "evidence", "validity", "em"))
+    X = validation.as_features(X)
+    label, _ = validation.as_labels(y, len(X))
+    validation.check_flag("progressbar", progressbar)
+    validation.check_instance("options", options, EMOptions, "EMOptions", optional=True)
+    validation.check_instance("hyperprior", hyperprior, Hyperprior, "a Hyperprior", optional=True)
+    validation.check_choice("method", method, ("cv", "evidence", "validity", "em"))
     if method == "evidence" and hyperprior is not None:
         raise ValueError(
             f"hyperprior was given with method='evidence', where it has no effect (found {hyperprior!r}); "
             "leave it at None"
         )
     if method != "cv":
-        check_whole("cv", cv, 2)
+        validation.check_whole("cv", cv, 2)
     how = options or EMOptions()
     model = PCVMClassifier(
         kernel=kernel,
@@ -275,27 +257,25 @@ def select_width(
         tol=how.tol,
     )
     model._begin()
-    data = TrainingData(X, label, as_row_weight(sample_weight, len(X))).merged()
+    data = TrainingData(X, label, validation.as_row_weight(sample_weight, len(X))).merged()
     model.classes_ = np.array([-1.0, 1.0])
-    candidates = width_grid(X) if widths is None else _as_widths(widths)
+    candidates = width_grid(X) if widths is None else validation.as_numbers(widths, "widths")
+    if (
+        candidates.ndim != 1
+        or not ((candidates > 0) & np.isfinite(candidates)).all()
+        or not len(candidates)
+    ):
+        raise ValueError(
+            f"widths={validation.shown(widths)}; needed one or more positive finite numbers"
+        )
     as_kernel(kernel, float(candidates[0]))(X[:2], X[:1])
     problems = problems_of(model, data)
     if method == "em":
         problem = problems.at(median_distance(X), moves=True)
         return WidthSelection.unscored(float(fit_em(problem, None, how).width), candidates, method)
-    with Progress(console=Console(stderr=True), disable=not progressbar) as progress:
-        bar = progress.add_task(
-            f"width by {method}", total=len(candidates) * (method != "cv" or cv)
-        )
+    with progress_bars(progressbar, f"width by {method}") as progress:
+        bar = progress.add_task("", total=len(candidates) * (method != "cv" or cv))
         follow = partial(progress.advance, bar)
-        rng = np.random.default_rng(as_seed(random_state))
+        rng = np.random.default_rng(validation.as_seed(random_state))
         fixed_width(model, data, rng, widths=candidates, follow=follow)
     return model.width_selection_
-
-
-def _as_widths(widths: Any) -> Array:
-    """Return candidates as an array; raise unless they are positive finite numbers."""
-    found = as_numbers(widths, "widths")
-    if found.ndim != 1 or not len(found) or not (np.isfinite(found) & (found > 0)).all():
-        raise ValueError(f"widths={shown(widths)}; needed one or more positive finite numbers")
-    return found

@@ -1,4 +1,4 @@
-"""Class probabilities over a plane of two features, of a point and of a posterior."""
+"""Pictures of class probabilities over a plane of two features."""
 
 from typing import Any
 
@@ -73,22 +73,18 @@ def plot_decision_surface(
     lines = tuple(np.linspace(X.min(axis=0) - margin, X.max(axis=0) + margin, resolution).T)
     grid = np.stack(np.meshgrid(*lines), axis=-1).reshape(-1, 2)
     point, mean, width = _surfaces(map_result, posterior, grid, kernel)
-    figure, all_axes = plt.subplots(
-        1, 3, figsize=(14, 4.6), sharex=True, sharey=True, layout="constrained"
-    )
-    colours = class_colours(len(classes))
-    panels = (("MAP plug-in", point), ("posterior mean", mean))
-    for axes, (title, surface) in zip(all_axes[:2], panels, strict=True):
-        _draw_surface(axes, lines, surface, colours)
-        axes.set(title=title)
+    share: dict[str, Any] = {"sharex": True, "sharey": True, "layout": "constrained"}
+    figure, all_axes = plt.subplots(1, 3, figsize=(14, 4.6), **share)
+    titles = "MAP plug-in", "posterior mean", "width of the 89 % interval"
+    for axes, surface in zip(all_axes, (point, mean), strict=False):
+        _draw_surface(axes, lines, surface, class_colours(len(classes)))
     interval = width.reshape(resolution, resolution)
     most = max(width.max(), 1e-3)
     image = all_axes[2].pcolormesh(*lines, interval, cmap="viridis", vmin=0, vmax=most, alpha=0.8)
     figure.colorbar(image, ax=all_axes[2], shrink=0.85)
-    all_axes[2].set(title="width of the 89 % interval")
-    for axes in all_axes:
+    for axes, title in zip(all_axes, titles, strict=True):
         scatter_classes(axes, X, y, {each: str(each) for each in classes.tolist()}, size=18)
-        axes.set(xlabel=feature_names[0])
+        axes.set(xlabel=feature_names[0], title=title)
     _circle_relevance_vectors(all_axes[0], map_result)
     all_axes[0].set_ylabel(feature_names[1])
     handles, labels = all_axes[0].get_legend_handles_labels()
@@ -99,7 +95,7 @@ def plot_decision_surface(
 def _surfaces(
     map_result: xr.DataTree, posterior: xr.DataTree, grid: Array, kernel: AnyKernel | None
 ) -> tuple[Array, Array, Array]:
-    """Return the MAP's probabilities, the posterior's mean and the width of its interval, at a grid.
+    """Return probabilities at a grid: the MAP's, the posterior's mean, and its interval's width.
 
     The first two have shape (n_grid,), or (n_grid, n_classes) of several classes.
     """

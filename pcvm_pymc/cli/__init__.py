@@ -20,6 +20,8 @@ _NUMBER = {"type": int, "metavar": "N"}
 _FOLDER = {"type": Path, "metavar": "FOLDER"}
 _FILE = {"type": Path, "metavar": "FILE"}
 _NAME = {"metavar": "NAME"}
+_NAMES = {"nargs": "+", "metavar": "NAME"}
+_IMPUTE = {"nargs": "?", "const": "median", "choices": ("median", "mean", "most_frequent")}
 
 _SEED = ("--seed", "random seed (default: 0)", _NUMBER | {"default": 0})
 _HEADER = (
@@ -31,14 +33,10 @@ _TABLE: tuple[Option, ...] = (
     ("--target", "label column (default: the last)", {"metavar": "COLUMN"}),
     _HEADER,
     ("--categorical", "encode columns of text, an indicator for each category", _FLAG),
-    (
-        "--impute",
-        "fill in missing cells: with the column's median (default), mean or most frequent value",
-        {"nargs": "?", "const": "median", "choices": ("median", "mean", "most_frequent")},
-    ),
+    ("--impute", "replace missing values by the column's median (default), mean or mode", _IMPUTE),
     (
         "--width",
-        "kernel width after standardisation (default: auto, chosen inside the training rows)",
+        "kernel width after standardisation (default: chosen inside the training rows)",
         {"default": "auto", "metavar": "W|auto"},
     ),
     _SEED,
@@ -47,7 +45,7 @@ _TABLE: tuple[Option, ...] = (
 
 
 class _Command(NamedTuple):
-    """A command: the function of the package that runs it, and its options."""
+    """A command: the function of the experiments that runs it, and its options."""
 
     run: tuple[str, str]  # module and function
     description: str
@@ -62,7 +60,7 @@ _COMMANDS = {
         "MPCVMClassifier for several classes, on standardised columns.",
         (
             ("file", "a table with a label column", _FILE),
-            ("--out", "the file to write", {"type": Path, "required": True, "metavar": "MODEL"}),
+            ("--out", "the file to write", _FILE | {"required": True, "metavar": "MODEL"}),
             ("--basis", "basis functions on N of the rows (default: all)", _NUMBER),
             ("--vectors", "keep N vectors at most (default: no limit)", _NUMBER),
             ("--balanced", "count classes equally", _FLAG),
@@ -71,11 +69,11 @@ _COMMANDS = {
     ),
     "predict": _Command(
         ("experiments.fitting", "predict"),
-        "Write the class probabilities of a table's rows by a model of `pcvm fit`. A model file holds "
+        "Write the class probabilities of a table's rows by a model of `pcvm fit`. A model file contains "
         "numbers and names alone; nothing in it is run.",
         (
-            ("model", "of `pcvm fit`", {"type": Path, "metavar": "MODEL"}),
-            ("file", "a table with the same columns", {"type": Path, "metavar": "NEW.csv"}),
+            ("model", "of `pcvm fit`", _FILE | {"metavar": "MODEL"}),
+            ("file", "a table with the same columns", _FILE | {"metavar": "NEW.csv"}),
             ("--out", "where to write (default: the terminal)", _FILE | {"metavar": "FILE.csv"}),
             _HEADER,
             ("--force", "replace a file that exists", _FLAG),
@@ -85,36 +83,24 @@ _COMMANDS = {
         ("cli.comparing", "compare"),
         "Compare PCVM, posterior and rivals on held-out rows. The paper's sparse MAP, the averaged MAP, its "
         "ten vectors, a posterior, a tuned SVC and logistic regression are fitted on several stratified "
-        "splits of a table.",
+        "splits of a table (default: Wisconsin breast cancer).",
         (
-            (
-                "file",
-                "a table with a label column (default: Wisconsin breast cancer)",
-                {"nargs": "?", "type": Path, "metavar": "FILE.csv"},
-            ),
+            ("file", "a table with a label column", _FILE | {"nargs": "?", "metavar": "FILE.csv"}),
             *_TABLE,
             (
                 "--test-size",
-                "held-out share (below 1) or number of rows (default: 0.3; for the example all but 120 rows)",
+                "held-out share (below 1) or rows (default: 0.3; of the example all but 120 rows)",
                 {"type": float, "metavar": "SHARE|ROWS"},
             ),
             ("--splits", "stratified splits (default: 10)", _NUMBER | {"default": 10}),
-            (
-                "--posteriors",
-                "splits on which the posterior is sampled too (default: 3, or 1 for several classes)",
-                _NUMBER,
-            ),
+            ("--posteriors", "splits with a posterior (default: 3; 1 of several classes)", _NUMBER),
             (
                 "--draws",
-                "draws, and tuning steps, per chain (default: 500)",
+                "draws and tuning steps of a chain (default: 500)",
                 _NUMBER | {"default": 500},
             ),
             ("--chains", "chains (default: 4)", _NUMBER | {"default": 4}),
-            (
-                "--out",
-                "output folder (default: pcvm-compare, or pcvm-compare-2, ... where that is taken)",
-                _FOLDER,
-            ),
+            ("--out", "output folder (default: pcvm-compare)", _FOLDER),
         ),
         "the splits that were finished stay in the output folder",
     ),
@@ -124,27 +110,19 @@ _COMMANDS = {
         "with Ctrl-C, and the same command goes on. With ALL the exit code is 1 if a job failed.",
         (
             ("name", "such as chen2009-table1, see `pcvm list`; or ALL", _NAME),
-            ("--sets", "data sets (default: the experiment's)", {"nargs": "+", "metavar": "SET"}),
+            ("--sets", "data sets (default: the experiment's)", _NAMES | {"metavar": "SET"}),
             (
                 "--classifiers",
                 "of `pcvm list --classifiers`, or module:attribute for a scikit-learn estimator of your own; "
                 "+NAME adds to the experiment's (default: the experiment's)",
-                _NAME | {"nargs": "+"},
+                _NAMES,
             ),
             ("--repeats", "realisations scored (default: the paper's)", _NUMBER),
             ("--jobs", "processes (default: 1)", _NUMBER | {"default": 1}),
             _SEED,
             ("--out", "output folder (default: pcvm-NAME)", _FOLDER),
-            (
-                "--small",
-                "a first look: fewer rows, and fewer sets and classifiers where none are named",
-                _FLAG,
-            ),
-            (
-                "--dask",
-                "send the jobs to the Dask scheduler at this address",
-                {"metavar": "ADDRESS"},
-            ),
+            ("--small", "a quick run: fewer rows, sets and classifiers unless named", _FLAG),
+            ("--dask", "address of a Dask scheduler that runs the jobs", {"metavar": "ADDRESS"}),
             ("--download", "fetch missing sets from openml.org where it has them", _FLAG),
             ("--retry", "run jobs again that have failed", _FLAG),
         ),
@@ -163,11 +141,7 @@ _COMMANDS = {
         "Write the report of a run, finished or not: csv, Markdown, HTML, pictures.",
         (
             ("folder", "of `pcvm reproduce`", _FOLDER),
-            (
-                "--experiment",
-                "another table of the same run, such as chen2009-table3 (default: that of the run)",
-                _NAME,
-            ),
+            ("--experiment", "another table of the run, such as chen2009-table3", _NAME),
             ("--out", "where to write (default: FOLDER/report)", _FOLDER),
         ),
         "the report was not finished",

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,11 +27,9 @@ from pcvm_pymc.experiments.tables import (
     quiet,
     read_table,
 )
-from pcvm_pymc.inference.files import alone_in, is_scratch, write_atomically
+from pcvm_pymc.inference.files import alone_in, is_scratch, replacing, write_atomically
 
 _EXAMPLE_TRAINING_ROWS = 120
-_MANY_TRAINING_ROWS = 600
-_LONG = 60.0  # seconds in all, from which a forecast is worth a line
 _SETTINGS = "compare.json"  # in a folder of this command, written first
 _POSTERIOR = "posterior mean"
 PICTURES = ("reliability.png", "weights.png", "rank.png", "decision_surface.png")
@@ -46,28 +43,22 @@ _COLUMNS = {  # heading, factor and digits of what is printed
 }
 
 
-@dataclass
 class Scored:
-    """Classifiers on several splits.
+    """Scores and predictions of classifiers on several splits.
 
     Attributes
     ----------
-    out : Path
-        The output folder.
-    classes : ndarray, shape (n_classes,)
     labels : list of ndarray of int
         Of the test rows of each split, as numbers of the classes.
     probability : dict of str to list of ndarray
         Of each classifier, split by split.
-    rows : list of dict
-        A score of each classifier and split.
     """
 
-    out: Path
-    classes: np.ndarray
-    labels: list[np.ndarray] = field(default_factory=list)
-    probability: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    def __init__(self, out: Path, classes: np.ndarray) -> None:
+        self.out, self.classes = out, classes
+        self.labels: list[np.ndarray] = []
+        self.probability: dict[str, list[np.ndarray]] = {}
+        self._rows: list[dict[str, Any]] = []
 
     def add(self, name: str, split: int, rival: Any) -> None:
         """Score a classifier's predictions for the test rows of a split."""
@@ -76,16 +67,16 @@ class Scored:
         self.probability.setdefault(name, []).append(rival.probability)
         measures = scores(self.labels[split], rival.probability)
         rest = {"vectors": rival.vectors, "seconds": rival.seconds}
-        self.rows.append({"classifier": name, **measures, **rest})
+        self._rows.append({"classifier": name, **measures, **rest})
 
     def tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return means over splits, with their number, and standard errors; the best log loss first."""
-        groups = pd.DataFrame(self.rows).groupby("classifier", sort=False)
+        groups = pd.DataFrame(self._rows).groupby("classifier", sort=False)
         mean = groups.mean().assign(splits=groups.size()).sort_values("log loss")
         return mean, groups.sem().loc[mean.index]
 
     def write(self) -> None:
-        """Write both tables: what is finished stays when the rest is stopped."""
+        """Write both tables, so that what is finished stays when the rest is stopped."""
         for name, table in zip(("table", "standard_errors"), self.tables(), strict=True):
             content = table.to_csv(index_label="classifier").encode()
             write_atomically(self.out / f"{name}.csv", content)
@@ -114,18 +105,14 @@ def compare(options: argparse.Namespace, console: Console) -> None:
                 rows.X, rows.y, n_train, n_test, seed=options.seed, scaler=rows.scaler
             )
             parts = [next(splits) for _ in range(options.splits)]
-        models = _fit_rivals(parts, scored, options, console)
+        _fit_rivals(parts, scored, options, console)
         with console.status("importing PyMC"):
             import_module("pcvm_pymc.inference.sampling")
         with console.status("compiling the sampler"):
             compiled()
         results = _fit_posteriors(parts, scored, options, console)
         with console.status("drawing"):
-            from pcvm_pymc.cli.comparison_pictures import draw_comparison
-
-            draw_comparison(
-                scored.out, scored, models, results, split=parts[0], features=rows.features
-            )
+            draw(scored, results, parts[0], rows.features)
     _report(scored, results, options, console)
     console.print(
         f"Written to {escape(str(scored.out))}{os.sep}: table.csv, standard_errors.csv, map.zarr, "
@@ -142,38 +129,27 @@ def _seed_of(options: argparse.Namespace, split: int) -> int:
 
 def _fit_rivals(
     parts: list[Any], scored: Scored, options: argparse.Namespace, console: Console
-) -> dict[str, Any]:
-    """Fit all but the posterior on every split; return the models of the first."""
+) -> None:
+    """Fit all but the posterior on every split."""
     from pcvm_pymc.experiments.head_to_head import estimators, fitted_rival, peers
 
     width = None if options.width == "auto" else options.width
-    first: dict[str, Any] = {}
     for split, (X, y, X_test, y_test) in enumerate(parts):
         seed, n_classes = _seed_of(options, split), len(scored.classes)
         others = peers(n_classes, *X.shape, seed=seed)
         models = estimators(n_classes, seed=seed, width=width)
         models |= {name: others[name] for name in ("SVC, tuned", "logistic regression")}
         scored.labels.append(np.searchsorted(scored.classes, y_test))
-        began = time.perf_counter()
         with console.status(f"split {split + 1} of {len(parts)}"):
             for name, model in models.items():
                 scored.add(name, split, fitted_rival(model, X, y, X_test))
         scored.write()
-        first = first or models
-        seconds = time.perf_counter() - began
-        if split == 1 and seconds * len(parts) > _LONG:  # the first also compiles
-            console.print(
-                f"A split takes {seconds:.0f} s: about {seconds * len(parts) / 60:.0f} min for all, and the "
-                "posterior after that. Ctrl-C keeps what is finished; --splits takes fewer.",
-                style="dim",
-            )
-    return first
 
 
 def _fit_posteriors(
     parts: list[Any], scored: Scored, options: argparse.Namespace, console: Console
 ) -> dict[str, Any]:
-    """Sample the posterior on the first splits; return the first, its mode, and the verdict on all."""
+    """Sample the posterior on the first splits; return the first one, its mode, and convergence of all."""
     from pcvm_pymc.assessment.comparison import convergence, of_the_greater, vector_count
     from pcvm_pymc.core.measures import Rival
     from pcvm_pymc.inference.modes import find_map_em
@@ -196,7 +172,7 @@ def _fit_posteriors(
             save(found["mode"], scored.out / "map.zarr")
             save(posterior, scored.out / "posterior.zarr")
         scored.write()
-    return found | {"verdict": _verdict(chains[:1]), "verdicts": _verdict(chains)}
+    return found | {"chains": chains}
 
 
 def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[Any, Any]:
@@ -229,20 +205,11 @@ def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[An
     return model, posterior
 
 
-def _verdict(chains: list[Any]) -> str:
-    """Return in words whether the chains of all splits have converged."""
-    word = (
-        "converged" if all(each.ok for each in chains) else "NOT converged (use a larger --draws)"
-    )
-    rhat, ess = max(each.rhat for each in chains), min(each.ess for each in chains)
-    return f"{word}; latent function: worst r-hat {rhat:.3f}, smallest ESS {ess:.0f}"
-
-
 @contextmanager
 def _compiling(n_classes: int) -> Iterator[Callable[[], object]]:
-    """Compile the sampler in another process, where there is a second processor; yield what waits for it.
+    """Compile the sampler in another process if there is a second processor; yield a function that waits.
 
-    If that process fails, the sampler is compiled where it is used.
+    Some ten seconds less of a first command. If that process fails, the sampler is compiled where it is used.
     """
     if (os.cpu_count() or 1) < 2:
         yield lambda: None
@@ -254,6 +221,36 @@ def _compiling(n_classes: int) -> Iterator[Callable[[], object]]:
     finally:
         process.kill()
         process.wait()
+
+
+def draw(scored: Scored, results: dict[str, Any], split: Any, features: tuple[str, ...]) -> None:
+    """Write the pictures: calibration where the posterior was sampled, and the first split's posterior."""
+    import matplotlib as mpl
+
+    from pcvm_pymc.assessment import plots
+
+    mpl.use("Agg")
+    mode, posterior, n_classes = results["mode"], results["posterior"], len(scored.classes)
+    n_splits = len(scored.probability[_POSTERIOR])
+    label = np.concatenate(scored.labels[:n_splits])
+    probability = {k: np.concatenate(each[:n_splits]) for k, each in scored.probability.items()}
+    if n_classes > 2:  # drawn together, each class against the rest
+        label = (label[:, None] == np.arange(n_classes)).astype(int).ravel()
+        probability = {name: each.ravel() for name, each in probability.items()}
+    figures = {
+        "reliability": plots.plot_calibration(label, probability),
+        "weights": plots.plot_weights(mode, posterior),
+        "rank": plots.plot_rank(posterior).viz["figure"].item(),
+    }
+    X, y, _, _ = split
+    if X.shape[1] == len(features) == 2:  # a column of text may have become several
+        figures["decision_surface"] = plots.plot_decision_surface(
+            mode, posterior, X, y, feature_names=features
+        )
+    for name, figure in figures.items():
+        with replacing(scored.out / f"{name}.png") as unfinished:
+            figure.savefig(unfinished, dpi=120, format="png")
+    plots.plt.close("all")
 
 
 # --- what is asked for -------------------------------------------------------------------------
@@ -317,12 +314,10 @@ def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
 def _output_folder(options: argparse.Namespace, held: ExitStack) -> Path:
     """Return the output folder, made, locked, and emptied of an earlier run of the same settings.
 
-    Where the default folder holds anything else the next number is taken; a folder that was named is only
-    written into with --force. The settings are written first.
+    Where the default folder has anything else in it the next number is taken; a folder that was named is
+    only written into with --force. The settings are written first.
     """
-    names = ("target", "header", "categorical", "impute", "width", "test_size")
-    numbers = ("splits", "posteriors", "draws", "chains", "seed")
-    settings = {name: getattr(options, name) for name in (*names, *numbers)}
+    settings = {k: v for k, v in vars(options).items() if k not in ("command", "out", "force")}
     settings["file"] = str(options.file.resolve()) if options.file else None
     path, number = options.out or Path("pcvm-compare"), 1
     while (found := _occupied(path, settings)) and not options.force:
@@ -339,7 +334,7 @@ def _output_folder(options: argparse.Namespace, held: ExitStack) -> Path:
 
 
 def _occupied(path: Path, settings: dict[str, Any]) -> str:
-    """Return what keeps a folder from being written into; an empty word where nothing does."""
+    """Return why a folder cannot be written into, or an empty string."""
     if path.exists() and not path.is_dir():
         raise UsageError(f"--out {path} is a file; needed a folder")
     if not path.exists() or all(map(is_scratch, path.iterdir())):
@@ -348,8 +343,8 @@ def _occupied(path: Path, settings: dict[str, Any]) -> str:
         before = json.loads((path / _SETTINGS).read_text(encoding="utf-8"))
         other = [name for name, value in settings.items() if before.get(name) != value]
     except (OSError, ValueError, AttributeError):
-        return "exists and holds something else than a comparison"
-    return f"holds a comparison with another {', '.join(other)}" if other else ""
+        return "has something else than a comparison in it"
+    return f"has a comparison with another {', '.join(other)}" if other else ""
 
 
 # --- what is printed ---------------------------------------------------------------------------
@@ -365,10 +360,6 @@ def _announce(
         f"rows (standardised), testing on {n_test}. Posterior by Gibbs sampling on the first "
         f"{options.posteriors}."
     )
-    if n_train > _MANY_TRAINING_ROWS and len(classes) > 2:  # two have a basis on k-means centres
-        console.print(
-            f"Sampling with {n_train} bases can take minutes; a larger --test-size trains on fewer."
-        )
 
 
 def _report(
@@ -402,6 +393,12 @@ def _report(
         "of the sum of |w|; support vectors (SVC). s: processor seconds, tuning included.",
         style="dim",
     )
+    chains, colour, word = results["chains"], "green", "converged"
+    if not all(each.ok for each in chains):
+        colour, word = "red", "NOT converged (use a larger --draws)"
+    rhat, ess = max(each.rhat for each in chains), min(each.ess for each in chains)
     sampled = f"{options.posteriors} posterior" + "s" * (options.posteriors > 1)
-    colour = "red" if "NOT" in results["verdicts"] else "green"
-    console.print(f"Gibbs sampling, {sampled}: [{colour}]{results['verdicts']}[/{colour}]")
+    console.print(
+        f"Gibbs sampling, {sampled}: [{colour}]{word}; latent function: worst r-hat {rhat:.3f}, "
+        f"smallest ESS {ess:.0f}[/{colour}]"
+    )

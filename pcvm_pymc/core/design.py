@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
 from operator import add
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, one_blas_thread
 
 type Index = NDArray[np.intp]
+#: where rows and labels lie: `ArrayRows`, or any class with its `n_obs`, `sums` and `against_rest`
+type Rows = Any
 #: a slice of rows, their basis functions and their targets
 type Block = tuple[slice, Array, NDArray[Any]]
 
@@ -55,7 +57,7 @@ class Request:
     hessian : callable, optional
         ``(latent, label) -> ndarray, shape (n_rows, n_scores, n_scores)``, minus the second derivatives.
     every : int
-        Of so many chunks one enters the matrix, which is scaled to stand for all; every one enters the rest.
+        Of so many chunks one enters the matrix, which is scaled to represent all; every one enters the rest.
     """
 
     centres: Array
@@ -103,23 +105,6 @@ class Sums:
             max(self.change, other.change),
             None if self.gram is None or other.gram is None else self.gram + other.gram,
         )
-
-
-class Rows(Protocol):
-    """Where rows and labels lie; all that a fit asks of them is sums."""
-
-    @property
-    def n_obs(self) -> int:
-        """Number of rows."""
-        ...
-
-    def sums(self, request: Request) -> Sums:
-        """Return sums over all rows."""
-        ...
-
-    def against_rest(self, number: int) -> "Rows":
-        """Return the same rows with labels -1. and +1.: a class, by its number, against the rest."""
-        ...
 
 
 def row_blocks(n_obs: int, size: int) -> Iterator[slice]:
@@ -226,7 +211,7 @@ class ArrayRows:
     label : ndarray, shape (n_obs,), or (n_obs, 2) with weights of the rows
         What the likelihood knows them by: -1. and +1., or numbers of classes.
     chunk : int
-        Rows whose basis functions are held at a time.
+        Rows whose basis functions are in memory at a time.
     n_jobs : int
         Threads. With more than one, each has a chunk of its own and BLAS one thread in each.
     """

@@ -23,7 +23,7 @@ class System:
     priors : tuple of str
         Names of the pieces that weights may have, its own first.
     signs : callable or None
-        Sign of each weight from the label of the row that the basis stands on, and the number of
+        Sign of each weight from the label of the row at its centre, and the number of
         scores; None leaves the weights free.
     solvers : tuple of str
         What finds its point estimate, the paper's own first: ``"em"``, ``"evidence"`` or ``"bottom-up"``.

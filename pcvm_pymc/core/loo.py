@@ -253,7 +253,7 @@ class _Mode:
 
 
 def _spread(model: QuadraticModel, Phi: Array, own: Index) -> tuple[Array, Array]:
-    """Return V = J G J' of each row and the scores' shift a, its own values k held at zero.
+    """Return V = J G J' of each row and the scores' shift a, its own values k fixed at zero.
 
     G = R'R with R the inverse of the model's factor: products of columns of R J' and of R itself.
     """

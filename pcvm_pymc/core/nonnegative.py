@@ -105,7 +105,7 @@ class _Scaled:
         return out
 
     def _factored(self, passive: Mask) -> tuple[Index, Array] | None:
-        """Return the passive columns and the Cholesky factor of their matrix; None where rounding forbids."""
+        """Return the passive columns and the Cholesky factor of their matrix; None where it is singular."""
         for inflation in _INFLATIONS:
             columns, H = self.gram.block(passive, self.scale, self.bias_scale)
             n, single = len(columns), H.dtype == np.float32
@@ -155,7 +155,7 @@ def solve_nonnegative(
     passive : ndarray of bool, shape (n_basis,)
         Weights expected to be non-zero; the solution does not depend on it, the time does.
     start : tuple of ndarray, shape (n_basis,), and float, optional
-        A point v_0 of which `target` holds t - G v_0, the slope of what is not the prior. It is the change
+        A point v_0 for which `target` is t - G v_0, the slope of what is not the prior. It is the change
         that is solved for then: where the slopes at v_0 are the prior's, the solution is v_0, however
         roughly G is known.
     constrained : bool

@@ -42,7 +42,7 @@ class Ended:
 
     @property
     def converged(self) -> bool:
-        """Whether the iteration came to rest (an empty model included)."""
+        """Whether the iteration converged (an empty model included)."""
         return self.status not in (Status.ITERATION_LIMIT, Status.SHORT_STEPS, Status.DIVERGED)
 
 
@@ -102,7 +102,7 @@ class Problem:
         computed in chunks of rows.
     label : ndarray, shape (n_obs,)
         Labels -1. and +1., numbers of classes, or targets, as the likelihood has them. Of `weighted` rows
-        shape (n_obs, 2), their weights beside them.
+        shape (n_obs, 2), and their weights.
     sign : ndarray, shape (n_basis,), or (n_basis, n_scores) for several scores, or None
         Sign of each weight, -1. or +1. None leaves the weights free.
     hyperprior : Hyperprior, Laplace or HalfHorseshoe
@@ -149,7 +149,7 @@ class Problem:
         return replace(self, label=label, likelihood=Weighted(self.likelihood))
 
     def for_mode(self) -> "Problem":
-        """Return the problem whose mode stands for this one's: an unknown d is put at c, at unit scale.
+        """Return the problem whose mode is used for this one: an unknown d is fixed at c, at unit scale.
 
         Together with the weights d has no mode, and what serves the posterior, which it concentrates on, is
         far too small for a mode, which shrinks besides. Unit scale predicts best of those tried

@@ -87,7 +87,7 @@ class BorderedGram:
         return BorderedGram(lower_block(self.whole, every, np.ones(len(every))))
 
     def product(self, weight: Array, bias: float) -> tuple[Array, float]:
-        """Return the product with (weight, bias)."""
+        """Return the design times (weight, bias)."""
         out = blas.dsymv(1.0, self.whole, np.append(weight, bias), lower=1)
         return out[:-1], float(out[-1])
 
@@ -181,7 +181,7 @@ class PartialGram:
         return columns, out
 
     def product(self, weight: Array, bias: float) -> tuple[Array, float]:
-        """Return the product with (weight, bias)."""
+        """Return the design times (weight, bias)."""
         inner = (self.row_weight * (self.Phi @ weight)) @ self.Phi
         return inner + self.border * bias, float(self.border @ weight) + self.corner * bias
 
@@ -334,7 +334,7 @@ class QuadraticModel:
         precision: Array,
         bias_precision: Array,
     ) -> "QuadraticModel":
-        """Return the model with its factor, from blocks of rows: basis functions and targets."""
+        """Return the factored quadratic model at a point, accumulated over blocks of rows."""
         model = cls(weight, bias, precision, bias_precision)
         H = np.zeros((len(model.value), len(model.value)), order="F")
         model.factor = H
@@ -383,7 +383,7 @@ class QuadraticModel:
                 bias[c] = part[-1]
 
     def designs(self, Phi: Array) -> list[Array]:
-        """Return each score's columns at some rows times `scale`, the bias' last."""
+        """Return the design of each score at some rows, times `scale`; the last column is the bias'."""
         out = []
         for c, columns in enumerate(self.columns):
             scale, size = self.scale[self.part(c)], len(columns)

@@ -7,12 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx
 
-from pcvm_pymc.core.evidence import (
-    EvidenceProblem,
-    EvidenceResult,
-    inverse_triangle,
-    orthogonal_basis,
-)
+from pcvm_pymc.core.evidence import EvidenceProblem, EvidenceResult
+from pcvm_pymc.core.evidence.posterior import inverse_triangle, orthogonal_basis
 from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF
 from pcvm_pymc.core.pieces.likelihood import row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
@@ -61,7 +57,7 @@ def centre_derivatives(
 ) -> tuple[Array, Array]:
     """Return slope a and downward curvature b of the log likelihood in each centre's coordinates.
 
-    For the latent function ``sum_i w_i exp(-sum_j (x_j - z_ij)^2 / width_j^2) + b``, at weights held fixed
+    For the latent function ``sum_i w_i exp(-sum_j (x_j - z_ij)^2 / width_j^2) + b``, at fixed weights
     (below eq. 13).
 
     Parameters
@@ -80,13 +76,10 @@ def centre_derivatives(
     a, b : ndarray, shape (n_kernels, n_features)
     """
     n_features = X.shape[1]
-    if matrix is None:  # P of exp(-(x - z)' P (x - z)), each a row
-        each = np.broadcast_to(np.asarray(width, dtype=float), n_features)
-        height, form = weight * RBF(1.0)(X / each, centres / each), np.diag(each**-2.0)
-    else:
-        kernel = MatrixRBF(matrix, width)
-        form = np.linalg.inv(np.asarray(matrix, dtype=float)) / width**2
-        height = weight * kernel(X, centres)
+    S = np.eye(n_features) if matrix is None else np.asarray(matrix, dtype=float)
+    S = S * np.square(width)
+    # P of exp(-(x - z)' P (x - z))
+    form, height = np.linalg.inv(S), weight * MatrixRBF(S)(X, centres)
     a, b = np.empty(centres.shape), np.empty(centres.shape)
     pull = score @ height
     for j in range(n_features):

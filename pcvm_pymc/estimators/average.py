@@ -208,10 +208,10 @@ class Mode(Predictor):
         )
 
     def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
-        """Raise: of 89 % the normal posterior around one mode held 51 to 86 % of true probabilities."""
+        """Raise: 89 % intervals of the normal posterior around one mode covered only 51 to 86 %."""
         raise ValueError(
             "the fit is one mode or a few vectors; a normal posterior around it is too narrow (of 89 % it "
-            "held 51 to 86); needed an average of modes, PCVMClassifier or MPCVMClassifier with "
+            "covered 51 to 86); needed an average of modes, PCVMClassifier or MPCVMClassifier with "
             "hyperprior='default' and estimation='average', or the posterior of the model, by sample"
         )
 

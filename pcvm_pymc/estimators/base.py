@@ -199,6 +199,18 @@ def threads_for(X: Array, basis: Any) -> AbstractContextManager[Any]:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
+class FirstArguments:
+    """What most users set, first in the signature of the estimators that have all of it."""
+
+    kernel: Kernel = "rbf"
+    width: Any = "auto"
+    basis: Any = None
+    n_vectors: int | str | None = None
+    estimation: str = "auto"
+    random_state: Any = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class KernelMachine(BaseEstimator):
     """Base of all estimators: their arguments are the fields of a dataclass.
 

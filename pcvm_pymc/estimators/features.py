@@ -38,7 +38,7 @@ class Metric:
 
     @property
     def relative(self) -> Array:
-        """Geometric means over the folds: less variable than what all rows together give."""
+        """Relative widths: geometric means over folds, which vary less than a fit to all rows."""
         return np.asarray(np.exp(np.log(self.by_fold).mean(axis=0)))
 
     @classmethod

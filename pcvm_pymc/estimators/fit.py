@@ -159,7 +159,8 @@ def problems_of(model: Any, data: TrainingData, *, few_rows: bool = False) -> Pr
 
         quick = is_named(getattr(model, "search", None), "quick")
         kind = BottomUpOptions.quick if quick else BottomUpOptions
-        options = kind(max_iter=model.max_iter, tol=1e-2 if model.tol is None else model.tol)
+        options = kind(max_iter=model.max_iter)
+        options = options if model.tol is None else replace(options, tol=model.tol)
     if model._takes_several:
         n_classes = len(model.classes_)
         likelihood = as_likelihood(system.likelihood, system.likelihoods, n_classes=n_classes)

@@ -5,7 +5,14 @@ from typing import Any, ClassVar
 
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.estimators.base import CV_EFFECT, IN_CHUNKS, WIDTH_EFFECT, Rule, constraints
+from pcvm_pymc.estimators.base import (
+    CV_EFFECT,
+    IN_CHUNKS,
+    WIDTH_EFFECT,
+    FirstArguments,
+    Rule,
+    constraints,
+)
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import is_em
 from pcvm_pymc.estimators.pcvm import DIGITS, MOVED, PCVM_RULES
@@ -14,7 +21,7 @@ _START = Rule("start", f"{MOVED} 'default'", lambda m, _: m.start == "default")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MPCVMClassifier(KernelClassifier):
+class MPCVMClassifier(KernelClassifier, FirstArguments):
     """Multi-class probabilistic classification vector machine: mPCVM1 and mPCVM2.
 
     A score for each class, each a sum of basis functions; the weight of a row's basis is positive in its own
@@ -31,7 +38,7 @@ class MPCVMClassifier(KernelClassifier):
         ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
     width : float, array_like, "auto", "shared", "cv", "evidence" or "validity"
         Width of the basis functions, in the unit of X: one, or one for each feature. ``"auto"`` learns one
-        for each feature, see `PCVMClassifier`; ``"shared"`` chooses one with the scale by leaving one out;
+        for each feature, see `PCVMClassifier`; ``"shared"`` chooses one with the scale by leave-one-out;
         under an improper hyperprior and from the bottom up as ``"cv"``, which takes, of nine, that of
         the smallest cross-validated log loss. ``"evidence"`` and ``"validity"`` take the one with the best
         score of `select_width`, summed over the classes, each against the rest: a fit for each class and
@@ -61,7 +68,7 @@ class MPCVMClassifier(KernelClassifier):
     max_iter : int
         Most iterations of EM, or of the search; a fit that needs more warns.
     tol : float, optional
-        Largest change at which to stop: of a log precision from the bottom up, by default 1e-2, of a latent
+        Largest change at which to stop: of a log precision from the bottom up, by default 1e-3, of a latent
         score from the top down, by default 1e-4.
     memory_limit : float, optional
         Bytes for the fit, the data not counted: the rows go through it in chunks, once for each
@@ -116,8 +123,6 @@ class MPCVMClassifier(KernelClassifier):
     algorithm: str = "top-down"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
-    estimation: str = "auto"
-    n_vectors: int | str | None = None
     bias: bool | None = None
     update: str = "auto"
     draws: int = 250
@@ -125,7 +130,6 @@ class MPCVMClassifier(KernelClassifier):
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
     cv: int = 5
-    random_state: Any = None
 
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}
     _parameter_constraints = constraints(

@@ -11,6 +11,7 @@ from pcvm_pymc.estimators.base import (
     IN_CHUNKS,
     STREAMED,
     WIDTH_EFFECT,
+    FirstArguments,
     Rule,
     constraints,
     is_named,
@@ -106,7 +107,7 @@ PCVM_RULES = (
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PCVMClassifier(KernelClassifier):
+class PCVMClassifier(KernelClassifier, FirstArguments):
     """Probabilistic classification vector machine: an average of posterior modes, or one of them.
 
     By default modes are found by EM at several widths of the kernel and scales of the weights' prior, and
@@ -118,7 +119,7 @@ class PCVMClassifier(KernelClassifier):
         ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
     width : float, array_like, "auto", "shared", "cv", "evidence", "validity" or "em"
         Width of the basis functions, in the unit of X: one, or one for each feature. ``"shared"`` chooses
-        one inside the training data, with the scale, by leaving one out (`select`); under an improper
+        one inside the training data, with the scale, by leave-one-out (`select`); under an improper
         hyperprior and from the bottom up by cross-validation. ``"auto"`` (of the RBF) also learns a width for
         each feature, as far as rows predict better by them that had no part in learning them: five folds
         weigh it against one width. With one feature, or fewer than five rows of a
@@ -127,7 +128,7 @@ class PCVMClassifier(KernelClassifier):
         units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.
     scale : float, "auto" or None
         Scale sqrt(d / c) of the weights' prior under ``hyperprior="default"``: a number; ``"auto"``, chosen
-        by leaving one out; None does so where the width is chosen that way too, and is 1 otherwise.
+        by leave-one-out; None does so where the width is chosen that way too, and is 1 otherwise.
     basis : None, int or (array_like, array_like)
         Centres of the basis functions: all training rows; so many of them, chosen by k-means++ within
         each class, see `choose_basis`; or given centres, shape (n_basis, n_features), with the signs of
@@ -164,7 +165,7 @@ class PCVMClassifier(KernelClassifier):
         Most iterations of EM, of the search, or transitions of a chain; a fit that needs more warns.
     tol : float, optional
         Largest change at which to stop: of a latent value in EM, by default 1e-5, of a log precision from
-        the bottom up, by default 1e-2.
+        the bottom up, by default 1e-3.
     draws : int
         For ``"posterior"``: draws that are kept of each of four chains.
     memory_limit : float, optional
@@ -246,7 +247,7 @@ class PCVMClassifier(KernelClassifier):
     ----------
     H. Chen, P. Tino and X. Yao (2009), "Probabilistic classification vector machines", IEEE
     Transactions on Neural Networks 20(6), 901-914, eqs. 3-4, 7-12 and 21-25, corrected: see `EMStep`. From
-    the bottom up: `pcvm_pymc.core.evidence.fit_bottom_up`; leaving one out: `pcvm_pymc.core.loo`.
+    the bottom up: `pcvm_pymc.core.evidence.fit_bottom_up`; leave-one-out: `pcvm_pymc.core.loo`.
 
     Examples
     --------
@@ -260,11 +261,8 @@ class PCVMClassifier(KernelClassifier):
     likelihood: Likelihood | str = "probit"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
-    estimation: str = "auto"
-    n_vectors: int | str | None = None
     n_init: int = 1
     cv: int = 5
-    random_state: Any = None
     update: str = "auto"
     draws: int = 250
     kernel_dtype: str = "float64"

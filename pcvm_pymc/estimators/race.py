@@ -197,7 +197,7 @@ class WidthSelection:
 
 @dataclass(frozen=True)
 class Refits:
-    """Refits of an estimator on folds, which race.
+    """Scores of grid points by refits on folds, for `race`.
 
     Attributes
     ----------
@@ -231,7 +231,7 @@ class Refits:
         most_bases: int | None,
         follow: Callable[[], object],
     ) -> "Refits":
-        """Return the refits; a basis given by its centres loses those on held-out rows."""
+        """Return the refits of some folds; given centres that are held-out rows are left out with them."""
         X, y = data.X, data.label
         plain = ("memory_limit", "class_weight")  # weights of classes are in those of the rows
         changes = rough | {name: None for name in plain if getattr(model, name, None)}

@@ -133,7 +133,8 @@ def fit_relevance(
         problem = problem_at(few, own.points, as_kernel(model.kernel, width), None)
         return _scored(problem, few.X, own.points, criterion, width, **rough)
 
-    width, metric = chosen_width(model, given, rng, score, rough={"tol": tol})
+    plain = {"tol": tol} | ({"std": "weights"} if hasattr(model, "std") else {})
+    width, metric = chosen_width(model, given, rng, score, rough=plain)
     kernel = as_kernel(model.kernel, width)
     whole = (data, centres.points, kernel, limit)
     problem = problem_at(*whole) if rotated is None else rotated(centres, kernel)

@@ -109,7 +109,7 @@ def _reproduce_all(options: argparse.Namespace, console: Console) -> int:
 
 
 def _classifiers(wanted: list[str] | None, default: tuple[str, ...]) -> list[str] | None:
-    """Return the names asked for; one that begins with + joins the experiment's."""
+    """Return the classifiers to run: those named, or with names that begin with + also the experiment's."""
     if wanted is None:
         return None
     added = [name[1:] for name in wanted if name.startswith("+")]

@@ -1,4 +1,4 @@
-"""What is said of input that cannot be used."""
+"""Error messages for input that cannot be used."""
 
 import difflib
 from collections.abc import Iterable, Mapping

@@ -64,7 +64,7 @@ def reproduce_everything(out: str | Path, **options: Any) -> Iterator[Outcome]:
 def _one(
     entry: Experiment | Sketch, out: Path, ran: set[str], options: dict[str, Any]
 ) -> tuple[str, str, int]:
-    """Run what is not yet run, write the report, and return how it ended."""
+    """Run the missing jobs of an experiment, write its report, and return its outcome."""
     place = out / entry.name / "report"
     if isinstance(entry, Sketch):
         if not entry.drawing:

@@ -54,7 +54,7 @@ class TableScaler(TransformerMixin, BaseEstimator):
     def of(
         cls, path: Path, frame: pd.DataFrame, *, categorical: bool, impute: str | None
     ) -> "TableScaler":
-        """Return what scales a table; raise where text or missing cells need an option.
+        """Return the scaler of a table; raise where text or missing values need an option.
 
         Raises
         ------

@@ -266,7 +266,7 @@ def _drawn(
 def _stored(
     data: Dataset, source: Source, protocol: Protocol, n: int, seed: int
 ) -> tuple[list[Split], list[str]]:
-    """Return stored realisations, then seeded ones of the same size."""
+    """Return the stored splits of a set, then as many random ones of the same size as are missing."""
     splits = list(zip(data.train, data.test, strict=True))[:n]
     origins = [f"stored, number {k}" for k in data.realisations[:n]]
     for k in range(len(splits), n):

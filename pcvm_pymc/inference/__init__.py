@@ -1,1 +1,1 @@
-"""From a model to results."""
+"""Estimation, sampling and prediction for PyMC models, and their results."""

@@ -1,6 +1,5 @@
-"""Chains of the Gibbs sampler: in rounds until they have converged, and resumed from files."""
+"""Chains of the Gibbs sampler, run in rounds until they converge, with checkpoints on disk."""
 
-import hashlib
 import json
 import os
 import threading
@@ -8,12 +7,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+import joblib
 import numpy as np
-import xarray as xr
 from threadpoolctl import threadpool_limits
 
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
@@ -35,7 +33,7 @@ _REMEDY = "restore it, or remove it: its chain then begins from its start and en
 
 @dataclass(frozen=True)
 class GibbsRun:
-    """How long and where a Gibbs sampler runs; the arguments of `sample` of the same names."""
+    """Settings of a Gibbs run: the arguments of `sample` of the same names."""
 
     draws: int
     tune: int
@@ -48,11 +46,11 @@ class GibbsRun:
 
     @property
     def enough(self) -> int:
-        """States of a chain with which those of all chains are enough to judge convergence by."""
+        """States that each chain needs before convergence can be judged."""
         return self.draws * -(-_JUDGED // (self.chains * self.draws))
 
     def begin(self, number: int, state: GibbsState, rng: np.random.Generator) -> "Chain":
-        """Return a chain whose first round keeps enough states, where `thin` has as many for each draw."""
+        """Return a chain whose first round keeps enough states to judge convergence, if `thin` allows."""
         least = min(self.enough // self.draws, self.thin)
         each = next(n for n in range(least, self.thin + 1) if self.thin % n == 0)
         return Chain(number, state, rng, self.thin // each, self.draws * each)
@@ -60,7 +58,7 @@ class GibbsRun:
 
 @dataclass(frozen=True)
 class GibbsDraws:
-    """States of the last round.
+    """The states of all chains in the last round.
 
     Attributes
     ----------
@@ -97,7 +95,7 @@ class GibbsDraws:
 
 @dataclass
 class Chain:
-    """A chain of the Gibbs sampler: where it is, and the states that its round has kept.
+    """One chain of the Gibbs sampler: its current state, and the states kept in this round.
 
     Where few draws are asked for, more states are kept than draws, to judge convergence by.
 
@@ -112,8 +110,8 @@ class Chain:
         States of a round.
     sweeps : int
         Sweeps so far.
-    blocks : list of tuples of ndarray
-        Sizes, biases, d and unknown widths of the round, as `advance` returned them.
+    drawn : tuple of ndarray
+        Sizes, biases, d and unknown widths of the round's states; empty before its first.
     """
 
     number: int
@@ -122,34 +120,30 @@ class Chain:
     every: int
     n_states: int
     sweeps: int = 0
-    blocks: list[tuple[Array, ...]] = field(default_factory=list)
+    drawn: tuple[Array, ...] = ()
 
     @property
     def round(self) -> int:
-        """Sweeps that the states of a round span."""
+        """Sweeps in a round."""
         return self.every * self.n_states
 
     @property
     def n_left(self) -> int:
         """States that the round still lacks."""
-        return self.n_states - sum(len(block[0]) for block in self.blocks)
+        return self.n_states - (len(self.drawn[0]) if self.drawn else 0)
 
     @property
     def end(self) -> int:
         """The sweep at which the round ends."""
         return self.sweeps + self.every * self.n_left
 
-    @property
-    def drawn(self) -> tuple[Array, ...]:
-        """Sizes, biases, d and unknown widths of the round's states; empty before its first."""
-        return tuple(np.concatenate(each) for each in zip(*self.blocks, strict=True))
-
     def extend(
         self, problem: GibbsProblem, n: int, between: Callable[[], None] = lambda: None
     ) -> None:
-        """Keep so many more states; `between` is called several times a second."""
-        drawn = advance(problem, self.state, self.rng, draws=n, thin=self.every, between=between)
-        self.blocks.append(drawn)
+        """Draw and keep n more states; `between` is called several times a second."""
+        new = advance(problem, self.state, self.rng, draws=n, thin=self.every, between=between)
+        pairs = zip(self.drawn, new, strict=True)
+        self.drawn = tuple(map(np.concatenate, pairs)) if self.drawn else new
         self.sweeps += n * self.every
 
     def next_round(self, run: GibbsRun) -> None:
@@ -158,12 +152,12 @@ class Chain:
         The first round becomes warm-up; the states of later ones stay, or every other one.
         """
         step = 1 if self.n_states < run.enough else 2
-        kept = [tuple(each[::-1][::step][::-1] for each in self.drawn)]
-        self.blocks = kept if self.round > run.draws * run.thin else []
+        kept = tuple(each[::-1][::step][::-1] for each in self.drawn)
+        self.drawn = kept if self.round > run.draws * run.thin else ()
         self.every, self.n_states = self.every * step, self.n_states * 2 // step
 
     def write(self, folder: Path, fingerprint: str) -> None:
-        """Write the chain down; a file is replaced only once the new one is complete."""
+        """Write the chain to its file, which is replaced only once the new one is complete."""
         state = {f"state_{name}": getattr(self.state, name) for name in _STATE}
         arrays = {
             "fingerprint": fingerprint,
@@ -175,7 +169,7 @@ class Chain:
         write_arrays(folder / f"chain_{self.number}.npz", _KIND, arrays)
 
     def resume(self, folder: Path, fingerprint: str) -> None:
-        """Go on from the chain's file, if there is one.
+        """Continue from the chain's file, if there is one.
 
         Raises
         ------
@@ -191,30 +185,27 @@ class Chain:
                 f"checkpoint {folder} is of another run (model, draws, tune, chains, thin or seed "
                 "differ); needed the same call, or another folder. A seed is needed to resume at all"
             )
-        names = [name for name in _STATE if f"state_{name}" in stored]
-        state: dict[str, Any] = {name: stored[f"state_{name}"][()] for name in names}
-        self.state = GibbsState(**state)
+        for name in _STATE:
+            if f"state_{name}" in stored:
+                setattr(self.state, name, stored[f"state_{name}"][()])
+        self.state.basis = None  # of the width before
         self.rng.bit_generator.state = json.loads(str(stored["rng"]))
         self.every, self.n_states, self.sweeps = map(int, stored["counts"])
-        drawn = tuple(stored[name] for name in _DRAWN if name in stored)
-        self.blocks = [drawn] if drawn else []
+        self.drawn = tuple(stored[name] for name in _DRAWN if name in stored)
 
 
 def _fingerprint(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> str:
-    """Return a digest of what decides the draws: a file of another run is refused by it."""
-    digest = hashlib.sha256()
-    for each in (problem.basis.left, problem.basis.right, problem.sign, problem.label):
-        digest.update(np.ascontiguousarray(each).tobytes())
-    pieces: tuple[Any, ...] = (problem.hyperprior, problem.likelihood)
-    if problem.moves is not None:  # the width's prior, by its density at some widths
-        pieces += tuple(problem.moves.log_density(k * problem.width) for k in (0.5, 1.0, 2.0))
-    settings = (_DRAWN, run.draws, run.tune, run.chains, run.thin)
-    digest.update(repr((pieces, settings, rng.bit_generator.state)).encode())
-    return digest.hexdigest()
+    """Return a digest of all that determines the draws, to refuse checkpoints of other runs."""
+    basis, moves = problem.basis, problem.moves
+    # a width's prior by its density at some widths
+    width = moves and [moves.log_density(k * problem.width) for k in (0.5, 1.0, 2.0)]
+    data = basis.left, basis.right, problem.sign, problem.label
+    settings = _DRAWN, run.draws, run.tune, run.chains, run.thin, rng.bit_generator.state
+    return str(joblib.hash((data, problem.hyperprior, problem.likelihood, width, settings)))
 
 
 def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> GibbsDraws:
-    """Run chains, in rounds of ever more sweeps a draw, until they agree or reach ``max_sweeps``.
+    """Run chains, in rounds of ever more sweeps a draw, until they converge or reach ``max_sweeps``.
 
     Parameters
     ----------
@@ -230,42 +221,43 @@ def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -
     throwaway = np.random.default_rng(0)  # compiled before the clock and the threads start
     advance(problem, problem.start(throwaway), throwaway, draws=1)
     folder, fingerprint = run.checkpoint, _fingerprint(problem, run, rng)
-    with nullcontext() if folder is None else alone_in(folder):
+    with (
+        nullcontext() if folder is None else alone_in(folder),
+        progress_bars(run.progressbar, *_PROGRESS) as progress,
+    ):
         chains = [
             run.begin(i, problem.start(each), each) for i, each in enumerate(rng.spawn(run.chains))
         ]
-        if folder is not None:
-            for chain in chains:
+        for chain in chains:
+            progress.add_task("", total=None, number=chain.number, thin=run.thin, round=1)
+            if folder is not None:
                 chain.resume(folder, fingerprint)
         for chain in chains:  # killed between the rounds of two chains: all go on from the later
             while chain.round < max(each.round for each in chains):
                 chain.next_round(run)
         began, n_round, one = time.perf_counter(), 1, chains[0]
-        with progress_bars(run.progressbar, *_PROGRESS) as progress:
+
+        def after_block(chain: Chain) -> None:
+            if folder is not None:
+                chain.write(folder, fingerprint)
+            progress.update(
+                progress.task_ids[chain.number],
+                completed=chain.sweeps,
+                total=chain.end,
+                thin=chain.round // run.draws,
+                round=n_round,
+            )
+
+        while True:
+            _run_round(problem, chains, run, after_block)
+            drawn = _joined(problem, chains, run, began)
+            more = one.round * (2 if one.round == run.draws * run.thin else 1)
+            if _is_enough(drawn.states) or one.sweeps + more > run.max_sweeps:
+                return drawn
+            n_round += 1
             for chain in chains:
-                progress.add_task("", total=None, number=chain.number, thin=run.thin, round=1)
-
-            def after_block(chain: Chain) -> None:
-                if folder is not None:
-                    chain.write(folder, fingerprint)
-                progress.update(
-                    progress.task_ids[chain.number],
-                    completed=chain.sweeps,
-                    total=chain.end,
-                    thin=chain.round // run.draws,
-                    round=n_round,
-                )
-
-            while True:
-                _run_round(problem, chains, run, after_block)
-                drawn = _joined(problem, chains, run, began)
-                more = one.round * (2 if one.round == run.draws * run.thin else 1)
-                if _is_enough(drawn.states) or one.sweeps + more > run.max_sweeps:
-                    return drawn
-                n_round += 1
-                for chain in chains:
-                    chain.next_round(run)
-                    after_block(chain)
+                chain.next_round(run)
+                after_block(chain)
 
 
 def _run_round(
@@ -283,9 +275,8 @@ def _run_round(
 
     def finish(chain: Chain) -> None:
         if chain.sweeps == 0:  # warm-up, of which no draw is kept
-            tune = max(run.tune, 1)
-            advance(problem, chain.state, chain.rng, draws=1, thin=tune, between=between)
-            chain.sweeps = tune
+            chain.sweeps = max(run.tune, 1)
+            advance(problem, chain.state, chain.rng, draws=1, thin=chain.sweeps, between=between)
         block = -(-chain.n_states // _BLOCKS)
         while chain.n_left > 0:
             chain.extend(problem, min(block, chain.n_left), between)
@@ -316,12 +307,9 @@ def _is_enough(states: dict[str, Array]) -> bool:
     n_chains, n_draws = states["latent"].shape[:2]
     if n_chains < 2 or n_draws < 50:  # too few to judge
         return True
-    dims = {"latent": ("chain", "draw", "obs", "class"), "width": ("chain", "draw", "feature")}
-    data = xr.Dataset(
-        {name: (dims[name][: states[name].ndim], states[name]) for name in dims if name in states}
-    )
-    enough = min(400, n_chains * n_draws // 2)  # what so many draws can have
     import arviz as az
 
-    rhat, ess = az.rhat(data), az.ess(data)
-    return all(bool(rhat[name].max() <= 1.01 and ess[name].min() >= enough) for name in data)
+    enough = min(400, n_chains * n_draws // 2)  # what so many draws can have
+    judged = {name: states[name] for name in ("latent", "width") if name in states}
+    rhat, ess = az.rhat(judged), az.ess(judged)
+    return all(bool(rhat[name].max() <= 1.01 and ess[name].min() >= enough) for name in judged)

@@ -119,7 +119,7 @@ def fit_evidence(
 
 
 def _solver(parts: Parts) -> str:
-    """Return what maximises the evidence of a model; `read` refuses where that does not."""
+    """Return the solver that maximises the evidence of a model (which `read` may refuse)."""
     rows = [row for row in FAMILY.values() if parts.likelihood.name in row.likelihoods]
     ours = [row for row in rows if (row.signs is None) == (parts.sign is None)]
     return "evidence" if any("evidence" in row.solvers for row in ours) else "bottom-up"
@@ -136,7 +136,7 @@ def _check_shared(problem: Problem, solver: str) -> None:
 
 
 def evidence_fit_of(tree: xr.DataTree) -> tuple[core.EvidenceProblem, Any]:
-    """Return the problem of a tree and what its fit found, from `fit_evidence` of a regression.
+    """Return the problem and the fit in a result of `fit_evidence` of a regression.
 
     Raises
     ------

@@ -18,7 +18,7 @@ _OF_WIDTH = ("width", "Phi", "hyperprior")  # what a width changes in the data o
 def mixture(posteriors: Sequence[xr.DataTree], weights: ArrayLike) -> xr.DataTree:
     """Return one posterior made of several that differ in the width, each with its share of the draws.
 
-    What leaving one out says of widths (`Selection.by_width`) averages predictions, as pseudo-BMA+ does
+    What leave-one-out says of widths (`Selection.by_width`) averages predictions, as pseudo-BMA+ does
     those of models: an unknown width without a sampler that moves it.
 
     Parameters

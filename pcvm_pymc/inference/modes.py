@@ -37,7 +37,7 @@ def find_map_em(
         Of a row of `FAMILY` that EM takes: from `pcvm_model`, `sparse_probit_model`, `mpcvm_model` or
         `mrvm_model`; default: the model on the context stack. A width with a prior (called ``width``) of two
         classes is optimised within EM by the corrected eq. 10. An unknown scale of the weights
-        (``hyperprior="learned"``) has no mode beside them: the point is the weights' mode at unit scale,
+        (``hyperprior="learned"``) has no joint mode with them: the point is the weights' mode at unit scale,
         ``rate = c``, where modes predict best. The hyperprior of ``rate`` may have little density there,
         which the log posterior counts.
     options : EMOptions, optional
@@ -143,7 +143,7 @@ def _expected_precisions(problem: Problem, result: EMResult) -> dict[str, Any]:
 
 @contextmanager
 def _em_progress(options: EMOptions, show: bool) -> Iterator[Any]:
-    """Yield a callback that draws EM's progress, towards the iteration at which it is expected to end."""
+    """Yield a callback that shows EM's progress, with a forecast of its last iteration."""
     texts = (
         "iteration {task.completed}{task.fields[of]}",
         "log posterior {task.fields[value]:.4f}, {task.fields[active]} active",

@@ -13,11 +13,11 @@ from sklearn.utils import gen_batches
 from pcvm_pymc.core.evidence import augmentation, predictive_moments, star_moments
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import Frame, as_features, check_flag, check_seed, check_whole
+from pcvm_pymc.core.pieces.validation import as_features, check_flag, check_seed, check_whole
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.evidence import evidence_fit_of
 from pcvm_pymc.model.bases import AnyKernel
-from pcvm_pymc.model.data import as_model
+from pcvm_pymc.model.data import Frame, as_model
 
 type Seed = int | np.random.Generator | None
 

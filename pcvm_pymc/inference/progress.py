@@ -34,7 +34,7 @@ def progress_bars(show: bool, title: str, *texts: str) -> Iterator[Progress]:
 
 
 class Forecast:
-    """When an iteration whose changes shrink in proportion will end.
+    """Forecast of the last iteration of a method that converges linearly.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Forecast:
         self._changes: deque[float] = deque(maxlen=_CHANGES)
 
     def __call__(self, n_iter: int, values: np.ndarray) -> int | None:
-        """Return the iteration at which it will end, None where that is not known yet.
+        """Return the expected last iteration, None while it is not known.
 
         Parameters
         ----------

@@ -34,7 +34,7 @@ type Values = Mapping[str, tuple[Dims, Any]]
 
 
 def draws_dataset(values: Values, coords: Mapping[str, Any], **attrs: Any) -> xr.Dataset:
-    """Return named values of all draws as a group of a result.
+    """Return named values of all draws as the dataset of a group of a result.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def draws_dataset(values: Values, coords: Mapping[str, Any], **attrs: Any) -> xr
 
 
 def timed[T: Ended](solve: Callable[[], T], what: str) -> tuple[T, float]:
-    """Return what a solver ends with, and its seconds; a warning says so where it stopped before its end."""
+    """Return a solver's result and its seconds; warn if it did not converge."""
     began = time.perf_counter()
     result = solve()
     seconds = time.perf_counter() - began
@@ -193,7 +193,7 @@ def _coords(model: pm.Model) -> dict[str, Any]:
 
 
 def check_result(tree: Any, name: str, *groups: str) -> None:
-    """Raise unless a value is a result with the groups that all have, and some more.
+    """Raise unless a value is a result with ``posterior``, ``constant_data`` and the given groups.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def check_result(tree: Any, name: str, *groups: str) -> None:
 
 
 def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
-    """Write a model's classes, and the pieces that it is made of, into a tree's attributes.
+    """Record a model's classes and pieces in the attributes of a result.
 
     The attribute ``pieces`` is JSON: ``rows`` (keys in `FAMILY`), ``likelihood`` and ``prior`` (name and
     numbers), ``kernel`` (name and width; null without one), ``bias`` and ``shared`` (as `Problem` has them).
@@ -251,14 +251,14 @@ def _pieces(model: pm.Model) -> dict[str, Any]:
 
 
 def _without_data(sign: Array | None, prior: Prior, likelihood: Likelihood, bias: Any) -> Problem:
-    """Return a problem without rows, by whose pieces rows of the family are found."""
+    """Return a problem without data, to find the rows of `FAMILY` that have its pieces."""
     Phi = np.empty((0, 0 if sign is None else len(sign)))
     shared = isinstance(prior, SharedHyperprior)
     return Problem(Phi, np.empty(0), sign, prior, likelihood, bias, shared)
 
 
 def _as_record(piece: Any) -> dict[str, Any]:
-    """Return a piece's name and numbers, those apart that are unknown."""
+    """Return a piece's name and its known parameters."""
     numbers = asdict(piece).items()
     known = {key: value for key, value in numbers if value is not None and not np.isnan(value)}
     return {"name": piece.name, **known}
@@ -290,7 +290,7 @@ def likelihood_of(tree: xr.DataTree) -> Likelihood:
 
 
 def rows_of(tree: xr.DataTree) -> tuple[str, tuple[System, ...]]:
-    """Return the kind of a result's bias (as `Problem` has it), and the rows that its model is one of.
+    """Return the kind of a result's bias (as in `Problem`), and the rows of `FAMILY` that fit its model.
 
     Where weights share a precision, or have one each, rows of the other kind are left out.
 

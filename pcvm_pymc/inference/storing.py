@@ -1,34 +1,32 @@
-"""Results on disk: Zarr or netCDF, as a whole or not at all, marked as ours, checked when they are read."""
+"""Results on disk, as Zarr or netCDF: written completely or not at all, verified when they are read."""
 
+import json
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from pcvm_pymc.core.pieces.validation import check_flag
 from pcvm_pymc.inference import files
-from pcvm_pymc.inference.files import MARKER, StoreError, checked_folder, replaced_folder
+from pcvm_pymc.inference.files import StoreError
 
-_KIND = "result"
-_REMEDY = "name a folder that save wrote, or a copy of it, or make the result again"
-_WRITER = "written_by"  # attribute of a netCDF file's root
-_CHECKSUM = "checksum"
+#: ends of names of netCDF files; any other name is that of a folder with Zarr
+NETCDF = (".nc", ".netcdf")
+_REMEDY = "name a result that save wrote, or a copy of it, or make the result again"
+_OTHER = "name another place, or remove it yourself"
+_WRITER, _CHECKSUM = "written_by", "checksum"  # attributes of the root
 _OURS = "pcvm_pymc.save"
-_NO_CHECKSUMS = "as one that was not written by save: damage cannot be told"
 
 
 def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path:
-    """Write a result as Zarr, with a marker and the checksum of each file (``pcvm_pymc.json``).
+    """Write a result as Zarr, with a checksum of its content among its attributes.
 
-    Where the path ends in ``.nc`` as netCDF (which needs the extra ``pcvm-pymc[netcdf]``), with a checksum of
-    its content.
+    Where the path ends in ``.nc`` as netCDF (which needs the extra ``pcvm-pymc[netcdf]``).
 
     Parameters
     ----------
@@ -45,12 +43,12 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
     Raises
     ------
     ValueError
-        If a folder or file lies there that this function did not write, or that has other files in it:
+        If a folder or file is there that this function did not write, or that has other files in it:
         nothing is removed.
     TypeError
         If `tree` is no DataTree, or `path` no path.
     OSError
-        If it cannot be written, in one line; what lay there is as it was.
+        If it cannot be written, in one line; what was there is as it was.
 
     Examples
     --------
@@ -67,39 +65,45 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
         raise TypeError(f"tree is a {type(tree).__name__}; needed a DataTree, as from find_map_em")
     place = files.as_path(path, "path")
     check_flag("overwrite", overwrite)
-    if place.suffix not in _FORMATS:
-        with replaced_folder(place, _KIND, overwrite=overwrite) as unfinished, _quiet_storage():
-            tree.to_zarr(str(unfinished), mode="w")
-        return place
-    form = _FORMATS[place.suffix]
-    form.check(place)
-    if place.exists():
-        is_ours = False
-        with suppress(Exception):  # libraries raise errors of many kinds for files of other formats
-            is_ours = form.read(place).attrs.get(_WRITER) == _OURS
-        if not is_ours:
-            raise StoreError(
-                f"{place} is a file that was not written here; name another place, or remove it yourself"
-            )
-        if not overwrite:
-            raise StoreError(f"{place} exists; use overwrite=True, or name another place")
     marked = tree.copy()
-    marked.attrs |= {_WRITER: _OURS, _CHECKSUM: _content_checksum(tree)}
-    with TemporaryDirectory() as folder:
-        whole = Path(folder) / place.name
-        form.write(marked, whole)
-        content = whole.read_bytes()
-    files.write_atomically(place, content)
+    marked.attrs |= {_WRITER: _OURS, _CHECKSUM: _checksum_of(tree)}
+    target = place.resolve()  # of a link, what it points to
+    with files.replacing(target, partial(_check_replaceable, target, overwrite)) as unfinished:
+        if place.suffix in NETCDF:
+            _check_netcdf(place)
+            with TemporaryDirectory() as folder:  # HDF5 does not end cleanly on a full disk
+                marked.to_netcdf(Path(folder) / place.name, engine="h5netcdf")
+                unfinished.write_bytes((Path(folder) / place.name).read_bytes())
+        else:
+            marked.to_zarr(str(unfinished), mode="w", consolidated=False)
     return place
 
 
-class _Format(NamedTuple):
-    """A way to write a result as one file."""
-
-    name: str
-    check: Callable[[Path], None]  # raises where its libraries are missing
-    write: Callable[[xr.DataTree, Path], None]
-    read: Callable[[Path], xr.DataTree]  # into memory
+def _check_replaceable(path: Path, overwrite: bool) -> None:
+    """Raise unless nothing is at a path, or a result that may be replaced."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    try:
+        if path.suffix in NETCDF:
+            attrs = _read(path).attrs
+        else:
+            attrs = json.loads((path / "zarr.json").read_text(encoding="utf-8"))["attributes"]
+        is_ours = attrs.get(_WRITER) == _OURS
+    except Exception:  # libraries raise errors of many kinds for files of other formats
+        is_ours = False
+    if not is_ours:
+        what = "a folder" if path.is_dir() else "a file"
+        raise StoreError(f"{path} is {what} that was not written here; {_OTHER}")
+    inner = [each.relative_to(path) for each in path.rglob("*") if each.is_file()]
+    # Zarr has these alone: a zarr.json in each group and array, and folders "c" of chunks
+    foreign = [str(each) for each in inner if each.name != "zarr.json" and "c" not in each.parts]
+    if foreign:
+        raise StoreError(
+            f"{path} has files that were not written here ({', '.join(foreign[:3])}), and would be lost; "
+            "move them, or name another place"
+        )
+    if not overwrite:
+        raise StoreError(f"{path} exists; use overwrite=True, or name another place")
 
 
 def _check_netcdf(path: Path) -> None:
@@ -112,33 +116,19 @@ def _check_netcdf(path: Path) -> None:
         )
 
 
-def _read_netcdf(path: Path) -> xr.DataTree:
-    """Read a netCDF file, once HDF5 itself has: its wrapper does not end cleanly on other files."""
-    import h5py
-
-    h5py.File(path).close()
-    with xr.open_datatree(str(path), engine="h5netcdf") as stored:
-        return stored.load()
-
-
-_NETCDF = _Format(
-    "netCDF", _check_netcdf, partial(xr.DataTree.to_netcdf, engine="h5netcdf"), _read_netcdf
-)
-#: by the end of a file's name; any other name is that of a folder with Zarr
-_FORMATS = {".nc": _NETCDF, ".netcdf": _NETCDF}
-
-
-def _content_checksum(tree: xr.DataTree) -> str:
-    """Return a digest of all variables and coordinates of a tree."""
-    values = {
-        f"{group.path}/{name}": np.asarray(each.values)
-        for group in tree.subtree
-        for name, each in group.to_dataset(inherit=False).variables.items()
-    }
-    for name, each in values.items():
-        if each.dtype.kind == "O":  # text, as which it comes back
-            values[name] = each.astype("U")
-    return files.checksum_of(_KIND, values)
+def _checksum_of(tree: xr.DataTree) -> str:
+    """Return a digest of all variables, coordinates and attributes of a tree."""
+    values = {}
+    for group in tree.subtree:
+        data = group.to_dataset(inherit=False)
+        for name, each in data.variables.items():
+            array = np.asarray(each.values)  # text comes back as objects
+            key = f"{group.path}/{name}, {each.dims}, {name in data.coords}"
+            values[key] = array.astype("U") if array.dtype.kind == "O" else array
+        # an attribute of one element comes back as a scalar
+        attrs = {name: np.ravel(each).tolist() for name, each in data.attrs.items()}
+        values[f"{group.path} attributes"] = np.array(json.dumps(attrs, sort_keys=True))
+    return files.checksum_of("result", values)
 
 
 def load(path: str | Path) -> xr.DataTree:
@@ -156,12 +146,12 @@ def load(path: str | Path) -> xr.DataTree:
     Raises
     ------
     ValueError
-        If it does not exist, a file is missing or not as it was written, or is neither Zarr nor netCDF.
+        If it does not exist, is not as it was written, or is neither Zarr nor netCDF.
 
     Warns
     -----
     UserWarning
-        If there are no checksums, as where ArviZ wrote it: damage cannot be told.
+        If there is no checksum, as where ArviZ wrote it: damage cannot be told.
 
     Examples
     --------
@@ -175,39 +165,37 @@ def load(path: str | Path) -> xr.DataTree:
     True
     """
     place = files.as_path(path, "path")
-    if place.suffix in _FORMATS:
-        return _load_file(place, _FORMATS[place.suffix])
-    if not checked_folder(place, _KIND, _REMEDY):
+    is_netcdf = place.suffix in NETCDF
+    what = "a netCDF file" if is_netcdf else "a folder with Zarr"
+    files.restore_killed(place.resolve())
+    if not (place.is_file() if is_netcdf else place.is_dir()):
+        found = "is another thing" if place.exists() else "does not exist"
+        raise StoreError(f"{path} {found}; needed {what}; {_REMEDY}")
+    if is_netcdf:
+        _check_netcdf(place)
+    try:
+        tree = _read(place)
+    except Exception as error:  # libraries and their codecs have errors of many kinds
+        raise StoreError(f"{path} cannot be read as {what} ({error}); {_REMEDY}") from None
+    writer, checksum = tree.attrs.pop(_WRITER, None), tree.attrs.pop(_CHECKSUM, None)
+    if writer is None and checksum is None:
         warnings.warn(
-            f"{path} has no checksums ({MARKER}), {_NO_CHECKSUMS}", UserWarning, stacklevel=2
+            f"{path} has no checksum, as one that was not written by save: damage cannot be told",
+            UserWarning,
+            stacklevel=2,
         )
-    try:
-        with _quiet_storage():
-            return xr.open_datatree(str(place), engine="zarr").load()
-    except Exception as error:  # Zarr and its codecs have errors of many kinds
-        raise StoreError(f"{path} cannot be read as Zarr ({error}); {_REMEDY}") from None
-
-
-def _load_file(path: Path, form: _Format) -> xr.DataTree:
-    form.check(path)
-    if not path.is_file():
-        raise StoreError(f"{path} does not exist; needed a {form.name} file; {_REMEDY}")
-    try:
-        tree = form.read(path)
-    except Exception as error:  # libraries raise errors of many kinds
-        raise StoreError(f"{path} cannot be read as {form.name} ({error}); {_REMEDY}") from None
-    checksum = tree.attrs.pop(_CHECKSUM, None)
-    if tree.attrs.pop(_WRITER, None) != _OURS or checksum is None:
-        said = f"{path} has no checksum of its content, {_NO_CHECKSUMS}"
-        warnings.warn(said, UserWarning, stacklevel=3)
-    elif checksum != _content_checksum(tree):
+    elif checksum != _checksum_of(tree):
         raise StoreError(f"{path} is damaged (its checksum differs); {_REMEDY}")
     return tree
 
 
-@contextmanager
-def _quiet_storage() -> Iterator[None]:
-    """Silence Zarr's note that version 3 has no specification of consolidated metadata yet."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Consolidated metadata", category=UserWarning)
-        yield
+def _read(path: Path) -> xr.DataTree:
+    options: dict[str, Any] = {"engine": "zarr", "consolidated": False}
+    if path.suffix in NETCDF:
+        import h5py
+
+        h5py.File(path).close()  # the wrapper does not end cleanly on files of other formats
+        options = {"engine": "h5netcdf"}
+    with xr.open_datatree(str(path), **options) as stored:
+        groups = stored.load().to_dict()
+    return xr.DataTree.from_dict({name: groups[name] for name in sorted(groups)})

@@ -1,4 +1,4 @@
-"""Basis functions in a model: a kernel is declared with what recalls it for new rows."""
+"""Basis functions in a PyMC model, stored with the data that recompute them for new rows."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -72,11 +72,8 @@ def as_piece(kernel: AnyKernel, width: Any = None) -> kernels.KernelPiece:
     ValueError
         If the kernel is not known, or cannot have that width.
     """
-    piece = (
-        Covariance(kernel)
-        if isinstance(kernel, pm.gp.cov.Covariance)
-        else kernels.as_kernel(kernel)
-    )
+    is_covariance = isinstance(kernel, pm.gp.cov.Covariance)
+    piece = Covariance(kernel) if is_covariance else kernels.as_kernel(kernel)
     if isinstance(width, TensorVariable):
         if piece.name not in DECLARED_KERNELS:
             raise ValueError(
@@ -104,7 +101,7 @@ DECLARED_KERNELS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
 
 
 def distances(X: Array, centres: Array, ndim: int = 2) -> Array:
-    """Return squared distances, in all, or along each feature where `ndim` is 3."""
+    """Return squared distances between rows and centres, separately by feature where `ndim` is 3."""
     if ndim > 2:
         return np.square(X.T[:, :, None] - centres.T[:, None, :])
     return kernels.squared_distances(X, centres)
@@ -129,7 +126,7 @@ def own_variable(model: pm.Model, value: TensorVariable, name: str) -> TensorVar
 
 
 def _width_name(kernel_name: str) -> str:
-    """Return the name of the width's data: a result says by it whether its kernel is the RBF."""
+    """Return the name of the width's data, ``width`` for the RBF and ``kernel_width`` for others."""
     return "width" if kernel_name == kernels.RBF.name else "kernel_width"
 
 
@@ -139,7 +136,7 @@ def known_width(model: pm.Model) -> Any:
 
 
 def kernel_data(model: pm.Model, names: Names | None = None) -> dict[str, Any]:
-    """Return the coords and data of a model that tell its kernel, for `recall_kernel`."""
+    """Return the coords and data that `recall_kernel` reconstructs the kernel from."""
     names = names or Names()
     stored = {v.name: v.get_value() for v in model.data_vars}
     own = {name: stored[names(name)] for name in _RECALLED if names(name) in stored}
@@ -151,7 +148,7 @@ def kernel_data(model: pm.Model, names: Names | None = None) -> dict[str, Any]:
 def recall_kernel(
     stored: Mapping[str, Any], kernel: AnyKernel | None = None
 ) -> kernels.KernelPiece:
-    """Return the kernel that a model was built with, of its width.
+    """Return the kernel that a model was built with, from its stored data.
 
     Parameters
     ----------
@@ -174,15 +171,12 @@ def recall_kernel(
             "that it was built with"
         )
     piece = kernels.KERNELS[name]() if kernel is None else as_piece(kernel)
+    differs = piece.name != name
     if _width_name(name) in stored:
         width = np.asarray(stored[_width_name(name)])[()]
-        differs = isinstance(kernel, kernels.KernelPiece) and not np.array_equal(
-            kernel.width, width
-        )
+        if isinstance(kernel, kernels.KernelPiece):
+            differs = differs or not np.array_equal(kernel.width, width)
         piece = piece.with_width(width)
-    else:
-        differs = False
-    differs = differs or piece.name != name
     if not differs and name != kernels.RBF.name and "inputs" in stored and "Phi" in stored:
         rows, centres, Phi = (np.asarray(stored[each]) for each in ("inputs", "centres", "Phi"))
         values = piece(rows[:_N_CHECKED], centres)
@@ -241,7 +235,7 @@ class Bases:
         basis: Any,
         features: str,
     ) -> "Bases":
-        """Return what was asked for; `within` are the labels within which rows are chosen."""
+        """Return the basis for the arguments of a builder; rows are chosen within each label of `within`."""
         validation.check_choice("features", features, kernels.FEATURES)
         if features != "kernel":
             defaults = (("basis", basis, None), ("width", width, None), ("kernel", kernel, "rbf"))
@@ -280,7 +274,7 @@ class Bases:
     def declare(
         self, model: pm.Model, names: Names, columns: NDArray[Any]
     ) -> tuple[TensorVariable, Array]:
-        """Declare Phi; return it, and its numbers: where it is unknown, those at the median distance.
+        """Declare Phi; return it and its values (at the median distance where the width is random).
 
         Phi is plain data where nothing in it is unknown, so that NUTS does not compute it at every step.
         `columns` are the names of the features.
@@ -321,7 +315,7 @@ class Bases:
             pm.Data(names(_width_name(kernel.name)), kernel.width)
         Phi = kernel(X, centres)
         if kernel.name == kernels.RBF.name:
-            kernels.warn_of_width(Phi, X, np.round(kernel.width, 6))
+            _warn_of_width(Phi, X, np.round(kernel.width, 6))
         return pm.Data(names("Phi"), Phi, dims=names.dims(*_MATRIX)), Phi
 
 
@@ -336,7 +330,7 @@ def with_signs(
         Without a rule the signs are None.
     bases : Bases
     signs : array_like, "both" or None
-        ``"both"`` doubles the bases: each has a weight of either sign.
+        ``"both"`` takes each basis function twice, once with a positive and once with a negative weight.
     shape : tuple of int
         Of one basis' weights: empty, or (n_classes,).
     """
@@ -359,6 +353,33 @@ def with_signs(
     if bases.known is None:
         raise ValueError(
             "neither y nor signs were given; needed labels y of two classes, which the weights take their "
-            "signs from, or signs (rvm_latent has weights of either sign)"
+            "signs from, or signs (rvm_latent has unconstrained weights)"
         )
     return bases, row.signs(bases.known, *shape)
+
+
+def _warn_of_width(Phi: Array, X: Array, width: Any) -> None:
+    """Warn where an RBF's basis functions are nearly constant or nearly an identity matrix.
+
+    Parameters
+    ----------
+    Phi : ndarray, shape (n_obs, n_basis)
+        Values of the RBF.
+    X : ndarray, shape (n_obs, n_features)
+        The rows, for the width that the message recommends.
+    width : float or array_like
+        The width of `Phi`, for the message.
+    """
+    if np.quantile(Phi, 0.05) > 0.95:
+        found = "nearly constant: 95 % of their values are above 0.95; needed a narrower one"
+    elif np.median(np.where(Phi < 1 - 1e-9, Phi, 0.0).max(axis=1)) < 0.02:
+        found = (
+            "nearly an identity matrix: half of the rows have no value above 0.02 at another centre; "
+            "needed a wider one"
+        )
+    else:
+        return
+    validation.warn_input(
+        f"under width={width} the basis functions are {found}, near the median distance between rows, "
+        f"{kernels.median_distance(X):.3g} (the default), or select(X, y, over=('width',)).width"
+    )

@@ -29,7 +29,7 @@ from pcvm_pymc.core.pieces.priors import (
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.model.bases import AnyKernel, Bases, Width, own_variable, with_signs
-from pcvm_pymc.model.data import KernelModel
+from pcvm_pymc.model.data import Frame, KernelModel
 from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, declare_prior
 from pcvm_pymc.model.distributions import ProbitBernoulli
 from pcvm_pymc.model.math import ndtr
@@ -53,7 +53,7 @@ def build(
     signs: ArrayLike | str | None = None,
     **options: Any,
 ) -> pm.Model:
-    """Build a row of the family table as a PyMC model; on the context stack's, where there is one.
+    """Build a row of the family table as a PyMC model, or add it to the model of a ``with`` block.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def build(
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
-    frame = validation.Frame.of(X)
+    frame = Frame.of(X)
     of_function = getfullargspec(_declare_function).kwonlyargs
     nuisance = {name: options.pop(name) for name in set(options) - set(of_function)}
     link, nuisance = _link(row, likelihood, nuisance)
@@ -100,29 +100,29 @@ def add_latent(
     row: System,
     X: ArrayLike,
     y: ArrayLike | None,
-    names: Names,
     *,
+    name: str,
+    dim: str,
     bias: bool,
     size: float = LATENT_SIZE,
     **options: Any,
 ) -> TensorVariable:
-    """Add a row's latent function alone to the model of the block; see `pcvm_pymc.pcvm_latent`."""
+    """Add a latent function without a likelihood to the model of a ``with`` block; see `pcvm_latent`."""
     validation.check_flag("bias", bias)
-    frame = validation.Frame.of(X)
+    frame = Frame.of(X)
     targets = _Targets(None, "labels", None, size)
     if y is not None:
         given = options["signs"] is not None
         targets = _Targets.of(row.likelihood, y, len(frame.values), one_class=given)
     with pm.modelcontext(None) as model:
-        return _declare_function(
-            model, row, frame, targets, names, bias="prior" if bias else "none", **options
-        )
+        kind = "prior" if bias else "none"
+        return _declare_function(model, row, frame, targets, Names(name, dim), bias=kind, **options)
 
 
 def _declare_function(
     model: pm.Model,
     row: System,
-    frame: validation.Frame,
+    frame: Frame,
     targets: "_Targets",
     names: Names,
     *,
@@ -135,7 +135,7 @@ def _declare_function(
     basis: Any = None,
     features: str = "kernel",
 ) -> TensorVariable:
-    """Check what a latent function is made of, then declare all of it; return the function."""
+    """Check the options of a latent function, declare its variables, and return the function."""
     hyperprior = _checked_prior(row, hyperprior, precision)
     n_scores = targets.n_scores
     scores = ("class",) if n_scores else ()
@@ -181,14 +181,14 @@ def _link(
         )
     has = getfullargspec(DECLARED_LIKELIHOODS[name]).kwonlyargs
     given = {key: value for key, value in nuisance.items() if value is not None}
+    has_own = isinstance(likelihood, Likelihood)
     for key in given:
-        if key not in has:
-            raise ValueError(f"{key} was given with likelihood={likelihood!r}, which has none")
-        if isinstance(likelihood, Likelihood):
+        if has_own or key not in has:
+            what = "its own" if key in has else "none"
             raise ValueError(
-                f"{key} was given beside {likelihood!r}, which has its own; leave it out"
+                f"{key} was given with likelihood={likelihood!r}, which has {what}; leave it out"
             )
-    if isinstance(likelihood, Likelihood):
+    if has_own:
         given = {key: getattr(likelihood, key) for key in has}
     for key, value in given.items():
         known = not isinstance(value, TensorVariable)
@@ -200,7 +200,7 @@ def _link(
 
 
 def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Prior | str:
-    """Return the hyperprior, a name where the data are needed for it."""
+    """Return the hyperprior, or its name where its scale depends on the data."""
     validation.check_choice("precision", precision, ("marginal", "joint"))
     of_laplace = row.hyperprior == "laplace"
     prior: Any = row.hyperprior if given is None else given
@@ -213,15 +213,10 @@ def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Pr
             f"of its class methods, a name of {_NAMES}, or None for the default (priors of this model: "
             f"{row.priors})"
         )
-    if "em" not in row.solvers and not prior.is_proper:
+    if not prior.is_proper and (precision == "joint" or "em" not in row.solvers):
         raise ValueError(
-            f"{found}; needed a proper Hyperprior(c, d, e, f), all positive, or None for the default "
-            "(fit_evidence uses none)"
-        )
-    if precision == "joint" and not prior.is_proper:
-        raise ValueError(
-            f"precision='joint' needs a proper hyperprior, found {prior}; use "
-            "precision='marginal' for the EM, or leave hyperprior out"
+            f"{found}: precision={precision!r} of this model needs a proper hyperprior; needed a proper "
+            "Hyperprior(c, d, e, f), all positive, or None for the default"
         )
     if (prior.name, precision) not in DECLARED_PRIORS:
         raise ValueError(
@@ -233,7 +228,7 @@ def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Pr
 
 @dataclass(frozen=True)
 class _Targets:
-    """Labels -1. and +1., numbers of classes, or targets, as the likelihood has them."""
+    """Targets as the likelihood needs them: labels -1. and +1., class indices, or numbers."""
 
     known: Any  # as an array; None for a function without a likelihood
     kind: str
@@ -255,14 +250,14 @@ class _Targets:
 
     @property
     def n_scores(self) -> int:
-        """The number of classes where each has a score of its own, else 0."""
+        """The number of classes under the multinomial probit, else 0."""
         return len(self.classes) if self.kind == "classes" and self.classes is not None else 0
 
 
 def _scaled_prior(
     row: System, name: str, typical: Array, sign: Array | None, targets: _Targets
 ) -> Prior:
-    """Return the named prior: of several classes at their mean scale, of numbers in their unit."""
+    """Return the named prior, scaled to the basis functions, the classes and the unit of the targets."""
     if row.hyperprior == "laplace":
         return named_prior(name, typical)
     scaled = Hyperprior.learned if name == "learned" else Hyperprior.default
@@ -279,7 +274,7 @@ def _scaled_prior(
 
 
 def _typical_size(target: Array) -> float:
-    """Return the targets' standard deviation; their size where they are constant, 1 where zero."""
+    """Return the targets' standard deviation; their magnitude if constant, 1 if all zero."""
     spread, size = float(np.std(target)), float(np.abs(target).max())
     return spread if spread > 1e-10 * size else size or 1.0
 
@@ -290,7 +285,7 @@ type Value = float | TensorVariable | None  # of a likelihood's parameter; None 
 
 
 def _label_noise(latent: TensorVariable, y: TensorVariable, *, flip: Value = 0.05) -> None:
-    """Declare labels of which a share is flipped; the share may have a prior, called ``flip``."""
+    """Declare labels that are flipped with probability ``flip``, a number or a prior."""
     flip = _parameter("flip", flip)
     p = flip + (np.float64(1.0) - np.float64(2.0) * flip) * ndtr(latent)
     pm.Bernoulli("label", p=p, observed=y, dims="obs")

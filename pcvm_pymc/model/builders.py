@@ -1,4 +1,4 @@
-"""Builders: data in, an ordinary `pm.Model` out."""
+"""Builders: data in, an ordinary `pm.Model` out. Their arguments go to `build` as they are."""
 
 from dataclasses import replace
 from typing import Literal
@@ -75,10 +75,10 @@ def pcvm_model(
     signs : array_like of -1 and +1, shape (n_basis,), or "both", optional
         Sign of each weight. Default: the label of its basis. Given apart from `y` they stay
         fixed when labels are simulated, as calibration needs it; `y` may then be of one class. ``"both"``
-        takes every basis function twice, with a weight of either sign: no label is in the prior then.
+        takes every basis function twice, with a positive and a negative weight: the prior then has no labels.
     basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         Centres of the basis functions; needs `signs`. A number takes so many rows of `X`, by k-means++
-        within each class (`choose_basis` has other ways), ``"kmeans"`` 30 means of rows. With
+        within each class (`choose_basis` has other ways), ``"kmeans"`` 30 k-means centres. With
         ``signs="both"`` it is the posterior that predicts best of those tried, and is drawn soonest. Default:
         the rows of `X`, as in the paper.
 
@@ -133,18 +133,7 @@ def pcvm_model(
     >>> sorted(v.name for v in noisy.free_RVs)
     ['bias', 'flip', 'magnitude', 'rate']
     """
-    return build(
-        FAMILY["pcvm"],
-        X,
-        y,
-        likelihood=likelihood,
-        kernel=kernel,
-        width=width,
-        hyperprior=hyperprior,
-        precision=precision,
-        signs=signs,
-        basis=basis,
-    )
+    return build(FAMILY["pcvm"], **locals())
 
 
 def sparse_probit_model(
@@ -162,7 +151,7 @@ def sparse_probit_model(
 
     .. math:: P(y = 1 \mid x) = \Phi\Bigl(\sum_j w_j h_j(x) + b\Bigr)
 
-    with weights of either sign that a heavy-peaked prior draws to zero. Called inside a ``with
+    with unconstrained weights, which a prior peaked at zero makes sparse. Called inside a ``with
     pm.Model():`` block, it adds its variables to that model; otherwise it makes a new one.
 
     Parameters
@@ -184,7 +173,7 @@ def sparse_probit_model(
         For ``features="kernel"``: as for `pcvm_model`. The paper's h is ``width / sqrt(2)``.
     basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         For ``features="kernel"``: centres of the kernels, or how many rows to choose by k-means++;
-        ``"kmeans"`` 30 means of rows. Default: the rows of `X`.
+        ``"kmeans"`` 30 k-means centres. Default: the rows of `X`.
 
     Returns
     -------
@@ -214,18 +203,11 @@ def sparse_probit_model(
     >>> result["optimizer_result"]["n_active"].item()
     1
     """
+    given = locals()
     check_choice("bias", bias, ("penalised", "free"))
-    return build(
-        FAMILY["sparse_probit"],
-        X,
-        y,
-        features=features,
-        hyperprior=prior,
-        bias="prior" if bias == "penalised" else "free",
-        kernel=kernel,
-        width=width,
-        basis=basis,
-    )
+    given["hyperprior"] = given.pop("prior")
+    given["bias"] = "prior" if bias == "penalised" else "free"
+    return build(FAMILY["sparse_probit"], **given)
 
 
 def rvm_model(
@@ -274,7 +256,7 @@ def rvm_model(
         ``"joint"`` keeps them as ``precision`` and ``bias_precision``.
     basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         Centres of the basis functions. A number takes so many rows of `X`, by k-means++, ``"kmeans"`` 30
-        means of rows. Default: the rows of `X`.
+        k-means centres. Default: the rows of `X`.
 
     Returns
     -------
@@ -300,18 +282,7 @@ def rvm_model(
     >>> sorted(v.name for v in model.free_RVs)
     ['bias', 'noise', 'weight']
     """
-    return build(
-        _RVM,
-        X,
-        y,
-        likelihood=likelihood,
-        kernel=kernel,
-        width=width,
-        hyperprior=hyperprior,
-        noise=noise,
-        precision=precision,
-        basis=basis,
-    )
+    return build(_RVM, **locals())
 
 
 def mpcvm_model(
@@ -349,7 +320,7 @@ def mpcvm_model(
         Default: +1 for the class of a basis, -1 for the others.
     basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         Centres of the basis functions; needs `signs`. A number takes so many rows of `X`, by k-means++
-        within each class, ``"kmeans"`` 30 means of rows, or 10 of each class. Default: the rows of `X`,
+        within each class, ``"kmeans"`` 30 k-means centres, or 10 of each class. Default: the rows of `X`,
         whose posterior predicts better.
 
     Returns
@@ -383,17 +354,7 @@ def mpcvm_model(
     >>> model.named_vars_to_dims["latent"]
     ('obs', 'class')
     """
-    return build(
-        FAMILY["mpcvm_top_down"],
-        X,
-        y,
-        kernel=kernel,
-        width=width,
-        hyperprior=hyperprior,
-        precision=precision,
-        signs=signs,
-        basis=basis,
-    )
+    return build(FAMILY["mpcvm_top_down"], **locals())
 
 
 def mrvm_model(
@@ -409,7 +370,7 @@ def mrvm_model(
 ) -> pm.Model:
     """Build the relevance vector machine of several classes as a PyMC model.
 
-    As `mpcvm_model`, with weights of either sign (``weight`` is then a free variable).
+    As `mpcvm_model`, with unconstrained weights (``weight`` is then a free variable).
 
     Parameters
     ----------
@@ -423,7 +384,7 @@ def mrvm_model(
         all of them or none (they are then jointly Student-t, and ``precision`` has the dim ``basis``
         alone); otherwise each weight has its own.
     basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
-        Centres of the basis functions. A number takes so many rows of `X`, ``"kmeans"`` means of rows.
+        Centres of the basis functions. A number takes so many rows of `X`, ``"kmeans"`` k-means centres.
         Default: the rows of `X`.
 
     Returns
@@ -456,14 +417,6 @@ def mrvm_model(
     >>> [each.name for each in model.free_RVs], len(model.coords["class"])
     (['weight', 'bias'], 3)
     """
-    check_flag("shared", shared)
-    return build(
-        FAMILY["mrvm_bottom_up" if shared else "mrvm_top_down"],
-        X,
-        y,
-        kernel=kernel,
-        width=width,
-        hyperprior=hyperprior,
-        precision=precision,
-        basis=basis,
-    )
+    given = locals()
+    check_flag("shared", given.pop("shared"))
+    return build(FAMILY["mrvm_bottom_up" if shared else "mrvm_top_down"], **given)

@@ -10,7 +10,6 @@ from pcvm_pymc.core.pieces.priors import LATENT_SIZE, Hyperprior, Prior
 from pcvm_pymc.core.pieces.validation import check_real
 from pcvm_pymc.model.bases import AnyKernel, Width
 from pcvm_pymc.model.build import add_latent
-from pcvm_pymc.model.names import Names
 
 
 def pcvm_latent(
@@ -89,19 +88,7 @@ def pcvm_latent(
     >>> sorted(each.name for each in model.free_RVs)
     ['intercept', 'magnitude', 'rate', 'slope']
     """
-    return add_latent(
-        FAMILY["pcvm"],
-        X,
-        y,
-        Names(name, dim),
-        kernel=kernel,
-        width=width,
-        hyperprior=hyperprior,
-        precision=precision,
-        signs=signs,
-        basis=basis,
-        bias=bias,
-    )
+    return add_latent(FAMILY["pcvm"], **locals())
 
 
 def rvm_latent(
@@ -119,7 +106,7 @@ def rvm_latent(
 ) -> TensorVariable:
     """Add the relevance vector machine's latent function, without a likelihood, to the model of the block.
 
-    As `pcvm_latent`, with weights of either sign, so that no labels are needed: for counts, times, numbers.
+    As `pcvm_latent`, with unconstrained weights, so that no labels are needed: for counts, times, numbers.
 
     Parameters
     ----------
@@ -133,7 +120,7 @@ def rvm_latent(
         basis functions.
     basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         Centres of the basis functions. A number takes so many rows of `X`, by k-means++, ``"kmeans"`` 30
-        means of rows. Default: the rows of `X`.
+        k-means centres. Default: the rows of `X`.
 
     Returns
     -------
@@ -161,20 +148,8 @@ def rvm_latent(
     >>> sorted(each.name for each in model.free_RVs)
     ['bias', 'weight']
     """
+    given = locals()
     check_real("size", size)
     if size != LATENT_SIZE and hyperprior is not None:
-        raise ValueError(f"size={size!r} was given beside a hyperprior, which has its own scale")
-    return add_latent(
-        FAMILY["rvm_classification"],
-        X,
-        None,
-        Names(name, dim),
-        kernel=kernel,
-        width=width,
-        hyperprior=hyperprior,
-        precision=precision,
-        signs=None,
-        basis=basis,
-        bias=bias,
-        size=size,
-    )
+        raise ValueError(f"size={size!r} was given with a hyperprior, which has its own scale")
+    return add_latent(FAMILY["rvm_classification"], y=None, signs=None, **given)

@@ -1,6 +1,7 @@
-"""New rows for a model: ``pm.set_data({"X": X_new})``, or `new_data` for any model."""
+"""Tables of inputs, and new rows for a model: ``pm.set_data({"X": X_new})``, or `new_data` for any model."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import pymc as pm
@@ -8,14 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.pieces.kernels import feature_matrix
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import Frame, as_labels, as_targets, shown
+from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_targets, shown
 from pcvm_pymc.model.bases import AnyKernel, distances, kernel_data, recall_kernel
 from pcvm_pymc.model.names import Names
 from pcvm_pymc.model.read import targets_of
 
 
 class KernelModel(pm.Model):
-    """A model whose basis functions follow its inputs: ``pm.set_data({"X": X_new})``.
+    """A model that recomputes its basis functions when its inputs are set: ``pm.set_data({"X": X_new})``.
 
     Basis functions are data of the model, so that samplers do not compute them at every step. Setting ``X``
     computes them for the new rows and gives the observed variable as many placeholders. The rows are
@@ -120,7 +121,7 @@ def new_data(
         values["y"] = observed
     elif y_new is not None:
         raise ValueError(
-            "y_new was given, and the model has no data 'y'; set those of your own likelihood beside"
+            "y_new was given, and the model has no data 'y'; set those of your likelihood in the same call"
         )
     return {"new_data": values, "coords": {dim: frame.index}}
 
@@ -150,7 +151,7 @@ def _new_functions(
 
 
 def _observed(model: pm.Model, y_new: ArrayLike, n_new: int) -> NDArray[Any]:
-    """Return new targets in the code of a model's data."""
+    """Return new targets encoded as in the model's data."""
     kind = targets_of(model)
     if kind == "numbers":
         return as_targets(y_new, n_new)
@@ -163,3 +164,74 @@ def _observed(model: pm.Model, y_new: ArrayLike, n_new: int) -> NDArray[Any]:
             f"numbers of classes, 0 to {n_classes - 1}"
         )
     return label
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def feature_names(X: Any) -> list[str] | None:
+    """Return a table's column names; None for an array, or where they are not all strings."""
+    columns = getattr(X, "columns", None)
+    names = [] if columns is None else list(columns)
+    return names if names and all(isinstance(each, str) for each in names) else None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Inputs with the names of rows and columns, of a pandas or polars table or of an array.
+
+    Attributes
+    ----------
+    values : ndarray, shape (n_obs, n_features)
+    index : ndarray, shape (n_obs,)
+        The index of a pandas table, otherwise numbers from 0.
+    columns : ndarray, shape (n_features,)
+        The names of a table's columns, otherwise numbers from 0.
+    """
+
+    values: Array
+    index: NDArray[Any]
+    columns: NDArray[Any]
+
+    @classmethod
+    def of(cls, X: Any, name: str = "X", known: Any = None, n_features: int | None = None) -> Self:
+        """Return inputs as a frame; raise where they cannot be used.
+
+        Parameters
+        ----------
+        X : array_like or table, shape (n_obs, n_features)
+        name : str
+            Of the argument, for messages.
+        known : sequence, optional
+            Column names of the training rows. A table with other names or another order raises; an array
+            is taken as it is.
+        n_features : int, optional
+        """
+        names = feature_names(X)
+        if names is not None and known is not None:
+            _check_names(
+                names, [each.item() if hasattr(each, "item") else each for each in known], name
+            )
+        values = as_features(X, name, n_features)
+        index = getattr(X, "index", None)
+        has_index = index is not None and not callable(index) and len(index) == len(values)
+        return cls(
+            values,
+            np.asarray(index) if has_index else np.arange(len(values)),
+            np.arange(values.shape[1]) if names is None else np.asarray(names),
+        )
+
+
+def _check_names(found: list[str], known: list[Any], name: str) -> None:
+    if found == known or not all(isinstance(each, str) for each in known):
+        return
+    missing = [each for each in known if each not in found]
+    extra = [each for each in found if each not in known]
+    if missing or extra:
+        parts = [f"lacks the columns {missing}"] if missing else []
+        parts += [f"has columns that the training rows lack, {extra}"] if extra else []
+        raise ValueError(f"{name} {' and '.join(parts)}; needed {known}, in this order")
+    raise ValueError(
+        f"{name} has its columns in another order than the training rows: {found}; needed {known}: "
+        f"{name}[{known}]"
+    )

@@ -1,4 +1,4 @@
-"""Declaring priors: weights and bias as variables of a model, by the prior's piece."""
+"""Weights and bias as variables of a PyMC model, by the kind of prior."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -10,25 +10,23 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.pieces.priors import Laplace, SharedHyperprior
-from pcvm_pymc.model.distributions import (
-    FreeWeight,
-    MarginalBias,
-    MarginalWeight,
-    SharedWeight,
-)
+from pcvm_pymc.model.distributions import FreeWeight, MarginalBias, MarginalWeight, SharedWeight
 from pcvm_pymc.model.names import Names
 
 type Values = dict[str, Any]
 
 
 class Form(NamedTuple):
-    """Names and dimensions of weights and bias: free weights, or the sizes of signed ones."""
+    """A variable to declare: unconstrained weights, sizes of signed ones, or the bias."""
 
-    free: bool
-    name: str
-    dims: tuple[str, ...]
-    bias_dims: tuple[str, ...] | None
+    kind: str  # "weight", "magnitude" or "bias"
+    dims: tuple[str, ...] | None
     names: Names
+
+    @property
+    def name(self) -> str:
+        """The full name of the variable."""
+        return self.names(self.kind)
 
 
 def declare_prior(
@@ -40,8 +38,6 @@ def declare_prior(
     unknown where it is learned; where scores share a precision, their number is recorded too, for results.
     """
     scores = ("class",) if n_scores else ()
-    dims = names.dims("basis", *scores), names.dims(*scores) or None
-    form = Form(free, names("weight" if free else "magnitude"), *dims, names)
     numbers = {name: value for name, value in asdict(prior).items() if value is not None}
     if isinstance(prior, SharedHyperprior):
         numbers["n_scores"] = n_scores
@@ -56,47 +52,46 @@ def declare_prior(
     if prior.rate_shape is not None:
         shape = value["rate_shape"]
         value["d"] = pm.Gamma(names("rate"), alpha=shape, beta=shape / value["d"])
-    weights, biases = DECLARED_PRIORS[prior.name, precision]
-    weight = weights(value | {"n_scores": n_scores} if "n_scores" in value else value, form)
+    if "n_scores" in value:
+        value["n_scores"] = n_scores
+    declare = DECLARED_PRIORS[prior.name, precision]
+    kind = "weight" if free else "magnitude"
+    weight = declare(value, Form(kind, names.dims("basis", *scores), names))
+    form = Form("bias", names.dims(*scores) or None, names)
     if bias == "free":
-        return weight, pm.Flat(names("bias"), dims=form.bias_dims)
-    return weight, None if bias == "none" else biases(value, form)
+        return weight, pm.Flat(form.name, dims=form.dims)
+    return weight, None if bias == "none" else declare(value, form)
 
 
-def _student_weights(value: Values, form: Form) -> TensorVariable:
-    """Declare weights whose Gamma precisions are integrated out (chen2009 eq. 21)."""
+def _student(value: Values, form: Form) -> TensorVariable:
+    """Declare a variable whose Gamma precisions are integrated out (chen2009 eqs. 21-22)."""
+    if form.kind == "bias":
+        return MarginalBias(form.name, value["e"], value["f"], dims=form.dims)
     if "n_scores" in value:
         return SharedWeight(form.name, value["c"], value["d"], value["n_scores"], dims=form.dims)
-    kind = FreeWeight if form.free else MarginalWeight
+    kind = FreeWeight if form.kind == "weight" else MarginalWeight
     return kind(form.name, value["c"], value["d"], dims=form.dims)
 
 
-def _student_bias(value: Values, form: Form) -> TensorVariable:
-    """Declare a bias whose Gamma precision is integrated out (chen2009 eq. 22)."""
-    return MarginalBias(form.names("bias"), value["e"], value["f"], dims=form.bias_dims)
-
-
-def _normal_weights(value: Values, form: Form) -> TensorVariable:
-    """Declare weights with their Gamma precisions (chen2009 eq. 4)."""
-    shared = "n_scores" in value
-    dims = form.dims[:1] if shared else form.dims
-    precision = pm.Gamma(form.names("precision"), alpha=value["c"], beta=value["d"], dims=dims)
+def _normal(value: Values, form: Form) -> TensorVariable:
+    """Declare a variable with its Gamma precisions (chen2009 eq. 4)."""
+    name, shape, rate = "precision", "c", "d"
+    if form.kind == "bias":
+        name, shape, rate = "bias_precision", "e", "f"
+    shared = "n_scores" in value and form.kind != "bias"
+    dims = form.dims[:1] if shared and form.dims else form.dims
+    precision = pm.Gamma(form.names(name), alpha=value[shape], beta=value[rate], dims=dims)
     sigma = 1 / pt.sqrt(precision)
     sigma = sigma[:, None] if shared else sigma
-    if form.free:
-        return pm.Normal(form.name, mu=0.0, sigma=sigma, dims=form.dims)
-    return pm.HalfNormal(form.name, sigma=sigma, dims=form.dims)
+    if form.kind == "magnitude":
+        return pm.HalfNormal(form.name, sigma=sigma, dims=form.dims)
+    return pm.Normal(form.name, mu=0.0, sigma=sigma, dims=form.dims)
 
 
-def _normal_bias(value: Values, form: Form) -> TensorVariable:
-    """Declare the bias with its Gamma precision."""
-    names, dims = form.names, form.bias_dims
-    precision = pm.Gamma(names("bias_precision"), alpha=value["e"], beta=value["f"], dims=dims)
-    return pm.Normal(names("bias"), mu=0.0, sigma=1 / pt.sqrt(precision), dims=dims)
-
-
-def _horseshoe_weights(value: Values, form: Form) -> TensorVariable:
+def _horseshoe(value: Values, form: Form) -> TensorVariable:
     """Declare sizes under the regularised half-horseshoe, non-centred (Piironen & Vehtari 2017)."""
+    if form.kind == "bias":
+        return _student(value, form)
     names = form.names
     shared = pm.HalfCauchy(names("global_scale"), beta=value["global_scale"])
     local = pm.HalfCauchy(names("local_scale"), beta=1.0, dims=form.dims)
@@ -106,26 +101,20 @@ def _horseshoe_weights(value: Values, form: Form) -> TensorVariable:
     return pm.Deterministic(form.name, size, dims=form.dims)
 
 
-def _laplace_weights(value: Values, form: Form) -> TensorVariable:
-    """Declare weights whose exponential variances are integrated out (Figueiredo & Jain eq. 10)."""
+def _laplace(value: Values, form: Form) -> TensorVariable:
+    """Declare a variable whose exponential variances are integrated out (Figueiredo & Jain eq. 10)."""
     scale = 1.0 / pt.sqrt(value["gamma"])
-    if form.free:
-        return pm.Laplace(form.name, mu=0.0, b=scale, dims=form.dims)
-    return pm.Exponential(form.name, scale=scale, dims=form.dims)
-
-
-def _laplace_bias(value: Values, form: Form) -> TensorVariable:
-    """Declare the bias under the prior of a weight."""
-    scale = 1.0 / pt.sqrt(value["gamma"])
-    return pm.Laplace(form.names("bias"), mu=0.0, b=scale, dims=form.bias_dims)
+    if form.kind == "magnitude":
+        return pm.Exponential(form.name, scale=scale, dims=form.dims)
+    return pm.Laplace(form.name, mu=0.0, b=scale, dims=form.dims)
 
 
 #: by the name of the piece and whether precisions are integrated out: what declares weights, and bias
-DECLARED_PRIORS: dict[tuple[str, str], tuple[Callable[..., Any], Callable[..., Any]]] = {
-    ("gamma", "marginal"): (_student_weights, _student_bias),
-    ("gamma", "joint"): (_normal_weights, _normal_bias),
-    ("shared gamma", "marginal"): (_student_weights, _student_bias),
-    ("shared gamma", "joint"): (_normal_weights, _normal_bias),
-    (Laplace.name, "marginal"): (_laplace_weights, _laplace_bias),
-    ("half-horseshoe", "marginal"): (_horseshoe_weights, _student_bias),
+DECLARED_PRIORS: dict[tuple[str, str], Callable[[Values, Form], TensorVariable]] = {
+    ("gamma", "marginal"): _student,
+    ("gamma", "joint"): _normal,
+    ("shared gamma", "marginal"): _student,
+    ("shared gamma", "joint"): _normal,
+    (Laplace.name, "marginal"): _laplace,
+    ("half-horseshoe", "marginal"): _horseshoe,
 }

@@ -36,7 +36,7 @@ _LOG_2PI = np.log(2.0 * np.pi)
 
 
 class SymbolicRV(SymbolicRandomVariable):
-    """A distribution whose draws are made of other distributions': subclasses say how."""
+    """A distribution that is sampled through other distributions: subclasses define `draw`."""
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__.removesuffix("RV")
@@ -58,12 +58,12 @@ class SymbolicRV(SymbolicRandomVariable):
 
     @classmethod
     def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
-        """Return the generator after the draws, and the draws."""
+        """Return the next random generator, and the draws."""
         raise NotImplementedError
 
 
 def transformed(operation: type[SymbolicRV], transform: Transform) -> None:
-    """Have the variables of an operation sampled by a transform."""
+    """Register the default transform of the variables of an operation."""
     _default_transform.register(operation, lambda op, rv: transform)
 
 
@@ -118,12 +118,12 @@ class ProbitBernoulli(Discrete):
         return pt.switch(known, log_ndtr(label * latent), _IMPOSSIBLE)
 
     def logcdf(value: TensorVariable, latent: TensorVariable) -> TensorVariable:
-        """Return the log probability of no more than a value."""
+        """Return the log distribution function."""
         least = pt.switch(value < 0, _IMPOSSIBLE, log_ndtr(-latent))
         return pt.switch(value < 1, least, np.float64(0.0))
 
     def icdf(value: TensorVariable, latent: TensorVariable) -> TensorVariable:
-        """Return the least label whose distribution function reaches a value."""
+        """Return the quantile."""
         label = pt.cast(value > ndtr(-latent), "int64")
         return check_icdf_value(label, value)
 
@@ -138,12 +138,12 @@ IMPROPER_MESSAGE = (
 
 
 def is_improper(rate: TensorVariable) -> bool:
-    """Whether the rate of a precision is the constant zero, whose density cannot be normalised."""
+    """Whether the rate of a precision is the constant zero, so that the prior is improper."""
     return isinstance(rate, Constant) and not np.any(rate.data)
 
 
 def _refused_if_improper(value: TensorVariable, rate: TensorVariable) -> TensorVariable:
-    """Return `value`; of an improper density in a graph that raises the explanation when evaluated."""
+    """Return `value`, which raises when evaluated if the prior is improper."""
     if not is_improper(rate):
         return value
     return CheckAndRaise(ValueError, IMPROPER_MESSAGE)(value, pt.constant(False))
@@ -152,7 +152,7 @@ def _refused_if_improper(value: TensorVariable, rate: TensorVariable) -> TensorV
 def _log_density(
     square: TensorVariable, n: Any = _ONE, **parameters: TensorVariable
 ) -> TensorVariable:
-    """Return the log density of n normals whose one precision is Gamma(shape, rate), given |value|^2.
+    """Return the log density of n normals of a shared Gamma(shape, rate) precision, given |value|^2.
 
     For n = 1 the Student-t of chen2009 eq. 22. A rate of zero leaves ``|value|^-(2 shape + n)``, constant
     below the pruning cutoff and known up to a constant. Other parameters that are not positive raise.
@@ -300,7 +300,7 @@ class MarginalBias(Continuous):
 
 
 class _ProperLogTransform(LogTransform):
-    """The log transform; of an improper density it is for EM alone, at ``jacobian=False``.
+    """The log transform, which refuses to give the Jacobian of an improper prior.
 
     Samplers ask for the Jacobian, also where starting values were given and no support point was.
     """
@@ -311,7 +311,7 @@ class _ProperLogTransform(LogTransform):
 
 
 class _AsinhTransform(Transform):
-    """The inverse hyperbolic sine of a weight in its prior's scale ``sqrt(d / c)``.
+    """The transform arcsinh(weight / scale), with the prior's scale ``sqrt(d / c)``.
 
     Linear for the bulk; the Student-t's tails, along which chains get lost, become exponential ones.
 
@@ -352,7 +352,7 @@ class FreeWeightRV(MarginalBiasRV):
 
 
 class FreeWeight(MarginalBias):
-    """A weight of either sign, its Gamma(c, d) precision integrated out: Student-t, as the bias.
+    """An unconstrained weight, its Gamma(c, d) precision integrated out: Student-t, as the bias.
 
     It is sampled as its inverse hyperbolic sine, in the scale of the prior.
 
@@ -396,7 +396,7 @@ class SharedWeightRV(SymbolicRV):
 
 
 class SharedWeight(Continuous):
-    r"""Weights of a basis for several scores, of one Gamma(c, d) precision, which is integrated out.
+    r"""Weights of a basis function for several scores, their shared Gamma(c, d) precision integrated out.
 
     .. math:: p(w) = \frac{\Gamma(c + C/2)}{\Gamma(c) (2 \pi d)^{C/2}}
        \Bigl(1 + \frac{\|w\|^2}{2 d}\Bigr)^{-(c + C/2)}

@@ -1,4 +1,4 @@
-"""Reading PyTensor graphs: what an expression is made of, and its numbers where nothing in it is random."""
+"""Reading PyTensor graphs: terms, factors and random variables of an expression, and its values."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -38,7 +38,7 @@ def peeled(x: Variable) -> Variable:
 
 
 def _operands(x: Variable, operation: type[scalars.ScalarOp]) -> list[Variable]:
-    """Return what a sum or product is of, peeled; the expression alone where it is none."""
+    """Return the operands of nested sums or products; else the expression alone."""
     x = peeled(x)
     op = None if x.owner is None else x.owner.op
     if not (isinstance(op, Elemwise) and isinstance(op.scalar_op, operation)):
@@ -71,7 +71,7 @@ def is_random(x: Variable) -> bool:
 
 
 def called(variable: Variable) -> str:
-    """Return what a variable's operation is called."""
+    """Return the name of a variable's distribution."""
     op = variable.owner.op
     return str(getattr(op, "_print_name", (type(op).__name__,))[0])
 
@@ -113,7 +113,7 @@ def numbers(x: Variable, given: Mapping[Variable, Any] | None = None) -> Array:
 
 
 def _evaluated(x: Variable, given: Mapping[Variable, Any]) -> Any:
-    """Go through a graph once: what is computed once is not worth the ten times longer compilation.
+    """Evaluate a graph once, node by node, which is ten times faster than to compile it.
 
     Not of operations in place, nor of those that decide themselves which of their inputs are computed.
     """
@@ -128,14 +128,14 @@ def _evaluated(x: Variable, given: Mapping[Variable, Any]) -> Any:
 
 
 def _value(x: Variable, value: Mapping[Variable, Any]) -> Any:
-    """Return what is known of a variable: computed, constant or shared."""
+    """Return the value of a variable: computed, constant or shared."""
     if isinstance(x, Constant):
         return x.data
     return x.get_value(borrow=True) if isinstance(x, SharedVariable) else value[x]
 
 
 def number(x: Variable, what: str, given: Mapping[Variable, Any] | None = None) -> float:
-    """Return an expression's value, which is one number or many equal ones."""
+    """Return an expression's value as a number; raise unless all its elements are equal."""
     values = np.unique(numbers(x, given))
     if len(values) != 1:
         raise ValueError(
@@ -144,14 +144,15 @@ def number(x: Variable, what: str, given: Mapping[Variable, Any] | None = None) 
     return float(values[0])
 
 
-def shape_of(variable: Variable) -> tuple[int, ...]:
-    """Return the shape of a random variable without a draw, which an improper one refuses."""
-    op, node = variable.owner.op, variable.owner
+def shape_of(x: Variable) -> tuple[int, ...]:
+    """Return the shape of an expression without draws, which improper distributions refuse."""
+    if not is_random(x):
+        return np.shape(numbers(x, {each: np.ones(shape_of(each)) for each in random_parts(x)}))
+    op, node = x.owner.op, x.owner
     size = op.size_param(node)
-    n_batch = variable.type.ndim - op.ndim_supp
     if size is None or (isinstance(size, Constant) and size.data is None):
-        return tuple(int(n) for n in numbers(variable.shape))
+        return tuple(int(n) for n in numbers(x.shape))
     batch = tuple(int(n) for n in np.atleast_1d(numbers(size)))
     if op.ndim_supp == 0:
         return batch
-    return (*batch[:n_batch], int(number(op.dist_params(node)[-1], "n_scores")))
+    return (*batch[: x.type.ndim - op.ndim_supp], int(number(op.dist_params(node)[-1], "n_scores")))

@@ -91,7 +91,7 @@ def _compiled_class_terms(op: _ClassTerms, node: Apply, **kwargs: Any) -> Any:
 
 @node_rewriter([_ClassTerms])
 def _know_the_conversion(fgraph: Any, node: Apply) -> None:
-    """Register the conversion to JAX, which PyTensor asks for next; the graph stays as it is."""
+    """Register the conversion to JAX just before PyTensor needs it; the graph is not changed."""
     from pytensor.link.jax.dispatch import jax_funcify  # noqa: PLC0415
 
     from pcvm_pymc.model.multinomial_jax import class_terms  # noqa: PLC0415
@@ -113,7 +113,7 @@ class MultinomialProbitRV(SymbolicRV):
 
     @classmethod
     def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
-        """Draw classes by their responses."""
+        """Draw classes as the largest of normal responses."""
         (latent,) = params
         shape = (*(size[i] for i in range(size.type.shape[0])), latent.shape[-1])
         rng, noise = pt.random.normal(size=shape, rng=rng, return_next_rng=True)
@@ -121,7 +121,7 @@ class MultinomialProbitRV(SymbolicRV):
 
 
 class MultinomialProbit(Discrete):
-    """Classes 0 to C - 1: that of the largest of C responses, each normal around its latent score.
+    """Classes 0 to C - 1: the index of the largest of C responses, each normal around its latent score.
 
     P(label = c) is the probability that ``latent[c] + noise[c]`` is the largest, with independent
     standard normal noise (Lyu et al. 2020 eqs. 4 and 10). A common shift of all scores changes nothing.

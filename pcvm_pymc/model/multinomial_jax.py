@@ -17,7 +17,6 @@ from pcvm_pymc.core.pieces.multinomial import rule_of
 _SPACING, _DROP = rule_of(1e-10)
 _CERTAIN = 40.0  # Phi is one, and its derivative zero, to double precision
 _HOPELESS = 1e6  # as in the core: a diverging trajectory
-_TAIL = -100.0
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 
@@ -28,18 +27,7 @@ def _mills(x: Any) -> Any:
     return _SQRT_2_OVER_PI / erfcx(-_SQRT_HALF * x)
 
 
-def _gap(x: Any, mills: Any) -> Any:
-    """Return phi(x) / Phi(x) + x without cancellation far below zero."""
-    far = jnp.minimum(x, _TAIL)
-    tail = 1.0 / (-far + 2.0 / (-far + 3.0 / (-far - 4.0 / far)))
-    return jnp.where(x > _TAIL, mills + x, tail)
-
-
-@_mills.defjvp
-def _slope_of_mills(primals: Any, tangents: Any) -> Any:
-    (x,), (dx,) = primals, tangents
-    m = _mills(x)
-    return m, -m * _gap(x, m) * dx
+_mills.defjvps(lambda dx, m, x: -m * (m + x) * dx)
 
 
 @jax.custom_jvp
@@ -50,32 +38,26 @@ def _log_ndtr(x: Any) -> Any:
     return jnp.where(x < 0.0, of_left, jnp.log1p(-0.5 * erfc(_SQRT_HALF * right)))
 
 
-@_log_ndtr.defjvp
-def _slope_of_log_ndtr(primals: Any, tangents: Any) -> Any:
-    (x,), (dx,) = primals, tangents
-    return _log_ndtr(x), _mills(x) * dx
+_log_ndtr.defjvps(lambda dx, _, x: _mills(x) * dx)
 
 
 def _mode(margin: Any) -> tuple[Any, Any]:
     """Return modes of the integrands, and their curvature there, by Newton's method, shape (rows,)."""
 
-    def terms(e: Any) -> tuple[Any, Any]:
+    def newton(state: Any) -> Any:
+        e, _, _, count = state
         x = e[:, None] + margin
         m = _mills(x)
-        return m.sum(axis=1) - e, 1.0 + (m * _gap(x, m)).sum(axis=1)
+        bend = 1.0 + (m * (m + x)).sum(axis=1)
+        step = (m.sum(axis=1) - e) / bend
+        return e + step, step, bend, count + 1
 
     def goes_on(state: Any) -> Any:
         _, step, bend, count = state
         return jnp.any(jnp.abs(step) > 1e-3 / jnp.sqrt(bend)) & (count < 200)
 
-    def newton(state: Any) -> Any:
-        e = state[0] + state[1]
-        slope, bend = terms(e)
-        return e, slope / bend, bend, state[3] + 1
-
     start = jnp.zeros(margin.shape[0], margin.dtype)
-    slope, bend = terms(start)
-    mode, _, bend, _ = jax.lax.while_loop(goes_on, newton, (start, slope / bend, bend, 0))
+    mode, _, bend, _ = jax.lax.while_loop(goes_on, newton, (start, start + 1.0, start + 1.0, 0))
     return mode, bend
 
 

@@ -33,11 +33,11 @@ class Names:
                 raise ValueError(f"{argument}={value!r}; needed a name, such as 'f'")
 
     def __call__(self, name: str) -> str:
-        """Return what a variable or dimension is called."""
+        """Return the full name of a variable or dimension."""
         return name if self.latent == _OWN else f"{self.latent}_{name}"
 
     def dims(self, *dims: str) -> tuple[str, ...]:
-        """Return what dimensions are called."""
+        """Return the full names of dimensions."""
         return tuple(self.obs if each == "obs" else self(each) for each in dims)
 
     def coords(self, coords: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Names:
         return {self.dims(name)[0]: values for name, values in coords.items()}
 
     def add_rows(self, model: pm.Model, index: Any) -> None:
-        """Give a model the dim of the rows; one that it has stays, where it is as long.
+        """Add the dim of the rows to a model; an existing one must have the same length.
 
         Raises
         ------

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -89,7 +89,7 @@ def read(model: pm.Model, solver: str | None = None) -> Problem:
 
 @dataclass(frozen=True)
 class Parts:
-    """The variables and expressions of a model that are the family's, and what they say.
+    """The pieces of a model of the family, with the variables that they were recognised from.
 
     Attributes
     ----------
@@ -138,62 +138,63 @@ class Parts:
 
 
 def find_parts(model: pm.Model) -> Parts:
-    """Return the family's part of a model, which may have other parts.
+    """Return the pieces of the one latent function of the family in a model; other terms may be there too.
 
     Raises
     ------
     ValueError
         If there is none: what was found, and what is needed.
     """
-    found = _observed(model)
-    Phi, size, sign, bias = _latent_parts(model, found.latent)
+    observed, name, latent, parameters, nuisances = _observed(model)
+    Phi, size, sign, bias = _latent_parts(model, latent)
     unknown = graphs.random_parts(Phi)
-    if (
-        len(unknown) > 1
-        or any(x.type.ndim > 1 for x in unknown)
-        or set(unknown) - set(model.free_RVs)
-    ):
+    outside = set(unknown) - set(model.free_RVs)
+    if len(unknown) > 1 or outside or any(x.type.ndim > 1 for x in unknown):
         raise _not_an_rbf(unknown)
     weights = weight_prior(size)
     hyperprior, bias_kind, bias_precision = with_bias(weights.prior, bias)
-    ones = {each: np.ones(graphs.shape_of(each)) for each in graphs.random_parts(size)}
-    shape = (
-        graphs.shape_of(size) if graphs.is_random(size) else np.shape(graphs.numbers(size, ones))
-    )
+    shape = graphs.shape_of(size)
     n_scores = shape[1] if len(shape) == 2 else 1
-    likelihood = found.piece(n_scores)
+    if name == "multinomial probit":
+        likelihood = LIKELIHOODS[name](n_scores)
+    else:
+        values = {  # NaN where unknown
+            key: np.nan if graphs.random_parts(x) else graphs.number(x, f"{key} of the likelihood")
+            for key, x in parameters.items()
+        }
+        likelihood = LIKELIHOODS[name](**values)
     if likelihood.n_scores != n_scores:
         raise ValueError(
-            f"{found.variable.name!r} under {found.name!r} has {likelihood.n_scores} score(s), and the "
-            f"weights have shape {shape}"
+            f"{observed.name!r} under {name!r} has {likelihood.n_scores} score(s), and the weights have "
+            f"shape {shape}"
         )
     if weights.positive and sign is None:  # sizes without signs are weights that are all positive
         sign = np.ones(shape)
     if not weights.positive and sign is not None:
         raise ValueError(
-            f"{size.name!r} has either sign, and is multiplied by signs; needed a size, which "
+            f"{size.name!r} is unconstrained, and is multiplied by signs; needed a size, which "
             f"MarginalWeight declares, {NUTS}"
         )
     return Parts(
-        observed=found.variable,
-        likelihood=likelihood,
-        hyperprior=hyperprior,
-        Phi=Phi,
-        sign=sign,
-        weight=size,
-        bias=bias,
-        bias_kind=bias_kind,
-        width=unknown[0] if unknown else None,
-        rate=weights.rate,
-        precisions=(*weights.precisions, *bias_precision),
-        scales=weights.scales,
-        nuisances=found.nuisances,
+        observed,
+        likelihood,
+        hyperprior,
+        Phi,
+        sign,
+        size,
+        bias,
+        bias_kind,
+        unknown[0] if unknown else None,
+        weights.rate,
+        (*weights.precisions, *bias_precision),
+        weights.scales,
+        nuisances,
     )
 
 
 def likelihood_name(model: pm.Model) -> str:
     """Return the name of a model's likelihood; its priors may be any."""
-    return _observed(model).name
+    return _observed(model)[1]
 
 
 def targets_of(model: pm.Model) -> str:
@@ -204,34 +205,14 @@ def targets_of(model: pm.Model) -> str:
 # --- likelihoods --------------------------------------------------------------------------------
 
 
-class _Observed(NamedTuple):
-    """An observed variable: its likelihood's name, latent expression, and parameters by name."""
-
-    variable: Variable
-    name: str
-    latent: Variable
-    parameters: dict[str, Variable]
-    nuisances: tuple[Variable, ...]  # random variables that the parameters depend on
-
-    def piece(self, n_scores: int) -> Likelihood:
-        """Return the likelihood, parameters that are unknown NaN."""
-        if self.name == "multinomial probit":
-            return LIKELIHOODS[self.name](n_scores)
-        known = {
-            name: np.nan
-            if graphs.random_parts(each)
-            else graphs.number(each, f"{name} of the likelihood")
-            for name, each in self.parameters.items()
-        }
-        return LIKELIHOODS[self.name](**known)
+# an observed variable: its likelihood's name, latent expression, parameters, and what is unknown in them
+type _Observed = tuple[Variable, str, Variable, dict[str, Variable], tuple[Variable, ...]]
 
 
 def _observed(model: pm.Model) -> _Observed:
     """Return the one observed variable of a known likelihood whose latent function has a basis."""
-    candidates = [_likelihood(rv) for rv in model.observed_RVs]
-    ours = [
-        each for each in candidates if each and any(map(graphs.product, graphs.terms(each.latent)))
-    ]
+    candidates = filter(None, map(_likelihood, model.observed_RVs))
+    ours = [each for each in candidates if _has_basis(each[2])]
     if len(ours) == 1:
         return ours[0]
     found = ", ".join(f"{rv.name!r} ({graphs.called(rv)})" for rv in model.observed_RVs) or "none"
@@ -247,30 +228,34 @@ def _observed(model: pm.Model) -> _Observed:
     )
 
 
+def _has_basis(latent: Variable) -> bool:
+    return any(map(graphs.product, graphs.terms(latent)))
+
+
 def _likelihood(rv: Variable) -> _Observed | None:
-    """Return the likelihood of an observed variable's operation; None where the family has none such."""
-    op, parameters, unknown = rv.owner.op, {}, ()
-    params = op.dist_params(rv.owner) if type(op) in _OPERATIONS else [None]
-    name, latent = _OPERATIONS.get(type(op), ""), params[0]
+    """Return the likelihood of an observed variable; None if it is not of the family."""
+    op = rv.owner.op
+    if type(op) not in _OPERATIONS:
+        return None
+    name, params = _OPERATIONS[type(op)], op.dist_params(rv.owner)
+    latent, parameters = params[0], {}
     if isinstance(op, StudentTRV):
         degrees, latent, noise = params
         parameters = {"noise": noise, "degrees": degrees}
     elif isinstance(op, NormalRV):
         parameters = {"noise": params[1]}
-        noisy = None if any(map(graphs.product, graphs.terms(latent))) else _flipped_probit(latent)
+    unknown = tuple(x for each in parameters.values() for x in graphs.random_parts(each))
+    if name == "logit" or (name == "normal" and not _has_basis(latent)):
+        noisy, link = _flipped_probit(latent), graphs.peeled(latent).owner
+        if noisy is None and name == "logit":
+            is_logit = link and isinstance(getattr(link.op, "scalar_op", None), Sigmoid)
+            return (rv, name, link.inputs[0], {}, ()) if is_logit else None
         if noisy is not None:
-            name, latent = "normal-probability", noisy[0]
-    elif isinstance(op, BernoulliRV):
-        probability, noisy = graphs.peeled(latent), _flipped_probit(latent)
-        link = probability.owner and getattr(probability.owner.op, "scalar_op", None)
-        if noisy is not None:
-            name, (latent, parameters["flip"], unknown) = "label noise", noisy
-        elif isinstance(link, Sigmoid):
-            latent = probability.owner.inputs[0]
-        else:
-            name = ""
-    unknown = unknown or tuple(x for each in parameters.values() for x in graphs.random_parts(each))
-    return _Observed(rv, name, latent, parameters, unknown) if name else None
+            latent, flip, of_flip = noisy
+            if name == "logit":
+                return rv, "label noise", latent, {"flip": flip}, of_flip
+            name = "normal-probability"
+    return rv, name, latent, parameters, unknown
 
 
 _OPERATIONS = {
@@ -283,7 +268,7 @@ _OPERATIONS = {
 
 
 def _flipped_probit(p: Variable) -> tuple[Variable, Variable, tuple[Variable, ...]] | None:
-    """Return x, the flip, and what is unknown in it, of ``flip + (1 - 2 flip) Phi(x)``."""
+    """Return x, flip, and the random variables in flip, of ``flip + (1 - 2 flip) Phi(x)``; else None."""
     nodes = [x.owner for x in ancestors([p]) if x.owner]
     found = [each for each in nodes if isinstance(getattr(each.op, "scalar_op", None), Erfc)]
     inner = [x for each in found for x in graphs.factors(each.inputs[0]) if graphs.random_parts(x)]
@@ -420,7 +405,7 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
             f"the model's basis functions have {len(Phi)} rows and its labels {len(label)}; "
             "set both in one pm.set_data, see new_data(model, X_new, y_new)"
         )
-    n_basis = graphs.shape_of(parts.weight)[0] if graphs.is_random(parts.weight) else Phi.shape[1]
+    n_basis = graphs.shape_of(parts.weight)[0]
     if n_basis != Phi.shape[1] or (parts.sign is not None and len(parts.sign) != n_basis):
         raise ValueError(
             f"the model has {Phi.shape[1]} basis functions, {n_basis} weights and "

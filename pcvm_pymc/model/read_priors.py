@@ -181,7 +181,7 @@ def with_bias(
         if op is LaplaceRV and _penalty(bias) == prior.gamma:
             return prior, "prior", ()
         raise ValueError(
-            f"{needed}; beside Laplace weights needed the same Laplace or pm.Flat, {NUTS}"
+            f"{needed}; with Laplace weights needed the same Laplace or pm.Flat, {NUTS}"
         )
     if op in _STUDENT[1:]:
         e, f = (graphs.number(x, "the bias' prior") for x in _params(bias))

@@ -201,7 +201,7 @@ def test_the_estimator_projects_its_own_dense_mode():
 UNUSABLE_INPUT = [
     ({"size": 81}, "size=81; needed 'auto' or a whole number from 0 to 80"),
     ({"sizes": [-1, 3]}, "needed one or more whole numbers from 0 to 80"),
-    ({"X": None}, "a classifier does not hold its training data"),
+    ({"X": None}, "a classifier does not keep its training data"),
     ({"y": np.arange(80) % 2}, "needed the classifier's"),
 ]
 

@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import ndtr
 
 from pcvm_pymc.core.approximation import PropagationOptions, SignedRows, fit_laplace, propagate
-from pcvm_pymc.core.approximation.moments import half_line_tilted, probit_tilted, student_tilted
+from pcvm_pymc.core.approximation.propagation import half_line_tilted, probit_tilted, student_tilted
 from pcvm_pymc.core.approximation.truncated import truncated_normal_draws
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.pieces.likelihoods import Logit

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import refused
-from random_problems import state_at
 
 from pcvm_pymc import MatrixRBF, Status
 from pcvm_pymc.core.evidence import (
@@ -16,10 +15,9 @@ from pcvm_pymc.core.evidence import (
     EvidenceProblem,
     columns,
     fit_rvm,
-    sequential,
 )
-from pcvm_pymc.core.evidence.active_set import gains, scanned
 from pcvm_pymc.core.evidence.columns import DenseColumns, LowRankColumns
+from pcvm_pymc.core.evidence.posterior import scanned
 from pcvm_pymc.core.evidence.problem import columns_of
 from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline
 from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
@@ -83,11 +81,10 @@ def test_s_keeps_its_digits_next_to_a_column_of_the_model():
     st.integers(0, 10_000),
     st.sampled_from(sorted(LIKELIHOODS)),
     st.booleans(),
-    st.sampled_from([20, 16_384]),
     st.sampled_from([7, 2048]),
 )
 @settings(max_examples=20)
-def test_streamed_bases_change_nothing(seed, name, bias, pool, rows):
+def test_streamed_bases_change_nothing(seed, name, bias, rows):
     rng = np.random.default_rng(seed)
     X, target = data(int(rng.integers(30, 50)), seed)
     if name in {"logit", "probit"}:
@@ -95,8 +92,6 @@ def test_streamed_bases_change_nothing(seed, name, bias, pool, rows):
     kernel = RBF(float(rng.uniform(0.7, 2.0)))
     problems = both(X, target, LIKELIHOODS[name], kernel, limit=2e5 + 100.0 * seed, bias=bias)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sequential, "_EXPENSIVE", pool)
-        patch.setattr(sequential, "_POOL", pool)
         patch.setattr(columns, "_ROWS", rows)
         dense, other = (fit_rvm(each, options=EvidenceOptions(max_iter=150)) for each in problems)
     assert_same(dense, other)
@@ -109,18 +104,6 @@ def test_any_kernel_and_weighted_rows(kernel):
     dense, other = (fit_rvm(each) for each in both(X, label, Weighted(Logit()), kernel))
     assert dense.log_evidence > 50 * np.log(0.5) * 2
     assert_same(dense, other)
-
-
-@pytest.mark.parametrize("name", ["normal", "logit"])
-def test_from_coarse_to_fine_ends_where_nothing_gains(monkeypatch, name):
-    monkeypatch.setattr(sequential, "_EXPENSIVE", 40)
-    monkeypatch.setattr(sequential, "_POOL", 40)
-    X, target = data(150, 7)
-    target = target if name == "normal" else np.sign(target)
-    dense, other = both(X, target, name, RBF(1.5))
-    result = fit_rvm(other, options=EvidenceOptions(patience=200))
-    assert result.status is Status.CONVERGED
-    assert gains(state_at(dense, result))[0].max() < 1.1e-4
 
 
 def test_streamed_bases_are_never_in_memory_as_a_whole():
@@ -179,9 +162,7 @@ def test_a_fit_by_low_rank_factors_is_that_of_streamed_bases(monkeypatch, name):
     target = target if name == "normal" else np.sign(target)
     problem = EvidenceProblem(ComputedBases(X, X, RBF(3.0), 2e7), target, name)
     assert isinstance(columns_of(problem), LowRankColumns)
-    monkeypatch.setattr(sequential, "_EXPENSIVE", 50)  # their scans are not
     by_factors = fit_rvm(problem)
-    monkeypatch.setattr(sequential, "_EXPENSIVE", 1000)
     monkeypatch.setattr(columns, "_ROUNDS", 0)
     assert not isinstance(columns_of(problem), LowRankColumns)
     other = fit_rvm(problem)

@@ -22,7 +22,7 @@ from pcvm_pymc.core.evidence import (
     predictive_moments,
     star_moments,
 )
-from pcvm_pymc.core.evidence.active_set import gains
+from pcvm_pymc.core.evidence.posterior import gains
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace

@@ -12,7 +12,7 @@ from pcvm_pymc.core.evidence import BottomUpOptions, EvidenceOptions
 from pcvm_pymc.core.projection import SearchOptions
 
 #: what a call without options does, which users and stored results rely on
-BOTTOM_UP = {"max_iter": 1000, "tol": 1e-2, "most": 1, "momentum": 0.0, "is_rough": False}
+BOTTOM_UP = {"max_iter": 1000, "tol": 1e-3, "most": 1, "momentum": 0.0, "is_rough": False}
 EVIDENCE = {"max_iter": 100_000, "tol": 1e-4, "noise_tol": 1e-4, "noise_starts": (0.3,)}
 DEFAULTS = {
     EMOptions: {"update": "auto", "max_iter": 10_000, "tol": 1e-5},

@@ -18,8 +18,8 @@ from pcvm_pymc.core.evidence import (
     posterior,
     sequential,
 )
-from pcvm_pymc.core.evidence.active_set import gains, leave_one_out, scanned
 from pcvm_pymc.core.evidence.columns import DenseColumns
+from pcvm_pymc.core.evidence.posterior import gains, leave_one_out, scanned
 from pcvm_pymc.core.evidence.rank_one import change_precisions
 from pcvm_pymc.core.evidence.sequential import fit_sequential
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances

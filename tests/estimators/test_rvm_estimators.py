@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 from problems import blobs
 from sklearn.datasets import load_iris, make_friedman2, make_friedman3
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -71,12 +73,46 @@ def test_several_classes_one_against_the_rest(link):
 def test_star_bands_widen_away_from_the_data():
     x, y = noisy_sinc()
     far = np.linspace(8, 30, 2000)[:, None]
-    plain = RVMRegressor(width=2.0).fit(x, y).predict(far, return_std=True)
+    plain = RVMRegressor(width=2.0, std="weights").fit(x, y).predict(far, return_std=True)
     star = RVMRegressor(width=2.0, star=True).fit(x, y).predict(far, return_std=True)
     assert (star[1] >= plain[1]).all()
     assert star[1][-1] > 2 * plain[1][-1]
-    mean, std = RVMRegressor(width=2.0).fit(x, y).predict(x, return_std=True)
+    mean, std = RVMRegressor(width=2.0, std="weights").fit(x, y).predict(x, return_std=True)
     assert 0.85 < np.mean(np.abs(y - mean) < 1.96 * std) <= 1.0
+
+
+def test_the_standard_deviation_is_the_error_expected_under_the_process():
+    x, y = noisy_sinc()
+    model = RVMRegressor(width=2.0).fit(x, y)
+    plain = RVMRegressor(width=2.0, std="weights").fit(x, y)
+    process, new = model._process_, np.linspace(-12.0, 30.0, 50)[:, None]
+    # scikit-learn's process with the same amplitude and noise
+    kernel = ConstantKernel(process.amplitude) * RBF(2.0 / np.sqrt(2.0))
+    theirs = GaussianProcessRegressor(kernel, alpha=process.noise, optimizer=None)
+    gp_mean, gp_std = theirs.fit(x, y - y.mean()).predict(new, return_std=True)
+    mean, std = model.predict(new, return_std=True)
+    np.testing.assert_array_equal(mean, plain.predict(new))
+    variance = gp_std**2 + process.noise + (gp_mean + y.mean() - mean) ** 2
+    np.testing.assert_allclose(std**2, variance, rtol=1e-6)
+    # whose evidence is the highest
+    free = ConstantKernel(1.0, (1e-6, 1e6)) * RBF(2.0 / np.sqrt(2.0), "fixed")
+    free += WhiteKernel(0.1, (1e-6, 1e3))
+    best = GaussianProcessRegressor(free, n_restarts_optimizer=3, random_state=0)
+    best.fit(x, y - y.mean())
+    amplitude, noise = np.exp(best.kernel_.theta)
+    assert process.amplitude == pytest.approx(amplitude, rel=1e-2)
+    assert process.noise == pytest.approx(noise, rel=1e-2)
+    assert std[-1] > 2 * plain.predict(new, return_std=True)[1][-1]
+    known = RVMRegressor(width=2.0, noise=0.3).fit(x, y)
+    assert known._process_.noise == pytest.approx(0.09)
+
+
+def test_a_process_needs_the_rbf_and_normal_noise():
+    x, y = noisy_sinc()
+    for options in ({"star": True}, {"likelihood": "student-t"}, {"kernel": "linear-spline"}):
+        with pytest.raises(ValueError, match=r"std='process'.*needed std='auto'"):
+            RVMRegressor(std="process", **options).fit(x, y)
+    assert not hasattr(RVMRegressor(kernel="linear-spline").fit(x, y), "_process_")
 
 
 def test_refitting_without_star_forgets_it():

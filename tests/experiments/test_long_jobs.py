@@ -12,8 +12,7 @@ from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 from pcvm_pymc.experiments.protocols import Protocol
 from pcvm_pymc.experiments.running import JobName, Store, reproduce, store
-from pcvm_pymc.experiments.running.store import Progress
-from pcvm_pymc.inference.files import sealed
+from pcvm_pymc.experiments.running.store import Progress, with_checksum
 
 CANDIDATES = (0.01, 0.1, 1.0, 10.0)
 
@@ -107,7 +106,7 @@ def test_what_other_inputs_or_a_damaged_file_left_behind_is_not_used(tmp_path, m
 
 def test_seconds_of_stopped_runs_count(tmp_path):
     path = tmp_path / "tune-000.part"
-    path.write_text(json.dumps(sealed({"inputs": {}, "losses": {}, "seconds": 100.0})))
+    path.write_text(json.dumps(with_checksum({"inputs": {}, "losses": {}, "seconds": 100.0})))
     assert 100.0 <= Progress(path, {}).seconds < 101.0
     assert Progress(path, {"seed": 1}).seconds < 1.0
 

@@ -20,8 +20,9 @@ from pcvm_pymc.experiments.datasets import SOURCES
 from pcvm_pymc.experiments.protocols import TUNING
 from pcvm_pymc.experiments.reporting import report_of
 from pcvm_pymc.experiments.running import JobName, RunError, Store, reproduce
+from pcvm_pymc.experiments.running.store import read_record, with_checksum
 from pcvm_pymc.experiments.statistics import MEASURES
-from pcvm_pymc.inference.files import sealed
+from pcvm_pymc.inference.files import StoreError
 
 QUIET = {"progressbar": False}
 LINES = "figueiredo2001-fig3"
@@ -167,7 +168,7 @@ def test_other_inputs_are_run_again(finished, copied):
     record = json.loads(path.read_text())
     record["inputs"]["data"] = "another"
     record["measures"]["error"] = 0.99
-    path.write_text(json.dumps(sealed(record)))
+    path.write_text(json.dumps(with_checksum(record)))
     go_on(copied)
     assert table_bytes(copied) == table_bytes(finished)
 
@@ -432,3 +433,16 @@ def test_a_small_part_of_every_experiment(name, tmp_path, data_folder):
     options = {"repeats": 2, "small": True, "jobs": 2, "folder": data_folder}
     reproduce(name, out=tmp_path / "run", **options, **QUIET)
     check_report(tmp_path / "run", name, tmp_path / "report")
+
+
+def test_records_have_checksums(tmp_path):
+    path = tmp_path / "record.json"
+    record = {"a": [1, 2.5, float("inf")], "b": {"c": None, "1": "x"}}
+    path.write_text(json.dumps(with_checksum(record), indent=1))
+    assert read_record(path) == record
+    for content in ("", "{", "[1]", "3", '{"a": 1}', path.read_text().replace("2.5", "2.6")):
+        path.write_text(content)
+        with pytest.raises(StoreError, match=r"record\.json is damaged"):
+            read_record(path)
+    with pytest.raises(StoreError, match="no is missing"):
+        read_record(tmp_path / "no")

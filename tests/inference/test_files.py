@@ -1,14 +1,15 @@
-import json
 import multiprocessing
 import os
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from faults import full_disk, generator, on_small_disk, spoil
+from problems import refused
 
+import pcvm_pymc as pcvm
 from pcvm_pymc.inference import files
 
 ARRAYS = {"weight": np.arange(200.0), "name": np.array("a"), "count": np.array([3, 4])}
@@ -18,10 +19,10 @@ def names(folder):
     return sorted(each.name for each in folder.iterdir())
 
 
-def write_folder(path, content="one", **options):
-    with files.replaced_folder(path, "thing", **options) as partial:
-        (partial / "inner").mkdir()
-        (partial / "inner" / "data").write_text(content() if callable(content) else content)
+def write_folder(path, content="one"):
+    with files.replacing(path) as unfinished:
+        (unfinished / "inner").mkdir(parents=True)
+        (unfinished / "inner" / "data").write_text(content() if callable(content) else content)
     return path
 
 
@@ -92,19 +93,6 @@ def test_a_killed_run_no_longer_has_its_folder(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_records_are_sealed(tmp_path):
-    path = tmp_path / "record.json"
-    record = {"a": [1, 2.5, float("inf")], "b": {"c": None, "1": "x"}}
-    path.write_text(json.dumps(files.sealed(record), indent=1))
-    assert files.unsealed(path) == record
-    for content in ("", "{", "[1]", "3", '{"a": 1}', path.read_text().replace("2.5", "2.6")):
-        path.write_text(content)
-        with pytest.raises(files.StoreError, match=r"record\.json is damaged"):
-            files.unsealed(path)
-    with pytest.raises(files.StoreError, match="no is missing"):
-        files.unsealed(tmp_path / "no")
-
-
 @pytest.mark.parametrize("compressed", [False, True])
 def test_spoiled_arrays_are_named_or_harmless(tmp_path, compressed):
     path = tmp_path / "arrays.npz"
@@ -145,49 +133,52 @@ def test_arrays_of_others_are_refused(tmp_path):
         files.read_arrays(path, "kind", "remedy")
 
 
-def test_a_folder_takes_the_place_of_its_own_kind_only(tmp_path):
-    path = write_folder(tmp_path / "store")
-    write_folder(path, "two")
-    assert (path / "inner" / "data").read_text() == "two"
-    with pytest.raises(files.StoreError, match="exists; use overwrite=True"):
-        write_folder(path, "three", overwrite=False)
-    with (
-        pytest.raises(files.StoreError, match="holds a thing; needed a other"),
-        files.replaced_folder(path, "other"),
-    ):
-        pass
+def values(path):
+    return pcvm.load(path)["posterior"]["x"].values.tolist()
+
+
+def result(*numbers):
+    group = xr.Dataset({"x": ("row", np.array(numbers))})
+    return xr.DataTree.from_dict({"posterior": group})
+
+
+@pytest.mark.parametrize("name", ["store", "store.nc"])
+def test_a_result_takes_the_place_of_a_result_only(tmp_path, name):
+    path = pcvm.save(result(1.0), tmp_path / name)
+    pcvm.save(result(2.0, 3.0), path)
+    assert values(path) == [2.0, 3.0]
+    refused("exists; use overwrite=True", pcvm.save, result(3.0), path, overwrite=False)
+    assert names(tmp_path) == [name]
+    if path.is_file():
+        return
     (path / "notes.txt").write_text("mine")
-    with pytest.raises(
-        files.StoreError, match=r"not written here \(notes\.txt\), and would be lost"
-    ):
-        write_folder(path, "three")
-    with pytest.raises(files.StoreError, match=r"has foreign files notes\.txt; remedy"):
-        files.checked_folder(path, "thing", "remedy")
+    refused(r"not written here \(notes\.txt\), and would be lost", pcvm.save, result(3.0), path)
+    assert (path / "notes.txt").read_text() == "mine"
     (path / "notes.txt").unlink()
-    assert files.checked_folder(path, "thing", "remedy")
-    assert names(tmp_path) == ["store"]
+    pcvm.save(result(4.0), path)
+    assert values(path) == [4.0]
 
 
+@pytest.mark.parametrize("name", ["mine", "mine.nc"])
 @pytest.mark.parametrize("what", ["file", "folder"])
-def test_what_is_not_ours_is_kept(tmp_path, what):
-    path = tmp_path / "mine"
+def test_what_is_not_ours_is_kept(tmp_path, what, name):
+    path = tmp_path / name
     if what == "folder":
         path.mkdir()
     inner = path / "thesis.txt" if what == "folder" else path
     inner.write_text("years of work")
-    with pytest.raises(files.StoreError, match=f"mine is a {what} that was not written here"):
-        write_folder(path)
+    refused(f"{name} is a {what} that was not written here", pcvm.save, result(1.0), path)
     assert inner.read_text() == "years of work"
-    assert names(tmp_path) == ["mine"]
+    assert names(tmp_path) == [name]
 
 
 def test_an_empty_folder_and_a_link_are_filled(tmp_path):
     (tmp_path / "empty").mkdir()
-    write_folder(tmp_path / "empty")
+    pcvm.save(result(1.0), tmp_path / "empty")
     (tmp_path / "link").symlink_to(tmp_path / "empty")
-    write_folder(tmp_path / "link", "by a link")
+    pcvm.save(result(2.0), tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "empty" / "inner" / "data").read_text() == "by a link"
+    assert values(tmp_path / "empty") == values(tmp_path / "link") == [2.0]
 
 
 @pytest.mark.parametrize("step", ["inside", "fsync", "rename"])
@@ -196,13 +187,7 @@ def test_a_fault_while_a_folder_is_written_leaves_the_old_one(tmp_path, monkeypa
     if step == "fsync":
         monkeypatch.setattr(os, "fsync", full_disk)
     elif step == "rename":
-        rename, count = Path.rename, []
-
-        def second_fails(self, target):
-            count.append(target)
-            return full_disk() if len(count) == 2 else rename(self, target)
-
-        monkeypatch.setattr(Path, "rename", second_fails)
+        monkeypatch.setattr(Path, "replace", full_disk)
     with pytest.raises(OSError, match=r"store cannot be written: No space left"):
         write_folder(path, full_disk if step == "inside" else "two")
     assert (path / "inner" / "data").read_text() == "one"
@@ -210,31 +195,24 @@ def test_a_fault_while_a_folder_is_written_leaves_the_old_one(tmp_path, monkeypa
 
 
 def test_a_kill_between_two_names_is_mended(tmp_path):
-    path = write_folder(tmp_path / "store")
+    path = pcvm.save(result(1.0), tmp_path / "store")
     path.rename(tmp_path / ".store.pcvm-old")
     (tmp_path / ".store.pcvm-partial").mkdir()
-    assert files.checked_folder(path, "thing", "remedy")
+    assert values(path) == [1.0]
     path.rename(tmp_path / ".store.pcvm-old")
-    write_folder(path, "two")
-    assert (path / "inner" / "data").read_text() == "two"
+    pcvm.save(result(2.0), path)
+    assert values(path) == [2.0]
     assert names(tmp_path) == ["store"]
 
 
-def test_spoiled_folders_are_named(tmp_path):
-    path = tmp_path / "store"
-    for seed in range(40):
-        with suppress(files.StoreError):
-            write_folder(path)
-        did = spoil(path, generator(seed))
-        if did == f"remove {files.MARKER}":
-            assert not files.checked_folder(path, "thing", "remedy")
-        else:
-            with pytest.raises(files.StoreError, match=r"store.*; remedy$"):
-                files.checked_folder(path, "thing", "remedy")
-        for each in sorted(path.rglob("*"), reverse=True):
-            each.rmdir() if each.is_dir() else each.unlink()
-    with pytest.raises(files.StoreError, match="no does not exist; needed a folder with a thing"):
-        files.checked_folder(tmp_path / "no", "thing", "remedy")
+def test_what_is_no_result_is_named(tmp_path):
+    refused("no does not exist; needed a folder with Zarr", pcvm.load, tmp_path / "no")
+    refused("no.nc does not exist; needed a netCDF file", pcvm.load, tmp_path / "no.nc")
+    (tmp_path / "file").write_text("")
+    refused("file is another thing; needed a folder", pcvm.load, tmp_path / "file")
+    result(1.0).to_zarr(tmp_path / "plain", consolidated=False)
+    with pytest.warns(UserWarning, match="has no checksum"):
+        assert values(tmp_path / "plain") == [1.0]
 
 
 def test_a_full_disk_is_one_line(tmp_path):
@@ -243,10 +221,11 @@ def test_a_full_disk_is_one_line(tmp_path):
         "place = Path('PLACE/store')\n"
         "for size in (1000, 10**6):\n"
         "    try:\n"
-        "        with replaced_folder(place, 'thing') as partial:\n"
-        "            (partial / 'data').write_bytes(bytes(size))\n"
+        "        with replacing(place) as unfinished:\n"
+        "            unfinished.mkdir()\n"
+        "            (unfinished / 'data').write_bytes(bytes(size))\n"
         "    except OSError as error: print(error)\n"
-        "assert checked_folder(place, 'thing', '')\n"
+        "assert len((place / 'data').read_bytes()) == 1000\n"
         "assert [each.name for each in place.parent.iterdir()] == ['store']\n"
     )
     done = on_small_disk(code, 200, tmp_path)

@@ -1,6 +1,7 @@
 """Second-order expansions at a mode: Laplace's approximation on sizes, and of weights given precisions."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -41,7 +42,29 @@ class SignedRows:
             Unless it has two classes under a probit, signed weights, a proper `Hyperprior` of fixed scale on
             weights and bias, a known width and rows that count once.
         """
-        prior = _checked_prior(problem)
+        prior: Any = problem.hyperprior
+        is_gamma = type(prior) is Hyperprior
+        for is_met, found, needed in (
+            (
+                isinstance(problem.likelihood, Probit),
+                f"likelihood={problem.likelihood}, {problem.likelihood.name!r}",
+                "the probit of two classes (likelihood='probit') and rows without weights",
+            ),
+            (problem.is_signed, "the weights are free", "signed weights, those of pcvm_model"),
+            (is_gamma, f"hyperprior={prior}, {prior.name!r}", "a Hyperprior(c, d, e, f)"),
+            (
+                is_gamma and prior.is_proper and prior.rate_shape is None,
+                f"hyperprior={prior} is improper or of unknown scale",
+                "c, d, e and f positive and rate_shape=None, as of pcvm_model(X, y, hyperprior='default')",
+            ),
+            (
+                problem.bias == "prior" and problem.moves is None,
+                f"bias={problem.bias!r} and {'an un' if problem.moves else 'a '}known width",
+                "bias='prior' and a known width",
+            ),
+        ):
+            if not is_met:
+                raise ValueError(f"{found}; the approximations need {needed}, or sample(model)")
         label, sign = np.asarray(problem.label, dtype=float), problem.weight_sign
         signed = np.column_stack([problem.Phi * sign, np.ones(len(label))])
         return cls(label[:, None] * signed, label, sign, prior)
@@ -49,38 +72,6 @@ class SignedRows:
     def latent(self, theta: Array) -> Array:
         """Return the latent function at the rows in draws of theta, shape (n_draws, n_obs)."""
         return (theta @ self.design.T) * self.label
-
-
-def _checked_prior(problem: Problem) -> Hyperprior:
-    """Return the hyperprior of a problem that can be approximated; raise for others."""
-    likelihood, prior = problem.likelihood, problem.hyperprior
-    if not isinstance(likelihood, Probit):
-        raise ValueError(
-            f"likelihood={likelihood}, {likelihood.name!r}; the approximations need the probit of two "
-            "classes (likelihood='probit') and rows without weights, or sample(model)"
-        )
-    if not problem.is_signed:
-        raise ValueError(
-            "the weights are free; the approximations are for signed weights, those of pcvm_model; "
-            "or sample(model)"
-        )
-    if type(prior) is not Hyperprior:
-        raise ValueError(
-            f"hyperprior={prior}, {prior.name!r}; the approximations need a Hyperprior(c, d, e, f), or "
-            "sample(model)"
-        )
-    if not prior.is_proper or prior.rate_shape is not None:
-        raise ValueError(
-            f"hyperprior={prior} is improper or of unknown scale; needed c, d, e and f positive and "
-            "rate_shape=None, as of pcvm_model(X, y, hyperprior='default')"
-        )
-    if problem.bias != "prior" or problem.moves is not None:
-        width = "a known" if problem.moves is None else "an unknown"
-        raise ValueError(
-            f"bias={problem.bias!r} and {width} width; the approximations need bias='prior' and a known "
-            "width, or sample(model)"
-        )
-    return prior
 
 
 # --- on sizes, precisions integrated out ----------------------------------------------------------

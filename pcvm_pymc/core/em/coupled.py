@@ -77,7 +77,7 @@ class CoupledModel:
         self.signed[-1] = False
         self.start = np.zeros(self.scale.shape)
         np.divide(np.vstack([old, point.bias]), self.scale, out=self.start, where=self.usable)
-        self.pull = self.scale * np.vstack(rows.slope(point))
+        self.pull = self.scale * np.vstack([point.pull, point.total])
 
     @property
     def squares(self) -> Array:

@@ -332,7 +332,7 @@ def _m_step(
     else:
         gram = rows.gram(point, newton=newton)
         unit = 1.0 if newton else problem.likelihood.bound  # that the matrix is in
-        pull, total = rows.slope(point)
+        pull, total = point.pull, point.total
         old = point.weight[rows.index]
         expected_precision = prior.weight_precision(old)  # of all scores, which may share it
         for c in range(problem.n_scores):
@@ -387,7 +387,7 @@ def _mended_zeros(rows: DenseRows | StreamedRows, point: Point) -> Point:
     problem = rows.problem
     prior = problem.hyperprior
     penalised = problem.bias == "prior"
-    pull, total = rows.slope(point)
+    pull, total = point.pull, point.total
     slope = np.vstack([pull, total if penalised else 0.0 * total])
     size = np.vstack([np.broadcast_to(rows.size, pull.shape), np.ones(len(total))])
     value = np.vstack([point.weight, point.bias])

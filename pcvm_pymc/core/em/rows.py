@@ -35,10 +35,10 @@ class Point:
         Empty where the design is streamed.
     terms : RowTerms
         Slopes and curvatures of the rows; empty where the design is streamed.
-    pull : ndarray, shape (n_columns, n_scores), optional
-        Phi' times the slopes of the rows, where the design is streamed.
-    total : ndarray, shape (n_scores,), optional
-        Sums of the slopes.
+    pull : ndarray, shape (n_columns, n_scores)
+        Phi' g, g the slopes of the rows.
+    total : ndarray, shape (n_scores,)
+        1' g.
     """
 
     weight: Array
@@ -48,8 +48,8 @@ class Point:
     width: Any
     latent: Array = field(repr=False)
     terms: RowTerms = field(repr=False)
-    pull: Array | None = field(default=None, repr=False)
-    total: Array | None = field(default=None, repr=False)
+    pull: Array = field(repr=False)
+    total: Array = field(repr=False)
 
     @cached_property
     def n_active(self) -> int:
@@ -57,7 +57,30 @@ class Point:
         return int(np.count_nonzero(self.weight))
 
 
-class DenseRows:
+class _Rows:
+    """What dense and streamed rows have in common.
+
+    Attributes
+    ----------
+    index : ndarray of int, shape (n_columns,)
+        Columns of the design that are in use.
+    sign : ndarray, shape (n_columns, n_scores)
+    couples : bool
+        Whether Newton steps are of all scores at once. Not under a prior that prunes for good, where these
+        longer steps end in poorer local maxima.
+    drops_zeros : bool
+        Whether a weight that is zero stays zero.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        prior, self.problem = problem.hyperprior, problem
+        self.index: Index = np.arange(problem.Phi.shape[1])
+        self.sign = problem.weight_sign.reshape(-1, problem.n_scores)
+        self.couples = problem.n_scores > 1 and not prior.holds_zeros
+        self.drops_zeros = bool(prior.holds_zeros and prior.penalty == 0)
+
+
+class DenseRows(_Rows):
     """Rows of a dense design, and its columns that are still in the model.
 
     Where the prior prunes weights for good, their columns are left out.
@@ -66,12 +89,9 @@ class DenseRows:
     _COMPACT_BELOW = 0.7  # share of the columns in use below which the others are left out
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        super().__init__(problem)
         self.Phi: Array = problem.Phi
-        self.index: Index = np.arange(problem.Phi.shape[1])
-        self.sign = problem.weight_sign.reshape(-1, problem.n_scores)
         self.moves: Any = problem.moves
-        self.couples = _couples(problem)
         self._unit: BorderedGram | None = None
         self._partial: PartialGram | None = None
 
@@ -96,7 +116,8 @@ class DenseRows:
         if self.problem.row_weight is not None:
             slope = self.problem.row_weight[:, None] * slope
         slope = self.problem.likelihood.bound * slope
-        return replace(point, terms=point.terms._replace(slope=slope))
+        pull, total = transposed_times(self.Phi, slope), slope.sum(axis=0)
+        return replace(point, terms=point.terms._replace(slope=slope), pull=pull, total=total)
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases."""
@@ -113,7 +134,8 @@ class DenseRows:
         if self.moves is not None:
             value += self.moves.log_density(width)
         change = np.nan if old is None else float(np.abs(latent - old.latent).max())
-        return Point(weight, bias, value, change, width, latent, terms)
+        pull, total = transposed_times(Phi, terms.slope), terms.slope.sum(axis=0)
+        return Point(weight, bias, value, change, width, latent, terms, pull, total)
 
     def set_basis(self, Phi: Array) -> None:
         """Go on with the basis functions of another width."""
@@ -140,15 +162,10 @@ class DenseRows:
         self._partial.follow(point.terms.curvature, expected(point.weight[self.index, 0]))
         return self._partial
 
-    def slope(self, point: Point) -> tuple[Array, Array]:
-        """Return Phi' g, shape (n_columns, n_scores), and 1' g, g the rows' slopes."""
-        slope = point.terms.slope
-        return transposed_times(self.Phi, slope), slope.sum(axis=0)
-
     def shrink(self, point: Point) -> Point:
         """Leave out columns whose weights are zero for good, once that saves real work."""
         most = self._COMPACT_BELOW * len(self.index)
-        if not _drops_zeros(self.problem) or point.n_active > most * self.problem.n_scores:
+        if not self.drops_zeros or point.n_active > most * self.problem.n_scores:
             return point
         keep = np.flatnonzero(point.weight[self.index].any(axis=1))
         if len(keep) > most:
@@ -161,21 +178,19 @@ class DenseRows:
             self._partial.take(keep, self.Phi)
         if self.moves is not None:
             self.moves = self.moves.take(keep)
-        return point
+        return replace(point, pull=point.pull[keep])
 
 
-class StreamedRows:
+class StreamedRows(_Rows):
     """Rows of a streamed design: one pass over them for each point."""
 
     size = 1.0
     moves = None
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        super().__init__(problem)
         self.design: StreamedDesign = problem.Phi
-        self.index: Index = np.arange(problem.Phi.shape[1])
-        self.sign = problem.weight_sign.reshape(-1, problem.n_scores)
-        self.couples = self.design.coupled and _couples(problem)
+        self.couples &= self.design.coupled
         #: the last Gram matrix of each kind of row weights, see `Request`
         self.grams: dict[str, Any] = {}
 
@@ -188,9 +203,8 @@ class StreamedRows:
         if self.problem.n_scores == 1:
             return self.at(weight, bias, None, curved=True)
         point = self._pass(weight, bias, None, "unit", FirstResponses(self.problem.likelihood))
-        pull, total = self.slope(point)
         bound = self.problem.likelihood.bound
-        return replace(point, pull=bound * pull, total=bound * total)
+        return replace(point, pull=bound * point.pull, total=bound * point.total)
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases; `curved` also sums a Gram matrix for Newton's step."""
@@ -228,20 +242,14 @@ class StreamedRows:
             self._pass(point.weight, point.bias, point, "unit", self.problem.likelihood.terms)
         return self.grams["curvature" if newton else "unit"]
 
-    def slope(self, point: Point) -> tuple[Array, Array]:
-        """Return Phi' g, shape (n_columns, n_scores), and 1' g, g the rows' slopes."""
-        assert point.pull is not None
-        assert point.total is not None
-        return point.pull, point.total
-
     def shrink(self, point: Point) -> Point:
         """Leave out columns whose weights are zero for good, from sums and Gram matrices as well."""
         keep = np.flatnonzero(point.weight[self.index].any(axis=1))
-        if not _drops_zeros(self.problem) or len(keep) == len(self.index):
+        if not self.drops_zeros or len(keep) == len(self.index):
             return point
         self.index, self.sign = self.index[keep], self.sign[keep]
         self.grams = {kind: gram.take(keep) for kind, gram in self.grams.items()}
-        return replace(point, pull=self.slope(point)[0][keep])
+        return replace(point, pull=point.pull[keep])
 
 
 def rows_of(problem: Problem) -> DenseRows | StreamedRows:
@@ -252,18 +260,3 @@ def rows_of(problem: Problem) -> DenseRows | StreamedRows:
 def expected(old: Array) -> Any:
     """Return which weights are expected to be non-zero: those that are, or all."""
     return old != 0 if old.any() else np.ones(len(old), dtype=bool)
-
-
-def _drops_zeros(problem: Problem) -> bool:
-    """Whether a weight that is zero stays zero."""
-    prior = problem.hyperprior
-    return bool(prior.holds_zeros and prior.penalty == 0)
-
-
-def _couples(problem: Problem) -> bool:
-    """Whether Newton steps are of all scores at once.
-
-    Not under a prior that prunes for good, where these longer steps end in poorer local maxima.
-    """
-    prior = problem.hyperprior
-    return problem.n_scores > 1 and not prior.holds_zeros

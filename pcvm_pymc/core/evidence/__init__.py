@@ -3,23 +3,12 @@
 from pcvm_pymc.core.evidence.batch import METHODS, check_method, fit_batch, fit_rvm
 from pcvm_pymc.core.evidence.bottom_up import BottomUpOptions, fit_bottom_up
 from pcvm_pymc.core.evidence.columns import ComputedBases
-from pcvm_pymc.core.evidence.posterior import (
-    Posterior,
-    inverse_triangle,
-    orthogonal_basis,
-    posterior,
-)
-from pcvm_pymc.core.evidence.prediction import (
-    Augmentation,
-    augmentation,
-    predictive_moments,
-    star_moments,
-)
+from pcvm_pymc.core.evidence.posterior import posterior
+from pcvm_pymc.core.evidence.prediction import augmentation, predictive_moments, star_moments
 from pcvm_pymc.core.evidence.problem import (
     EvidenceOptions,
     EvidenceProblem,
     EvidenceResult,
-    EvidenceTrace,
     rotated_problem,
 )
 from pcvm_pymc.core.evidence.sequential import fit_sequential

@@ -10,9 +10,8 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 
 from pcvm_pymc.core.design import FirstResponses, StreamedDesign
-from pcvm_pymc.core.evidence.active_set import leave_one_out
 from pcvm_pymc.core.evidence.columns import Index
-from pcvm_pymc.core.evidence.posterior import inverse_triangle
+from pcvm_pymc.core.evidence.posterior import inverse_triangle, leave_one_out
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
 from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.probit import Array
@@ -37,7 +36,8 @@ class BottomUpOptions:
     max_iter : int
         Epochs; in each, every class makes one change and the responses are computed afresh.
     tol : float
-        The search stops when no basis is to be added or deleted and no log precision changes by more.
+        The search stops when no basis is to be added or deleted and no log precision changes by more. At 1e-2
+        twenty classes are not yet told apart: EM is slow.
     most : int
         Additions, or deletions, under the same responses; each raises the bound of the
         evidence that EM climbs. One is the papers'. With more the model is larger before it is thinned out,
@@ -65,13 +65,13 @@ class BottomUpOptions:
     """
 
     max_iter: int = 1000
-    tol: float = 1e-2
+    tol: float = 1e-3
     most: int = 1
     momentum: float = 0.0
     is_rough: bool = False
 
     @classmethod
-    def quick(cls, *, max_iter: int = 1000, tol: float = 1e-2) -> "BottomUpOptions":
+    def quick(cls, *, max_iter: int = 1000, tol: float = 1e-3) -> "BottomUpOptions":
         """Return a search of two changes under the same responses, with momentum and rough integrals.
 
         Parameters

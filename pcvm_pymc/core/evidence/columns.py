@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +59,7 @@ class ComputedBases:
         if not self.memory_limit >= needed:
             raise ValueError(
                 f"memory_limit={self.memory_limit:.3g} bytes is too small for {len(self.X)} rows, of which "
-                f"{_CANDIDATES} candidate bases are held; needed at least {needed:.3g}: give a larger limit"
+                f"{_CANDIDATES} candidate bases are kept; needed at least {needed:.3g}: give a larger limit"
             )
 
     @staticmethod
@@ -83,12 +82,7 @@ class DenseColumns:
         What columns are divided by; one for a column of zeros.
     square : ndarray, shape (n_columns,)
         Squared norms after that: ones and zeros.
-    gram : ndarray, shape (n_columns, n_columns), optional
-        Inner products of all columns, where they are known.
     """
-
-    gram: Array | None
-    _own: Array
 
     def __init__(self, Phi: Array, constant: Array | None) -> None:
         first = np.empty((len(Phi), 0)) if constant is None else constant[:, None]
@@ -101,73 +95,52 @@ class DenseColumns:
             Phi = Phi / scale
             square = np.einsum("ij,ij->j", Phi, Phi)
         own = np.sqrt(np.append(np.einsum("ij,ij->j", first, first), square))
-        self._set(Phi, first, np.where(own > 0, own, 1.0), (own > 0).astype(float))
+        self.Phi, self.constant, self.square = Phi, first, (own > 0).astype(float)
+        self.shape, self._own = (len(Phi), len(own)), np.where(own > 0, own, 1.0)
         self.norm = self._own * np.append(np.ones(first.shape[1]), scale)
-
-    def _set(self, Phi: Array, constant: Array, own: Array, square: Array) -> None:
-        self.Phi, self.constant, self.norm, self._own, self.square = Phi, constant, own, own, square
-        self.shape, self.gram = (len(Phi), len(own)), None
         self._rows: dict[int, Array] = {}
-        self._target: tuple[Array, Array] | None = None
 
-    @classmethod
-    def unit(cls, Phi: Array, square: Array) -> "DenseColumns":
-        """Return columns that have unit norm already, or are zero."""
-        out = cls.__new__(cls)
-        out._set(Phi, np.empty((len(Phi), 0)), np.ones(len(square)), square)
-        return out
-
-    def take(self, number: Index) -> Array:
-        """Return some columns, shape (n_obs, n_some), by their numbers."""
+    def take(self, place: Index) -> Array:
+        """Return the columns at given places, shape (n_obs, n_some)."""
         first = self.constant.shape[1]
-        out = np.empty((self.shape[0], len(number)), order="F")
+        out = np.empty((self.shape[0], len(place)), order="F")
         if not first:
-            return np.divide(self.Phi[:, number], self._own[number], out=out)
-        of_basis = number >= first
-        out[:, of_basis] = self.Phi[:, number[of_basis] - first]
+            return np.divide(self.Phi[:, place], self._own[place], out=out)
+        of_basis = place >= first
+        out[:, of_basis] = self.Phi[:, place[of_basis] - first]
         out[:, ~of_basis] = self.constant
-        out /= self._own[number]
+        out /= self._own[place]
         return out
 
-    def part(self, number: Index) -> "DenseColumns":
-        """Return some of the columns as a design of their own."""
-        return DenseColumns.unit(self.take(number), self.square[number])
-
-    def products(self, left: Array) -> Array:
+    def inner(self, left: Array) -> Array:
         """Return inner products of vectors, shape (n_obs, n_left), with all columns."""
         if 0 < left.shape[1] <= _VECTORS:
-            out = np.stack([each @ self.Phi for each in left.T])
+            U = np.stack([each @ self.Phi for each in left.T])
         else:
-            out = left.T @ self.Phi
-        if self.constant.shape[1]:
-            out = np.hstack([left.T @ self.constant, out])
-        return out / self._own
+            U = left.T @ self.Phi
+        return np.hstack([left.T @ self.constant, U]) / self._own
 
-    def weighted_squares(self, weight: Array) -> Array:
-        """Return ``phi' diag(weight) phi`` of each column."""
+    def cross(self, place: Index) -> Array:
+        """Return inner products of some columns with all; those of the last call are known."""
+        new = [each for each in place.tolist() if each not in self._rows]
+        if new:
+            self._rows.update(zip(new, self.inner(self.take(np.array(new))), strict=True))
+        self._rows = {each: self._rows[each] for each in place.tolist()}
+        return np.array(list(self._rows.values())).reshape(len(place), self.shape[1])
+
+    def products(self, left: Array, weight: Array, place: Index) -> tuple[Array, Array]:
+        """Return inner products with vectors, and ``phi' diag(weight) phi``, of all columns."""
+        U = self.inner(left)
         if weight.min() == weight.max():
-            return weight[0] * self.square
+            return U, weight[0] * self.square
         whole = np.zeros(self.Phi.shape[1])
         for rows in row_blocks(len(self.Phi), max(1, _VALUES // max(1, len(whole)))):
             whole += weight[rows] @ np.square(self.Phi[rows])
-        return np.append(weight @ np.square(self.constant), whole) / self._own**2
+        return U, np.append(weight @ np.square(self.constant), whole) / self._own**2
 
-    def cross(self, number: Index) -> Array:
-        """Return inner products of some columns with all; those of the last call are known."""
-        if self.gram is not None:
-            return self.gram[number]
-        new = [each for each in number.tolist() if each not in self._rows]
-        if new:
-            some = self.products(self.take(np.array(new)))
-            self._rows.update(zip(new, some, strict=True))
-        self._rows = {each: self._rows[each] for each in number.tolist()}
-        return np.array(list(self._rows.values())).reshape(len(number), self.shape[1])
-
-    def with_target(self, target: Array) -> Array:
-        """Return inner products of the targets with all columns, shape (n_columns,); computed once."""
-        if self._target is None or self._target[0] is not target:
-            self._target = target, self.products(target[:, None])[0]
-        return self._target[1]
+    def for_each_block(self, function: Callable[[Index], None]) -> None:
+        """Call a function with the places of all columns."""
+        function(np.arange(self.shape[1]))
 
 
 class StreamedColumns:
@@ -175,18 +148,13 @@ class StreamedColumns:
 
     Attributes
     ----------
-    number : ndarray of int, shape (n_columns,)
-        Which of all columns these are, ascending; 0 is the constant where there is one.
     norm : ndarray, shape (n_columns,)
         What they are divided by, infinite for zeros.
     """
 
-    def __init__(
-        self, bases: ComputedBases, bias: bool, number: Index | None = None, norm: Any = None
-    ) -> None:
+    def __init__(self, bases: ComputedBases, bias: bool, norm: Array | None = None) -> None:
         self.bases, self.first = bases, int(bias)
-        self.number = np.arange(bases.shape[1] + self.first) if number is None else number
-        self.shape = len(bases.X), len(self.number)
+        self.shape = len(bases.X), bases.shape[1] + self.first
         self.norm = self._norms() if norm is None else norm
 
     def _norms(self) -> Array:
@@ -209,28 +177,25 @@ class StreamedColumns:
         return np.where(square > 0, np.sqrt(square), np.inf)
 
     def take(self, place: Index) -> Array:
-        """Return some columns, shape (n_obs, n_some), by their places."""
+        """Return the columns of given indices, shape (n_obs, n_some)."""
         out = np.empty((self.shape[0], len(place)), order="F")
         for rows, Phi in self.tiles(place):
             np.divide(Phi, self.norm[place], out=out[rows])
         return out
 
-    def part(self, place: Index) -> "StreamedColumns":
-        """Return some of the columns as a design of their own, not computed."""
-        return StreamedColumns(self.bases, bool(self.first), self.number[place], self.norm[place])
-
     def tiles(self, place: Index) -> Iterator[tuple[slice, Array]]:
         """Yield some columns, not divided by their norms, in blocks of rows."""
-        own = self.number[place] - self.first
-        basis = BasisFunctions(self.bases.centres[own[own >= 0]], self.bases.kernel)
+        own = place - self.first
+        of_basis = own >= 0
+        basis = BasisFunctions(self.bases.centres[own[of_basis]], self.bases.kernel)
         for rows in row_blocks(self.shape[0], min(_ROWS, self.shape[0])):
             X = np.asarray(self.bases.X[rows], dtype=float)
-            if len(own) and (own >= 0).all():
+            if len(own) and of_basis.all():
                 yield rows, basis(X)
                 continue
             Phi = np.ones((len(X), len(own)))
-            if (own >= 0).any():
-                Phi[:, own >= 0] = basis(X)
+            if of_basis.any():
+                Phi[:, of_basis] = basis(X)
             yield rows, Phi
 
     def products(self, left: Array, weight: Array, place: Index) -> tuple[Array, Array]:
@@ -265,7 +230,7 @@ class LowRankColumns(StreamedColumns):
 
     def __init__(self, bases: ComputedBases, bias: bool, L: Array, F: Array) -> None:
         self.L, self.F = L, F
-        super().__init__(bases, bias, None, np.ones(len(F) + int(bias)))
+        super().__init__(bases, bias, np.ones(len(F) + int(bias)))
         R = self.triangle(np.ones(len(L)), np.empty((len(L), 0)))
         blocks = row_blocks(self.shape[1], _ROWS)
         norms = [np.linalg.norm(R @ self.coordinates(some), axis=0) for some in blocks]
@@ -273,7 +238,7 @@ class LowRankColumns(StreamedColumns):
 
     def coordinates(self, some: slice) -> Array:
         """Return what columns are of [L, 1], shape (rank + 1, n_some)."""
-        own = self.number[some] - self.first
+        own = np.arange(some.start, some.stop) - self.first
         out = np.zeros((self.L.shape[1] + 1, len(own)))
         out[:-1, own >= 0] = self.F[own[own >= 0]].T
         out[-1, own < 0] = 1.0

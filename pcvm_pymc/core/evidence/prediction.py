@@ -33,7 +33,7 @@ def _with_constant(Phi: Array) -> Array:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What RVM* needs of a fit beside its result; all training rows must be kept.
+    """What RVM* needs of a fit in addition to its result; all training rows must be kept.
 
     Attributes
     ----------

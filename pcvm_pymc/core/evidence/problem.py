@@ -212,7 +212,7 @@ def check_fixed_bases(problem: Problem, solver: str) -> None:
     in_chunks = solver == "bottom-up" and isinstance(problem.Phi, StreamedDesign)
     if not isinstance(problem.Phi, np.ndarray) and not in_chunks:
         raise ValueError(
-            f"{solver!r} holds all basis functions in memory; found Phi of type "
+            f"{solver!r} has all basis functions in memory; found Phi of type "
             f"{type(problem.Phi).__name__}, needed an array"
         )
     if problem.bias == "free":

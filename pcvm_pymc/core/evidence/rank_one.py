@@ -233,7 +233,7 @@ def change_precisions(
     schedule: Schedule,
     history: Array,
 ) -> tuple[int, int, bool]:
-    """Change one precision after the other, that which gains most.
+    """Change one precision at a time, always the one that raises the evidence most.
 
     Parameters
     ----------

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.evidence.active_set import ActiveSet, Model, gains, scanned
-from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index, LowRankColumns
-from pcvm_pymc.core.evidence.posterior import posterior
+from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index
+from pcvm_pymc.core.evidence.posterior import ActiveSet, Model, gains, posterior, scanned
 from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
     EvidenceOptions,
@@ -19,13 +18,11 @@ from pcvm_pymc.core.evidence.problem import (
     start_noise,
 )
 from pcvm_pymc.core.evidence.rank_one import Quadratic, Schedule, Swept, change_precisions
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Status
 
 _CANDIDATES = 64  # columns, besides those in the model, among which changes are made
-# Above so many columns a full scan is expensive: candidates then come from a pool, until none of it gains
-# this share of what the best of all columns did.
-_EXPENSIVE, _POOL, _COARSE = 16_384, 2048, 0.01
 _NO_SCHEDULE = Schedule(0, 0, 0, 0.0)
 _AT_ONCE = 1000  # changes of a regression between computations from the rows
 _DIGITS = 0.1  # share of tol by which the log evidence may then differ from theirs
@@ -70,8 +67,6 @@ def fit_sequential(
     every 50 changes; where the log evidence computed from the rows (by QR where necessary) is not the same,
     or is lower, fewer changes are made between such computations. The noise is first updated when the
     precisions have converged, then every five changes.
-    Of more than 16,384 columns the 2048 that gain most are searched until none of them gains a hundredth of
-    what the best of all columns did: full scans are few, which counts where bases are streamed.
     Where the likelihood is not quadratic, the changes are those of its quadratic model at the mode: as many
     as do not lower Laplace's evidence, but at least one. Since Laplace's evidence can fall even so, the
     best state is kept, and the search stops after 30 models without a better one: the status is then
@@ -88,7 +83,7 @@ def fit_sequential(
     empty = Reached(none.astype(np.int64), none, none, noise, Status.CONVERGED, [])
     result = result_at(problem, columns, improved(problem, columns, empty, options))
     # a search of two classes may end with almost nothing although there are many columns
-    few = np.count_nonzero(result.weight) <= _TRAPPED < columns.shape[1] <= _EXPENSIVE
+    few = np.count_nonzero(result.weight) <= _TRAPPED < columns.shape[1]
     is_poor = result.log_evidence < _UNEXPLAINED * result.trace.log_evidence[0]
     ended = np.isnan(result.noise) and result.status is not Status.ITERATION_LIMIT
     if not (few and is_poor and ended):
@@ -110,7 +105,7 @@ def improved(
     model = start.index, start.alpha, start.mean
     state = scanned(columns, problem.target, likelihood, model)
     search = _Search(problem, options, start, state)
-    state, is_converged = search.run(columns, state, None, options.tol)
+    state, is_converged = search.run(columns, state)
     status = Status.CONVERGED if is_converged else Status.ITERATION_LIMIT
     index, noise = state.index, search.noise
     best, best_index, best_noise = search.best
@@ -137,57 +132,34 @@ class _Search:
         self.floor = NOISE_FLOOR * problem.target_scale if problem.noise_is_estimated else 0.0
         self.n_at_once, self.is_careful = 1, False
 
-    def run(
-        self, columns: Columns, state: ActiveSet, pool: Index | None, least: float
-    ) -> tuple[ActiveSet, bool]:
-        """Search until no column gains `least`; return the state, and whether it came to that.
-
-        Parameters
-        ----------
-        columns : DenseColumns or StreamedColumns
-        state : ActiveSet
-            Over these columns.
-        pool : ndarray of int, optional
-            Their numbers, where they are a part of all columns.
-        least : float
-        """
+    def run(self, columns: Columns, state: ActiveSet) -> tuple[ActiveSet, bool]:
+        """Search until no column gains `tol`; return the state, and whether it came to that."""
         while self._may_go_on():
             gain, before = gains(state)[0], len(self.trace)
-            if gain.max(initial=0.0) >= least:
-                is_expensive = columns.shape[1] > _EXPENSIVE and pool is None
-                is_expensive &= not isinstance(columns, LowRankColumns)
-                most = _POOL if is_expensive else _CANDIDATES
-                some = _promising(gain, state.index, self.options.tol, most)
-                if is_expensive:
-                    coarse = max(least, _COARSE * float(gain.max()))
-                    state = self.run(columns.part(some), state.among(some), some, coarse)[0]
-                else:
-                    number = some if pool is None else pool[some]
-                    state = self._among(columns.take(some), state.among(some), number, least)
-                if is_expensive or len(some) < columns.shape[1]:
+            if gain.max(initial=0.0) >= self.options.tol:
+                some = _promising(gain, state.index, self.options.tol)
+                state = self._among(columns.take(some), state.among(some), some)
+                if len(some) < columns.shape[1]:
                     model = some[state.index], state.alpha, state.mean
                     state = self._scanned(columns, self.problem, model)
             if len(self.trace) > before:
                 continue
-            # in a pool the noise waits: what is still to be added counts as noise
-            if not self.problem.noise_is_estimated or (pool is not None and not self.noise_moves):
+            if not self.problem.noise_is_estimated:
                 return state, True
             self.noise_moves = True
-            number = state.index if pool is None else pool[state.index]
-            moved = self._at_next_noise(columns, self.problem, state, number)
+            moved = self._at_next_noise(columns, self.problem, state, state.index)
             if moved is None:
                 return state, True
             state = moved
         return state, False
 
-    def _among(self, Phi: Array, state: ActiveSet, number: Index, least: float) -> ActiveSet:
+    def _among(self, Phi: Array, state: ActiveSet, number: Index) -> ActiveSet:
         """Search until none of some columns, shape (n_obs, n_some), gains; `number` are theirs."""
-        given = _Candidates(self.problem, Phi, number, least)
-        step = self._regression_step if self.is_quadratic else self._laplace_step
+        given = _Candidates(self.problem, Phi, number, rotated=self.is_careful)
         is_converged, found = False, None
         while self._may_go_on():
             if not is_converged:
-                found, is_converged = step(given, state)
+                found, is_converged = self._step(given, state)
             if found is None and self.noise_moves:
                 number = given.number[state.index]
                 found = self._at_next_noise(given.columns, given.problem, state, number)
@@ -197,66 +169,32 @@ class _Search:
             state, found = found, None
         return state
 
-    def _regression_step(
-        self, given: "_Candidates", state: ActiveSet
-    ) -> tuple[ActiveSet | None, bool]:
+    def _step(self, given: "_Candidates", state: ActiveSet) -> tuple[ActiveSet | None, bool]:
         """Return the state after changes that gain, None where none is made, and whether none gains any more.
 
-        In exact arithmetic each change raises the evidence. One that does not is an effect of rounding, and
-        others would follow until all columns are in: it is not made.
+        Each change of a regression raises the evidence in exact arithmetic. One that does not is an effect of
+        rounding, and others would follow until all columns are in: it is not made. Where the likelihood is
+        not quadratic, changes are those of the quadratic model at the mode, and a single one that lowers
+        Laplace's evidence is made, by less if it re-estimates.
         """
-        options = self.options
+        columns, problem, options = given.columns, given.problem, self.options
         period = options.noise_period if self.noise_moves else 0
-        if not self.is_careful:
+        if self.is_quadratic and not self.is_careful:
             schedule = Schedule(options.refresh_period, period, len(self.trace) - 1, self.floor)
             model, history, is_converged = self._changed(given, state, _AT_ONCE, schedule)
             if len(history) == 0:
                 return None, True
             noise, self.noise = self.noise, float(history[-1, 2]) ** -0.5
-            new = self._scanned(given.columns, given.problem, model)
+            new = self._scanned(columns, problem, model)
             error = abs(new.log_evidence - history[-1, 0])
             if error < _DIGITS * options.tol and not _is_lower(new, state):
                 self._record(new, given.number[new.index], history)
                 return new, is_converged
             self.noise, self.is_careful = noise, True
-        given.rotate()
-        for at_once in dict.fromkeys((min(self.n_at_once, period or _AT_ONCE), 1)):
-            model, history, _ = self._changed(given, state, at_once, _NO_SCHEDULE)
-            if len(history) == 0:
-                return None, True
-            new = self._scanned(given.columns, given.problem, model)
-            if not _is_lower(new, state):
-                break
-        else:
-            return None, True
-        # what rounding may have spoilt on the way lies between the two values computed from the rows
-        history[:, 0] = history[:, 0].clip(
-            state.log_evidence, max(state.log_evidence, new.log_evidence)
-        )
-        self.n_at_once = min(2 * at_once, options.refresh_period)
-        if period and len(self.trace) % period < len(history):
-            self.noise = self._next_noise(given.columns, given.problem, new)
-            new = self._scanned(given.columns, given.problem, new.model)
-        history[-1] = new.log_evidence, len(new.index), self.noise**-2.0
-        self._record(new, given.number[new.index], history)
-        return new, False
-
-    def _laplace_step(
-        self, given: "_Candidates", state: ActiveSet
-    ) -> tuple[ActiveSet | None, bool]:
-        """Return the same by changes of the quadratic model at the mode.
-
-        A single change that lowers Laplace's evidence is made, by less if it re-estimates.
-        """
-        columns, problem, options = given.columns, given.problem, self.options
-        latent = columns.take(state.index) @ state.mean
-        curvature = problem.likelihood_at(self.noise).curvature(latent, problem.target)
-        weighted = np.sqrt(curvature)[:, None] * columns.Phi
-        gram = np.empty((weighted.shape[1], weighted.shape[1]))
-        np.fill_diagonal(gram, np.nan)  # columns outside the model: computed when needed
-        gram[state.index] = weighted[:, state.index].T @ weighted
-        given.inner = Quadratic(weighted.T, gram, np.empty(len(gram)), 0.0, 0.0)
-        for at_once in dict.fromkeys((self.n_at_once, 1)):
+        if not self.is_quadratic:
+            given.at_mode(state, problem.likelihood_at(self.noise))
+        most = min(self.n_at_once, period or _AT_ONCE) if self.is_quadratic else self.n_at_once
+        for at_once in dict.fromkeys((most, 1)):
             model, history, _ = self._changed(given, state, at_once, _NO_SCHEDULE)
             if len(history) == 0:
                 return None, True
@@ -264,16 +202,23 @@ class _Search:
             is_lower = _is_lower(new, state)
             if not is_lower:
                 break
+        if is_lower and self.is_quadratic:
+            return None, True
         self.n_at_once = 1 if is_lower else min(2 * at_once, options.refresh_period)
         for _ in range(_HALVINGS):
             if not _is_lower(new, state) or len(new.index) != len(state.index):
                 break
             alpha = np.sqrt(state.alpha * new.alpha)
             new = self._scanned(columns, problem, (new.index, alpha, new.mean))
-        if self.noise_moves and len(self.trace) % options.noise_period == 0:
+        history = history if self.is_quadratic else history[-1:]
+        # what rounding may have spoilt on the way lies between the two values computed from the rows
+        history[:, 0] = history[:, 0].clip(
+            state.log_evidence, max(state.log_evidence, new.log_evidence)
+        )
+        if period and len(self.trace) % period < len(history):
             self.noise = self._next_noise(columns, problem, new)
             new = self._scanned(columns, problem, new.model)
-        history = np.array([[new.log_evidence, len(new.index), self.noise**-2.0]])
+        history[-1] = new.log_evidence, len(new.index), self.noise**-2.0
         self._record(new, given.number[new.index], history)
         return new, False
 
@@ -296,7 +241,7 @@ class _Search:
         swept.S[index], swept.Q[index] = -state.covariance.diagonal(), state.mean
         history = np.empty((min(at_once, self.options.max_iter + 1 - len(self.trace)), 3))
         m, n_changes, is_converged = change_precisions(
-            given.inner, swept, m, beta, state.log_evidence, given.least, schedule, history
+            given.inner, swept, m, beta, state.log_evidence, self.options.tol, schedule, history
         )
         index = swept.members[:m]
         return (index, swept.alpha[index], swept.Q[index]), history[:n_changes], is_converged
@@ -338,42 +283,45 @@ class _Candidates:
     Attributes
     ----------
     problem : EvidenceProblem
-        With the targets of these columns' rows.
+        If `rotated`, a regression of many rows is that of its triangular factor.
     columns : DenseColumns
     number : ndarray of int, shape (n_columns,)
         Which of all columns they are.
     inner : Quadratic
         Their inner products: of a regression, or of the quadratic model at the mode.
-    least : float
-        Smallest gain for which a change is made.
     """
 
-    def __init__(self, problem: EvidenceProblem, Phi: Array, number: Index, least: float) -> None:
-        columns, target = DenseColumns.unit(Phi, np.ones(Phi.shape[1])), problem.target
-        none = np.empty((len(number), 0))
-        inner = Quadratic(none, none, np.empty(0), 0.0, 0.0)
+    def __init__(
+        self, problem: EvidenceProblem, Phi: Array, number: Index, *, rotated: bool
+    ) -> None:
         if problem.likelihood.is_quadratic:
-            columns.gram, square, n_obs = Phi.T @ Phi, float(target @ target), float(problem.n_obs)
-            inner = Quadratic(none, columns.gram, columns.with_target(target), square, n_obs)
-        self.problem, self.columns, self.number = problem, columns, number
-        self.inner, self.least = inner, least
+            target, n_obs = problem.target, problem.n_obs
+            if rotated and len(Phi) > Phi.shape[1] + 1:
+                R = np.linalg.qr(np.column_stack([Phi, target]), mode="r")
+                Phi, target = R[:, :-1], R[:, -1].copy()
+                likelihood: Any = problem.likelihood
+                likelihood = replace(likelihood, n_obs=n_obs)
+                problem = EvidenceProblem(Phi, target, likelihood, bias=False)
+            none, square = np.empty((len(number), 0)), float(target @ target)
+            self.inner = Quadratic(none, Phi.T @ Phi, target @ Phi, square, float(n_obs))
+        self.problem, self.number, self.columns = problem, number, DenseColumns(Phi, None)
 
-    def rotate(self) -> None:
-        """Go on with the triangular factor of a regression, whose rows are as few as the columns."""
-        Phi, target = self.columns.Phi, self.problem.target
-        if len(Phi) > Phi.shape[1] + 1:
-            likelihood: Any = self.problem.likelihood
-            likelihood = replace(likelihood, n_obs=self.problem.n_obs)
-            R = np.linalg.qr(np.column_stack([Phi, target]), mode="r")
-            self.problem = EvidenceProblem(R[:, :-1], R[:, -1].copy(), likelihood, bias=False)
-            self.columns = DenseColumns.unit(R[:, :-1], self.columns.square)
+    def at_mode(self, state: ActiveSet, likelihood: Likelihood) -> None:
+        """Take the inner products under the curvature at a mode: of columns in the model with all."""
+        Phi, index = self.columns.Phi, state.index
+        curvature = likelihood.curvature(Phi[:, index] @ state.mean, self.problem.target)
+        weighted = np.sqrt(curvature)[:, None] * Phi
+        gram = np.empty((Phi.shape[1], Phi.shape[1]))
+        np.fill_diagonal(gram, np.nan)  # columns outside the model: computed when needed
+        gram[index] = weighted[:, index].T @ weighted
+        self.inner = Quadratic(weighted.T, gram, np.empty(len(gram)), 0.0, 0.0)
 
 
 def _is_lower(new: ActiveSet, state: ActiveSet) -> bool:
     return new.log_evidence < state.log_evidence - _ROUNDING * abs(state.log_evidence)
 
 
-def _promising(gain: Array, index: Index, tol: float, most: int) -> Index:
+def _promising(gain: Array, index: Index, tol: float) -> Index:
     """Return the columns in the model and candidates: those that gain most, and some of the others.
 
     Neighbours gain alike, and all but one of them lose it once the first is added: half of the
@@ -382,11 +330,11 @@ def _promising(gain: Array, index: Index, tol: float, most: int) -> Index:
     outside = gain.copy()
     outside[index] = 0.0
     taken = outside >= tol
-    if np.count_nonzero(taken) > most:
+    if np.count_nonzero(taken) > _CANDIDATES:
         number = np.flatnonzero(taken)
         order = number[np.argsort(-outside[number], kind="stable")]
-        half = most // 2
-        spread = np.linspace(half, len(order) - 1, most - half).astype(np.int64)
+        half = _CANDIDATES // 2
+        spread = np.linspace(half, len(order) - 1, _CANDIDATES - half).astype(np.int64)
         taken[:] = False
         taken[order[:half]] = taken[order[spread]] = True
     taken[index] = True

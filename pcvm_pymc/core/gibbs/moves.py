@@ -62,56 +62,14 @@ class Columns(NamedTuple):
     peak: Array
 
 
-class Regression(NamedTuple):
-    """One score's weights given its responses z, the bias integrated out: Omega = I - 11' / spread.
-
-    Attributes
-    ----------
-    sign, size : ndarray, shape (n_basis,)
-    slope : ndarray, shape (rank,)
-        left' Omega (z - Phi w), which each move keeps true.
-    spread : float
-    c, rate : float
-        Of the weights' Gamma precisions.
-    """
-
-    sign: Array
-    size: Array
-    slope: Array
-    spread: float
-    c: float
-    rate: float
-
-
-@jit
-def signed(sign: Array, size: Array) -> Array:
-    """Return the weights, in an array of their own."""
-    out = np.empty(len(size))
-    for j in range(len(size)):
-        out[j] = sign[j] * size[j]
-    return out
-
-
 @jit
 def write_latent(basis: Columns, sign: Array, size: Array, inside: Array, latent: Array) -> None:
     """Write ``right' w`` of one score into `inside`, its latent values but for the bias into `latent`."""
-    product_of_transposed(basis.right, signed(sign, size), inside)
-    product(basis.left, inside, latent)
-
-
-@part_of_caller
-def update_sizes(basis: Columns, score: Regression, rng: np.random.Generator) -> None:
-    """Draw each size in turn."""
-    right, ones, border, norm = basis.right, basis.ones, basis.border, basis.norm
-    sign, size, slope, spread, c, rate = score
+    weight = np.empty(len(size))
     for j in range(len(size)):
-        bend = norm[j] - border[j] * border[j] / spread
-        linear = sign[j] * row_product(right, j, slope) + bend * size[j]
-        new = max(slice_coordinate(size[j], c, rate, linear, bend, rng), SMALLEST_SIZE)
-        delta = sign[j] * (new - size[j])
-        size[j] = new
-        add_row(slope, -delta, right, j)
-        add_multiple(slope, delta * border[j] / spread, ones)
+        weight[j] = sign[j] * size[j]
+    product_of_transposed(basis.right, weight, inside)
+    product(basis.left, inside, latent)
 
 
 @reordered
@@ -152,21 +110,6 @@ def _transfer(
         slope[k] -= s * t * (right[first, k] - right[second, k]) - shared * ones[k]
 
 
-@part_of_caller
-def transfer_between_neighbours(
-    basis: Columns, score: Regression, rng: np.random.Generator
-) -> None:
-    """Exchange size with a neighbour, drawn without regard to the state."""
-    right, neighbours, ones, border = basis.right, basis.neighbours, basis.ones, basis.border
-    sign, size, slope, spread, c, rate = score
-    k = neighbours.shape[1]
-    if k == 0:
-        return
-    for j in range(len(size)):
-        other = neighbours[j, int(rng.random() * k)]
-        _transfer(j, other, 0.0, right, ones, border, sign, size, slope, spread, c, rate, rng)
-
-
 @jit
 def _largest(size: Array, number: int) -> tuple[Integers, float]:
     """Return where the `number` largest sizes are, in ascending places, and the next largest size.
@@ -192,26 +135,6 @@ def _largest(size: Array, number: int) -> tuple[Integers, float]:
 
 
 @part_of_caller
-def transfer_between_largest(basis: Columns, score: Regression, rng: np.random.Generator) -> None:
-    """Exchange size among the largest weights, along ridges that single updates climb slowly.
-
-    Which are the largest depends on the state: each move is restricted to states in which they stay so
-    (a size that would fall below the next largest is refused), hence leaves the posterior invariant.
-    """
-    right, ones, border = basis.right, basis.ones, basis.border
-    sign, size, slope, spread, c, rate = score
-    n_largest = min(_N_LARGEST, len(size) - 1)
-    if n_largest < 2:
-        return
-    # in ascending places: the moves' order must not depend on the sizes either
-    largest, floor = _largest(size, n_largest)
-    for i in range(len(largest)):
-        for j in range(i):
-            one, two = largest[i], largest[j]
-            _transfer(one, two, floor, right, ones, border, sign, size, slope, spread, c, rate, rng)
-
-
-@part_of_caller
 def update_score(
     basis: Columns,
     prior: Parameters,
@@ -224,11 +147,13 @@ def update_score(
     latent: Array,
     rng: np.random.Generator,
 ) -> float:
-    """Draw one score's sizes, bias and latent values given its responses; return the bias.
+    """Draw one score's sizes, bias and latent values given its responses z; return the bias.
 
-    `inside` is ``right' w``: of the old weights, of the new ones in the end. Sizes and latent values are
-    written where the old ones were.
+    The bias is integrated out of the updates of the sizes: Omega = I - 11' / spread. Each move keeps `slope`
+    at left' Omega (z - Phi w). `inside` is ``right' w``: of the old weights, of the new ones in the end.
+    Sizes and latent values are written where the old ones were.
     """
+    right, ones, border, c = basis.right, basis.ones, basis.border, prior.c
     precision = rng.gamma(prior.e + 0.5, 1.0) / (prior.f + 0.5 * bias * bias)
     spread = len(response) + precision
     whole = total(response)
@@ -236,12 +161,31 @@ def update_score(
     product_of_transposed(basis.left, response, slope)
     for k in range(len(slope)):
         slope[k] -= inside[k]
-        common -= basis.ones[k] * inside[k] / spread
-    add_multiple(slope, -common, basis.ones)
-    score = Regression(sign, size, slope, spread, prior.c, rate)
-    update_sizes(basis, score, rng)
-    transfer_between_neighbours(basis, score, rng)
-    transfer_between_largest(basis, score, rng)
+        common -= ones[k] * inside[k] / spread
+    add_multiple(slope, -common, ones)
+    # each size in turn
+    for j in range(len(size)):
+        bend = basis.norm[j] - border[j] * border[j] / spread
+        linear = sign[j] * row_product(right, j, slope) + bend * size[j]
+        new = max(slice_coordinate(size[j], c, rate, linear, bend, rng), SMALLEST_SIZE)
+        delta = sign[j] * (new - size[j])
+        size[j] = new
+        add_row(slope, -delta, right, j)
+        add_multiple(slope, delta * border[j] / spread, ones)
+    # exchanges with a neighbour, drawn without regard to the state
+    n_near = basis.neighbours.shape[1]
+    for j in range(len(size) if n_near else 0):
+        k = basis.neighbours[j, int(rng.random() * n_near)]
+        _transfer(j, k, 0.0, right, ones, border, sign, size, slope, spread, c, rate, rng)
+    # Exchanges among the largest, along ridges that single updates climb slowly. Which these are depends on
+    # the state: a size that would fall below the next largest is refused, so that the posterior is invariant.
+    # In ascending places: the moves' order must not depend on the sizes either.
+    if len(size) > 2:
+        largest, floor = _largest(size, min(_N_LARGEST, len(size) - 1))
+        for i in range(len(largest)):
+            for n in range(i):
+                j, k = largest[i], largest[n]
+                _transfer(j, k, floor, right, ones, border, sign, size, slope, spread, c, rate, rng)
     write_latent(basis, sign, size, inside, latent)
     bias = (whole - total(latent)) / spread + rng.standard_normal() / math.sqrt(spread)
     for i in range(len(latent)):

@@ -187,6 +187,22 @@ def _shrunk(
 
 
 @part_of_caller
+def _sliced(
+    density: Any,
+    given: tuple[Any, ...],
+    start: float,
+    width: float,
+    least: float,
+    rng: np.random.Generator,
+) -> float:
+    """Draw from ``density(x, *given)`` above `least`, by an interval of a width around the start."""
+    level = density(start, *given) - rng.standard_exponential()
+    low = start - width * rng.random()
+    high = low + width
+    return _shrunk(density, given, start, level, max(low, least), high, rng)
+
+
+@part_of_caller
 def slice_coordinate(
     size: float, c: float, rate: float, linear: float, bend: float, rng: np.random.Generator
 ) -> float:
@@ -196,11 +212,7 @@ def slice_coordinate(
     the slice reaches down to where the logarithm itself is the level, 1e17 and more below.
     """
     x, given = math.log(size), (c, rate, linear, bend)
-    level = coordinate_density(x, c, rate, linear, bend) - rng.standard_exponential()
-    low = x - _LOG_SIZE_WIDTH * rng.random()
-    high = low + _LOG_SIZE_WIDTH
-    low = max(low, _LEAST_LOG_SIZE)
-    return math.exp(_shrunk(coordinate_density, given, x, level, low, high, rng))
+    return math.exp(_sliced(coordinate_density, given, x, _LOG_SIZE_WIDTH, _LEAST_LOG_SIZE, rng))
 
 
 @part_of_caller
@@ -217,16 +229,13 @@ def slice_transfer(
 ) -> float:
     """Draw t along (first + t, second + direction t), both sizes kept above `floor`."""
     given = (first, second, direction, c, rate, linear, bend)
-    level = transfer_density(0.0, first, second, direction, c, rate, linear, bend)
-    level -= rng.standard_exponential()
-    low, high = floor - first, second - floor  # where what one gains the other loses
     if direction > 0.0:  # both gain or both lose
-        least = max(low, -high)
         width = min(_DEVIATIONS / math.sqrt(bend), _PRIOR_SCALES * math.sqrt(rate))
-        low = -width * rng.random()
-        high = low + width
-        low = max(low, least)
-    return _shrunk(transfer_density, given, 0.0, level, low, high, rng)
+        least = max(floor - first, floor - second)
+        return _sliced(transfer_density, given, 0.0, width, least, rng)
+    # what one gains the other loses
+    level = transfer_density(0.0, *given) - rng.standard_exponential()
+    return _shrunk(transfer_density, given, 0.0, level, floor - first, second - floor, rng)
 
 
 @part_of_caller
@@ -242,18 +251,13 @@ def slice_scale(
 ) -> float:
     """Draw the logarithm of a common factor of sizes and biases (and of d, where that is learned)."""
     given = (size, bias, latent, label, log_rate, prior, likelihood)
-    level = scale_density(0.0, size, bias, latent, label, log_rate, prior, likelihood)
-    level -= rng.standard_exponential()
-    low = -_SCALE_WIDTH * rng.random()
-    return _shrunk(scale_density, given, 0.0, level, low, low + _SCALE_WIDTH, rng)
+    return _sliced(scale_density, given, 0.0, _SCALE_WIDTH, -math.inf, rng)
 
 
 @part_of_caller
 def slice_log_rate(x: float, size: Array, prior: Parameters, rng: np.random.Generator) -> float:
     """Draw log d given all sizes."""
-    level = log_rate_density(x, size, prior) - rng.standard_exponential()
-    low = x - _RATE_WIDTH * rng.random()
-    return _shrunk(log_rate_density, (size, prior), x, level, low, low + _RATE_WIDTH, rng)
+    return _sliced(log_rate_density, (size, prior), x, _RATE_WIDTH, -math.inf, rng)
 
 
 @part_of_caller
@@ -270,9 +274,5 @@ def slice_single(
 ) -> float:
     """Draw the logarithm of a factor of one size, which is kept above `floor`."""
     given = (size, move, latent, label, c, rate, likelihood)
-    level = single_density(0.0, size, move, latent, label, c, rate, likelihood)
-    level -= rng.standard_exponential()
-    low = -_SINGLE_WIDTH * rng.random()
-    high = low + _SINGLE_WIDTH
-    low = max(low, math.log(max(floor, SMALLEST_SIZE) / size))
-    return _shrunk(single_density, given, 0.0, level, low, high, rng)
+    least = math.log(max(floor, SMALLEST_SIZE) / size)
+    return _sliced(single_density, given, 0.0, _SINGLE_WIDTH, least, rng)

@@ -269,7 +269,7 @@ def choose_means(
     random_state: int | np.random.Generator | None = None,
     name: str = "n_basis",
 ) -> tuple[Array, NDArray[Any] | None]:
-    """Return means of rows by k-means within each class, and the class of each; see `choose_basis`.
+    """Return k-means centres within each class, and the class of each; see `choose_basis`.
 
     Default: 30 in all, or 10 of each class where that is more, or all rows where they are fewer. A class of
     no more distinct rows than means has its rows as centres.

@@ -9,7 +9,7 @@ from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers, shown, warn_input
+from pcvm_pymc.core.pieces.validation import as_numbers, check_choice, shown
 
 _LARGEST = 1e12  # of a basis function
 
@@ -309,41 +309,21 @@ def design_matrix(kernel: Kernel, X: Array, centres: Array, width: Any = None) -
 FEATURES = ("linear", "quadratic", "kernel")
 
 
-def feature_matrix(
-    X: Array,
-    features: str = "linear",
-    *,
-    centres: Array | None = None,
-    kernel: Kernel = "rbf",
-    width: float = 1.0,
-) -> Array:
-    """Return the features of each row of `X`, shape (n_obs, n_features).
+def feature_matrix(X: Array, features: str = "linear") -> Array:
+    """Return the linear or quadratic features of each row of `X`, shape (n_obs, n_features).
 
     Parameters
     ----------
     X : ndarray, shape (n_obs, d)
-    features : {"linear", "quadratic", "kernel"}
-        The d components; these, their squares and pairwise products, d + d (d + 1) / 2 in all,
-        squares and products in the order of the upper triangle's rows; or a kernel at `centres`.
-    centres : ndarray, shape (n_centres, d), optional
-        For ``"kernel"``. Default: `X`.
-    kernel : str or callable
-        As for `design_matrix`. The paper's h is ``width / sqrt(2)``.
-    width : float
-
-    Raises
-    ------
-    ValueError
-        If `features` is unknown.
+    features : {"linear", "quadratic"}
+        The d components; or these, their squares and pairwise products, d + d (d + 1) / 2 in all,
+        squares and products in the order of the upper triangle's rows.
     """
+    check_choice("features", features, FEATURES[:2])
     if features == "linear":
         return X.copy()
-    if features == "quadratic":
-        row, column = np.triu_indices(X.shape[1])
-        return np.hstack([X, X[:, row] * X[:, column]])
-    if features == "kernel":
-        return design_matrix(kernel, X, X if centres is None else centres, width)
-    raise ValueError(f"features={features!r} is unknown; use one of {FEATURES}")
+    row, column = np.triu_indices(X.shape[1])
+    return np.hstack([X, X[:, row] * X[:, column]])
 
 
 def n_features(d: int, features: str) -> int:
@@ -353,7 +333,7 @@ def n_features(d: int, features: str) -> int:
 
 @dataclass(frozen=True)
 class FeatureColumns(KernelPiece):
-    """Linear or quadratic features as a kernel: a centre is the number of a feature.
+    """Linear or quadratic features in the form of a kernel: each centre is the index of a feature.
 
     With it, what streams kernels at centres over chunks of rows also streams features.
 
@@ -403,33 +383,6 @@ def median_distance(X: Array) -> float:
     """
     squared = _squared_distances_within(X)
     return float(np.sqrt(np.median(squared))) if squared.size else 1.0
-
-
-def warn_of_width(Phi: Array, X: Array, width: Any) -> None:
-    """Warn where an RBF's basis functions are nearly constant or nearly an identity matrix.
-
-    Parameters
-    ----------
-    Phi : ndarray, shape (n_obs, n_basis)
-        Values of the RBF.
-    X : ndarray, shape (n_obs, n_features)
-        The rows, for the width that the message recommends.
-    width : float or array_like
-        The width of `Phi`, for the message.
-    """
-    if np.quantile(Phi, 0.05) > 0.95:
-        found = "nearly constant: 95 % of their values are above 0.95; needed a narrower one"
-    elif np.median(np.where(Phi < 1 - 1e-9, Phi, 0.0).max(axis=1)) < 0.02:
-        found = (
-            "nearly an identity matrix: half of the rows have no value above 0.02 at another centre; "
-            "needed a wider one"
-        )
-    else:
-        return
-    warn_input(
-        f"under width={width} the basis functions are {found}, near the median distance between rows, "
-        f"{median_distance(X):.3g} (the default), or select(X, y, over=('width',)).width"
-    )
 
 
 def width_grid(X: Array, n_widths: int = 9, *, low: float = 0.2, high: float = 2.5) -> Array:

@@ -333,21 +333,12 @@ class MultinomialProbit(Likelihood):
         return class_probabilities(flat, accuracy=1e-8).reshape(latent.shape)
 
     def response(self, target: NDArray[np.int64]) -> Array:
-        """Return 10.5 for the own class and 0.5 for the others, shape (n_obs, n_classes)."""
-        return start_response(target, self.n_classes)
+        """Return 10.5 for the own class and 0.5 for the others, shape (n_obs, n_classes).
 
-
-def start_response(
-    label: NDArray[np.int64], n_classes: int, rng: np.random.Generator | None = None
-) -> Array:
-    """Return first latent responses of several classes, shape (n_obs, n_classes).
-
-    The mRVM's authors draw u uniformly and take ``10 + u`` for the own class and u for the others; without
-    a generator these are the means, 10.5 and 0.5. The end depends on them wherever the hyperprior is
-    improper.
-    """
-    own = np.asarray(label)[:, None] == np.arange(n_classes)
-    return 10.0 * own + (0.5 if rng is None else rng.uniform(size=own.shape))
+        The mRVM's authors draw u uniformly and take 10 + u and u. The end depends on them wherever the
+        hyperprior is improper.
+        """
+        return 10.0 * (np.asarray(target)[:, None] == np.arange(self.n_classes)) + 0.5
 
 
 #: other names

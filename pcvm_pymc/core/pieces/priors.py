@@ -138,7 +138,7 @@ class Hyperprior:
         Of those tried it predicts best (``benchmarks/README.md``), and depends least on the number of bases.
         Where all weights of a class have one sign, c = 1/2: many weights near zero, few large; more mass far
         from zero would tilt the latent function towards a density estimate of each class. Where each basis
-        function has weights of either sign, which cancel, c = 5, as for `plug_in`. Free weights have c = 1,
+        function has weights of both signs, which cancel, c = 5, as for `plug_in`. Free weights have c = 1,
         as `default`. Sampled by Gibbs or NUTS; EM fixes d at c.
 
         Parameters

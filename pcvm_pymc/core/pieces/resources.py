@@ -139,12 +139,12 @@ def chunk_rows(
     Parameters
     ----------
     memory_limit : float
-        Bytes for what the fit itself holds: chunks, one per job, and matrices of the size of the
+        Bytes for what the fit itself keeps: chunks, one per job, and matrices of the size of the
         basis. The inputs are not counted.
     n_basis, n_features : int
     n_jobs, n_scores : int
     copies : int
-        How often a chunk and the matrices are held.
+        How many copies of a chunk and the matrices are in memory.
     coupled : bool
         Whether a share of the limit is kept for `has_room_for_coupled`.
 

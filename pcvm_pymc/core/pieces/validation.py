@@ -2,10 +2,9 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,32 +36,25 @@ def is_unknown(value: Any) -> bool:
     return is_variable or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
 
 
-def is_real(value: Any) -> bool:
-    """Whether a value is a real number; True and False are not."""
-    return _is_number(value, Real)
-
-
-def _is_number(value: Any, kind: type) -> bool:
+def is_real(value: Any, kind: type = Real) -> bool:
+    """Whether a value is a real number, or of another kind of numbers; True and False are not."""
     return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
 
 
-def _is_one_of(value: Any, also: Sequence[Any]) -> bool:
-    return any(value is each or (isinstance(value, str) and value == each) for each in also)
-
-
-def _needed(what: str, also: Sequence[Any]) -> str:
-    """Return what is needed, and what else may be given."""
-    return " or ".join([what, *map(repr, also)])
+def _require(is_met: Any, name: str, value: Any, needed: str, also: Sequence[Any] = ()) -> None:
+    """Raise unless a condition is met, or the value is one of those in `also`."""
+    if is_met or any(value is each or (isinstance(value, str) and value == each) for each in also):
+        return
+    raise ValueError(f"{name}={shown(value)}; needed {' or '.join([needed, *map(repr, also)])}")
 
 
 def check_whole(
     name: str, value: Any, least: int, most: int | None = None, *, also: Sequence[Any] = ()
 ) -> None:
     """Raise unless a value is a whole number in a range, or one of the values in `also`."""
-    inside = _is_number(value, Integral) and least <= value <= (np.inf if most is None else most)
-    if not inside and not _is_one_of(value, also):
-        span = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name}={shown(value)}; needed {_needed(f'a whole number {span}', also)}")
+    inside = is_real(value, Integral) and least <= value <= (np.inf if most is None else most)
+    span = f"of at least {least}" if most is None else f"from {least} to {most}"
+    _require(inside, name, value, f"a whole number {span}", also)
 
 
 def check_real(
@@ -78,28 +70,22 @@ def check_real(
 
     The range is open, from `above` to `below`; `closed` includes its ends.
     """
-    inside = _is_number(value, Real) and np.isfinite(value) and above <= value <= below
-    inside = inside and (closed or value not in (above, below))
-    if not inside and not _is_one_of(value, also):
-        raise ValueError(
-            f"{name}={shown(value)}; needed {_needed(_range(above, below, closed), also)}"
-        )
-
-
-def _range(above: float, below: float, closed: bool) -> str:
-    if (above, below) == (-np.inf, np.inf):
-        return "a finite number"
+    inside = is_real(value) and np.isfinite(value) and above <= value <= below
+    needed = f"a finite number {'of at least' if closed else 'above'} {above:g}"
     if below < np.inf:
-        return f"a number from {above:g} to {below:g}, ends {'included' if closed else 'excluded'}"
-    if above == 0:
-        return "a finite number of at least 0" if closed else "a positive finite number"
-    return f"a finite number {'of at least' if closed else 'above'} {above:g}"
+        needed = (
+            f"a number from {above:g} to {below:g}, ends {'included' if closed else 'excluded'}"
+        )
+    elif above == -np.inf:
+        needed = "a finite number"
+    elif above == 0 and not closed:
+        needed = "a positive finite number"
+    _require(inside and (closed or value not in (above, below)), name, value, needed, also)
 
 
 def check_flag(name: str, value: Any, *, also: Sequence[Any] = ()) -> None:
     """Raise unless a value is True or False, or one of the values in `also`."""
-    if not isinstance(value, bool | np.bool_) and not _is_one_of(value, also):
-        raise ValueError(f"{name}={shown(value)}; needed {_needed('True or False', also)}")
+    _require(isinstance(value, bool | np.bool_), name, value, "True or False", also)
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -112,18 +98,15 @@ def check_instance(
     name: str, value: Any, kinds: type | tuple[type, ...], needed: str, *, optional: bool = False
 ) -> None:
     """Raise unless a value is an instance of one of some types, or None where it is optional."""
-    if not isinstance(value, kinds) and not (optional and value is None):
-        raise ValueError(f"{name}={shown(value)}; needed {needed}{' or None' if optional else ''}")
+    _require(isinstance(value, kinds), name, value, needed, (None,) if optional else ())
 
 
 def check_seed(name: str, value: Any) -> None:
     """Raise unless a value is a whole number of at least 0, a NumPy generator, or None."""
-    if value is None or isinstance(value, np.random.Generator | np.random.RandomState):
-        return
-    if not _is_number(value, Integral) or value < 0:
-        raise ValueError(
-            f"{name}={shown(value)}; needed a whole number of at least 0, a numpy.random.Generator or None"
-        )
+    is_whole = is_real(value, Integral) and value >= 0
+    is_seed = is_whole or isinstance(value, np.random.Generator | np.random.RandomState)
+    needed = "a whole number of at least 0, a numpy.random.Generator"
+    _require(is_seed, name, value, needed, (None,))
 
 
 def as_seed(random_state: Any) -> Any:
@@ -272,13 +255,15 @@ def as_numbers(values: Any, name: str) -> Array:
         ) from None
 
 
+def _check_shape(name: str, found: tuple[int, ...], needed: tuple[int, ...], each: str) -> None:
+    if found != needed:
+        raise ValueError(f"{name} has shape {found}; needed {needed}, one {each}")
+
+
 def as_targets(y: ArrayLike, n_obs: int) -> Array:
     """Return the targets of a regression as finite floats, shape (n_obs,)."""
     out = as_numbers(y, "y")
-    if out.shape != (n_obs,):
-        raise ValueError(
-            f"y has shape {out.shape}; needed ({n_obs},), one target for each row of X"
-        )
+    _check_shape("y", out.shape, (n_obs,), "target for each row of X")
     if not np.isfinite(out).all():
         raise ValueError("y has targets that are NaN or infinite; drop those rows first")
     return out
@@ -289,10 +274,7 @@ def as_row_weight(weight: ArrayLike | None, n_obs: int) -> Array | None:
     if weight is None:
         return None
     out = np.asarray(weight, dtype=float)
-    if out.shape != (n_obs,):
-        raise ValueError(
-            f"sample_weight has shape {out.shape}; needed ({n_obs},), one for each row"
-        )
+    _check_shape("sample_weight", out.shape, (n_obs,), "for each row")
     if not (np.isfinite(out) & (out > 0)).all():
         raise ValueError(
             "sample_weight has values that are not positive numbers; leave rows of weight zero out"
@@ -303,9 +285,7 @@ def as_row_weight(weight: ArrayLike | None, n_obs: int) -> Array | None:
 def as_signs(signs: ArrayLike, *shape: int) -> Array:
     """Return signs as -1. / +1., shape (n_basis,), or (n_basis, n_scores) for several scores."""
     out = as_numbers(signs, "signs")
-    if out.shape != shape:
-        each = "basis" if len(shape) == 1 else "basis and class"
-        raise ValueError(f"signs has shape {out.shape}; needed {shape}, one for each {each}")
+    _check_shape("signs", out.shape, shape, "for each basis" + " and class" * (len(shape) > 1))
     if not np.isin(out, (-1.0, 1.0)).all():
         raise ValueError(
             f"signs has values {np.unique(out)[:5].tolist()}; needed only -1 and +1 (2 * y - 1 for 0/1)"
@@ -338,15 +318,13 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
     ):
         labels = np.asarray(y, dtype=object)  # or NumPy would turn all of them into text
     kind = labels.dtype.kind
-    if kind == "c":
-        raise ValueError(f"Complex data not supported: {name} has complex labels; needed real ones")
-    if kind == "V":
-        raise ValueError(f"{name} has records as labels; needed one value a row")
+    if kind in "cV":
+        found = "has complex labels; needed real ones"
+        found = "has records as labels; needed one value a row" if kind == "V" else found
+        raise ValueError("Complex data not supported: " * (kind == "c") + f"{name} {found}")
     missing = np.zeros(1, dtype=bool)
-    if kind == "f":
+    if kind in "fmM":
         missing = ~np.isfinite(labels)
-    elif kind in "mM":
-        missing = np.isnat(labels)
     elif kind == "O":
         missing = np.array([_is_missing(each) for each in labels.ravel()], dtype=bool)
     if missing.any():
@@ -380,10 +358,7 @@ def _is_missing(label: Any) -> bool:
 
 def _one_for_each_row(y: ArrayLike, n_obs: int) -> NDArray[Any]:
     labels = present_labels(y)
-    if labels.shape != (n_obs,):
-        raise ValueError(
-            f"y has shape {labels.shape}; needed ({n_obs},), one label for each row of X"
-        )
+    _check_shape("y", labels.shape, (n_obs,), "label for each row of X")
     return labels
 
 
@@ -424,74 +399,3 @@ def as_classes(y: ArrayLike, n_obs: int) -> tuple[NDArray[np.int64], NDArray[Any
     if len(classes) < 2:
         raise ValueError(f"y has {len(classes)} class; needed two or more")
     return number.astype(np.int64), classes
-
-
-# --- tables -------------------------------------------------------------------------------------
-
-
-def feature_names(X: Any) -> list[str] | None:
-    """Return a table's column names; None for an array, or where they are not all strings."""
-    columns = getattr(X, "columns", None)
-    names = [] if columns is None else list(columns)
-    return names if names and all(isinstance(each, str) for each in names) else None
-
-
-@dataclass(frozen=True)
-class Frame:
-    """Inputs with the names of rows and columns, of a pandas or polars table or of an array.
-
-    Attributes
-    ----------
-    values : ndarray, shape (n_obs, n_features)
-    index : ndarray, shape (n_obs,)
-        The index of a pandas table, otherwise numbers from 0.
-    columns : ndarray, shape (n_features,)
-        The names of a table's columns, otherwise numbers from 0.
-    """
-
-    values: Array
-    index: NDArray[Any]
-    columns: NDArray[Any]
-
-    @classmethod
-    def of(cls, X: Any, name: str = "X", known: Any = None, n_features: int | None = None) -> Self:
-        """Return inputs as a frame; raise where they cannot be used.
-
-        Parameters
-        ----------
-        X : array_like or table, shape (n_obs, n_features)
-        name : str
-            Of the argument, for messages.
-        known : sequence, optional
-            Column names of the training rows. A table with other names or another order raises; an array
-            is taken as it is.
-        n_features : int, optional
-        """
-        names = feature_names(X)
-        if names is not None and known is not None:
-            _check_names(
-                names, [each.item() if hasattr(each, "item") else each for each in known], name
-            )
-        values = as_features(X, name, n_features)
-        index = getattr(X, "index", None)
-        has_index = index is not None and not callable(index) and len(index) == len(values)
-        return cls(
-            values,
-            np.asarray(index) if has_index else np.arange(len(values)),
-            np.arange(values.shape[1]) if names is None else np.asarray(names),
-        )
-
-
-def _check_names(found: list[str], known: list[Any], name: str) -> None:
-    if found == known or not all(isinstance(each, str) for each in known):
-        return
-    missing = [each for each in known if each not in found]
-    extra = [each for each in found if each not in known]
-    if missing or extra:
-        parts = [f"lacks the columns {missing}"] if missing else []
-        parts += [f"has columns that the training rows lack, {extra}"] if extra else []
-        raise ValueError(f"{name} {' and '.join(parts)}; needed {known}, in this order")
-    raise ValueError(
-        f"{name} has its columns in another order than the training rows: {found}; needed {known}: "
-        f"{name}[{known}]"
-    )

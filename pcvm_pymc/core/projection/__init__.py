@@ -18,5 +18,4 @@ from pcvm_pymc.core.projection.path import (
     default_sizes,
     project_path,
 )
-from pcvm_pymc.core.projection.submodel import Submodel
-from pcvm_pymc.core.projection.target import Target
+from pcvm_pymc.core.projection.submodel import Submodel, Target

@@ -9,8 +9,14 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.pieces.validation import check_real
-from pcvm_pymc.core.projection.submodel import Submodel, addition_gains, fit_submodel, scan
-from pcvm_pymc.core.projection.target import Columns, Target
+from pcvm_pymc.core.projection.submodel import (
+    Columns,
+    Submodel,
+    Target,
+    addition_gains,
+    fit_submodel,
+    scan,
+)
 
 _MOST_PRUNED = 6  # additions at one size of which each brings another weight to zero
 

@@ -126,7 +126,8 @@ def rvm(method: str, *, star: bool = False, kinds: Any = _RVMS, **options: Any) 
             **options,
         }
         if setting.is_regression:
-            return kinds[1](star=star, noise=setting.parameters.get("noise"), **common)
+            noise = setting.parameters.get("noise")
+            return kinds[1](star=star, noise=noise, std="weights", **common)  # the papers' own
         return kinds[0](**common)
 
     return make

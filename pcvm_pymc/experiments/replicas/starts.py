@@ -9,7 +9,6 @@ from sklearn.svm import SVC
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.pieces.likelihood import plain_target
-from pcvm_pymc.core.pieces.likelihoods import start_response
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import EMResult, Problem
@@ -24,7 +23,8 @@ def random_start(problem: Problem, rng: np.random.Generator) -> Start:
     Several scores: precisions of one and random first responses, as the mRVM's authors have.
     """
     if problem.n_scores > 1:
-        response = start_response(plain_target(problem.label), problem.n_scores, rng)
+        own = plain_target(problem.label)[:, None] == np.arange(problem.n_scores)
+        response = 10.0 * own + rng.uniform(size=own.shape)
         bias = np.full(problem.n_scores, 0.0 if problem.bias == "none" else 1.0)
         return Start(problem.weight_sign.copy(), bias, response)
     size = rng.uniform(0.2, 1.2, problem.Phi.shape[1])

@@ -1,5 +1,6 @@
 """The folder of a run: every finished job in a file of its own, written as a whole or not at all."""
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -8,13 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pcvm_pymc.experiments.errors import first_line
 from pcvm_pymc.experiments.protocols import Problem
 from pcvm_pymc.inference.files import (
     StoreError,
     alone_in,
     is_scratch,
-    sealed,
-    unsealed,
     write_arrays,
     write_atomically,
 )
@@ -27,6 +27,39 @@ _MANIFEST_KEYS |= {"expected", "versions", "notes"}
 _OF_A_RUN = {"cells", "splits", "report"}
 _MEND = "run `pcvm reproduce` again with the same --out, which mends it and keeps what is finished"
 _PAUSE = 1.0  # seconds between two writings of progress: quick candidates are not worth a file each
+
+
+_CHECKSUM = "checksum"
+
+
+def with_checksum(record: Mapping[str, Any]) -> Record:
+    """Return a record that goes into JSON with its checksum as the last entry."""
+    plain = {key: value for key, value in record.items() if key != _CHECKSUM}
+    return plain | {_CHECKSUM: _digest(json.loads(json.dumps(plain)))}
+
+
+def read_record(path: Path) -> Record:
+    """Return the record in a file with what `with_checksum` gave.
+
+    Raises
+    ------
+    StoreError
+        If it cannot be read, is no JSON, or is not what was written.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        checksum = record.pop(_CHECKSUM)
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing") from None
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path} is damaged ({first_line(error)})") from None
+    if checksum != _digest(record):
+        raise StoreError(f"{path} is damaged (its checksum differs)")
+    return dict(record)
+
+
+def _digest(record: Any) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 class RunError(Exception):
@@ -93,7 +126,7 @@ class Store:
     def read(self, name: JobName) -> Record | None:
         """Return the record of a finished job; None if there is none or it is damaged."""
         try:
-            record = unsealed(self.folder / name.path)
+            record = read_record(self.folder / name.path)
         except StoreError:
             return None
         own = all(record.get(key) == value for key, value in asdict(name).items())
@@ -125,7 +158,7 @@ class Store:
         if not self.folder.is_dir() or not path.is_file():
             raise RunError(f"{self.folder} holds no run ({_MANIFEST} is missing)")
         try:
-            found = unsealed(path)
+            found = read_record(path)
         except StoreError as error:
             raise RunError(f"{error}; {_MEND}") from None
         if not found.keys() >= _MANIFEST_KEYS:
@@ -154,7 +187,7 @@ class Store:
         """Whether the folder is empty, or a run that has lost its manifest: with undamaged jobs in it."""
         names = {each.name for each in self.folder.iterdir() if not is_scratch(each)}
         jobs = self.folder.glob("cells/*/*/*.json")
-        return not names or (names <= _OF_A_RUN and any(map(_is_sealed, jobs)))
+        return not names or (names <= _OF_A_RUN and any(map(_is_undamaged, jobs)))
 
     def write_splits(self, problem: Problem) -> None:
         """Write down the row numbers of a set's realisations."""
@@ -170,14 +203,14 @@ class Store:
     @staticmethod
     def _write(path: Path, record: Record) -> None:
         try:
-            write_atomically(path, json.dumps(sealed(record), indent=1).encode())
+            write_atomically(path, json.dumps(with_checksum(record), indent=1).encode())
         except OSError as error:
             raise RunError(str(error)) from None
 
 
-def _is_sealed(path: Path) -> bool:
+def _is_undamaged(path: Path) -> bool:
     try:
-        return bool(unsealed(path))
+        return bool(read_record(path))
     except StoreError:
         return False
 
@@ -199,7 +232,7 @@ class Progress:
         self._losses: dict[str, float] = {}
         self._before = 0.0
         try:
-            found = {} if path is None else unsealed(path)
+            found = {} if path is None else read_record(path)
         except StoreError:
             found = {}
         if found.get("inputs") == self._inputs:
@@ -217,6 +250,6 @@ class Progress:
             self._losses[key] = float(compute())
             if self._path is not None and time.monotonic() - self._written >= _PAUSE:
                 record = {"inputs": self._inputs, "losses": self._losses, "seconds": self.seconds}
-                write_atomically(self._path, json.dumps(sealed(record)).encode())
+                write_atomically(self._path, json.dumps(with_checksum(record)).encode())
                 self._written = time.monotonic()
         return self._losses[key]
