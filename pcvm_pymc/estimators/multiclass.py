@@ -51,7 +51,7 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
     hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
         For ``"top-down"``, as for `PCVMClassifier`: the default is proper and keeps most weights,
         ``"jeffreys"`` is the paper's. From the bottom up the precisions are estimated.
-    estimation : {"auto", "average", "em", "projection"}
+    estimation : {"auto", "average", "em", "projection", "posterior"}
         For ``"top-down"``, as for `PCVMClassifier`.
     n_vectors : int, "auto" or None
         For ``"top-down"``, as for `PCVMClassifier`.
@@ -63,6 +63,8 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
         For ``"top-down"``: how EM steps, see `EMOptions`.
     cv : int
         Folds of the inner cross-validation, where something is chosen by it.
+    draws : int
+        As for `PCVMClassifier`.
     max_iter : int
         Most iterations of EM, or of the search; a fit that needs more warns.
     tol : float, optional
@@ -78,7 +80,7 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
     Attributes
     ----------
     classes_ : ndarray, shape (n_classes,)
-    average_, components_, component_weights_, held_out_, selection_
+    average_, components_, component_weights_, held_out_, idata_, selection_
         As for `PCVMClassifier`: of an average, whose best mode what follows belongs to.
     relevance_vectors_ : ndarray, shape (n_relevance, n_features)
         Centres (by default training rows) with a weight that is not zero in any class.
@@ -123,6 +125,7 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
     scale: float | str | None = None
     bias: bool | None = None
     update: str = "auto"
+    draws: int = 250
     start: str = "default"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
@@ -132,7 +135,7 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}
     _parameter_constraints = constraints(
         "auto shared cv evidence validity",
-        estimation="auto average em projection",
+        estimation="auto average em projection posterior",
         update="auto newton em clip",
     )
     _rules = (
