@@ -79,6 +79,8 @@ def few_vectors_of(model: Any) -> FewVectors:
             f"{name} is an average of {len(model.components_)} modes, which has no few vectors; fit with "
             "n_vectors=..., estimation='projection', 'em' or 'bottom-up'"
         )
+    if hasattr(model, "idata_") and not hasattr(model, "projection_"):
+        raise ValueError(f"{name} is a posterior, which has no few vectors; fit with n_vectors=...")
     if not hasattr(model, "relevance_vectors_") or not hasattr(model, "_kernel_"):
         raise ValueError(
             f"{name} has no vectors of one kernel; needed features='kernel', and of RVMClassifier two "

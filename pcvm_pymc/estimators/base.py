@@ -60,6 +60,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "scale": [POSITIVE, StrOptions({"auto"}), None],
     "n_vectors": [whole(1), StrOptions({"auto"}), None],
     "n_init": [whole(1)],
+    "draws": [whole(1)],
     "bias": ["boolean", None],
     "star": ["boolean"],
     "noise": [POSITIVE, None],

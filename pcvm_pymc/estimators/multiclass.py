@@ -44,7 +44,7 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
         each class; or given centres, shape (n_basis, n_features), with their classes.
     n_vectors : int, "auto" or None
         For ``"top-down"``, as for `PCVMClassifier`.
-    estimation : {"auto", "average", "em", "projection"}
+    estimation : {"auto", "average", "em", "projection", "posterior"}
         For ``"top-down"``, as for `PCVMClassifier`.
     random_state
         As for `PCVMClassifier`.
@@ -78,11 +78,13 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
         As for `PCVMClassifier`.
     cv : int
         Folds of the inner cross-validation, where something is chosen by it.
+    draws : int
+        As for `PCVMClassifier`.
 
     Attributes
     ----------
     classes_ : ndarray, shape (n_classes,)
-    average_, components_, component_weights_, held_out_, selection_
+    average_, components_, component_weights_, held_out_, idata_, selection_
         As for `PCVMClassifier`: of an average, whose best mode what follows belongs to.
     relevance_vectors_ : ndarray, shape (n_relevance, n_features)
         Centres (by default training rows) with a weight that is not zero in any class.
@@ -127,6 +129,7 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
     scale: float | str | None = None
     bias: bool | None = None
     update: str = "auto"
+    draws: int = 250
     start: str = "default"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
@@ -136,7 +139,7 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}
     _parameter_constraints = constraints(
         "auto shared cv evidence validity",
-        estimation="auto average em projection",
+        estimation="auto average em projection posterior",
         update="auto newton em clip",
     )
     _rules = (
