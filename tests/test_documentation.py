@@ -149,6 +149,19 @@ def test_what_help_shows_of_a_class_says_what_it_is(name):
 ESTIMATORS = [name for name in NAMES if name.endswith(("Classifier", "Regressor"))]
 
 
+@pytest.mark.parametrize("name", ["PCVMClassifier", "MPCVMClassifier"])
+def test_the_arguments_that_most_users_set_come_first(name):
+    found = getattr(pcvm_pymc, name)
+    order = list(inspect.signature(found).parameters)
+    first = ["kernel", "width", "basis", "n_vectors", "estimation", "random_state"]
+    assert order[:6] == first
+    section = re.search(r"^Parameters\n-+\n(.*?)^Attributes$", inspect.getdoc(found), re.M | re.S)[
+        1
+    ]
+    heads = re.findall(r"^(\w[\w, ]*?)(?: : .*)?$", section, re.MULTILINE)
+    assert [name for head in heads for name in head.split(", ")] == order
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_the_methods_of_an_estimator_are_documented(name):
     kind = getattr(pcvm_pymc, name)

@@ -72,14 +72,14 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
         Whether each class has a bias. Default: from the top down only, as in the paper.
     update : {"auto", "newton", "em"}
         For ``"top-down"``: how EM steps, see `EMOptions`.
+    draws : int
+        As for `PCVMClassifier`.
     start : {"default"}
         First latent responses: 10.5 for the own class and 0.5 for others.
     kernel_dtype, n_jobs
         As for `PCVMClassifier`.
     cv : int
         Folds of the inner cross-validation, where something is chosen by it.
-    draws : int
-        As for `PCVMClassifier`.
 
     Attributes
     ----------

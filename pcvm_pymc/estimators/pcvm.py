@@ -118,21 +118,50 @@ class PCVMClassifier(KernelClassifier, FirstArguments):
     kernel : "rbf" or callable
         ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
     width : float, array_like, "auto", "shared", "cv", "evidence", "validity" or "em"
-        Width of the basis functions, in the unit of X: one, or one for each feature. ``"shared"`` chooses
-        one inside the training data, with the scale, by leave-one-out (`select`); under an improper
-        hyperprior and from the bottom up by cross-validation. ``"auto"`` (of the RBF) also learns a width for
-        each feature, as far as rows predict better by them that had no part in learning them: five folds
-        weigh it against one width. With one feature, or fewer than five rows of a
-        class, it is ``"shared"``. ``"cv"``, ``"evidence"`` and ``"validity"`` choose it by the scores of
-        `select_width`, ``"em"`` by maximising the posterior within EM. Standardise columns of different
-        units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.
-    scale : float, "auto" or None
-        Scale sqrt(d / c) of the weights' prior under ``hyperprior="default"``: a number; ``"auto"``, chosen
-        by leave-one-out; None does so where the width is chosen that way too, and is 1 otherwise.
+        Width of the basis functions, in the unit of X: one, or one for each feature. Standardise columns of
+        different units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.
+
+        - ``"auto"`` (of the RBF) learns a width for each feature. Held-out rows of five folds decide how much
+          it counts against one width. With one feature, or fewer than five rows of a class, it is
+          ``"shared"``.
+        - ``"shared"`` chooses one, with the scale, by leave-one-out (`select`); under an improper hyperprior
+          and from the bottom up by cross-validation.
+        - ``"cv"``, ``"evidence"`` and ``"validity"`` choose it by the scores of `select_width`.
+        - ``"em"`` maximises the posterior over it within EM.
     basis : None, int or (array_like, array_like)
-        Centres of the basis functions: all training rows; so many of them, chosen by k-means++ within
+        Centres of the basis functions: all training rows; a number of them, chosen by k-means++ within
         each class, see `choose_basis`; or given centres, shape (n_basis, n_features), with the signs of
         their weights.
+    n_vectors : int, "auto" or None
+        At most so many relevance vectors: what is fitted is projected onto them. ``"auto"`` chooses the
+        number by held-out log density. None: no projection, and ``"auto"`` for ``estimation="projection"``.
+    estimation : {"auto", "average", "em", "projection", "posterior", "bottom-up"}
+        What is fitted.
+
+        - ``"auto"``: ``"average"`` if width or scale is chosen under a proper hyperprior, else ``"em"``.
+        - ``"average"``: posterior modes over width and scale, whose class probabilities are averaged.
+        - ``"em"``: one posterior mode, the best.
+        - ``"projection"``: few vectors whose probabilities are nearest to those of one mode, see `project`.
+        - ``"bottom-up"``: few vectors, added and deleted one at a time by the evidence of their precisions;
+          there is no fit of all bases.
+        - ``"posterior"``: draws from the posterior at each width that leave-one-out gives weight, by
+          Hamiltonian Monte Carlo until r-hat is 1.01. Probabilities are posterior means, and
+          `predict_interval` has the draws' quantiles. Its bases are 30 k-means centres, or `basis` of them,
+          with unconstrained weights; given centres keep their signs, as in the paper. The scale is learned.
+    random_state : int, numpy.random.Generator or None
+        For folds and random starts.
+    max_iter : int
+        Most iterations of EM, of the search, or transitions of a chain; a fit that needs more warns.
+    tol : float, optional
+        Largest change at which to stop: of a latent value in EM, by default 1e-5, of a log precision from
+        the bottom up, by default 1e-3.
+    memory_limit : float, optional
+        Bytes for the fit, the data not counted. With a limit the rows go through EM in chunks: the basis
+        functions are never in memory as a whole, and are computed in every iteration. For many rows and few
+        bases. A width that is not a number is then chosen on at most 5000 rows.
+    class_weight : dict, "balanced" or None
+        How often rows of a class count, times `sample_weight` of `fit`: by class, or, ``"balanced"``, in
+        proportion to one over the class' number of rows.
     likelihood : {"probit", "logit", "label noise", "normal-probability"} or Likelihood
         How labels depend on the latent function: a name, or a piece with its parameters, that the row
         ``"pcvm"`` of `FAMILY` has.
@@ -141,48 +170,23 @@ class PCVMClassifier(KernelClassifier, FirstArguments):
         the bias: proper, the most accurate, with most weights non-zero; ``"plug_in"`` is the same at scale 1.
         ``"jeffreys"`` (the paper) and ``"chen2009"`` (its authors' program) are improper: few vectors,
         less accurate. Not from the bottom up.
-    estimation : {"auto", "average", "em", "projection", "posterior", "bottom-up"}
-        ``"average"`` averages the class probabilities of modes over width and scale, or over the one of
-        them that is not given. ``"em"`` keeps one posterior mode, the best. ``"auto"`` averages where one of
-        them is left to be chosen under a proper hyperprior, else it is ``"em"``. ``"projection"`` finds the
-        submodel of few vectors that is nearest to one mode, see `project`. ``"bottom-up"`` adds and
-        deletes bases one at a time by the evidence of their precisions: few vectors, and no fit of all
-        bases. ``"posterior"`` draws from the posterior at each width that leave-one-out gives weight, by
-        Hamiltonian Monte Carlo until r-hat is 1.01: probabilities are posterior means,
-        `predict_interval` has the draws' quantiles. Its bases are 30 k-means centres, or `basis` of them,
-        with unconstrained weights; given centres keep their signs, as in the paper. The scale is learned.
-    n_vectors : int, "auto" or None
-        Number of vectors at most of the projection of what is fitted, the average or the mode. ``"auto"``
-        chooses it by held-out log density. None: no projection, and ``"auto"`` for
-        ``estimation="projection"``.
+    scale : float, "auto" or None
+        Scale sqrt(d / c) of the weights' prior under ``hyperprior="default"``: a number; ``"auto"``, chosen
+        by leave-one-out; None does so where the width is chosen that way too, and is 1 otherwise.
     n_init : int
         1, the default start. The paper's eight are in ``pcvm_pymc.experiments.replicas``.
     cv : int
         Folds of the inner cross-validation, where something is chosen by it.
     update : {"auto", "newton", "em"}
         How EM steps, see `EMOptions`.
-    max_iter : int
-        Most iterations of EM, of the search, or transitions of a chain; a fit that needs more warns.
-    tol : float, optional
-        Largest change at which to stop: of a latent value in EM, by default 1e-5, of a log precision from
-        the bottom up, by default 1e-3.
     draws : int
         For ``"posterior"``: draws that are kept of each of four chains.
-    memory_limit : float, optional
-        Bytes for the fit, the data not counted. With a limit the rows go through EM in chunks: the basis
-        functions are never in memory as a whole, and are computed in every iteration. For many rows and few
-        bases. A width that is not a number is then chosen on at most 5000 rows.
     kernel_dtype : {"float64", "float32"}
         Precision of the basis functions within a chunk; ``"float32"`` is about twice as fast, its
         probabilities agree to about 1e-4. Needs rows in chunks.
     n_jobs : int, optional
         Threads for rows in chunks, for the posterior at several widths, and for predictions; None is one,
         -1 all processors.
-    class_weight : dict, "balanced" or None
-        How often rows of a class count, times `sample_weight` of `fit`: by class, or, ``"balanced"``, in
-        proportion to one over the class' number of rows.
-    random_state : int, numpy.random.Generator or None
-        For folds and random starts.
 
     Attributes
     ----------
