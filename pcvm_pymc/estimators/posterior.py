@@ -175,9 +175,10 @@ def fit_posterior(model: Any, data: TrainingData) -> None:
         prior, pieces = _prior_of(model, Phi, centres.sign), (problems.likelihood, problems.bias)
         problem = Problem(Phi, data.label, centres.sign, prior, *pieces).weighted(data.weight)
         density = LogPosterior(problem)
-        states, *found = sample_posterior(density, own, model.draws, model.max_iter)
+        states, rhat, ess, n_iter = sample_posterior(density, own, model.draws, model.max_iter)
         kept = states[:, np.arange(n) * states.shape[1] // n]  # evenly spaced
-        return Component(kernel, share, density.values(kept.reshape(-1, kept.shape[2])), *found)
+        values = density.values(kept.reshape(-1, kept.shape[2]))
+        return Component(kernel, share, values, rhat, ess, n_iter)
 
     each = zip(widths, weights, _shares(weights, model.draws), rng.spawn(len(widths)), strict=True)
     run = Parallel(model._jobs, prefer="threads")
@@ -295,7 +296,7 @@ def to_datatree(
         shape = (*whole.shape[:2], *whole.shape[2 : 2 + len(dims[name])])
         posterior[name] = (("chain", "draw", *dims[name]), whole[:, order].reshape(shape))
     convergence = {name: [getattr(p, name) for p in parts] for name in ("share", "rhat", "ess")}
-    found = {name: ("component", value) for name, value in convergence.items()}
+    found: dict[str, Any] = {name: ("component", value) for name, value in convergence.items()}
     found["width"] = (("component", *dims["width"]), width)
     coords = {"class": classes} if scores else {}
     groups = {
