@@ -328,7 +328,10 @@ def to_onnx(model: Any) -> Any:
     >>> [each.name for each in to_onnx(few).graph.output]
     ['label', 'probabilities']
     """
-    from onnx import TensorProto, checker, helper
+    try:
+        from onnx import TensorProto, checker, helper
+    except ImportError:
+        raise ImportError('to_onnx needs onnx: pip install "pcvm-pymc[onnx]"') from None
 
     few = few_vectors_of(model)
     latent = _latent(_Node([], [], "X"), few)

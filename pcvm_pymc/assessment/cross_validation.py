@@ -14,7 +14,6 @@ import xarray as xr
 from arviz_stats.utils import ELPDDataLOOKFold
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
-from sklearn.model_selection import StratifiedKFold
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
@@ -22,6 +21,7 @@ from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
+from pcvm_pymc.estimators.race import inner_folds
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.inference.prediction import latent_draws, log_density_draws, probability_draws
@@ -135,6 +135,7 @@ def kfold(
     cv: int = 5,
     kernel: AnyKernel | None = None,
     random_seed: Seed = None,
+    groups: ArrayLike | None = None,
     **options: Any,
 ) -> KFold:
     """Cross-validate a posterior and its MAP, each fold refitted without its rows and their bases.
@@ -152,11 +153,13 @@ def kfold(
     y : array_like, shape (n_obs,)
         The training labels.
     cv : int
-        Folds, stratified.
+        Folds, stratified; fewer where a class is in fewer groups.
     kernel : str, callable or pm.gp.cov.Covariance, optional
         The kernel that the model was built with; needed where it was a function or a covariance.
     random_seed : int or numpy.random.Generator, optional
         For the folds and the samplers.
+    groups : array_like, shape (n_obs,), optional
+        Rows of one group, such as repeated measurements, are held out together.
     **options
         For `sample`. Default: by Gibbs where the posterior is, not what `sample` would choose.
 
@@ -206,6 +209,10 @@ def kfold(
             f"y is not the {len(observed)} labels that the posterior was sampled with; needed the training "
             "data of the same model, in the same order"
         )
+    if groups is not None and np.shape(groups) != (len(X),):
+        raise ValueError(
+            f"groups has shape {np.shape(groups)}; needed ({len(X)},), the group of each row"
+        )
     first, copies = copied_rows(X, label)  # which are held out together
     fewest = int(np.bincount(label[first]).min())
     if not isinstance(cv, Integral) or not 2 <= cv <= fewest:
@@ -215,13 +222,14 @@ def kfold(
     rng = np.random.default_rng(random_seed)
     refit = _refitting(posterior, X, label, kernel, random_seed=rng, **options)
     piece, likelihood = results.kernel_of(posterior, kernel), results.likelihood_of(posterior)
-    splitter = StratifiedKFold(cv, shuffle=True, random_state=int(rng.integers(2**31)))
+    together = None if groups is None else np.unique(groups, return_inverse=True)[1][first]
+    folds = inner_folds(label[first], cv, rng, groups=together)
     target = np.where(label > 0, 1.0, -1.0) if likelihood.targets == "labels" else label
     fold = np.zeros(len(X), dtype=int)
     stated: dict[str, Array] = {}
     pointwise: dict[str, Array] = {}
     vectors: dict[str, list[float]] = {}
-    for k, (_, held) in enumerate(splitter.split(first, label[first]), 1):
+    for k, (_, held) in enumerate(folds, 1):
         train, test = (np.flatnonzero(np.isin(copies, held) == out) for out in (False, True))
         fold[test] = k
         for name, fit in refit(train).items():
@@ -242,7 +250,7 @@ def kfold(
         }
         for name, each in stated.items()
     }
-    elpd = _elpd(posterior, target, pointwise["posterior mean"], cv)
+    elpd = _elpd(posterior, target, pointwise["posterior mean"], len(folds))
     return KFold(elpd, pd.DataFrame(table).T, stated, label, fold, classes)
 
 

@@ -71,6 +71,7 @@ def loo(
     y: ArrayLike | None = None,
     *,
     kernel: AnyKernel | None = None,
+    groups: ArrayLike | None = None,
 ) -> PointLOO:
     """Return the leave-one-out score of a point estimate, a row's own basis left out with it.
 
@@ -91,6 +92,9 @@ def loo(
         Training labels. Needed with a classifier; a DataTree has its own.
     kernel : str, callable or pm.gp.cov.Covariance, optional
         The kernel of the model, needed where it is a function or a covariance, which are not stored.
+    groups : array_like, shape (n_obs,), optional
+        Of a classifier: rows of one group, such as repeated measurements, are left out together, by a refit
+        of each mode for each group.
 
     Returns
     -------
@@ -118,7 +122,12 @@ def loo(
     (True, 0)
     """
     if hasattr(result, "decision_function"):
-        return _of_classifier(result, X, y, kernel)
+        return _of_classifier(result, X, y, kernel, groups)
+    if groups is not None:
+        raise ValueError(
+            "groups was given with a result; needed a fitted classifier; or use "
+            "kfold(posterior, X, y, groups=...)"
+        )
     if y is not None:
         raise ValueError("y was given with a result, which has its own labels; leave it out")
     mode = _of_tree(result, X, kernel)
@@ -127,7 +136,10 @@ def loo(
 
 
 def _scored(
-    modes: list[FittedMode], coords: Any = None, copies: NDArray[np.intp] | None = None
+    modes: list[FittedMode],
+    coords: Any = None,
+    copies: NDArray[np.intp] | None = None,
+    groups: NDArray[np.intp] | None = None,
 ) -> PointLOO:
     """Return the score of an average of modes, rows in doubt refitted.
 
@@ -138,6 +150,8 @@ def _scored(
         Of the rows.
     copies : ndarray of int, shape (n_given,), optional
         Which of the rows each row that was given equals; their weights are how often each was.
+    groups : ndarray of int, shape (n_obs,), optional
+        Rows of one group are left out together.
     """
     share = np.array([[each.share] for each in modes])
     checked = [check_step(*each[1:5], precision=each.precision) for each in modes]
@@ -152,12 +166,17 @@ def _scored(
     beyond = np.take_along_axis(doubt, order, axis=0).cumsum(axis=0) > _DOUBT
     np.put_along_axis(in_doubt, order, beyond, axis=0)
     unsettled = np.zeros(density.shape[1], dtype=bool)
-    for k, row in _with_progress(np.argwhere(in_doubt)):
-        latent, converged = _refit(modes[k], row)
+    jobs = [(k, np.array([row])) for k, row in np.argwhere(in_doubt)]
+    if groups is not None:
+        in_doubt[:] = True
+        wholes = [np.flatnonzero(groups == each) for each in np.unique(groups)]
+        jobs = [(k, rows) for k in range(len(modes)) for rows in wholes]
+    for k, rows in _with_progress(jobs):
+        latent, converged = _refit(modes[k], rows)
         problem = modes[k].problem
-        log_density = problem.likelihood.log_density(latent, problem.label[[row]])
-        density[k, row] = log_density[0] / count[row]
-        unsettled[row] |= not converged
+        log_density = problem.likelihood.log_density(latent, problem.label[rows])
+        density[k, rows] = log_density / count[rows]
+        unsettled[rows] |= not converged
     inside = []
     for _, problem, weight, bias, _, _ in modes:
         latent = problem.Phi @ weight + bias
@@ -181,29 +200,29 @@ def _scored(
     )
 
 
-def _with_progress(pairs: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
-    """Yield modes and rows, with a progress bar after two seconds."""
+def _with_progress(pairs: list[Any]) -> Iterator[Any]:
+    """Yield modes and rows to leave out, with a progress bar once two seconds have gone."""
     begin, bar = time.perf_counter(), None
     with ExitStack() as stack:
-        for done, (k, row) in enumerate(pairs.tolist()):
+        for done, pair in enumerate(pairs):
             if bar is None and time.perf_counter() - begin > _SILENT:
                 text = "refit {task.completed}/{task.total}"
                 bar = stack.enter_context(progress_bars(True, "leave-one-out", text))
                 bar.add_task("", total=len(pairs))
             if bar is not None:
                 bar.update(bar.task_ids[0], completed=done)
-            yield k, row
+            yield pair
 
 
-def _refit(mode: FittedMode, row: int) -> tuple[Array, bool]:
-    """Return a row's latent values by a refit without it, shape (1, ...), and whether that converged."""
+def _refit(mode: FittedMode, held: NDArray[np.intp]) -> tuple[Array, bool]:
+    """Return latent values of rows by a refit without them, and whether that converged."""
     problem = mode.problem
-    columns = np.flatnonzero(mode.own != row)
+    columns = np.flatnonzero(~np.isin(mode.own, held))
     weight, bias = mode.weight[columns], mode.bias
     without = replace(
         problem,
-        Phi=np.delete(problem.Phi, row, axis=0)[:, columns],
-        label=np.delete(problem.label, row, axis=0),
+        Phi=np.delete(problem.Phi, held, axis=0)[:, columns],
+        label=np.delete(problem.label, held, axis=0),
         sign=None if problem.sign is None else problem.sign[columns],
         moves=None,
     )
@@ -214,7 +233,7 @@ def _refit(mode: FittedMode, row: int) -> tuple[Array, bool]:
     else:
         found = fit_em(without, Start(weight, bias), _REFIT)
         weight, bias, converged = found.weight, found.bias, found.converged
-    return (problem.Phi[row, columns] @ weight + bias)[None], converged
+    return problem.Phi[np.ix_(held, columns)] @ weight + bias, converged
 
 
 def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -> FittedMode:
@@ -265,7 +284,11 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
 
 
 def _of_classifier(
-    model: Any, X: ArrayLike | None, y: ArrayLike | None, kernel: AnyKernel | None
+    model: Any,
+    X: ArrayLike | None,
+    y: ArrayLike | None,
+    kernel: AnyKernel | None,
+    groups: ArrayLike | None,
 ) -> PointLOO:
     """Return the score of a fitted classifier, of an average that of its averaged probabilities."""
     if kernel is not None:
@@ -279,7 +302,18 @@ def _of_classifier(
             "or MPCVMClassifier and its training data"
         )
     modes, data = fitted_problems(model, X, y)
-    return _scored(modes, copies=data.copies)
+    if groups is None:
+        return _scored(modes, copies=data.copies)
+    n_given = len(data.X) if data.copies is None else len(data.copies)
+    found = np.asarray(groups)
+    if found.shape != (n_given,):
+        raise ValueError(
+            f"groups has shape {found.shape}; needed ({n_given},), the group of each row"
+        )
+    number = np.unique(found, return_inverse=True)[1]
+    if data.copies is not None:  # the group of the first copy
+        number = number[np.unique(data.copies, return_index=True)[1]]
+    return _scored(modes, copies=data.copies, groups=number)
 
 
 def fitted_problems(

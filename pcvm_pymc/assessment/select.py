@@ -10,11 +10,12 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces import validation
-from pcvm_pymc.core.pieces.centres import CentresLike
+from pcvm_pymc.core.pieces.centres import CentresLike, choose_share
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance, width_grid
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.estimators.base import MANY_SEARCH_ROWS, SEARCH_BASES, is_many
 from pcvm_pymc.estimators.fit import fixed_width, plan_of, problems_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
@@ -36,9 +37,10 @@ def select(
     scale: float | None = None,
     kernel: Kernel = "rbf",
     likelihood: str | Likelihood = "probit",
-    basis: Any = None,
+    basis: Any = "auto",
     cv: int = 5,
     random_state: int | np.random.Generator | None = None,
+    groups: ArrayLike | None = None,
 ) -> HyperparameterSearch:
     """Choose the width (or a width for each feature) and the scale of a PCVM for its posterior mode.
 
@@ -69,6 +71,9 @@ def select(
         As for `PCVMClassifier`; several classes have the multinomial probit.
     random_state : int or numpy.random.Generator, optional
         For the rows by which grid points are scored, where they are many.
+    groups : array_like, shape (n_obs,), optional
+        Rows of one group, such as repeated measurements, are held out together: grid points are then scored
+        by five folds, or `cv`.
 
     Returns
     -------
@@ -90,7 +95,11 @@ def select(
     if not isinstance(over, list | tuple) or tuple(over) not in _OVER:
         raise ValueError(f"over={validation.shown(over)}; needed one of {_OVER}")
     validation.check_whole("cv", cv, 2)
-    validation.check_choice("method", method, ("loo", "cv"))
+    if not isinstance(method, str) or method not in ("loo", "cv"):
+        raise ValueError(
+            f"method={validation.shown(method)}; needed 'loo' or 'cv'. select_width(X, y, method=...) "
+            "chooses the width alone by 'evidence', 'validity' or 'em'"
+        )
     if method == "loo" and cv != 5:
         raise ValueError(
             f"cv={cv!r} was given with method='loo', where it has no effect; leave it at 5"
@@ -126,24 +135,29 @@ def select(
     else:
         model = PCVMClassifier(likelihood=likelihood, **options)
     if method == "cv":
-        return _by_cross_validation(model, X, y, cv)
-    found: HyperparameterSearch = model.fit(X, y).selection_
+        return _by_cross_validation(model, X, y, cv, groups)
+    found: HyperparameterSearch = model.fit(X, y, groups=groups).selection_
     return found
 
 
-def _by_cross_validation(model: Any, X: Array, y: Any, cv: int) -> HyperparameterSearch:
+def _by_cross_validation(
+    model: Any, X: Array, y: Any, cv: int, groups: ArrayLike | None
+) -> HyperparameterSearch:
     """Return the search whose grid points are scored by refits."""
     model._begin()
-    data, plan = model._training(X, y), plan_of(model)
+    data, plan = model._training(X, y, groups=groups), plan_of(model)
     rng = np.random.default_rng(validation.as_seed(model.random_state))
-    folds = inner_folds(data.label, cv, rng)
+    most = None
+    if is_many(model, len(X)):
+        data, most = data.some(choose_share(data.label, MANY_SEARCH_ROWS, rng)), SEARCH_BASES
+    folds = inner_folds(data.label, cv, rng, groups=data.groups)
     if not folds or not any(plan.moves):
         raise ValueError(
             f"cv={cv!r} with {len(X)} rows: nothing can be held out or chosen; needed two rows or more "
             "of each class, and width='auto' or scale='auto'"
         )
     middle = median_distance(X) if plan.moves[0] else fixed_width(model, data, rng)[0]
-    problems = problems_of(model, data)
+    problems = problems_of(model, data, most=most)
     if plan.moves[0]:
         problems = problems.many_widths()
     grid = Grid(middle, plan.scale, plan.moves)

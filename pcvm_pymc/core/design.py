@@ -34,6 +34,8 @@ type Block = tuple[slice, Array, NDArray[Any]]
 
 # rounding of ||x||^2 + ||z||^2 - 2 x'z in the exponent beyond which distances are taken one by one
 _ROUNDING = {np.float64: 1e-11, np.float32: 1e-4}
+# of a basis function, such that products of two are no denormal numbers
+_LEAST_EXPONENT = {np.float64: -350.0, np.float32: -40.0}
 _BLOCK = 4096  # rows of a dense design at a time
 
 
@@ -140,7 +142,8 @@ class BasisFunctions:
             return kernel(X, centres).astype(self.type, copy=False)
         extended = np.column_stack([x, square, np.ones(len(x))]).astype(self.type, copy=False)
         Phi = extended @ self.exponent
-        np.minimum(Phi, 0.0, out=Phi)  # rounding makes a row's distance to itself negative
+        # rounding makes a row's distance to itself negative; denormal products take ten times as long
+        np.clip(Phi, _LEAST_EXPONENT[self.type], 0.0, out=Phi)
         return np.exp(Phi, out=Phi)
 
 

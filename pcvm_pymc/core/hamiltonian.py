@@ -214,9 +214,8 @@ class HamiltonianChains:
         self._move_to(np.zeros((1, len(self.centre))))
         least = self.value[0] - len(self.centre)  # half of that is a typical difference
         self._move_to(self.rng.standard_normal((self.n_chains, len(self.centre))))
-        while (
-            far := ~(self.value > least)
-        ).any():  # where a chain could not move at the others' step
+        # a chain that starts too far out could not move at the others' step
+        while (far := ~(self.value > least)).any():
             self._move_to(np.where(far[:, None], 0.5 * self.place, self.place))
 
     @property

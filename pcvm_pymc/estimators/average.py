@@ -17,7 +17,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.quadratic import QuadraticModel
 from pcvm_pymc.estimators.problems import Problems, TrainingData
-from pcvm_pymc.estimators.search import GridPoint, HyperparameterSearch, start_near
+from pcvm_pymc.estimators.search import GridPoint, HyperparameterSearch, by_folds, start_near
 
 # --- class probabilities -----------------------------------------------------------------------
 
@@ -323,6 +323,7 @@ def fit_average(
     weigh: bool = True,
     held_out: bool = False,
     columns: Index | None = None,
+    folds: Sequence[Any] = (),
 ) -> FittedAverage:
     """Fit the grid points of non-negligible weight to convergence, on all rows.
 
@@ -341,6 +342,8 @@ def fit_average(
     columns : ndarray of int, optional
         Numbers of the search's bases among the problems': the fits start from the search's weights.
         Default: from each other.
+    folds : sequence of (ndarray, ndarray)
+        To hold out in place of single rows, where rows belong to groups.
     """
     kept, points = search.kept(most), list[GridPoint]()
     in_memory, rows = problems.rows is None, problems.centres.rows
@@ -357,7 +360,9 @@ def fit_average(
         if same_fits:
             start = Start(known.weight, known.bias)
         result, loo = fit_em(problem, start, problems.options), point.loo
-        if leaves_out:
+        if leaves_out and folds:
+            loo = by_folds(problems, folds)(point, near).loo
+        elif leaves_out:
             loo = leave_one_out(problem, result.weight, result.bias, rows)
         points.append(replace(point, result=result, loo=loo))
     found = replace(kept, points=tuple(points))

@@ -2,8 +2,8 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
@@ -11,15 +11,23 @@ from typing import Any, ClassVar, NamedTuple
 
 import joblib
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pcvm_pymc.core.pieces.centres import has_clusters_of_copies
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import blas_threads
-from pcvm_pymc.core.pieces.validation import as_numbers, shown, warn_constant, warn_unscaled
+from pcvm_pymc.core.pieces.validation import (
+    as_numbers,
+    shown,
+    warn_constant,
+    warn_input,
+    warn_unscaled,
+)
 from pcvm_pymc.core.problem import Status
 
 _log = logging.getLogger(__name__)
@@ -45,7 +53,7 @@ _MOST_JOBS = 1024  # more threads than any machine has processors
 
 #: scikit-learn's constraints of single arguments that mean the same in all estimators that have them
 CONSTRAINTS: dict[str, list[Any]] = {
-    "basis": [whole(1), "array-like", None],
+    "basis": [whole(1), "array-like", StrOptions({"auto"}), None],
     "cv": [whole(2)],
     "max_iter": [whole(1)],
     "tol": [POSITIVE, None],
@@ -149,9 +157,33 @@ IN_CHUNKS = Rule(
 )
 
 
-MANY_ROWS, LONG_FIT = 3000, 10.0  # rows of which a fit is announced; seconds that are a warning
-_PER_SECOND = 2e10  # multiplications and additions, of one core
+# rows: above, a fit is announced, and basis="auto" draws centres (on each of 4,000 a fit takes half a minute)
+MANY_ROWS = 3000
+#: many rows: rows by which width and scale are chosen, and bases there (some five seconds)
+MANY_SEARCH_ROWS, SEARCH_BASES = 2000, 500
+MANY_BYTES = 2.0**29  # of the fit to many rows: those of the rows' sums are a fifth of it
+_FEW_ROWS = 20  # fewer may be near each other by chance
+LONG_FIT = 10.0  # seconds that are a warning
+_SEARCH_SECONDS = 5.0  # of the choice of width and scale for many rows
+_PER_SECOND = 6e10  # multiplications and additions, of one core
 NESTED: ContextVar[bool] = ContextVar("within another fit", default=False)
+
+
+def as_groups(groups: Any, model: Any, n_obs: int) -> NDArray[Any] | None:
+    """Return which group each row belongs to, as whole numbers; raise where they have no effect."""
+    if groups is None:
+        return None
+    found = np.asarray(groups)
+    if found.shape != (n_obs,):
+        raise ValueError(
+            f"groups has shape {found.shape}; needed ({n_obs},), the group of each row of X"
+        )
+    if not (is_named(model.width, *CHOSEN, "cv") or getattr(model, "scale", None) == "auto"):
+        raise ValueError(
+            f"groups was given with width={shown(model.width)}, where no rows are held out; needed "
+            "width='auto', 'shared' or 'cv', or leave it out"
+        )
+    return np.unique(found, return_inverse=True)[1]
 
 
 def is_dask(X: Any) -> bool:
@@ -159,16 +191,50 @@ def is_dask(X: Any) -> bool:
     return hasattr(X, "__dask_graph__")
 
 
-def n_bases(n_obs: int, basis: Any) -> float:
-    """Return how many basis functions an argument `basis` means; infinity for what is refused later."""
+@contextmanager
+def nested() -> Iterator[None]:
+    """Fits within this context say nothing about their rows."""
+    outer = NESTED.set(True)
+    try:
+        yield
+    finally:
+        NESTED.reset(outer)
+
+
+def is_many(model: Any, n_obs: int) -> bool:
+    """Whether an estimator draws centres of its own accord."""
+    return is_named(model.basis, "auto") and n_obs > MANY_ROWS
+
+
+def basis_of(model: Any, n_obs: int) -> Any:
+    """Return the argument `basis` of an estimator, ``"auto"`` resolved."""
+    if is_named(model.basis, "auto"):
+        return min(model._many_bases, n_obs) if n_obs > MANY_ROWS else None
+    return model.basis
+
+
+def limit_of(model: Any, n_obs: int) -> float | None:
+    """Return the memory limit of a relevance vector machine: a given one, or where many rows need one."""
+    large = is_many(model, n_obs) and 8.0 * n_obs * n_bases(model, n_obs) > MANY_BYTES
+    streams = model.method == "sequential" and not getattr(model, "star", False)
+    return MANY_BYTES if model.memory_limit is None and large and streams else model.memory_limit
+
+
+def n_bases(model: Any, n_obs: int) -> float:
+    """Return how many basis functions there will be; infinity for what is refused later."""
+    basis = basis_of(model, n_obs)
     if basis is None or isinstance(basis, Integral):
         return n_obs if basis is None else int(basis)
     points = basis[0] if isinstance(basis, tuple) and basis else basis
     return len(points) if hasattr(points, "__len__") else np.inf
 
 
-def check_size_and_scales(model: Any, X: Array, *, n_modes: int = 1) -> None:
-    """Log how long a fit to many rows takes; warn of equal rows, and where one width suits not all columns.
+def check_size_and_scales(
+    model: Any, X: Array, groups: NDArray[Any] | None, *, n_modes: int = 1
+) -> None:
+    """Log how long a fit to many rows takes; warn of rows and columns that mislead the choice of a width.
+
+    These are constant rows, columns of very different spread, and nearly equal rows without groups.
 
     Fits within a fit say nothing.
     """
@@ -181,18 +247,27 @@ def check_size_and_scales(model: Any, X: Array, *, n_modes: int = 1) -> None:
         names = vars(model).get("feature_names_in_", np.arange(X.shape[1]))
         if several.any():  # columns of two values are indicators
             warn_unscaled(some[:, several], names[several])
-    n = n_bases(len(X), model.basis)
+    holds_out = is_named(model.width, *CHOSEN, "cv") and has_width(model.kernel)
+    if groups is None and holds_out and len(X) >= _FEW_ROWS and has_clusters_of_copies(X):
+        warn_input(
+            f"{len(X)} rows are in clusters of nearly equal ones, as repeated measurements are: a row held "
+            "out is still there in its neighbours, which favours narrow widths; give groups=, the number of "
+            "the thing that each row is a measurement of"
+        )
+    n = n_bases(model, len(X))
     if len(X) > MANY_ROWS:
         # some fifteen Newton steps for each mode, each a Gram matrix
         seconds = 15.0 * n_modes * len(X) * n**2 / _PER_SECOND
+        seconds += _SEARCH_SECONDS * (holds_out and is_many(model, len(X)))
         level = logging.WARNING if seconds > LONG_FIT else logging.INFO
         words = "%d rows, basis=%s: %d basis functions, about %.0f s; basis=500 takes fewer centres"
+        words += ", basis=None every row" if is_many(model, len(X)) else ""
         _log.log(level, words, len(X), shown(model.basis), n, seconds)
 
 
-def threads_for(X: Array, basis: Any) -> AbstractContextManager[Any]:
+def threads_for(model: Any, X: Array) -> AbstractContextManager[Any]:
     """Return a context in which BLAS has the threads that a fit to these rows is worth."""
-    return blas_threads(len(X), n_bases(len(X), basis))
+    return blas_threads(len(X), n_bases(model, len(X)))
 
 
 # --- the estimator -----------------------------------------------------------------------------
@@ -220,7 +295,7 @@ class KernelMachine(BaseEstimator):
 
     kernel: Kernel = "rbf"
     width: Any = "auto"
-    basis: Any = None
+    basis: Any = "auto"
     max_iter: int = 10_000
     tol: float | None = None
     memory_limit: float | None = None
@@ -231,6 +306,8 @@ class KernelMachine(BaseEstimator):
     _rules: ClassVar[tuple[Rule, ...]] = ()
     #: whether widths are scored by the evidence of all rows where none can be held out
     _scores_all_rows: ClassVar[bool] = False
+    #: centres that are drawn of many rows: seconds grow with their square, errors fall little beyond
+    _many_bases: ClassVar[int] = 2000
     #: another solver, ``(problem) -> result``, in replicas of papers
     _solved: ClassVar[Any] = None
 

@@ -20,7 +20,7 @@ from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, check_real, present_labels
 from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.estimators.average import LatentNormal, probability_interval
-from pcvm_pymc.estimators.base import KernelMachine, is_dask, is_named, threads_for
+from pcvm_pymc.estimators.base import KernelMachine, as_groups, is_dask, is_named, threads_for
 from pcvm_pymc.estimators.fit import fit_modes
 from pcvm_pymc.estimators.problems import WIDTH_ROWS, TrainingData
 
@@ -57,7 +57,13 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 
     _predictor_: Any = field(init=False)
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
         """Fit the classifier.
 
         Copies of a row, label included, are one row of that weight: left out or held out, no copy of it stays
@@ -72,6 +78,9 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         sample_weight : array_like, shape (n_obs,), optional
             How often each row counts: two is the row twice, without a second basis function on it; rows of
             weight zero are left out. A choice by leaving rows out leaves a row out as often as it counts.
+        groups : array_like, shape (n_obs,), optional
+            Which rows belong together, as repeated measurements of one thing do: width, scale and number of
+            vectors are then chosen by folds that hold out whole groups, not by leaving out one row.
 
         Returns
         -------
@@ -83,8 +92,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             For input or parameters that cannot be used.
         """
         self._begin(X)
-        data = self._training(X, y, sample_weight)
-        with threads_for(data.X, self.basis) if data.stream is None else nullcontext():
+        data = self._training(X, y, sample_weight, groups)
+        with threads_for(self, data.X) if data.stream is None else nullcontext():
             if is_named(getattr(self, "estimation", None), "posterior"):
                 from pcvm_pymc.estimators.posterior import fit_posterior  # slow: ArviZ
 
@@ -96,16 +105,22 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
     # --- training rows -------------------------------------------------------------------------
 
     def _training(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> TrainingData:
         """Return the rows that count, checked, and set the classes."""
         if is_dask(X):
+            if groups is not None:
+                raise ValueError("groups was given with Dask arrays; needed rows in memory")
             return self._dask_training(X, y, sample_weight)
         as_numbers(X, "X")
         y = y if y is None else present_labels(y)
         rows, known = validate_data(self, X, y, dtype=float)
         check_classification_targets(known)
-        weight, given = None, None
+        weight, given, group = None, None, as_groups(groups, self, len(rows))
         if sample_weight is not None or self.class_weight is not None:
             weight = _check_sample_weight(
                 sample_weight, rows, dtype=float, ensure_non_negative=True
@@ -116,6 +131,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
                     "sample_weight has zeros alone; needed at least one non-zero weight"
                 )
             rows, known, weight = rows[given], known[given], weight[given]
+            group = None if group is None else group[given]
             if self.class_weight is not None:
                 weight = weight * compute_sample_weight(self.class_weight, known)
         self.classes_, number = np.unique(known, return_inverse=True)
@@ -128,7 +144,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         if n_classes < 2:
             as_labels(known, len(rows))  # raises
         label = number if self._takes_several else np.where(number == 1, 1.0, -1.0)
-        return TrainingData(rows, label, weight, given).merged()
+        return TrainingData(rows, label, weight, given, groups=group).merged()
 
     def _dask_training(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         """Return the rows of Dask arrays, and some of them in memory; set the classes."""
@@ -139,11 +155,11 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
                 "sample_weight or class_weight was given with Dask arrays, whose rows count once each; "
                 "needed arrays in memory (with a memory_limit they go in chunks)"
             )
-        if self.basis is None:
+        if self.basis is None or isinstance(self.basis, str):
             kind = "labels" if self._takes_several else "signs"
             raise ValueError(
-                "basis=None is a basis function on every row; for Dask arrays needed a number of rows to "
-                f"choose, or (centres, {kind})"
+                f"basis={self.basis!r} is a basis function on every row; for Dask arrays needed a number of "
+                f"rows to choose, or (centres, {kind})"
             )
         points = self.basis[0] if isinstance(self.basis, tuple) else self.basis
         n_basis = int(points) if isinstance(points, Integral) else len(points)

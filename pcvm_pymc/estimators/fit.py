@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -15,16 +16,26 @@ from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood, as_likeli
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_features, as_seed, is_real, is_unknown, shown
 from pcvm_pymc.estimators.average import Average, FittedAverage, fit_average, modes_of
-from pcvm_pymc.estimators.base import CHOSEN, check_size_and_scales, has_width, is_named
+from pcvm_pymc.estimators.base import (
+    CHOSEN,
+    MANY_SEARCH_ROWS,
+    SEARCH_BASES,
+    basis_of,
+    check_size_and_scales,
+    has_width,
+    is_many,
+    is_named,
+)
 from pcvm_pymc.estimators.features import Metric, learns_features, set_features
 from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData
-from pcvm_pymc.estimators.race import chosen_width, inner_folds
+from pcvm_pymc.estimators.race import Fold, chosen_width, inner_folds
 from pcvm_pymc.estimators.search import (
     GROWN_WEIGHT,
     Grid,
     GridPoint,
     HyperparameterSearch,
     by_class,
+    by_folds,
     by_leave_one_out,
     grown_search,
     search_features,
@@ -125,11 +136,14 @@ def em_options(model: Any) -> EMOptions:
     return EMOptions(update=getattr(model, "update", "auto"), max_iter=model.max_iter, tol=tol)
 
 
-def centres_of(model: Any, data: TrainingData, *, few_rows: bool = False) -> Centres:
-    """Return the centres of the bases, and the signs of their weights under the model's sign rule."""
-    X, label, basis, rule = data.X, data.label, data.basis(model.basis), model._system.signs
-    if few_rows and isinstance(basis, Integral):
-        basis = min(basis, len(X))
+def centres_of(model: Any, data: TrainingData, most: int | None = None) -> Centres:
+    """Return the centres of the bases, and the signs of their weights under the model's sign rule.
+
+    Of those that are rows, `most` at most.
+    """
+    X, label, basis, rule = data.X, data.label, data.basis(model), model._system.signs
+    if most is not None and (basis is None or isinstance(basis, Integral)):
+        basis = min(most, basis or most, len(X))
     if not model._takes_several:
         return as_centres(basis, X, label)
     if basis is None or isinstance(basis, Integral):
@@ -150,8 +164,8 @@ def centres_of(model: Any, data: TrainingData, *, few_rows: bool = False) -> Cen
     return Centres(points, None if rule is None else rule(kind, len(model.classes_)), rows)
 
 
-def problems_of(model: Any, data: TrainingData, *, few_rows: bool = False) -> Problems:
-    """Return the problem of a fit to some rows, at any width and scale."""
+def problems_of(model: Any, data: TrainingData, *, most: int | None = None) -> Problems:
+    """Return the problem of a fit to some rows, at any width and scale; of `most` drawn bases at most."""
     system, bias = model._system, "prior"
     options: Any = em_options(model)
     if not is_em(model):
@@ -170,7 +184,7 @@ def problems_of(model: Any, data: TrainingData, *, few_rows: bool = False) -> Pr
         likelihood = named_likelihood(model.likelihood, system.likelihoods)
     return Problems(
         data,
-        centres_of(model, data, few_rows=few_rows),
+        centres_of(model, data, most),
         model.kernel,
         likelihood,
         lambda scale: prior_of(model, scale),
@@ -194,12 +208,15 @@ class Plan(NamedTuple):
         Whether the fit is an average of modes.
     project : bool
         Whether it is projected onto few vectors.
+    chunks : bool
+        Whether many rows may go in chunks of their own accord.
     """
 
     moves: tuple[bool, bool]
     scale: float
     average: bool
     project: bool
+    chunks: bool = False
 
 
 def plan_of(model: Any) -> Plan:
@@ -220,7 +237,8 @@ def plan_of(model: Any) -> Plan:
     average = average and model.estimation in ("auto", "average")
     project = model.estimation == "projection" or model.n_vectors is not None
     project = project and by_em and model.estimation != "em"
-    return Plan((width, scale), float(at), average, project)
+    chunks = by_em and not project and model._solved is None and not is_named(model.width, "em")
+    return Plan((width, scale), float(at), average, project, chunks)
 
 
 # --- the fit -----------------------------------------------------------------------------------
@@ -229,33 +247,41 @@ def plan_of(model: Any) -> Plan:
 def fit_modes(model: Any, data: TrainingData) -> None:
     """Choose width and scale, fit one mode or several, and set the fitted attributes."""
     rng, plan = np.random.default_rng(as_seed(model.random_state)), plan_of(model)
-    check_size_and_scales(model, data.X, n_modes=MOST_MODES if plan.average else 1)
-    problems = problems_of(model, data).for_model(model)
-    few = data
-    if problems.rows is not None:
-        few = data.some(choose_share(data.label, WIDTH_ROWS, rng))
+    many = is_many(model, len(data.X))
+    most_modes = (1 if many else MOST_MODES) if plan.average else 1
+    problems = problems_of(model, data).for_model(model, chunks=plan.chunks)
+    n_scores = problems.likelihood.n_scores
+    coupled = n_scores if n_scores == 1 else 2 * n_scores  # a factor and products
+    check_size_and_scales(model, data.X, data.groups, n_modes=most_modes * coupled)
+    few, most = data, SEARCH_BASES if many else None
+    if many or problems.rows is not None:
+        few_rows = MANY_SEARCH_ROWS if many else WIDTH_ROWS
+        few = data.some(choose_share(data.label, few_rows, rng))
 
     # width and scale
     if any(plan.moves):
-        middle = median_distance(few.X) if plan.moves[0] else fixed_width(model, few, rng)[0]
-        search, columns, same_fits, metric = search_grid(model, problems, few, middle, rng=rng)
+        given = fixed_width(model, few, rng, most)[0] if not plan.moves[0] else None
+        middle = median_distance(few.X) if given is None else given
+        search, columns, same_fits, metric = search_grid(
+            model, problems, few, middle, rng=rng, most=most
+        )
         model.selection_, width, scale = search, search.width, search.scale
     else:
-        (width, metric), scale = fixed_width(model, few, rng), plan.scale
+        (width, metric), scale = fixed_width(model, few, rng, most), plan.scale
 
     # the modes, the best first
     average = None
     if plan.average:
-        n_scores = problems.likelihood.n_scores
         n_weights, one = len(problems.centres) * n_scores, n_scores == 1
         average = fit_average(
             problems,
             search,
-            most=MOST_MODES if one or n_weights <= JOINT_WEIGHTS else FEW_MODES,
+            most=most_modes if one or n_weights <= JOINT_WEIGHTS else min(most_modes, FEW_MODES),
             same_fits=same_fits and problems.rows is None,
-            weigh=one or n_weights <= 2 * JOINT_WEIGHTS,
+            weigh=not many and (one or n_weights <= 2 * JOINT_WEIGHTS),
             held_out=plan.project,
             columns=columns,
+            folds=_folds_of_groups(data, rng),
         )
         points: Any = average.search.points
     else:
@@ -277,6 +303,11 @@ def fit_modes(model: Any, data: TrainingData) -> None:
     model._set_fit("EM" if is_em(model) else "bottom-up", [points[0].result])
 
 
+def _folds_of_groups(data: TrainingData, rng: np.random.Generator) -> list[Fold]:
+    groups = data.groups
+    return [] if groups is None else inner_folds(data.label, FOLDS, rng, groups=groups)
+
+
 def set_modes(
     model: Any, data: TrainingData, problems: Problems, points: Any, average: FittedAverage | None
 ) -> None:
@@ -293,14 +324,18 @@ def set_modes(
 
 
 def fixed_width(
-    model: Any, data: TrainingData, rng: np.random.Generator, **special: Any
+    model: Any,
+    data: TrainingData,
+    rng: np.random.Generator,
+    most: int | None = None,
+    **special: Any,
 ) -> tuple[Any, Metric | None]:
     """Return the width that is given, or chosen other than by leave-one-out; NaN without one.
 
-    Returns also the relative widths of the features where they were learned.
+    Returns also the relative widths of the features where they were learned. Refits have `most` bases at
+    most.
     """
     rough: dict[str, Any] = {}
-    most_bases = None
     if is_em(model) and hasattr(model, "estimation"):
         kind = "folds" if prior_of(model, 1.0).is_proper else "folds, improper"
         tol = em_options(model).tol
@@ -308,50 +343,61 @@ def fixed_width(
     elif is_named(getattr(model, "search", None), "quick") and not is_em(model):
         tol = max(ROUGH["bottom-up"], model.tol or 0.0)
         rough = {"tol": tol, "max_iter": min(ROUGH_EPOCHS, model.max_iter)}
-        most_bases = max(ROUGH_BASES, 5 * len(model.classes_)) if model.basis is None else None
+        if basis_of(model, len(data.X)) is None:
+            most = max(ROUGH_BASES, 5 * len(model.classes_))
 
     def score(criterion: str, width: float) -> float:
         from pcvm_pymc.estimators.relevance import score_width  # slow: compiled
 
-        problems = replace(problems_of(model, data, few_rows=True), options=em_options(model))
+        problems = problems_of(model, data, most=most or len(data.X))
+        problems = replace(problems, options=em_options(model))
         return score_width(problems, criterion, width, plan_of(model).scale)
 
     return chosen_width(
-        model, model._as_given(data), rng, score, rough=rough, most_bases=most_bases, **special
+        model, model._as_given(data), rng, score, rough=rough, most_bases=most, **special
     )
 
 
 def search_grid(
-    model: Any, problems: Problems, data: TrainingData, middle: Any, *, rng: np.random.Generator
+    model: Any,
+    problems: Problems,
+    data: TrainingData,
+    middle: Any,
+    *,
+    rng: np.random.Generator,
+    most: int | None = None,
 ) -> tuple[HyperparameterSearch, Index | None, bool, Metric | None]:
     """Return the search over width and scale by leave-one-out, on some of the rows where they are many.
 
-    With ``width="auto"`` widths per feature are searched after one width. Returns also the numbers of its
-    bases among the problems' (None where they are others), whether its fits are those of the problems
-    themselves, and the relative widths of the features where they were learned.
+    It has `most` bases at most. With ``width="auto"`` widths per feature are searched after one width.
+    Returns also the numbers of its bases among the problems' (None where they are others), whether its fits
+    are those of the problems themselves, and the relative widths of the features where they were learned.
     """
     plan, n_classes, several = plan_of(model), len(model.classes_), model._takes_several
-    most = max(CLASS_ROWS, 5 * n_classes) if several else SEARCH_ROWS
+    needs_folds = is_named(model.width, "auto") or data.groups is not None
+    most_rows = max(CLASS_ROWS, 5 * n_classes) if several else SEARCH_ROWS
     rows, few = np.arange(len(data.X)), data
-    if len(rows) > (1.5 if several else 2.0) * most:
-        rows = choose_share(data.label, most, rng)
+    if most is None and len(rows) > (1.5 if several else 2.0) * most_rows:
+        rows = choose_share(data.label, most_rows, rng)
         few = data.some(rows)
-    ranked = problems_of(model, few, few_rows=True)
+    ranked = problems_of(model, few, most=most or len(rows))
     if plan.moves[0]:
         ranked = ranked.many_widths()
     grid, columns = Grid(middle, plan.scale, plan.moves), None
     own, every = ranked.centres.rows, problems.centres.rows
-    if (own >= 0).all() and np.isin(rows[own], every).all():
+    if data is problems.data and (own >= 0).all() and np.isin(rows[own], every).all():
         order = np.argsort(every)
         columns = order[np.searchsorted(every, rows[own], sorter=order)]
-    one_by_one = several and len(own) * n_classes > JOINT_WEIGHTS
-    score_of = by_class if one_by_one else by_leave_one_out
+    one_by_one = several and len(own) * n_classes > JOINT_WEIGHTS and few.groups is None
+    score_of: Any = by_class if one_by_one else by_leave_one_out
+    folds = inner_folds(few.label, FOLDS, rng, groups=few.groups) if needs_folds else []
+    if few.groups is not None:
+        score_of = partial(by_folds, folds=folds)
     least = 2.0 * GROWN_WEIGHT if one_by_one else GROWN_WEIGHT
     search = grown_search(grid, score_of(ranked), least=least)
     metric = None
-    folds = inner_folds(few.label, FOLDS, rng) if is_named(model.width, "auto") else []
     if learns_features(model, few.X, folds, FOLDS):
         metric = Metric.learned(model, few, folds)
         search = search_features(ranked, search, grid, score_of, metric=metric, folds=folds)
         metric = replace(metric, share=search.feature_share)
-    return search, columns, few is data and not one_by_one, metric
+    return search, columns, few is problems.data and not one_by_one, metric

@@ -30,10 +30,6 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
 
     Parameters
     ----------
-    algorithm : {"top-down", "bottom-up"}
-        ``"top-down"`` is EM from all bases: under the default hyperprior the most accurate, under
-        ``"jeffreys"`` or ``"chen2009"`` the paper's mPCVM1. ``"bottom-up"``, mPCVM2, adds and deletes bases
-        one at a time by the evidence of their precisions.
     kernel : "rbf" or callable
         ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
     width : float, array_like, "auto", "shared", "cv", "evidence" or "validity"
@@ -43,27 +39,14 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
         the smallest cross-validated log loss. ``"evidence"`` and ``"validity"`` take the one with the best
         score of `select_width`, summed over the classes, each against the rest: a fit for each class and
         width. Standardise columns of different units first.
-    scale : float, "auto" or None
-        As for `PCVMClassifier`.
     basis : None, int or (array_like, array_like)
         Centres of the basis functions: all training rows; so many of them, chosen by k-means++ within
         each class; or given centres, shape (n_basis, n_features), with their classes.
-    hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
-        For ``"top-down"``, as for `PCVMClassifier`: the default is proper and keeps most weights,
-        ``"jeffreys"`` is the paper's. From the bottom up the precisions are estimated.
-    estimation : {"auto", "average", "em", "projection", "posterior"}
-        For ``"top-down"``, as for `PCVMClassifier`.
     n_vectors : int, "auto" or None
         For ``"top-down"``, as for `PCVMClassifier`.
-    bias : bool, optional
-        Whether each class has a bias. Default: from the top down only, as in the paper.
-    start : {"default"}
-        First latent responses: 10.5 for the own class and 0.5 for others.
-    update : {"auto", "newton", "em"}
-        For ``"top-down"``: how EM steps, see `EMOptions`.
-    cv : int
-        Folds of the inner cross-validation, where something is chosen by it.
-    draws : int
+    estimation : {"auto", "average", "em", "projection", "posterior"}
+        For ``"top-down"``, as for `PCVMClassifier`.
+    random_state
         As for `PCVMClassifier`.
     max_iter : int
         Most iterations of EM, or of the search; a fit that needs more warns.
@@ -74,7 +57,28 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
         Bytes for the fit, the data not counted: the rows go through it in chunks, once for each
         iteration or epoch. Dask arrays are taken too. Room for four matrices of the square of (classes times
         bases), in half of the limit, makes iterations few.
-    kernel_dtype, n_jobs, class_weight, random_state
+    class_weight
+        As for `PCVMClassifier`.
+    algorithm : {"top-down", "bottom-up"}
+        ``"top-down"`` is EM from all bases: under the default hyperprior the most accurate, under
+        ``"jeffreys"`` or ``"chen2009"`` the paper's mPCVM1. ``"bottom-up"``, mPCVM2, adds and deletes bases
+        one at a time by the evidence of their precisions.
+    hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
+        For ``"top-down"``, as for `PCVMClassifier`: the default is proper and keeps most weights,
+        ``"jeffreys"`` is the paper's. From the bottom up the precisions are estimated.
+    scale : float, "auto" or None
+        As for `PCVMClassifier`.
+    bias : bool, optional
+        Whether each class has a bias. Default: from the top down only, as in the paper.
+    update : {"auto", "newton", "em"}
+        For ``"top-down"``: how EM steps, see `EMOptions`.
+    start : {"default"}
+        First latent responses: 10.5 for the own class and 0.5 for others.
+    kernel_dtype, n_jobs
+        As for `PCVMClassifier`.
+    cv : int
+        Folds of the inner cross-validation, where something is chosen by it.
+    draws : int
         As for `PCVMClassifier`.
 
     Attributes
@@ -131,6 +135,7 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
     n_jobs: int | None = None
     cv: int = 5
 
+    _many_bases = 500  # of each score
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}
     _parameter_constraints = constraints(
         "auto shared cv evidence validity",
@@ -224,6 +229,7 @@ class MRVMClassifier(KernelClassifier):
     n_jobs: int | None = None
     random_state: Any = None
 
+    _many_bases = 500  # of each score
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mrvm_bottom_up", "top-down": "mrvm_top_down"}
     _parameter_constraints = constraints("auto shared evidence validity")
     _rules = (

@@ -39,11 +39,8 @@ from pcvm_pymc.estimators.problems import TrainingData
 if TYPE_CHECKING:
     import xarray as xr
 
-N_CHAINS, WARM_UP, N_STATES = (
-    4,
-    300,
-    500,
-)  # chains; transitions before the states of a chain to judge by
+#: chains; transitions before the first state that is kept; states of a chain to judge by
+N_CHAINS, WARM_UP, N_STATES = 4, 300, 500
 MOST_RHAT, LEAST_ESS = 1.01, 400.0  # of the latent function, at which chains have converged
 _JUDGED_ROWS = 200  # at most, at which the latent function is judged
 _MOST_STATES = 2000  # of a chain in memory: beyond, every other is kept
@@ -148,7 +145,7 @@ def _in_blocks(X: Array, n_jobs: int, predicted: Callable[[Array], Array]) -> Ar
 def fit_posterior(model: Any, data: TrainingData) -> None:
     """Choose widths by leave-one-out, draw the posterior at each, and set the fitted attributes."""
     rng, plan = np.random.default_rng(as_seed(model.random_state)), plan_of(model)
-    check_size_and_scales(model, data.X)
+    check_size_and_scales(model, data.X, data.groups)
 
     # widths and their weights, as for the average of modes
     problems = problems_of(model, data)
@@ -164,7 +161,7 @@ def fit_posterior(model: Any, data: TrainingData) -> None:
     if isinstance(model.basis, tuple):
         centres = centres_of(model, data)
     else:
-        n_basis = data.basis(model.basis)
+        n_basis = None if is_named(model.basis, "auto") else data.basis(model)
         points, _ = choose_means(data.X, data.label, n_basis, random_state=0, name="basis")
         centres = Centres(points, None, np.full(len(points), -1))
 

@@ -20,7 +20,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room, chunk_rows, has_room_for_coupled
 from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.core.problem import EMResult, Problem, Status
-from pcvm_pymc.estimators.base import is_rbf
+from pcvm_pymc.estimators.base import MANY_BYTES, basis_of, is_many, is_rbf
 
 WIDTH_ROWS = 5000  # by which a width is chosen where the rows are streamed
 
@@ -54,6 +54,8 @@ class TrainingData:
         All rows, where they are on Dask.
     copies : ndarray of int, shape (n_counting,), optional
         Which of the rows each row that was given and counts equals, where some are equal.
+    groups : ndarray, shape (n_obs,), optional
+        Rows of one group are held out together.
     """
 
     X: Array
@@ -62,6 +64,7 @@ class TrainingData:
     given: Index | None = None
     stream: Rows | None = None
     copies: Index | None = None
+    groups: NDArray[Any] | None = None
 
     def merged(self) -> "TrainingData":
         """Return copies of a row (see `copied_rows`) once, with the sum of their weights.
@@ -73,10 +76,14 @@ class TrainingData:
             return self
         given = first if self.given is None else self.given[first]
         weight = np.bincount(copies, self.weight).astype(float)
-        return TrainingData(self.X[first], self.label[first], weight, given, copies=copies)
+        groups = None if self.groups is None else self.groups[first]
+        return TrainingData(
+            self.X[first], self.label[first], weight, given, copies=copies, groups=groups
+        )
 
-    def basis(self, basis: Any) -> Any:
-        """Return the argument `basis`: a number is at most that of the rows that differ."""
+    def basis(self, model: Any) -> Any:
+        """Return an estimator's `basis`: a number is at most that of the rows that differ."""
+        basis = basis_of(model, len(self.X))
         if self.copies is None or not isinstance(basis, Integral) or int(basis) > len(self.copies):
             return basis
         return min(int(basis), len(self.X))
@@ -98,8 +105,8 @@ class TrainingData:
 
     def some(self, rows: Index) -> "TrainingData":
         """Return some of the rows, in memory."""
-        weight = None if self.weight is None else self.weight[rows]
-        return TrainingData(self.X[rows], self.label[rows], weight)
+        weight, groups = (None if e is None else e[rows] for e in (self.weight, self.groups))
+        return TrainingData(self.X[rows], self.label[rows], weight, groups=groups)
 
 
 @dataclass(frozen=True)
@@ -143,15 +150,22 @@ class Problems:
     solver: Any = None
     squared: Array | None = None
 
-    def for_model(self, model: Any) -> "Problems":
-        """Return the same with rows in chunks where an estimator's arguments ask for it."""
+    def for_model(self, model: Any, *, chunks: bool = False) -> "Problems":
+        """Return the same with rows in chunks where an estimator's arguments ask for it.
+
+        With `chunks` also many rows of one score; in single precision, which takes half the time, where no
+        weight goes to zero by its prior.
+        """
         data, limit, n_basis = self.data, model.memory_limit, len(self.centres)
+        n_scores, single = self.likelihood.n_scores, model.kernel_dtype == "float32"
         if limit is None and data.stream is None:
-            check_room(len(data.X), n_basis)
-            return self
-        n_scores, n_jobs = self.likelihood.n_scores, effective_n_jobs(model.n_jobs)
+            if not (chunks and n_scores == 1 and is_many(model, len(data.X))):
+                check_room(len(data.X), n_basis)
+                return self
+            limit, single = MANY_BYTES, not self.prior(1.0).holds_zeros
+        n_jobs = effective_n_jobs(model.n_jobs)
         coupled = n_scores > 1 and has_room_for_coupled(limit, n_basis, n_scores, n_jobs)
-        single, rows = model.kernel_dtype == "float32", data.stream
+        rows = data.stream
         if rows is None:
             size = (n_basis, data.X.shape[1], n_jobs, n_scores)
             chunk = chunk_rows(limit, *size, coupled=coupled)

@@ -243,7 +243,7 @@ def project_reference(
     nothing = Projection(path, wanted[-1], np.empty((len(wanted), 0)), np.empty(0), reference)
     if not isinstance(size, str):
         return replace(nothing, size=int(size))
-    folds = inner_folds(reference.label, cv or 5, random_state)
+    folds = inner_folds(reference.label, cv or 5, random_state, groups=reference.groups)
     if not folds:  # a class has a single point, so that nothing can be held out
         return nothing
     scores = _cross_validate(reference, Phi, wanted, folds, em_options=em_options, options=options)

@@ -10,25 +10,35 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
 from pcvm_pymc.core.metric import PENALTY
-from pcvm_pymc.core.pieces.centres import Index, choose_rows, unique_rows
+from pcvm_pymc.core.pieces.centres import Index, unique_rows
 from pcvm_pymc.core.pieces.kernels import as_width, median_distance, width_grid
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.base import CHOSEN, NESTED, has_width, without_idle
+from pcvm_pymc.estimators.base import CHOSEN, has_width, nested, without_idle
 from pcvm_pymc.estimators.features import Metric, learns_features
 from pcvm_pymc.estimators.problems import TrainingData, basis_for
 
 type Fold = tuple[Index, Index]
 
 
-def inner_folds(label: NDArray[Any], cv: int, rng: Any, *, X: Array | None = None) -> list[Fold]:
+def inner_folds(
+    label: NDArray[Any],
+    cv: int,
+    rng: Any,
+    *,
+    X: Array | None = None,
+    groups: NDArray[Any] | None = None,
+) -> list[Fold]:
     """Return folds stratified by class, as many as the smallest class allows; none below two.
 
-    With `X` those of targets that are numbers, in which equal rows of X are held out together.
+    With `X` those of targets that are numbers, in which equal rows of X are held out together; with `groups`
+    rows of one group are.
     """
     first = copies = np.arange(len(label))
+    if groups is not None:
+        return _grouped_folds(label, cv, rng, groups, by_class=X is None)
     if X is not None:
         first, copies = unique_rows(X)
     fewest = len(first) if X is not None else np.unique(label, return_counts=True)[1].min()
@@ -42,6 +52,27 @@ def inner_folds(label: NDArray[Any], cv: int, rng: Any, *, X: Array | None = Non
         return list(folds)
     where = [np.flatnonzero(np.isin(copies, held)) for _, held in folds]
     return [(np.setdiff1d(np.arange(len(label)), held), held) for held in where]
+
+
+def _grouped_folds(
+    label: NDArray[Any], cv: int, rng: Any, groups: NDArray[Any], *, by_class: bool
+) -> list[Fold]:
+    """Return folds that hold groups together; raise where one would leave a class without rows."""
+    kinds = np.unique(label) if by_class else [None]
+    each = [groups if kind is None else groups[label == kind] for kind in kinds]
+    n_folds = min(cv, *(len(np.unique(some)) for some in each))
+    folds: list[Fold] = []
+    if n_folds > 1:
+        seed = int(np.random.default_rng(rng).integers(2**31))
+        kind = StratifiedGroupKFold if by_class else GroupKFold
+        folds = list(kind(n_folds, shuffle=True, random_state=seed).split(label, label, groups))
+    left = [len(np.unique(label[train])) for train, _ in folds]
+    if not folds or (by_class and min(left) < len(kinds)):
+        raise ValueError(
+            f"groups: {n_folds} of them have rows of the rarest class, and folds of whole groups leave a "
+            "class without rows; needed more groups of each class"
+        )
+    return folds
 
 
 # standard errors of the difference to the best, row by row: beyond the first none is tried further out,
@@ -232,15 +263,11 @@ class Refits:
         follow: Callable[[], object],
     ) -> "Refits":
         """Return the refits of some folds; given centres that are held-out rows are left out with them."""
-        X, y = data.X, data.label
         plain = ("memory_limit", "class_weight")  # weights of classes are in those of the rows
         changes = rough | {name: None for name in plain if getattr(model, name, None)}
-        bases = [basis_for(model.basis, X, train) for train, _ in folds]
+        bases = [basis_for(model.basis, data.X, train) for train, _ in folds]
         if most_bases is not None and len(folds[0][0]) > most_bases:
-            bases = []
-            for train, _ in folds:
-                rows = train[choose_rows(X[train], y[train], most_bases, random_state=0)]
-                bases.append((X[rows], y[rows]))
+            bases = [most_bases] * len(folds)
         return cls(model, data, folds, changes, bases, follow)
 
     def race(self, n_candidates: int, width: Callable[[int, int], Any], cost: Any = 0.0) -> Raced:
@@ -265,12 +292,9 @@ class Refits:
             self.follow()
             return np.asarray(one._log_densities(data.X[test], data.label[test])) - each_row[i]
 
-        outer = NESTED.set(True)
-        with warnings.catch_warnings():  # about fits that are thrown away
+        with nested(), warnings.catch_warnings():  # about fits that are thrown away
             warnings.simplefilter("ignore", ConvergenceWarning)
-            found = race(n_candidates, log_density, weights)
-        NESTED.reset(outer)
-        return found
+            return race(n_candidates, log_density, weights)
 
 
 def raced_features(refits: Refits, width: float, metric: Metric) -> Any:
@@ -331,7 +355,7 @@ def chosen_width(
     rough : dict
         Arguments of the refits, such as looser tolerances.
     most_bases : int, optional
-        Of a refit with a basis on every row: more are replaced by a choice of them.
+        Of a refit: more are replaced by a choice of so many.
     widths : ndarray, optional
         Candidates. Default: nine around the median distance.
     follow : callable, optional
@@ -347,7 +371,8 @@ def chosen_width(
     criterion, found, of_features, metric = model.width, None, None, None
     n_folds = getattr(model, "cv", 5)
     if criterion in (*CHOSEN, "cv"):
-        folds = inner_folds(data.label, n_folds, rng, X=None if is_classifier(model) else data.X)
+        numbers = None if is_classifier(model) else data.X
+        folds = inner_folds(data.label, n_folds, rng, X=numbers, groups=data.groups)
         if not folds or len(widths) == 1:
             found = WidthSelection.unscored(float(np.median(widths)), widths, "cv")
         else:

@@ -55,6 +55,8 @@ class Reference:
         How often each row counts. Default: once.
     given : ndarray of int, shape (n_obs,), optional
         Numbers of the rows among those that were given, where these are not all.
+    groups : ndarray, shape (n_obs,), optional
+        Rows of one group are held out together.
     """
 
     X: Array
@@ -71,6 +73,7 @@ class Reference:
     held_out: Array | None = None
     weight: Array | None = None
     given: Index | None = None
+    groups: NDArray[Any] | None = None
 
     def averaged(self, held_out: Array) -> "Reference":
         """Return the same of an average of class probabilities, with bases of several widths.
@@ -145,6 +148,7 @@ def reference_of(
         kind=type(model),
         weight=data.weight,
         given=data.given,
+        groups=data.groups,
     )
     return reference if held_out is None else reference.averaged(held_out)
 

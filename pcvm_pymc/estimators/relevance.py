@@ -28,7 +28,13 @@ from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.average import Moments, Predictor
-from pcvm_pymc.estimators.base import check_size_and_scales
+from pcvm_pymc.estimators.base import (
+    MANY_SEARCH_ROWS,
+    SEARCH_BASES,
+    check_size_and_scales,
+    is_many,
+    limit_of,
+)
 from pcvm_pymc.estimators.features import set_features
 from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData, against_rest
 from pcvm_pymc.estimators.race import chosen_width
@@ -105,17 +111,18 @@ def fit_relevance(
     rotated : callable, optional
         ``(centres, kernel) -> problem`` in place of basis functions at all rows.
     """
-    check_size_and_scales(model, data.X)
-    centres, limit = as_centres(data.basis(model.basis), data.X, None), model.memory_limit
+    check_size_and_scales(model, data.X, data.groups)
+    centres, limit = as_centres(data.basis(model), data.X, None), limit_of(model, len(data.X))
     few, own, options = data, centres, evidence_options(model)
     rng = np.random.default_rng(as_seed(model.random_state))
+    many = is_many(model, len(data.X))
     if limit is None:
         check_room(len(data.X), len(centres))
-    elif isinstance(model.width, str):
+    if (many or limit is not None) and isinstance(model.width, str):
         label = given.label if hasattr(model, "classes_") else np.zeros(len(data.X))
-        rows = choose_share(label, WIDTH_ROWS, rng)
+        rows = choose_share(label, MANY_SEARCH_ROWS if many else WIDTH_ROWS, rng)
         few, given = data.some(rows), given.some(rows)
-        own = as_centres(model.basis, few.X, None)
+        own = as_centres(min(SEARCH_BASES, len(rows)) if many else few.basis(model), few.X, None)
 
     def problem_at(
         data: TrainingData, points: Array, kernel: KernelPiece, limit: Any
@@ -133,8 +140,9 @@ def fit_relevance(
         problem = problem_at(few, own.points, as_kernel(model.kernel, width), None)
         return _scored(problem, few.X, own.points, criterion, width, **rough)
 
+    most = SEARCH_BASES if many else None
     plain = {"tol": tol} | ({"std": "weights"} if hasattr(model, "std") else {})
-    width, metric = chosen_width(model, given, rng, score, rough=plain)
+    width, metric = chosen_width(model, given, rng, score, rough=plain, most_bases=most)
     kernel = as_kernel(model.kernel, width)
     whole = (data, centres.points, kernel, limit)
     problem = problem_at(*whole) if rotated is None else rotated(centres, kernel)

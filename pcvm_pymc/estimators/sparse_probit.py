@@ -23,12 +23,15 @@ from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.estimators.average import modes_of
 from pcvm_pymc.estimators.base import (
     IN_CHUNKS,
+    MANY_SEARCH_ROWS,
+    SEARCH_BASES,
     STREAMED,
     Rule,
     check_size_and_scales,
     constraints,
     has_width,
     is_dask,
+    is_many,
     is_named,
     threads_for,
 )
@@ -144,7 +147,7 @@ class SparseProbitClassifier(KernelClassifier):
         update="auto newton em",
     )
     _rules = (
-        Rule("basis features", "features='kernel'", _on_kernels, None),
+        Rule("basis features", "features='kernel'", _on_kernels, "auto"),
         Rule("kernel features", "features='kernel'", _on_kernels, "rbf"),
         Rule(
             "width features kernel",
@@ -163,15 +166,21 @@ class SparseProbitClassifier(KernelClassifier):
     )
 
     @override
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
         self._begin(X)
         self.prior_ = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
         if is_dask(X) and not _on_kernels(self):
             raise ValueError(
                 f"features={self.features!r}: rows in Dask arrays need features='kernel'"
             )
-        data = self._training(X, y, sample_weight)
-        with threads_for(data.X, self.basis) if data.stream is None else nullcontext():
+        data = self._training(X, y, sample_weight, groups)
+        with threads_for(self, data.X) if data.stream is None else nullcontext():
             self._fit(data)
         return self
 
@@ -189,7 +198,7 @@ class SparseProbitClassifier(KernelClassifier):
             lambda _: self.prior_,
             em_options(self),
             bias=_BIASES[self.bias],
-        ).for_model(self)
+        ).for_model(self, chunks=_on_kernels(self) and not is_named(self.prior, "student"))
         problem = problems.at(width)
         if problems.rows is None:
             self.prior_ = named_prior(self.prior, problem.Phi, gamma=self.gamma)
@@ -228,15 +237,22 @@ class SparseProbitClassifier(KernelClassifier):
             number = np.arange(n_features(X.shape[1], self.features))
             centres = Centres(number[:, None].astype(float), None, np.full(len(number), -1))
             return FeatureColumns(features=self.features), centres, None
-        check_size_and_scales(self, X)
-        centres = replace(as_centres(data.basis(self.basis), X, None), sign=None)
+        check_size_and_scales(self, X, data.groups)
+        centres = replace(as_centres(data.basis(self), X, None), sign=None)
         if is_named(self.width, "median"):
             return as_kernel(self.kernel, median_distance(X)), centres, None
         rng = np.random.default_rng(0)
-        if self.memory_limit is not None or data.stream is not None:
-            data = data.some(choose_share(data.label, WIDTH_ROWS, rng))
+        many = is_many(self, len(X))
+        if many or self.memory_limit is not None or data.stream is not None:
+            few_rows = MANY_SEARCH_ROWS if many else WIDTH_ROWS
+            data = data.some(choose_share(data.label, few_rows, rng))
         rough = {"tol": max(self.tol, ROUGH["folds, improper"])}
         width, metric = chosen_width(
-            self, self._as_given(data), rng, lambda *_: np.nan, rough=rough
+            self,
+            self._as_given(data),
+            rng,
+            lambda *_: np.nan,
+            rough=rough,
+            most_bases=SEARCH_BASES if many else None,
         )
         return as_kernel(self.kernel, width), centres, metric

@@ -274,5 +274,6 @@ def test_a_fit_to_many_rows_says_how_many_bases_it_has(monkeypatch, caplog):
     PCVMClassifier(width="cv", cv=2).fit(X, label)
     said = [each.getMessage() for each in caplog.records]
     assert said == [
-        "60 rows, basis=None: 60 basis functions, about 0 s; basis=500 takes fewer centres"
+        "60 rows, basis='auto': 60 basis functions, about 5 s; basis=500 takes fewer centres, basis=None "
+        "every row"
     ]

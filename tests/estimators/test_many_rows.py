@@ -37,6 +37,7 @@ BOTTOM_UP = {"estimation": "bottom-up", "width": 1.5, "basis": 30, "class_weight
 BALANCED = {"width": 1.5, "class_weight": "balanced"}
 UP = {"algorithm": "bottom-up", "width": 1.5, "basis": LONG["basis"]}
 FEW = {"width": 1.5, "random_state": 3}
+OWN = {"std": "weights"}  # the process takes as many rows as there is room for
 #: estimator, data, limit in bytes, what it differs by, and an attribute that is compared so, too
 CASES = {
     "PCVM": (PCVM(**TIGHT, basis=50), "two", 2e5, 1e-8, "weight_"),
@@ -58,9 +59,15 @@ CASES = {
     "mRVM1": (MRVM(**UP), "three", 3e5, 1e-7, None),
     "RVM": (RVM(**BALANCED), "eighty", 2e5, 1e-8, "weight_"),
     "RVM, three": (RVM(**BALANCED), "three", 2e5, 1e-8, "weight_"),
-    "regression": (NUMBERS(**FEW, basis=30), "numbers", 1e6, 1e-6, None),
-    "regression, batch": (NUMBERS(**FEW, basis=30, method="batch"), "numbers", 1e6, 1e-6, None),
-    "regression on every row": (NUMBERS(**FEW), "numbers", 1e6, 1e-6, None),
+    "regression": (NUMBERS(**FEW, **OWN, basis=30), "numbers", 1e6, 1e-6, None),
+    "regression, batch": (
+        NUMBERS(**FEW, **OWN, basis=30, method="batch"),
+        "numbers",
+        1e6,
+        1e-6,
+        None,
+    ),
+    "regression on every row": (NUMBERS(**FEW, **OWN), "numbers", 1e6, 1e-6, None),
 }
 THREADED = {"PCVM", "PCVM, jeffreys", "PCVM, bottom-up", "sparse, linear", "mRVM2", "mPCVM2"}
 DASK = [name for name in CASES if name.startswith("m")]
@@ -280,8 +287,8 @@ BAD_DASK_INPUT = [
     (PCVM(width=1.0, basis=10), ROWS[:, 0], WORDS, r"X has shape \(400,\)"),
     (PCVM(width=1.0, basis=10), ROWS * np.nan, WORDS, "NaN or infinite"),
     (PCVM(width=1.0, basis=10), ROWS, np.zeros(400), "y has 1 classes; needed two"),
-    (PCVM(width=1.0), ROWS, WORDS, "basis=None is a basis function on every row"),
-    (MRVM(**TOP_DOWN), ROWS, MORE, "basis=None is a basis function on every row"),
+    (PCVM(width=1.0), ROWS, WORDS, "basis=.auto. is a basis function on every row"),
+    (MRVM(**TOP_DOWN), ROWS, MORE, "basis=.auto. is a basis function on every row"),
     (MRVM(**TOP_DOWN, basis=9), ROWS, np.ones(400), "has 1 classes; needed two or more"),
     (SPARSE(), ROWS, WORDS, "rows in Dask arrays need features='kernel'"),
     (RVM(width=1.0, basis=9), ROWS, WORDS, "RVMClassifier needs rows in memory"),
