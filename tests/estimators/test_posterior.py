@@ -99,7 +99,7 @@ def test_given_centres_keep_their_signs(rows):
         {"n_jobs": 2, "width": "shared"},
         {"draws": 40},
     ],
-    ids=str,
+    ids=lambda arguments: next(iter(arguments)),
 )
 def test_other_pieces(rows, arguments):
     model = pcvm.PCVMClassifier(**{"width": 2.0} | FEW | arguments).fit(*rows)
