@@ -38,9 +38,11 @@ class MPCVMClassifier(KernelClassifier):
         width. Standardise columns of different units first.
     scale : float, "auto" or None
         As for `PCVMClassifier`.
-    basis : None, int or (array_like, array_like)
-        Centres of the basis functions: all training rows; so many of them, chosen by k-means++ within
-        each class; or given centres, shape (n_basis, n_features), with their classes.
+    basis : "auto", None, int or (array_like, array_like)
+        Centres of the basis functions: None is all training rows; a number so many of them, chosen by
+        k-means++ within each class; or given centres, shape (n_basis, n_features), with their classes.
+        ``"auto"`` is None up to 3,000 rows, 500 centres above; then width and scale are chosen on 2,000 rows,
+        and one mode is fitted.
     hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
         For ``"top-down"``, as for `PCVMClassifier`: the default is proper and keeps most weights,
         ``"jeffreys"`` is the paper's. From the bottom up the precisions are estimated.
@@ -167,7 +169,7 @@ class MRVMClassifier(KernelClassifier):
         ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``.
     width : float, array_like, "auto", "shared", "evidence" or "validity"
         As for `MPCVMClassifier`; the validity is the relevance vector machine's.
-    basis : None, int or (array_like, array_like)
+    basis : "auto", None, int or (array_like, array_like)
         As for `MPCVMClassifier`.
     search : {"quick", "paper"}
         From the bottom up: ``"paper"`` makes one change of a basis before responses are computed again,

@@ -89,10 +89,12 @@ class PCVMClassifier(KernelClassifier):
     scale : float, "auto" or None
         Scale sqrt(d / c) of the weights' prior under ``hyperprior="default"``: a number; ``"auto"``, chosen
         by leave-one-out; None does so where the width is chosen that way too, and is 1 otherwise.
-    basis : None, int or (array_like, array_like)
-        Centres of the basis functions: all training rows; so many of them, chosen by k-means++ within
-        each class, see `choose_basis`; or given centres, shape (n_basis, n_features), with the signs of
-        their weights.
+    basis : "auto", None, int or (array_like, array_like)
+        Centres of the basis functions: None is all training rows; a number so many of them, chosen by
+        k-means++ within each class, see `choose_basis`; or given centres, shape (n_basis, n_features), with
+        the signs of their weights. ``"auto"`` is None up to 3,000 rows, 2,000 centres above. Then width and
+        scale are chosen on 2,000 rows and 500 bases, one mode is fitted, and the rows go through EM in
+        chunks of single precision, in half a gibibyte.
     likelihood : {"probit", "logit", "label noise", "normal-probability"} or Likelihood
         How labels depend on the latent function: a name, or a piece with its parameters, that the row
         ``"pcvm"`` of `FAMILY` has.
