@@ -167,6 +167,9 @@ def on(X, y, X_test, y_test, priors):
     modes = {
         "MAP, `plug_in()`": at_width,
         "averaged MAP, `PCVMClassifier()`": PCVMClassifier(random_state=1),
+        "posterior, `PCVMClassifier(estimation='posterior', width='shared')`": PCVMClassifier(
+            estimation="posterior", width="shared", random_state=1
+        ),
     }
     probability = {name: m.fit(X, y).predict_proba(X_test)[:, 1] for name, m in modes.items()}
     point = find_map_em(pcvm_model(X, y, width=width), progressbar=False)

@@ -63,32 +63,26 @@ def one_split(X, y, X_test, y_test, most):
     return np.array(rows), (path_seconds, time.process_time() - began)
 
 
+def shown(scores):
+    return " / ".join(f"{value:.2f}" for value in scores)
+
+
 def table():
     lines = [
-        "| data | model | vectors | error | AUC | 1-RMSE | CPU seconds |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| data | dense MAP | the paper's number | chosen number | the paper's PCVM | s |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for source in ("Rätsch's", "generated"):
         for name in PAPER if source != "generated" else GENERATORS:
-            most = int(PAPER[name][0])
-            found = [one_split(*split, most) for split in splits(name, source)]
+            vectors, *paper = PAPER[name]
+            found = [one_split(*split, int(vectors)) for split in splits(name, source)]
             scores = np.mean([rows for rows, _ in found], axis=0)
             seconds = np.mean([each for _, each in found], axis=0)
-            label = f"{name}, {source} ({len(found)})"
-            names = ("dense MAP", f"projected, {most}", "projected, auto")
-            for model, row, spent in zip(names, scores, ("", *seconds), strict=True):
-                shown = f"{spent:.2f}" if spent else ""
-                lines.append(
-                    f"| {label} | {model} | {row[3]:.1f} | {row[0]:.2f} | {row[1]:.2f} | "
-                    f"{row[2]:.2f} | {shown} |"
-                )
-            vectors, *paper = PAPER[name]
-            lines.append(
-                f"| {label} | the paper's PCVM | {vectors} | "
-                + " | ".join(f"{value:.2f}" for value in paper)
-                + " | |"
-            )
-            print("\n".join(lines[-4:]), flush=True)
+            columns = [f"{row[3]:.1f}: {shown(row[:3])}" for row in scores]
+            spent = " / ".join(f"{each:.2f}" for each in seconds)
+            columns = [*columns, f"{vectors}: {shown(paper)}", spent]
+            lines.append(f"| {name}, {source} ({len(found)}) | {' | '.join(columns)} |")
+            print(lines[-1], flush=True)
     return "\n".join(lines)
 
 

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image
+from scipy.special import ndtr
 
 from pcvm_pymc import PCVMClassifier, find_map_em, pcvm_model, plots, project, sample
 from pcvm_pymc.experiments.datasets import ripley_mixture
@@ -36,6 +38,27 @@ def path() -> Any:
     return getattr(drawn, "figure", drawn)
 
 
+def how_sure() -> Any:
+    """Draw intervals of the posterior, by few rows and by many."""
+    new = np.linspace(-3.0, 3.0, 200)[:, None]
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.5), sharey=True, layout="constrained")
+    for axis, n in zip(axes, (40, 400), strict=True):
+        rng = np.random.default_rng(3)
+        x = rng.normal(size=(n, 1))
+        y = rng.uniform(size=n) < ndtr(1.5 * np.sin(2.0 * x[:, 0]))
+        model = PCVMClassifier(estimation="posterior", random_state=0).fit(x, y)
+        low, high = model.predict_interval(new)[:, 1].T
+        axis.fill_between(new[:, 0], low, high, alpha=0.3, label="89 % interval")
+        axis.plot(new, model.predict_proba(new)[:, 1], label="posterior mean")
+        axis.plot(new, ndtr(1.5 * np.sin(2.0 * new)), "k--", label="true probability")
+        axis.plot(x[:, 0], y, "|", color="grey", label="rows")
+        axis.set(xlabel="x", title=f"{n} rows")
+    axes[0].set_ylabel("probability of class 1")
+    axes[1].legend(loc="lower right", fontsize="small")
+    return figure
+
+
 if __name__ == "__main__":
     keep(surface(), "surface.png")
     keep(path(), "path.png")
+    keep(how_sure(), "how_sure.png")

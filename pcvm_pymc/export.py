@@ -79,6 +79,8 @@ def few_vectors_of(model: Any) -> FewVectors:
             f"{name} is an average of {len(model.components_)} modes, which has no few vectors; fit with "
             "n_vectors=..., estimation='projection', 'em' or 'bottom-up'"
         )
+    if hasattr(model, "idata_") and not hasattr(model, "projection_"):
+        raise ValueError(f"{name} is a posterior, which has no few vectors; fit with n_vectors=...")
     if not hasattr(model, "relevance_vectors_") or not hasattr(model, "_kernel_"):
         raise ValueError(
             f"{name} has no vectors of one kernel; needed features='kernel', and of RVMClassifier two "
@@ -326,7 +328,10 @@ def to_onnx(model: Any) -> Any:
     >>> [each.name for each in to_onnx(few).graph.output]
     ['label', 'probabilities']
     """
-    from onnx import TensorProto, checker, helper
+    try:
+        from onnx import TensorProto, checker, helper
+    except ImportError:
+        raise ImportError('to_onnx needs onnx: pip install "pcvm-pymc[onnx]"') from None
 
     few = few_vectors_of(model)
     latent = _latent(_Node([], [], "X"), few)

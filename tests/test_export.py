@@ -3,6 +3,7 @@
 import ctypes
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -94,6 +95,12 @@ def test_the_onnx_graph_has_the_classifiers_probabilities_and_labels(name, fitte
     label, probability = session.run(["label", "probabilities"], {"X": NEW})
     np.testing.assert_allclose(probability, model.predict_proba(NEW), atol=1e-8)
     assert label.tolist() == model.predict(NEW).tolist()
+
+
+def test_without_onnx_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r'pip install "pcvm-pymc\[onnx\]"'):
+        pcvm.to_onnx(None)
 
 
 MACHINE = RVM(width=1.5)

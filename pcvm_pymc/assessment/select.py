@@ -95,7 +95,11 @@ def select(
     if not isinstance(over, list | tuple) or tuple(over) not in _OVER:
         raise ValueError(f"over={validation.shown(over)}; needed one of {_OVER}")
     validation.check_whole("cv", cv, 2)
-    validation.check_choice("method", method, ("loo", "cv"))
+    if not isinstance(method, str) or method not in ("loo", "cv"):
+        raise ValueError(
+            f"method={validation.shown(method)}; needed 'loo' or 'cv'. select_width(X, y, method=...) "
+            "chooses the width alone by 'evidence', 'validity' or 'em'"
+        )
     if method == "loo" and cv != 5:
         raise ValueError(
             f"cv={cv!r} was given with method='loo', where it has no effect; leave it at 5"

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.probit import Array
 
-MOST_ROWS = 1000  # of a process: its eigenvalues take a quarter of a second
+MOST_ROWS = 500  # of a process: its eigenvectors take some hundredths of a second
 _AMPLITUDES = (0.1, 10.0)  # where the search starts, multiples of the targets' variance
 _LOG_BOUNDS = (-16.0, 12.0)  # of amplitude and noise over the targets' variance
 

@@ -60,6 +60,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "scale": [POSITIVE, StrOptions({"auto"}), None],
     "n_vectors": [whole(1), StrOptions({"auto"}), None],
     "n_init": [whole(1)],
+    "draws": [whole(1)],
     "bias": ["boolean", None],
     "star": ["boolean"],
     "noise": [POSITIVE, None],
@@ -270,6 +271,18 @@ def threads_for(model: Any, X: Array) -> AbstractContextManager[Any]:
 
 
 # --- the estimator -----------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FirstArguments:
+    """What most users set, first in the signature of the estimators that have all of it."""
+
+    kernel: Kernel = "rbf"
+    width: Any = "auto"
+    basis: Any = None
+    n_vectors: int | str | None = None
+    estimation: str = "auto"
+    random_state: Any = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -5,7 +5,14 @@ from typing import Any, ClassVar
 
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.estimators.base import CV_EFFECT, IN_CHUNKS, WIDTH_EFFECT, Rule, constraints
+from pcvm_pymc.estimators.base import (
+    CV_EFFECT,
+    IN_CHUNKS,
+    WIDTH_EFFECT,
+    FirstArguments,
+    Rule,
+    constraints,
+)
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import is_em
 from pcvm_pymc.estimators.pcvm import DIGITS, MOVED, PCVM_RULES
@@ -14,7 +21,7 @@ _START = Rule("start", f"{MOVED} 'default'", lambda m, _: m.start == "default")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MPCVMClassifier(KernelClassifier):
+class MPCVMClassifier(KernelClassifier, FirstArguments):
     """Multi-class probabilistic classification vector machine: mPCVM1 and mPCVM2.
 
     A score for each class, each a sum of basis functions; the weight of a row's basis is positive in its own
@@ -23,10 +30,6 @@ class MPCVMClassifier(KernelClassifier):
 
     Parameters
     ----------
-    algorithm : {"top-down", "bottom-up"}
-        ``"top-down"`` is EM from all bases: under the default hyperprior the most accurate, under
-        ``"jeffreys"`` or ``"chen2009"`` the paper's mPCVM1. ``"bottom-up"``, mPCVM2, adds and deletes bases
-        one at a time by the evidence of their precisions.
     kernel : "rbf" or callable
         ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
     width : float, array_like, "auto", "shared", "cv", "evidence" or "validity"
@@ -36,28 +39,17 @@ class MPCVMClassifier(KernelClassifier):
         the smallest cross-validated log loss. ``"evidence"`` and ``"validity"`` take the one with the best
         score of `select_width`, summed over the classes, each against the rest: a fit for each class and
         width. Standardise columns of different units first.
-    scale : float, "auto" or None
-        As for `PCVMClassifier`.
     basis : "auto", None, int or (array_like, array_like)
         Centres of the basis functions: None is all training rows; a number so many of them, chosen by
         k-means++ within each class; or given centres, shape (n_basis, n_features), with their classes.
         ``"auto"`` is None up to 3,000 rows, 500 centres above; then width and scale are chosen on 2,000 rows,
         and one mode is fitted.
-    hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
-        For ``"top-down"``, as for `PCVMClassifier`: the default is proper and keeps most weights,
-        ``"jeffreys"`` is the paper's. From the bottom up the precisions are estimated.
-    estimation : {"auto", "average", "em", "projection"}
-        For ``"top-down"``, as for `PCVMClassifier`.
     n_vectors : int, "auto" or None
         For ``"top-down"``, as for `PCVMClassifier`.
-    bias : bool, optional
-        Whether each class has a bias. Default: from the top down only, as in the paper.
-    start : {"default"}
-        First latent responses: 10.5 for the own class and 0.5 for others.
-    update : {"auto", "newton", "em"}
-        For ``"top-down"``: how EM steps, see `EMOptions`.
-    cv : int
-        Folds of the inner cross-validation, where something is chosen by it.
+    estimation : {"auto", "average", "em", "projection", "posterior"}
+        For ``"top-down"``, as for `PCVMClassifier`.
+    random_state
+        As for `PCVMClassifier`.
     max_iter : int
         Most iterations of EM, or of the search; a fit that needs more warns.
     tol : float, optional
@@ -67,13 +59,34 @@ class MPCVMClassifier(KernelClassifier):
         Bytes for the fit, the data not counted: the rows go through it in chunks, once for each
         iteration or epoch. Dask arrays are taken too. Room for four matrices of the square of (classes times
         bases), in half of the limit, makes iterations few.
-    kernel_dtype, n_jobs, class_weight, random_state
+    class_weight
+        As for `PCVMClassifier`.
+    algorithm : {"top-down", "bottom-up"}
+        ``"top-down"`` is EM from all bases: under the default hyperprior the most accurate, under
+        ``"jeffreys"`` or ``"chen2009"`` the paper's mPCVM1. ``"bottom-up"``, mPCVM2, adds and deletes bases
+        one at a time by the evidence of their precisions.
+    hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
+        For ``"top-down"``, as for `PCVMClassifier`: the default is proper and keeps most weights,
+        ``"jeffreys"`` is the paper's. From the bottom up the precisions are estimated.
+    scale : float, "auto" or None
+        As for `PCVMClassifier`.
+    bias : bool, optional
+        Whether each class has a bias. Default: from the top down only, as in the paper.
+    update : {"auto", "newton", "em"}
+        For ``"top-down"``: how EM steps, see `EMOptions`.
+    start : {"default"}
+        First latent responses: 10.5 for the own class and 0.5 for others.
+    kernel_dtype, n_jobs
+        As for `PCVMClassifier`.
+    cv : int
+        Folds of the inner cross-validation, where something is chosen by it.
+    draws : int
         As for `PCVMClassifier`.
 
     Attributes
     ----------
     classes_ : ndarray, shape (n_classes,)
-    average_, components_, component_weights_, held_out_, selection_
+    average_, components_, component_weights_, held_out_, idata_, selection_
         As for `PCVMClassifier`: of an average, whose best mode what follows belongs to.
     relevance_vectors_ : ndarray, shape (n_relevance, n_features)
         Centres (by default training rows) with a weight that is not zero in any class.
@@ -116,21 +129,19 @@ class MPCVMClassifier(KernelClassifier):
     algorithm: str = "top-down"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
-    estimation: str = "auto"
-    n_vectors: int | str | None = None
     bias: bool | None = None
     update: str = "auto"
+    draws: int = 250
     start: str = "default"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
     cv: int = 5
-    random_state: Any = None
 
     _many_bases = 500  # of each score
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}
     _parameter_constraints = constraints(
         "auto shared cv evidence validity",
-        estimation="auto average em projection",
+        estimation="auto average em projection posterior",
         update="auto newton em clip",
     )
     _rules = (

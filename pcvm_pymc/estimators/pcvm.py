@@ -11,12 +11,13 @@ from pcvm_pymc.estimators.base import (
     IN_CHUNKS,
     STREAMED,
     WIDTH_EFFECT,
+    FirstArguments,
     Rule,
     constraints,
     is_named,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.fit import is_em, plan_of
+from pcvm_pymc.estimators.fit import is_em, plan_of, prior_of
 
 
 def _cross_validates(model: Any, _: bool) -> bool:
@@ -24,6 +25,19 @@ def _cross_validates(model: Any, _: bool) -> bool:
     by_width = is_named(model.width, *CHOSEN) and not any(plan.moves)
     by_projection = plan.project and not plan.average and model.n_vectors in (None, "auto")
     return by_width or by_projection or is_named(model.width, "cv")
+
+
+def _draws(model: Any, _: bool = False) -> bool:
+    return is_named(model.estimation, "posterior")
+
+
+def _not_drawn(model: Any, _: bool = False) -> bool:
+    return not _draws(model)
+
+
+def _fits_modes(model: Any, _: bool = False) -> bool:
+    plan = plan_of(model)
+    return _not_drawn(model) or plan.moves[0] or plan.project
 
 
 #: a lower precision decides which bases are added from the bottom up
@@ -50,7 +64,7 @@ PCVM_RULES = (
     ),
     Rule(
         "n_vectors estimation",
-        "estimation='auto', 'average' or 'projection'",
+        "estimation='auto', 'average', 'posterior' or 'projection'",
         lambda m, _: m.estimation not in ("em", "bottom-up"),
         None,
     ),
@@ -62,12 +76,38 @@ PCVM_RULES = (
         5,
     ),
     Rule("n_vectors", f"{STREAMED} None", lambda m, chunks: not chunks or m.n_vectors is None),
+    Rule("draws estimation", "estimation='posterior'", _draws, 250),
+    Rule(
+        "max_iter draws",
+        "fewer transitions than warm-up and draws; needed twice the draws at least",
+        lambda m, _: _not_drawn(m) or m.max_iter >= 2 * m.draws,
+    ),
+    *(
+        Rule(
+            f"{name} estimation",
+            "modes to fit: no posterior at a given width",
+            _fits_modes,
+            default,
+        )
+        for name, default in (("update", "auto"), ("tol", None))
+    ),
+    Rule("scale estimation", "another estimation: the posterior learns it", _not_drawn, None),
+    Rule(
+        "estimation hyperprior",
+        "an improper prior has no posterior; needed a proper Hyperprior, or 'default'",
+        lambda m, _: _not_drawn(m) or prior_of(m, 1.0).is_proper,
+    ),
+    Rule(
+        "estimation",
+        f"{STREAMED} another estimation than 'posterior'",
+        lambda m, chunks: _not_drawn(m) or not chunks,
+    ),
     Rule("update", f"{MOVED} 'auto', 'newton' or 'em'", lambda m, _: m.update != "clip"),
 )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PCVMClassifier(KernelClassifier):
+class PCVMClassifier(KernelClassifier, FirstArguments):
     """Probabilistic classification vector machine: an average of posterior modes, or one of them.
 
     By default modes are found by EM at several widths of the kernel and scales of the weights' prior, and
@@ -103,13 +143,16 @@ class PCVMClassifier(KernelClassifier):
         the bias: proper, the most accurate, with most weights non-zero; ``"plug_in"`` is the same at scale 1.
         ``"jeffreys"`` (the paper) and ``"chen2009"`` (its authors' program) are improper: few vectors,
         less accurate. Not from the bottom up.
-    estimation : {"auto", "average", "em", "projection", "bottom-up"}
+    estimation : {"auto", "average", "em", "projection", "posterior", "bottom-up"}
         ``"average"`` averages the class probabilities of modes over width and scale, or over the one of
         them that is not given. ``"em"`` keeps one posterior mode, the best. ``"auto"`` averages where one of
         them is left to be chosen under a proper hyperprior, else it is ``"em"``. ``"projection"`` finds the
         submodel of few vectors that is nearest to one mode, see `project`. ``"bottom-up"`` adds and
         deletes bases one at a time by the evidence of their precisions: few vectors, and no fit of all
-        bases.
+        bases. ``"posterior"`` draws from the posterior at each width that leave-one-out gives weight, by
+        Hamiltonian Monte Carlo until r-hat is 1.01: probabilities are posterior means,
+        `predict_interval` has the draws' quantiles. Its bases are 30 k-means centres, or `basis` of them,
+        with unconstrained weights; given centres keep their signs, as in the paper. The scale is learned.
     n_vectors : int, "auto" or None
         Number of vectors at most of the projection of what is fitted, the average or the mode. ``"auto"``
         chooses it by held-out log density. None: no projection, and ``"auto"`` for
@@ -121,12 +164,13 @@ class PCVMClassifier(KernelClassifier):
     update : {"auto", "newton", "em"}
         How EM steps, see `EMOptions`.
     max_iter : int
-        Most iterations of EM, or of the search; a fit that needs more warns.
+        Most iterations of EM, of the search, or transitions of a chain; a fit that needs more warns.
     tol : float, optional
         Largest change at which to stop: of a latent value in EM, by default 1e-5, of a log precision from
         the bottom up, by default 1e-3.
+    draws : int
+        For ``"posterior"``: draws that are kept of each of four chains.
     memory_limit : float, optional
-        Bytes for the fit, the data not counted. With a limit the rows go through EM in chunks: the
         Bytes for the fit, the data not counted. With a limit the rows go through EM in chunks: the basis
         functions are never in memory as a whole, and are computed in every iteration. For many rows and few
         bases. A width that is not a number is then chosen on at most 5000 rows.
@@ -134,7 +178,8 @@ class PCVMClassifier(KernelClassifier):
         Precision of the basis functions within a chunk; ``"float32"`` is about twice as fast, its
         probabilities agree to about 1e-4. Needs rows in chunks.
     n_jobs : int, optional
-        Threads for rows in chunks, and for predictions; None is one, -1 all processors.
+        Threads for rows in chunks, for the posterior at several widths, and for predictions; None is one,
+        -1 all processors.
     class_weight : dict, "balanced" or None
         How often rows of a class count, times `sample_weight` of `fit`: by class, or, ``"balanced"``, in
         proportion to one over the class' number of rows.
@@ -156,6 +201,10 @@ class PCVMClassifier(KernelClassifier):
         Of an average only: its class probabilities at the training rows, each row and its own bases left out;
         NaN where that was not computed. Widths per feature have seen the rows, so that with them it is
         somewhat optimistic.
+    idata_ : xarray.DataTree
+        Of a posterior only, for ArviZ: draws, in the group ``convergence`` the widths with their shares,
+        r-hat and effective sample size, and the data. Of the attributes below a posterior has the centres
+        of its bases, ``width_`` (of the largest share) and what is said of the features.
     selection_ : HyperparameterSearch
         Widths and scales that were tried and how much each counts, where they are chosen by leaving
         one out.
@@ -214,12 +263,10 @@ class PCVMClassifier(KernelClassifier):
     likelihood: Likelihood | str = "probit"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
-    estimation: str = "auto"
-    n_vectors: int | str | None = None
     n_init: int = 1
     cv: int = 5
-    random_state: Any = None
     update: str = "auto"
+    draws: int = 250
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
 
@@ -228,7 +275,7 @@ class PCVMClassifier(KernelClassifier):
     _system = FAMILY["pcvm"]
     _parameter_constraints = constraints(
         "auto shared cv evidence validity em",
-        estimation="auto average em projection bottom-up",
+        estimation="auto average em projection posterior bottom-up",
         update="auto newton em clip",
     )
     _rules = (
@@ -240,7 +287,7 @@ class PCVMClassifier(KernelClassifier):
         Rule(
             "width estimation",
             "it is moved by EM; needed an estimation by EM",
-            lambda m, _: is_em(m) or not is_named(m.width, "em"),
+            lambda m, _: (is_em(m) and _not_drawn(m)) or not is_named(m.width, "em"),
         ),
         Rule(
             "width estimation",

@@ -57,7 +57,7 @@ def inner_folds(
 def _grouped_folds(
     label: NDArray[Any], cv: int, rng: Any, groups: NDArray[Any], *, by_class: bool
 ) -> list[Fold]:
-    """Return folds that hold groups together; raise where one would leave a class without rows."""
+    """Return folds that keep groups together; raise where one would leave a class without rows."""
     kinds = np.unique(label) if by_class else [None]
     each = [groups if kind is None else groups[label == kind] for kind in kinds]
     n_folds = min(cv, *(len(np.unique(some)) for some in each))

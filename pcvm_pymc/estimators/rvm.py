@@ -268,10 +268,10 @@ class RVMRegressor(RegressorMixin, KernelMachine):
         What the standard deviation of a prediction includes. ``"weights"``: the posterior of the weights and
         the noise (Tipping 2001, eq. 21), too narrow in gaps and outside the rows, where all basis functions
         vanish. ``"process"``: the error expected of the mean under a Gaussian process with the same kernel,
-        whose amplitude and noise maximise the evidence of the rows (of 1,000 of them at most, kept for it).
-        Of 89 % intervals it held 86 to 91 % on six regressions, 90 to 93 % in gaps. Far outside the rows
-        neither holds where the function goes on to grow. ``"auto"``: ``"process"`` under normal noise
-        without `star`, with the RBF; else ``"weights"``.
+        whose amplitude and noise maximise the evidence of the rows. At most 500 of them are taken, fewer
+        under a small `memory_limit`, and kept. Of 89 % intervals it held 87 to 92 % on six regressions, 90 to
+        93 % in gaps. Far outside the rows neither is wide enough where the function goes on to grow.
+        ``"auto"``: ``"process"`` under normal noise without `star`, with the RBF; else ``"weights"``.
     star : bool
         Predict as RVM*, with one more basis on each new row: the variance grows in gaps between the rows.
         Under a wide kernel it hardly does, and outside the rows it may stay too small. The training rows are

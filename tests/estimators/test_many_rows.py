@@ -37,6 +37,7 @@ BOTTOM_UP = {"estimation": "bottom-up", "width": 1.5, "basis": 30, "class_weight
 BALANCED = {"width": 1.5, "class_weight": "balanced"}
 UP = {"algorithm": "bottom-up", "width": 1.5, "basis": LONG["basis"]}
 FEW = {"width": 1.5, "random_state": 3}
+OWN = {"std": "weights"}  # the process takes as many rows as there is room for
 #: estimator, data, limit in bytes, what it differs by, and an attribute that is compared so, too
 CASES = {
     "PCVM": (PCVM(**TIGHT, basis=50), "two", 2e5, 1e-8, "weight_"),
@@ -58,9 +59,15 @@ CASES = {
     "mRVM1": (MRVM(**UP), "three", 3e5, 1e-7, None),
     "RVM": (RVM(**BALANCED), "eighty", 2e5, 1e-8, "weight_"),
     "RVM, three": (RVM(**BALANCED), "three", 2e5, 1e-8, "weight_"),
-    "regression": (NUMBERS(**FEW, basis=30), "numbers", 1e6, 1e-6, None),
-    "regression, batch": (NUMBERS(**FEW, basis=30, method="batch"), "numbers", 1e6, 1e-6, None),
-    "regression on every row": (NUMBERS(**FEW), "numbers", 1e6, 1e-6, None),
+    "regression": (NUMBERS(**FEW, **OWN, basis=30), "numbers", 1e6, 1e-6, None),
+    "regression, batch": (
+        NUMBERS(**FEW, **OWN, basis=30, method="batch"),
+        "numbers",
+        1e6,
+        1e-6,
+        None,
+    ),
+    "regression on every row": (NUMBERS(**FEW, **OWN), "numbers", 1e6, 1e-6, None),
 }
 THREADED = {"PCVM", "PCVM, jeffreys", "PCVM, bottom-up", "sparse, linear", "mRVM2", "mPCVM2"}
 DASK = [name for name in CASES if name.startswith("m")]

@@ -139,7 +139,7 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
         FileNotFoundError, match=r"'banana' is missing: PCVM_DATA is not set.*Raetsch"
     ):
         load("banana")
-    with pytest.raises(FileNotFoundError, match=r"holds no raetsch_splice.csv.*Raetsch"):
+    with pytest.raises(FileNotFoundError, match=r"has no raetsch_splice.csv.*Raetsch"):
         load("splice", folder=tmp_path)
     refused("'bananas' is unknown; did you mean banana", load, "bananas")
     monkeypatch.setenv("PCVM_DATA", str(tmp_path / "nowhere"))

@@ -63,6 +63,10 @@ class Likelihood:
         """Return its slope in the latent values, shape of `latent`."""
         raise NotImplementedError
 
+    def value_and_score(self, latent: Array, target: NDArray[Any]) -> tuple[Array, Array]:
+        """Return log density and slope together, for a sampler; to about 1e-4."""
+        return self.log_density(latent, target), self.score(latent, target)
+
     def curvature(self, latent: Array, target: NDArray[Any]) -> Array:
         """Return a row's downward curvature, shape (n_obs,), from zero to `bound`.
 
@@ -223,6 +227,12 @@ class Weighted(Likelihood):
     score = _times_weight("score")
     curvature = _times_weight("curvature")
     hessian = _times_weight("hessian")
+
+    def value_and_score(self, latent: Array, target: NDArray[Any]) -> tuple[Array, Array]:
+        """Return weighted log density and slope of each row."""
+        plain, weight = self._split(target)
+        value, slope = self.base.value_and_score(latent, plain)
+        return weight * value, weight.reshape(-1, *[1] * (slope.ndim - 1)) * slope
 
     def terms(self, latent: Array, target: NDArray[Any], *, rough: bool = False) -> RowTerms:
         """Return the weighted terms of rows, see `Likelihood.terms`."""

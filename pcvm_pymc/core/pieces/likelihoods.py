@@ -40,6 +40,12 @@ class Probit(Likelihood):
         """Return the slope: label times phi / Phi."""
         return probit.score(latent, target)
 
+    def value_and_score(self, latent: Array, target: Array) -> tuple[Array, Array]:
+        """Return log Phi(label * latent) and its slope, phi / Phi from the former."""
+        x = target * latent
+        value = probit.log_ndtr(x)
+        return value, target * np.exp(-0.5 * (x * x + _LOG_2PI) - value)
+
     def curvature(self, latent: Array, target: Array) -> Array:
         """Return minus the second derivative, in [0, 1]."""
         return probit.curvature(latent, target)
@@ -298,6 +304,11 @@ class MultinomialProbit(Likelihood):
     def score(self, latent: Array, target: NDArray[np.int64]) -> Array:
         """Return the slope: the mean of the responses less the scores, shape (n_obs, n_classes)."""
         return class_terms(latent, target).score
+
+    def value_and_score(self, latent: Array, target: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Return log P(class | scores) and its slope, from one quadrature."""
+        value, slope, _ = class_terms(latent, target, accuracy=1e-3)
+        return value, slope
 
     def curvature(self, latent: Array, target: NDArray[np.int64]) -> Array:
         """Return a bound of each row's curvature in any direction, see `terms`."""

@@ -125,7 +125,14 @@ class Hyperprior:
         return cls._scaled(1.0, Phi, signs, latent_size)
 
     @classmethod
-    def learned(cls, Phi: Array, signs: Array | None, *, latent_size: float = LATENT_SIZE) -> Self:
+    def learned(
+        cls,
+        Phi: Array,
+        signs: Array | None,
+        *,
+        latent_size: float = LATENT_SIZE,
+        c: float | None = None,
+    ) -> Self:
         """Return the hyperprior for sampling whose scale is left to the data: d has a wide Gamma hyperprior.
 
         Of those tried it predicts best (``benchmarks/README.md``), and depends least on the number of bases.
@@ -140,11 +147,14 @@ class Hyperprior:
         signs : ndarray, shape (n_basis,), or None
         latent_size : float
             Prior median size of the centred latent function where d is at its mean.
+        c : float, optional
+            Shape of the Gamma, in place of those.
         """
-        c = 1.0
-        if signs is not None:
-            cancels = np.abs(Phi @ signs) <= 1e-9 * np.abs(Phi).sum(axis=1)
-            c = 5.0 if cancels.all() else 0.5
+        if c is None:
+            c = 1.0
+            if signs is not None:
+                cancels = np.abs(Phi @ signs) <= 1e-9 * np.abs(Phi).sum(axis=1)
+                c = 5.0 if cancels.all() else 0.5
         return replace(cls._scaled(c, Phi, signs, latent_size), rate_shape=RATE_SHAPE)
 
     @classmethod

@@ -389,6 +389,7 @@ def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Arr
         raise ValueError(
             "Only binary classification is supported. "
             f"y has {len(classes)} class(es) ({some}); needed exactly two"
+            + ("; for several use mpcvm_model or mrvm_model" if len(classes) > 2 else "")
         )
     return np.where(labels == classes[1], 1.0, -1.0), classes
 

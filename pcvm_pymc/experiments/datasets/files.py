@@ -81,7 +81,7 @@ def read_set(name: str, source: Source, folder: Path | None) -> Dataset:
 
 def _read(name: str, source: Source, folder: Path | None, file: str) -> pd.DataFrame:
     if folder is None or not (folder / file).is_file():
-        where = f"{folder} holds no {file}" if folder else f"{ENVIRONMENT_VARIABLE} is not set"
+        where = f"{folder} has no {file}" if folder else f"{ENVIRONMENT_VARIABLE} is not set"
         raise FileNotFoundError(
             f"data set {name!r} is missing: {where}. It comes from: {source.origin}. Put it as {file} "
             f"(csv, last column 'target') into a folder and set {ENVIRONMENT_VARIABLE} to that folder"

@@ -1,0 +1,289 @@
+"""Hamiltonian Monte Carlo from the posterior of a kernel classifier, for any likelihood and weighted rows.
+
+Precisions are integrated out; weights are free or have known signs. Several chains advance together: their
+latent functions are one matrix product. Nothing here is in the papers, which stop at the posterior's mode.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import minimize
+from scipy.special import expit, log_expit
+
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Problem
+
+_FARTHEST = 1e6  # latent values beyond are those of a trajectory that diverges
+_LENGTH = 3.0  # longest trajectory, in standard deviations of the whitened posterior
+_MOST_STEPS = 64  # of a trajectory
+_ACCEPTED = 0.8  # share of proposals that the step size aims at
+
+
+class Values(NamedTuple):
+    """States of chains in the model's own terms.
+
+    Attributes
+    ----------
+    weight : ndarray, shape (n_states, n_basis, n_scores)
+    bias : ndarray, shape (n_states, n_scores)
+    rate : ndarray, shape (n_states,)
+        d of the weights' hyperprior, a constant where it is not learned.
+    """
+
+    weight: Array
+    bias: Array
+    rate: Array
+
+    def latent(self, Phi: Array) -> Array:
+        """Return the latent function of each state, shape (n_states, n_rows, n_scores)."""
+        return np.asarray(np.matmul(Phi, self.weight) + self.bias[:, None])
+
+
+@dataclass(frozen=True)
+class LogPosterior:
+    """Log posterior density of unconstrained parameters, with its gradient.
+
+    Parameters are v, shape (n_basis + 1, n_scores), as a row, and log d where that is unknown. Weights are
+    ``sqrt(d) v`` and biases ``sqrt(f) v``, with v Student-t of ``2 c`` and ``2 e`` degrees of freedom: their
+    scale does not depend on d, which would make a funnel. Under a sign rule a weight is
+    ``sign sqrt(d) log(1 + e^v)``.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a proper `Hyperprior`, and a bias under it or none.
+    """
+
+    problem: Problem
+
+    @cached_property
+    def _design(self) -> Array:
+        Phi = self.problem.Phi
+        return np.column_stack([Phi, np.full(len(Phi), float(self.problem.bias != "none"))])
+
+    @cached_property
+    def _shape(self) -> Array:
+        """The shapes c and e, twice and plus one: of each weight and, last, the bias."""
+        prior, n_basis = self.problem.hyperprior, self.problem.Phi.shape[1]
+        return 2.0 * np.append(np.full(n_basis, prior.c), prior.e)[:, None] + 1.0
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of parameters."""
+        learned = self.problem.hyperprior.rate_shape is not None
+        return self._design.shape[1] * self.problem.n_scores + learned
+
+    def _parts(self, parameters: Array) -> tuple[Array, Array, Array]:
+        """Return sizes and their slope in v, shape (n_states, n_basis + 1, n_scores), and scales."""
+        prior, n_scores = self.problem.hyperprior, self.problem.n_scores
+        size = parameters[:, : self._shape.size * n_scores].reshape(len(parameters), -1, n_scores)
+        slope = np.ones_like(size)
+        if self.problem.sign is not None:
+            sign, v = self.problem.sign.reshape(-1, n_scores), size[:, :-1]
+            slope[:, :-1] = sign * expit(v)
+            size = np.concatenate([sign * np.logaddexp(0.0, v), size[:, -1:]], axis=1)
+        scale = np.full((len(parameters), len(self._shape), 1), np.sqrt(prior.d))
+        if prior.rate_shape is not None:
+            scale[:] = np.exp(0.5 * parameters[:, -1])[:, None, None]
+        scale[:, -1] = np.sqrt(prior.f)
+        return size, slope, scale
+
+    def values(self, parameters: Array) -> Values:
+        """Return the weights, biases and d of states, shape (n_states, n_parameters)."""
+        size, _, scale = self._parts(parameters)
+        weight = scale * size
+        bias = weight[:, -1] * self._design[0, -1]
+        return Values(weight[:, :-1], bias, scale[:, 0, 0] ** 2)
+
+    def __call__(self, parameters: Array) -> tuple[Array, Array]:
+        """Return log densities of states, shape (n_states,), and their gradients.
+
+        States whose latent values are out of all bounds have density zero.
+        """
+        A, prior, n = self._design, self.problem.hyperprior, len(parameters)
+        with np.errstate(over="ignore", invalid="ignore"):
+            size, slope, scale = self._parts(parameters)
+            columns = (scale * size).transpose(1, 0, 2).reshape(A.shape[1], -1)
+            latent = (A @ columns).reshape(len(A), n, -1)
+            outside = ~(np.abs(latent).max(axis=(0, 2)) < _FARTHEST)
+        latent[:, outside] = 0.0
+
+        # the likelihood
+        flat = latent.reshape(-1, latent.shape[2]) if latent.shape[2] > 1 else latent.ravel()
+        target = np.repeat(np.asarray(self.problem.label), n, axis=0)
+        density, score = self.problem.likelihood.value_and_score(flat, target)
+        pull = (A.T @ score.reshape(len(A), -1)).reshape(A.shape[1], n, -1).transpose(1, 0, 2)
+
+        # Student-t sizes, and the Jacobian of log(1 + e^v)
+        with np.errstate(over="ignore", invalid="ignore"):
+            pull, square = pull * scale, size * size
+            spread = (self._shape * np.log1p(0.5 * square)).sum(axis=(1, 2))
+            value = density.reshape(-1, n).sum(axis=0) - 0.5 * spread
+            gradient = (pull - self._shape * size / (square + 2.0)) * slope
+            if self.problem.sign is not None:
+                value += log_expit(parameters[:, : gradient[0, :-1].size]).sum(axis=1)
+                gradient[:, :-1] += 1.0 - np.abs(slope[:, :-1])
+            gradient = gradient.reshape(n, -1)
+
+            # d ~ Gamma(shape, shape / mean), by its logarithm
+            if prior.rate_shape is not None:
+                share = prior.rate_shape * scale[:, 0, 0] ** 2 / prior.d
+                value += prior.rate_shape * parameters[:, -1] - share
+                own = 0.5 * (pull[:, :-1] * size[:, :-1]).sum(axis=(1, 2))
+                gradient = np.column_stack([gradient, own + prior.rate_shape - share])
+        value[outside], gradient[outside] = -np.inf, 0.0
+        return value, gradient
+
+    def mode(self) -> Array:
+        """Return the parameters of highest density that a search from small weights finds."""
+        start, prior = np.full(self.n_parameters, 0.1), self.problem.hyperprior
+        if prior.rate_shape is not None:
+            start[-1] = np.log(prior.d)
+
+        def falling(parameters: Array) -> tuple[float, Array]:
+            value, gradient = self(parameters[None])
+            return float(-value[0] if np.isfinite(value[0]) else 1e300), -gradient[0]
+
+        found = minimize(falling, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
+        return np.asarray(found.x)
+
+    def root(self, mode: Array) -> Array:
+        """Return R with ``R R'`` the covariance of the normal posterior around a mode.
+
+        The prior's curvature is the precision expected there, so that it is positive.
+        """
+        A, likelihood, prior = self._design, self.problem.likelihood, self.problem.hyperprior
+        (size, slope, scale), n_scores = self._parts(mode[None]), self.problem.n_scores
+        columns, target = scale[0] * slope[0], np.asarray(self.problem.label)
+        latent = A @ (scale[0] * size[0])
+        if n_scores > 1:
+            bend = likelihood.hessian(latent, target)
+        else:  # never negative
+            bend = likelihood.curvature(latent[:, 0], target)[:, None, None]
+        design = np.zeros((len(A), n_scores, self.n_parameters))
+        for c in range(n_scores):
+            design[:, c, c : columns.size : n_scores] = A * columns[:, c]
+        diagonal = slope[0] ** 2 * self._shape / (size[0] ** 2 + 2.0)
+        diagonal += np.abs(slope[0]) * (1.0 - np.abs(slope[0]))  # zero without signs
+        diagonal = diagonal.ravel()
+        if prior.rate_shape is not None:
+            design[:, :, -1] = 0.5 * A[:, :-1] @ (scale[0] * size[0])[:-1]
+            share = prior.rate_shape * float(scale[0, 0, 0]) ** 2 / prior.d
+            diagonal = np.append(diagonal, max(share, 0.1))
+        bent = np.einsum("ncd,ndp->ncp", bend, design).reshape(-1, self.n_parameters)
+        H = design.reshape(-1, self.n_parameters).T @ bent + np.diag(diagonal)
+        root: Array = solve_triangular(cholesky(H, lower=True), np.eye(len(H)), lower=True).T
+        return root
+
+
+@dataclass
+class HamiltonianChains:
+    """Chains of Hamiltonian Monte Carlo that advance together, their momenta whitened by a covariance.
+
+    Attributes
+    ----------
+    density : LogPosterior
+    rng : numpy.random.Generator
+        Its stream alone decides the draws.
+    n_chains : int
+    step : float
+        Step size, which `warm_up` chooses.
+    place : ndarray, shape (n_chains, n_parameters)
+        Where the chains are, in whitened coordinates around `centre`.
+
+    References
+    ----------
+    R. M. Neal (2011), "MCMC using Hamiltonian dynamics", Handbook of Markov Chain Monte Carlo; M. D. Hoffman
+    and A. Gelman (2014), "The No-U-Turn sampler", JMLR 15, section 3.2 for the step size.
+    """
+
+    density: LogPosterior
+    rng: np.random.Generator
+    n_chains: int = 4
+    step: float = 0.3
+    centre: Array = field(init=False)
+    root: Array = field(init=False)
+    place: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.centre = self.density.mode()
+        self.root = self.density.root(self.centre)
+        self._move_to(np.zeros((1, len(self.centre))))
+        least = self.value[0] - len(self.centre)  # half of that is a typical difference
+        self._move_to(self.rng.standard_normal((self.n_chains, len(self.centre))))
+        # a chain that starts too far out could not move at the others' step
+        while (far := ~(self.value > least)).any():
+            self._move_to(np.where(far[:, None], 0.5 * self.place, self.place))
+
+    @property
+    def parameters(self) -> Array:
+        """The chains' parameters, shape (n_chains, n_parameters)."""
+        return self.centre + self.place @ self.root.T
+
+    def _at(self, place: Array) -> tuple[Array, Array]:
+        value, gradient = self.density(self.centre + place @ self.root.T)
+        return value, gradient @ self.root
+
+    def _move_to(self, place: Array) -> None:
+        self.place, (self.value, self.slope) = place, self._at(place)
+
+    def transition(self) -> float:
+        """Move each chain along a trajectory of random length; return the mean acceptance probability."""
+        step = self.step * self.rng.uniform(0.8, 1.2)
+        n_steps = min(1 + int(self.rng.uniform(0.2, 1.0) * _LENGTH / step), _MOST_STEPS)
+        momentum = self.rng.standard_normal(self.place.shape)
+        before = self.value - 0.5 * (momentum**2).sum(axis=1)
+        place, value, slope = self.place, self.value, self.slope
+        for _ in range(n_steps):
+            momentum = momentum + 0.5 * step * slope
+            place = place + step * momentum
+            value, slope = self._at(place)
+            momentum = momentum + 0.5 * step * slope
+        rise = value - 0.5 * (momentum**2).sum(axis=1) - before
+        moved = -self.rng.standard_exponential(self.n_chains) < rise
+        self.place = np.where(moved[:, None], place, self.place)
+        self.value = np.where(moved, value, self.value)
+        self.slope = np.where(moved[:, None], slope, self.slope)
+        return float(np.exp(np.minimum(rise, 0.0)).mean())
+
+    def warm_up(self, n: int) -> None:
+        """Reach the posterior in `n` transitions, and learn the covariance, twice, and the step size."""
+        for share in (0.2, 0.4, 0.4):
+            seen = self._tuned(max(int(share * n), 1))
+            if len(seen) > 1:
+                self._learn_covariance(seen[len(seen) // 3 :])
+        self._tuned(max(n // 5, 1))
+
+    def _tuned(self, n: int) -> Array:
+        """Choose the step size in `n` transitions, by dual averaging; return the places on the way."""
+        seen, error, log_mean, towards = [], 0.0, 0.0, np.log(3.0 * self.step)
+        for k in range(1, n + 1):
+            error += (_ACCEPTED - self.transition() - error) / (k + 10)
+            log_step = np.clip(towards - 20.0 * np.sqrt(k) * error, -9.0, 1.0)
+            log_mean += k**-0.75 * (log_step - log_mean)
+            self.step = float(np.exp(log_step))
+            seen.append(self.place)
+        self.step = float(np.exp(log_mean))
+        return np.stack(seen)
+
+    def _learn_covariance(self, seen: Array) -> None:
+        """Whiten by the covariance of places, shrunk towards what was the covariance before."""
+        flat = seen.reshape(-1, seen.shape[2])
+        mean, share = flat.mean(axis=0), len(flat) / (len(flat) + 4.0 * flat.shape[1])
+        within = share * np.cov(flat.T) + (1.0 - share) * np.eye(flat.shape[1])
+        factor = cholesky(np.atleast_2d(within), lower=True)
+        self.centre = self.centre + self.root @ mean
+        self.root = self.root @ factor
+        self._move_to(solve_triangular(factor, (self.place - mean).T, lower=True).T)
+
+    def draw(self, n: int, thin: int = 1) -> Array:
+        """Return `n` states of each chain, one in `thin`, shape (n_chains, n, n_parameters)."""
+        kept = []
+        for k in range(n * thin):
+            self.transition()
+            if k % thin == thin - 1:
+                kept.append(self.parameters)
+        return np.stack(kept, axis=1)

@@ -1,0 +1,116 @@
+"""Hamiltonian Monte Carlo: its density is the model's, its gradient the density's, its draws Gibbs' draws."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from calibration import assert_same_law
+from problems import blobs
+
+from pcvm_pymc.core.gibbs import GibbsProblem, advance
+from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior
+from pcvm_pymc.core.pieces.kernels import design_matrix
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
+from pcvm_pymc.core.pieces.priors import Hyperprior, log_gamma_density
+from pcvm_pymc.core.problem import Problem
+
+LEARNED = Hyperprior(2.0, 3.0, 0.5, 0.7, rate_shape=0.5)
+
+
+def problem(likelihood=None, *, signed=False, prior=LEARNED, weight=None, bias="prior", n=25):
+    X, label = blobs(n, seed=70)
+    likelihood = Probit() if likelihood is None else likelihood
+    shape, sign = (6, likelihood.n_scores)[: 2 if likelihood.n_scores > 1 else 1], None
+    if signed:
+        sign = np.where(np.indices(shape).sum(axis=0) % 2, -1.0, 1.0)
+    if likelihood.n_scores > 1:
+        label = np.arange(n) % likelihood.n_scores
+    Phi = design_matrix("rbf", X, X[:6], 1.5)
+    return Problem(Phi, label, sign, prior, likelihood, bias=bias).weighted(weight)
+
+
+PROBLEMS = {
+    "probit": problem(),
+    "logit, fixed d": problem(Logit(), prior=replace(LEARNED, rate_shape=None)),
+    "signed, noisy labels": problem(NoisyProbit(0.1), signed=True),
+    "weighted rows": problem(weight=np.linspace(0.2, 3.0, 25), signed=True),
+    "three classes": problem(MultinomialProbit(3)),
+    "signed classes, weighted, no bias": problem(
+        MultinomialProbit(3), signed=True, weight=np.linspace(0.2, 3.0, 25), bias="none"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_gradient_is_that_of_the_density(name):
+    density = LogPosterior(PROBLEMS[name])
+    rng = np.random.default_rng(71)
+    place = rng.normal(size=density.n_parameters)
+    several = density.problem.n_scores > 1
+    for at in np.eye(len(place)):
+        high, low = (density((place + sign * 1e-4 * at)[None])[0][0] for sign in (1, -1))
+        slope = density(place[None])[1][0] @ at
+        assert slope == pytest.approx((high - low) / 2e-4, abs=1e-3 if several else 1e-6)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_it_is_the_models_density_with_the_jacobian(name):
+    of = PROBLEMS[name]
+    density, prior = LogPosterior(of), of.hyperprior
+    places = np.random.default_rng(72).normal(size=(5, density.n_parameters))
+    differences = []
+    for place, value in zip(places, density(places)[0], strict=True):
+        weight, bias, rate = (each[0] for each in density.values(place[None]))
+        given = replace(of, hyperprior=replace(prior, d=float(rate)))
+        w, b = weight.reshape(of.weight_shape), bias if of.n_scores > 1 else bias[0]
+        expected = given.likelihood.log_likelihood(of.Phi @ w + b, of.label)
+        expected += given.log_prior(w, b)
+        v = place[: weight.size]
+        expected += 0.5 * weight.size * np.log(rate)  # of w = sqrt(d) v
+        if of.sign is not None:
+            expected -= np.logaddexp(0.0, -v).sum()
+        if of.bias == "none":  # it has its prior alone
+            own = place[weight.size :][: of.n_scores] * np.sqrt(prior.f)
+            expected += sum(map(prior.log_bias_density, own.tolist()))
+        if prior.rate_shape is not None:
+            shape = prior.rate_shape
+            expected += log_gamma_density(rate, shape, shape / prior.d) + np.log(rate)
+        differences.append(expected - value)
+    assert np.ptp(differences) < (1e-2 if of.n_scores > 1 else 1e-9)
+
+
+def test_states_out_of_all_bounds_have_density_zero():
+    density = LogPosterior(PROBLEMS["probit"])
+    place = np.zeros((2, density.n_parameters))
+    place[1] = 1e8
+    value, gradient = density(place)
+    assert np.isfinite(value[0])
+    assert value[1] == -np.inf
+    assert not gradient[1].any()
+
+
+@pytest.mark.parametrize("name", ["signed, noisy labels", "signed classes"])
+def test_its_draws_have_gibbs_means(name):
+    of = PROBLEMS.get(name) or problem(MultinomialProbit(3), signed=True)
+    density, rng = LogPosterior(of), np.random.default_rng(73)
+    chains = HamiltonianChains(density, rng)
+    chains.warm_up(300)
+    states = chains.draw(2000)
+    values = density.values(states.reshape(-1, states.shape[2]))
+    hamiltonian = values.latent(of.Phi).reshape(4, 2000, -1)
+    gibbs, each = GibbsProblem.of(of), []
+    for one in rng.spawn(4):
+        state = gibbs.start(one)
+        advance(gibbs, state, one, draws=1, thin=1000)
+        size, bias, _ = advance(gibbs, state, one, draws=2000, thin=10)
+        each.append(gibbs.latent(size, bias).reshape(2000, -1))
+    draws = hamiltonian, np.stack(each)
+    middle = np.mean([np.mean(one, axis=(0, 1)) for one in draws], axis=0)
+    assert_same_law(*(np.concatenate([one, abs(one - middle)], axis=2) for one in draws))
+
+
+def test_chains_that_begin_far_out_are_brought_near():
+    of = problem(MultinomialProbit(3), prior=Hyperprior(5.0, 5e3, 0.5, 0.5))
+    chains = HamiltonianChains(LogPosterior(of), np.random.default_rng(74), n_chains=20)
+    mode = LogPosterior(of)(chains.centre[None])[0][0]
+    assert (chains.value > mode - len(chains.centre)).all()
