@@ -53,7 +53,7 @@ def test_snippets_are_python_and_their_imports_are_there(path):
 def reader(page):
     """Return what a reader of a page has before its first block: names that its text speaks of."""
     rng = np.random.default_rng(0)
-    n = 520 if page == "many_rows" else 50
+    n = 520 if page in ("many_rows", "chunks") else 50
     X = rng.normal(size=(n, 3))
     score = X[:, 0] + 0.7 * X[:, 1] ** 2 + 0.4 * rng.normal(size=n)
     y = np.digitize(score, [0.0, 1.0]) if page.startswith("several_classes") else score > 0.5
@@ -63,6 +63,7 @@ def reader(page):
         "X_new": X[-10:],
         **{"t": score[: n - 10], "X_dask": X_dask, "y_dask": y_dask},
         **{"clinics": ["a", "b"], "clinic": np.arange(n - 10) % 2, "times": np.ones(n - 10)},
+        "patient": np.arange(n - 10) // 2,
     }
 
 

@@ -279,7 +279,7 @@ class FirstArguments:
 
     kernel: Kernel = "rbf"
     width: Any = "auto"
-    basis: Any = None
+    basis: Any = "auto"
     n_vectors: int | str | None = None
     estimation: str = "auto"
     random_state: Any = None

@@ -28,7 +28,7 @@ from pcvm_pymc.estimators.base import (
 )
 from pcvm_pymc.estimators.features import Metric, learns_features, set_features
 from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData
-from pcvm_pymc.estimators.race import Fold, chosen_width, inner_folds
+from pcvm_pymc.estimators.race import chosen_width, inner_folds
 from pcvm_pymc.estimators.search import (
     GROWN_WEIGHT,
     Grid,
@@ -260,8 +260,8 @@ def fit_modes(model: Any, data: TrainingData) -> None:
 
     # width and scale
     if any(plan.moves):
-        given = fixed_width(model, few, rng, most)[0] if not plan.moves[0] else None
-        middle = median_distance(few.X) if given is None else given
+        moves = plan.moves[0]
+        middle = median_distance(few.X) if moves else fixed_width(model, few, rng, most)[0]
         search, columns, same_fits, metric = search_grid(
             model, problems, few, middle, rng=rng, most=most
         )
@@ -272,6 +272,8 @@ def fit_modes(model: Any, data: TrainingData) -> None:
     # the modes, the best first
     average = None
     if plan.average:
+        grouped = data.groups is not None
+        folds = inner_folds(data.label, FOLDS, rng, groups=data.groups) if grouped else []
         n_weights, one = len(problems.centres) * n_scores, n_scores == 1
         average = fit_average(
             problems,
@@ -281,7 +283,7 @@ def fit_modes(model: Any, data: TrainingData) -> None:
             weigh=not many and (one or n_weights <= 2 * JOINT_WEIGHTS),
             held_out=plan.project,
             columns=columns,
-            folds=_folds_of_groups(data, rng),
+            folds=folds,
         )
         points: Any = average.search.points
     else:
@@ -301,11 +303,6 @@ def fit_modes(model: Any, data: TrainingData) -> None:
     if is_em(model) and problems.rows is None and not plan.project:
         model._training_ = model._own_rows(data)
     model._set_fit("EM" if is_em(model) else "bottom-up", [points[0].result])
-
-
-def _folds_of_groups(data: TrainingData, rng: np.random.Generator) -> list[Fold]:
-    groups = data.groups
-    return [] if groups is None else inner_folds(data.label, FOLDS, rng, groups=groups)
 
 
 def set_modes(

@@ -39,9 +39,11 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
         the smallest cross-validated log loss. ``"evidence"`` and ``"validity"`` take the one with the best
         score of `select_width`, summed over the classes, each against the rest: a fit for each class and
         width. Standardise columns of different units first.
-    basis : None, int or (array_like, array_like)
-        Centres of the basis functions: all training rows; so many of them, chosen by k-means++ within
-        each class; or given centres, shape (n_basis, n_features), with their classes.
+    basis : "auto", None, int or (array_like, array_like)
+        Centres of the basis functions: None is all training rows; a number so many of them, chosen by
+        k-means++ within each class; or given centres, shape (n_basis, n_features), with their classes.
+        ``"auto"`` is None up to 3,000 rows, 500 centres above; then width and scale are chosen on 2,000 rows,
+        and one mode is fitted.
     n_vectors : int, "auto" or None
         For ``"top-down"``, as for `PCVMClassifier`.
     estimation : {"auto", "average", "em", "projection", "posterior"}
@@ -178,7 +180,7 @@ class MRVMClassifier(KernelClassifier):
         ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``.
     width : float, array_like, "auto", "shared", "evidence" or "validity"
         As for `MPCVMClassifier`; the validity is the relevance vector machine's.
-    basis : None, int or (array_like, array_like)
+    basis : "auto", None, int or (array_like, array_like)
         As for `MPCVMClassifier`.
     search : {"quick", "paper"}
         From the bottom up: ``"paper"`` makes one change of a basis before responses are computed again,

@@ -79,9 +79,10 @@ class RVMClassifier(KernelClassifier):
         ``"evidence"`` takes that of the highest evidence, which is quicker but favours narrow bases,
         ``"validity"`` that of the highest kernel validity (Kropotov et al. 2006, the RBF only), which
         penalises them. Several classes have one each. Standardise columns of different units first.
-    basis : None, int or array_like, shape (n_basis, n_features)
-        Centres of the basis functions: all training rows; so many of them, chosen by k-means++; or given
-        centres.
+    basis : "auto", None, int or array_like, shape (n_basis, n_features)
+        Centres of the basis functions: None is all training rows; a number so many of them, chosen by
+        k-means++; or given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above; the width is
+        then chosen on 2,000 rows and 500 bases.
     link : {"logit", "probit"} or Likelihood
         The likelihood.
     method : {"sequential", "batch"}

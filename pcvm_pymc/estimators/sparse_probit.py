@@ -72,9 +72,9 @@ class SparseProbitClassifier(KernelClassifier):
         Of the kernel, in the unit of X; the paper's h is ``width / sqrt(2)``. ``"median"`` is the median
         distance of the training rows; ``"shared"`` and ``"auto"`` are chosen by five folds, one width or one
         for each feature, as for `RVMClassifier`. Standardise columns of different units first.
-    basis : None, int or array_like, shape (n_basis, n_features)
-        For ``features="kernel"``: kernels on all training rows; on so many of them, chosen by
-        k-means++; or at given centres.
+    basis : "auto", None, int or array_like, shape (n_basis, n_features)
+        For ``features="kernel"``: kernels on all training rows, None; on so many of them, chosen by
+        k-means++; or at given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above.
     update : {"auto", "newton", "em"}
         How EM steps, see `EMOptions`; ``"em"`` is the paper's own.
     max_iter : int

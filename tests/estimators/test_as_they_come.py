@@ -73,10 +73,10 @@ def test_folds_hold_groups_together(numbers):
 
 
 GROUPED = [
-    pcvm.PCVMClassifier(),
-    pcvm.PCVMClassifier(n_vectors=6),
-    pcvm.PCVMClassifier(estimation="projection"),
-    pcvm.RVMClassifier(),
+    pcvm.PCVMClassifier(random_state=0),
+    pcvm.PCVMClassifier(n_vectors=6, random_state=0),
+    pcvm.PCVMClassifier(estimation="projection", random_state=0),
+    pcvm.RVMClassifier(random_state=0),
     pcvm.SparseProbitClassifier(features="kernel", width="shared"),
 ]
 
