@@ -188,6 +188,7 @@ def _add_gram(gram: Array, Phi: Any, row_weight: Array) -> None:
     gram[-1, :-1] += row_weight.astype(Phi.dtype) @ Phi
     gram[-1, -1] += float(row_weight.sum())
     Phi *= np.sqrt(row_weight).astype(Phi.dtype)[:, None]
+    Phi[np.abs(Phi) < np.sqrt(np.finfo(Phi.dtype).tiny)] = 0.0  # products would be denormal
     # NumPy takes a symmetric rank-k product here, and unlike SciPy's it lets other threads run; in
     # single precision chunks are summed in double. Transposed: in column order
     gram[:-1, :-1] += (Phi.T @ Phi).T

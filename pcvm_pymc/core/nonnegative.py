@@ -19,7 +19,7 @@ _MOST_EXCHANGES = 100  # and ten for each weight: far more than exact arithmetic
 _SLOPE_TOLERANCE = 1e-10
 _MOST_ROUNDING = 0.3  # of a matrix in single precision, in units of what the prior bends
 # of the diagonal, one after the other where a matrix is not positive definite for rounding
-_INFLATIONS = (0.0, 1e-14, 1e-12, 1e-10, 1e-8)
+_INFLATIONS = (0.0, 1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
 
 
 class _Scaled:

@@ -96,7 +96,7 @@ def test_a_small_run_says_so_and_does_not_mix_with_another(tmp_path):
     assert set(report.table["set"]) == set(EXPERIMENTS[LINES].small.sets)
     assert {each["n_test"] for each in report.records} == {500}
     assert "`--small`" in report.to_markdown()
-    with pytest.raises(RunError, match="holds small True, asked for False"):
+    with pytest.raises(RunError, match="contains small True, asked for False"):
         reproduce(LINES, **options)
 
 
