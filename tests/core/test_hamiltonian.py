@@ -89,7 +89,9 @@ def test_states_out_of_all_bounds_have_density_zero():
     assert not gradient[1].any()
 
 
-@pytest.mark.parametrize("name", ["signed, noisy labels", "signed classes"])
+@pytest.mark.parametrize(
+    "name", ["signed, noisy labels", pytest.param("signed classes", marks=pytest.mark.slow)]
+)
 def test_its_draws_have_gibbs_means(name):
     of = PROBLEMS.get(name) or problem(MultinomialProbit(3), signed=True)
     density, rng = LogPosterior(of), np.random.default_rng(73)

@@ -34,8 +34,6 @@ def linear(A, B, width):
         PCVM(n_vectors=5, estimation="projection", basis=10, width=1.0),
         PCVM(estimation="bottom-up", width=1.0),
         PCVM(likelihood="logit", width=1.0),
-        PCVM(estimation="posterior", basis=5, width=1.0, draws=20, max_iter=60),
-        MPCVM(estimation="posterior", basis=6, width=1.0, draws=20, max_iter=60),
         MPCVM(algorithm="bottom-up", width=1.0),
         MPCVM(hyperprior="jeffreys", width=1.0, max_iter=100),
         MPCVM(width=1.0, scale="auto", basis=10),
@@ -55,6 +53,19 @@ def test_scikit_learns_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=ConvergenceWarning)
         check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.fixed_seeds
+@parametrize_with_checks(
+    [
+        PCVM(estimation="posterior", basis=5, width=1.0, draws=20, max_iter=60),
+        MPCVM(estimation="posterior", basis=6, width=1.0, draws=20, max_iter=60),
+    ],
+    expected_failed_checks=expected_failures,
+)
+def test_scikit_learns_checks_of_a_posterior(estimator, check):
+    test_scikit_learns_checks(estimator, check)
 
 
 BAD = [

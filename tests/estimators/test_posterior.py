@@ -95,7 +95,9 @@ def test_given_centres_keep_their_signs(rows):
     [
         {"likelihood": "logit"},
         {"hyperprior": Hyperprior(3.0, 3.0, 1.0, 1.0)},
-        {"kernel": lambda A, B, width: A @ B.T, "width": "auto"},
+        pytest.param(
+            {"kernel": lambda A, B, width: A @ B.T, "width": "auto"}, marks=pytest.mark.slow
+        ),
         {"n_jobs": 2, "width": "shared"},
         {"draws": 40},
     ],

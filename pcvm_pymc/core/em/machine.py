@@ -118,7 +118,9 @@ def fit_em(
             is_short = machine.stops_short(point)
             if is_short and machine.takes_newton:
                 continue
-            end = Status.ROUNDING if machine.is_stuck else Status.CONVERGED
+            # in single precision no step need raise the log posterior at the end
+            is_lost = machine.is_stuck and not machine.is_rounding
+            end = Status.ROUNDING if is_lost else Status.CONVERGED
             status = Status.SHORT_STEPS if is_short else end
             break
     if point.n_active == 0:
