@@ -1,4 +1,6 @@
-"""Data as they come: many rows and repeated measurements, each estimator without arguments, with peers.
+"""Data as they come, each estimator without arguments, with peers.
+
+Many rows, repeated measurements, many features, rare classes, wrong labels.
 
 ``OMP_NUM_THREADS=1 python benchmarks/as_they_come.py [NAME ...]``, names of `CASES`. A line for each
 estimator: error in per cent (of a regression the root mean square), mean negative log probability in nats,
@@ -80,6 +82,28 @@ def copies(n):
     return X, y
 
 
+def wide(n, d):
+    """Return rows of many features, of which five have an effect."""
+    return make_classification(
+        n + TEST, d, n_informative=5, n_redundant=0, n_clusters_per_class=1, random_state=0
+    )
+
+
+def rare(n):
+    """Return five normal features, two of which are shifted in five per cent of the rows."""
+    rng = np.random.default_rng(0)
+    y = (rng.uniform(size=n + TEST) < 0.05).astype(int)
+    X = rng.normal(size=(n + TEST, 5))
+    X[:, :2] += 1.5 * y[:, None]
+    return X, y
+
+
+def flipped(n):
+    """Return moons, a tenth of the labels flipped, of the test rows too."""
+    X, y = make_moons(n + TEST, noise=0.15, random_state=0)
+    return X, np.where(np.random.default_rng(0).uniform(size=len(y)) < 0.1, 1 - y, y)
+
+
 #: rows, training rows, estimator, more arguments of its `fit`
 CASES = {
     "two classes, 20,000 rows": (synthetic, 20_000, pcvm.PCVMClassifier, {}),
@@ -99,6 +123,10 @@ CASES = {
         pcvm.PCVMClassifier,
         {"groups": np.repeat(np.arange(100), 3)},
     ),
+    "60 rows of 1,000 features": (lambda n: wide(n, 1000), 60, pcvm.PCVMClassifier, {}),
+    "100 rows of 200 features": (lambda n: wide(n, 200), 100, pcvm.PCVMClassifier, {}),
+    "five per cent of 400 rows": (rare, 400, pcvm.PCVMClassifier, {}),
+    "a tenth of the labels wrong": (flipped, 200, pcvm.PCVMClassifier, {}),
 }
 
 
