@@ -20,6 +20,9 @@ _FARTHEST = 1e6  # latent values beyond are those of a trajectory that diverges
 _LENGTH = 3.0  # longest trajectory, in standard deviations of the whitened posterior
 _MOST_STEPS = 64  # of a trajectory
 _ACCEPTED = 0.8  # share of proposals that the step size aims at
+# share of the trajectories that have shorter steps, and their factor: a chain where the density bends more
+# than in its centre would be rejected for ever
+_SHORT_SHARE, _SHORT = 0.1, 0.1
 
 
 class Values(NamedTuple):
@@ -234,6 +237,8 @@ class HamiltonianChains:
         """Move each chain along a trajectory of random length; return the mean acceptance probability."""
         step = self.step * self.rng.uniform(0.8, 1.2)
         n_steps = min(1 + int(self.rng.uniform(0.2, 1.0) * _LENGTH / step), _MOST_STEPS)
+        if self.rng.uniform() < _SHORT_SHARE:
+            step *= _SHORT
         momentum = self.rng.standard_normal(self.place.shape)
         before = self.value - 0.5 * (momentum**2).sum(axis=1)
         place, value, slope = self.place, self.value, self.slope
