@@ -41,7 +41,7 @@ def path() -> Any:
 def how_sure() -> Any:
     """Draw intervals of the posterior, by few rows and by many."""
     new = np.linspace(-3.0, 3.0, 200)[:, None]
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.5), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     for axis, n in zip(axes, (40, 400), strict=True):
         rng = np.random.default_rng(3)
         x = rng.normal(size=(n, 1))
@@ -54,7 +54,7 @@ def how_sure() -> Any:
         axis.plot(x[:, 0], y, "|", color="grey", label="rows")
         axis.set(xlabel="x", title=f"{n} rows")
     axes[0].set_ylabel("probability of class 1")
-    axes[1].legend(loc="lower right", fontsize="small")
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
