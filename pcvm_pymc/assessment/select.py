@@ -10,16 +10,15 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces import validation
-from pcvm_pymc.core.pieces.centres import CentresLike, choose_share
+from pcvm_pymc.core.pieces.centres import CentresLike
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance, width_grid
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.base import MANY_SEARCH_ROWS, SEARCH_BASES, is_many
 from pcvm_pymc.estimators.fit import fixed_width, plan_of, problems_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.problems import TrainingData
+from pcvm_pymc.estimators.problems import TrainingData, width_rows
 from pcvm_pymc.estimators.race import WidthSelection, inner_folds
 from pcvm_pymc.estimators.search import Grid, HyperparameterSearch, by_folds, grown_search
 from pcvm_pymc.inference.progress import progress_bars
@@ -147,9 +146,8 @@ def _by_cross_validation(
     model._begin()
     data, plan = model._training(X, y, groups=groups), plan_of(model)
     rng = np.random.default_rng(validation.as_seed(model.random_state))
-    most = None
-    if is_many(model, len(X)):
-        data, most = data.some(choose_share(data.label, MANY_SEARCH_ROWS, rng)), SEARCH_BASES
+    rows, most = width_rows(model, data, False, rng)
+    data = data if rows is None else data.some(rows)
     folds = inner_folds(data.label, cv, rng, groups=data.groups)
     if not folds or not any(plan.moves):
         raise ValueError(

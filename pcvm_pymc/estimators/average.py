@@ -17,7 +17,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.quadratic import QuadraticModel
 from pcvm_pymc.estimators.problems import Problems, TrainingData
-from pcvm_pymc.estimators.search import GridPoint, HyperparameterSearch, by_folds, start_near
+from pcvm_pymc.estimators.search import GridPoint, HyperparameterSearch, leave_folds_out, start_near
 
 # --- class probabilities -----------------------------------------------------------------------
 
@@ -361,7 +361,7 @@ def fit_average(
             start = Start(known.weight, known.bias)
         result, loo = fit_em(problem, start, problems.options), point.loo
         if leaves_out and folds:
-            loo = by_folds(problems, folds)(point, near).loo
+            loo = leave_folds_out(problems, problem, folds)
         elif leaves_out:
             loo = leave_one_out(problem, result.weight, result.bias, rows)
         points.append(replace(point, result=result, loo=loo))

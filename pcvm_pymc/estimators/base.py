@@ -208,16 +208,9 @@ def is_many(model: Any, n_obs: int) -> bool:
 
 def basis_of(model: Any, n_obs: int) -> Any:
     """Return the argument `basis` of an estimator, ``"auto"`` resolved."""
-    if is_named(model.basis, "auto"):
-        return min(model._many_bases, n_obs) if n_obs > MANY_ROWS else None
-    return model.basis
-
-
-def limit_of(model: Any, n_obs: int) -> float | None:
-    """Return the memory limit of a relevance vector machine: a given one, or where many rows need one."""
-    large = is_many(model, n_obs) and 8.0 * n_obs * n_bases(model, n_obs) > MANY_BYTES
-    streams = model.method == "sequential" and not getattr(model, "star", False)
-    return MANY_BYTES if model.memory_limit is None and large and streams else model.memory_limit
+    if is_many(model, n_obs):
+        return min(model._many_bases, n_obs)
+    return None if is_named(model.basis, "auto") else model.basis
 
 
 def n_bases(model: Any, n_obs: int) -> float:

@@ -94,13 +94,17 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         self._begin(X)
         data = self._training(X, y, sample_weight, groups)
         with threads_for(self, data.X) if data.stream is None else nullcontext():
-            if is_named(getattr(self, "estimation", None), "posterior"):
-                from pcvm_pymc.estimators.posterior import fit_posterior  # slow: ArviZ
-
-                fit_posterior(self, data)
-            else:
-                fit_modes(self, data)
+            self._fit(data)
         return self
+
+    def _fit(self, data: TrainingData) -> None:
+        """Fit posterior modes, or draw from the posterior."""
+        if is_named(getattr(self, "estimation", None), "posterior"):
+            from pcvm_pymc.estimators.posterior import fit_posterior  # slow: ArviZ
+
+            fit_posterior(self, data)
+        else:
+            fit_modes(self, data)
 
     # --- training rows -------------------------------------------------------------------------
 

@@ -18,8 +18,6 @@ from pcvm_pymc.core.pieces.validation import as_features, as_seed, is_real, is_u
 from pcvm_pymc.estimators.average import Average, FittedAverage, fit_average, modes_of
 from pcvm_pymc.estimators.base import (
     CHOSEN,
-    MANY_SEARCH_ROWS,
-    SEARCH_BASES,
     basis_of,
     check_size_and_scales,
     has_width,
@@ -27,7 +25,7 @@ from pcvm_pymc.estimators.base import (
     is_named,
 )
 from pcvm_pymc.estimators.features import Metric, learns_features, set_features
-from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData
+from pcvm_pymc.estimators.problems import ROUGH, Problems, TrainingData, width_rows
 from pcvm_pymc.estimators.race import chosen_width, inner_folds
 from pcvm_pymc.estimators.search import (
     GROWN_WEIGHT,
@@ -253,10 +251,8 @@ def fit_modes(model: Any, data: TrainingData) -> None:
     n_scores = problems.likelihood.n_scores
     coupled = n_scores if n_scores == 1 else 2 * n_scores  # a factor and products
     check_size_and_scales(model, data.X, data.groups, n_modes=most_modes * coupled)
-    few, most = data, SEARCH_BASES if many else None
-    if many or problems.rows is not None:
-        few_rows = MANY_SEARCH_ROWS if many else WIDTH_ROWS
-        few = data.some(choose_share(data.label, few_rows, rng))
+    rows, most = width_rows(model, data, problems.rows is not None, rng)
+    few = data if rows is None else data.some(rows)
 
     # width and scale
     if any(plan.moves):

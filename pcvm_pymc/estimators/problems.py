@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
+from sklearn.base import is_classifier
 
 from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign
 from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, fit_em
-from pcvm_pymc.core.pieces.centres import Centres, Index, copied_rows
+from pcvm_pymc.core.pieces.centres import Centres, Index, choose_share, copied_rows
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, rbf, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.likelihood import Weighted, majority_label, weighted_target
 from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
@@ -20,7 +21,14 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room, chunk_rows, has_room_for_coupled
 from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.core.problem import EMResult, Problem, Status
-from pcvm_pymc.estimators.base import MANY_BYTES, basis_of, is_many, is_rbf
+from pcvm_pymc.estimators.base import (
+    MANY_BYTES,
+    MANY_SEARCH_ROWS,
+    SEARCH_BASES,
+    basis_of,
+    is_many,
+    is_rbf,
+)
 
 WIDTH_ROWS = 5000  # by which a width is chosen where the rows are streamed
 
@@ -107,6 +115,18 @@ class TrainingData:
         """Return some of the rows, in memory."""
         weight, groups = (None if e is None else e[rows] for e in (self.weight, self.groups))
         return TrainingData(self.X[rows], self.label[rows], weight, groups=groups)
+
+
+def width_rows(
+    model: Any, data: TrainingData, in_chunks: bool, rng: np.random.Generator
+) -> tuple[Index | None, int | None]:
+    """Return the rows by which width and scale are chosen, None for all, and the most bases there."""
+    many = is_many(model, len(data.X))
+    if not (many or in_chunks):
+        return None, None
+    label = data.label if is_classifier(model) else np.zeros(len(data.X))
+    rows = choose_share(label, MANY_SEARCH_ROWS if many else WIDTH_ROWS, rng)
+    return rows, SEARCH_BASES if many else None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pcvm_pymc.core.evidence import (
     predictive_moments,
 )
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_share
+from pcvm_pymc.core.pieces.centres import Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
 from pcvm_pymc.core.pieces.likelihood import Weighted
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
@@ -29,14 +29,13 @@ from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.average import Moments, Predictor
 from pcvm_pymc.estimators.base import (
-    MANY_SEARCH_ROWS,
-    SEARCH_BASES,
+    MANY_BYTES,
     check_size_and_scales,
     is_many,
-    limit_of,
+    n_bases,
 )
 from pcvm_pymc.estimators.features import set_features
-from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData, against_rest
+from pcvm_pymc.estimators.problems import ROUGH, Problems, TrainingData, against_rest, width_rows
 from pcvm_pymc.estimators.race import chosen_width
 
 # --- scores of widths --------------------------------------------------------------------------
@@ -90,6 +89,13 @@ def evidence_options(model: Any, **special: Any) -> EvidenceOptions:
     return EvidenceOptions(**(given | special))
 
 
+def limit_of(model: Any, n_obs: int) -> float | None:
+    """Return the memory limit of a relevance vector machine: a given one, or where many rows need one."""
+    large = is_many(model, n_obs) and 8.0 * n_obs * n_bases(model, n_obs) > MANY_BYTES
+    streams = model.method == "sequential" and not getattr(model, "star", False)
+    return MANY_BYTES if model.memory_limit is None and large and streams else model.memory_limit
+
+
 def fit_relevance(
     model: Any,
     data: TrainingData,
@@ -115,14 +121,12 @@ def fit_relevance(
     centres, limit = as_centres(data.basis(model), data.X, None), limit_of(model, len(data.X))
     few, own, options = data, centres, evidence_options(model)
     rng = np.random.default_rng(as_seed(model.random_state))
-    many = is_many(model, len(data.X))
     if limit is None:
         check_room(len(data.X), len(centres))
-    if (many or limit is not None) and isinstance(model.width, str):
-        label = given.label if hasattr(model, "classes_") else np.zeros(len(data.X))
-        rows = choose_share(label, MANY_SEARCH_ROWS if many else WIDTH_ROWS, rng)
+    rows, most = width_rows(model, data, limit is not None, rng)
+    if rows is not None and isinstance(model.width, str):
         few, given = data.some(rows), given.some(rows)
-        own = as_centres(min(SEARCH_BASES, len(rows)) if many else few.basis(model), few.X, None)
+        own = as_centres(min(most, len(rows)) if most else few.basis(model), few.X, None)
 
     def problem_at(
         data: TrainingData, points: Array, kernel: KernelPiece, limit: Any
@@ -140,7 +144,6 @@ def fit_relevance(
         problem = problem_at(few, own.points, as_kernel(model.kernel, width), None)
         return _scored(problem, few.X, own.points, criterion, width, **rough)
 
-    most = SEARCH_BASES if many else None
     plain = {"tol": tol} | ({"std": "weights"} if hasattr(model, "std") else {})
     width, metric = chosen_width(model, given, rng, score, rough=plain, most_bases=most)
     kernel = as_kernel(model.kernel, width)

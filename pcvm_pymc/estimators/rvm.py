@@ -39,7 +39,6 @@ from pcvm_pymc.estimators.base import (
     constraints,
     is_dask,
     is_rbf,
-    limit_of,
     n_bases,
     nested,
     threads_for,
@@ -47,7 +46,7 @@ from pcvm_pymc.estimators.base import (
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import named_likelihood
 from pcvm_pymc.estimators.problems import TrainingData
-from pcvm_pymc.estimators.relevance import RelevanceVectors, fit_relevance
+from pcvm_pymc.estimators.relevance import RelevanceVectors, fit_relevance, limit_of
 
 _ROWS = 1024  # predicted at a time
 _PROCESS_BYTES = (
@@ -165,30 +164,24 @@ class RVMClassifier(KernelClassifier):
     )
 
     @override
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> Self:
-        self._begin(X)
+    def _begin(self, X: Any = None) -> None:
+        super()._begin(X)
         if is_dask(X):
             raise ValueError(
                 "X is a Dask array; RVMClassifier needs rows in memory, or take MRVMClassifier (with a "
                 "memory_limit basis functions are computed when they are needed)"
             )
         self._likelihood_ = named_likelihood(self.link, self._system.likelihoods, "link")
-        given = self._training(X, y, sample_weight, groups)
+
+    @override
+    def _fit(self, data: TrainingData) -> None:
         if len(self.classes_) > 2:
-            self._fit_against_rest(given)
-            return self
-        data = replace(given, label=2.0 * given.label - 1.0)
-        with threads_for(self, data.X):
-            fit_relevance(self, data, self._as_given(given))
+            self._fit_against_rest(data)
+            return
+        labels = replace(data, label=2.0 * data.label - 1.0)
+        fit_relevance(self, labels, self._as_given(data))
         self._predictor_ = RelevanceVectors(self._likelihood_, (self._machine_,))
         self.machines_ = [self]
-        return self
 
     def _fit_against_rest(self, data: TrainingData) -> None:
         """Fit a machine for each class against the rest, each of a width of its own."""

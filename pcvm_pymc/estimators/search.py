@@ -365,14 +365,21 @@ def by_folds(problems: Problems, folds: Sequence[Fold]) -> Score:
     def score(point: GridPoint, near: GridPoint | None) -> GridPoint:
         whole = problems.at(point.width, point.scale)
         result = fit_em(whole, start_near(problems, near, whole), options)
-        latent = np.empty_like(result.latent)
-        for train, test in folds:
-            columns = problems.centres.columns_of(train)
-            sign, label = problems.centres.signs_of(columns), np.asarray(whole.label)[train]
-            Phi = whole.Phi[:, columns]
-            fit = fit_em(replace(whole, Phi=Phi[train], label=label, sign=sign), None, options)
-            latent[test] = Phi[test] @ fit.weight + fit.bias
-        loo = LeaveOneOut(latent, whole.likelihood.log_density(latent, whole.label))
-        return replace(point, result=result, loo=loo)
+        return replace(point, result=result, loo=leave_folds_out(problems, whole, folds))
 
     return score
+
+
+def leave_folds_out(problems: Problems, whole: Problem, folds: Sequence[Fold]) -> LeaveOneOut:
+    """Return held-out latent values and log densities by a refit without each fold's rows and bases."""
+    options, latent = rough(problems.options, "leave-one-out"), np.empty(0)
+    for train, test in folds:
+        columns = problems.centres.columns_of(train)
+        sign, label = problems.centres.signs_of(columns), np.asarray(whole.label)[train]
+        Phi = whole.Phi[:, columns]
+        fit = fit_em(replace(whole, Phi=Phi[train], label=label, sign=sign), None, options)
+        found = Phi[test] @ fit.weight + fit.bias
+        if not latent.size:
+            latent = np.empty((len(whole.label), *found.shape[1:]))
+        latent[test] = found
+    return LeaveOneOut(latent, whole.likelihood.log_density(latent, whole.label))

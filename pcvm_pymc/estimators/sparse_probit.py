@@ -1,15 +1,13 @@
 """The sparse probit of Figueiredo & Jain (2001) for scikit-learn."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Self, override
+from typing import Any, override
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.em.options import TOLERANCE
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_share
+from pcvm_pymc.core.pieces.centres import Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import (
     FEATURES,
     FeatureColumns,
@@ -23,22 +21,18 @@ from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.estimators.average import modes_of
 from pcvm_pymc.estimators.base import (
     IN_CHUNKS,
-    MANY_SEARCH_ROWS,
-    SEARCH_BASES,
     STREAMED,
     Rule,
     check_size_and_scales,
     constraints,
     has_width,
     is_dask,
-    is_many,
     is_named,
-    threads_for,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.features import Metric, set_features
 from pcvm_pymc.estimators.fit import em_options
-from pcvm_pymc.estimators.problems import ROUGH, WIDTH_ROWS, Problems, TrainingData, against_rest
+from pcvm_pymc.estimators.problems import ROUGH, Problems, TrainingData, against_rest, width_rows
 from pcvm_pymc.estimators.race import chosen_width
 from pcvm_pymc.estimators.search import GridPoint
 
@@ -166,24 +160,15 @@ class SparseProbitClassifier(KernelClassifier):
     )
 
     @override
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> Self:
-        self._begin(X)
+    def _begin(self, X: Any = None) -> None:
+        super()._begin(X)
         self.prior_ = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
         if is_dask(X) and not _on_kernels(self):
             raise ValueError(
                 f"features={self.features!r}: rows in Dask arrays need features='kernel'"
             )
-        data = self._training(X, y, sample_weight, groups)
-        with threads_for(self, data.X) if data.stream is None else nullcontext():
-            self._fit(data)
-        return self
 
+    @override
     def _fit(self, data: TrainingData) -> None:
         """Fit a machine for each class against the rest, for two classes one."""
         # the basis functions, and the prior at their scale
@@ -242,10 +227,9 @@ class SparseProbitClassifier(KernelClassifier):
         if is_named(self.width, "median"):
             return as_kernel(self.kernel, median_distance(X)), centres, None
         rng = np.random.default_rng(0)
-        many = is_many(self, len(X))
-        if many or self.memory_limit is not None or data.stream is not None:
-            few_rows = MANY_SEARCH_ROWS if many else WIDTH_ROWS
-            data = data.some(choose_share(data.label, few_rows, rng))
+        in_chunks = self.memory_limit is not None or data.stream is not None
+        rows, most = width_rows(self, data, in_chunks, rng)
+        data = data if rows is None else data.some(rows)
         rough = {"tol": max(self.tol, ROUGH["folds, improper"])}
         width, metric = chosen_width(
             self,
@@ -253,6 +237,6 @@ class SparseProbitClassifier(KernelClassifier):
             rng,
             lambda *_: np.nan,
             rough=rough,
-            most_bases=SEARCH_BASES if many else None,
+            most_bases=most,
         )
         return as_kernel(self.kernel, width), centres, metric

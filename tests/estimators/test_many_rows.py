@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.centres import choose_share
-from pcvm_pymc.estimators import relevance
+from pcvm_pymc.estimators import problems
 from pcvm_pymc.estimators.cluster import dask_rows, gathered
 from pcvm_pymc.experiments.datasets import overlap_classes
 
@@ -163,7 +163,7 @@ def test_a_width_is_chosen_on_a_part_of_the_rows(model, data):
 
 
 def test_a_width_of_relevance_vectors_is_chosen_on_some_rows(monkeypatch):
-    monkeypatch.setattr(relevance, "WIDTH_ROWS", 40)
+    monkeypatch.setattr(problems, "WIDTH_ROWS", 40)
     rows, label, weight = X[:80], LABEL[:80], 1.0 + np.arange(80) % 2
     model = RVM(width="evidence", memory_limit=2e5).fit(rows, label, sample_weight=weight)
     assert model.width_ in model.widths_

@@ -124,6 +124,7 @@ def unique_rows(X: Array) -> tuple[Index, Index]:
 # nearly equal rows: rows that are asked for, most copies of each, distance of equal ones in standard
 # deviations, and ratio of distances that is a gap
 _ASKED, _COPIES, _SAME, _GAP = 200, 10, 1e-6, 0.2
+_ROWS = 4096  # whose distances are in memory at a time
 #: share of the repeated rows that may have the features of a row of another label
 _MOST_CONFLICTS = 0.1
 
@@ -152,12 +153,16 @@ def has_clusters_of_copies(X: Array) -> bool:
     For some k the median ratio of the distances to the k-th and to the next neighbour is below .2. In 45
     tables without copies it was above .4. Equal rows do not count.
     """
-    spread = X.std(axis=0)
-    Z = X[:, spread > 0] / spread[spread > 0]
+    spread = X[:: max(1, len(X) // 5000)].std(axis=0)
+    varies = spread > 0
     some = np.linspace(0, len(X) - 1, min(len(X), _ASKED)).astype(int)
-    distance = np.sqrt(np.maximum(squared_distances(Z[some], Z), 0.0))
-    distance[distance <= _SAME] = np.inf
-    nearest = np.sort(np.partition(distance, min(_COPIES, len(X) - 1))[:, : _COPIES + 1])
+    asked, nearest = X[some][:, varies] / spread[varies], np.full((len(some), _COPIES + 1), np.inf)
+    for start in range(0, len(X), _ROWS):  # rows may be more than a copy of them has room for
+        Z = X[start : start + _ROWS, varies] / spread[varies]
+        distance = np.sqrt(np.maximum(squared_distances(asked, Z), 0.0))
+        distance[distance <= _SAME] = np.inf
+        nearest = np.partition(np.hstack([nearest, distance]), _COPIES)[:, : _COPIES + 1]
+    nearest.sort(axis=1)
     with np.errstate(invalid="ignore"):
         ratio = nearest[:, :-1] / nearest[:, 1:]
     ratio = np.where(np.isfinite(nearest[:, 1:]), ratio, 1.0)
