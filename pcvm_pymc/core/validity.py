@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import erfcx
 
 from pcvm_pymc.core.evidence import EvidenceProblem, EvidenceResult
-from pcvm_pymc.core.evidence.posterior import inverse_triangle, orthogonal_basis
+from pcvm_pymc.core.evidence.posterior import factor_of, inverse_triangle
 from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF
 from pcvm_pymc.core.pieces.likelihood import row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
@@ -126,7 +126,7 @@ def determined_share(Phi: Array, alpha: Array, curvature: Array) -> Array:
     curvature : ndarray, shape (n_obs,)
         The diagonal of B.
     """
-    factor = orthogonal_basis(Phi, alpha, curvature).factor
+    factor = factor_of(Phi / np.sqrt(alpha), curvature)
     return np.clip(1.0 - (inverse_triangle(factor) ** 2).sum(axis=1), 0.0, 1.0)
 
 

@@ -8,12 +8,11 @@ from pcvm_pymc.core.evidence.problem import (
     EvidenceOptions,
     EvidenceProblem,
     EvidenceResult,
-    Reached,
     columns_of,
     result_at,
     start_noise,
 )
-from pcvm_pymc.core.evidence.sequential import fit_sequential, improved
+from pcvm_pymc.core.evidence.sequential import Search, fit_sequential
 from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.pieces.validation import check_choice
 from pcvm_pymc.core.problem import Status
@@ -62,20 +61,19 @@ def fit_batch(
     index = np.flatnonzero(columns.square)
     variance = problem.target_scale**2 if problem.likelihood.targets == "numbers" else 1.0
     alpha = np.full(len(index), max(len(index), 1) / (problem.n_obs * variance))
-    mean, status = None, Status.ITERATION_LIMIT
     trace: list[tuple[float, int, float]] = []
-    last, since, noise_moves = -np.inf, 0, False
+    mean, last, since, noise_moves = None, -np.inf, 0, False
     while len(trace) <= options.max_iter:
         likelihood = problem.likelihood_at(noise)
         end = posterior(columns.take(index), alpha, problem.target, likelihood, mean)
         trace.append((end.log_evidence, len(index), noise))
-        reached = Reached(index, alpha, end.mean, noise, status, trace)
+        model = index, alpha, end.mean
         is_still = abs(end.log_evidence - last) < 0.01 * options.tol
         last = end.log_evidence
         determined = np.clip(1.0 - alpha * end.variance, np.finfo(float).tiny, 1.0)
         found = problem.noise_at(end.latent, determined.sum(), noise) if free else noise
         if is_still and (not free or abs(np.log(found / noise)) < options.noise_tol):
-            return result_at(problem, columns, improved(problem, columns, reached, options))
+            return Search(problem, columns, options, noise, trace).result(model)
         # the noise waits until the precisions have converged once, and then is updated now and then
         noise_moves, since = noise_moves or is_still, since + 1
         if is_still or (noise_moves and since >= options.noise_period):
@@ -85,7 +83,9 @@ def fit_batch(
         bound = likelihood.bound
         keep = alpha < _PRUNING_RATIO * (bound if np.isfinite(bound) else end.curvature.max())
         index, alpha, mean = index[keep], alpha[keep], end.mean[keep]
-    return result_at(problem, columns, reached)
+    return result_at(
+        problem, columns, model, noise=noise, status=Status.ITERATION_LIMIT, trace=trace
+    )
 
 
 def check_method(method: str) -> None:

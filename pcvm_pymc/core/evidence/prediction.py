@@ -1,12 +1,11 @@
 """Predicting with a relevance vector machine (RVM), and with RVM*."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
-from pcvm_pymc.core.evidence.posterior import OrthogonalBasis, orthogonal_basis, sum_of_squares
+from pcvm_pymc.core.evidence.posterior import Posterior, posterior, sum_of_squares
 from pcvm_pymc.core.evidence.problem import EvidenceProblem, EvidenceResult
 from pcvm_pymc.core.pieces.probit import Array
 
@@ -31,45 +30,33 @@ def _with_constant(Phi: Array) -> Array:
     return np.column_stack([Phi, np.ones(len(Phi))])
 
 
-@dataclass(frozen=True)
-class Augmentation:
+class Augmentation(NamedTuple):
     """What RVM* needs of a fit in addition to its result; all training rows must be kept.
 
     Attributes
     ----------
     kept : ndarray of bool, shape (n_active + 1,)
         Which of the active bases and, last, the constant are in the model: the bias may not be.
-    scale : ndarray, shape (n_kept,)
-        ``alpha^(-1/2)`` of those.
-    basis : OrthogonalBasis
-        The factors of ``[sqrt(beta) Phi D; I]``.
-    residual : ndarray, shape (n_obs,)
-    noise : float
+    end : Posterior
+        Of the weights of those.
+    orthogonal : tuple of ndarray, shape (n_obs, n_kept) and (n_kept, n_kept)
+        See `Posterior.orthogonal`.
     target_variance : float
     """
 
     kept: NDArray[np.bool_]
-    scale: Array
-    basis: OrthogonalBasis
-    residual: Array
-    noise: float
+    end: Posterior
+    orthogonal: tuple[Array, Array]
     target_variance: float
 
 
 def augmentation(problem: EvidenceProblem, result: EvidenceResult) -> Augmentation:
     """Return what `star_moments` needs of a fitted regression."""
     alpha = np.append(result.alpha[result.active], result.bias_alpha)
-    kept = np.isfinite(alpha)
+    kept, target = np.isfinite(alpha), problem.target
     bases = _with_constant(problem.Phi[:, result.active])[:, kept]
-    curvature = np.full(len(bases), result.noise**-2)
-    return Augmentation(
-        kept=kept,
-        scale=1.0 / np.sqrt(alpha[kept]),
-        basis=orthogonal_basis(bases, alpha[kept], curvature),
-        residual=problem.target - result.latent,
-        noise=result.noise,
-        target_variance=float(np.var(problem.target)),
-    )
+    end = posterior(bases, alpha[kept], target, problem.likelihood_at(result.noise))
+    return Augmentation(kept, end, end.orthogonal(bases), float(np.var(target)))
 
 
 def star_moments(
@@ -97,14 +84,11 @@ def star_moments(
     fitted : Augmentation
     """
     mean, variance = predictive_moments(Phi_active, result)
-    basis, weighted = fitted.basis, at_training / fitted.noise
-    U = basis.upper.T @ weighted
-    V = fitted.scale[:, None] * _with_constant(Phi_active)[:, fitted.kept].T
-    if len(V):
-        V = solve_triangular(basis.factor, V, trans="T", check_finite=False)
-    q = fitted.residual / fitted.noise @ weighted
-    e = at_itself - np.einsum("ij,ij->j", U, V)
-    s = sum_of_squares(basis, weighted, U)
+    end, weighted = fitted.end, at_training / result.noise
+    U = fitted.orthogonal[0].T @ weighted
+    V = end.half.T @ _with_constant(Phi_active)[:, fitted.kept].T
+    q, e = end.score @ at_training, at_itself - np.einsum("ij,ij->j", U, V)
+    s = sum_of_squares(fitted.orthogonal, weighted)
     # the precision of a weight with which the basis alone varies as the targets do
     with np.errstate(divide="ignore", invalid="ignore"):
         precision = at_itself**2 / fitted.target_variance

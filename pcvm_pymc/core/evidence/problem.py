@@ -16,7 +16,7 @@ from pcvm_pymc.core.evidence.columns import (
     LowRankColumns,
     StreamedColumns,
 )
-from pcvm_pymc.core.evidence.posterior import posterior
+from pcvm_pymc.core.evidence.posterior import Model, posterior
 from pcvm_pymc.core.family import FAMILY, check_solver
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal, ScaleLikelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -372,26 +372,24 @@ class EvidenceResult(Ended):
     trace: EvidenceTrace = field(repr=False)
 
 
-@dataclass(frozen=True)
-class Reached:
-    """Where a search ended: kept columns, their precisions and mean, noise, status, and its history."""
+def result_at(
+    problem: EvidenceProblem,
+    columns: Columns,
+    model: Model,
+    *,
+    noise: float,
+    status: Status,
+    trace: list[tuple[float, int, float]],
+) -> EvidenceResult:
+    """Return the result at the end of a search, computed afresh, in the units of the bases.
 
-    index: Index
-    alpha: Array
-    mean: Array
-    noise: float
-    status: Status
-    trace: list[tuple[float, int, float]]
-
-
-def result_at(problem: EvidenceProblem, columns: Columns, reached: Reached) -> EvidenceResult:
-    """Return the result at the end of a search, computed afresh, in the units of the bases."""
-    order = np.argsort(reached.index)
-    index, first = reached.index[order], int(problem.bias)
-    likelihood, norm = problem.likelihood_at(reached.noise), columns.norm[index]
-    end = posterior(
-        columns.take(index), reached.alpha[order], problem.target, likelihood, reached.mean[order]
-    )
+    The model has columns, their precisions and the mean of their weights; the trace is row by row that of
+    `EvidenceTrace`.
+    """
+    order = np.argsort(model[0])
+    index, precision, mean = model[0][order], model[1][order], model[2][order]
+    likelihood, norm, first = problem.likelihood_at(noise), columns.norm[index], int(problem.bias)
+    end = posterior(columns.take(index), precision, problem.target, likelihood, mean)
     weight, alpha = np.zeros(columns.shape[1]), np.full(columns.shape[1], np.inf)
     weight[index], alpha[index] = end.mean / norm, end.alpha * norm * norm
     has_bias = int(first and len(index) > 0 and index[0] == 0)
@@ -399,7 +397,6 @@ def result_at(problem: EvidenceProblem, columns: Columns, reached: Reached) -> E
     covariance = np.zeros((len(active) + 1, len(active) + 1))
     places = np.arange(len(index)) - has_bias  # the bias, -1, goes last
     covariance[np.ix_(places, places)] = end.covariance / np.outer(norm, norm)
-    trace = [np.asarray(column) for column in zip(*reached.trace, strict=True)]
     return EvidenceResult(
         weight=weight[first:],
         bias=float(weight[0]) if first else 0.0,
@@ -407,10 +404,10 @@ def result_at(problem: EvidenceProblem, columns: Columns, reached: Reached) -> E
         bias_alpha=float(alpha[0]) if first else np.inf,
         active=active,
         covariance=covariance,
-        noise=reached.noise,
+        noise=noise,
         latent=end.latent,
         log_evidence=end.log_evidence,
-        status=Status.EMPTY_MODEL if len(active) == 0 else reached.status,
-        n_iter=len(reached.trace) - 1,
-        trace=EvidenceTrace(*trace),
+        status=Status.EMPTY_MODEL if len(active) == 0 else status,
+        n_iter=len(trace) - 1,
+        trace=EvidenceTrace(*(np.asarray(column) for column in zip(*trace, strict=True))),
     )

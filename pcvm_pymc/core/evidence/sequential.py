@@ -1,6 +1,6 @@
 """The fast relevance vector machine: one basis at a time, that of the largest gain (Tipping & Faul 2003)."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,11 @@ from pcvm_pymc.core.evidence.problem import (
     EvidenceOptions,
     EvidenceProblem,
     EvidenceResult,
-    Reached,
     columns_of,
     result_at,
     start_noise,
 )
 from pcvm_pymc.core.evidence.rank_one import Quadratic, Schedule, Swept, change_precisions
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Status
 
@@ -78,10 +76,9 @@ def fit_sequential(
     models", AISTATS; A. Chmielewski-Anders et al. (2019), eqs. 13-15, corrected (see `ActiveSet`).
     """
     options, columns = options or EvidenceOptions(), columns_of(problem)
-    noise = start_noise(problem, options, noise_start)
-    none = np.empty(0)
-    empty = Reached(none.astype(np.int64), none, none, noise, Status.CONVERGED, [])
-    result = result_at(problem, columns, improved(problem, columns, empty, options))
+    noise, none = start_noise(problem, options, noise_start), np.empty(0)
+    empty = none.astype(np.int64), none, none
+    result = Search(problem, columns, options, noise).result(empty)
     # a search of two classes may end with almost nothing although there are many columns
     few = np.count_nonzero(result.weight) <= _TRAPPED < columns.shape[1]
     is_poor = result.log_evidence < _UNEXPLAINED * result.trace.log_evidence[0]
@@ -92,138 +89,151 @@ def fit_sequential(
     Phi, likelihood = columns.take(index), problem.likelihood_at(noise)
     ends = [posterior(Phi, np.full(len(index), a), problem.target, likelihood) for a in _SHARED]
     best = max(ends, key=lambda end: end.log_evidence)
-    start = Reached(index, best.alpha, best.mean, noise, Status.CONVERGED, [])
-    again = result_at(problem, columns, improved(problem, columns, start, options))
+    again = Search(problem, columns, options, noise).result((index, best.alpha, best.mean))
     return again if again.log_evidence > result.log_evidence + _WORTHWHILE else result
 
 
-def improved(
-    problem: EvidenceProblem, columns: Columns, start: Reached, options: EvidenceOptions
-) -> Reached:
-    """Return where single changes that gain lead to from a model; the model itself where none does."""
-    likelihood = problem.likelihood_at(start.noise)
-    model = start.index, start.alpha, start.mean
-    state = scanned(columns, problem.target, likelihood, model)
-    search = _Search(problem, options, start, state)
-    state, is_converged = search.run(columns, state)
-    status = Status.CONVERGED if is_converged else Status.ITERATION_LIMIT
-    index, noise = state.index, search.noise
-    best, best_index, best_noise = search.best
-    if not problem.likelihood.is_quadratic and _is_lower(state, best):
-        state, index, noise = best, best_index, best_noise
-        status = Status.BEST_OF_CYCLE if is_converged else status
-    if search.since >= search.patience:
-        status = Status.BEST_OF_CYCLE
-    return Reached(index, state.alpha, state.mean, noise, status, search.trace)
-
-
-class _Search:
-    """The search: how it proceeds, its noise, its history, and the best state so far."""
+class Search:
+    """The search by single changes that gain: its noise, its history, and the best state so far."""
 
     def __init__(
-        self, problem: EvidenceProblem, options: EvidenceOptions, start: Reached, state: ActiveSet
+        self,
+        problem: EvidenceProblem,
+        columns: Columns,
+        options: EvidenceOptions,
+        noise: float,
+        trace: Sequence[tuple[float, int, float]] = (),
     ) -> None:
-        self.problem, self.options, self.noise = problem, options, start.noise
-        self.trace = start.trace or [(state.log_evidence, len(state.index), start.noise)]
-        self.best, self.since = (state, state.index, start.noise), 0
-        self.noise_moves = bool(start.trace) and problem.noise_is_estimated
+        self.problem, self.columns, self.options, self.noise = problem, columns, options, noise
+        self.trace, self.since = list(trace), 0
+        self.noise_moves = bool(trace) and problem.noise_is_estimated
         self.is_quadratic = problem.likelihood.is_quadratic
         self.patience = options.patience * (_QUADRATIC_PATIENCE if self.is_quadratic else 1)
         self.floor = NOISE_FLOOR * problem.target_scale if problem.noise_is_estimated else 0.0
         self.n_at_once, self.is_careful = 1, False
 
-    def run(self, columns: Columns, state: ActiveSet) -> tuple[ActiveSet, bool]:
-        """Search until no column gains `tol`; return the state, and whether it came to that."""
+    def result(self, model: Model) -> EvidenceResult:
+        """Return where single changes that gain lead to from a model; the model itself where none does."""
+        columns, state = self.columns, self._scanned(self.columns, model)
+        self.best = state, state.index, self.noise
+        self.trace = self.trace or [(state.log_evidence, len(state.index), self.noise)]
+        status = Status.ITERATION_LIMIT
         while self._may_go_on():
             gain, before = gains(state)[0], len(self.trace)
             if gain.max(initial=0.0) >= self.options.tol:
                 some = _promising(gain, state.index, self.options.tol)
-                state = self._among(columns.take(some), state.among(some), some)
+                state = self._among(DenseColumns(columns.take(some), None), state.among(some), some)
                 if len(some) < columns.shape[1]:
-                    model = some[state.index], state.alpha, state.mean
-                    state = self._scanned(columns, self.problem, model)
+                    state = self._scanned(columns, (some[state.index], state.alpha, state.mean))
             if len(self.trace) > before:
                 continue
-            if not self.problem.noise_is_estimated:
-                return state, True
-            self.noise_moves = True
-            moved = self._at_next_noise(columns, self.problem, state, state.index)
+            self.noise_moves = self.problem.noise_is_estimated
+            moved = self._at_next_noise(columns, state, state.index) if self.noise_moves else None
             if moved is None:
-                return state, True
+                status = Status.CONVERGED
+                break
             state = moved
-        return state, False
+        index, noise = state.index, self.noise
+        if not self.is_quadratic and _is_lower(state, self.best[0]):
+            state, index, noise = self.best
+            status = Status.BEST_OF_CYCLE if status is Status.CONVERGED else status
+        if self.since >= self.patience:
+            status = Status.BEST_OF_CYCLE
+        model = index, state.alpha, state.mean
+        return result_at(
+            self.problem, self.columns, model, noise=noise, status=status, trace=self.trace
+        )
 
-    def _among(self, Phi: Array, state: ActiveSet, number: Index) -> ActiveSet:
-        """Search until none of some columns, shape (n_obs, n_some), gains; `number` are theirs."""
-        given = _Candidates(self.problem, Phi, number, rotated=self.is_careful)
+    def _among(self, columns: DenseColumns, state: ActiveSet, number: Index) -> ActiveSet:
+        """Search until none of some columns gains; `number` are theirs among all."""
+        Phi, target, inner = columns.Phi, self.problem.target, None
+        if self.is_quadratic:
+            none, square = np.empty((len(number), 0)), float(target @ target)
+            inner = Quadratic(none, Phi.T @ Phi, target @ Phi, square, float(self.problem.n_obs))
         is_converged, found = False, None
         while self._may_go_on():
             if not is_converged:
-                found, is_converged = self._step(given, state)
+                found, is_converged = self._step(columns, state, number, inner)
             if found is None and self.noise_moves:
-                number = given.number[state.index]
-                found = self._at_next_noise(given.columns, given.problem, state, number)
+                found = self._at_next_noise(columns, state, number[state.index])
                 is_converged = False
             if found is None:
                 break
             state, found = found, None
         return state
 
-    def _step(self, given: "_Candidates", state: ActiveSet) -> tuple[ActiveSet | None, bool]:
+    def _step(
+        self, columns: DenseColumns, state: ActiveSet, number: Index, inner: Any
+    ) -> tuple[ActiveSet | None, bool]:
         """Return the state after changes that gain, None where none is made, and whether none gains any more.
 
-        Each change of a regression raises the evidence in exact arithmetic. One that does not is an effect of
-        rounding, and others would follow until all columns are in: it is not made. Where the likelihood is
-        not quadratic, changes are those of the quadratic model at the mode, and a single one that lowers
-        Laplace's evidence is made, by less if it re-estimates.
+        Each change of a regression raises the evidence in exact arithmetic: many are made by updates alone.
+        Where the evidence computed from the rows then is another, the search is careful from there on.
         """
-        columns, problem, options = given.columns, given.problem, self.options
-        period = options.noise_period if self.noise_moves else 0
-        if self.is_quadratic and not self.is_careful:
-            schedule = Schedule(options.refresh_period, period, len(self.trace) - 1, self.floor)
-            model, history, is_converged = self._changed(given, state, _AT_ONCE, schedule)
-            if len(history) == 0:
-                return None, True
-            noise, self.noise = self.noise, float(history[-1, 2]) ** -0.5
-            new = self._scanned(columns, problem, model)
-            error = abs(new.log_evidence - history[-1, 0])
-            if error < _DIGITS * options.tol and not _is_lower(new, state):
-                self._record(new, given.number[new.index], history)
-                return new, is_converged
-            self.noise, self.is_careful = noise, True
+        if not self.is_quadratic or self.is_careful:
+            return self._careful_step(columns, state, number, inner)
+        period = self.options.noise_period if self.noise_moves else 0
+        schedule = Schedule(self.options.refresh_period, period, len(self.trace) - 1, self.floor)
+        model, history, is_converged = self._changed(inner, state, _AT_ONCE, schedule)
+        if len(history) == 0:
+            return None, True
+        noise, self.noise = self.noise, float(history[-1, 2]) ** -0.5
+        new = self._scanned(columns, model)
+        error = abs(new.log_evidence - history[-1, 0])
+        if error < _DIGITS * self.options.tol and not _is_lower(new, state):
+            self._record(new, number[new.index], history)
+            return new, is_converged
+        self.noise, self.is_careful = noise, True
+        return self._careful_step(columns, state, number, inner)
+
+    def _careful_step(
+        self, columns: DenseColumns, state: ActiveSet, number: Index, inner: Any
+    ) -> tuple[ActiveSet | None, bool]:
+        """Return the same after a few changes, of the quadratic model at the mode where there is no other.
+
+        A change of a regression that does not raise the evidence is an effect of rounding, and others would
+        follow until all columns are in: it is not made. Where the likelihood is not quadratic, a single
+        change that lowers Laplace's evidence is made, by less if it re-estimates.
+        """
         if not self.is_quadratic:
-            given.at_mode(state, problem.likelihood_at(self.noise))
-        most = min(self.n_at_once, period or _AT_ONCE) if self.is_quadratic else self.n_at_once
-        for at_once in dict.fromkeys((most, 1)):
-            model, history, _ = self._changed(given, state, at_once, _NO_SCHEDULE)
+            Phi, index = columns.Phi, state.index
+            likelihood = self.problem.likelihood_at(self.noise)
+            curvature = likelihood.curvature(Phi[:, index] @ state.mean, self.problem.target)
+            weighted = np.sqrt(curvature)[:, None] * Phi
+            gram = np.empty((Phi.shape[1], Phi.shape[1]))
+            np.fill_diagonal(gram, np.nan)  # columns outside the model: computed when needed
+            gram[index] = weighted[:, index].T @ weighted
+            inner = Quadratic(weighted.T, gram, np.empty(len(gram)), 0.0, 0.0)
+        period = self.options.noise_period if self.noise_moves else 0
+        for at_once in dict.fromkeys((min(self.n_at_once, period or _AT_ONCE), 1)):
+            model, history, _ = self._changed(inner, state, at_once, _NO_SCHEDULE)
             if len(history) == 0:
                 return None, True
-            new = self._scanned(columns, problem, model)
+            new = self._scanned(columns, model)
             is_lower = _is_lower(new, state)
             if not is_lower:
                 break
         if is_lower and self.is_quadratic:
             return None, True
-        self.n_at_once = 1 if is_lower else min(2 * at_once, options.refresh_period)
+        self.n_at_once = 1 if is_lower else min(2 * at_once, self.options.refresh_period)
         for _ in range(_HALVINGS):
             if not _is_lower(new, state) or len(new.index) != len(state.index):
                 break
             alpha = np.sqrt(state.alpha * new.alpha)
-            new = self._scanned(columns, problem, (new.index, alpha, new.mean))
-        history = history if self.is_quadratic else history[-1:]
+            new = self._scanned(columns, (new.index, alpha, new.mean))
         # what rounding may have spoilt on the way lies between the two values computed from the rows
         history[:, 0] = history[:, 0].clip(
             state.log_evidence, max(state.log_evidence, new.log_evidence)
         )
         if period and len(self.trace) % period < len(history):
-            self.noise = self._next_noise(columns, problem, new)
-            new = self._scanned(columns, problem, new.model)
+            self.noise = self._next_noise(columns, new)
+            new = self._scanned(columns, new.model)
         history[-1] = new.log_evidence, len(new.index), self.noise**-2.0
-        self._record(new, given.number[new.index], history)
+        self._record(new, number[new.index], history if self.is_quadratic else history[-1:])
         return new, False
 
     def _changed(
-        self, given: "_Candidates", state: ActiveSet, at_once: int, schedule: Schedule
+        self, inner: Quadratic, state: ActiveSet, at_once: int, schedule: Schedule
     ) -> tuple[Model, Array, bool]:
         """Return (index, alpha, mean) after at most so many changes, their history, and if no more gains."""
         index, m, n_columns = state.index, len(state.index), len(state.S)
@@ -236,85 +246,45 @@ class _Search:
             np.zeros(n_columns, dtype=np.int64),
         )
         swept.alpha[index], swept.members[:m] = state.alpha, index
-        swept.rows[index] = beta * (state.covariance @ given.inner.gram[index])
+        swept.rows[index] = beta * (state.covariance @ inner.gram[index])
         swept.rows[index[:, None], index] = -state.covariance
         swept.S[index], swept.Q[index] = -state.covariance.diagonal(), state.mean
         history = np.empty((min(at_once, self.options.max_iter + 1 - len(self.trace)), 3))
         m, n_changes, is_converged = change_precisions(
-            given.inner, swept, m, beta, state.log_evidence, self.options.tol, schedule, history
+            inner, swept, m, beta, state.log_evidence, self.options.tol, schedule, history
         )
         index = swept.members[:m]
         return (index, swept.alpha[index], swept.Q[index]), history[:n_changes], is_converged
 
-    def _scanned(self, columns: Columns, among: EvidenceProblem, model: Model) -> ActiveSet:
-        return scanned(columns, among.target, among.likelihood_at(self.noise), model)
+    def _scanned(self, columns: Columns, model: Model) -> ActiveSet:
+        return scanned(columns, self.problem.target, self.problem.likelihood_at(self.noise), model)
 
-    def _next_noise(self, columns: Columns, among: EvidenceProblem, state: ActiveSet) -> float:
+    def _next_noise(self, columns: Columns, state: ActiveSet) -> float:
         latent = columns.take(state.index) @ state.mean
         determined = len(state.index) - float(state.alpha @ state.covariance.diagonal())
-        return among.noise_at(latent, determined, self.noise, self.floor)
+        return self.problem.noise_at(latent, determined, self.noise, self.floor)
 
-    def _at_next_noise(
-        self, columns: Columns, among: EvidenceProblem, state: ActiveSet, number: Index
-    ) -> ActiveSet | None:
+    def _at_next_noise(self, columns: Columns, state: ActiveSet, number: Index) -> ActiveSet | None:
         """Return the state at the next noise; None where it has converged."""
-        noise = self._next_noise(columns, among, state)
+        noise = self._next_noise(columns, state)
         if abs(np.log(noise / self.noise)) < self.options.noise_tol:
             return None
         self.noise = noise
-        state = self._scanned(columns, among, state.model)
-        self._record(state, number, np.array([[state.log_evidence, len(number), noise**-2.0]]))
+        state = self._scanned(columns, state.model)
+        self._record(state, number)
         return state
 
     def _may_go_on(self) -> bool:
         return len(self.trace) <= self.options.max_iter and self.since < self.patience
 
-    def _record(self, state: ActiveSet, number: Index, history: Array) -> None:
-        """Add changes to the trace, and note whether they have led to the best state so far."""
+    def _record(self, state: ActiveSet, number: Index, history: Array | None = None) -> None:
+        """Add changes to the trace, one by default, and note whether this is the best state so far."""
+        if history is None:
+            history = np.array([[state.log_evidence, len(number), self.noise**-2.0]])
         self.trace += [(value, int(m), beta**-0.5) for value, m, beta in history.tolist()]
         self.since += len(history)
         if state.log_evidence > self.best[0].log_evidence + self.options.tol:
             self.best, self.since = (state, number, self.noise), 0
-
-
-class _Candidates:
-    """Some columns, those in the model among them, between which changes are made.
-
-    Attributes
-    ----------
-    problem : EvidenceProblem
-        If `rotated`, a regression of many rows is that of its triangular factor.
-    columns : DenseColumns
-    number : ndarray of int, shape (n_columns,)
-        Which of all columns they are.
-    inner : Quadratic
-        Their inner products: of a regression, or of the quadratic model at the mode.
-    """
-
-    def __init__(
-        self, problem: EvidenceProblem, Phi: Array, number: Index, *, rotated: bool
-    ) -> None:
-        if problem.likelihood.is_quadratic:
-            target, n_obs = problem.target, problem.n_obs
-            if rotated and len(Phi) > Phi.shape[1] + 1:
-                R = np.linalg.qr(np.column_stack([Phi, target]), mode="r")
-                Phi, target = R[:, :-1], R[:, -1].copy()
-                likelihood: Any = problem.likelihood
-                likelihood = replace(likelihood, n_obs=n_obs)
-                problem = EvidenceProblem(Phi, target, likelihood, bias=False)
-            none, square = np.empty((len(number), 0)), float(target @ target)
-            self.inner = Quadratic(none, Phi.T @ Phi, target @ Phi, square, float(n_obs))
-        self.problem, self.number, self.columns = problem, number, DenseColumns(Phi, None)
-
-    def at_mode(self, state: ActiveSet, likelihood: Likelihood) -> None:
-        """Take the inner products under the curvature at a mode: of columns in the model with all."""
-        Phi, index = self.columns.Phi, state.index
-        curvature = likelihood.curvature(Phi[:, index] @ state.mean, self.problem.target)
-        weighted = np.sqrt(curvature)[:, None] * Phi
-        gram = np.empty((Phi.shape[1], Phi.shape[1]))
-        np.fill_diagonal(gram, np.nan)  # columns outside the model: computed when needed
-        gram[index] = weighted[:, index].T @ weighted
-        self.inner = Quadratic(weighted.T, gram, np.empty(len(gram)), 0.0, 0.0)
 
 
 def _is_lower(new: ActiveSet, state: ActiveSet) -> bool:
