@@ -61,7 +61,7 @@ TESTS = {
     "em/widths": "em test_feature_widths",
     "em/options": "em options",
     "evidence": "evidence options sequential",
-    "evidence/bottom_up": "bottom_up quick_bottom_up options",
+    "evidence/bottom_up": "bottom_up options",
     "evidence/columns": "columns sequential",
     "family": "em",
     "gibbs": "gibbs_conditionals gibbs gibbs_block gibbs_widths",
@@ -78,7 +78,7 @@ TESTS = {
     "pieces/likelihood": "em evidence probit weighted",
     "pieces/validation": "validation options em estimators/test_base model/test_builders test_frames",
     "problem": "em mpcvm",
-    "projection": "options projection_path projection_classes",
+    "projection": "options projection",
     "quadratic": "quadratic nonnegative",
     "validity": "validity",
 }

@@ -220,16 +220,13 @@ def rvm_validity(
     stability for RBF kernel selection in relevance vector machines for classification", eqs. 12-15,
     corrected: see `log_stability`, `determined_share` and `kernel_validity`.
     """
-    weight = np.zeros(problem.Phi.shape[1])
-    kept = result.active[result.weight[result.active] != 0]
-    weight[kept] = result.weight[kept]
-    variance = np.diag(result.covariance)[:-1][result.weight[result.active] != 0]
+    determined = 1.0 - result.alpha[result.active] * np.diag(result.covariance)[:-1]
     return kernel_validity(
         X,
         problem.target,
-        weight,
+        result.weight,
         result.latent,
-        np.clip(1.0 - result.alpha[kept] * variance, 0.0, 1.0),
+        np.clip(determined, 0.0, 1.0)[result.weight[result.active] != 0],
         width=width,
         likelihood=problem.likelihood_at(result.noise),
         centres=centres,

@@ -15,13 +15,13 @@ from pcvm_pymc.core.evidence import (
     EvidenceOptions,
     EvidenceProblem,
     fit_batch,
+    fit_sequential,
     posterior,
-    sequential,
+    relevance,
 )
 from pcvm_pymc.core.evidence.columns import DenseColumns
 from pcvm_pymc.core.evidence.posterior import gains, leave_one_out, scanned
 from pcvm_pymc.core.evidence.rank_one import change_precisions
-from pcvm_pymc.core.evidence.sequential import fit_sequential
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit
 
@@ -149,7 +149,7 @@ def test_a_cycle_is_stopped(monkeypatch):
         swept.alpha[first] = 1.0 if swept.alpha[first] > 1.0 else 2.0
         return m, 1, False
 
-    monkeypatch.setattr(sequential, "change_precisions", to_and_fro)
+    monkeypatch.setattr(relevance, "change_precisions", to_and_fro)
     problem = EvidenceProblem(rbf(squared_distances(X, X), 0.8), label, "logit")
     fit = fit_sequential(problem, EvidenceOptions(patience=10))
     assert fit.status is Status.BEST_OF_CYCLE
@@ -194,7 +194,7 @@ def test_wide_bases_that_gain_together_alone_are_found(seed, monkeypatch):
     Phi, label = linear_classes(seed)
     problem = EvidenceProblem(Phi, label, "logit")
     found = fit_sequential(problem)
-    monkeypatch.setattr(sequential, "_TRAPPED", -1)
+    monkeypatch.setattr(relevance, "_TRAPPED", -1)
     plain = fit_sequential(problem)  # from the empty model alone
     assert np.count_nonzero(plain.weight) <= 1
     assert plain.log_evidence < 100 * np.log(0.5) + 5
@@ -209,7 +209,7 @@ def test_a_second_beginning_never_ends_lower(seed, width):
     problem = EvidenceProblem(Phi, label, "probit")
     found = fit_sequential(problem)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sequential, "_TRAPPED", -1)
+        patch.setattr(relevance, "_TRAPPED", -1)
         assert found.log_evidence >= fit_sequential(problem).log_evidence
 
 

@@ -1,4 +1,8 @@
-"""The fast relevance vector machine: one basis at a time, that of the largest gain (Tipping & Faul 2003)."""
+"""The relevance vector machine: one basis at a time, that of the largest gain, or all precisions at once.
+
+The former is Tipping's & Faul's (2003), from the empty model upwards; the latter Tipping's (2001), from all
+bases downwards, which ends with steps of the former.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +22,8 @@ from pcvm_pymc.core.evidence.problem import (
 )
 from pcvm_pymc.core.evidence.rank_one import Quadratic, Schedule, Swept, change_precisions
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import threads_by_size
+from pcvm_pymc.core.pieces.validation import check_choice
 from pcvm_pymc.core.problem import Status
 
 _CANDIDATES = 64  # columns, besides those in the model, among which changes are made
@@ -27,6 +33,8 @@ _DIGITS = 0.1  # share of tol by which the log evidence may then differ from the
 _QUADRATIC_PATIENCE = 4  # times that of the options, where only rounding can make a search cycle
 _HALVINGS = 3  # of a re-estimation that lowers Laplace's evidence
 _ROUNDING = 1e-9  # relative error of the log evidence
+# alpha / beta of a basis of unit norm: its weight explains a millionth of the noise
+_PRUNING_RATIO = 1e6
 # A search of two classes that ends with at most so many bases, and more than this share of the empty model's
 # log evidence, is repeated from 64 bases that share the best of these precisions (of columns of unit norm);
 # the result is taken where it has more log evidence by so many nats.
@@ -262,7 +270,7 @@ class Search:
     def _next_noise(self, columns: Columns, state: ActiveSet) -> float:
         latent = columns.take(state.index) @ state.mean
         determined = len(state.index) - float(state.alpha @ state.covariance.diagonal())
-        return self.problem.noise_at(latent, determined, self.noise, self.floor)
+        return self.problem.noise_at(latent, determined, self.noise)
 
     def _at_next_noise(self, columns: Columns, state: ActiveSet, number: Index) -> ActiveSet | None:
         """Return the state at the next noise; None where it has converged."""
@@ -309,3 +317,114 @@ def _promising(gain: Array, index: Index, tol: float) -> Index:
         taken[order[:half]] = taken[order[spread]] = True
     taken[index] = True
     return np.flatnonzero(taken)
+
+
+# --- from all bases downwards, all precisions at once -----------------------------------------------
+
+
+def fit_batch(
+    problem: EvidenceProblem,
+    options: EvidenceOptions | None = None,
+    *,
+    noise_start: float | None = None,
+) -> EvidenceResult:
+    """Maximise the evidence from all bases downwards, by MacKay's updates of all precisions at once.
+
+    The sweeps cannot add a pruned basis again; once they have converged, single changes that gain follow, as
+    in `fit_sequential`. Both searches end at a local maximum, where no single change gains more than the
+    options' ``tol``; neither always ends at the higher one.
+
+    Parameters
+    ----------
+    problem, options, noise_start
+        As for `fit_sequential`.
+
+    Returns
+    -------
+    EvidenceResult
+
+    References
+    ----------
+    M. E. Tipping (2001), "Sparse Bayesian learning and the relevance vector machine", JMLR 1,
+    211-244; A. Chmielewski-Anders et al. (2019), "The relevance vector machine and sparsity of
+    Bayesian learning", eqs. 6-12. Corrected: eq. 12, see `posterior`. Bases are pruned at a relative
+    threshold, alpha / beta > 1e6 for a basis of unit norm, and the stop is on the change of evidence.
+    The single changes at the end: M. E. Tipping and A. C. Faul (2003).
+    """
+    options, columns = options or EvidenceOptions(), columns_of(problem)
+    if not isinstance(columns, DenseColumns):
+        raise ValueError(
+            "method='batch' needs all basis functions at every step; found bases that are computed when "
+            "needed (a memory_limit): use method='sequential', or fewer bases (basis=)"
+        )
+    noise, free = start_noise(problem, options, noise_start), problem.noise_is_estimated
+    # all bases with equal precisions, the latent function varying as the targets do
+    index = np.flatnonzero(columns.square)
+    variance = problem.target_scale**2 if problem.likelihood.targets == "numbers" else 1.0
+    alpha = np.full(len(index), max(len(index), 1) / (problem.n_obs * variance))
+    trace: list[tuple[float, int, float]] = []
+    mean, last, since, noise_moves = None, -np.inf, 0, False
+    while len(trace) <= options.max_iter:
+        likelihood = problem.likelihood_at(noise)
+        end = posterior(columns.take(index), alpha, problem.target, likelihood, mean)
+        trace.append((end.log_evidence, len(index), noise))
+        model = index, alpha, end.mean
+        is_still = abs(end.log_evidence - last) < 0.01 * options.tol
+        last = end.log_evidence
+        determined = np.clip(1.0 - alpha * end.variance, np.finfo(float).tiny, 1.0)
+        found = problem.noise_at(end.latent, determined.sum(), noise) if free else noise
+        if is_still and (not free or abs(np.log(found / noise)) < options.noise_tol):
+            return Search(problem, columns, options, noise, trace).result(model)
+        # the noise waits until the precisions have converged once, and then is updated now and then
+        noise_moves, since = noise_moves or is_still, since + 1
+        if is_still or (noise_moves and since >= options.noise_period):
+            noise, since = found, 0
+        with np.errstate(divide="ignore", over="ignore"):
+            alpha = determined / end.mean**2  # eq. 8
+        bound = likelihood.bound
+        keep = alpha < _PRUNING_RATIO * (bound if np.isfinite(bound) else end.curvature.max())
+        index, alpha, mean = index[keep], alpha[keep], end.mean[keep]
+    return result_at(
+        problem, columns, model, noise=noise, status=Status.ITERATION_LIMIT, trace=trace
+    )
+
+
+def check_method(method: str) -> None:
+    """Raise unless a search of that name exists."""
+    if isinstance(method, str) and method == "random":
+        raise ValueError(
+            "method='random', a paper's, is now pcvm_pymc.experiments.replicas.chmielewski2019_random; "
+            "use it, or 'sequential'"
+        )
+    check_choice("method", method, tuple(METHODS))
+
+
+METHODS = {"sequential": fit_sequential, "batch": fit_batch}
+
+
+@threads_by_size
+def fit_rvm(
+    problem: EvidenceProblem, *, method: str = "sequential", options: EvidenceOptions | None = None
+) -> EvidenceResult:
+    """Maximise the evidence of a relevance vector machine; of several starts of the noise the best wins.
+
+    Parameters
+    ----------
+    problem : EvidenceProblem
+    method : {"sequential", "batch"}
+    options : EvidenceOptions, optional
+
+    Returns
+    -------
+    EvidenceResult
+
+    Raises
+    ------
+    ValueError
+        If the method is unknown.
+    """
+    check_method(method)
+    options = options or EvidenceOptions()
+    starts = options.noise_starts if problem.noise_is_estimated else (None,)
+    fits = [METHODS[method](problem, options, noise_start=start) for start in starts]
+    return max(fits, key=lambda fit: fit.log_evidence)
