@@ -54,7 +54,7 @@ _CORE = "pcvm_pymc/core/"
 #: tests of `core` by the beginning of a file's name, the longest counts; the contract is of every row
 TESTS = {
     "approximation": "approximation options inference/test_approximate estimators/test_intervals",
-    "design": "columns chunked chunked_classes",
+    "design": "sequential chunked chunked_classes",
     "em": "em mpcvm sparse_probit weighted",
     "em/coupled": "mpcvm weighted",
     "em/rows": "em chunked chunked_classes",
@@ -62,7 +62,7 @@ TESTS = {
     "em/options": "em options",
     "evidence": "evidence options sequential",
     "evidence/bottom_up": "bottom_up options",
-    "evidence/columns": "columns sequential",
+    "evidence/columns": "sequential",
     "family": "em",
     "gibbs": "gibbs_conditionals gibbs gibbs_block gibbs_widths",
     "loo": "loo",

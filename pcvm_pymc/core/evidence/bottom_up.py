@@ -116,7 +116,7 @@ class Bases:
 
     pulled: Array
 
-    def __init__(self, problem: Problem, start: Array | None = None) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.problem, self.beta = problem, problem.likelihood.bound
         (n_obs, n_basis), n_scores = problem.Phi.shape, problem.n_scores
         self.streamed = isinstance(problem.Phi, StreamedDesign)
@@ -129,8 +129,6 @@ class Bases:
             self._row_weight = np.ones(n_obs) if weight is None else weight
             self.columns = np.hstack([problem.Phi, np.ones((n_obs, self.n_columns - n_basis))])
             self.square = np.einsum("i,ij,ij->j", self._row_weight, self.columns, self.columns)
-        self._begin(start)
-        self.moved = np.nan
 
     def products(self, n: int) -> Array:
         """Return ``Phi' W phi_n``, shape (n_columns,)."""
@@ -138,7 +136,7 @@ class Bases:
             self._products[n] = (self._row_weight * self.columns[:, n]) @ self.columns
         return self._products[n]
 
-    def _begin(self, start: Array | None) -> None:
+    def begin(self, start: Array | None) -> None:
         """Compute the responses of the first epoch: those given, or the likelihood's own.
 
         Of a streamed design the Gram matrix comes with them.
@@ -346,12 +344,13 @@ class Search:
 
     def __init__(self, problem: Problem, start: Array | None, options: BottomUpOptions) -> None:
         self.problem, self.options = problem, options
-        self.bases = Bases(problem, start)
+        self.bases = Bases(problem)
+        self.bases.begin(start)
         n_basis, n_scores = problem.Phi.shape[1], problem.n_scores
-        self.sign = None if problem.sign is None else problem.sign.reshape(n_basis, n_scores)
-        if self.sign is not None:  # of all columns: zero for the constant, which is free
-            rest = np.zeros((len(self.bases.square) - n_basis, n_scores))
-            self._column_sign = np.vstack([self.sign, rest])
+        self.sign = None
+        if problem.sign is not None:  # of all columns: zero for the constant, which is free
+            self.sign = np.zeros((self.bases.n_columns, n_scores))
+            self.sign[:n_basis] = problem.sign.reshape(n_basis, n_scores)
         self.machines = [Machine(self.bases) for _ in range(1 if problem.shared else n_scores)]
         self.weight, self.bias = np.zeros((n_basis, n_scores)), np.zeros(n_scores)
 
@@ -362,12 +361,12 @@ class Search:
         for k, machine in enumerate(self.machines):
             scores = slice(None) if self.problem.shared else slice(k, k + 1)
             pulled = self.bases.pulled[:, scores]
-            sign = None if self.sign is None else self._column_sign[:, k]
+            sign = None if self.sign is None else self.sign[:, k]
             changes.append(machine.improve(pulled, sign, self.options.most))
-            if self.sign is None:
+            if sign is None:
                 every[machine.index, scores] = machine.mean(pulled)
             else:
-                every[:-1, k], every[-1, k] = machine.signed_mode(pulled[:, 0], self.sign[:, k])
+                every[:-1, k], every[-1, k] = machine.signed_mode(pulled[:, 0], sign[:n_basis])
         old, (self.weight, self.bias) = (self.weight, self.bias), (every[:-1], every[-1])
         share = self.options.momentum if old[0].any() else 0.0
         terms = partial(self.problem.likelihood.terms, rough=self.options.is_rough)

@@ -289,36 +289,21 @@ def leave_one_out(model: Model, variance: Array, S: Array, Q: Array) -> tuple[Ar
     return np.maximum(s, _TINY), q
 
 
-def best_change(s: Array, q: Array) -> tuple[Array, Array]:
-    """Return the best precision of each column, and what it gains in log evidence over being out.
-
-    Chmielewski et al. (2019) eqs. 13-14: ``alpha = s^2 / (q^2 - s)`` where that is positive, else infinite,
-    which gains nothing.
-
-    Parameters
-    ----------
-    s, q : ndarray, shape (n_columns,)
-        With the column itself taken out.
-    """
-    square = q * q
-    better = np.flatnonzero(square > s)
-    alpha, gain = np.full(len(s), np.inf), np.zeros(len(s))
-    s, square = s[better], square[better]
-    with np.errstate(over="ignore"):
-        precision, ratio = s * (s / (square - s)), np.minimum(square / s, _HUGE)
-    gain[better] = 0.5 * (ratio - 1.0 - np.log(ratio)) * np.isfinite(precision)
-    alpha[better] = precision
-    return alpha, gain
-
-
 def gains(state: ActiveSet) -> tuple[Array, Array]:
     """Return the gain in log evidence of each column's best change, and its precision after that.
 
-    Columns outside the model that stay there gain nothing.
+    Chmielewski et al. (2019) eqs. 13-14: the best precision is ``s^2 / (q^2 - s)`` where that is positive,
+    else infinite. Columns outside the model that stay there gain nothing.
     """
-    variance = state.covariance.diagonal()
-    s, q = leave_one_out(state.model, variance, state.S, state.Q)
-    alpha, gain = best_change(s, q)
+    s, q = leave_one_out(state.model, state.covariance.diagonal(), state.S, state.Q)
+    alpha, gain = np.full(len(s), np.inf), np.zeros(len(s))
+    better = np.flatnonzero(q * q > s)
+    own, square = s[better], q[better] ** 2
+    with np.errstate(over="ignore"):
+        precision, ratio = own * (own / (square - own)), np.minimum(square / own, _HUGE)
+    # over being out of the model; members lose what they gain now
+    gain[better] = 0.5 * (ratio - 1.0 - np.log(ratio)) * np.isfinite(precision)
+    alpha[better] = precision
     now, s, q = state.alpha, s[state.index], q[state.index]
     gain[state.index] -= 0.5 * (np.log(now / (now + s)) + q * q / (now + s))
     gain[alpha == 0] = 0.0

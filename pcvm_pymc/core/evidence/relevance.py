@@ -117,7 +117,6 @@ class Search:
         self.noise_moves = bool(trace) and problem.noise_is_estimated
         self.is_quadratic = problem.likelihood.is_quadratic
         self.patience = options.patience * (_QUADRATIC_PATIENCE if self.is_quadratic else 1)
-        self.floor = NOISE_FLOOR * problem.target_scale if problem.noise_is_estimated else 0.0
         self.n_at_once, self.is_careful = 1, False
 
     def result(self, model: Model) -> EvidenceResult:
@@ -181,7 +180,8 @@ class Search:
         if not self.is_quadratic or self.is_careful:
             return self._careful_step(columns, state, number, inner)
         period = self.options.noise_period if self.noise_moves else 0
-        schedule = Schedule(self.options.refresh_period, period, len(self.trace) - 1, self.floor)
+        floor = NOISE_FLOOR * self.problem.target_scale
+        schedule = Schedule(self.options.refresh_period, period, len(self.trace) - 1, floor)
         model, history, is_converged = self._changed(inner, state, _AT_ONCE, schedule)
         if len(history) == 0:
             return None, True
