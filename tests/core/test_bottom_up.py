@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -273,12 +274,6 @@ def test_the_default_start_for_two_classes_is_the_e_step_at_zero():
     np.testing.assert_array_equal(column.latent, told.latent)
 
 
-class Rows:
-    """Something in place of a matrix."""
-
-    shape = (40, 40)
-
-
 def test_bad_arguments_are_named():
     given_ = problem()
     refused("shared precisions need free weights", fit_bottom_up, replace(given_, shared=True))
@@ -289,7 +284,8 @@ def test_bad_arguments_are_named():
     refused("bias='free' has no precision", fit_bottom_up, replace(given_, bias="free"))
     refused(r"start has shape \(40,\); needed \(40, 3\)", fit_bottom_up, given_, np.zeros(40))
     refused("found a width that may move", fit_bottom_up, replace(given_, moves=object()))
-    refused("found Phi of type Rows", fit_bottom_up, replace(given_, Phi=Rows()))
+    other = replace(given_, Phi=SimpleNamespace(shape=(40, 40)))
+    refused("found Phi of type SimpleNamespace", fit_bottom_up, other)
 
 
 # --- several changes under the same responses, which run ahead ------------------------------------
