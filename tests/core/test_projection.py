@@ -299,7 +299,7 @@ def test_divergence_falls_along_the_path(seed, several):
     for i, (columns, weight) in enumerate(zip(path.columns, path.weights, strict=True)):
         assert len(columns) <= path.sizes[i]
         assert (weight * problem.sign[columns] >= 0).all()
-        assert weight.reshape(len(columns), -1).any(axis=1).all()
+        assert weight.reshape(-1, problem.n_scores).any(axis=1).all()
         latent = path.latent(problem.Phi)[i]
         every = problem.Phi @ path.dense_weight(i, n_basis) + path.bias[i]
         assert_allclose(latent, every, atol=1e-10)
