@@ -138,10 +138,6 @@ def near(n, seed, d=2):
     return X, np.sin(2 * X[:, 0]) + 0.4 * rng.normal(size=n)
 
 
-def low_rank(X, centres, kernel, limit=2e7):
-    return LowRankColumns.of(ComputedBases(X, centres, kernel, limit), True)
-
-
 @given(st.integers(0, 10_000), st.integers(1, 2), st.booleans())
 @settings(max_examples=15)
 def test_low_rank_factors_have_every_value(seed, d, others):
@@ -149,7 +145,7 @@ def test_low_rank_factors_have_every_value(seed, d, others):
     X[:3] += 30.0  # outliers, which need pivots of their own
     centres = near(600, seed + 1, d)[0] if others else X
     for kernel in [RBF(4.0), MatrixRBF(np.eye(d) + 0.3, 4.0)]:
-        found = low_rank(X, centres, kernel)
+        found = LowRankColumns.of(ComputedBases(X, centres, kernel, 2e7), True)
         assert found.L.shape[1] < len(centres) / 8
         np.testing.assert_allclose(found.L @ found.F.T, kernel(X, centres), atol=2e-12)
         taken = 8 * found.L.shape[1] * (len(X) + (len(centres) if others else 0))
