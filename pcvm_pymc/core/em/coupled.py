@@ -248,40 +248,45 @@ class Preconditioner:
             Phi, tol = model.double, _NEGLIGIBLE / size
             gram = blas.dsyrk(1.0, Phi.T, lower=1)
             _, order, rank, _ = lapack.dpstrf(gram, tol=tol, lower=1, overwrite_a=1)
-            product = 4.0 * Phi.shape[1] * max(n_scores, _NARROW)  # its cost, for each row
-            rank = max(0, min(rank, int(np.sqrt(_DEAREST * product) / n_scores) - 1))
+            k = n_scores * np.arange(1, rank + 2)
+            # what a factor costs by its rank, in products
+            products = (len(Phi) * k**2 + k**3 / 3) / (4.0 * Phi.size * max(n_scores, _NARROW))
+            rank = max(0, int(np.searchsorted(products, _DEAREST)) - 1)
             ones = np.ones((len(Phi), 1))
             self._directions = np.linalg.qr(np.hstack([Phi[:, order[:rank] - 1], ones]))[0]
             self._coefficients = self._directions.T @ np.hstack([Phi, ones])
             self._size = size
-            self._patience = max(_LEAST_PRODUCTS, int((n_scores * (rank + 1)) ** 2 / product))
+            self._patience = max(_LEAST_PRODUCTS, int(products[rank]))
         return self._patience
 
     def factorise(self, model: DenseModel, free: Mask) -> None:
         """Make the factor on the values that are free."""
         self.known, kind = free.copy(), model.hessian.dtype
-        Y = self._coefficients * (model.scale * free / model.root).T[:, None, :]
-        parts = []
-        for c, one in enumerate(Y):
-            gram = one @ one.T
+        self._scale = model.scale * free / model.root
+        inverses, parts = [], []
+        for scale in self._scale.T:
+            Y = self._coefficients * scale
+            gram = blas.dsyrk(1.0, Y.T, trans=1, lower=1)
             gram[np.diag_indices(len(gram))] += _JITTER * np.trace(gram) + 1e-300
             J = np.tril(lapack.dpotrf(gram, lower=1)[0])
-            Y[c] = lapack.dtrtrs(J, one, lower=1)[0]
+            inverses.append(lapack.dtrtri(J, lower=1)[0])
             parts.append((self._directions @ J).astype(kind))
         size = len(parts) * len(J)
         H: Array = np.zeros((size, size), order="F", dtype=kind)
         add_products(H, parts, model.hessian)
         H[np.diag_indices(size)] += 1.0
-        self._rows, self._factor = Y, POTRF[H.dtype.char](H, lower=1, overwrite_a=1)[0]
+        self._inverse = np.stack(inverses)
+        self._factor = POTRF[H.dtype.char](H, lower=1, overwrite_a=1)[0]
 
     def solve(self, model: DenseModel, r: Array, free: Mask) -> Array:
         """Return the preconditioner times r: by the factor on what it knows, else by the diagonal."""
         z = r / model.diagonal()
         if self.known is not None:
-            own = np.where(self.known, r / model.root, 0.0).T[:, :, None]
-            inner = self._rows @ own
+            own = np.where(self.known, r / model.root, 0.0)
+            inner = self._inverse @ (self._coefficients @ (self._scale * own)).T[:, :, None]
             flat = inner.reshape(-1, 1)
             flat = POTRS[self._factor.dtype.char](self._factor, flat, lower=1)[0] - flat
-            own = own + self._rows.transpose(0, 2, 1) @ flat.reshape(inner.shape)
-            z = np.where(self.known, own[:, :, 0].T / model.root, z)
+            inner = self._inverse.transpose(0, 2, 1) @ flat.reshape(inner.shape)
+            own = own + self._scale * (self._coefficients.T @ inner[:, :, 0].T)
+            z = np.where(self.known, own / model.root, z)
         return np.where(free, z, 0.0)
