@@ -54,10 +54,10 @@ _CORE = "pcvm_pymc/core/"
 #: tests of `core` by the beginning of a file's name, the longest counts; the contract is of every row
 TESTS = {
     "approximation": "approximation options inference/test_approximate estimators/test_intervals",
-    "design": "sequential chunked chunked_classes",
+    "design": "sequential chunked",
     "em": "em mpcvm sparse_probit weighted",
     "em/coupled": "mpcvm weighted",
-    "em/rows": "em chunked chunked_classes",
+    "em/rows": "em chunked",
     "em/widths": "em test_feature_widths",
     "em/options": "em options",
     "evidence": "evidence options sequential",

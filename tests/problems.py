@@ -125,3 +125,22 @@ def log_joint(problem, weight, bias, precision, bias_precision):
 def response_mean(latent, label):
     """Return the means of the latent responses given the classes (Lyu et al. 2020 eqs. 22-23)."""
     return latent + class_terms(latent, label).score
+
+
+def slopes(problem, result):
+    """Return the slopes of the log posterior in weights and biases: shapes (n_basis, C) and (C,).
+
+    Weights and biases at zero have no slope of their prior: it is zero, or keeps them there.
+    """
+    weight, bias = result.weight.reshape(-1, problem.n_scores), np.atleast_1d(result.bias)
+    score = problem.likelihood.score(result.latent, problem.label).reshape(-1, problem.n_scores)
+    pull, of_bias = np.zeros(weight.shape), np.zeros(bias.shape)
+    prior, active, is_there = problem.hyperprior, weight != 0, bias != 0
+    pull[active] = prior.weight_precision(weight[active]) * weight[active]
+    of_bias[is_there] = prior.bias_precision(bias[is_there]) * bias[is_there]
+    return problem.Phi.T @ score - pull, score.sum(axis=0) - of_bias
+
+
+def assert_monotone(log_posterior):
+    """Assert that a trace never falls."""
+    assert (np.diff(log_posterior) >= -1e-9 * (1 + np.abs(log_posterior[1:]))).all()

@@ -14,7 +14,7 @@ from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.multinomial import FractionalTerms, fractional_terms
 from pcvm_pymc.core.pieces.probit import Array, inverse_mills
-from pcvm_pymc.core.quadratic import BorderedGram, Mask, QuadraticModel
+from pcvm_pymc.core.quadratic import BorderedGram, Mask, QuadraticModel, add_products
 
 type Columns = NDArray[np.intp]
 
@@ -237,7 +237,7 @@ class _Newton:
     def hessian(self, terms: FractionalTerms) -> Array:
         """Return the divergence's second derivatives in all values."""
         H = np.zeros((len(self.model.value), len(self.model.value)), order="F")
-        self.model.add_rows(H, self.designs, self.target.mass[:, None, None] * terms.hessian)
+        add_products(H, self.designs, self.target.mass[:, None, None] * terms.hessian)
         H[np.diag_indices(len(H))] += np.where(self.is_weight, 0.0, _DAMPING)
         return np.tril(H) + np.tril(H, -1).T
 
