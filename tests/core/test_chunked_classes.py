@@ -10,7 +10,6 @@ from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
-from pcvm_pymc.core.pieces.multinomial import class_hessian
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.resources import has_room_for_coupled
 from pcvm_pymc.core.problem import Problem
@@ -54,7 +53,7 @@ def test_the_coupled_matrix_is_that_of_the_whole(n_classes, chunk, n_jobs, seed)
     asked = Request(X[:8], RBF(1.3), *at, **terms)
     found = ArrayRows(X, label, chunk, n_jobs).sums(asked)
     Z = np.column_stack([Phi, np.ones(len(Phi))])
-    hessian = class_hessian(Phi @ weight + bias, label)
+    hessian = likelihood.hessian(Phi @ weight + bias, label)
     wanted = np.einsum("icd,ij,ik->cjdk", hessian, Z, Z).reshape(2 * (9 * n_classes,))
     np.testing.assert_allclose(np.tril(found.gram), np.tril(wanted), atol=1e-10)
 
