@@ -14,7 +14,6 @@ from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihood import majority_label
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
-from pcvm_pymc.core.pieces.multinomial import class_hessian
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.resources import chunk_rows, has_room_for_coupled
 from pcvm_pymc.core.problem import Problem, Status
@@ -70,7 +69,7 @@ def test_the_coupled_matrix_is_that_of_the_whole(n_classes, chunk, n_jobs, seed)
     asked = Request(X[:8], RBF(1.3), weight, bias, weight, bias, **terms)
     found = ArrayRows(X, label, chunk, n_jobs).sums(asked)
     Z = np.column_stack([Phi, np.ones(len(Phi))])
-    hessian = class_hessian(Phi @ weight + bias, label)
+    hessian = likelihood.hessian(Phi @ weight + bias, label)
     wanted = np.einsum("icd,ij,ik->cjdk", hessian, Z, Z).reshape(2 * (9 * n_classes,))
     np.testing.assert_allclose(np.tril(found.gram), np.tril(wanted), atol=1e-10)
 
