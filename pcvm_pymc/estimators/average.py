@@ -8,8 +8,7 @@ import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
 
 from pcvm_pymc.core.design import latent_in_blocks
-from pcvm_pymc.core.em import Start, fit_em
-from pcvm_pymc.core.loo import leave_one_out
+from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.pieces.centres import Index
 from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
 from pcvm_pymc.core.pieces.likelihood import Weighted
@@ -17,7 +16,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.quadratic import QuadraticModel
 from pcvm_pymc.estimators.problems import Problems, TrainingData
-from pcvm_pymc.estimators.search import GridPoint, HyperparameterSearch, leave_folds_out, start_near
+from pcvm_pymc.estimators.search import GridPoint, HyperparameterSearch, held_out, start_near
 
 # --- class probabilities -----------------------------------------------------------------------
 
@@ -319,10 +318,10 @@ def fit_average(
     search: HyperparameterSearch,
     *,
     most: int,
+    same_bases: bool,
     same_fits: bool,
     weigh: bool = True,
-    held_out: bool = False,
-    columns: Index | None = None,
+    needs_held_out: bool = False,
     folds: Sequence[Any] = (),
 ) -> FittedAverage:
     """Fit the grid points of non-negligible weight to convergence, on all rows.
@@ -333,37 +332,25 @@ def fit_average(
     search : HyperparameterSearch
     most : int
         Grid points at most.
+    same_bases : bool
+        Whether the search's bases are the problems': the fits start from its weights, else from each other.
     same_fits : bool
         Whether the search fitted these very problems, less closely: then its weights stay.
     weigh : bool
         Whether grid points whose fits are other ones get new weights from their own leave-one-out densities.
-    held_out : bool
+    needs_held_out : bool
         Whether leave-one-out predictions are needed where they give no weights.
-    columns : ndarray of int, optional
-        Numbers of the search's bases among the problems': the fits start from the search's weights.
-        Default: from each other.
     folds : sequence of (ndarray, ndarray)
         To hold out in place of single rows, where rows belong to groups.
     """
     kept, points = search.kept(most), list[GridPoint]()
-    in_memory, rows = problems.rows is None, problems.centres.rows
-    leaves_out = in_memory and not same_fits and (weigh or held_out)
+    in_memory = problems.rows is None
+    leaves_out = in_memory and not same_fits and (weigh or needs_held_out)
     for point in kept.points:
-        problem, known = problems.at(point.width, point.scale), point.result
-        assert known is not None
-        near = points[-1] if points and in_memory else None
-        if columns is not None and in_memory:
-            weight = np.zeros((len(problems.centres), *known.weight.shape[1:]))
-            weight[columns] = known.weight
-            near = replace(point, result=replace(known, weight=weight))
-        start = start_near(problems, near, problem)
-        if same_fits:
-            start = Start(known.weight, known.bias)
-        result, loo = fit_em(problem, start, problems.options), point.loo
-        if leaves_out and folds:
-            loo = leave_folds_out(problems, problem, folds)
-        elif leaves_out:
-            loo = leave_one_out(problem, result.weight, result.bias, rows)
+        problem = problems.at(point.width, point.scale)
+        near = point if same_bases else points[-1] if points and in_memory else None
+        result = fit_em(problem, start_near(problems, near, problem), problems.options)
+        loo = held_out(problems, problem, result, folds) if leaves_out else point.loo
         points.append(replace(point, result=result, loo=loo))
     found = replace(kept, points=tuple(points))
     if leaves_out and weigh:

@@ -128,18 +128,16 @@ class Rule(NamedTuple):
 
     def check(self, model: Any, in_chunks: bool) -> None:
         """Raise where the arguments do not fit together, or one was given without effect."""
-        name, *others = self.names.split()
-        value, default = getattr(model, name), self.default
-        plain = isinstance(value, (str, Real, tuple)) and isinstance(default, (str, Real, tuple))
-        if value is default or (plain and value == default) or self.holds(model, in_chunks):
+        found = {name: getattr(model, name) for name in self.names.split()}
+        name, value = next(iter(found.items()))
+        if np.array_equal(value, self.default) or self.holds(model, in_chunks):
             return
-        if default is _REQUIRED:
-            found = ", ".join(f"{n}={shown(getattr(model, n))}" for n in self.names.split())
-            raise ValueError(f"{found}: {self.needed}")
-        found = ", ".join(f"{n}={getattr(model, n)!r}" for n in others)
+        given = [f"{each}={shown(found[each])}" for each in found]
+        if self.default is _REQUIRED:
+            raise ValueError(f"{', '.join(given)}: {self.needed}")
         raise ValueError(
-            f"{name} was given with {found}, where it has no effect (found {value!r}); it needs "
-            f"{self.needed}, or leave it at {default!r}"
+            f"{name} was given with {', '.join(given[1:])}, where it has no effect (found {value!r}); "
+            f"it needs {self.needed}, or leave it at {self.default!r}"
         )
 
 
@@ -267,20 +265,8 @@ def threads_for(model: Any, X: Array) -> AbstractContextManager[Any]:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FirstArguments:
-    """What most users set, first in the signature of the estimators that have all of it."""
-
-    kernel: Kernel = "rbf"
-    width: Any = "auto"
-    basis: Any = "auto"
-    n_vectors: int | str | None = None
-    estimation: str = "auto"
-    random_state: Any = None
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
 class KernelMachine(BaseEstimator):
-    """Base of all estimators: their arguments are the fields of a dataclass.
+    """Base of all estimators: their arguments are the fields of a dataclass, these three first.
 
     Fitted state, private state included, has names that end in an underscore: a new fit begins by
     deleting all of it.
@@ -289,9 +275,6 @@ class KernelMachine(BaseEstimator):
     kernel: Kernel = "rbf"
     width: Any = "auto"
     basis: Any = "auto"
-    max_iter: int = 10_000
-    tol: float | None = None
-    memory_limit: float | None = None
 
     status_: Status | list[Status] = field(init=False)
     #: constraints of single arguments, and rules between arguments
@@ -311,7 +294,7 @@ class KernelMachine(BaseEstimator):
 
     def _begin(self, X: Any = None) -> None:
         """Delete an earlier fit, and check the arguments, alone and together."""
-        in_chunks = is_dask(X) or self.memory_limit is not None
+        in_chunks = is_dask(X) or vars(self)["memory_limit"] is not None
         for name in [each for each in vars(self) if each.endswith("_")]:
             delattr(self, name)
         self._validate_params()
@@ -330,6 +313,10 @@ class KernelMachine(BaseEstimator):
     def __dask_tokenize__(self) -> str:
         """Return a hash of arguments and fit; Dask's own of a dataclass is that of its fields alone."""
         return str(joblib.hash(self))
+
+    def _as_given(self, data: Any) -> Any:
+        """Return training rows with their targets as `fit` takes them."""
+        return data
 
     def _inputs(self, X: Any) -> Array:
         """Return new inputs for a fitted estimator."""

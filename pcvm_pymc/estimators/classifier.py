@@ -1,7 +1,7 @@
 """What all classifiers share: training rows, weights of rows, and predictions."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import wraps
 from numbers import Integral
 from typing import Any, ClassVar, Self
@@ -43,7 +43,6 @@ def _lazy(method: Any) -> Any:
     return predicted
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class KernelClassifier(ClassifierMixin, KernelMachine):
     """Base of the classifiers.
 
@@ -53,9 +52,9 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
     _takes_several: ClassVar[bool] = True
     #: the estimator for several classes, where this one takes two
     _for_several: ClassVar[str] = ""
-    class_weight: Any = None
-
-    _predictor_: Any = field(init=False)
+    memory_limit: float | None
+    class_weight: Any
+    _predictor_: Any
 
     def fit(
         self,

@@ -10,7 +10,7 @@ import numpy as np
 
 from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.em.options import CLASS_TOLERANCE, TOLERANCE
-from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_rows, choose_share
+from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_rows, choose_share
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -34,7 +34,6 @@ from pcvm_pymc.estimators.search import (
     HyperparameterSearch,
     by_class,
     by_folds,
-    by_leave_one_out,
     grown_search,
     search_features,
 )
@@ -258,7 +257,7 @@ def fit_modes(model: Any, data: TrainingData) -> None:
     if any(plan.moves):
         moves = plan.moves[0]
         middle = median_distance(few.X) if moves else fixed_width(model, few, rng, most)[0]
-        search, columns, same_fits, metric = search_grid(
+        search, same_bases, same_fits, metric = search_grid(
             model, problems, few, middle, rng=rng, most=most
         )
         model.selection_, width, scale = search, search.width, search.scale
@@ -275,10 +274,10 @@ def fit_modes(model: Any, data: TrainingData) -> None:
             problems,
             search,
             most=most_modes if one or n_weights <= JOINT_WEIGHTS else min(most_modes, FEW_MODES),
+            same_bases=same_bases and problems.rows is None,
             same_fits=same_fits and problems.rows is None,
             weigh=not many and (one or n_weights <= 2 * JOINT_WEIGHTS),
-            held_out=plan.project,
-            columns=columns,
+            needs_held_out=plan.project,
             folds=folds,
         )
         points: Any = average.search.points
@@ -346,9 +345,7 @@ def fixed_width(
         problems = replace(problems, options=em_options(model))
         return score_width(problems, criterion, width, plan_of(model).scale)
 
-    return chosen_width(
-        model, model._as_given(data), rng, score, rough=rough, most_bases=most, **special
-    )
+    return chosen_width(model, data, rng, score, rough=rough, most_bases=most, **special)
 
 
 def search_grid(
@@ -359,33 +356,27 @@ def search_grid(
     *,
     rng: np.random.Generator,
     most: int | None = None,
-) -> tuple[HyperparameterSearch, Index | None, bool, Metric | None]:
+) -> tuple[HyperparameterSearch, bool, bool, Metric | None]:
     """Return the search over width and scale by leave-one-out, on some of the rows where they are many.
 
     It has `most` bases at most. With ``width="auto"`` widths per feature are searched after one width.
-    Returns also the numbers of its bases among the problems' (None where they are others), whether its fits
-    are those of the problems themselves, and the relative widths of the features where they were learned.
+    Returns also whether its bases, and whether its fits, are those of the problems themselves, and the
+    relative widths of the features where they were learned.
     """
     plan, n_classes, several = plan_of(model), len(model.classes_), model._takes_several
     needs_folds = is_named(model.width, "auto") or data.groups is not None
     most_rows = max(CLASS_ROWS, 5 * n_classes) if several else SEARCH_ROWS
-    rows, few = np.arange(len(data.X)), data
-    if most is None and len(rows) > (1.5 if several else 2.0) * most_rows:
-        rows = choose_share(data.label, most_rows, rng)
-        few = data.some(rows)
-    ranked = problems_of(model, few, most=most or len(rows))
+    few = data
+    if most is None and len(data.X) > (1.5 if several else 2.0) * most_rows:
+        few = data.some(choose_share(data.label, most_rows, rng))
+    ranked = problems_of(model, few, most=most or len(few.X))
     if plan.moves[0]:
         ranked = ranked.many_widths()
-    grid, columns = Grid(middle, plan.scale, plan.moves), None
-    own, every = ranked.centres.rows, problems.centres.rows
-    if data is problems.data and (own >= 0).all() and np.isin(rows[own], every).all():
-        order = np.argsort(every)
-        columns = order[np.searchsorted(every, rows[own], sorter=order)]
-    one_by_one = several and len(own) * n_classes > JOINT_WEIGHTS and few.groups is None
-    score_of: Any = by_class if one_by_one else by_leave_one_out
+    grid, n_weights = Grid(middle, plan.scale, plan.moves), len(ranked.centres) * n_classes
+    one_by_one = several and n_weights > JOINT_WEIGHTS and few.groups is None
     folds = inner_folds(few.label, FOLDS, rng, groups=few.groups) if needs_folds else []
-    if few.groups is not None:
-        score_of = partial(by_folds, folds=folds)
+    left_out = folds if few.groups is not None else []
+    score_of: Any = by_class if one_by_one else partial(by_folds, folds=left_out)
     least = 2.0 * GROWN_WEIGHT if one_by_one else GROWN_WEIGHT
     search = grown_search(grid, score_of(ranked), least=least)
     metric = None
@@ -393,4 +384,5 @@ def search_grid(
         metric = Metric.learned(model, few, folds)
         search = search_features(ranked, search, grid, score_of, metric=metric, folds=folds)
         metric = replace(metric, share=search.feature_share)
-    return search, columns, few is problems.data and not one_by_one, metric
+    same_bases = few is problems.data
+    return search, same_bases, same_bases and not one_by_one, metric

@@ -11,7 +11,6 @@ from pcvm_pymc.estimators.base import (
     IN_CHUNKS,
     STREAMED,
     WIDTH_EFFECT,
-    FirstArguments,
     Rule,
     constraints,
     is_named,
@@ -38,6 +37,12 @@ def _not_drawn(model: Any, _: bool = False) -> bool:
 def _fits_modes(model: Any, _: bool = False) -> bool:
     plan = plan_of(model)
     return _not_drawn(model) or plan.moves[0] or plan.project
+
+
+def by_em(how: str) -> list[Rule]:
+    """Return the rules of what EM alone uses; `how` is the argument that chooses EM."""
+    defaults = {"hyperprior": "default", "scale": None, "update": "auto"}
+    return [Rule(f"{name} {how}", "a fit by EM", is_em, value) for name, value in defaults.items()]
 
 
 #: a lower precision decides which bases are added from the bottom up
@@ -82,15 +87,8 @@ PCVM_RULES = (
         "fewer transitions than warm-up and draws; needed twice the draws at least",
         lambda m, _: _not_drawn(m) or m.max_iter >= 2 * m.draws,
     ),
-    *(
-        Rule(
-            f"{name} estimation",
-            "modes to fit: no posterior at a given width",
-            _fits_modes,
-            default,
-        )
-        for name, default in (("update", "auto"), ("tol", None))
-    ),
+    Rule("update estimation", "modes to fit: no posterior at a given width", _fits_modes, "auto"),
+    Rule("tol estimation", "modes to fit: no posterior at a given width", _fits_modes, None),
     Rule("scale estimation", "another estimation: the posterior learns it", _not_drawn, None),
     Rule(
         "estimation hyperprior",
@@ -107,7 +105,7 @@ PCVM_RULES = (
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PCVMClassifier(KernelClassifier, FirstArguments):
+class PCVMClassifier(KernelClassifier):
     """Probabilistic classification vector machine: an average of posterior modes, or one of them.
 
     By default modes are found by EM at several widths of the kernel and scales of the weights' prior, and
@@ -264,6 +262,13 @@ class PCVMClassifier(KernelClassifier, FirstArguments):
     array(['yes'], dtype='<U3')
     """
 
+    n_vectors: int | str | None = None
+    estimation: str = "auto"
+    random_state: Any = None
+    max_iter: int = 10_000
+    tol: float | None = None
+    memory_limit: float | None = None
+    class_weight: Any = None
     likelihood: Likelihood | str = "probit"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
@@ -283,9 +288,7 @@ class PCVMClassifier(KernelClassifier, FirstArguments):
         update="auto newton em clip",
     )
     _rules = (
-        Rule("hyperprior estimation", "an estimation by EM", is_em, "default"),
-        Rule("scale estimation", "an estimation by EM", is_em, None),
-        Rule("update estimation", "an estimation by EM", is_em, "auto"),
+        *by_em("estimation"),
         Rule("n_init", f"{MOVED} 1", lambda m, _: m.n_init == 1),
         *PCVM_RULES,
         Rule(

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.evidence import (
@@ -99,7 +100,6 @@ def limit_of(model: Any, n_obs: int) -> float | None:
 def fit_relevance(
     model: Any,
     data: TrainingData,
-    given: TrainingData,
     *,
     rotated: Callable[[Centres, KernelPiece], EvidenceProblem] | None = None,
 ) -> EvidenceProblem:
@@ -111,9 +111,6 @@ def fit_relevance(
     ----------
     model : RVMClassifier or RVMRegressor
     data : TrainingData
-        With targets as the likelihood has them.
-    given : TrainingData
-        With targets as `fit` takes them.
     rotated : callable, optional
         ``(centres, kernel) -> problem`` in place of basis functions at all rows.
     """
@@ -125,7 +122,7 @@ def fit_relevance(
         check_room(len(data.X), len(centres))
     rows, most = width_rows(model, data, limit is not None, rng)
     if rows is not None and isinstance(model.width, str):
-        few, given = data.some(rows), given.some(rows)
+        few = data.some(rows)
         own = as_centres(min(most, len(rows)) if most else few.basis(model), few.X, None)
 
     def problem_at(
@@ -133,6 +130,8 @@ def fit_relevance(
     ) -> EvidenceProblem:
         Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
         likelihood = model._likelihood_ if data.weight is None else Weighted(model._likelihood_)
+        if is_classifier(model):
+            data = replace(data, label=2.0 * data.label - 1.0)
         return EvidenceProblem(Phi, data.target, likelihood, noise=getattr(model, "noise", None))
 
     if limit is not None and rotated is None:
@@ -145,7 +144,7 @@ def fit_relevance(
         return _scored(problem, few.X, own.points, criterion, width, **rough)
 
     plain = {"tol": tol} | ({"std": "weights"} if hasattr(model, "std") else {})
-    width, metric = chosen_width(model, given, rng, score, rough=plain, most_bases=most)
+    width, metric = chosen_width(model, few, rng, score, rough=plain, most_bases=most)
     kernel = as_kernel(model.kernel, width)
     whole = (data, centres.points, kernel, limit)
     problem = problem_at(*whole) if rotated is None else rotated(centres, kernel)
@@ -156,7 +155,8 @@ def fit_relevance(
     model.weight_, model.bias_, model.width_ = result.weight[result.active], result.bias, width
     model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence
     model._kernel_, model._result_, model._row_weight_ = kernel, result, data.weight
-    model._machine_ = Machine(kernel, model.relevance_vectors_, result)
+    machine = Machine(kernel, model.relevance_vectors_, result)
+    model._predictor_ = RelevanceVectors(model._likelihood_, (machine,))
     set_features(model, width, metric)
     model.n_iter_, model.status_ = result.n_iter, result.status
     if result.status is Status.ITERATION_LIMIT:

@@ -1,6 +1,6 @@
 """scikit-learn estimators of the relevance vector machine."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self, override
 
 import numpy as np
@@ -82,19 +82,12 @@ class RVMClassifier(KernelClassifier):
         Centres of the basis functions: None is all training rows; a number so many of them, chosen by
         k-means++; or given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above; the width is
         then chosen on 2,000 rows and 500 bases.
-    link : {"logit", "probit"} or Likelihood
-        The likelihood.
-    method : {"sequential", "batch"}
-        One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
-        maximum of the evidence, in which no single change gains, and neither always at the higher one.
-    cv : int
-        Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
+    random_state : int, numpy.random.Generator or None
+        For the folds.
     max_iter : int
         Most changes of the active set, or sweeps; a fit that needs more warns.
     tol : float
         Log evidence to be gained at which to stop.
-    random_state : int, numpy.random.Generator or None
-        For the folds.
     memory_limit : float, optional
         Bytes for basis functions. With a limit they are computed when they are needed, some rows and columns
         at a time, and only those of 64 candidates are kept, and those of the vectors, which the limit does
@@ -102,6 +95,13 @@ class RVMClassifier(KernelClassifier):
         a number is then chosen on at most 5000 rows.
     class_weight : dict, "balanced" or None
         As for `PCVMClassifier`.
+    link : {"logit", "probit"} or Likelihood
+        The likelihood.
+    method : {"sequential", "batch"}
+        One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
+        maximum of the evidence, in which no single change gains, and neither always at the higher one.
+    cv : int
+        Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
 
     Attributes
     ----------
@@ -147,12 +147,14 @@ class RVMClassifier(KernelClassifier):
     array(['yes'], dtype='<U3')
     """
 
+    random_state: Any = None
+    max_iter: int = 100_000
+    tol: float = 1e-4
+    memory_limit: float | None = None
+    class_weight: Any = None
     link: str = "logit"
     method: str = "sequential"
     cv: int = 5
-    max_iter: int = 100_000
-    tol: float = 1e-4
-    random_state: Any = None
 
     _system = FAMILY["rvm_classification"]
     _scores_all_rows = True
@@ -178,9 +180,7 @@ class RVMClassifier(KernelClassifier):
         if len(self.classes_) > 2:
             self._fit_against_rest(data)
             return
-        labels = replace(data, label=2.0 * data.label - 1.0)
-        fit_relevance(self, labels, self._as_given(data))
-        self._predictor_ = RelevanceVectors(self._likelihood_, (self._machine_,))
+        fit_relevance(self, data)
         self.machines_ = [self]
 
     def _fit_against_rest(self, data: TrainingData) -> None:
@@ -209,8 +209,8 @@ class RVMClassifier(KernelClassifier):
         self.log_evidence_ = sum(machine.log_evidence_ for machine in each)
         self.n_iter_ = max(machine.n_iter_ for machine in each)
         self.machines_, self.status_ = each, [machine.status_ for machine in each]
-        machines = tuple(machine._machine_ for machine in each)
-        self._predictor_ = RelevanceVectors(self._likelihood_, machines)
+        machines = [machine for one in each for machine in one._predictor_.machines]
+        self._predictor_ = RelevanceVectors(self._likelihood_, tuple(machines))
 
     def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:
         """Return posterior mean and variance of the latent function.
@@ -254,6 +254,16 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     ----------
     kernel, width, basis
         As for `RVMClassifier`; the width is one.
+    random_state : int, numpy.random.Generator or None
+        For the folds.
+    max_iter, tol
+        As for `RVMClassifier`.
+    memory_limit : float, optional
+        Bytes for the fit, the data not counted, without `star`; the evidence is that of all rows and bases.
+        For a normal likelihood and few bases, at most a quarter of the rows, the fit needs one triangular
+        factor of their size, to which the rows add chunk by chunk; otherwise, or where it does not fit, basis
+        functions are computed when needed, as for `RVMClassifier`. A width that is not a number is then
+        chosen on at most 5000 rows.
     likelihood : "normal", "student-t" or Likelihood
         How targets scatter around the function: a name, or a piece with its parameters, that the row
         ``"rvm_regression"`` of `FAMILY` has. A scale in it that is NaN is estimated.
@@ -274,16 +284,8 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     noise_starts : tuple of float
         Where the noise starts, as multiples of the targets' standard deviation; the best evidence
         wins. ``(0.1, 0.3, 0.7)`` is the careful choice.
-    method, cv, max_iter, tol
+    method, cv
         As for `RVMClassifier`.
-    memory_limit : float, optional
-        Bytes for the fit, the data not counted, without `star`; the evidence is that of all rows and bases.
-        For a normal likelihood and few bases, at most a quarter of the rows, the fit needs one triangular
-        factor of their size, to which the rows add chunk by chunk; otherwise, or where it does not fit, basis
-        functions are computed when needed, as for `RVMClassifier`. A width that is not a number is then
-        chosen on at most 5000 rows.
-    random_state : int, numpy.random.Generator or None
-        For the folds.
 
     Attributes
     ----------
@@ -320,6 +322,10 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     True
     """
 
+    random_state: Any = None
+    max_iter: int = 100_000
+    tol: float = 1e-4
+    memory_limit: float | None = None
     likelihood: str | Likelihood = "normal"
     std: str = "auto"
     star: bool = False
@@ -327,9 +333,6 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     noise_starts: tuple[float, ...] = (0.3,)
     method: str = "sequential"
     cv: int = 5
-    random_state: Any = None
-    max_iter: int = 100_000
-    tol: float = 1e-4
 
     _system = FAMILY["rvm_regression"]
     _scores_all_rows = True
@@ -397,7 +400,7 @@ class RVMRegressor(RegressorMixin, KernelMachine):
             return rotated_problem(blocks, noise=known)
 
         with threads_for(self, data.X):
-            problem = fit_relevance(self, data, data, rotated=to_factor if chunk else None)
+            problem = fit_relevance(self, data, rotated=to_factor if chunk else None)
         if self.star:
             self._augmentation_, self._rows_ = augmentation(problem, self._result_), rows
         elif self.std != "weights" and _has_process(self):
@@ -461,7 +464,7 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     def _moments(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of the latent function at some new rows."""
         if "_augmentation_" not in vars(self):
-            moments: tuple[Array, Array] = self._machine_.moments(X)
+            moments: tuple[Array, Array] = self._predictor_.moments(X)
             return moments
         return star_moments(
             self._kernel_(X, self.relevance_vectors_),

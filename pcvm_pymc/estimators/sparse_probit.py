@@ -51,15 +51,6 @@ class SparseProbitClassifier(KernelClassifier):
 
     Parameters
     ----------
-    features : {"linear", "quadratic", "kernel"}
-        The components of x; also their squares and pairwise products; or a kernel at each training row.
-    prior : {"jeffreys", "laplace", "student"}, Laplace or Hyperprior
-        ``"jeffreys"`` is the paper's, without a parameter. ``"laplace"`` has the L1 penalty
-        ``sqrt(gamma)``, ``"student"`` is the proper `Hyperprior.default`, which keeps all weights.
-    gamma : float
-        For ``prior="laplace"``.
-    bias : {"penalised", "free"}
-        Whether the bias has the prior of a weight or a flat one.
     kernel : "rbf", "linear-spline" or callable
         For ``features="kernel"``.
     width : float, array_like, "median", "shared" or "auto"
@@ -69,16 +60,27 @@ class SparseProbitClassifier(KernelClassifier):
     basis : "auto", None, int or array_like, shape (n_basis, n_features)
         For ``features="kernel"``: kernels on all training rows, None; on so many of them, chosen by
         k-means++; or at given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above.
-    update : {"auto", "newton", "em"}
-        How EM steps, see `EMOptions`; ``"em"`` is the paper's own.
     max_iter : int
         Most iterations of EM; a fit that needs more warns.
     tol : float
         Largest change of a latent value at which EM stops.
-    memory_limit, kernel_dtype, n_jobs
+    memory_limit
         As for `PCVMClassifier`, for any features; Dask arrays are taken too, for ``features="kernel"``. A
         width that is not a number is then chosen on at most 5000 rows.
     class_weight : dict, "balanced" or None
+        As for `PCVMClassifier`.
+    features : {"linear", "quadratic", "kernel"}
+        The components of x; also their squares and pairwise products; or a kernel at each training row.
+    prior : {"jeffreys", "laplace", "student"}, Laplace or Hyperprior
+        ``"jeffreys"`` is the paper's, without a parameter. ``"laplace"`` has the L1 penalty
+        ``sqrt(gamma)``, ``"student"`` is the proper `Hyperprior.default`, which keeps all weights.
+    gamma : float
+        For ``prior="laplace"``.
+    bias : {"penalised", "free"}
+        Whether the bias has the prior of a weight or a flat one.
+    update : {"auto", "newton", "em"}
+        How EM steps, see `EMOptions`; ``"em"`` is the paper's own.
+    kernel_dtype, n_jobs
         As for `PCVMClassifier`.
 
     Attributes
@@ -123,13 +125,16 @@ class SparseProbitClassifier(KernelClassifier):
     (True, True)
     """
 
+    width: Any = "median"
+    max_iter: int = 10_000
+    tol: float = TOLERANCE
+    memory_limit: float | None = None
+    class_weight: Any = None
     features: str = "linear"
     prior: str | Laplace | Hyperprior = "jeffreys"
     gamma: float = 1.0
     bias: str = "penalised"
-    width: float | str = "median"
     update: str = "auto"
-    tol: float = TOLERANCE
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
 
@@ -232,11 +237,6 @@ class SparseProbitClassifier(KernelClassifier):
         data = data if rows is None else data.some(rows)
         rough = {"tol": max(self.tol, ROUGH["folds, improper"])}
         width, metric = chosen_width(
-            self,
-            self._as_given(data),
-            rng,
-            lambda *_: np.nan,
-            rough=rough,
-            most_bases=most,
+            self, data, rng, lambda *_: np.nan, rough=rough, most_bases=most
         )
         return as_kernel(self.kernel, width), centres, metric
