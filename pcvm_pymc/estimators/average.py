@@ -298,21 +298,6 @@ def modes_of(problems: Problems, points: Sequence[GridPoint]) -> list[Mode]:
 # --- the fit of an average ---------------------------------------------------------------------
 
 
-class FittedAverage(NamedTuple):
-    """Grid points of an average, fitted to all rows.
-
-    Attributes
-    ----------
-    search : HyperparameterSearch
-        The points with their weights, the heaviest first.
-    held_out : ndarray, shape (n_obs, n_classes), or None
-        Averaged leave-one-out probabilities of the training rows; None where they were not computed.
-    """
-
-    search: HyperparameterSearch
-    held_out: Array | None
-
-
 def fit_average(
     problems: Problems,
     search: HyperparameterSearch,
@@ -323,8 +308,11 @@ def fit_average(
     weigh: bool = True,
     needs_held_out: bool = False,
     folds: Sequence[Any] = (),
-) -> FittedAverage:
+) -> tuple[HyperparameterSearch, Array | None]:
     """Fit the grid points of non-negligible weight to convergence, on all rows.
+
+    Returns them with their weights, the heaviest first, and averaged leave-one-out probabilities of the rows,
+    shape (n_obs, n_classes), or None where they were not computed.
 
     Parameters
     ----------
@@ -357,7 +345,7 @@ def fit_average(
         found = HyperparameterSearch.of(points, feature_share=kept.feature_share)
     found = found.kept()
     if not (leaves_out or same_fits):
-        return FittedAverage(found, None)
+        return found, None
     left_out: Any = [each.loo for each in found.points]
     parts = [class_probability(problems.likelihood, each.latent) for each in left_out]
-    return FittedAverage(found, np.tensordot(found.weights, np.stack(parts), axes=1))
+    return found, np.tensordot(found.weights, np.stack(parts), axes=1)

@@ -5,18 +5,12 @@ from typing import Any, ClassVar
 
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.estimators.base import (
-    CV_EFFECT,
-    IN_CHUNKS,
-    WIDTH_EFFECT,
-    Rule,
-    constraints,
-)
+from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import is_em
 from pcvm_pymc.estimators.pcvm import DIGITS, MOVED, PCVM_RULES, by_em
 
-_START = Rule("start", f"{MOVED} 'default'", lambda m, _: m.start == "default")
+_START = base.Rule("start", f"{MOVED} 'default'", lambda m, _: m.start == "default")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -145,20 +139,20 @@ class MPCVMClassifier(KernelClassifier):
 
     _many_bases = 500  # of each score
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}
-    _parameter_constraints = constraints(
+    _parameter_constraints = base.constraints(
         "auto shared cv evidence validity",
         estimation="auto average em projection posterior",
         update="auto newton em clip",
     )
     _rules = (
         *by_em("algorithm"),
-        Rule(
+        base.Rule(
             "estimation algorithm",
             "algorithm='top-down' (from the bottom up there is nothing to average over or to project)",
             is_em,
             "auto",
         ),
-        Rule("n_vectors algorithm", "algorithm='top-down'", is_em, None),
+        base.Rule("n_vectors algorithm", "algorithm='top-down'", is_em, None),
         *PCVM_RULES,
         _START,
     )
@@ -241,13 +235,13 @@ class MRVMClassifier(KernelClassifier):
 
     _many_bases = 500  # of each score
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mrvm_bottom_up", "top-down": "mrvm_top_down"}
-    _parameter_constraints = constraints("auto shared evidence validity")
+    _parameter_constraints = base.constraints("auto shared evidence validity")
     _rules = (
-        WIDTH_EFFECT,
-        CV_EFFECT,
-        IN_CHUNKS,
+        base.WIDTH_EFFECT,
+        base.CV_EFFECT,
+        base.IN_CHUNKS,
         DIGITS,
-        Rule("search algorithm", "algorithm='bottom-up'", lambda m, _: not is_em(m), "quick"),
+        base.Rule("search algorithm", "algorithm='bottom-up'", lambda m, _: not is_em(m), "quick"),
         _START,
     )
 

@@ -310,7 +310,7 @@ def chosen_width(
     model : estimator
         Refitted with each width; a basis given by its centres loses those on held-out rows.
     data : TrainingData
-        With labels as they are within an estimator.
+        With targets as `fit` takes them.
     rng : numpy.random.Generator
     score : callable
         ``(criterion, width) -> score`` of all rows.
@@ -329,7 +329,7 @@ def chosen_width(
         return as_width(model.width), None
     if model.width == "em":  # where EM starts to move it
         return median_distance(data.X), None
-    data, widths = model._as_given(data), width_grid(data.X) if widths is None else widths
+    widths = width_grid(data.X) if widths is None else widths
     criterion, found, of_features, metric = model.width, None, None, None
     if criterion in (*CHOSEN, "cv"):
         n_folds, numbers = getattr(model, "cv", 5), None if is_classifier(model) else data.X

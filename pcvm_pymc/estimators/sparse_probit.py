@@ -7,33 +7,16 @@ import numpy as np
 
 from pcvm_pymc.core.em.options import TOLERANCE
 from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import Centres, as_centres
-from pcvm_pymc.core.pieces.kernels import (
-    FEATURES,
-    FeatureColumns,
-    KernelPiece,
-    as_kernel,
-    median_distance,
-    n_features,
-)
 from pcvm_pymc.core.pieces.likelihoods import as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
+from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.average import modes_of
-from pcvm_pymc.estimators.base import (
-    IN_CHUNKS,
-    STREAMED,
-    Rule,
-    check_size_and_scales,
-    constraints,
-    has_width,
-    is_dask,
-    is_named,
-)
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.features import Metric, set_features
-from pcvm_pymc.estimators.fit import em_options
-from pcvm_pymc.estimators.problems import ROUGH, Problems, TrainingData, against_rest, width_rows
-from pcvm_pymc.estimators.race import chosen_width
+from pcvm_pymc.estimators.fit import em_options, fixed_width
+from pcvm_pymc.estimators.problems import Problems, TrainingData, against_rest, width_rows
 from pcvm_pymc.estimators.search import GridPoint
 
 _BIASES = {"penalised": "prior", "free": "free"}
@@ -139,28 +122,30 @@ class SparseProbitClassifier(KernelClassifier):
     n_jobs: int | None = None
 
     _system = FAMILY["sparse_probit"]
-    _parameter_constraints = constraints(
+    _parameter_constraints = base.constraints(
         "median shared auto",
-        features=" ".join(FEATURES),
+        features=" ".join(kernels.FEATURES),
         bias=" ".join(_BIASES),
         update="auto newton em",
     )
     _rules = (
-        Rule("basis features", "features='kernel'", _on_kernels, "auto"),
-        Rule("kernel features", "features='kernel'", _on_kernels, "rbf"),
-        Rule(
+        base.Rule("basis features", "features='kernel'", _on_kernels, "auto"),
+        base.Rule("kernel features", "features='kernel'", _on_kernels, "rbf"),
+        base.Rule(
             "width features kernel",
             "features='kernel' and a kernel that has a width",
-            lambda m, _: _on_kernels(m) and has_width(m.kernel),
+            lambda m, _: _on_kernels(m) and base.has_width(m.kernel),
             "median",
         ),
-        Rule("gamma prior", "prior='laplace'", lambda m, _: is_named(m.prior, "laplace"), 1.0),
-        IN_CHUNKS,
-        Rule(
+        base.Rule(
+            "gamma prior", "prior='laplace'", lambda m, _: base.is_named(m.prior, "laplace"), 1.0
+        ),
+        base.IN_CHUNKS,
+        base.Rule(
             "prior",
-            f"{STREAMED} another prior than 'student', which is scaled to all basis functions: a "
+            f"{base.STREAMED} another prior than 'student', which is scaled to all basis functions: a "
             "Hyperprior(c, d, e, f), for instance",
-            lambda m, chunks: not (chunks and is_named(m.prior, "student")),
+            lambda m, chunks: not (chunks and base.is_named(m.prior, "student")),
         ),
     )
 
@@ -168,7 +153,7 @@ class SparseProbitClassifier(KernelClassifier):
     def _begin(self, X: Any = None) -> None:
         super()._begin(X)
         self.prior_ = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
-        if is_dask(X) and not _on_kernels(self):
+        if base.is_dask(X) and not _on_kernels(self):
             raise ValueError(
                 f"features={self.features!r}: rows in Dask arrays need features='kernel'"
             )
@@ -188,7 +173,7 @@ class SparseProbitClassifier(KernelClassifier):
             lambda _: self.prior_,
             em_options(self),
             bias=_BIASES[self.bias],
-        ).for_model(self, chunks=_on_kernels(self) and not is_named(self.prior, "student"))
+        ).for_model(self, chunks=_on_kernels(self) and not base.is_named(self.prior, "student"))
         problem = problems.at(width)
         if problems.rows is None:
             self.prior_ = named_prior(self.prior, problem.Phi, gamma=self.gamma)
@@ -217,26 +202,23 @@ class SparseProbitClassifier(KernelClassifier):
         self.log_posterior_ = sum(one.log_posterior for one in results)
         self._set_fit("EM", results)
 
-    def _basis_functions(self, data: TrainingData) -> tuple[KernelPiece, Centres, Metric | None]:
+    def _basis_functions(
+        self, data: TrainingData
+    ) -> tuple[kernels.KernelPiece, Centres, Metric | None]:
         """Return the kernel and its centres, or linear or quadratic features and their numbers.
 
         Of a kernel also the relative widths of the features where they were learned.
         """
         X = data.X
         if not _on_kernels(self):
-            number = np.arange(n_features(X.shape[1], self.features))
+            number = np.arange(kernels.n_features(X.shape[1], self.features))
             centres = Centres(number[:, None].astype(float), None, np.full(len(number), -1))
-            return FeatureColumns(features=self.features), centres, None
-        check_size_and_scales(self, X, data.groups)
+            return kernels.FeatureColumns(features=self.features), centres, None
+        base.check_size_and_scales(self, X, data.groups)
         centres = replace(as_centres(data.basis(self), X, None), sign=None)
-        if is_named(self.width, "median"):
-            return as_kernel(self.kernel, median_distance(X)), centres, None
-        rng = np.random.default_rng(0)
-        in_chunks = self.memory_limit is not None or data.stream is not None
-        rows, most = width_rows(self, data, in_chunks, rng)
-        data = data if rows is None else data.some(rows)
-        rough = {"tol": max(self.tol, ROUGH["folds, improper"])}
-        width, metric = chosen_width(
-            self, data, rng, lambda *_: np.nan, rough=rough, most_bases=most
-        )
-        return as_kernel(self.kernel, width), centres, metric
+        if base.is_named(self.width, "median"):
+            return kernels.as_kernel(self.kernel, kernels.median_distance(X)), centres, None
+        rng, in_chunks = np.random.default_rng(0), self.memory_limit is not None
+        rows, most = width_rows(self, data, in_chunks or data.stream is not None, rng)
+        width, metric = fixed_width(self, data if rows is None else data.some(rows), rng, most)
+        return kernels.as_kernel(self.kernel, width), centres, metric
