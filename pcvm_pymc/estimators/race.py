@@ -1,6 +1,5 @@
 """Inner cross-validation, and a race of refits along a grid of widths."""
 
-import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -117,7 +116,8 @@ def race(
     weight = np.concatenate(weights)
     running: list[int] = []
     value: dict[int, Array] = {}
-    out: dict[int, float] = {}  # how far those that dropped out were behind
+    behind: dict[int, float] = {}  # those that dropped out
+    by_fold = np.full((n_candidates, len(weights)), np.nan)
 
     def mean(values: Array) -> float:
         return float(np.average(values, weights=weight[: len(values)]))
@@ -128,6 +128,7 @@ def race(
         found = log_density(i, k)
         found = np.where(np.isnan(found), -np.inf, found)  # of a fit that has failed
         value[i] = np.append(value.get(i, np.empty(0)), found)
+        by_fold[i, k] = np.average(found, weights=weights[k])
 
     def gap(i: int) -> Array:
         best = max(running, key=lambda j: mean(value[j]))
@@ -138,15 +139,15 @@ def race(
         count = weight[: len(value[i])].sum()
         if i == max(running, key=lambda j: mean(value[j])) or count < _FEWEST_ROWS:
             return False
-        behind = gap(i)
-        average = mean(behind)
+        difference = gap(i)
+        average = mean(difference)
         if not np.isfinite(average):
             return True
-        return average + ahead > errors * np.sqrt(mean(np.square(behind - average)) / count)
+        return average + ahead > errors * np.sqrt(mean(np.square(difference - average)) / count)
 
     def drop() -> None:
         for i in [i for i in running if is_far(i, _BEHIND, _ALIKE)]:
-            out[i] = mean(gap(i))
+            behind[i] = mean(gap(i))
             running.remove(i)
 
     middle = n_candidates // 2
@@ -163,16 +164,9 @@ def race(
         for i in running:
             run(i, k)
         drop()
-    best = max(mean(value[i]) for i in running)
-    tried = np.sort(list(value))
-    ends = np.cumsum([0, *map(len, weights)])
-    by_fold = np.full((len(tried), len(weights)), np.nan)
-    for row, i in zip(by_fold, tried, strict=True):
-        for k, (a, b) in enumerate(itertools.pairwise(ends)):
-            if b <= len(value[i]):
-                row[k] = np.average(value[i][a:b], weights=weight[a:b])
-    scores = [best - out[i] if i in out else mean(value[i]) for i in tried]
-    return Raced(tried, np.array(scores), by_fold)
+    best, tried = max(mean(value[i]) for i in running), np.sort(list(value))
+    scores = [best - behind[i] if i in behind else mean(value[i]) for i in tried]
+    return Raced(tried, np.array(scores), by_fold[tried])
 
 
 @dataclass(frozen=True)

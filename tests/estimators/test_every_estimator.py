@@ -10,8 +10,6 @@ import pytest
 from problems import blobs, expected_failures, refused
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pcvm_pymc as pcvm
@@ -112,14 +110,6 @@ MODELS = [
     RVM(width=1.0),
     SPARSE(),
 ]
-
-
-@pytest.mark.parametrize("model", MODELS, ids=lambda each: type(each).__name__)
-def test_it_pickles_and_works_in_a_pipeline(model):
-    X, label = blobs(60, seed=59)
-    pipeline = make_pipeline(StandardScaler(), model).fit(1e6 * X, label)
-    copy = pickle.loads(pickle.dumps(pipeline))
-    np.testing.assert_array_equal(copy.predict_proba(1e6 * X), pipeline.predict_proba(1e6 * X))
 
 
 def test_a_regression_pickles():
