@@ -153,8 +153,15 @@ class Predictor:
         return log_class_probability(self.likelihood, self.latent(X, n_jobs))
 
     def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
-        """Return the parts of the latent function's posterior, a mixture of normals, with their weights."""
-        raise NotImplementedError
+        """Return the parts of the latent function's posterior, a mixture of normals, with their weights.
+
+        Raise for one mode: 89 % intervals of the normal posterior around it covered only 51 to 86 %.
+        """
+        raise ValueError(
+            "the fit is one mode or a few vectors; a normal posterior around it is too narrow (of 89 % it "
+            "covered 51 to 86); needed an average of modes, PCVMClassifier or MPCVMClassifier with "
+            "hyperprior='default' and estimation='average', or the posterior of the model, by sample"
+        )
 
 
 @dataclass(frozen=True)
@@ -204,14 +211,6 @@ class Mode(Predictor):
         """Return ``Phi w + b``."""
         return latent_in_blocks(
             X, self.relevance_vectors, self.weight, self.bias, kernel=self.kernel, n_jobs=n_jobs
-        )
-
-    def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
-        """Raise: 89 % intervals of the normal posterior around one mode covered only 51 to 86 %."""
-        raise ValueError(
-            "the fit is one mode or a few vectors; a normal posterior around it is too narrow (of 89 % it "
-            "covered 51 to 86); needed an average of modes, PCVMClassifier or MPCVMClassifier with "
-            "hyperprior='default' and estimation='average', or the posterior of the model, by sample"
         )
 
     def normal(self, data: TrainingData) -> Moments:

@@ -210,10 +210,8 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
 
     def _own_rows(self, data: TrainingData) -> TrainingData:
         """Return training rows to keep: not the caller's array, and in memory once with the vectors."""
-        vectors = vars(self).get("relevance_vectors_")
-        if vectors is not None and np.array_equal(vectors, data.X):
-            return replace(data, X=vectors)
-        return replace(data, X=np.array(data.X))
+        same = np.array_equal(self.relevance_vectors_, data.X)
+        return replace(data, X=self.relevance_vectors_ if same else np.array(data.X))
 
     def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
         """Return the log probabilities of held-out labels, shape (n_obs,)."""

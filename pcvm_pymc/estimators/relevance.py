@@ -1,6 +1,5 @@
 """Relevance vector machines: fits of maximal evidence, predictions, scores of widths, kernel validity."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
+from pcvm_pymc.core.design import row_blocks
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.evidence import (
     ComputedBases,
@@ -19,14 +19,15 @@ from pcvm_pymc.core.evidence import (
     check_method,
     fit_rvm,
     predictive_moments,
+    rotated_problem,
 )
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Centres, as_centres
+from pcvm_pymc.core.pieces.centres import as_centres
 from pcvm_pymc.core.pieces.kernels import KernelPiece, MatrixRBF, as_kernel
 from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import check_room
+from pcvm_pymc.core.pieces.resources import check_room, chunk_rows
 from pcvm_pymc.core.pieces.validation import as_seed, as_targets
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import Validity, kernel_validity, pcvm_validity, rvm_validity
@@ -35,6 +36,10 @@ from pcvm_pymc.estimators.average import Moments, Predictor
 from pcvm_pymc.estimators.features import set_features
 from pcvm_pymc.estimators.problems import ROUGH, Problems, TrainingData, against_rest, width_rows
 from pcvm_pymc.estimators.race import chosen_width
+
+ALL_ROWS = (
+    "it needs the basis functions of all rows; with a memory_limit needed method='sequential'"
+)
 
 # --- scores of widths --------------------------------------------------------------------------
 
@@ -98,6 +103,39 @@ def limit_of(model: Any, n_obs: int) -> float | None:
     )
 
 
+def estimates_noise(model: Any, _: bool = False) -> bool:
+    """Whether a regressor's arguments leave its noise to the evidence."""
+    known = getattr(model.likelihood, "noise", np.nan)
+    return model.noise is None and bool(np.isnan(known))
+
+
+def factor_rows(model: Any, X: Array) -> int:
+    """Return how many rows at a time add to a triangular factor; 0 where there is none."""
+    limit, n_basis = limit_of(model, len(X)), base.n_bases(model, len(X))
+    if limit is None:
+        return 0
+    one_by_one = model.method == "sequential"
+    if model._likelihood_.is_quadratic and not (one_by_one and 4 * n_basis > len(X)):
+        try:  # the factor, a chunk below it, and what LAPACK makes of both
+            return chunk_rows(limit, int(n_basis) + 2, X.shape[1], copies=3)
+        except ValueError:
+            if not one_by_one or limit < ComputedBases.least_bytes(len(X)):
+                raise
+    if not one_by_one:
+        raise ValueError(f"method={model.method!r}: {ALL_ROWS}")
+    return 0
+
+
+def factored(
+    model: Any, data: TrainingData, points: Array, kernel: KernelPiece, chunk: int
+) -> EvidenceProblem:
+    """Return the problem of the triangular factor of all rows, made chunk by chunk."""
+    parts = row_blocks(len(data.X), chunk)
+    blocks = ((kernel(data.X[i], points), data.label[i]) for i in parts)
+    known = None if estimates_noise(model) else model.noise or model._likelihood_.noise
+    return rotated_problem(blocks, noise=known)
+
+
 class Machine(NamedTuple):
     """A fitted relevance vector machine, with the weights of its rows."""
 
@@ -148,12 +186,7 @@ class RelevanceVectors(Predictor):
         return [(1.0, moments)]
 
 
-def fit_relevance(
-    model: Any,
-    data: TrainingData,
-    *,
-    rotated: Callable[[Centres, KernelPiece], EvidenceProblem] | None = None,
-) -> EvidenceProblem:
+def fit_relevance(model: Any, data: TrainingData) -> EvidenceProblem:
     """Choose the width, maximise the evidence at it, and set the fitted attributes; return the problem.
 
     Vectors are all active bases, also those whose mean is zero.
@@ -162,9 +195,8 @@ def fit_relevance(
     ----------
     model : RVMClassifier or RVMRegressor
     data : TrainingData
-    rotated : callable, optional
-        ``(centres, kernel) -> problem`` in place of basis functions at all rows.
     """
+    chunk = factor_rows(model, data.X)
     base.check_size_and_scales(model, data.X, data.groups)
     centres, limit = as_centres(data.basis(model), data.X, None), limit_of(model, len(data.X))
     few, own, options = data, centres, evidence_options(model)
@@ -185,7 +217,7 @@ def fit_relevance(
             data = replace(data, label=2.0 * data.label - 1.0)
         return EvidenceProblem(Phi, data.target, likelihood, noise=getattr(model, "noise", None))
 
-    if limit is not None and rotated is None:
+    if limit is not None and not chunk:
         problem_at(data, centres.points, as_kernel(model.kernel, 1.0), limit)  # is there room?
     rough = {"tol": max(model.tol, ROUGH["evidence"])}
 
@@ -198,8 +230,8 @@ def fit_relevance(
     given = model._as_given(few)
     width, metric = chosen_width(model, given, rng, score, rough=plain, most_bases=most)
     kernel = as_kernel(model.kernel, width)
-    whole = (data, centres.points, kernel, limit)
-    problem = problem_at(*whole) if rotated is None else rotated(centres, kernel)
+    whole = (data, centres.points, kernel)
+    problem = factored(model, *whole, chunk) if chunk else problem_at(*whole, limit)
     result = (model._solved or partial(fit_rvm, method=model.method, options=options))(problem)
 
     # what a user reads

@@ -12,20 +12,16 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import validate_data
 
 from pcvm_pymc.core import evidence
-from pcvm_pymc.core.design import row_blocks
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_share
-from pcvm_pymc.core.pieces.kernels import KernelPiece
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
+from pcvm_pymc.core.pieces.centres import as_centres, choose_share
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets, check_flag
 from pcvm_pymc.core.process import MOST_ROWS, Process
-from pcvm_pymc.estimators import base
+from pcvm_pymc.estimators import base, relevance
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import named_likelihood
 from pcvm_pymc.estimators.problems import TrainingData
-from pcvm_pymc.estimators.relevance import RelevanceVectors, fit_relevance, limit_of
 
 _ROWS = 1024  # predicted at a time
 # for each pair of a process's rows: the kernel, its eigenvectors and what finds them
@@ -33,9 +29,6 @@ _PROCESS_BYTES = 48
 _METHODS = " ".join([*evidence.METHODS, "random"])
 _CONSTRAINTS = base.constraints("auto shared evidence validity", method=_METHODS)
 _CONSTRAINTS["tol"] = [base.POSITIVE]
-_ALL_ROWS = (
-    "it needs the basis functions of all rows; with a memory_limit needed method='sequential'"
-)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -141,7 +134,9 @@ class RVMClassifier(KernelClassifier):
     _rules = (
         base.WIDTH_EFFECT,
         base.CV_EFFECT,
-        base.Rule("method", _ALL_ROWS, lambda m, chunks: not chunks or m.method == "sequential"),
+        base.Rule(
+            "method", relevance.ALL_ROWS, lambda m, chunks: not chunks or m.method == "sequential"
+        ),
     )
 
     @override
@@ -159,7 +154,7 @@ class RVMClassifier(KernelClassifier):
         if len(self.classes_) > 2:
             self._fit_against_rest(data)
             return
-        fit_relevance(self, data)
+        relevance.fit_relevance(self, data)
         self.machines_ = [self]
 
     def _fit_against_rest(self, data: TrainingData) -> None:
@@ -188,7 +183,7 @@ class RVMClassifier(KernelClassifier):
         self.log_evidence_ = sum(one.log_evidence_ for one in each)
         self.n_iter_ = max(one.n_iter_ for one in each)
         self.machines_, self.status_ = each, [one.status_ for one in each]
-        self._predictor_ = RelevanceVectors(self._likelihood_, machines)
+        self._predictor_ = relevance.RelevanceVectors(self._likelihood_, machines)
 
     def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:
         """Return posterior mean and variance of the latent function.
@@ -211,12 +206,6 @@ class RVMClassifier(KernelClassifier):
         """
         moments: tuple[Array, Array] = self._predictor_.moments(self._inputs(X))
         return moments
-
-
-def _estimates_noise(model: Any, _: bool = False) -> bool:
-    given = model.likelihood
-    known = isinstance(given, ScaleLikelihood) and not np.isnan(given.noise)
-    return model.noise is None and not known
 
 
 def _has_process(model: Any) -> bool:
@@ -319,7 +308,10 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         base.WIDTH_EFFECT,
         base.CV_EFFECT,
         base.Rule(
-            "noise_starts noise likelihood", "a noise to be estimated", _estimates_noise, (0.3,)
+            "noise_starts noise likelihood",
+            "a noise to be estimated",
+            relevance.estimates_noise,
+            (0.3,),
         ),
         base.Rule(
             "noise likelihood",
@@ -370,17 +362,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         data = TrainingData(
             rows, as_targets(target, len(rows)), groups=base.as_groups(groups, self, len(rows))
         )
-        chunk = self._chunk(data.X)
-
-        def to_factor(centres: Centres, kernel: KernelPiece) -> evidence.EvidenceProblem:
-            """Return the problem of the triangular factor of all rows, made chunk by chunk."""
-            parts = row_blocks(len(data.X), chunk)
-            blocks = ((kernel(data.X[i], centres.points), data.label[i]) for i in parts)
-            known = None if _estimates_noise(self) else self.noise or likelihood.noise
-            return evidence.rotated_problem(blocks, noise=known)
-
         with base.threads_for(self, data.X):
-            problem = fit_relevance(self, data, rotated=to_factor if chunk else None)
+            problem = relevance.fit_relevance(self, data)
         result = self._predictor_.machines[0].result
         if self.star:
             self._augmentation_, self._rows_ = evidence.augmentation(problem, result), rows
@@ -389,26 +372,10 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             room = np.inf if self.memory_limit is None else self.memory_limit
             most = int(min(MOST_ROWS, np.sqrt(room / _PROCESS_BYTES)))
             some = choose_share(np.zeros(len(rows)), most, rng)
-            known = None if _estimates_noise(self) else result.noise**2
+            known = None if relevance.estimates_noise(self) else result.noise**2
             self._process_ = Process.fit(self._kernel_, rows[some], data.label[some], known)
         self.noise_ = result.noise
         return self
-
-    def _chunk(self, X: Array) -> int:
-        """Return how many rows at a time add to a triangular factor; 0 where there is none."""
-        limit, n_basis = limit_of(self, len(X)), base.n_bases(self, len(X))
-        if limit is None:
-            return 0
-        one_by_one = self.method == "sequential"
-        if self._likelihood_.is_quadratic and not (one_by_one and 4 * n_basis > len(X)):
-            try:  # the factor, a chunk below it, and what LAPACK makes of both
-                return chunk_rows(limit, int(n_basis) + 2, X.shape[1], copies=3)
-            except ValueError:
-                if not one_by_one or limit < evidence.ComputedBases.least_bytes(len(X)):
-                    raise
-        if not one_by_one:
-            raise ValueError(f"method={self.method!r}: {_ALL_ROWS}")
-        return 0
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Return the mean of new targets and, if asked, their standard deviation, noise included.

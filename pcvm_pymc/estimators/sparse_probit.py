@@ -195,10 +195,6 @@ class SparseProbitClassifier(KernelClassifier):
             set_features(self, width, metric)
         else:  # there are no vectors
             del self.support_, self.relevance_vectors_, self.width_, self._kernel_
-        if problems.rows is None:
-            if n_classes == 2:
-                data = replace(data, label=np.where(data.label == 1, 1.0, -1.0))
-            self._training_ = self._own_rows(data)
         self.log_posterior_ = sum(one.log_posterior for one in results)
         self._set_fit("EM", results)
 

@@ -18,6 +18,9 @@ from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.fit import named_hyperprior
 
+PCVM, MPCVM, MRVM = pcvm.PCVMClassifier, pcvm.MPCVMClassifier, pcvm.MRVMClassifier
+RVM, SPARSE = pcvm.RVMClassifier, pcvm.SparseProbitClassifier
+
 
 @pytest.fixture(scope="module")
 def data():
@@ -29,13 +32,6 @@ def fitted_names(model):
     return {name for name in vars(model) if name.endswith("_")}
 
 
-PCVM, MPCVM, MRVM, RVM = (
-    pcvm.PCVMClassifier,
-    pcvm.MPCVMClassifier,
-    pcvm.MRVMClassifier,
-    pcvm.RVMClassifier,
-)
-SPARSE = pcvm.SparseProbitClassifier
 UP, DOWN = {"algorithm": "bottom-up"}, {"algorithm": "top-down"}
 REFITS = [
     (PCVM(cv=3, estimation="projection"), {"cv": 5, "estimation": "bottom-up", "width": 1.2}),
@@ -61,7 +57,7 @@ def test_nothing_of_an_earlier_fit_survives(data, first, change):
 
 def test_a_fit_that_fails_leaves_nothing_to_predict_by(data):
     X, words, _ = data
-    model = pcvm.PCVMClassifier(width=1.2).fit(X, words)
+    model = PCVM(width=1.2).fit(X, words)
     with pytest.raises(ValueError, match=r"'width' parameter .* Got 'wide'"):
         model.set_params(width="wide").fit(X, words)
     with pytest.raises(NotFittedError):
@@ -122,7 +118,7 @@ def test_select_width_does_not_take_a_hyperprior_that_it_does_not_score(data):
     with pytest.raises(ValueError, match="hyperprior was given with method='evidence'"):
         pcvm.select_width(X, words, method="evidence", hyperprior=PRIOR)
     with pytest.raises(ValueError, match="kernel='rbf' was given with a classifier"):
-        pcvm.project(pcvm.PCVMClassifier(width=1.2).fit(X, words), X, words, kernel="rbf", size=2)
+        pcvm.project(PCVM(width=1.2).fit(X, words), X, words, kernel="rbf", size=2)
 
 
 def test_one_name_means_one_hyperprior(data):
@@ -145,7 +141,7 @@ def test_one_name_means_one_hyperprior(data):
 @pytest.mark.parametrize("likelihood", ["logit", Logit()], ids=str)
 def test_a_likelihood_is_used_for_fit_width_and_probabilities(data, likelihood):
     X, words, label = data
-    model = pcvm.PCVMClassifier(likelihood=likelihood, width=1.2).fit(X, words)
+    model = PCVM(likelihood=likelihood, width=1.2).fit(X, words)
     Phi = rbf(squared_distances(X, X), 1.2)
     core = fit_em(Problem(Phi, label, label, pcvm.Hyperprior.plug_in(), Logit(), width=1.2))
     np.testing.assert_array_equal(model.weight_, core.weight[core.support])
@@ -153,7 +149,7 @@ def test_a_likelihood_is_used_for_fit_width_and_probabilities(data, likelihood):
     latent = model.decision_function(X)
     np.testing.assert_allclose(model.predict_proba(X)[:, 1], expit(latent), atol=1e-14)
     np.testing.assert_allclose(model.predict_proba(X)[:, 0], expit(-latent), atol=1e-14)
-    auto = pcvm.PCVMClassifier(likelihood=likelihood, width="cv", random_state=0).fit(X, words)
+    auto = PCVM(likelihood=likelihood, width="cv", random_state=0).fit(X, words)
     found = pcvm.select_width(
         X, words, likelihood=likelihood, random_state=np.random.default_rng(0)
     )
@@ -161,7 +157,7 @@ def test_a_likelihood_is_used_for_fit_width_and_probabilities(data, likelihood):
     probit = pcvm.select_width(X, words, random_state=np.random.default_rng(0))
     assert (found.log_loss != probit.log_loss).all()
     for method in ("evidence", "validity"):
-        other = pcvm.PCVMClassifier(likelihood=likelihood, width=method).fit(X, words)
+        other = PCVM(likelihood=likelihood, width=method).fit(X, words)
         assert np.isfinite(other.width_selection_.scores).all()
     in_chunks = clone(model).set_params(memory_limit=1e6).fit(X, words)
     np.testing.assert_allclose(in_chunks.predict_proba(X), model.predict_proba(X), atol=1e-4)
@@ -170,7 +166,7 @@ def test_a_likelihood_is_used_for_fit_width_and_probabilities(data, likelihood):
 @pytest.mark.parametrize("likelihood", ["logit", "label noise", "normal-probability"])
 def test_a_projection_under_another_likelihood_than_the_probit(data, likelihood):
     X, words, _ = data
-    model = pcvm.PCVMClassifier(likelihood=likelihood, width=1.2).fit(X, words)
+    model = PCVM(likelihood=likelihood, width=1.2).fit(X, words)
     found = pcvm.project(model, X, words, sizes=[0, 3, 6], random_state=0)
     few = found.classifier_of(6)
     p, q = (each.predict_proba(X) for each in (model, few))
@@ -180,13 +176,13 @@ def test_a_projection_under_another_likelihood_than_the_probit(data, likelihood)
     assert few.likelihood == model._likelihood_
     assert np.isfinite(found.elpd).all()
     given = {"likelihood": likelihood, "width": 1.2, "estimation": "projection"}
-    own = pcvm.PCVMClassifier(**given, n_vectors=6).fit(X, words)
+    own = PCVM(**given, n_vectors=6).fit(X, words)
     np.testing.assert_allclose(own.predict_proba(X), q, atol=1e-4)
 
 
 def test_two_classes_from_the_bottom_up(data):
     X, words, label = data
-    model = pcvm.PCVMClassifier(estimation="bottom-up", width=1.2).fit(X, words)
+    model = PCVM(estimation="bottom-up", width=1.2).fit(X, words)
     problem = Problem(
         rbf(squared_distances(X, X), 1.2), label, label, pcvm.Hyperprior.jeffreys(), width=1.2
     )
@@ -198,10 +194,10 @@ def test_two_classes_from_the_bottom_up(data):
     assert not hasattr(model, "hyperprior_")
     assert model.score(X, words) > 0.7
     for method in ("evidence", "validity"):
-        other = pcvm.PCVMClassifier(estimation="bottom-up", width=method, basis=20).fit(X, words)
+        other = PCVM(estimation="bottom-up", width=method, basis=20).fit(X, words)
         assert other.width_ in other.width_selection_.widths
     with pytest.raises(ValueError, match=r"width='em'.*it is moved by EM"):
-        pcvm.PCVMClassifier(estimation="bottom-up", width="em").fit(X, words)
+        PCVM(estimation="bottom-up", width="em").fit(X, words)
     sparse = pcvm.project(model, X, words, size=2).classifier
     assert len(sparse.weight_) <= 2
 
@@ -245,36 +241,36 @@ def test_an_outlier_pulls_less_under_heavy_tails():
 
 def test_label_noise_bounds_the_probabilities(data):
     X, words, _ = data
-    model = pcvm.PCVMClassifier(likelihood=NoisyProbit(0.1), width=1.2).fit(X, words)
+    model = PCVM(likelihood=NoisyProbit(0.1), width=1.2).fit(X, words)
     probability = model.predict_proba(10 * X)
     assert (probability >= 0.1 - 1e-12).all()
     np.testing.assert_allclose(probability.sum(axis=1), 1.0, atol=1e-12)
     with pytest.raises(
         ValueError, match="no relevance vector machine with likelihood='label noise'"
     ):
-        pcvm.PCVMClassifier(likelihood="label noise", width="evidence").fit(X, words)
+        PCVM(likelihood="label noise", width="evidence").fit(X, words)
 
 
 def test_columns_of_very_different_spread_are_named_once():
     X, label = blobs(60, seed=112)
     wide = np.column_stack([X, 1e3 * X[:, 0], np.ones(60), label > 0])
     for model in (
-        pcvm.PCVMClassifier(width=1.0),
-        pcvm.RVMClassifier(cv=2),
-        pcvm.MRVMClassifier(cv=2),
+        PCVM(width=1.0),
+        RVM(cv=2),
+        MRVM(cv=2),
     ):
         with pytest.warns(InputWarning, match="column 2 has .*StandardScaler") as found:
             model.fit(wide, label)
         assert len(found) == 1
-    pcvm.PCVMClassifier(width=1.0).fit(wide[:, [0, 1, 3, 4]], label)  # constants and indicators
-    pcvm.PCVMClassifier(width=[1.0, 1.0, 1e3, 1.0, 1.0]).fit(wide, label)
+    PCVM(width=1.0).fit(wide[:, [0, 1, 3, 4]], label)  # constants and indicators
+    PCVM(width=[1.0, 1.0, 1e3, 1.0, 1.0]).fit(wide, label)
 
 
 def test_a_fit_to_many_rows_says_how_many_bases_it_has(monkeypatch, caplog):
     monkeypatch.setattr("pcvm_pymc.estimators.base.MANY_ROWS", 50)
     caplog.set_level("INFO", "pcvm_pymc.estimators.base")
     X, label = blobs(60, seed=113)
-    pcvm.PCVMClassifier(width="cv", cv=2).fit(X, label)
+    PCVM(width="cv", cv=2).fit(X, label)
     said = [each.getMessage() for each in caplog.records]
     assert said == [
         "60 rows, basis='auto': 60 basis functions, about 5 s; basis=500 takes fewer centres, basis=None "

@@ -20,9 +20,9 @@ from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.experiments.datasets import overclass, overlap_classes
 
+MPCVM, MRVM = pcvm.MPCVMClassifier, pcvm.MRVMClassifier
 UP, DOWN = {"algorithm": "bottom-up"}, {"algorithm": "top-down"}
-ALL = [pcvm.MPCVMClassifier(**UP), pcvm.MPCVMClassifier(hyperprior="jeffreys")]
-ALL += [pcvm.MRVMClassifier(), pcvm.MRVMClassifier(**DOWN)]
+ALL = [MPCVM(**UP), MPCVM(hyperprior="jeffreys"), MRVM(), MRVM(**DOWN)]
 not_converged = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
@@ -63,7 +63,7 @@ def test_the_width_is_that_of_the_smallest_log_loss(estimator, data):
 
 @not_converged
 @pytest.mark.parametrize("method", ["evidence", "validity"])
-@pytest.mark.parametrize("kind", [pcvm.MPCVMClassifier, pcvm.MRVMClassifier])
+@pytest.mark.parametrize("kind", [MPCVM, MRVM])
 def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
     X, y = data
     X, label = X[:60], np.searchsorted(np.unique(y), y[:60])
@@ -75,7 +75,7 @@ def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
     wanted = 0.0
     for c in range(3):
         one, sign = (np.where(each == c, 1.0, -1.0) for each in (label, label[rows]))
-        if method == "evidence" or kind is pcvm.MRVMClassifier:
+        if method == "evidence" or kind is MRVM:
             Phi = design_matrix("rbf", X, X[rows], width)
             problem = EvidenceProblem(Phi, one, "probit")
             result = fit_rvm(problem, options=pcvm.EvidenceOptions(tol=1e-3))
@@ -92,14 +92,14 @@ def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
 def test_the_validity_needs_a_kernel_whose_derivatives_are_known(data):
     X, y = data
     with pytest.raises(ValueError, match="needs kernel='rbf'"):
-        pcvm.MRVMClassifier(width="validity", kernel="linear-spline").fit(X, y)
+        MRVM(width="validity", kernel="linear-spline").fit(X, y)
 
 
 def test_few_bases_and_given_ones(data):
     X, y = data
-    model = pcvm.MPCVMClassifier(algorithm="bottom-up", width=1.0, basis=30).fit(X, y)
+    model = MPCVM(algorithm="bottom-up", width=1.0, basis=30).fit(X, y)
     assert len(model.support_) <= 30
-    given = pcvm.MPCVMClassifier(algorithm="bottom-up", width=1.0, basis=(X[:40], y[:40])).fit(X, y)
+    given = MPCVM(algorithm="bottom-up", width=1.0, basis=(X[:40], y[:40])).fit(X, y)
     assert (given.support_ == -1).all()
     label = np.searchsorted(given.classes_, y)
     parts = label, class_signs(label[:40], 3), pcvm.Hyperprior.jeffreys(), MultinomialProbit(3)
@@ -118,7 +118,7 @@ def test_the_class_of_three_points_is_not_lost(paper):
     """Lyu et al. (2020), Fig. 4, where mRVM1 and mRVM2 lose it."""
     for seed in range(5):
         X, y = overclass(random_state=seed)
-        model = pcvm.MPCVMClassifier(**PAPERS[paper], width=1.0).fit(X, y)
+        model = MPCVM(**PAPERS[paper], width=1.0).fit(X, y)
         assert (model.predict(X[y == 9]) == 9).any()
         # its own bases speak for it
         assert (model.weight_[9] > 0).any()
@@ -136,7 +136,7 @@ def test_errors_near_the_papers(load, limits):
     for paper, limit in zip(PAPERS.values(), limits, strict=True):
         errors = []
         for train, test in StratifiedShuffleSplit(5, test_size=0.2, random_state=0).split(X, y):
-            machine = pcvm.MPCVMClassifier(**paper, width=width, max_iter=1000)
+            machine = MPCVM(**paper, width=width, max_iter=1000)
             model = make_pipeline(StandardScaler(), machine)
             errors.append(100 * (1 - model.fit(X[train], y[train]).score(X[test], y[test])))
         assert np.mean(errors) <= limit
@@ -147,10 +147,10 @@ def test_other_hyperpriors(data):
     X, y = data
     named = [{"hyperprior": n, "max_iter": 100} for n in ("jeffreys", "chen2009", "plug_in")]
     for options in (*named, {"bias": False}):
-        model = pcvm.MPCVMClassifier(algorithm="top-down", width=1.0, **options).fit(X, y)
+        model = MPCVM(algorithm="top-down", width=1.0, **options).fit(X, y)
         assert model.score(X, y) > 0.7
     assert model.bias_.tolist() == [0, 0, 0]
-    assert pcvm.MPCVMClassifier(width=1.0, bias=True).fit(X, y).bias_.shape == (3,)
+    assert MPCVM(width=1.0, bias=True).fit(X, y).bias_.shape == (3,)
 
 
 def three(n):
@@ -161,9 +161,7 @@ def three(n):
 
 def test_the_papers_search_stays_reachable():
     X, y = three(90)
-    paper, quick = (
-        pcvm.MRVMClassifier(width=1.5, search=each).fit(X, y) for each in ("paper", "quick")
-    )
+    paper, quick = (MRVM(width=1.5, search=each).fit(X, y) for each in ("paper", "quick"))
     Phi, piece = rbf(squared_distances(X, X), 1.5), MultinomialProbit(3)
     known = Problem(Phi, y, None, pcvm.Hyperprior.jeffreys(), piece, bias="none", shared=True)
     for model, options in ((paper, pcvm.BottomUpOptions()), (quick, pcvm.BottomUpOptions.quick())):
@@ -183,9 +181,9 @@ def test_a_quick_search_that_ends_empty_gives_way(monkeypatch):
 
     monkeypatch.setattr("pcvm_pymc.core.evidence.fit_bottom_up", watched)
     X, y = three(60)
-    model = pcvm.MRVMClassifier(width=1.5).fit(X, y)
+    model = MRVM(width=1.5).fit(X, y)
     assert searched == [2, 1]
-    paper = pcvm.MRVMClassifier(width=1.5, search="paper").fit(X, y)
+    paper = MRVM(width=1.5, search="paper").fit(X, y)
     np.testing.assert_array_equal(model.weight_, paper.weight_)
 
 
@@ -196,7 +194,7 @@ def test_more_bases_than_rows_by_which_cells_are_found(monkeypatch):
     rng = np.random.default_rng(0)
     y = np.arange(150) % 3
     X = rng.normal(size=(150, 2)) + 3.0 * np.eye(3, 2)[y]
-    model = pcvm.MPCVMClassifier(basis=100, random_state=0).fit(X, y)
+    model = MPCVM(basis=100, random_state=0).fit(X, y)
     assert model.score(X, y) > 0.8
     with pytest.raises(ValueError, match=r"basis=200; needed a whole number from 3, .* to 150"):
-        pcvm.MPCVMClassifier(basis=200, random_state=0).fit(X, y)
+        MPCVM(basis=200, random_state=0).fit(X, y)
