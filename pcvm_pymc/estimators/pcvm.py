@@ -7,19 +7,20 @@ from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.estimators import base
+from pcvm_pymc.estimators.base import STREAMED, Rule, is_named
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import is_em, plan_of, prior_of
 
 
 def _cross_validates(model: Any, _: bool) -> bool:
     plan = plan_of(model)
-    by_width = base.is_named(model.width, *base.CHOSEN) and not any(plan.moves)
+    by_width = is_named(model.width, *base.CHOSEN) and not any(plan.moves)
     by_projection = plan.project and not plan.average and model.n_vectors in (None, "auto")
-    return by_width or by_projection or base.is_named(model.width, "cv")
+    return by_width or by_projection or is_named(model.width, "cv")
 
 
 def _draws(model: Any, _: bool = False) -> bool:
-    return base.is_named(model.estimation, "posterior")
+    return is_named(model.estimation, "posterior")
 
 
 def _not_drawn(model: Any, _: bool = False) -> bool:
@@ -31,16 +32,14 @@ def _fits_modes(model: Any, _: bool = False) -> bool:
     return _not_drawn(model) or plan.moves[0] or plan.project
 
 
-def by_em(how: str) -> list[base.Rule]:
+def by_em(how: str) -> list[Rule]:
     """Return the rules of what EM alone uses; `how` is the argument that chooses EM."""
     defaults = {"hyperprior": "default", "scale": None, "update": "auto"}
-    return [
-        base.Rule(f"{name} {how}", "a fit by EM", is_em, value) for name, value in defaults.items()
-    ]
+    return [Rule(f"{name} {how}", "a fit by EM", is_em, value) for name, value in defaults.items()]
 
 
 #: a lower precision decides which bases are added from the bottom up
-DIGITS = base.Rule(
+DIGITS = Rule(
     "kernel_dtype",
     "needed 'float64' from the bottom up",
     lambda m, chunks: not chunks or is_em(m) or m.kernel_dtype == "float64",
@@ -51,54 +50,50 @@ PCVM_RULES = (
     base.WIDTH_EFFECT,
     base.IN_CHUNKS,
     DIGITS,
-    base.Rule(
+    Rule(
         "scale hyperprior",
         "it has its own scale; needed hyperprior='default' or scale=None",
-        lambda m, _: m.scale is None or base.is_named(m.hyperprior, "default"),
+        lambda m, _: m.scale is None or is_named(m.hyperprior, "default"),
     ),
-    base.Rule(
+    Rule(
         "estimation hyperprior width scale",
         "nothing to average over; needed a proper hyperprior, EM, and width or scale 'auto'",
         lambda m, _: m.estimation != "average" or plan_of(m).average,
     ),
-    base.Rule(
+    Rule(
         "n_vectors estimation",
         "estimation='auto', 'average', 'posterior' or 'projection'",
         lambda m, _: m.estimation not in ("em", "bottom-up"),
         None,
     ),
-    base.Rule(
+    Rule(
         "cv width estimation",
         "something to choose by cross-validation: width='cv' (or 'auto' under an improper hyperprior or from "
         "the bottom up), or the number of vectors of a mode's projection",
         _cross_validates,
         5,
     ),
-    base.Rule(
-        "n_vectors", f"{base.STREAMED} None", lambda m, chunks: not chunks or m.n_vectors is None
-    ),
-    base.Rule("draws estimation", "estimation='posterior'", _draws, 250),
-    base.Rule(
+    Rule("n_vectors", f"{STREAMED} None", lambda m, chunks: not chunks or m.n_vectors is None),
+    Rule("draws estimation", "estimation='posterior'", _draws, 250),
+    Rule(
         "max_iter draws",
         "fewer transitions than warm-up and draws; needed twice the draws at least",
         lambda m, _: _not_drawn(m) or m.max_iter >= 2 * m.draws,
     ),
-    base.Rule(
-        "update estimation", "modes to fit: no posterior at a given width", _fits_modes, "auto"
-    ),
-    base.Rule("tol estimation", "modes to fit: no posterior at a given width", _fits_modes, None),
-    base.Rule("scale estimation", "another estimation: the posterior learns it", _not_drawn, None),
-    base.Rule(
+    Rule("update estimation", "modes to fit: no posterior at a given width", _fits_modes, "auto"),
+    Rule("tol estimation", "modes to fit: no posterior at a given width", _fits_modes, None),
+    Rule("scale estimation", "another estimation: the posterior learns it", _not_drawn, None),
+    Rule(
         "estimation hyperprior",
         "an improper prior has no posterior; needed a proper Hyperprior, or 'default'",
         lambda m, _: _not_drawn(m) or prior_of(m, 1.0).is_proper,
     ),
-    base.Rule(
+    Rule(
         "estimation",
-        f"{base.STREAMED} another estimation than 'posterior'",
+        f"{STREAMED} another estimation than 'posterior'",
         lambda m, chunks: _not_drawn(m) or not chunks,
     ),
-    base.Rule("update", f"{MOVED} 'auto', 'newton' or 'em'", lambda m, _: m.update != "clip"),
+    Rule("update", f"{MOVED} 'auto', 'newton' or 'em'", lambda m, _: m.update != "clip"),
 )
 
 
@@ -287,18 +282,18 @@ class PCVMClassifier(KernelClassifier):
     )
     _rules = (
         *by_em("estimation"),
-        base.Rule("n_init", f"{MOVED} 1", lambda m, _: m.n_init == 1),
+        Rule("n_init", f"{MOVED} 1", lambda m, _: m.n_init == 1),
         *PCVM_RULES,
-        base.Rule(
+        Rule(
             "width estimation",
             "it is moved by EM; needed an estimation by EM",
-            lambda m, _: (is_em(m) and _not_drawn(m)) or not base.is_named(m.width, "em"),
+            lambda m, _: (is_em(m) and _not_drawn(m)) or not is_named(m.width, "em"),
         ),
-        base.Rule(
+        Rule(
             "width estimation",
-            f"{base.STREAMED} another width than 'em' and another estimation than 'projection'",
+            f"{STREAMED} another width than 'em' and another estimation than 'projection'",
             lambda m, chunks: (
-                not (chunks and (base.is_named(m.width, "em") or m.estimation == "projection"))
+                not (chunks and (is_named(m.width, "em") or m.estimation == "projection"))
             ),
         ),
     )

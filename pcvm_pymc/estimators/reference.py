@@ -91,8 +91,7 @@ class Reference:
             places = np.tile(np.arange(n), len(WIDTH_FACTORS))
             rows, sign = centres.rows[places], centres.signs_of(places)
             centres = Centres(centres.points[places], sign, rows)
-            width = np.asarray(self.width)
-            basis_width = np.concatenate([np.stack([width * f] * n) for f in WIDTH_FACTORS])
+            basis_width = np.multiply.outer(np.repeat(WIDTH_FACTORS, n), self.width)
         return replace(
             self, centres=centres, probability=both[0], held_out=both[1], basis_width=basis_width
         )

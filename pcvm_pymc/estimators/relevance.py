@@ -83,24 +83,21 @@ def _scored(
 # --- relevance vector machines -----------------------------------------------------------------
 
 
-def evidence_options(model: Any, **special: Any) -> EvidenceOptions:
+def evidence_options(model: Any) -> EvidenceOptions:
     """Return how the evidence is maximised, by an estimator's arguments."""
     check_method(model.method)
-    given: dict[str, Any] = {"max_iter": model.max_iter, "tol": model.tol}
-    if hasattr(model, "noise_starts"):
-        given["noise_starts"] = tuple(model.noise_starts)
-    return EvidenceOptions(**(given | special))
+    noise = {"noise_starts": tuple(model.noise_starts)} if hasattr(model, "noise_starts") else {}
+    return EvidenceOptions(max_iter=model.max_iter, tol=model.tol, **noise)
 
 
 def limit_of(model: Any, n_obs: int) -> float | None:
     """Return the memory limit of a relevance vector machine: a given one, or where many rows need one."""
-    large = (
-        base.is_many(model, n_obs) and 8.0 * n_obs * base.n_bases(model, n_obs) > base.MANY_BYTES
-    )
+    limit: float | None = model.memory_limit
     streams = model.method == "sequential" and not getattr(model, "star", False)
-    return (
-        base.MANY_BYTES if model.memory_limit is None and large and streams else model.memory_limit
-    )
+    if limit is None and streams and base.is_many(model, n_obs):
+        large = 8.0 * n_obs * base.n_bases(model, n_obs) > base.MANY_BYTES
+        return base.MANY_BYTES if large else None
+    return limit
 
 
 def estimates_noise(model: Any, _: bool = False) -> bool:

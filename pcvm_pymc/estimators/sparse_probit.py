@@ -13,6 +13,7 @@ from pcvm_pymc.core.pieces.likelihoods import as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.average import modes_of
+from pcvm_pymc.estimators.base import STREAMED, Rule, is_named
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.features import Metric, set_features
 from pcvm_pymc.estimators.fit import em_options, fixed_width
@@ -129,23 +130,21 @@ class SparseProbitClassifier(KernelClassifier):
         update="auto newton em",
     )
     _rules = (
-        base.Rule("basis features", "features='kernel'", _on_kernels, "auto"),
-        base.Rule("kernel features", "features='kernel'", _on_kernels, "rbf"),
-        base.Rule(
+        Rule("basis features", "features='kernel'", _on_kernels, "auto"),
+        Rule("kernel features", "features='kernel'", _on_kernels, "rbf"),
+        Rule(
             "width features kernel",
             "features='kernel' and a kernel that has a width",
             lambda m, _: _on_kernels(m) and base.has_width(m.kernel),
             "median",
         ),
-        base.Rule(
-            "gamma prior", "prior='laplace'", lambda m, _: base.is_named(m.prior, "laplace"), 1.0
-        ),
+        Rule("gamma prior", "prior='laplace'", lambda m, _: is_named(m.prior, "laplace"), 1.0),
         base.IN_CHUNKS,
-        base.Rule(
+        Rule(
             "prior",
-            f"{base.STREAMED} another prior than 'student', which is scaled to all basis functions: a "
+            f"{STREAMED} another prior than 'student', which is scaled to all basis functions: a "
             "Hyperprior(c, d, e, f), for instance",
-            lambda m, chunks: not (chunks and base.is_named(m.prior, "student")),
+            lambda m, chunks: not (chunks and is_named(m.prior, "student")),
         ),
     )
 
@@ -173,7 +172,7 @@ class SparseProbitClassifier(KernelClassifier):
             lambda _: self.prior_,
             em_options(self),
             bias=_BIASES[self.bias],
-        ).for_model(self, chunks=_on_kernels(self) and not base.is_named(self.prior, "student"))
+        ).for_model(self, chunks=_on_kernels(self) and not is_named(self.prior, "student"))
         problem = problems.at(width)
         if problems.rows is None:
             self.prior_ = named_prior(self.prior, problem.Phi, gamma=self.gamma)
@@ -212,7 +211,7 @@ class SparseProbitClassifier(KernelClassifier):
             return kernels.FeatureColumns(features=self.features), centres, None
         base.check_size_and_scales(self, X, data.groups)
         centres = replace(as_centres(data.basis(self), X, None), sign=None)
-        if base.is_named(self.width, "median"):
+        if is_named(self.width, "median"):
             return kernels.as_kernel(self.kernel, kernels.median_distance(X)), centres, None
         rng, in_chunks = np.random.default_rng(0), self.memory_limit is not None
         rows, most = width_rows(self, data, in_chunks or data.stream is not None, rng)
