@@ -89,12 +89,6 @@ def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
     assert model.width_scores_[3] == pytest.approx(wanted, abs=1e-9)
 
 
-def test_the_validity_needs_a_kernel_whose_derivatives_are_known(data):
-    X, y = data
-    with pytest.raises(ValueError, match="needs kernel='rbf'"):
-        MRVM(width="validity", kernel="linear-spline").fit(X, y)
-
-
 def test_few_bases_and_given_ones(data):
     X, y = data
     model = MPCVM(algorithm="bottom-up", width=1.0, basis=30).fit(X, y)
