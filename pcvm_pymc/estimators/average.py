@@ -336,7 +336,7 @@ def fit_average(
     for point in kept.points:
         problem = problems.at(point.width, point.scale)
         near = point if same_bases else points[-1] if points and in_memory else None
-        result = fit_em(problem, start_near(problems, near, problem), problems.options)
+        result = fit_em(problem, start_near(near, problem), problems.options)
         loo = held_out(problems, problem, result, folds) if leaves_out else point.loo
         points.append(replace(point, result=result, loo=loo))
     found = replace(kept, points=tuple(points))

@@ -298,16 +298,12 @@ def search_features(
 # --- scores of a grid point --------------------------------------------------------------------
 
 
-def start_near(problems: Problems, near: GridPoint | None, problem: Problem) -> Start | None:
-    """Return a neighbour's solution as a start: weights in proportion to the sums of the bases."""
+def start_near(near: GridPoint | None, problem: Problem) -> Start | None:
+    """Return a neighbour's solution as a start."""
     prior: Any = problem.hyperprior
     if near is None or near.result is None or prior.holds_zeros:  # else zeros would stay zero
         return None
-    ratio = 1.0
-    if np.any(near.width != problem.width):
-        before = float(np.abs(problems.at(near.width, near.scale).Phi).sum())
-        ratio = before / max(float(np.abs(problem.Phi).sum()), np.finfo(float).tiny)
-    return Start(near.result.weight * np.clip(ratio, 1e-3, 1e3), near.result.bias)
+    return Start(near.result.weight, near.result.bias)
 
 
 def rough(options: EMOptions, kind: str) -> EMOptions:
@@ -321,7 +317,7 @@ def by_folds(problems: Problems, folds: Sequence[Fold] = ()) -> Score:
 
     def score(point: GridPoint, near: GridPoint | None) -> GridPoint:
         problem = problems.at(point.width, point.scale)
-        result = fit_em(problem, start_near(problems, near, problem), options)
+        result = fit_em(problem, start_near(near, problem), options)
         return replace(point, result=result, loo=held_out(problems, problem, result, folds))
 
     return score
@@ -355,7 +351,7 @@ def by_class(problems: Problems) -> Score:
 
     def score(point: GridPoint, near: GridPoint | None) -> GridPoint:
         whole = problems.at(point.width, point.scale)
-        start = start_near(problems, near, whole)
+        start = start_near(near, whole)
         fits, yes = [], []
         for c in range(whole.n_scores):
             problem = against_rest(whole, c)
