@@ -86,8 +86,10 @@ def _scored(
 def evidence_options(model: Any) -> EvidenceOptions:
     """Return how the evidence is maximised, by an estimator's arguments."""
     check_method(model.method)
-    noise = {"noise_starts": tuple(model.noise_starts)} if hasattr(model, "noise_starts") else {}
-    return EvidenceOptions(max_iter=model.max_iter, tol=model.tol, **noise)
+    given: dict[str, Any] = {"max_iter": model.max_iter, "tol": model.tol}
+    if hasattr(model, "noise_starts"):
+        given["noise_starts"] = tuple(model.noise_starts)
+    return EvidenceOptions(**given)
 
 
 def limit_of(model: Any, n_obs: int) -> float | None:
