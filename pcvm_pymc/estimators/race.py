@@ -125,8 +125,8 @@ def race(
     def run(i: int, k: int) -> None:
         if i not in value:
             running.append(i)
-        found = log_density(i, k)
-        found = np.where(np.isnan(found), -np.inf, found)  # of a fit that has failed
+        # a fit that has failed gives NaN
+        found = np.nan_to_num(log_density(i, k), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
         value[i] = np.append(value.get(i, np.empty(0)), found)
         by_fold[i, k] = np.average(found, weights=weights[k])
 
