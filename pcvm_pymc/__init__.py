@@ -40,7 +40,7 @@ _MODULES = {
     "estimators.sparse_probit": ("SparseProbitClassifier",),
     "export": ("to_c", "to_onnx"),
     "assessment.select": ("select_width", "select"),
-    "estimators.validity": ("validity",),
+    "estimators.relevance": ("validity",),
     "assessment.leave_one_out": ("loo",),
     "assessment.cross_validation": ("kfold", "psis_loo"),
     "estimators.projection": ("Projection",),
