@@ -20,28 +20,26 @@ from pytensor.tensor.shape import SpecifyShape
 from pcvm_pymc.core.pieces.probit import Array
 
 
+def applies(x: Variable, operation: Any) -> bool:
+    """Whether an expression is the result of an operation on each element."""
+    op = None if x.owner is None else x.owner.op
+    return isinstance(op, Elemwise) and isinstance(op.scalar_op, operation)
+
+
 def peeled(x: Variable) -> Variable:
     """Return an expression without names, casts and added or dropped dimensions around it."""
-    while x.owner is not None:
-        op = x.owner.op
-        if isinstance(op, Elemwise):
-            bare = isinstance(op.scalar_op, scalar.Identity | scalar.Cast)
-        elif isinstance(op, DimShuffle):
-            kept = [axis for axis in op.new_order if axis != "x"]
-            bare = kept == sorted(kept)
-        else:
-            bare = isinstance(op, ViewOp | SpecifyShape)
-        if not bare:
-            return x
-        x = x.owner.inputs[0]
-    return x
+    op = None if x.owner is None else x.owner.op
+    bare = applies(x, scalar.Identity | scalar.Cast) or isinstance(op, ViewOp | SpecifyShape)
+    if isinstance(op, DimShuffle):
+        kept = [axis for axis in op.new_order if axis != "x"]
+        bare = kept == sorted(kept)
+    return peeled(x.owner.inputs[0]) if bare else x
 
 
 def _operands(x: Variable, operation: type[scalar.ScalarOp]) -> list[Variable]:
     """Return the operands of nested sums or products; else the expression alone."""
     x = peeled(x)
-    op = None if x.owner is None else x.owner.op
-    if not (isinstance(op, Elemwise) and isinstance(op.scalar_op, operation)):
+    if not applies(x, operation):
         return [x]
     return [each for operand in x.owner.inputs for each in _operands(operand, operation)]
 

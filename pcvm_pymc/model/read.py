@@ -250,18 +250,17 @@ def _likelihood(rv: Variable) -> _Observed | None:
         else:
             name = "normal-probability"
     elif name == "logit":
-        link = graphs.peeled(latent).owner
-        if not (link and isinstance(getattr(link.op, "scalar_op", None), scalar.Sigmoid)):
+        link = graphs.peeled(latent)
+        if not graphs.applies(link, scalar.Sigmoid):
             return None
-        latent = link.inputs[0]
+        latent = link.owner.inputs[0]
     return rv, name, latent, parameters
 
 
 def _flipped_probit(p: Variable) -> tuple[Variable, Variable] | None:
     """Return x and flip of ``flip + (1 - 2 flip) Phi(x)``; None where an expression is another."""
-    nodes = [x.owner for x in ancestors([p]) if x.owner]
-    found = [each for each in nodes if isinstance(getattr(each.op, "scalar_op", None), scalar.Erfc)]
-    inner = [x for each in found for x in graphs.factors(each.inputs[0]) if graphs.random_parts(x)]
+    found = [x.owner.inputs[0] for x in ancestors([p]) if graphs.applies(x, scalar.Erfc)]
+    inner = [x for each in found for x in graphs.factors(each) if graphs.random_parts(x)]
     if len(inner) != 1:
         return None
 
@@ -337,13 +336,12 @@ def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
 
     Of the distances between rows and centres, where not every centre is a row.
     """
-    owner, n = graphs.peeled(Phi).owner, graphs.shape_of(width)
-    if not (owner and isinstance(getattr(owner.op, "scalar_op", None), scalar.Exp)):
+    basis, n = graphs.peeled(Phi), graphs.shape_of(width)
+    if not graphs.applies(basis, scalar.Exp):
         raise _not_an_rbf([width])
-    exponent = owner.inputs[0]
 
     def divided(at: Any) -> Array:
-        return -graphs.numbers(exponent, {width: at})
+        return -graphs.numbers(basis.owner.inputs[0], {width: at})
 
     if n:  # of each feature, the other widths infinite
         squared = np.stack([divided(alone) for alone in np.where(np.eye(n[0]) > 0, 1.0, np.inf)])
