@@ -18,9 +18,9 @@ from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
 from pcvm_pymc.core.family import systems_of
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.probit import log_ndtr
-from pcvm_pymc.core.problem import EMResult, Problem
+from pcvm_pymc.core.problem import EMResult, Ended, Problem
 from pcvm_pymc.inference.progress import Forecast, progress_bars
-from pcvm_pymc.inference.results import Values, likelihood_of, pack, pack_point, timed
+from pcvm_pymc.inference.results import Values, likelihood_of, pack, pack_point
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import find_parts, read
 
@@ -29,9 +29,19 @@ _log = logging.getLogger(__name__)
 type Seed = int | np.random.Generator | None
 
 _REPLICAS = {"random": "random_start", "chen2009": "authors_start"}
-_MODE_TOLERANCE = (
-    1e-8  # of the latent function: the slope at the mode is part of Laplace's expansion
-)
+# of the latent function: the slope at the mode is part of Laplace's expansion
+_MODE_TOLERANCE = 1e-8
+
+
+def timed[T: Ended](solve: Callable[[], T], what: str) -> tuple[T, float]:
+    """Return a solver's result and its seconds; warn if it did not converge."""
+    began = time.perf_counter()
+    result = solve()
+    seconds = time.perf_counter() - began
+    if not result.converged:
+        _log.warning("%s stopped: %s; raise max_iter or tol", what, result.status.value)
+    return result, seconds
+
 
 # --- EM -----------------------------------------------------------------------------------------
 

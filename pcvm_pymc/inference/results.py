@@ -2,8 +2,7 @@
 
 import json
 import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from importlib.metadata import version
 from typing import Any
@@ -19,7 +18,7 @@ from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
-from pcvm_pymc.core.problem import Ended, Problem
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.read import find_parts
 
@@ -31,16 +30,6 @@ type Values = Mapping[str, tuple[Dims, Any]]
 
 
 # --- packing -----------------------------------------------------------------------------------
-
-
-def timed[T: Ended](solve: Callable[[], T], what: str) -> tuple[T, float]:
-    """Return a solver's result and its seconds; warn if it did not converge."""
-    began = time.perf_counter()
-    result = solve()
-    seconds = time.perf_counter() - began
-    if not result.converged:
-        _log.warning("%s stopped: %s; raise max_iter or tol", what, result.status.value)
-    return result, seconds
 
 
 def pack(model: pm.Model, values: Values, groups: Mapping[str, Any], **attrs: Any) -> xr.DataTree:
@@ -58,14 +47,10 @@ def pack(model: pm.Model, values: Values, groups: Mapping[str, Any], **attrs: An
     """
 
     def dataset(values: Values, **attrs: Any) -> xr.Dataset:
-        variables = {
-            name: (
-                ("chain", "draw", *((dims,) if isinstance(dims, str) else dims)),
-                np.asarray(value),
-            )
-            for name, (dims, value) in values.items()
-        }
-        out = xr.Dataset(variables)
+        out = xr.Dataset()
+        for name, (dims, value) in values.items():
+            own = (dims,) if isinstance(dims, str) else dims
+            out[name] = (("chain", "draw", *own), np.asarray(value))
         coords: dict[str, Any] = {name: np.arange(out.sizes[name]) for name in ("chain", "draw")}
         known = {name: each for name, each in model.coords.items() if each is not None}
         coords |= {name: np.asarray(known[name]) for name in known if name in out.dims}
