@@ -23,6 +23,9 @@ _log = logging.getLogger("pymc.pcvm_pymc")
 type Width = ArrayLike | TensorVariable  # one, or one for each feature
 type AnyKernel = kernels.Kernel | pm.gp.cov.Covariance
 
+_MEDIAN = (
+    "width=%.4g: the median distance between rows; select(X, y, over=('width',)).width chooses one"
+)
 _RECALLED = ("centres", "width", "kernel_width", "inputs", "X", "squared_distance", "Phi")
 _N_CHECKED = 3  # rows whose basis functions tell whether a kernel is the model's
 
@@ -354,11 +357,7 @@ def choose_bases(
     own_width = isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance)
     if width is None and not own_width and _has_width(as_piece(kernel)):
         width = kernels.median_distance(X)  # the centre of the estimators' grid
-        _log.info(
-            "width=%.4g: the median distance between rows; select(X, y, over=('width',)).width "
-            "chooses one",
-            width,
-        )
+        _log.info(_MEDIAN, width)
     piece = as_piece(kernel, width)
     centres, known = _centres(X, within, basis)
     if row.signs is None:
