@@ -23,7 +23,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
 from pcvm_pymc.estimators.race import inner_folds
 from pcvm_pymc.inference import results
-from pcvm_pymc.inference.modes import find_map_em
+from pcvm_pymc.inference.estimates import find_map_em
 from pcvm_pymc.inference.prediction import latent_draws, log_density_draws, probability_draws
 from pcvm_pymc.inference.sampling import sample
 from pcvm_pymc.model.bases import AnyKernel

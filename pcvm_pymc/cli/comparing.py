@@ -152,7 +152,7 @@ def _fit_posteriors(
     """Sample the posterior on the first splits; return the first one, its mode, and convergence of all."""
     from pcvm_pymc.assessment.comparison import convergence, of_the_greater, vector_count
     from pcvm_pymc.core.measures import Rival
-    from pcvm_pymc.inference.modes import find_map_em
+    from pcvm_pymc.inference.estimates import find_map_em
     from pcvm_pymc.inference.prediction import predict
     from pcvm_pymc.inference.storing import save
 
