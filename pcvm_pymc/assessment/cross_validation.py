@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
+from pcvm_pymc.assessment.leave_one_out import checked_groups, elpd_fields
 from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
@@ -197,22 +198,18 @@ def kfold(
     _check_can_refit(posterior)
     check_seed("random_seed", random_seed)
     X = as_features(X)
-    classes = results.classes_of(posterior)
-    label = coded(y, classes, "y")
-    observed = posterior["observed_data"]["label"].values
+    classes, observed = results.classes_of(posterior), posterior["observed_data"]["label"].values
     if len(X) != len(observed):
         raise ValueError(
             f"X has {len(X)} rows; needed the {len(observed)} training rows of the posterior, in their order"
         )
+    label = coded(y, classes, "y", len(X))
     if not np.array_equal(observed, label):
         raise ValueError(
             f"y is not the {len(observed)} labels that the posterior was sampled with; needed the training "
             "data of the same model, in the same order"
         )
-    if groups is not None and np.shape(groups) != (len(X),):
-        raise ValueError(
-            f"groups has shape {np.shape(groups)}; needed ({len(X)},), the group of each row"
-        )
+    group = checked_groups(groups, len(X))
     first, copies = copied_rows(X, label)  # which are held out together
     fewest = int(np.bincount(label[first]).min())
     if not isinstance(cv, Integral) or not 2 <= cv <= fewest:
@@ -222,7 +219,7 @@ def kfold(
     rng = np.random.default_rng(random_seed)
     refit = _refitting(posterior, X, label, kernel, random_seed=rng, **options)
     piece, likelihood = results.kernel_of(posterior, kernel), results.likelihood_of(posterior)
-    together = None if groups is None else np.unique(groups, return_inverse=True)[1][first]
+    together = None if group is None else group[first]
     folds = inner_folds(label[first], cv, rng, groups=together)
     target = np.where(label > 0, 1.0, -1.0) if likelihood.targets == "labels" else label
     fold = np.zeros(len(X), dtype=int)
@@ -265,16 +262,11 @@ def _elpd(posterior: xr.DataTree, target: Array, pointwise: Array, cv: int) -> E
     inside = _log_mean(log_density_draws(posterior, latent, target))
     obs = {"obs": posterior["posterior"]["obs"].values}
     return ELPDDataLOOKFold(
-        elpd=float(pointwise.sum()),
-        se=float(np.sqrt(len(pointwise) * pointwise.var())),
-        p=float((inside - pointwise).sum()),
+        **elpd_fields(pointwise, inside, obs),
         n_samples=len(latent),
-        n_data_points=len(pointwise),
-        scale="log",
         warning=False,
         good_k=None,
-        elpd_i=xr.DataArray(pointwise, dims="obs", coords=obs),
-        n_folds=int(cv),
+        n_folds=cv,
         p_kfold_i=xr.DataArray(inside - pointwise, dims="obs", coords=obs),
     )
 
