@@ -45,6 +45,14 @@ def blobs(n, n_features=2, seed=0, gap=1.5, fixed=False):
     return X, label
 
 
+def three_blobs(n=24, seed=5):
+    """Return three overlapping classes: X, their numbers, and their names a, b and c."""
+    label = np.arange(n) % 3
+    centres = 2.0 * np.array([[0, 0], [1, 0], [0, 1]])
+    X = np.random.default_rng(seed).normal(size=(n, 2)) + centres[label]
+    return X, label, np.array(["a", "b", "c"])[label]
+
+
 def problem(X, label, hyperprior, width=None, *, free_width=False):
     """Return the PCVM's problem with a basis at each row."""
     squared = squared_distances(X, X)

@@ -121,11 +121,10 @@ class Comparison:
         ValueError
             If the kind is unknown.
         """
-        stated = {"label": self.label, "probability": self.probability}
-        stated["classes"] = classes_of(self.map_result)
+        stated, classes = (self.label, self.probability), classes_of(self.map_result)
         pictures: dict[str, Callable[[], Any]] = {
-            "reliability": lambda: plots.plot_reliability(**stated),
-            "calibration": lambda: plots.plot_calibration(**stated),
+            "reliability": lambda: plots.plot_reliability(*stated, classes=classes),
+            "calibration": lambda: plots.plot_calibration(*stated, classes=classes),
             "weights": lambda: plots.plot_weights(self.map_result, self.posterior),
             "em_trace": lambda: plots.plot_em_trace(self.map_result),
             "rank": lambda: plots.plot_rank(self.posterior),

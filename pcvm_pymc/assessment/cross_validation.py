@@ -19,6 +19,7 @@ from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
 from pcvm_pymc.assessment.leave_one_out import checked_groups, elpd_fields
 from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
+from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
@@ -217,11 +218,10 @@ def kfold(
             f"cv={shown(cv)}; needed a whole number, 2 to {fewest}, the rows of the smallest class"
         )
     rng = np.random.default_rng(random_seed)
-    refit = _refitting(posterior, X, label, kernel, random_seed=rng, **options)
-    piece, likelihood = results.kernel_of(posterior, kernel), results.likelihood_of(posterior)
+    piece, target = results.kernel_of(posterior, kernel), results.target_of(posterior)
+    refit = _refitting(posterior, X, label, piece, random_seed=rng, **options)
     together = None if group is None else group[first]
     folds = inner_folds(label[first], cv, rng, groups=together)
-    target = np.where(label > 0, 1.0, -1.0) if likelihood.targets == "labels" else label
     fold = np.zeros(len(X), dtype=int)
     stated: dict[str, Array] = {}
     pointwise: dict[str, Array] = {}
@@ -231,13 +231,12 @@ def kfold(
         fold[test] = k
         for name, fit in refit(train).items():
             latent = latent_draws(fit, X[test], kernel=piece)
-            probability = probability_draws(fit, latent).mean(axis=0)
+            probability = of_the_greater(probability_draws(fit, latent).mean(axis=0))
             every = stated.setdefault(name, np.empty((len(X), *probability.shape[1:])))
             every[test] = probability
             log_density = log_density_draws(fit, latent, target[test])
             pointwise.setdefault(name, np.empty(len(X)))[test] = _log_mean(log_density)
             vectors.setdefault(name, []).append(vector_count(fit))
-    stated = {name: of_the_greater(each) for name, each in stated.items()}
     table = {
         name: {
             "elpd": pointwise[name].sum(),
@@ -291,13 +290,12 @@ def _refitting(
     posterior: xr.DataTree,
     X: Array,
     label: NDArray[np.int64],
-    kernel: AnyKernel | None,
+    piece: KernelPiece,
     **options: Any,
 ) -> Callable[[Array], dict[str, xr.DataTree]]:
     """Return what fits posterior and MAP to some rows, without the bases on the others."""
-    piece, (bias, rows) = results.kernel_of(posterior, kernel), results.rows_of(posterior)
     constants = posterior["constant_data"].to_dataset()
-    prior = results.prior_of(posterior)
+    (bias, rows), prior = results.rows_of(posterior), results.prior_of(posterior)
     centres, known = constants["centres"].values, constants["Phi"].values
     Phi, own = piece(X, centres), rows_under(centres, X)
     if known.shape != Phi.shape or not np.allclose(Phi, known, rtol=1e-9, atol=1e-12):

@@ -348,7 +348,8 @@ def plot_prior_predictive(
         top.hist(np.clip(latent.ravel(), -12, 12), bins=60, density=True, color=NEGATIVE)
         size = np.median(np.abs(latent))
         top.set(title=f"{name}\nmedian size {size:.2f}", xlabel="latent function")
-        n_scores, what, how = links[name].n_scores, "P(y = 1)", {"color": POSITIVE}
+        n_scores, what = links[name].n_scores, "P(y = 1)"
+        how: dict[str, Any] = {"color": POSITIVE}
         if n_scores > 1:
             what, how = (
                 "P(y = class)",
