@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from problems import blobs
+from problems import animals, blobs
 
 from pcvm_pymc import PCVMClassifier
 from pcvm_pymc.cli import main
@@ -21,11 +21,7 @@ def run(arguments, cwd=None):
 
 @pytest.fixture
 def csv(tmp_path):
-    X, label = blobs(60, seed=90)
-    frame = pd.DataFrame(X, columns=["height", "weight"])
-    frame["sort"] = np.where(label > 0, "cat", "dog")
-    frame.to_csv(tmp_path / "animals.csv", index=False)
-    return tmp_path / "animals.csv"
+    return animals(tmp_path, 60)
 
 
 def test_without_a_command_help_is_printed(capsys):

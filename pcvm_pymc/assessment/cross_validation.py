@@ -26,7 +26,7 @@ from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_se
 from pcvm_pymc.estimators.race import inner_folds
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.modes import find_map_em
-from pcvm_pymc.inference.prediction import latent_draws, log_density_draws, probability_draws
+from pcvm_pymc.inference.prediction import Seed, latent_draws, log_density_draws, probability_draws
 from pcvm_pymc.inference.sampling import sample
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.build import build
@@ -38,8 +38,6 @@ LOO_CAVEAT = (
     "score is optimistic (by about .01 nats a row), and Pareto k does not show it. kfold(...) is the honest "
     "score: it refits without the held-out rows and without their bases"
 )
-
-type Seed = int | np.random.Generator | None
 
 
 def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:

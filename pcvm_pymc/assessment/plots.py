@@ -134,26 +134,25 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    names: Array | list[None] = [None]
     point, draws = weights_of(map_result)[0][0], weights_of(posterior)[0]
+    names = ["weight"]
     if point.ndim > 1:
-        names = classes_of(map_result)
-    point, draws = (each.reshape(*each.shape[:i], -1) for i, each in ((1, point), (2, draws)))
+        names = [f"weight, class {each}" for each in classes_of(map_result)]
     n = len(names)
+    point, draws = point.reshape(-1, n), draws.reshape(len(draws), -1, n)
     size = (9, 4 if n == 1 else 2.6 * n)
     figure, all_axes = plt.subplots(n, 1, figsize=size, sharex=True, squeeze=False)
     for c, (axes, name) in enumerate(zip(all_axes[:, 0], names, strict=True)):
         low, middle, high = np.percentile(draws[..., c], [INTERVAL[0], 50, INTERVAL[1]], axis=0)
         order, x = np.argsort(middle), np.arange(len(middle))
-        axes.vlines(
-            x, low[order], high[order], color="0.75", lw=2, label="posterior, 89 % interval"
-        )
+        interval = low[order], high[order]
+        axes.vlines(x, *interval, color="0.75", lw=2, label="posterior, 89 % interval")
         axes.plot(x, middle[order], ".", ms=3, color="0.4", label="posterior median")
         axes.axhline(0, color="black", lw=0.8)
         own = point[order, c]
         kept = np.flatnonzero(own)
         axes.plot(kept, own[kept], "o", ms=4, color=POSITIVE, label="MAP")
-        axes.set(ylabel="weight" if name is None else f"weight, class {name}")
+        axes.set_ylabel(name)
         axes.set_title(f"MAP: {np.count_nonzero(point[:, c])} not zero", fontsize="medium")
     all_axes[-1, 0].set_xlabel("basis, by posterior median of its weight")
     legend_below(figure, all_axes[0, 0])

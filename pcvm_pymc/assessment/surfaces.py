@@ -66,8 +66,8 @@ def plot_decision_surface(
         raise ValueError(
             f"the results have a {likelihood.name} likelihood; a decision surface needs classes"
         )
-    if not np.isin(y, classes).all():
-        unknown = np.setdiff1d(y, classes).tolist()
+    unknown = np.setdiff1d(y, classes).tolist()
+    if unknown:
         raise ValueError(f"y has labels {unknown[:5]}; needed the classes {classes.tolist()}")
     margin = 0.08 * np.ptp(X, axis=0) + 1e-9
     lines = tuple(np.linspace(X.min(axis=0) - margin, X.max(axis=0) + margin, resolution).T)

@@ -24,6 +24,7 @@ _NAMES = {"nargs": "+", "metavar": "NAME"}
 _IMPUTE = {"nargs": "?", "const": "median", "choices": ("median", "mean", "most_frequent")}
 
 _AUTO = {"choices": ("auto", "yes", "no"), "default": "auto"}
+_SHARE = {"type": float, "metavar": "SHARE|ROWS"}
 _WIDTH = {"default": "auto", "metavar": "W|auto"}
 
 _SEED = ("--seed", "random seed (default: 0)", _NUMBER | {"default": 0})
@@ -84,8 +85,8 @@ _COMMANDS = {
             *_TABLE,
             (
                 "--test-size",
-                "held-out share (below 1) or rows (default: 0.3; of the example all but 120 rows)",
-                {"type": float, "metavar": "SHARE|ROWS"},
+                "held-out share or rows (default: 0.3; all but 120 of the example)",
+                _SHARE,
             ),
             ("--splits", "stratified splits (default: 10)", _NUMBER | {"default": 10}),
             ("--posteriors", "splits with a posterior (default: 3; 1 of several classes)", _NUMBER),
