@@ -24,6 +24,7 @@ STYLE = {
     "axes.titlesize": "medium",
     "axes.titleweight": "normal",
     "axes.labelsize": "medium",
+    "figure.autolayout": False,
     "figure.constrained_layout.use": True,
     "figure.facecolor": "white",
     "font.size": 10.0,
