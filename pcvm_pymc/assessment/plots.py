@@ -347,15 +347,13 @@ def plot_prior_predictive(
         top.hist(np.clip(latent.ravel(), -12, 12), bins=60, density=True, color=NEGATIVE)
         size = np.median(np.abs(latent))
         top.set(title=f"{name}\nmedian size {size:.2f}", xlabel="latent function")
-        n_scores, what = links[name].n_scores, "P(y = 1)"
-        how: dict[str, Any] = {"color": POSITIVE}
-        if n_scores > 1:
-            what, how = (
-                "P(y = class)",
-                {"histtype": "step", "label": [*map(str, model.coords["class"])]},
-            )
-        probability = links[name].probability(latent).reshape(-1, n_scores)
-        bottom.hist(probability, bins=40, density=True, **how)
+        several = links[name].n_scores > 1
+        classes = [str(each) for each in model.coords["class"]] if several else [None]
+        how: dict[str, Any] = {"histtype": "step"} if several else {"color": POSITIVE}
+        columns = links[name].probability(latent).reshape(-1, len(classes)).T
+        for values, each in zip(columns, classes, strict=True):
+            bottom.hist(values, bins=40, density=True, label=each, **how)
+        what = "P(y = class)" if several else "P(y = 1)"
         bottom.set(xlabel=what, xlim=(0, 1), xticks=[0, 0.5, 1])
     for axes in all_axes[:, 0]:
         axes.set_ylabel("prior density")

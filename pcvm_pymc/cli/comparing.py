@@ -157,13 +157,13 @@ def _fit_rivals(scored: Scored, parts: list[Any]) -> None:
         scored.write()
 
 
-def _fit_posteriors(scored: Scored, parts: list[Any]) -> tuple[Any, Any]:
+def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
     """Sample the posterior on the first splits; return the first one's mode, and itself."""
     from pcvm_pymc.assessment.comparison import convergence, rival_of
     from pcvm_pymc.inference.modes import find_map_em
     from pcvm_pymc.inference.storing import save
 
-    found: tuple[Any, ...] = ()
+    found: list[Any] = []
     for split, (X, y, X_test, _) in enumerate(parts[: scored.options.posteriors]):
         began = time.process_time()
         status = f"posterior {split + 1} of {scored.options.posteriors}"
@@ -173,12 +173,11 @@ def _fit_posteriors(scored: Scored, parts: list[Any]) -> tuple[Any, Any]:
             scored.add(_POSTERIOR, split, replace(rival_of(posterior, X_test), seconds=seconds))
         scored.chains.append(convergence(posterior))
         if not found:
-            found = find_map_em(model, progressbar=False), posterior
+            found = [find_map_em(model, progressbar=False), posterior]
             for name, result in zip(("map", "posterior"), found, strict=True):
                 save(result, scored.out / f"{name}.zarr")
         scored.write()
-    mode, posterior = found
-    return mode, posterior
+    return found
 
 
 def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[Any, Any]:
