@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytensor.tensor as pt
 import pytest
 from hypothesis import strategies as st
@@ -43,6 +44,22 @@ def blobs(n, n_features=2, seed=0, gap=1.5, fixed=False):
     X = rng.normal(size=(n, n_features))
     X[:, 0] += 0.5 * gap * label
     return X, label
+
+
+def three_blobs(n=24, seed=5):
+    """Return three overlapping classes: X, their numbers, and their names a, b and c."""
+    label = np.arange(n) % 3
+    centres = 2.0 * np.array([[0, 0], [1, 0], [0, 1]])
+    X = np.random.default_rng(seed).normal(size=(n, 2)) + centres[label]
+    return X, label, np.array(["a", "b", "c"])[label]
+
+
+def animals(folder, n):
+    """Write a table of cats and dogs; return its path."""
+    X, label = blobs(n, seed=90)
+    frame = pd.DataFrame(X, columns=["height", "weight"])
+    frame.assign(sort=np.where(label > 0, "cat", "dog")).to_csv(folder / "animals.csv", index=False)
+    return folder / "animals.csv"
 
 
 def problem(X, label, hyperprior, width=None, *, free_width=False):

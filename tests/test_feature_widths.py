@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
-from problems import assert_monotone, blobs
+from problems import assert_monotone, blobs, refused
 from sklearn.base import clone
 
 import pcvm_pymc as pcvm
@@ -29,8 +29,7 @@ def test_equal_widths_are_one_width():
     np.testing.assert_allclose(
         design_matrix("rbf", X, X[:9], WIDTHS), moves_of(X).basis(WIDTHS)[:, :9], rtol=1e-12
     )
-    with pytest.raises(ValueError, match="width has 2 values; needed one or 3, the features"):
-        RBF(np.ones(2))(X, X)
+    refused("width has 2 values; needed one or 3, the features", RBF(np.ones(2)), X, X)
 
 
 def test_slopes_in_log_widths_by_finite_differences():
