@@ -5,6 +5,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from PIL import Image
 from scipy.special import ndtr
 
@@ -58,7 +59,17 @@ def how_sure() -> Any:
     return figure
 
 
+def relevance() -> Any:
+    """Draw which of six features matter, as in the tutorial."""
+    rng = np.random.default_rng(0)
+    names = ["height", "weight", "noise 1", "noise 2", "noise 3", "noise 4"]
+    X = pd.DataFrame(rng.normal(size=(150, 6)), columns=names)
+    y = np.where(X["height"].abs() + 0.5 * X["weight"] ** 2 > 1, "out", "in")
+    return plots.plot_feature_relevance(PCVMClassifier(random_state=0).fit(X, y))
+
+
 if __name__ == "__main__":
     keep(surface(), "surface.png")
     keep(path(), "path.png")
     keep(how_sure(), "how_sure.png")
+    keep(relevance(), "relevance.png")
