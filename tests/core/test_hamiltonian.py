@@ -10,8 +10,20 @@ from problems import blobs
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior
 from pcvm_pymc.core.pieces.kernels import design_matrix
-from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
-from pcvm_pymc.core.pieces.priors import Hyperprior, log_gamma_density
+from pcvm_pymc.core.pieces.likelihoods import (
+    Logit,
+    MultinomialProbit,
+    NoisyProbit,
+    Normal,
+    Probit,
+    StudentT,
+)
+from pcvm_pymc.core.pieces.priors import (
+    Hyperprior,
+    Laplace,
+    SharedHyperprior,
+    log_gamma_density,
+)
 from pcvm_pymc.core.problem import Problem
 
 LEARNED = Hyperprior(2.0, 3.0, 0.5, 0.7, rate_shape=0.5)
@@ -25,6 +37,8 @@ def problem(likelihood=None, *, signed=False, prior=LEARNED, weight=None, bias="
         sign = np.where(np.indices(shape).sum(axis=0) % 2, -1.0, 1.0)
     if likelihood.n_scores > 1:
         label = np.arange(n) % likelihood.n_scores
+    if likelihood.targets == "numbers":
+        label = X[:, 0] + 0.3 * label
     Phi = design_matrix("rbf", X, X[:6], 1.5)
     return Problem(Phi, label, sign, prior, likelihood, bias=bias).weighted(weight)
 
@@ -38,6 +52,14 @@ PROBLEMS = {
     "signed classes, weighted, no bias": problem(
         MultinomialProbit(3), signed=True, weight=np.linspace(0.2, 3.0, 25), bias="none"
     ),
+    "Laplace": problem(prior=Laplace(2.0)),
+    "Laplace, free bias": problem(prior=Laplace(2.0), bias="free"),
+    "shared precisions": problem(
+        MultinomialProbit(3), prior=SharedHyperprior(2.0, 3.0, 0.5, 0.7), bias="none"
+    ),
+    "normal, unknown noise and d": problem(Normal()),
+    "Student-t": problem(StudentT(0.4), prior=replace(LEARNED, rate_shape=None)),
+    "Student-t, unknown noise": problem(StudentT(), prior=replace(LEARNED, rate_shape=None)),
 }
 
 
@@ -60,8 +82,11 @@ def test_it_is_the_models_density_with_the_jacobian(name):
     places = np.random.default_rng(72).normal(size=(5, density.n_parameters))
     differences = []
     for place, value in zip(places, density(places)[0], strict=True):
-        weight, bias, rate = (each[0] for each in density.values(place[None]))
-        given = replace(of, hyperprior=replace(prior, d=float(rate)))
+        weight, bias, rate, noise = (each[0] for each in density.values(place[None]))
+        known = of.likelihood.with_noise(float(noise))
+        given = replace(of, likelihood=known)
+        if hasattr(prior, "d"):
+            given = replace(given, hyperprior=replace(prior, d=float(rate)))
         w, b = weight.reshape(of.weight_shape), bias if of.n_scores > 1 else bias[0]
         expected = given.likelihood.log_likelihood(of.Phi @ w + b, of.label)
         expected += given.log_prior(w, b)
@@ -75,6 +100,9 @@ def test_it_is_the_models_density_with_the_jacobian(name):
         if prior.rate_shape is not None:
             shape = prior.rate_shape
             expected += log_gamma_density(rate, shape, shape / prior.d) + np.log(rate)
+        if of.likelihood is not known:  # half-normal
+            size = np.std(of.label)
+            expected += np.log(noise) - 0.5 * (noise / size) ** 2
         differences.append(expected - value)
     assert np.ptp(differences) < (1e-2 if of.n_scores > 1 else 1e-9)
 
