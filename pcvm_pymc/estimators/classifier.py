@@ -20,7 +20,7 @@ from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, check_real, present_labels
 from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.estimators.average import LatentNormal, probability_interval
-from pcvm_pymc.estimators.base import KernelMachine, as_groups, is_dask, is_named, threads_for
+from pcvm_pymc.estimators.base import KernelMachine, as_groups, is_dask, is_drawn, threads_for
 from pcvm_pymc.estimators.fit import fit_modes
 from pcvm_pymc.estimators.problems import WIDTH_ROWS, TrainingData
 
@@ -94,17 +94,17 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         self._begin(X)
         data = self._training(X, y, sample_weight, groups)
         with threads_for(self, data.X) if data.stream is None else nullcontext():
-            self._fit(data)
+            if is_drawn(self):
+                from pcvm_pymc.estimators.posterior import fit_posterior  # slow: ArviZ
+
+                fit_posterior(self, data)
+            else:
+                self._fit(data)
         return self
 
     def _fit(self, data: TrainingData) -> None:
-        """Fit posterior modes, or draw from the posterior."""
-        if is_named(getattr(self, "estimation", None), "posterior"):
-            from pcvm_pymc.estimators.posterior import fit_posterior  # slow: ArviZ
-
-            fit_posterior(self, data)
-        else:
-            fit_modes(self, data)
+        """Fit posterior modes, or what else an estimator's arguments ask for but the posterior."""
+        fit_modes(self, data)
 
     # --- training rows -------------------------------------------------------------------------
 

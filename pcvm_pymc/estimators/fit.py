@@ -329,7 +329,7 @@ def fixed_width(
     most.
     """
     rough: dict[str, Any] = {}
-    if is_em(model) and hasattr(model, "estimation"):
+    if is_em(model) and hasattr(model, "hyperprior"):
         kind = "folds" if prior_of(model, 1.0).is_proper else "folds, improper"
         tol = em_options(model).tol
         rough = {"estimation": "em", "n_vectors": None, "tol": max(tol, ROUGH[kind])}

@@ -7,11 +7,13 @@ from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.estimators.base import (
     CV_EFFECT,
+    DRAWN,
     IN_CHUNKS,
     WIDTH_EFFECT,
     FirstArguments,
     Rule,
     constraints,
+    fit_effect,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import is_em
@@ -186,6 +188,13 @@ class MRVMClassifier(KernelClassifier):
         From the bottom up: ``"paper"`` makes one change of a basis before responses are computed again,
         ``"quick"`` two, and lets the responses run ahead, see `BottomUpOptions`; it ends higher on most data,
         and gives way to ``"paper"`` where it ends without any basis.
+    estimation : {"auto", "posterior"}
+        ``"auto"`` is the fit by `algorithm`. ``"posterior"`` draws, as for `PCVMClassifier`, at the width of
+        that fit and under the proper prior of `mrvm_model`, in which a basis has one precision for all
+        classes from the bottom up; without biases. Its bases are 30 k-means centres, 10 of each class where
+        that is more, or `basis` of them.
+    draws : int
+        As for `PCVMClassifier`.
     start : {"default"}
         First latent responses: 10.5 for the own class and 0.5 for others.
     cv : int
@@ -203,6 +212,8 @@ class MRVMClassifier(KernelClassifier):
         As for `MPCVMClassifier`; the biases are zero.
     feature_widths_, feature_relevance_, feature_relevance_folds_
         As for `RVMClassifier`.
+    idata_ : xarray.DataTree
+        Of a posterior only, as for `PCVMClassifier`.
     projection_
         Of a submodel that `project` chose.
     widths_, width_scores_ : ndarray, shape (n_widths,)
@@ -225,6 +236,8 @@ class MRVMClassifier(KernelClassifier):
 
     algorithm: str = "bottom-up"
     search: str = "quick"
+    estimation: str = "auto"
+    draws: int = 250
     start: str = "default"
     cv: int = 5
     kernel_dtype: str = "float64"
@@ -233,13 +246,17 @@ class MRVMClassifier(KernelClassifier):
 
     _many_bases = 500  # of each score
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mrvm_bottom_up", "top-down": "mrvm_top_down"}
-    _parameter_constraints = constraints("auto shared evidence validity")
+    _parameter_constraints = constraints(
+        "auto shared evidence validity", estimation="auto posterior"
+    )
     _rules = (
         WIDTH_EFFECT,
         CV_EFFECT,
         IN_CHUNKS,
         DIGITS,
         Rule("search algorithm", "algorithm='bottom-up'", lambda m, _: not is_em(m), "quick"),
+        *DRAWN,
+        *fit_effect(search="quick", tol=None),
         _START,
     )
 

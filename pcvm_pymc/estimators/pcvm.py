@@ -8,12 +8,14 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.estimators.base import (
     CHOSEN,
+    DRAWN,
     IN_CHUNKS,
     STREAMED,
     WIDTH_EFFECT,
     FirstArguments,
     Rule,
     constraints,
+    is_drawn,
     is_named,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
@@ -27,12 +29,8 @@ def _cross_validates(model: Any, _: bool) -> bool:
     return by_width or by_projection or is_named(model.width, "cv")
 
 
-def _draws(model: Any, _: bool = False) -> bool:
-    return is_named(model.estimation, "posterior")
-
-
 def _not_drawn(model: Any, _: bool = False) -> bool:
-    return not _draws(model)
+    return not is_drawn(model)
 
 
 def _fits_modes(model: Any, _: bool = False) -> bool:
@@ -76,12 +74,7 @@ PCVM_RULES = (
         5,
     ),
     Rule("n_vectors", f"{STREAMED} None", lambda m, chunks: not chunks or m.n_vectors is None),
-    Rule("draws estimation", "estimation='posterior'", _draws, 250),
-    Rule(
-        "max_iter draws",
-        "fewer transitions than warm-up and draws; needed twice the draws at least",
-        lambda m, _: _not_drawn(m) or m.max_iter >= 2 * m.draws,
-    ),
+    *DRAWN,
     *(
         Rule(
             f"{name} estimation",
@@ -96,11 +89,6 @@ PCVM_RULES = (
         "estimation hyperprior",
         "an improper prior has no posterior; needed a proper Hyperprior, or 'default'",
         lambda m, _: _not_drawn(m) or prior_of(m, 1.0).is_proper,
-    ),
-    Rule(
-        "estimation",
-        f"{STREAMED} another estimation than 'posterior'",
-        lambda m, chunks: _not_drawn(m) or not chunks,
     ),
     Rule("update", f"{MOVED} 'auto', 'newton' or 'em'", lambda m, _: m.update != "clip"),
 )

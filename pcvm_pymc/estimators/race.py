@@ -16,7 +16,7 @@ from pcvm_pymc.core.metric import PENALTY
 from pcvm_pymc.core.pieces.centres import Index, unique_rows
 from pcvm_pymc.core.pieces.kernels import as_width, median_distance, width_grid
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.base import CHOSEN, has_width, nested, without_idle
+from pcvm_pymc.estimators.base import CHOSEN, has_width, is_drawn, nested, without_idle
 from pcvm_pymc.estimators.features import Metric, learns_features
 from pcvm_pymc.estimators.problems import TrainingData, basis_for
 
@@ -265,6 +265,8 @@ class Refits:
         """Return the refits of some folds; given centres that are held-out rows are left out with them."""
         plain = ("memory_limit", "class_weight")  # weights of classes are in those of the rows
         changes = rough | {name: None for name in plain if getattr(model, name, None)}
+        if is_drawn(model):  # its width is that of the fit
+            changes = {"estimation": "auto"} | changes
         bases = [basis_for(model.basis, data.X, train) for train, _ in folds]
         if most_bases is not None and len(folds[0][0]) > most_bases:
             bases = [most_bases] * len(folds)

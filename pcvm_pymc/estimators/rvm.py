@@ -26,10 +26,11 @@ from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import chunk_rows
-from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets, check_flag
+from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets, check_flag, check_real
 from pcvm_pymc.core.process import MOST_ROWS, Process
 from pcvm_pymc.estimators.base import (
     CV_EFFECT,
+    DRAWN,
     POSITIVE,
     WIDTH_EFFECT,
     KernelMachine,
@@ -37,7 +38,10 @@ from pcvm_pymc.estimators.base import (
     as_groups,
     check_size_and_scales,
     constraints,
+    fit_effect,
     is_dask,
+    is_drawn,
+    is_named,
     is_rbf,
     n_bases,
     nested,
@@ -45,6 +49,7 @@ from pcvm_pymc.estimators.base import (
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import named_likelihood
+from pcvm_pymc.estimators.posterior import fit_posterior
 from pcvm_pymc.estimators.problems import TrainingData
 from pcvm_pymc.estimators.relevance import RelevanceVectors, fit_relevance, limit_of
 
@@ -52,10 +57,23 @@ _ROWS = 1024  # predicted at a time
 _PROCESS_BYTES = (
     48  # for each pair of a process's rows: the kernel, its eigenvectors and what finds them
 )
-_CONSTRAINTS = constraints("auto shared evidence validity", method=" ".join([*METHODS, "random"]))
+_CONSTRAINTS = constraints(
+    "auto shared evidence validity",
+    method=" ".join([*METHODS, "random"]),
+    estimation="auto posterior",
+)
 _CONSTRAINTS["tol"] = [POSITIVE]
 _ALL_ROWS = (
     "it needs the basis functions of all rows; with a memory_limit needed method='sequential'"
+)
+_DRAWN = (
+    *DRAWN,
+    *fit_effect(method="sequential", tol=1e-4),
+    Rule(
+        "width estimation",
+        "the validity is of a fit; needed another width, or estimation='auto'",
+        lambda m, _: not (is_drawn(m) and is_named(m.width, "validity")),
+    ),
 )
 
 
@@ -87,6 +105,12 @@ class RVMClassifier(KernelClassifier):
     method : {"sequential", "batch"}
         One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
         maximum of the evidence, in which no single change gains, and neither always at the higher one.
+    estimation : {"auto", "posterior"}
+        ``"auto"`` maximises the evidence. ``"posterior"`` draws, as for `PCVMClassifier`, at a width that is
+        chosen as for the former, one for all classes, and under the proper prior of `rvm_model`. Its bases
+        are 30 k-means centres, or `basis` of them.
+    draws : int
+        As for `PCVMClassifier`.
     cv : int
         Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
     max_iter : int
@@ -130,6 +154,8 @@ class RVMClassifier(KernelClassifier):
         refitted no more (its score: the best's, less that difference), and none beyond it is tried.
     machines_ : list of RVMClassifier
         One for each class against the rest; itself for two classes.
+    idata_ : xarray.DataTree
+        Of a posterior only, as for `PCVMClassifier`; of the attributes above it has bases and widths.
 
     References
     ----------
@@ -149,6 +175,8 @@ class RVMClassifier(KernelClassifier):
 
     link: str = "logit"
     method: str = "sequential"
+    estimation: str = "auto"
+    draws: int = 250
     cv: int = 5
     max_iter: int = 100_000
     tol: float = 1e-4
@@ -161,6 +189,7 @@ class RVMClassifier(KernelClassifier):
         WIDTH_EFFECT,
         CV_EFFECT,
         Rule("method", _ALL_ROWS, lambda m, chunks: not chunks or m.method == "sequential"),
+        *_DRAWN,
     )
 
     @override
@@ -274,7 +303,10 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     noise_starts : tuple of float
         Where the noise starts, as multiples of the targets' standard deviation; the best evidence
         wins. ``(0.1, 0.3, 0.7)`` is the careful choice.
-    method, cv, max_iter, tol
+    estimation : {"auto", "posterior"}
+        As for `RVMClassifier`. A noise that is not given is drawn with the weights; `predict` has the
+        posterior's mean and, noise included, standard deviation, `predict_interval` intervals of the mean.
+    method, draws, cv, max_iter, tol
         As for `RVMClassifier`.
     memory_limit : float, optional
         Bytes for the fit, the data not counted, without `star`; the evidence is that of all rows and bases.
@@ -294,6 +326,9 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     weight_ : ndarray, shape (n_relevance,)
         Posterior mean.
     bias_, width_, noise_, log_evidence_ : float
+        Of a posterior the root mean square of the noise.
+    idata_ : xarray.DataTree
+        Of a posterior only, as for `RVMClassifier`.
     feature_widths_, feature_relevance_, feature_relevance_folds_
         As for `RVMClassifier`.
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
@@ -326,6 +361,8 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     noise: float | None = None
     noise_starts: tuple[float, ...] = (0.3,)
     method: str = "sequential"
+    estimation: str = "auto"
+    draws: int = 250
     cv: int = 5
     random_state: Any = None
     max_iter: int = 100_000
@@ -337,6 +374,14 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     _rules = (
         WIDTH_EFFECT,
         CV_EFFECT,
+        *_DRAWN,
+        *fit_effect(noise_starts=(0.3,)),
+        Rule(
+            "std estimation",
+            "estimation='auto': that of the posterior is its own",
+            lambda m, _: not is_drawn(m),
+            "auto",
+        ),
         Rule("noise_starts noise likelihood", "a noise to be estimated", _estimates_noise, (0.3,)),
         Rule(
             "noise likelihood",
@@ -350,9 +395,9 @@ class RVMRegressor(RegressorMixin, KernelMachine):
             lambda m, _: m.std != "process" or _has_process(m),
         ),
         Rule(
-            "star",
-            "it keeps all training rows; needed star=False with a memory_limit",
-            lambda m, chunks: not (m.star and chunks),
+            "star estimation",
+            "it keeps all training rows; needed star=False with a memory_limit or a posterior",
+            lambda m, chunks: not (m.star and (chunks or is_drawn(m))),
         ),
     )
 
@@ -387,6 +432,11 @@ class RVMRegressor(RegressorMixin, KernelMachine):
         data = TrainingData(
             rows, as_targets(target, len(rows)), groups=as_groups(groups, self, len(rows))
         )
+        if is_drawn(self):
+            self._likelihood_ = likelihood.with_noise(self.noise) if self.noise else likelihood
+            with threads_for(self, data.X):
+                fit_posterior(self, data)
+            return self
         chunk = self._chunk(data.X)
 
         def to_factor(centres: Centres, kernel: KernelPiece) -> EvidenceProblem:
@@ -457,6 +507,38 @@ class RVMRegressor(RegressorMixin, KernelMachine):
             of_process, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
             variance += (of_process - mean) ** 2  # the mean is the machine's, not the process's
         return (mean, np.sqrt(variance)) if return_std else mean
+
+    def predict_interval(self, X: ArrayLike, *, probability: float = 0.89) -> Array:
+        """Return equal-tailed posterior intervals of the targets' mean, for ``estimation="posterior"``.
+
+        They are quantiles of the draws of the latent function, without the noise.
+
+        Parameters
+        ----------
+        X : array_like, shape (n_new, n_features)
+        probability : float
+            Of the interval, above 0 and below 1.
+
+        Returns
+        -------
+        ndarray, shape (n_new, 2)
+            Lower and upper end.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ValueError
+            If the rows or the probability cannot be used, or nothing was drawn.
+        """
+        check_real("probability", probability, 0.0, 1.0)
+        new = self._inputs(X)
+        if "idata_" not in vars(self):
+            raise ValueError(
+                "the fit has no draws; needed estimation='posterior', or predict with return_std=True"
+            )
+        found: Array = self._predictor_.interval(new, probability)
+        return found
 
     def _moments(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of the latent function at some new rows."""

@@ -20,13 +20,16 @@ from pcvm_pymc.core.pieces.likelihoods import as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.estimators.average import modes_of
 from pcvm_pymc.estimators.base import (
+    DRAWN,
     IN_CHUNKS,
     STREAMED,
     Rule,
     check_size_and_scales,
     constraints,
+    fit_effect,
     has_width,
     is_dask,
+    is_drawn,
     is_named,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
@@ -41,6 +44,10 @@ _BIASES = {"penalised": "prior", "free": "free"}
 
 def _on_kernels(model: Any, _: bool = False) -> bool:
     return bool(model.features == "kernel")
+
+
+def _is_proper(prior: Any) -> bool:
+    return bool(getattr(prior, "is_proper", not is_named(prior, "jeffreys")))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -69,10 +76,15 @@ class SparseProbitClassifier(KernelClassifier):
     basis : "auto", None, int or array_like, shape (n_basis, n_features)
         For ``features="kernel"``: kernels on all training rows, None; on so many of them, chosen by
         k-means++; or at given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above.
+    estimation : {"auto", "posterior"}
+        ``"auto"`` is the posterior mode by EM. ``"posterior"`` draws, as for `PCVMClassifier`, under
+        ``prior="laplace"`` or another proper one; a kernel's bases are then 30 k-means centres, or `basis`.
+    draws, random_state
+        As for `PCVMClassifier`, for the posterior only.
     update : {"auto", "newton", "em"}
         How EM steps, see `EMOptions`; ``"em"`` is the paper's own.
     max_iter : int
-        Most iterations of EM; a fit that needs more warns.
+        Most iterations of EM, or transitions of a chain; a fit that needs more warns.
     tol : float
         Largest change of a latent value at which EM stops.
     memory_limit, kernel_dtype, n_jobs
@@ -107,6 +119,8 @@ class SparseProbitClassifier(KernelClassifier):
         The most of several machines.
     status_ : Status or list of Status
         How EM ended; an empty model predicts by its bias alone.
+    idata_ : xarray.DataTree
+        Of a posterior only, as for `PCVMClassifier`; of the attributes above it has those of the bases alone.
 
     References
     ----------
@@ -128,6 +142,9 @@ class SparseProbitClassifier(KernelClassifier):
     gamma: float = 1.0
     bias: str = "penalised"
     width: float | str = "median"
+    estimation: str = "auto"
+    draws: int = 250
+    random_state: Any = None
     update: str = "auto"
     tol: float = TOLERANCE
     kernel_dtype: str = "float64"
@@ -138,6 +155,7 @@ class SparseProbitClassifier(KernelClassifier):
         "median shared auto",
         features=" ".join(FEATURES),
         bias=" ".join(_BIASES),
+        estimation="auto posterior",
         update="auto newton em",
     )
     _rules = (
@@ -151,6 +169,14 @@ class SparseProbitClassifier(KernelClassifier):
         ),
         Rule("gamma prior", "prior='laplace'", lambda m, _: is_named(m.prior, "laplace"), 1.0),
         IN_CHUNKS,
+        *DRAWN,
+        *fit_effect(update="auto", tol=TOLERANCE),
+        Rule("random_state estimation", "estimation='posterior'", is_drawn, None),
+        Rule(
+            "estimation prior",
+            "an improper prior has no posterior; needed prior='laplace', 'student' or another proper one",
+            lambda m, _: not is_drawn(m) or _is_proper(m.prior),
+        ),
         Rule(
             "prior",
             f"{STREAMED} another prior than 'student', which is scaled to all basis functions: a "
@@ -163,6 +189,7 @@ class SparseProbitClassifier(KernelClassifier):
     def _begin(self, X: Any = None) -> None:
         super()._begin(X)
         self.prior_ = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
+        self._likelihood_ = as_likelihood(self._system.likelihood, self._system.likelihoods)
         if is_dask(X) and not _on_kernels(self):
             raise ValueError(
                 f"features={self.features!r}: rows in Dask arrays need features='kernel'"
@@ -174,12 +201,11 @@ class SparseProbitClassifier(KernelClassifier):
         # the basis functions, and the prior at their scale
         piece, centres, metric = self._basis_functions(data)
         width = piece.width
-        likelihood = as_likelihood(self._system.likelihood, self._system.likelihoods)
         problems = Problems(
             data,
             centres,
             piece,
-            likelihood,
+            self._likelihood_,
             lambda _: self.prior_,
             em_options(self),
             bias=_BIASES[self.bias],
@@ -200,7 +226,7 @@ class SparseProbitClassifier(KernelClassifier):
         both = replace(results[0], weight=weight, bias=bias)
         (self._predictor_,) = modes_of(problems, [GridPoint((), width, 1.0, result=both)])
         self.selected_ = self._set_vectors(data, centres, weight, bias, width)
-        self._likelihood_, self._kernel_ = likelihood, piece
+        self._kernel_ = piece
         if _on_kernels(self):
             set_features(self, width, metric)
         else:  # there are no vectors
