@@ -21,6 +21,7 @@ from pcvm_pymc.core.problem import Problem
 _FARTHEST = 1e6  # latent values beyond are those of a trajectory that diverges
 _LENGTH = 3.0  # longest trajectory, in standard deviations of the whitened posterior
 _MOST_STEPS = 64  # of a trajectory
+_RATE_STEPS = 3  # of log d given the weights, after each trajectory
 _FIRST_NOISE = 0.3  # where an unknown noise begins, in standard deviations of the targets
 _ACCEPTED = 0.8  # share of proposals that the step size aims at
 # share of the trajectories that have shorter steps, and their factor: a chain where the density bends more
@@ -88,19 +89,20 @@ class LogPosterior:
         return typical_size(self.problem.label) if unknown else None
 
     @property
-    def _n_sizes(self) -> int:
+    def rate_column(self) -> int:
+        """Column of log d in the parameters: the number of sizes."""
         return self._design.shape[1] * self.problem.n_scores
 
     @property
     def n_parameters(self) -> int:
         """The number of parameters."""
         learned = self.problem.hyperprior.rate_shape is not None
-        return self._n_sizes + learned + (self._noise_size is not None)
+        return self.rate_column + learned + (self._noise_size is not None)
 
     def _parts(self, parameters: Array) -> tuple[Array, Array, Array]:
         """Return sizes and their slope in v, shape (n_states, n_basis + 1, n_scores), and scales."""
         prior, n_scores = self.problem.hyperprior, self.problem.n_scores
-        size = parameters[:, : self._n_sizes].reshape(len(parameters), -1, n_scores)
+        size = parameters[:, : self.rate_column].reshape(len(parameters), -1, n_scores)
         slope = np.ones_like(size)
         if self.problem.sign is not None:
             sign, v = self.problem.sign.reshape(-1, n_scores), size[:, :-1]
@@ -108,7 +110,7 @@ class LogPosterior:
             size = np.concatenate([sign * np.logaddexp(0.0, v), size[:, -1:]], axis=1)
         scale = np.full((len(parameters), size.shape[1], 1), np.sqrt(getattr(prior, "d", 1.0)))
         if prior.rate_shape is not None:
-            scale[:] = np.exp(0.5 * parameters[:, self._n_sizes])[:, None, None]
+            scale[:] = np.exp(0.5 * parameters[:, self.rate_column])[:, None, None]
         scale[:, -1] = np.sqrt(getattr(prior, "f", 1.0))
         return size, slope, scale
 
@@ -175,7 +177,7 @@ class LogPosterior:
             # d ~ Gamma(shape, shape / mean), by its logarithm
             if prior.rate_shape is not None:
                 share = prior.rate_shape * scale[:, 0, 0] ** 2 / prior.d
-                value += prior.rate_shape * parameters[:, self._n_sizes] - share
+                value += prior.rate_shape * parameters[:, self.rate_column] - share
                 own = 0.5 * (pull[:, :-1] * size[:, :-1]).sum(axis=(1, 2))
                 gradient = np.column_stack([gradient, own + prior.rate_shape - share])
 
@@ -188,6 +190,21 @@ class LogPosterior:
         value[outside], gradient[outside] = -np.inf, 0.0
         return value, gradient
 
+    def rescaled(self, parameters: Array, log_rate: Array) -> tuple[Array, Array]:
+        """Return the states of the same weights at other d, and the log density of these log d given them."""
+        size, prior = self._parts(parameters)[0][:, :-1], self.problem.hyperprior
+        factor = np.exp(0.5 * (parameters[:, self.rate_column] - log_rate))
+        size = factor[:, None, None] * size
+        density = self._unit.log_weight_density(size).reshape(len(size), -1).sum(axis=1)
+        density += (prior.rate_shape - 0.5 * size[0].size) * log_rate
+        density -= prior.rate_shape * np.exp(log_rate) / prior.d
+        if self.problem.sign is not None:  # v of log(1 + e^v)
+            size = np.abs(size) + np.log(-np.expm1(-np.abs(size)))
+        moved = parameters.copy()
+        moved[:, : size[0].size] = size.reshape(len(size), -1)
+        moved[:, self.rate_column] = log_rate
+        return moved, density
+
     def mode(self) -> Array:
         """Return the parameters of highest density that a search from small weights finds.
 
@@ -195,7 +212,7 @@ class LogPosterior:
         """
         start, prior = np.full(self.n_parameters, 0.1), self.problem.hyperprior
         if prior.rate_shape is not None:
-            start[self._n_sizes] = np.log(prior.d)
+            start[self.rate_column] = np.log(prior.d)
         if self._noise_size is not None:
             start[-1] = np.log(_FIRST_NOISE * self._noise_size)
 
@@ -259,10 +276,15 @@ class HamiltonianChains:
     place : ndarray, shape (n_chains, n_parameters)
         Where the chains are, in whitened coordinates around `centre`.
 
+    Notes
+    -----
+    After each trajectory d moves given the weights, where it is learned (interweaving).
+
     References
     ----------
     R. M. Neal (2011), "MCMC using Hamiltonian dynamics", Handbook of Markov Chain Monte Carlo; M. D. Hoffman
-    and A. Gelman (2014), "The No-U-Turn sampler", JMLR 15, section 3.2 for the step size.
+    and A. Gelman (2014), "The No-U-Turn sampler", JMLR 15, section 3.2 for the step size; Y. Yu and X.-L.
+    Meng (2011), "To center or not to center", Journal of Computational and Graphical Statistics 20(3).
     """
 
     density: LogPosterior
@@ -314,7 +336,26 @@ class HamiltonianChains:
         self.place = np.where(moved[:, None], place, self.place)
         self.value = np.where(moved, value, self.value)
         self.slope = np.where(moved[:, None], slope, self.slope)
+        if self.density.problem.hyperprior.rate_shape is not None:
+            self._move_rate()
         return float(np.exp(np.minimum(rise, 0.0)).mean())
+
+    def _move_rate(self) -> None:
+        """Move d given the weights, by some steps of a random walk.
+
+        The likelihood bends more in v the larger d is, so that trajectories there are often rejected; with
+        the weights fixed, the likelihood does not change.
+        """
+        density, at = self.density, self.parameters
+        log_rate = at[:, density.rate_column]
+        at, value = density.rescaled(at, log_rate)
+        for _ in range(_RATE_STEPS):
+            proposed = log_rate + self.rng.standard_normal(self.n_chains)
+            to, its_value = density.rescaled(at, proposed)
+            moved = -self.rng.standard_exponential(self.n_chains) < its_value - value
+            at, log_rate = np.where(moved[:, None], to, at), np.where(moved, proposed, log_rate)
+            value = np.where(moved, its_value, value)
+        self._move_to(np.linalg.solve(self.root, (at - self.centre).T).T)
 
     def warm_up(self, n: int) -> None:
         """Reach the posterior in `n` transitions, and learn the covariance, twice, and the step size."""
