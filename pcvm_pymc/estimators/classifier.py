@@ -328,7 +328,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         They are for averages of modes, `PCVMClassifier` and `MPCVMClassifier` with
         ``estimation="average"``: the mixture of the normal posteriors around the modes, of the weights that
         are not zero, given the precisions expected there. 89 % intervals
-        covered about 90 % of true probabilities. With ``estimation="posterior"`` they are quantiles of draws.
+        covered about 90 % of true probabilities. With ``estimation="posterior"``, which RVMs and the sparse
+        probit take too, they are quantiles of draws.
         One mode has none: a normal around it covered 51 to 86 %. An RVM has its own posterior, given the
         precisions of the highest evidence, which covered 62 to 64 %. `sample` draws from the whole
         posterior. Of several scores the ends are quantiles of 1000 draws, always the same.

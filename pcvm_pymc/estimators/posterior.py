@@ -355,7 +355,7 @@ def to_datatree(
 ) -> "xr.DataTree":
     """Return draws and data for ArviZ, and how the chains of each width converged.
 
-    Within a chain the draws of the widths are in random order.
+    Within a chain the draws of several widths are in random order.
     """
     import xarray as xr  # slow to import
 
@@ -380,7 +380,9 @@ def to_datatree(
     posterior = {}
     for name, of_parts in each.items():
         whole = np.concatenate(of_parts, axis=1)
-        order = np.random.default_rng(0).permutation(whole.shape[1])
+        order = np.arange(whole.shape[1])
+        if len(parts) > 1:
+            order = np.random.default_rng(0).permutation(order)
         shape = (*whole.shape[:2], *whole.shape[2 : 2 + len(dims[name])])
         posterior[name] = (("chain", "draw", *dims[name]), whole[:, order].reshape(shape))
     convergence = {name: [getattr(p, name) for p in parts] for name in ("share", "rhat", "ess")}

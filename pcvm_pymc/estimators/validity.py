@@ -62,6 +62,8 @@ def validity(model: RVMClassifier | RVMRegressor, X: ArrayLike, y: ArrayLike) ->
             "select_width(X, y, method='validity') scores widths"
         )
     check_is_fitted(model)
+    if model.estimation == "posterior":
+        raise ValueError("the model is a posterior; needed a fit, estimation='auto'")
     kernel = as_kernel(model.kernel)
     if kernel.name not in ("rbf", MatrixRBF.name):
         raise ValueError(
