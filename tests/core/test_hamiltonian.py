@@ -186,10 +186,10 @@ def test_states_from_prior_and_data_keep_their_law(signed):
         own = (label == one).all(axis=1)
         density = LogPosterior(replace(empty, label=one))
         chains = HamiltonianChains(density, rng, n_chains=20)
-        chains.warm_up(100)
+        chains.warm_up(60)
         chains.n_chains = int(own.sum())
         chains._move_to(np.linalg.solve(chains.root, (truth[own] - chains.centre).T).T)
-        chains.draw(30)
+        chains.draw(8)
         state[own] = chains.parameters
     assert (np.abs(state - truth).max(axis=1) > 1e-3).mean() > 0.9
     law = stats.t(2.0 * prior.c, scale=np.sqrt(1.0 / prior.c)).cdf

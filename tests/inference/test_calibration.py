@@ -215,7 +215,7 @@ class ByHamiltonian(ByGibbs):
         rng, found = np.random.default_rng(seed), {factor: [] for factor in factors}
         pieces = self.signs, self.prior, self.likelihood
         for _ in range(replications):
-            size, bias, rate = truth = self.draw_prior(rng)
+            size, bias, _ = truth = self.draw_prior(rng)
             label = self.draw_labels(self.Phi @ (self.signs * size) + bias, rng).astype(np.int64)
             problem = Problem(self.Phi, label, *pieces)
             chains = HamiltonianChains(LogPosterior(problem), rng, KEPT)
