@@ -226,7 +226,13 @@ def own_machines(**options):
     }
 
 
-@pytest.mark.parametrize("name", own_machines())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if "mRVM," in name else [])
+        for name in own_machines()
+    ],
+)
 def test_machines_without_signs_predict_by_their_draws(name):
     model, kind = own_machines(draws=50)[name]
     X, targets = linear_rows()
