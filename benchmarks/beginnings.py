@@ -13,11 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from pcvm_pymc import RVMClassifier
 from pcvm_pymc.assessment.comparison import scores
-from pcvm_pymc.core.evidence import sequential
+from pcvm_pymc.core.evidence import relevance
 from pcvm_pymc.experiments.datasets import load
 from pcvm_pymc.experiments.head_to_head import fitted_rival, mean_and_error, stratified_draws
 
-BEGINNINGS = {"default": sequential._TRAPPED, "empty model alone": -1}
+BEGINNINGS = {"default": relevance._TRAPPED, "empty model alone": -1}
 MEASURES = ["error", "AUC", "log loss", "vectors", "seconds"]
 
 
@@ -30,7 +30,7 @@ def of_set(data, n_rows, n_draws):
         X, label, X_test, y_test = next(draws)
         rows = {}
         for way, most in BEGINNINGS.items():
-            sequential._TRAPPED = most
+            relevance._TRAPPED = most
             rival = fitted_rival(RVMClassifier(random_state=seed), X, label, X_test)
             measured = scores(y_test, np.clip(rival.probability, 1e-12, 1 - 1e-12))
             rows[way] = {**measured, "vectors": rival.vectors, "seconds": rival.seconds}

@@ -54,15 +54,15 @@ _CORE = "pcvm_pymc/core/"
 #: tests of `core` by the beginning of a file's name, the longest counts; the contract is of every row
 TESTS = {
     "approximation": "approximation options inference/test_approximate estimators/test_intervals",
-    "design": "columns chunked chunked_classes",
+    "design": "sequential chunked",
     "em": "em mpcvm sparse_probit weighted",
     "em/coupled": "mpcvm weighted",
-    "em/rows": "em chunked chunked_classes",
+    "em/rows": "em chunked",
     "em/widths": "em test_feature_widths",
     "em/options": "em options",
     "evidence": "evidence options sequential",
-    "evidence/bottom_up": "bottom_up quick_bottom_up options",
-    "evidence/columns": "columns sequential",
+    "evidence/bottom_up": "bottom_up options",
+    "evidence/columns": "sequential",
     "family": "em",
     "gibbs": "gibbs_conditionals gibbs gibbs_block gibbs_widths",
     "loo": "loo",
@@ -78,7 +78,7 @@ TESTS = {
     "pieces/likelihood": "em evidence probit weighted",
     "pieces/validation": "validation options em estimators/test_base model/test_builders test_frames",
     "problem": "em mpcvm",
-    "projection": "options projection_path projection_classes",
+    "projection": "options projection",
     "quadratic": "quadratic nonnegative",
     "validity": "validity",
 }

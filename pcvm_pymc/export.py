@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ class FewVectors:
         Name of a radial kernel.
     centres : ndarray, shape (n_vectors, n_features)
     width : ndarray, shape (n_vectors, n_features)
-    weight : ndarray, shape (n_scores, n_vectors)
-    bias : ndarray, shape (n_scores,)
+    weight : ndarray, shape (n_scores, n_vectors + 1)
+        The bias last.
     link : {"probit", "logit", "label noise", "multinomial probit"}
     flip : float
         Share of labels that are flipped, zero but under ``"label noise"``.
@@ -42,7 +43,6 @@ class FewVectors:
     centres: Array
     width: Array
     weight: Array
-    bias: Array
     link: str
     flip: float
     covariance: Array | None
@@ -103,8 +103,7 @@ def few_vectors_of(model: Any) -> FewVectors:
         kernel.name,
         centres,
         np.broadcast_to(width, centres.shape).copy(),
-        np.atleast_2d(model.weight_),
-        np.atleast_1d(np.asarray(model.bias_, dtype=float)),
+        np.column_stack([np.atleast_2d(model.weight_), np.atleast_1d(model.bias_)]),
         likelihood.name,
         float(getattr(likelihood, "flip", 0.0)),
         getattr(model, "covariance_", None),
@@ -247,11 +246,7 @@ def to_c(model: Any, name: str = "predict_proba") -> str:
             f"name={shown(name)}; needed a name of C's, letters, digits and underscores"
         )
     few = few_vectors_of(model)
-    arrays = {
-        "centre": few.centres,
-        "width": few.width,
-        "weight": np.column_stack([few.weight, few.bias]),
-    }
+    arrays = {"centre": few.centres, "width": few.width, "weight": few.weight}
     probability, moderated, several = "link(f[c])", "", ""
     if few.link == "multinomial probit":
         probability, several = "own(f, c)", _SEVERAL
@@ -346,26 +341,21 @@ def to_onnx(model: Any) -> Any:
             probability = _normal_cdf(latent) * (1.0 - 2.0 * few.flip) + few.flip
     probability = probability / probability.op("ReduceSum", [1], keepdims=1)
     types = {"b": bool, "i": np.int64, "u": np.int64, "f": float}
-    classes = few.classes.astype(types.get(few.classes.dtype.kind, str))
-    if classes.dtype.kind == "U":
-        classes = classes.astype(object)
+    kind = types.get(few.classes.dtype.kind)
+    classes = few.classes.astype(str).astype(object) if kind is None else few.classes.astype(kind)
     label = probability.constant(classes).op("Gather", probability.op("ArgMax", axis=1, keepdims=0))
-    kind = helper.np_dtype_to_tensor_dtype(classes.dtype)
     ends = {"label": label, "probabilities": probability}
     named = [helper.make_node("Identity", [node.name], [name]) for name, node in ends.items()]
     info, double = helper.make_tensor_value_info, TensorProto.DOUBLE
+    of_label = helper.np_dtype_to_tensor_dtype(classes.dtype)
     graph = helper.make_graph(
         probability.nodes + named,
         "pcvm_pymc",
         [info("X", double, [None, few.centres.shape[1]])],
-        [
-            info("label", kind, [None]),
-            info("probabilities", double, [None, len(few.classes)]),
-        ],
+        [info("label", of_label, [None]), info("probabilities", double, [None, len(classes)])],
         probability.constants,
     )
-    opset = helper.make_opsetid("", _OPSET)
-    made = helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=8)
     checker.check_model(made)
     return made
 
@@ -394,20 +384,11 @@ class _Node:
         self.constants.append(numpy_helper.from_array(np.array(value), name))
         return _Node(self.nodes, self.constants, name)
 
-    def __add__(self, other: Any) -> "_Node":
-        return self.op("Add", other)
-
-    def __sub__(self, other: Any) -> "_Node":
-        return self.op("Sub", other)
-
-    def __mul__(self, other: Any) -> "_Node":
-        return self.op("Mul", other)
-
-    def __truediv__(self, other: Any) -> "_Node":
-        return self.op("Div", other)
-
-    def __matmul__(self, other: Any) -> "_Node":
-        return self.op("MatMul", other)
+    __add__ = partialmethod(op, "Add")
+    __sub__ = partialmethod(op, "Sub")
+    __mul__ = partialmethod(op, "Mul")
+    __truediv__ = partialmethod(op, "Div")
+    __matmul__ = partialmethod(op, "MatMul")
 
 
 def _latent(x: _Node, few: FewVectors) -> _Node:
@@ -423,7 +404,7 @@ def _latent(x: _Node, few: FewVectors) -> _Node:
     phi = _ONNX_PROFILES[few.kernel](square + (centres**2 * inverse).sum(axis=1))
     ones = (x @ np.zeros((n_features, 1))).op("Exp")
     phi = phi.op("Concat", ones, axis=1)
-    latent = phi @ np.vstack([few.weight.T, few.bias])
+    latent = phi @ few.weight.T
     if few.covariance is None:
         return latent
     # moved towards zero by its variance

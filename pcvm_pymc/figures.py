@@ -24,6 +24,8 @@ STYLE = {
     "axes.titlesize": "medium",
     "axes.titleweight": "normal",
     "axes.labelsize": "medium",
+    "figure.autolayout": False,
+    "figure.constrained_layout.use": True,
     "figure.facecolor": "white",
     "font.size": 10.0,
     "legend.frameon": False,
@@ -106,6 +108,14 @@ def plain_log_ticks(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def legend_below(figure: Any, axes: Any, **kwargs: Any) -> None:
+    """Draw the legend of some axes below all of them: within, it would cover what is drawn."""
+    handles, labels = axes.get_legend_handles_labels()
+    if labels:
+        place = {"loc": "outside lower center", "ncols": len(labels)}
+        figure.legend(handles, labels, **place | kwargs)
+
+
 @styled
 def plot_projection_path(projection: Any) -> "Figure":
     """Draw elpd per row and divergence from the reference against the number of vectors.
@@ -126,7 +136,7 @@ def plot_projection_path(projection: Any) -> "Figure":
 
     sizes, kl, n = projection.path.sizes, projection.path.kl, projection.log_density.shape[1]
     columns, size = (2, (10, 4)) if n else (1, (5.5, 4))
-    figure, panels = plt.subplots(1, columns, figsize=size, layout="constrained", squeeze=False)
+    figure, panels = plt.subplots(1, columns, figsize=size, squeeze=False)
     if n:
         left, elpd, error = panels[0, 0], projection.elpd / n, projection.difference_se / n
         label, style = "elpd ± 1 SE of its difference to the best", {"fmt": ".-", "elinewidth": 1}
@@ -168,7 +178,7 @@ def plot_cells(selection: Any) -> "Figure":
     """
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
+    figure, axes = plt.subplots(figsize=(6.5, 4.2))
     loss, scales = selection.log_loss, selection.scales
     widths = [np.exp(np.mean(np.log(each))) for each in selection.widths]
     limits = {"vmin": loss.min(), "vmax": min(loss.max(), loss.min() + 0.3)}
@@ -232,9 +242,7 @@ def plot_width_criteria(
             )
     n_panels = len(scored) + bool(error)
     size = (7.5, 0.8 + 2.2 * n_panels)
-    figure, panels = plt.subplots(
-        n_panels, sharex=True, squeeze=False, figsize=size, layout="constrained"
-    )
+    figure, panels = plt.subplots(n_panels, sharex=True, squeeze=False, figsize=size)
     if error:
         top = panels[0, 0]
         for (name, values), marker in zip(error.items(), "osD^v", strict=False):

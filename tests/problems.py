@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytensor.tensor as pt
 import pytest
 from hypothesis import strategies as st
@@ -43,6 +44,22 @@ def blobs(n, n_features=2, seed=0, gap=1.5, fixed=False):
     X = rng.normal(size=(n, n_features))
     X[:, 0] += 0.5 * gap * label
     return X, label
+
+
+def three_blobs(n=24, seed=5):
+    """Return three overlapping classes: X, their numbers, and their names a, b and c."""
+    label = np.arange(n) % 3
+    centres = 2.0 * np.array([[0, 0], [1, 0], [0, 1]])
+    X = np.random.default_rng(seed).normal(size=(n, 2)) + centres[label]
+    return X, label, np.array(["a", "b", "c"])[label]
+
+
+def animals(folder, n):
+    """Write a table of cats and dogs; return its path."""
+    X, label = blobs(n, seed=90)
+    frame = pd.DataFrame(X, columns=["height", "weight"])
+    frame.assign(sort=np.where(label > 0, "cat", "dog")).to_csv(folder / "animals.csv", index=False)
+    return folder / "animals.csv"
 
 
 def problem(X, label, hyperprior, width=None, *, free_width=False):
@@ -125,3 +142,22 @@ def log_joint(problem, weight, bias, precision, bias_precision):
 def response_mean(latent, label):
     """Return the means of the latent responses given the classes (Lyu et al. 2020 eqs. 22-23)."""
     return latent + class_terms(latent, label).score
+
+
+def slopes(problem, result):
+    """Return the slopes of the log posterior in weights and biases: shapes (n_basis, C) and (C,).
+
+    Weights and biases at zero have no slope of their prior: it is zero, or keeps them there.
+    """
+    weight, bias = result.weight.reshape(-1, problem.n_scores), np.atleast_1d(result.bias)
+    score = problem.likelihood.score(result.latent, problem.label).reshape(-1, problem.n_scores)
+    pull, of_bias = np.zeros(weight.shape), np.zeros(bias.shape)
+    prior, active, is_there = problem.hyperprior, weight != 0, bias != 0
+    pull[active] = prior.weight_precision(weight[active]) * weight[active]
+    of_bias[is_there] = prior.bias_precision(bias[is_there]) * bias[is_there]
+    return problem.Phi.T @ score - pull, score.sum(axis=0) - of_bias
+
+
+def assert_monotone(log_posterior):
+    """Assert that a trace never falls."""
+    assert (np.diff(log_posterior) >= -1e-9 * (1 + np.abs(log_posterior[1:]))).all()

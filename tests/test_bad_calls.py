@@ -10,6 +10,8 @@ from problems import refused
 import pcvm_pymc
 from pcvm_pymc.core.pieces.validation import InputWarning
 
+SLOW = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def nothing_is_written(monkeypatch, tmp_path):
@@ -19,22 +21,14 @@ def nothing_is_written(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def check(number, seed):
+@pytest.mark.parametrize(("number", "seed"), [(1000, 1), pytest.param(10_000, 2, marks=SLOW)])
+def test_bad_calls(number, seed):
     wrong = [
         f"{name}({argument}=<{at} of its kind>): {said}"
         for name, argument, at, value in bad_calls.drawn(number, seed)
         if (said := bad_calls.complaint(name, argument, value))
     ]
     assert not wrong, "\n".join(wrong)
-
-
-def test_1000_bad_calls():
-    check(1000, seed=1)
-
-
-@pytest.mark.slow
-def test_10000_bad_calls():
-    check(10_000, seed=2)
 
 
 def test_good_calls_are_taken():

@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from problems import blobs
+from problems import animals, blobs
 
 from pcvm_pymc import PCVMClassifier
 from pcvm_pymc.cli import main
@@ -21,11 +21,7 @@ def run(arguments, cwd=None):
 
 @pytest.fixture
 def csv(tmp_path):
-    X, label = blobs(60, seed=90)
-    frame = pd.DataFrame(X, columns=["height", "weight"])
-    frame["sort"] = np.where(label > 0, "cat", "dog")
-    frame.to_csv(tmp_path / "animals.csv", index=False)
-    return tmp_path / "animals.csv"
+    return animals(tmp_path, 60)
 
 
 def test_without_a_command_help_is_printed(capsys):
@@ -173,65 +169,54 @@ def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_pat
     assert table_of(out).loc["averaged MAP", "error"] < 0.25
 
 
-def write(path, text):
-    path.write_text(text)
-    return path
-
-
+RARE = "a,b\n" + "".join(f"{i},{'x' if i < 4 else 'y'}\n" for i in range(80))
+# text of x.csv, arguments, and words of the message
 BAD_INPUT = [
-    (None, [], "does not exist"),
-    ("a,b\n", [], "has a header but no rows"),
-    ("", [], "cannot be read as CSV"),
-    ("a\n1\n2\n", [], "1 column(s)"),
-    ("a,b\n1,x\n2,x\n3,x\n", [], "1 classes (x); needed 2 to 30"),
-    ("a,b\n1,x\n2,\n3,y\n", [], "1 rows without a label in 'b', the first in line 3"),
-    ("a,b\n1,x\n2,y\n", ["--target", "c"], "no column 'c'; its columns are a, b"),
-    ("a,b\n1,x\n2,x\n3,x\n4,x\n5,y\n", [], "class y of"),
-    (None, ["--width", "-2"], "--width is '-2'; needed a positive number or auto"),
-    (None, ["--draws", "3"], "--draws is 3; needed at least 10"),
-    (None, ["--chains", "1"], "--chains is 1; needed at least 2"),
-    (None, ["--seed", "-1"], "--seed is -1"),
-    (None, ["--splits", "0"], "--splits is 0; needed at least 1"),
-    (None, ["--posteriors", "11"], "--posteriors is 11; needed at most --splits, which is 10"),
+    (None, "compare x.csv", "does not exist"),
+    ("a,b\n", "compare x.csv", "has a header but no rows"),
+    ("", "compare x.csv", "cannot be read as CSV"),
+    ("a\n1\n2\n", "compare x.csv", "1 column(s)"),
+    ("a,b\n1,x\n2,x\n3,x\n", "compare x.csv", "1 classes (x); needed 2 to 30"),
+    ("a,b\n1,x\n2,\n3,y\n", "compare x.csv", "1 rows without a label in 'b', the first in line 3"),
+    ("a,b\n1,x\n2,y\n", "compare x.csv --target c", "no column 'c'; its columns are a, b"),
+    ("a,b\n1,x\n2,x\n3,x\n4,x\n5,y\n", "compare x.csv", "class y of"),
+    (RARE, "compare x.csv --test-size 0.8", "fewer than two rows of a class"),
+    *(
+        (RARE, f"compare x.csv --test-size {n}", "--test-size is")
+        for n in ["0", "-1", "1.5", "78", "nan", "inf"]
+    ),
+    (RARE, "compare .", "is a folder"),
+    (RARE, "compare x.csv --out x.csv", "is a file; needed a folder"),
+    (None, "compare x.csv --width -2", "--width is '-2'; needed a positive number or auto"),
+    (None, "compare x.csv --draws 3", "--draws is 3; needed at least 10"),
+    (None, "compare x.csv --chains 1", "--chains is 1; needed at least 2"),
+    (None, "compare x.csv --seed -1", "--seed is -1"),
+    (None, "compare x.csv --splits 0", "--splits is 0; needed at least 1"),
+    (
+        None,
+        "compare x.csv --posteriors 11",
+        "--posteriors is 11; needed at most --splits, which is 10",
+    ),
+    (None, "compare --target x", "--target needs a FILE.csv"),
+    (None, "reproduce chen-table1", "experiment 'chen-table1' is unknown; did you mean chen2009"),
+    (None, "reproduce figueiredo2001-fig3 --sets no", "data set 'no' is unknown"),
+    (None, "report nowhere", "nowhere has no run"),
 ]
 
 
-@pytest.mark.parametrize(("text", "extra", "words"), BAD_INPUT)
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, text, extra, words):
-    path = tmp_path / "x.csv"
+@pytest.mark.parametrize(("text", "arguments", "words"), BAD_INPUT)
+def test_bad_input_is_one_line_and_exit_code_2(
+    tmp_path, monkeypatch, capsys, text, arguments, words
+):
+    monkeypatch.chdir(tmp_path)
     if text is not None:
-        path.write_text(text)
-    assert main(["compare", str(path), "--out", str(tmp_path / "out"), *extra]) == 2
+        (tmp_path / "x.csv").write_text(text)
+    assert main(arguments.split()) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("pcvm: error: ")
     assert captured.err.count("\n") == 1
     assert words in captured.err
-    assert not (tmp_path / "out").exists()
-
-
-def test_too_few_rows_of_a_class_to_train_on(tmp_path, capsys):
-    rows = "".join(f"{i},{'x' if i < 4 else 'y'}\n" for i in range(80))
-    path = write(tmp_path / "rare.csv", "a,b\n" + rows)
-    assert main(["compare", str(path), "--test-size", "0.8", "--out", str(tmp_path / "o")]) == 2
-    assert "fewer than two rows of a class" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("size", ["0", "-1", "1.5", "58", "nan", "inf"])
-def test_bad_test_sizes(csv, tmp_path, capsys, size):
-    assert main(["compare", str(csv), "--test-size", size, "--out", str(tmp_path / "o")]) == 2
-    assert "--test-size is" in capsys.readouterr().err
-
-
-def test_a_folder_is_no_csv_and_a_file_no_folder(csv, tmp_path, capsys):
-    assert main(["compare", str(tmp_path)]) == 2
-    assert "is a folder" in capsys.readouterr().err
-    assert main(["compare", str(csv), "--out", str(csv)]) == 2
-    assert "is a file; needed a folder" in capsys.readouterr().err
-
-
-def test_target_needs_a_file(capsys):
-    assert main(["compare", "--target", "x"]) == 2
-    assert "--target needs a FILE.csv" in capsys.readouterr().err
+    assert [each.name for each in tmp_path.iterdir()] == ["x.csv"] * (text is not None)
 
 
 def test_reproduce_report_and_list(tmp_path, capsys):
@@ -258,24 +243,6 @@ def test_reproduce_report_and_list(tmp_path, capsys):
     assert "mPCVM2" in capsys.readouterr().out
     assert main(["list", "--sets"]) == 0
     assert "wisconsin_original" in capsys.readouterr().out
-
-
-BAD_COMMANDS = [
-    (
-        ["reproduce", "chen-table1"],
-        "experiment 'chen-table1' is unknown; did you mean chen2009",
-    ),
-    (["reproduce", "figueiredo2001-fig3", "--sets", "no"], "data set 'no' is unknown"),
-    (["report", "nowhere"], "nowhere has no run"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "message"), BAD_COMMANDS)
-def test_research_commands_say_what_is_wrong(arguments, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_data_folder_that_is_none_is_named(tmp_path, monkeypatch, capsys):

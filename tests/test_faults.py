@@ -10,51 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from faults import generator
-from problems import blobs, refused
+from problems import refused
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.__main__ import main as entry_point
 from pcvm_pymc.cli import main
 from pcvm_pymc.core.pieces import resources
-from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.experiments.reporting.report import _markdown_table
 from pcvm_pymc.inference.files import alone_in
-
-GIBBS = {"method": "gibbs", "draws": 20, "tune": 20, "chains": 2, "thin": 1, "max_sweeps": 60}
-QUIET = {"progressbar": False, "quiet": True, "cores": 1, "random_seed": 3}
-
-
-@pytest.fixture(scope="module")
-def fits():
-    X, label = blobs(30, seed=5)
-    words = np.where(label > 0, "yes", "no")
-    model = pcvm.pcvm_model(X, words, width=1.0)
-    return (
-        X,
-        words,
-        pcvm.find_map_em(model, progressbar=False),
-        pcvm.sample(model, **GIBBS, **QUIET),
-    )
-
-
-@pytest.mark.parametrize("shift", [1e-7, 5.0])
-def test_kfold_refuses_other_rows(fits, shift):
-    X, words, _, posterior = fits
-    with pytest.raises(ValueError, match="X has other basis functions than the posterior"):
-        pcvm.kfold(posterior, X + shift * np.arange(1, 31)[:, None], words, cv=3, **GIBBS, **QUIET)
-
-
-def test_compare_takes_one_model_and_its_classes(fits):
-    X, words, found, posterior = fits
-    with pytest.raises(ValueError, match=r"y_test has labels \['maybe'\]"):
-        pcvm.compare(found, posterior, X, np.where(words == "yes", "maybe", "no"))
-    plain = pcvm.find_map_em(pcvm.pcvm_model(X, words == "yes", width=1.0), progressbar=False)
-    refused(r"y_test has labels", pcvm.compare, plain, posterior, X, words)
-    other = pcvm.find_map_em(pcvm.pcvm_model(X, words, width=2.0), progressbar=False)
-    refused("map_result has other width", pcvm.compare, other, posterior, X, words)
-    jeffreys = pcvm.pcvm_model(X, words, width=1.0, hyperprior=Hyperprior.jeffreys())
-    with pytest.raises(ValueError, match="map_result has other hyperprior"):
-        pcvm.compare(pcvm.find_map_em(jeffreys, progressbar=False), posterior, X, words)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from faults import generator
-from problems import blobs
+from problems import animals, blobs
 
 from pcvm_pymc.inference.files import is_scratch
 
@@ -116,15 +116,6 @@ def killed_and_ended(setup, folder):
     return next(line for line in done.stdout.splitlines() if line.startswith("left"))
 
 
-def table(folder):
-    """Write a table of two classes; return its place."""
-    X, label = blobs(100, seed=90)
-    frame = pd.DataFrame(X, columns=["height", "weight"])
-    frame["sort"] = np.where(label > 0, "cat", "dog")
-    frame.to_csv(folder / "animals.csv", index=False)
-    return str(folder / "animals.csv")
-
-
 def both(folder, path):
     return [(folder / name / path).read_bytes() for name in ("calm", "killed")]
 
@@ -144,8 +135,8 @@ def test_a_killed_sampler_ends_the_same(tmp_path):
 
 @pytest.mark.slow
 def test_killed_fits_of_the_command_end_the_same(tmp_path):
-    fit = ["fit", table(tmp_path), "--out", "model", "--basis", "60", "--force"]
-    predict = ["predict", "model", table(tmp_path), "--out", "predicted.csv", "--force"]
+    fit = ["fit", str(animals(tmp_path, 100)), "--out", "model", "--basis", "60", "--force"]
+    predict = ["predict", "model", str(animals(tmp_path, 100)), "--out", "predicted.csv", "--force"]
     killed_and_ended(COMMAND.replace("ARGUMENTS", repr([fit, predict])), tmp_path)
     one, two = both(tmp_path, "predicted.csv")
     assert one == two
@@ -155,7 +146,7 @@ def test_killed_fits_of_the_command_end_the_same(tmp_path):
 @pytest.mark.slow
 def test_a_killed_comparison_ends_the_same(tmp_path):
     options = ["--width", "1.0", "--draws", "40", "--chains", "2", "--splits", "1"]
-    command = ["compare", table(tmp_path), "--out", "out", *options]
+    command = ["compare", str(animals(tmp_path, 100)), "--out", "out", *options]
     killed_and_ended(COMMAND.replace("ARGUMENTS", repr([command])), tmp_path)
     one, two = (
         pd.read_csv(tmp_path / name / "out" / "table.csv", index_col=0).drop(columns="seconds")

@@ -6,18 +6,10 @@ import random_problems
 ORDINARY = {"several classes": 25, "projection": 15, "leave-one-out": 25}
 
 
-def check(name, seeds):
+@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", sorted(random_problems.SOLVERS))
+def test_random_problems(name, many):
     solve = random_problems.SOLVERS[name]
+    seeds = range(1000, 11_000) if many else range(ORDINARY.get(name, 60))
     wrong = {seed: said for seed in seeds if (said := solve(seed))}
     assert not wrong
-
-
-@pytest.mark.parametrize("name", sorted(random_problems.SOLVERS))
-def test_some_random_problems(name):
-    check(name, range(ORDINARY.get(name, 60)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(random_problems.SOLVERS))
-def test_10000_random_problems(name):
-    check(name, range(1000, 11_000))

@@ -1,6 +1,6 @@
 """MAP and posterior compared: one table, the convergence verdict, pictures."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,17 +121,16 @@ class Comparison:
         ValueError
             If the kind is unknown.
         """
-        validation.check_choice(
-            "kind", kind, ("reliability", "calibration", "weights", "em_trace", "rank")
-        )
-        if kind == "weights":
-            return plots.plot_weights(self.map_result, self.posterior)
-        if kind == "em_trace":
-            return plots.plot_em_trace(self.map_result)
-        if kind == "rank":
-            return plots.plot_rank(self.posterior)
-        draw = plots.plot_reliability if kind == "reliability" else plots.plot_calibration
-        return draw(self.label, self.probability, classes=classes_of(self.map_result))
+        stated, classes = (self.label, self.probability), classes_of(self.map_result)
+        pictures: dict[str, Callable[[], Any]] = {
+            "reliability": lambda: plots.plot_reliability(*stated, classes=classes),
+            "calibration": lambda: plots.plot_calibration(*stated, classes=classes),
+            "weights": lambda: plots.plot_weights(self.map_result, self.posterior),
+            "em_trace": lambda: plots.plot_em_trace(self.map_result),
+            "rank": lambda: plots.plot_rank(self.posterior),
+        }
+        validation.check_choice("kind", kind, tuple(pictures))
+        return pictures[kind]()
 
 
 def convergence(posterior: xr.DataTree) -> Convergence:
@@ -253,12 +252,8 @@ def compare(
         "rivals", rivals, Mapping, "a mapping of names to Rival or DataTree", optional=True
     )
     n_classes = _n_classes("MAP plug-in", map_result)
-    label = coded(y_test, classes_of(map_result), "y_test")
     X_test = validation.as_features(X_test, "X_test")
-    if len(label) != len(X_test):
-        raise ValueError(
-            f"y_test has {len(label)} labels; needed {len(X_test)}, one for each row of X_test"
-        )
+    label = coded(y_test, classes_of(map_result), "y_test", len(X_test))
     shape = (len(label),) if n_classes == 2 else (len(label), n_classes)
     results = {"MAP plug-in": map_result, "posterior mean": posterior, **(rivals or {})}
     for name, each in results.items():
@@ -272,7 +267,7 @@ def compare(
         if (found := _n_classes(name, each)) != n_classes:
             raise ValueError(f"{name!r} has {found} classes; needed {n_classes}, as the MAP has")
     entries = {
-        name: each if isinstance(each, Rival) else _entry(each, X_test, kernel)
+        name: each if isinstance(each, Rival) else rival_of(each, X_test, kernel)
         for name, each in results.items()
     }
     table = {
@@ -319,7 +314,7 @@ def _n_classes(name: str, result: xr.DataTree) -> int:
     return max(2, likelihood.n_scores)
 
 
-def _entry(result: xr.DataTree, X_test: Array, kernel: AnyKernel | None) -> Rival:
+def rival_of(result: xr.DataTree, X_test: ArrayLike, kernel: AnyKernel | None = None) -> Rival:
     """Return a result's predictions, number of bases and time."""
     probability = predict(result, X_test, kernel=kernel)["predictions"]["probability"]
     mean = of_the_greater(probability.mean(("chain", "draw")).values)
@@ -330,7 +325,7 @@ def _entry(result: xr.DataTree, X_test: Array, kernel: AnyKernel | None) -> Riva
     return Rival(mean, vector_count(result), float(seconds))
 
 
-def coded(y: ArrayLike, classes: Array, name: str) -> NDArray[np.int64]:
+def coded(y: ArrayLike, classes: Array, name: str, n_obs: int) -> NDArray[np.int64]:
     """Return labels as numbers of the training classes; of 0 and 1 also -1 and +1.
 
     Parameters
@@ -339,15 +334,17 @@ def coded(y: ArrayLike, classes: Array, name: str) -> NDArray[np.int64]:
     classes : ndarray, shape (n_classes,)
     name : str
         Of the argument.
+    n_obs : int
+        Number of rows.
 
     Raises
     ------
     ValueError
-        If a label is none of the classes.
+        If there is not a label for each row, or one is none of the classes.
     """
     y = validation.present_labels(y, name)
-    if y.ndim != 1 or len(y) == 0:
-        raise ValueError(f"{name} has shape {y.shape}; needed one label for each row")
+    if y.shape != (n_obs,):
+        raise ValueError(f"{name} has shape {y.shape}; needed ({n_obs},), a label for each row")
     if np.isin(y, classes).all():
         return np.searchsorted(classes, y)
     if classes.tolist() == [0, 1] and y.dtype.kind in "biuf" and np.isin(y, (-1, 1)).all():

@@ -17,14 +17,16 @@ from scipy.special import logsumexp
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
+from pcvm_pymc.assessment.leave_one_out import checked_groups, elpd_fields
 from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
+from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
 from pcvm_pymc.estimators.race import inner_folds
 from pcvm_pymc.inference import results
-from pcvm_pymc.inference.modes import find_map_em
-from pcvm_pymc.inference.prediction import latent_draws, log_density_draws, probability_draws
+from pcvm_pymc.inference.estimates import find_map_em
+from pcvm_pymc.inference.prediction import Seed, latent_draws, log_density_draws, probability_draws
 from pcvm_pymc.inference.sampling import sample
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.build import build
@@ -36,8 +38,6 @@ LOO_CAVEAT = (
     "score is optimistic (by about .01 nats a row), and Pareto k does not show it. kfold(...) is the honest "
     "score: it refits without the held-out rows and without their bases"
 )
-
-type Seed = int | np.random.Generator | None
 
 
 def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
@@ -197,22 +197,18 @@ def kfold(
     _check_can_refit(posterior)
     check_seed("random_seed", random_seed)
     X = as_features(X)
-    classes = results.classes_of(posterior)
-    label = coded(y, classes, "y")
-    observed = posterior["observed_data"]["label"].values
+    classes, observed = results.classes_of(posterior), posterior["observed_data"]["label"].values
     if len(X) != len(observed):
         raise ValueError(
             f"X has {len(X)} rows; needed the {len(observed)} training rows of the posterior, in their order"
         )
+    label = coded(y, classes, "y", len(X))
     if not np.array_equal(observed, label):
         raise ValueError(
             f"y is not the {len(observed)} labels that the posterior was sampled with; needed the training "
             "data of the same model, in the same order"
         )
-    if groups is not None and np.shape(groups) != (len(X),):
-        raise ValueError(
-            f"groups has shape {np.shape(groups)}; needed ({len(X)},), the group of each row"
-        )
+    group = checked_groups(groups, len(X))
     first, copies = copied_rows(X, label)  # which are held out together
     fewest = int(np.bincount(label[first]).min())
     if not isinstance(cv, Integral) or not 2 <= cv <= fewest:
@@ -220,11 +216,10 @@ def kfold(
             f"cv={shown(cv)}; needed a whole number, 2 to {fewest}, the rows of the smallest class"
         )
     rng = np.random.default_rng(random_seed)
-    refit = _refitting(posterior, X, label, kernel, random_seed=rng, **options)
-    piece, likelihood = results.kernel_of(posterior, kernel), results.likelihood_of(posterior)
-    together = None if groups is None else np.unique(groups, return_inverse=True)[1][first]
+    piece, target = results.kernel_of(posterior, kernel), results.target_of(posterior)
+    refit = _refitting(posterior, X, label, piece, random_seed=rng, **options)
+    together = None if group is None else group[first]
     folds = inner_folds(label[first], cv, rng, groups=together)
-    target = np.where(label > 0, 1.0, -1.0) if likelihood.targets == "labels" else label
     fold = np.zeros(len(X), dtype=int)
     stated: dict[str, Array] = {}
     pointwise: dict[str, Array] = {}
@@ -234,13 +229,12 @@ def kfold(
         fold[test] = k
         for name, fit in refit(train).items():
             latent = latent_draws(fit, X[test], kernel=piece)
-            probability = probability_draws(fit, latent).mean(axis=0)
+            probability = of_the_greater(probability_draws(fit, latent).mean(axis=0))
             every = stated.setdefault(name, np.empty((len(X), *probability.shape[1:])))
             every[test] = probability
             log_density = log_density_draws(fit, latent, target[test])
             pointwise.setdefault(name, np.empty(len(X)))[test] = _log_mean(log_density)
             vectors.setdefault(name, []).append(vector_count(fit))
-    stated = {name: of_the_greater(each) for name, each in stated.items()}
     table = {
         name: {
             "elpd": pointwise[name].sum(),
@@ -265,16 +259,11 @@ def _elpd(posterior: xr.DataTree, target: Array, pointwise: Array, cv: int) -> E
     inside = _log_mean(log_density_draws(posterior, latent, target))
     obs = {"obs": posterior["posterior"]["obs"].values}
     return ELPDDataLOOKFold(
-        elpd=float(pointwise.sum()),
-        se=float(np.sqrt(len(pointwise) * pointwise.var())),
-        p=float((inside - pointwise).sum()),
+        **elpd_fields(pointwise, inside, obs),
         n_samples=len(latent),
-        n_data_points=len(pointwise),
-        scale="log",
         warning=False,
         good_k=None,
-        elpd_i=xr.DataArray(pointwise, dims="obs", coords=obs),
-        n_folds=int(cv),
+        n_folds=cv,
         p_kfold_i=xr.DataArray(inside - pointwise, dims="obs", coords=obs),
     )
 
@@ -299,13 +288,12 @@ def _refitting(
     posterior: xr.DataTree,
     X: Array,
     label: NDArray[np.int64],
-    kernel: AnyKernel | None,
+    piece: KernelPiece,
     **options: Any,
 ) -> Callable[[Array], dict[str, xr.DataTree]]:
     """Return what fits posterior and MAP to some rows, without the bases on the others."""
-    piece, (bias, rows) = results.kernel_of(posterior, kernel), results.rows_of(posterior)
     constants = posterior["constant_data"].to_dataset()
-    prior = results.prior_of(posterior)
+    (bias, rows), prior = results.rows_of(posterior), results.prior_of(posterior)
     centres, known = constants["centres"].values, constants["Phi"].values
     Phi, own = piece(X, centres), rows_under(centres, X)
     if known.shape != Phi.shape or not np.allclose(Phi, known, rtol=1e-9, atol=1e-12):

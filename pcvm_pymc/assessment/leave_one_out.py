@@ -18,6 +18,8 @@ from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import check_step
 from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import rows_under
+from pcvm_pymc.core.pieces.kernels import KernelPiece
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.average import Average
@@ -47,6 +49,10 @@ class FittedMode(NamedTuple):
     bias: Any
     own: NDArray[np.intp]
     precision: Array | None = None
+
+    def log_density(self, latent: Array, rows: Any = slice(None)) -> Array:
+        """Return the log density of some rows' targets at latent values."""
+        return self.problem.likelihood.log_density(latent, self.problem.label[rows])
 
 
 @dataclass(kw_only=True, repr=False)
@@ -122,7 +128,12 @@ def loo(
     (True, 0)
     """
     if hasattr(result, "decision_function"):
-        return _of_classifier(result, X, y, kernel, groups)
+        if kernel is not None:
+            raise ValueError(
+                f"kernel={kernel!r} was given with a classifier, where it has no effect; leave it out"
+            )
+        modes, data = fitted_problems(result, X, y, groups)
+        return _scored(modes, copies=data.copies, groups=data.groups)
     if groups is not None:
         raise ValueError(
             "groups was given with a result; needed a fitted classifier; or use "
@@ -131,8 +142,8 @@ def loo(
     if y is not None:
         raise ValueError("y was given with a result, which has its own labels; leave it out")
     mode = _of_tree(result, X, kernel)
-    name = "target" if mode.problem.likelihood.targets == "numbers" else "label"
-    return _scored([mode], result["observed_data"][name].coords)
+    (observed,) = result["observed_data"].data_vars.values()
+    return _scored([mode], observed.coords)
 
 
 def _scored(
@@ -151,7 +162,7 @@ def _scored(
     copies : ndarray of int, shape (n_given,), optional
         Which of the rows each row that was given equals; their weights are how often each was.
     groups : ndarray of int, shape (n_obs,), optional
-        Rows of one group are left out together.
+        Rows of one group are left out together, in every mode.
     """
     share = np.array([[each.share] for each in modes])
     checked = [check_step(*each[1:5], precision=each.precision) for each in modes]
@@ -161,43 +172,61 @@ def _scored(
     part = share * np.exp(density - logsumexp(density, axis=0, b=share))
     with np.errstate(over="ignore"):
         doubt = np.maximum(part, _TINY) * np.expm1([each.doubt for each in checked])
-    order = doubt.argsort(axis=0)
-    in_doubt = np.zeros(doubt.shape, dtype=bool)
-    beyond = np.take_along_axis(doubt, order, axis=0).cumsum(axis=0) > _DOUBT
-    np.put_along_axis(in_doubt, order, beyond, axis=0)
+    up_to = np.where(doubt <= doubt[:, None], doubt, 0.0).sum(axis=1)
+    in_doubt = (up_to > _DOUBT) | (groups is not None)
     unsettled = np.zeros(density.shape[1], dtype=bool)
     jobs = [(k, np.array([row])) for k, row in np.argwhere(in_doubt)]
     if groups is not None:
-        in_doubt[:] = True
         wholes = [np.flatnonzero(groups == each) for each in np.unique(groups)]
         jobs = [(k, rows) for k in range(len(modes)) for rows in wholes]
     for k, rows in _with_progress(jobs):
         latent, converged = _refit(modes[k], rows)
-        problem = modes[k].problem
-        log_density = problem.likelihood.log_density(latent, problem.label[rows])
-        density[k, rows] = log_density / count[rows]
+        density[k, rows] = modes[k].log_density(latent, rows) / count[rows]
         unsettled[rows] |= not converged
-    inside = []
-    for _, problem, weight, bias, _, _ in modes:
-        latent = problem.Phi @ weight + bias
-        inside.append(problem.likelihood.log_density(latent, problem.label) / count)
-    averages = (logsumexp(each, axis=0, b=share) for each in (density, inside))
+    inside = [each.log_density(each.problem.Phi @ each.weight + each.bias) for each in modes]
+    averages = (logsumexp(each, axis=0, b=share) for each in (density, inside / count))
     every = slice(None) if copies is None else copies
     rows = (each[every] for each in (*averages, in_doubt.any(axis=0), unsettled))
     pointwise, within, refitted, unsettled = rows
     return PointLOO(
-        elpd=float(pointwise.sum()),
-        se=float(np.sqrt(len(pointwise) * pointwise.var())),
-        p=float(within.sum() - pointwise.sum()),
+        **elpd_fields(pointwise, within, coords),
         n_samples=1,
-        n_data_points=len(pointwise),
-        scale="log",
         warning=bool(unsettled.any()),
         good_k=np.nan,
-        elpd_i=xr.DataArray(pointwise, dims="obs", coords=coords),
         n_refitted=int(refitted.sum()),
         n_unsettled=int(unsettled.sum()),
     )
+
+
+def elpd_fields(pointwise: Array, inside: Array, coords: Any) -> dict[str, Any]:
+    """Return what ArviZ's results have of held-out log densities, and of those where no row is left out.
+
+    Parameters
+    ----------
+    pointwise, inside : ndarray, shape (n_obs,)
+    coords : mapping, optional
+        Of the rows.
+    """
+    return {
+        "elpd": float(pointwise.sum()),
+        "se": float(np.sqrt(len(pointwise) * pointwise.var())),
+        "p": float((inside - pointwise).sum()),
+        "n_data_points": len(pointwise),
+        "scale": "log",
+        "elpd_i": xr.DataArray(pointwise, dims="obs", coords=coords),
+    }
+
+
+def checked_groups(groups: ArrayLike | None, n_obs: int) -> NDArray[np.intp] | None:
+    """Return the number of each row's group; raise unless there is one for each row."""
+    if groups is None:
+        return None
+    found = np.asarray(groups)
+    if found.shape != (n_obs,):
+        raise ValueError(
+            f"groups has shape {found.shape}; needed ({n_obs},), the group of each row"
+        )
+    return np.unique(found, return_inverse=True)[1]
 
 
 def _with_progress(pairs: list[Any]) -> Iterator[Any]:
@@ -251,12 +280,7 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
         )
     point = posterior.isel(chain=0, draw=0)
     pieces, centres = json.loads(tree.attrs["pieces"]), data["centres"].values
-    inputs, drawn = results.inputs_of(tree, X), results.nuisance_of(tree)
-    likelihood: Any = results.likelihood_of(tree)
-    likelihood = replace(likelihood, **{name: float(each.item()) for name, each in drawn.items()})
-    piece = results.kernel_of(tree, kernel)
-    if "width" in point:
-        piece = piece.with_width(point["width"].values)
+    inputs, (likelihood, piece) = results.inputs_of(tree, X), pieces_of(tree, kernel)
     prior: Any = results.prior_of(tree)
     if "rate" in point:  # d was unknown
         prior = replace(prior, d=float(point["rate"]), rate_shape=None)
@@ -277,47 +301,30 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
         bias=kind,
         shared=pieces["shared"],
     )
+    weight, bias = (each[0] for each in results.weights_of(tree))
     precision = point["precision"].values if by_evidence else None
-    own = rows_under(centres, inputs)
-    bias = point["bias"].values if "bias" in point else 0.0
-    return FittedMode(1.0, problem, point["weight"].values, bias, own, precision)
+    return FittedMode(1.0, problem, weight, bias, rows_under(centres, inputs), precision)
 
 
-def _of_classifier(
-    model: Any,
-    X: ArrayLike | None,
-    y: ArrayLike | None,
-    kernel: AnyKernel | None,
-    groups: ArrayLike | None,
-) -> PointLOO:
-    """Return the score of a fitted classifier, of an average that of its averaged probabilities."""
-    if kernel is not None:
-        raise ValueError(
-            f"kernel={kernel!r} was given with a classifier, where it has no effect; leave it out"
-        )
-    if X is None or y is None or not isinstance(model, PCVMClassifier | MPCVMClassifier):
-        raise ValueError(
-            f"{type(model).__name__} with X={'None' if X is None else 'given'}, y="
-            f"{'None' if y is None else 'given'}; needed loo(classifier, X, y) with a fitted PCVMClassifier "
-            "or MPCVMClassifier and its training data"
-        )
-    modes, data = fitted_problems(model, X, y)
-    if groups is None:
-        return _scored(modes, copies=data.copies)
-    n_given = len(data.X) if data.copies is None else len(data.copies)
-    found = np.asarray(groups)
-    if found.shape != (n_given,):
-        raise ValueError(
-            f"groups has shape {found.shape}; needed ({n_given},), the group of each row"
-        )
-    number = np.unique(found, return_inverse=True)[1]
-    if data.copies is not None:  # the group of the first copy
-        number = number[np.unique(data.copies, return_index=True)[1]]
-    return _scored(modes, copies=data.copies, groups=number)
+def pieces_of(tree: xr.DataTree, kernel: AnyKernel | None = None) -> tuple[Likelihood, KernelPiece]:
+    """Return a result's likelihood and kernel; what was drawn at its mean, a width at its median.
+
+    Parameters
+    ----------
+    tree : DataTree
+    kernel : str, callable or pm.gp.cov.Covariance, optional
+        Needed where it is a function or a covariance, which are not stored.
+    """
+    likelihood: Any = results.likelihood_of(tree)
+    means = {name: float(values.mean()) for name, values in results.nuisance_of(tree).items()}
+    piece, posterior = results.kernel_of(tree, kernel), tree["posterior"].to_dataset()
+    if "width" in posterior:
+        piece = piece.with_width(posterior["width"].median(("chain", "draw")).values)
+    return replace(likelihood, **means), piece
 
 
 def fitted_problems(
-    model: Any, X: ArrayLike, y: ArrayLike
+    model: Any, X: ArrayLike | None, y: ArrayLike | None, groups: ArrayLike | None = None
 ) -> tuple[list[FittedMode], TrainingData]:
     """Return the modes of a fitted PCVM as problems and solutions, given its training data; and these.
 
@@ -326,15 +333,23 @@ def fitted_problems(
     ValueError
         If the fit has no modes by EM, had weights of rows, or the data are not those that it was fitted to.
     """
+    if X is None or y is None or not isinstance(model, PCVMClassifier | MPCVMClassifier):
+        raise ValueError(
+            f"{type(model).__name__} with X={'None' if X is None else 'given'}, y="
+            f"{'None' if y is None else 'given'}; needed loo(classifier, X, y) with a fitted PCVMClassifier "
+            "or MPCVMClassifier and its training data"
+        )
     check_is_fitted(model)
-    if not hasattr(model, "hyperprior_") or hasattr(model, "projection_"):
-        how = "by projection" if hasattr(model, "projection_") else "bottom-up"
+    how = "by projection" if hasattr(model, "projection_") else "bottom-up"
+    if how == "by projection" or not hasattr(model, "hyperprior_"):
         raise ValueError(
             f"the classifier is fitted {how}; needed posterior modes by EM, those of estimation='em' or "
             "'average' without n_vectors"
         )
     rows: Array = model._inputs(X)
-    data = TrainingData(rows, model._known_labels(y, len(rows))).merged()
+    data = TrainingData(
+        rows, model._known_labels(y, len(rows)), groups=checked_groups(groups, len(rows))
+    ).merged()
     known = vars(model).get("_training_")
     if known is not None and (known.weight is None) != (data.weight is None):
         raise ValueError(
@@ -343,11 +358,12 @@ def fitted_problems(
         )
     problems = problems_of(model, data)
     predictor = model._predictor_
-    modes = predictor.modes if isinstance(predictor, Average) else [predictor]
-    weights = predictor.weights if isinstance(predictor, Average) else np.ones(1)
+    modes, shares = [predictor], np.ones(1)
+    if isinstance(predictor, Average):
+        modes, shares = predictor.modes, predictor.weights
     points = problems.centres.points
     out = []
-    for share, mode in zip(weights.tolist(), modes, strict=True):
+    for share, mode in zip(shares.tolist(), modes, strict=True):
         if len(points) <= max(mode.basis, default=-1) or not np.array_equal(
             points[mode.basis], mode.relevance_vectors
         ):

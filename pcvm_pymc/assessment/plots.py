@@ -18,6 +18,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.figures import (
     NEGATIVE,
     POSITIVE,
+    legend_below,
     plain_log_ticks,
     plot_projection_path,
     plot_width_criteria,
@@ -39,13 +40,6 @@ __all__ = [
     "plot_weights",
     "plot_width_criteria",
 ]
-
-
-def panels_of(n_rows: int, n_columns: int, size: tuple[float, float], **kwargs: Any) -> Any:
-    """Return a figure, and its axes as a matrix."""
-    return plt.subplots(
-        n_rows, n_columns, figsize=size, squeeze=False, layout="constrained", **kwargs
-    )
 
 
 @styled
@@ -71,7 +65,7 @@ def plot_em_trace(map_result: xr.DataTree) -> Figure:
             f"the result has the groups {sorted(map_result.children)}; needed em_trace, from find_map_em"
         )
     trace = map_result["em_trace"]
-    figure, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(7, 5), layout="constrained")
+    figure, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(7, 5))
     gap = trace["log_posterior"].values.max() - trace["log_posterior"].values
     top.semilogy(trace["iteration"], np.maximum(gap, 1e-12), marker=".", color=NEGATIVE)
     top.set_ylabel("log posterior\nbelow its end value")
@@ -114,7 +108,7 @@ def plot_feature_relevance(model: Any, *, most: int = 30) -> Figure:
     relevance, folds = model.feature_relevance_, model.feature_relevance_folds_
     names = getattr(model, "feature_names_in_", [str(j) for j in range(len(relevance))])
     top = np.argsort(-relevance, kind="stable")[:most]
-    figure, axes = plt.subplots(figsize=(6.5, 1.0 + 0.25 * len(top)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(6.5, 1.0 + 0.25 * len(top)))
     axes.barh(np.arange(len(top)), relevance[top], color=NEGATIVE, height=0.7)
     if len(folds):
         low, high = folds[:, top].min(axis=0), folds[:, top].max(axis=0)
@@ -140,29 +134,28 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    names: Array | list[None] = [None]
     point, draws = weights_of(map_result)[0][0], weights_of(posterior)[0]
+    names = ["weight"]
     if point.ndim > 1:
-        names = classes_of(map_result)
-    point, draws = (each.reshape(*each.shape[:i], -1) for i, each in ((1, point), (2, draws)))
+        names = [f"weight, class {each}" for each in classes_of(map_result)]
     n = len(names)
-    figure, all_axes = panels_of(n, 1, (9, 4 if n == 1 else 2.6 * n), sharex=True)
+    point, draws = point.reshape(-1, n), draws.reshape(len(draws), -1, n)
+    size = (9, 4 if n == 1 else 2.6 * n)
+    figure, all_axes = plt.subplots(n, 1, figsize=size, sharex=True, squeeze=False)
     for c, (axes, name) in enumerate(zip(all_axes[:, 0], names, strict=True)):
         low, middle, high = np.percentile(draws[..., c], [INTERVAL[0], 50, INTERVAL[1]], axis=0)
         order, x = np.argsort(middle), np.arange(len(middle))
-        axes.vlines(
-            x, low[order], high[order], color="0.75", lw=2, label="posterior, 89 % interval"
-        )
+        interval = low[order], high[order]
+        axes.vlines(x, *interval, color="0.75", lw=2, label="posterior, 89 % interval")
         axes.plot(x, middle[order], ".", ms=3, color="0.4", label="posterior median")
         axes.axhline(0, color="black", lw=0.8)
         own = point[order, c]
         kept = np.flatnonzero(own)
         axes.plot(kept, own[kept], "o", ms=4, color=POSITIVE, label="MAP")
-        axes.set(ylabel="weight" if name is None else f"weight, class {name}")
+        axes.set_ylabel(name)
         axes.set_title(f"MAP: {np.count_nonzero(point[:, c])} not zero", fontsize="medium")
     all_axes[-1, 0].set_xlabel("basis, by posterior median of its weight")
-    handles = all_axes[0, 0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=3)  # within, it would cover weights
+    legend_below(figure, all_axes[0, 0])
     return figure
 
 
@@ -195,7 +188,9 @@ def plot_reliability(
     parts = _against_the_rest(label, probability, classes)
     n = len(parts)
     size = (6 if n == 1 else 4.2 * n, 7)
-    figure, all_axes = panels_of(2, n, size, sharex=True, sharey="row", height_ratios=[3, 1])
+    figure, all_axes = plt.subplots(
+        2, n, figsize=size, sharex=True, sharey="row", height_ratios=[3, 1], squeeze=False
+    )
     for (top, bottom), (title, member, stated) in zip(all_axes.T, parts, strict=True):
         for (name, each), marker in zip(stated.items(), cycle("os^Dv"), strict=False):
             CalibrationDisplay.from_predictions(
@@ -207,7 +202,7 @@ def plot_reliability(
         bottom.set(xlabel="predicted probability", yscale="log")
         bottom.set_ylim(bottom=0.7)  # one row is a bar too
         plain_log_ticks(bottom.yaxis)
-    figure.legend(*all_axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, all_axes[0, 0], ncols=2)
     all_axes[0, 0].set_ylabel("frequency in the test set")
     all_axes[1, 0].set_ylabel("rows")
     return figure
@@ -252,7 +247,7 @@ def plot_calibration(
     n = len(probability)
     shape = (len(parts), n) if len(parts) > 1 else (-(-n // 3), min(n, 3))
     size = (4.2 * shape[1], 0.4 + 4 * shape[0])
-    figure, all_axes = panels_of(*shape, size, sharex=True, sharey=True)
+    figure, all_axes = plt.subplots(*shape, figsize=size, sharex=True, sharey=True, squeeze=False)
     rng, panels = np.random.default_rng(random_seed), iter(all_axes.flat)
     for title, member, stated in parts:
         for name, each in stated.items():
@@ -265,16 +260,16 @@ def plot_calibration(
             axes.plot([0, 1], [0, 1], color="0.5", lw=0.8)
             axes.plot(grid, _isotonic(each, member, grid), color=POSITIVE, lw=2, label="PAVA")
             axes.plot(each, np.where(member, 1.03, -0.03), "|", color="0.4", ms=5, alpha=0.4)
-            title_of = f"{name}: {title}" if title else name
-            axes.set(title=title_of, xlim=(-0.02, 1.02), ylim=(-0.06, 1.06))
+            axes.set(
+                title=f"{name}: {title}" if title else name, xlim=(-0.02, 1.02), ylim=(-0.06, 1.06)
+            )
     for axes in panels:
         axes.set_visible(False)
     for axes in all_axes[:, 0]:
         axes.set_ylabel("frequency")
     for axes in all_axes[-1]:
         axes.set_xlabel("predicted probability")
-    handles, names = all_axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names))
+    legend_below(figure, all_axes[0, 0])
     return figure
 
 
@@ -345,26 +340,24 @@ def plot_prior_predictive(
             raise ValueError(
                 f"models[{name!r}] has the likelihood {link}; needed a model of classes"
             )
-    figure, all_axes = panels_of(2, len(models), (3.4 * len(models), 5), sharey="row")
+    size, n = (3.4 * len(models), 5), len(models)
+    figure, all_axes = plt.subplots(2, n, figsize=size, sharey="row", squeeze=False)
     for (top, bottom), (name, model) in zip(all_axes.T, models.items(), strict=True):
         latent = prior_latent(model, draws=draws, random_seed=random_seed)
         top.hist(np.clip(latent.ravel(), -12, 12), bins=60, density=True, color=NEGATIVE)
         size = np.median(np.abs(latent))
         top.set(title=f"{name}\nmedian size {size:.2f}", xlabel="latent function")
-        probability = links[name].probability(latent)
-        if links[name].n_scores == 1:
-            bottom.hist(probability.ravel(), bins=40, density=True, color=POSITIVE)
-        else:
-            for c, each in enumerate(model.coords["class"]):
-                values = probability[..., c].ravel()
-                bottom.hist(values, bins=40, density=True, histtype="step", label=str(each))
-        what = "P(y = 1)" if links[name].n_scores == 1 else "P(y = class)"
+        several = links[name].n_scores > 1
+        classes = [str(each) for each in model.coords["class"]] if several else [None]
+        how: dict[str, Any] = {"histtype": "step"} if several else {"color": POSITIVE}
+        columns = links[name].probability(latent).reshape(-1, len(classes)).T
+        for values, each in zip(columns, classes, strict=True):
+            bottom.hist(values, bins=40, density=True, label=each, **how)
+        what = "P(y = class)" if several else "P(y = 1)"
         bottom.set(xlabel=what, xlim=(0, 1), xticks=[0, 0.5, 1])
-    all_axes[0, 0].set_ylabel("prior density")
-    all_axes[1, 0].set_ylabel("prior density")
-    classes = all_axes[1, 0].get_legend_handles_labels()
-    if classes[0]:
-        figure.legend(*classes, title="class", loc="outside lower center", ncols=len(classes[1]))
+    for axes in all_axes[:, 0]:
+        axes.set_ylabel("prior density")
+    legend_below(figure, all_axes[1, 0], title="class")
     return figure
 
 
@@ -391,5 +384,5 @@ def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
         coords={"obs": chosen.tolist()},
         backend="matplotlib",
         col_wrap=3,
-        figure_kwargs={"figsize": (11, 6), "layout": "constrained"},
+        figure_kwargs={"figsize": (11, 6)},
     )

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.pieces.centres import Centres
@@ -127,8 +126,7 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
             "a classifier does not keep its training data; needed project(classifier, X, y)"
         )
     inputs = as_features(X, n_features=model.n_features_in_)
-    labels = as_classes if model._takes_several else as_labels
-    label, classes = labels(y, len(inputs))
+    label, classes = (as_classes if model._takes_several else as_labels)(y, len(inputs))
     if not np.array_equal(classes, model.classes_):
         raise ValueError(
             f"y has the classes {classes.tolist()}; needed the classifier's {model.classes_.tolist()}"
@@ -139,67 +137,53 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
             raise ValueError(
                 f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
             )
-        held_out = held_out if data.given is None else held_out[data.given]
+        held_out = held_out[slice(None) if data.given is None else data.given]
     return reference_of(model, data, centres_of(model, data), held_out)
 
 
 def _from_datatree(
-    tree: xr.DataTree, X: ArrayLike | None, y: ArrayLike | None, kernel: Kernel | None
+    tree: Any, X: ArrayLike | None, y: ArrayLike | None, kernel: Kernel | None
 ) -> Reference:
     """Return a posterior as a reference: the mean of its draws' probabilities."""
-    from pcvm_pymc.inference import results
-    from pcvm_pymc.inference.prediction import probability_draws
-
-    maker = _maker(tree)
-    if hasattr(kernel, "full"):
-        raise ValueError(
-            f"kernel={kernel!r}; needed a kernel's name or a function (X, Z, width), such as "
-            "lambda X, Z, width: covariance(X, Z).eval() for a PyMC covariance"
-        )
-    classes = results.classes_of(tree)
-    means = {name: float(values.mean()) for name, values in results.nuisance_of(tree).items()}
-    likelihood: Any = replace(results.likelihood_of(tree), **means)
-    probability = probability_draws(tree, results.training_latent(tree)).mean(axis=0)
-    data, posterior = tree["constant_data"].to_dataset(), tree["posterior"].to_dataset()
-    label, inputs = results.target_of(tree), results.inputs_of(tree, X)
-    number = np.where(label > 0, label, 0).astype(np.int64)
-    centres, piece = data["centres"].values, results.kernel_of(tree, kernel)
-    if y is not None and not np.array_equal(np.asarray(y), classes[number]):
-        raise ValueError("y differs from the labels of the posterior; leave it out")
-    width = np.asarray(piece.width)
-    if "width" in posterior:
-        width = posterior["width"].median(("chain", "draw")).values
-    return Reference(
-        X=inputs,
-        label=label,
-        classes=classes,
-        centres=Centres.among(
-            inputs, centres, data["signs"].values.astype(float) if "signs" in data else None
-        ),
-        probability=probability,
-        kernel=piece.name if kernel is None else kernel,
-        width=float(width) if width.ndim == 0 else width,
-        hyperprior=Hyperprior.plug_in(),
-        likelihood=likelihood,
-        kind=maker,
-    )
-
-
-def _maker(tree: Any) -> Any:
-    """Return the classifier that a result's submodels become; raise where there is none."""
-    from pcvm_pymc.inference.results import likelihood_of
-
     if not (hasattr(tree, "children") and "posterior" in tree and "constant_data" in tree):
         raise ValueError(
             f"reference is a {type(tree).__name__}; needed a DataTree from sample or find_map_em "
             "with the groups posterior and constant_data, or a fitted PCVMClassifier"
         )
-    several = likelihood_of(tree).n_scores > 1
-    if "signs" in tree["constant_data"]:
-        return MPCVMClassifier if several else PCVMClassifier
-    if several:
-        return MRVMClassifier
-    raise ValueError(
-        "reference has no signs of its weights and one score; needed a result of pcvm_model, mpcvm_model or "
-        "mrvm_model"
+    from pcvm_pymc.assessment.leave_one_out import pieces_of  # PyMC is slow to import
+    from pcvm_pymc.inference import results
+    from pcvm_pymc.inference.prediction import probability_draws
+
+    data, several = tree["constant_data"].to_dataset(), results.likelihood_of(tree).n_scores > 1
+    sign = data["signs"].values.astype(float) if "signs" in data else None
+    if sign is None and not several:
+        raise ValueError(
+            "reference has no signs of its weights and one score; needed a result of pcvm_model, "
+            "mpcvm_model or mrvm_model"
+        )
+    if hasattr(kernel, "full"):
+        raise ValueError(
+            f"kernel={kernel!r}; needed a kernel's name or a function (X, Z, width), such as "
+            "lambda X, Z, width: covariance(X, Z).eval() for a PyMC covariance"
+        )
+    likelihood, piece = pieces_of(tree, kernel)
+    label, inputs, classes = (
+        results.target_of(tree),
+        results.inputs_of(tree, X),
+        results.classes_of(tree),
+    )
+    if y is not None and not np.array_equal(y, classes[np.maximum(label, 0).astype(int)]):
+        raise ValueError("y differs from the labels of the posterior; leave it out")
+    width, signed = np.asarray(piece.width), MPCVMClassifier if several else PCVMClassifier
+    return Reference(
+        X=inputs,
+        label=label,
+        classes=classes,
+        centres=Centres.among(inputs, data["centres"].values, sign),
+        probability=probability_draws(tree, results.training_latent(tree)).mean(axis=0),
+        kernel=piece.name if kernel is None else kernel,
+        width=float(width) if width.ndim == 0 else width,
+        hyperprior=Hyperprior.plug_in(),
+        likelihood=likelihood,
+        kind=MRVMClassifier if sign is None else signed,
     )

@@ -108,8 +108,7 @@ def select(
             raise ValueError(
                 f"{name}={value!r} was given with over={over!r}, which chooses it; leave it out"
             )
-    how = "auto" if "features" in over else "shared"
-    if how == "auto" and method == "cv":
+    if "features" in over and method == "cv":
         raise ValueError(
             f"method='cv' with over={over!r}: widths per feature are chosen by leave-one-out and folds of "
             "their own; needed method='loo', or over=('width', 'scale')"
@@ -121,10 +120,14 @@ def select(
         "kernel": kernel,
         "basis": basis,
         "estimation": "em",
-        "width": how if "width" in over else median_distance(X) if width is None else width,
-        "scale": "auto" if "scale" in over else 1.0 if scale is None else scale,
+        "width": median_distance(X) if width is None else width,
+        "scale": 1.0 if scale is None else scale,
         "random_state": random_state,
     }
+    if "width" in over:
+        options["width"] = "auto" if "features" in over else "shared"
+    if "scale" in over:
+        options["scale"] = "auto"
     if len(validation.as_classes(y, len(X))[1]) > 2:
         if likelihood != "probit":
             raise ValueError(
@@ -272,11 +275,8 @@ def select_width(
     data = TrainingData(X, label, validation.as_row_weight(sample_weight, len(X))).merged()
     model.classes_ = np.array([-1.0, 1.0])
     candidates = width_grid(X) if widths is None else validation.as_numbers(widths, "widths")
-    if (
-        candidates.ndim != 1
-        or not ((candidates > 0) & np.isfinite(candidates)).all()
-        or not len(candidates)
-    ):
+    usable = (candidates > 0) & np.isfinite(candidates)
+    if candidates.ndim != 1 or not len(candidates) or not usable.all():
         raise ValueError(
             f"widths={validation.shown(widths)}; needed one or more positive finite numbers"
         )

@@ -6,12 +6,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.figures import class_colours, scatter_classes, styled
+from pcvm_pymc.figures import class_colours, legend_below, scatter_classes, styled
 from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import classes_of, likelihood_of, weights_of
 from pcvm_pymc.model.bases import AnyKernel
@@ -66,18 +66,17 @@ def plot_decision_surface(
         raise ValueError(
             f"the results have a {likelihood.name} likelihood; a decision surface needs classes"
         )
-    if not np.isin(y, classes).all():
-        unknown = np.setdiff1d(y, classes).tolist()
+    unknown = np.setdiff1d(y, classes).tolist()
+    if unknown:
         raise ValueError(f"y has labels {unknown[:5]}; needed the classes {classes.tolist()}")
     margin = 0.08 * np.ptp(X, axis=0) + 1e-9
     lines = tuple(np.linspace(X.min(axis=0) - margin, X.max(axis=0) + margin, resolution).T)
     grid = np.stack(np.meshgrid(*lines), axis=-1).reshape(-1, 2)
     point, mean, width = _surfaces(map_result, posterior, grid, kernel)
-    share: dict[str, Any] = {"sharex": True, "sharey": True, "layout": "constrained"}
-    figure, all_axes = plt.subplots(1, 3, figsize=(14, 4.6), **share)
+    figure, all_axes = plt.subplots(1, 3, figsize=(14, 4.6), sharex=True, sharey=True)
     titles = "MAP plug-in", "posterior mean", "width of the 89 % interval"
-    for axes, surface in zip(all_axes, (point, mean), strict=False):
-        _draw_surface(axes, lines, surface, class_colours(len(classes)))
+    for axes, surface in zip(all_axes[:2], (point, mean), strict=True):
+        _draw_surface(axes, lines, surface)
     interval = width.reshape(resolution, resolution)
     most = max(width.max(), 1e-3)
     image = all_axes[2].pcolormesh(*lines, interval, cmap="viridis", vmin=0, vmax=most, alpha=0.8)
@@ -85,10 +84,14 @@ def plot_decision_surface(
     for axes, title in zip(all_axes, titles, strict=True):
         scatter_classes(axes, X, y, {each: str(each) for each in classes.tolist()}, size=18)
         axes.set(xlabel=feature_names[0], title=title)
-    _circle_relevance_vectors(all_axes[0], map_result)
     all_axes[0].set_ylabel(feature_names[1])
-    handles, labels = all_axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    weight = weights_of(map_result)[0][0]
+    kept = weight.reshape(len(weight), -1).any(axis=1)
+    if kept.sum() < len(kept) / 2:  # more circles would hide the points
+        vectors = map_result["constant_data"]["centres"].values[kept].T
+        circles: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "s": 90}
+        all_axes[0].scatter(*vectors, **circles, label="relevance vectors")
+    legend_below(figure, all_axes[0])
     return figure
 
 
@@ -114,9 +117,7 @@ def _surfaces(
     return point[0, 0], mean, width
 
 
-def _draw_surface(
-    axes: Axes, lines: tuple[Array, ...], probability: Array, colours: list[Any]
-) -> None:
+def _draw_surface(axes: Axes, lines: tuple[Array, ...], probability: Array) -> None:
     """Draw class probabilities over a plane, and where the most probable class changes."""
     shape = len(lines[1]), len(lines[0])
     if probability.ndim == 1:
@@ -127,19 +128,9 @@ def _draw_surface(
         return
     first, top = probability.argmax(axis=1), probability.max(axis=1)
     pale = (1.0 - top) / (1.0 - 1.0 / probability.shape[1])  # one where all are as probable
-    own = np.array([to_rgb(colour) for colour in colours])[first]
+    own = to_rgba_array(class_colours(probability.shape[1]))[first, :3]
     axes.pcolormesh(*lines, (own + (1.0 - own) * pale[:, None]).reshape(*shape, 3), alpha=0.8)
     for c in range(probability.shape[1]):
         inside = (first == c).astype(float).reshape(shape)
         if 0.0 < inside.mean() < 1.0:
             axes.contour(*lines, inside, levels=[0.5], colors="black", linewidths=1.0)
-
-
-def _circle_relevance_vectors(axes: Axes, map_result: xr.DataTree) -> None:
-    """Circle the centres of weights that are not zero, unless that is nearly everything."""
-    centres = map_result["constant_data"]["centres"].values
-    weight = weights_of(map_result)[0][0]
-    kept = weight.reshape(len(weight), -1).any(axis=1)
-    if kept.sum() < len(kept) / 2:  # more circles would hide the points
-        x, y = centres[kept].T
-        axes.scatter(x, y, s=90, facecolors="none", edgecolors="black", label="relevance vectors")

@@ -23,22 +23,18 @@ _NAME = {"metavar": "NAME"}
 _NAMES = {"nargs": "+", "metavar": "NAME"}
 _IMPUTE = {"nargs": "?", "const": "median", "choices": ("median", "mean", "most_frequent")}
 
+_AUTO = {"choices": ("auto", "yes", "no"), "default": "auto"}
+_SHARE = {"type": float, "metavar": "SHARE|ROWS"}
+_WIDTH = {"default": "auto", "metavar": "W|auto"}
+
 _SEED = ("--seed", "random seed (default: 0)", _NUMBER | {"default": 0})
-_HEADER = (
-    "--header",
-    "whether the first line has names (default: auto, which refuses numbers)",
-    {"choices": ("auto", "yes", "no"), "default": "auto"},
-)
+_HEADER = ("--header", "whether line 1 has names (default: auto, which refuses numbers)", _AUTO)
 _TABLE: tuple[Option, ...] = (
     ("--target", "label column (default: the last)", {"metavar": "COLUMN"}),
     _HEADER,
     ("--categorical", "encode columns of text, an indicator for each category", _FLAG),
     ("--impute", "replace missing values by the column's median (default), mean or mode", _IMPUTE),
-    (
-        "--width",
-        "kernel width after standardisation (default: chosen inside the training rows)",
-        {"default": "auto", "metavar": "W|auto"},
-    ),
+    ("--width", "kernel width after standardisation (default: chosen on training rows)", _WIDTH),
     _SEED,
     ("--force", "write over what exists", _FLAG),
 )
@@ -89,16 +85,12 @@ _COMMANDS = {
             *_TABLE,
             (
                 "--test-size",
-                "held-out share (below 1) or rows (default: 0.3; of the example all but 120 rows)",
-                {"type": float, "metavar": "SHARE|ROWS"},
+                "held-out share or rows (default: 0.3; all but 120 of the example)",
+                _SHARE,
             ),
             ("--splits", "stratified splits (default: 10)", _NUMBER | {"default": 10}),
             ("--posteriors", "splits with a posterior (default: 3; 1 of several classes)", _NUMBER),
-            (
-                "--draws",
-                "draws and tuning steps of a chain (default: 500)",
-                _NUMBER | {"default": 500},
-            ),
+            ("--draws", "draws and tuning steps (default: 500)", _NUMBER | {"default": 500}),
             ("--chains", "chains (default: 4)", _NUMBER | {"default": 4}),
             ("--out", "output folder (default: pcvm-compare)", _FOLDER),
         ),
@@ -158,8 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(metavar="COMMAND")
     for name, command in _COMMANDS.items():
         said = command.description
-        short = said.split(". ", maxsplit=1)[0].removesuffix(".")
-        own: Any = commands.add_parser(name, help=short, description=said)
+        own: Any = commands.add_parser(name, help=said.split(".")[0], description=said)
         own.set_defaults(command=command)
         group = own.add_mutually_exclusive_group() if name == "list" else own
         for option, text, settings in command.options:

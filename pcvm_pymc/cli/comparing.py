@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pcvm_pymc.experiments.errors import UsageError
-from pcvm_pymc.experiments.tables import (
-    Rows,
-    checked_width,
-    labels_and_features,
-    quiet,
-    read_table,
-)
+from pcvm_pymc.experiments.tables import Rows, checked_width, labels_and_features, quiet, read_table
 from pcvm_pymc.inference.files import alone_in, is_scratch, replacing, write_atomically
 
 _EXAMPLE_TRAINING_ROWS = 120
@@ -43,22 +38,35 @@ _COLUMNS = {  # heading, factor and digits of what is printed
 }
 
 
+@dataclass
 class Scored:
     """Scores and predictions of classifiers on several splits.
 
     Attributes
     ----------
+    options : argparse.Namespace
+    console : Console
+    out : Path
+        Folder of the results.
+    classes : ndarray
     labels : list of ndarray of int
         Of the test rows of each split, as numbers of the classes.
     probability : dict of str to list of ndarray
         Of each classifier, split by split.
+    scores : list of dict
+        A row for each classifier and split.
+    chains : list of Convergence
+        Of each posterior.
     """
 
-    def __init__(self, out: Path, classes: np.ndarray) -> None:
-        self.out, self.classes = out, classes
-        self.labels: list[np.ndarray] = []
-        self.probability: dict[str, list[np.ndarray]] = {}
-        self._rows: list[dict[str, Any]] = []
+    options: argparse.Namespace
+    console: Console
+    out: Path
+    classes: np.ndarray
+    labels: list[np.ndarray] = field(default_factory=list)
+    probability: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    chains: list[Any] = field(default_factory=list)
 
     def add(self, name: str, split: int, rival: Any) -> None:
         """Score a classifier's predictions for the test rows of a split."""
@@ -67,11 +75,11 @@ class Scored:
         self.probability.setdefault(name, []).append(rival.probability)
         measures = scores(self.labels[split], rival.probability)
         rest = {"vectors": rival.vectors, "seconds": rival.seconds}
-        self._rows.append({"classifier": name, **measures, **rest})
+        self.scores.append({"classifier": name, **measures, **rest})
 
     def tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return means over splits, with their number, and standard errors; the best log loss first."""
-        groups = pd.DataFrame(self._rows).groupby("classifier", sort=False)
+        groups = pd.DataFrame(self.scores).groupby("classifier", sort=False)
         mean = groups.mean().assign(splits=groups.size()).sort_values("log loss")
         return mean, groups.sem().loc[mean.index]
 
@@ -80,6 +88,10 @@ class Scored:
         for name, table in zip(("table", "standard_errors"), self.tables(), strict=True):
             content = table.to_csv(index_label="classifier").encode()
             write_atomically(self.out / f"{name}.csv", content)
+
+    def seed_of(self, split: int) -> int:
+        """Return the seed of a split's fits."""
+        return int(np.random.SeedSequence([self.options.seed, split]).generate_state(1)[0] >> 1)
 
 
 def compare(options: argparse.Namespace, console: Console) -> None:
@@ -94,9 +106,14 @@ def compare(options: argparse.Namespace, console: Console) -> None:
         n_train, n_test = _sizes(rows, options)
         if options.posteriors is None:  # of several classes one takes as long as many of two
             options.posteriors = min(3 if len(classes) == 2 else 1, options.splits)
-        scored = Scored(_output_folder(options, held), classes)
+        scored = Scored(options, console, _output_folder(options, held), classes)
         compiled = compiled or held.enter_context(_compiling(len(classes)))
-        _announce(rows, n_train, n_test, options, console)
+        console.print(
+            f"[bold]{escape(rows.name)}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features, classes "
+            f"{escape(', '.join(map(str, classes)))}. {options.splits} stratified splits: training on "
+            f"{n_train} rows (standardised), testing on {n_test}. Posterior by Gibbs sampling on the first "
+            f"{options.posteriors}."
+        )
         # a bad file is reported before these seconds are spent
         with console.status("importing scikit-learn"):
             from pcvm_pymc.experiments.head_to_head import stratified_draws
@@ -105,15 +122,15 @@ def compare(options: argparse.Namespace, console: Console) -> None:
                 rows.X, rows.y, n_train, n_test, seed=options.seed, scaler=rows.scaler
             )
             parts = [next(splits) for _ in range(options.splits)]
-        _fit_rivals(parts, scored, options, console)
+        _fit_rivals(scored, parts)
         with console.status("importing PyMC"):
             import_module("pcvm_pymc.inference.sampling")
         with console.status("compiling the sampler"):
             compiled()
-        results = _fit_posteriors(parts, scored, options, console)
+        mode, posterior = _fit_posteriors(scored, parts)
         with console.status("drawing"):
-            draw(scored, results, parts[0], rows.features)
-    _report(scored, results, options, console)
+            draw(scored, mode, posterior, parts[0], rows.features)
+    _report(scored)
     console.print(
         f"Written to {escape(str(scored.out))}{os.sep}: table.csv, standard_errors.csv, map.zarr, "
         f"posterior.zarr and pictures. {time.perf_counter() - began:.0f} s in all."
@@ -123,56 +140,44 @@ def compare(options: argparse.Namespace, console: Console) -> None:
 # --- fits --------------------------------------------------------------------------------------
 
 
-def _seed_of(options: argparse.Namespace, split: int) -> int:
-    return int(np.random.SeedSequence([options.seed, split]).generate_state(1)[0] >> 1)
-
-
-def _fit_rivals(
-    parts: list[Any], scored: Scored, options: argparse.Namespace, console: Console
-) -> None:
+def _fit_rivals(scored: Scored, parts: list[Any]) -> None:
     """Fit all but the posterior on every split."""
     from pcvm_pymc.experiments.head_to_head import estimators, fitted_rival, peers
 
-    width = None if options.width == "auto" else options.width
+    n_classes, width = len(scored.classes), scored.options.width
     for split, (X, y, X_test, y_test) in enumerate(parts):
-        seed, n_classes = _seed_of(options, split), len(scored.classes)
+        seed = scored.seed_of(split)
         others = peers(n_classes, *X.shape, seed=seed)
-        models = estimators(n_classes, seed=seed, width=width)
+        models = estimators(n_classes, seed=seed, width=None if width == "auto" else width)
         models |= {name: others[name] for name in ("SVC, tuned", "logistic regression")}
         scored.labels.append(np.searchsorted(scored.classes, y_test))
-        with console.status(f"split {split + 1} of {len(parts)}"):
+        with scored.console.status(f"split {split + 1} of {len(parts)}"):
             for name, model in models.items():
                 scored.add(name, split, fitted_rival(model, X, y, X_test))
         scored.write()
 
 
-def _fit_posteriors(
-    parts: list[Any], scored: Scored, options: argparse.Namespace, console: Console
-) -> dict[str, Any]:
-    """Sample the posterior on the first splits; return the first one, its mode, and convergence of all."""
-    from pcvm_pymc.assessment.comparison import convergence, of_the_greater, vector_count
-    from pcvm_pymc.core.measures import Rival
-    from pcvm_pymc.inference.modes import find_map_em
-    from pcvm_pymc.inference.prediction import predict
+def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
+    """Sample the posterior on the first splits; return the first one's mode, and itself."""
+    from pcvm_pymc.assessment.comparison import convergence, rival_of
+    from pcvm_pymc.inference.estimates import find_map_em
     from pcvm_pymc.inference.storing import save
 
-    found: dict[str, Any] = {}
-    chains = []
-    for split, (X, y, X_test, _) in enumerate(parts[: options.posteriors]):
+    found: list[Any] = []
+    for split, (X, y, X_test, _) in enumerate(parts[: scored.options.posteriors]):
         began = time.process_time()
-        with console.status(f"posterior {split + 1} of {options.posteriors}"), quiet("pymc"):
-            model, posterior = _sampled(X, y, _seed_of(options, split), options)
+        status = f"posterior {split + 1} of {scored.options.posteriors}"
+        with scored.console.status(status), quiet("pymc"):
+            model, posterior = _sampled(X, y, scored.seed_of(split), scored.options)
             seconds = time.process_time() - began
-            probability = predict(posterior, X_test)["predictions"]["probability"]
-        mean = of_the_greater(probability.mean(("chain", "draw")).values)
-        scored.add(_POSTERIOR, split, Rival(mean, vector_count(posterior), seconds))
-        chains.append(convergence(posterior))
+            scored.add(_POSTERIOR, split, replace(rival_of(posterior, X_test), seconds=seconds))
+        scored.chains.append(convergence(posterior))
         if not found:
-            found = {"posterior": posterior, "mode": find_map_em(model, progressbar=False)}
-            save(found["mode"], scored.out / "map.zarr")
-            save(posterior, scored.out / "posterior.zarr")
+            found = [find_map_em(model, progressbar=False), posterior]
+            for name, result in zip(("map", "posterior"), found, strict=True):
+                save(result, scored.out / f"{name}.zarr")
         scored.write()
-    return found | {"chains": chains}
+    return found
 
 
 def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[Any, Any]:
@@ -192,17 +197,9 @@ def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[An
         model = pcvm_model(X, y, width=width, basis="kmeans", signs="both")
     else:
         model = mpcvm_model(X, y, width=width)
-    posterior = sample(
-        model,
-        method="gibbs",
-        draws=options.draws,
-        tune=options.draws,
-        chains=options.chains,
-        random_seed=seed,
-        progressbar=False,
-        quiet=True,
-    )
-    return model, posterior
+    length = {"draws": options.draws, "tune": options.draws, "chains": options.chains}
+    how: dict[str, Any] = {"method": "gibbs", "progressbar": False, "quiet": True}
+    return model, sample(model, random_seed=seed, **length, **how)
 
 
 @contextmanager
@@ -223,15 +220,14 @@ def _compiling(n_classes: int) -> Iterator[Callable[[], object]]:
         process.wait()
 
 
-def draw(scored: Scored, results: dict[str, Any], split: Any, features: tuple[str, ...]) -> None:
+def draw(scored: Scored, mode: Any, posterior: Any, split: Any, features: tuple[str, ...]) -> None:
     """Write the pictures: calibration where the posterior was sampled, and the first split's posterior."""
     import matplotlib as mpl
 
     from pcvm_pymc.assessment import plots
 
     mpl.use("Agg")
-    mode, posterior, n_classes = results["mode"], results["posterior"], len(scored.classes)
-    n_splits = len(scored.probability[_POSTERIOR])
+    n_splits, n_classes = len(scored.chains), len(scored.classes)
     label = np.concatenate(scored.labels[:n_splits])
     probability = {k: np.concatenate(each[:n_splits]) for k, each in scored.probability.items()}
     if n_classes > 2:  # drawn together, each class against the rest
@@ -257,12 +253,11 @@ def draw(scored: Scored, results: dict[str, Any], split: Any, features: tuple[st
 
 
 def _check_numbers(options: argparse.Namespace) -> None:
-    least = {"draws": 10, "chains": 2, "seed": 0, "splits": 1, "posteriors": 1}
-    for name, needed in least.items():
+    for name, needed in {"draws": 10, "chains": 2, "seed": 0, "splits": 1, "posteriors": 1}.items():
         value = getattr(options, name)
         if value is not None and value < needed:
             raise UsageError(f"--{name} is {value}; needed at least {needed}")
-    if options.posteriors is not None and options.posteriors > options.splits:
+    if (options.posteriors or 0) > options.splits:
         raise UsageError(
             f"--posteriors is {options.posteriors}; needed at most --splits, which is {options.splits}"
         )
@@ -279,17 +274,15 @@ def _read(options: argparse.Namespace, console: Console) -> Rows:
         from sklearn.datasets import load_breast_cancer
 
         bunch = load_breast_cancer()
-        labels = np.asarray(bunch.target_names)[bunch.target]
+        labels = bunch.target_names[bunch.target]
         names = tuple(map(str, bunch.feature_names))
         return Rows(bunch.data, labels, names, "Wisconsin breast cancer (scikit-learn)")
     frame = read_table(path, options.header, console)
     labels, features = labels_and_features(path, frame, options.target)
     from pcvm_pymc.experiments.model_files import TableScaler
 
-    how = {"categorical": options.categorical, "impute": options.impute}
-    scaler = TableScaler.of(path, features, **how)
-    names = tuple(map(str, features.columns))
-    return Rows(features, labels.to_numpy(), names, path.name, scaler)
+    scaler = TableScaler.of(path, features, categorical=options.categorical, impute=options.impute)
+    return Rows(features, labels.to_numpy(), tuple(map(str, features)), path.name, scaler)
 
 
 def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
@@ -350,23 +343,9 @@ def _occupied(path: Path, settings: dict[str, Any]) -> str:
 # --- what is printed ---------------------------------------------------------------------------
 
 
-def _announce(
-    rows: Rows, n_train: int, n_test: int, options: argparse.Namespace, console: Console
-) -> None:
-    classes = np.unique(rows.y)
-    console.print(
-        f"[bold]{escape(rows.name)}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features, classes "
-        f"{escape(', '.join(map(str, classes)))}. {options.splits} stratified splits: training on {n_train} "
-        f"rows (standardised), testing on {n_test}. Posterior by Gibbs sampling on the first "
-        f"{options.posteriors}."
-    )
-
-
-def _report(
-    scored: Scored, results: dict[str, Any], options: argparse.Namespace, console: Console
-) -> None:
+def _report(scored: Scored) -> None:
     """Print the table, how to read it, and one verdict on all chains."""
-    mean, error = scored.tables()
+    (mean, error), options, chains = scored.tables(), scored.options, scored.chains
     several = options.splits > 1
     title = f"held-out scores, mean of {options.splits} split{'s' * several}"
     title += " ± standard error" * several
@@ -385,20 +364,19 @@ def _report(
                 text += f" ± {spread:.{digits}f}"
             cells.append(text)
         table.add_row(escape(str(name)), *cells)
-    console.print(table)
-    console.print(
+    scored.console.print(table)
+    scored.console.print(
         "Each with the hyperparameters that suit it. averaged MAP: PCVMClassifier(), or MPCVMClassifier() "
         "for several classes.\n"
         "* weights that are not zero, of an average those of its best mode; of the posterior those with 95 % "
         "of the sum of |w|; support vectors (SVC). s: processor seconds, tuning included.",
         style="dim",
     )
-    chains, colour, word = results["chains"], "green", "converged"
+    colour, word = "green", "converged"
     if not all(each.ok for each in chains):
         colour, word = "red", "NOT converged (use a larger --draws)"
     rhat, ess = max(each.rhat for each in chains), min(each.ess for each in chains)
-    sampled = f"{options.posteriors} posterior" + "s" * (options.posteriors > 1)
-    console.print(
-        f"Gibbs sampling, {sampled}: [{colour}]{word}; latent function: worst r-hat {rhat:.3f}, "
-        f"smallest ESS {ess:.0f}[/{colour}]"
+    scored.console.print(
+        f"Gibbs sampling, {len(chains)} posterior{'s' * (len(chains) > 1)}: [{colour}]{word}; latent "
+        f"function: worst r-hat {rhat:.3f}, smallest ESS {ess:.0f}[/{colour}]"
     )

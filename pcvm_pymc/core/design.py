@@ -25,8 +25,8 @@ from pcvm_pymc.core.pieces.likelihood import against_rest, plain_target, row_wei
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, one_blas_thread
+from pcvm_pymc.core.quadratic import Index, add_products
 
-type Index = NDArray[np.intp]
 #: where rows and labels lie: `ArrayRows`, or any class with its `n_obs`, `sums` and `against_rest`
 type Rows = Any
 #: a slice of rows, their basis functions and their targets
@@ -133,18 +133,17 @@ class BasisFunctions:
     def __call__(self, X: Array) -> Any:
         """Return Phi of a chunk, shape (n_rows, n_basis), in a new array."""
         kernel, centres = self.given
-        if not self.is_fast:
-            return kernel(X, centres).astype(self.type, copy=False)
-        x = (X - self.origin) / kernel.width
-        square = np.einsum("ij,ij->i", x, x)
-        largest = square.max(initial=0.0) + self.square.max()
-        if not largest * np.finfo(self.type).eps < _ROUNDING[self.type]:
-            return kernel(X, centres).astype(self.type, copy=False)
-        extended = np.column_stack([x, square, np.ones(len(x))]).astype(self.type, copy=False)
-        Phi = extended @ self.exponent
-        # rounding makes a row's distance to itself negative; denormal products take ten times as long
-        np.clip(Phi, _LEAST_EXPONENT[self.type], 0.0, out=Phi)
-        return np.exp(Phi, out=Phi)
+        if self.is_fast:
+            x = (X - self.origin) / kernel.width
+            square = np.einsum("ij,ij->i", x, x)
+            largest = square.max(initial=0.0) + self.square.max()
+            if largest * np.finfo(self.type).eps < _ROUNDING[self.type]:
+                extended = np.column_stack([x, square, np.ones(len(x))])
+                Phi = extended.astype(self.type, copy=False) @ self.exponent
+                # rounding makes a row's distance to itself negative; denormal products take ten times as long
+                np.clip(Phi, _LEAST_EXPONENT[self.type], 0.0, out=Phi)
+                return np.exp(Phi, out=Phi)
+        return kernel(X, centres).astype(self.type, copy=False)
 
 
 def _summed(chunks: Iterable[tuple[Array, Array]], request: Request) -> Sums:
@@ -172,12 +171,11 @@ def _summed(chunks: Iterable[tuple[Array, Array]], request: Request) -> Sums:
             continue
         of_matrix += own_curvature
         if request.hessian is not None:
-            _add_coupled(gram, Phi, request.hessian(latent, label))
-        elif request.gram == "curvature":
-            _add_gram(gram, Phi, terms.curvature)
-        else:
-            own = row_weight(label)
-            _add_gram(gram, Phi, np.ones(len(X)) if own is None else own)
+            Z = np.column_stack([Phi, np.ones(len(Phi), dtype=Phi.dtype)])
+            add_products(gram, [Z] * n_scores, request.hessian(latent, label))
+            continue
+        own = terms.curvature if request.gram == "curvature" else row_weight(label)
+        _add_gram(gram, Phi, np.ones(len(X)) if own is None else own)
     if gram is not None and curvature > of_matrix > 0:
         gram *= curvature / of_matrix
     return Sums(log_likelihood, pull, total, change, gram)
@@ -192,17 +190,6 @@ def _add_gram(gram: Array, Phi: Any, row_weight: Array) -> None:
     # NumPy takes a symmetric rank-k product here, and unlike SciPy's it lets other threads run; in
     # single precision chunks are summed in double. Transposed: in column order
     gram[:-1, :-1] += (Phi.T @ Phi).T
-
-
-def _add_coupled(gram: Array, Phi: Any, hessian: Array) -> None:
-    """Add the blocks of each pair of scores."""
-    Z = np.column_stack([Phi, np.ones(len(Phi), dtype=Phi.dtype)])
-    size = Z.shape[1]
-    for c in range(hessian.shape[1]):
-        below = slice(c * size, (c + 1) * size)
-        for e in range(c + 1):
-            weighted = Z * hessian[:, c, e, None].astype(Phi.dtype)
-            gram[below, e * size : (e + 1) * size] += weighted.T @ Z
 
 
 @dataclass(frozen=True)
@@ -232,21 +219,17 @@ class ArrayRows:
 
     def sums(self, request: Request) -> Sums:
         """Return sums over all rows."""
-        if self.n_jobs == 1:
-            return self._part(request, 0)
-        with one_blas_thread(), ThreadPoolExecutor(self.n_jobs) as pool:
-            parts = pool.map(lambda job: self._part(request, job), range(self.n_jobs))
-            return reduce(add, parts)
+
+        def part(job: int) -> Sums:  # of every n_jobs-th chunk
+            places = islice(row_blocks(self.n_obs, self.chunk), job, None, self.n_jobs)
+            chunks = ((np.asarray(self.X[rows], dtype=float), self.label[rows]) for rows in places)
+            return _summed(chunks, request)
+
+        return reduce(add, _in_threads(part, self.n_jobs))
 
     def against_rest(self, number: int) -> "ArrayRows":
         """Return the same rows, labelled by one class against the rest."""
         return replace(self, label=against_rest(self.label, number))
-
-    def _part(self, request: Request, job: int) -> Sums:
-        """Return sums over every n_jobs-th chunk."""
-        places = islice(row_blocks(self.n_obs, self.chunk), job, None, self.n_jobs)
-        chunks = ((np.asarray(self.X[rows], dtype=float), self.label[rows]) for rows in places)
-        return _summed(chunks, request)
 
 
 @dataclass(frozen=True)
@@ -309,8 +292,8 @@ class StreamedDesign:
         )
 
 
-def blocks_of(Phi: Any, label: Any = None) -> Iterator[Block]:
-    """Yield a design in blocks of rows: their slice, basis functions and targets.
+def blocks_of(Phi: Any, label: Any = None, most: int = _BLOCK) -> Iterator[Block]:
+    """Yield a design in blocks of at most so many rows: their slice, basis functions and targets.
 
     Parameters
     ----------
@@ -324,7 +307,7 @@ def blocks_of(Phi: Any, label: Any = None) -> Iterator[Block]:
         If the rows of a streamed design are not in an array.
     """
     if not isinstance(Phi, StreamedDesign):
-        for rows in row_blocks(len(Phi), _BLOCK):
+        for rows in row_blocks(len(Phi), most):
             yield rows, Phi[rows], label[rows]
         return
     source = Phi.rows
@@ -333,7 +316,7 @@ def blocks_of(Phi: Any, label: Any = None) -> Iterator[Block]:
             f"rows are {type(source).__name__}; needed rows in memory or in chunks of an array"
         )
     basis = BasisFunctions(Phi.centres, Phi.kernel)
-    for rows in row_blocks(source.n_obs, source.chunk):
+    for rows in row_blocks(source.n_obs, min(most, source.chunk)):
         yield rows, basis(np.asarray(source.X[rows], dtype=float)), source.label[rows]
 
 
@@ -384,17 +367,20 @@ def latent_in_blocks(
     out = np.empty((len(X), *weight.shape[1:]))
 
     def fill(job: int) -> None:
-        for k, rows in enumerate(row_blocks(len(X), size)):
-            if k % n_jobs == job:
-                out[rows] = basis(X[rows]) @ weight
+        for rows in islice(row_blocks(len(X), size), job, None, n_jobs):
+            out[rows] = basis(X[rows]) @ weight
 
-    if n_jobs == 1:
-        fill(0)
-    else:
-        with one_blas_thread(), ThreadPoolExecutor(n_jobs) as pool:
-            list(pool.map(fill, range(n_jobs)))
+    _in_threads(fill, n_jobs)
     out += bias
     return out
+
+
+def _in_threads(work: Callable[[int], Any], n_jobs: int) -> list[Any]:
+    """Return what the work returns for each job."""
+    if n_jobs == 1:
+        return [work(0)]
+    with one_blas_thread(), ThreadPoolExecutor(n_jobs) as pool:
+        return list(pool.map(work, range(n_jobs)))
 
 
 def times(Phi: Array, weight: Array) -> Array:

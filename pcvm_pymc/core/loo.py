@@ -21,7 +21,6 @@ The formula's parent is the leave-one-out of regularised least squares (G. Wahba
 observational data", chapter 4).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -30,11 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from pcvm_pymc.core.design import Block, blocks_of, row_blocks
+from pcvm_pymc.core.design import blocks_of, row_blocks
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.core.quadratic import Index, QuadraticModel
+from pcvm_pymc.core.quadratic import Index, QuadraticModel, inner_products
 
 _ROWS = 256  # rows left out at a time: memory is that times the number of weights, or of rows
 # change of a log density that a gain of the objective is taken for, flat directions leading far: in general,
@@ -181,7 +180,7 @@ class _Mode:
         self.precision = np.where(self.weight != 0, np.reshape(known, self.weight.shape), np.inf)
         self.bias_precision = np.array([problem.bias_precision(float(b)) for b in self.bias])
         self.model = QuadraticModel.at(
-            ((Phi, label) for _, Phi, label in self.blocks()),
+            ((Phi, label) for _, Phi, label in blocks_of(problem.Phi, problem.label)),
             problem.likelihood,
             self.weight,
             self.bias,
@@ -189,21 +188,16 @@ class _Mode:
             bias_precision=self.bias_precision,
         )
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield all rows, some at a time."""
-        return blocks_of(self.problem.Phi, self.problem.label)
-
     @cached_property
     def own_values(self) -> Index:
         """The values of the model that go with each row, shape (n_obs, most); -1 where there are fewer."""
-        found: list[list[int]] = [[] for _ in range(self.problem.Phi.shape[0])]
-        for c, columns in enumerate(self.model.columns):
-            for place, row in enumerate(self.own[columns].tolist()):
-                if row >= 0:
-                    found[row].append(int(self.model.ends[c]) + place)
-        out = np.full((len(found), max(map(len, found), default=0)), -1)
-        for row, each in enumerate(found):
-            out[row, : len(each)] = each
+        n_obs, n_scores = self.problem.Phi.shape[0], len(self.bias)
+        row = self.model.pack(np.tile(self.own[:, None], n_scores), np.full(n_scores, -1))
+        values = np.argsort(row, kind="stable")[np.count_nonzero(row < 0) :]
+        row = row[values]
+        place = np.arange(len(row)) - np.searchsorted(row, row)
+        out = np.full((n_obs, place.max(initial=-1) + 1), -1)
+        out[row, place] = values
         return out
 
     def shaped(self, latent: Array) -> Array:
@@ -225,7 +219,7 @@ class _Mode:
     def removed(self) -> tuple[Array, Array]:
         """Return held-out latent values of all rows by the formula, and how far each has moved."""
         parts = []
-        for rows, Phi, label in self.blocks():
+        for rows, Phi, label in blocks_of(self.problem.Phi, self.problem.label, _ROWS):
             latent, slope, bend = self.terms(Phi, label)
             spread, shift = _spread(self.model, Phi, self.own_values[rows])
             right = shift - np.einsum("icd,id->ic", spread, slope)
@@ -257,30 +251,16 @@ def _spread(model: QuadraticModel, Phi: Array, own: Index) -> tuple[Array, Array
 
     G = R'R with R the inverse of the model's factor: products of columns of R J' and of R itself.
     """
-    n_scores, parts = len(model.columns), []
-    for rows in row_blocks(len(own), _ROWS):
-        k = own[rows].T
-        columns = [model.solved(c, one) for c, one in enumerate(model.designs(Phi[rows]))]
-        columns += [np.where(each >= 0, model.root[:, each], 0.0) for each in k]
-        G = np.empty((k.shape[1], len(columns), len(columns)))
-        for i, one in enumerate(columns):
-            for j, other in enumerate(columns[: i + 1]):
-                n = min(len(one), len(other))  # zeros above are left out
-                G[:, i, j] = G[:, j, i] = np.einsum(
-                    "ij,ij->j", one[len(one) - n :], other[len(other) - n :]
-                )
-        spread, tie = G[:, :n_scores, :n_scores], G[:, n_scores:, :n_scores]
-        value = np.where(k >= 0, model.value[k], 0.0).T[:, :, None]
-        block = G[:, n_scores:, n_scores:] + (k.T < 0)[:, :, None] * np.eye(len(k))
-        solved = np.linalg.solve(block, np.concatenate([tie, value], axis=2))
-        parts.append(
-            (
-                spread - np.einsum("ikc,ikd->icd", tie, solved[:, :, :-1]),
-                -np.einsum("ikc,ik->ic", tie, solved[:, :, -1]),
-            )
-        )
-    spread, shift = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return spread, shift
+    n_scores, k = len(model.columns), own.T
+    columns = [model.solved(c, one) for c, one in enumerate(model.designs(Phi))]
+    columns += [np.where(each >= 0, model.root[:, each], 0.0) for each in k]
+    G = inner_products(columns)
+    spread, tie = G[:, :n_scores, :n_scores], G[:, n_scores:, :n_scores]
+    value = np.where(own >= 0, model.value[own], 0.0)[:, :, None]
+    block = G[:, n_scores:, n_scores:] + (own < 0)[:, :, None] * np.eye(len(k))
+    solved = np.linalg.solve(block, np.concatenate([tie, value], axis=2))
+    shift = -np.einsum("ikc,ik->ic", tie, solved[:, :, -1])
+    return spread - np.einsum("ikc,ikd->icd", tie, solved[:, :, :-1]), shift
 
 
 def _held(model: QuadraticModel, own: Index, values: Array, at: Array | float = 0.0) -> Array:
@@ -288,11 +268,9 @@ def _held(model: QuadraticModel, own: Index, values: Array, at: Array | float = 
     if not len(values):
         return values
     out = model.inverse @ values
-    if not own.shape[1]:
-        return out
     missing = own < 0
-    block = np.where(missing[:, :, None] | missing[:, None, :], 0.0, 1.0)
-    block *= model.inverse[own[:, :, None], own[:, None, :]]
+    block = model.inverse[own[:, :, None], own[:, None, :]]
+    block[missing[:, :, None] | missing[:, None, :]] = 0.0
     block += missing[:, :, None] * np.eye(own.shape[1])
     there = np.where(missing, 0.0, out[own, np.arange(len(own))[:, None]] + at)
     share = np.linalg.solve(block, there[:, :, None])[:, :, 0]
@@ -384,13 +362,8 @@ class _Removals:
         entering = np.sign(out) * np.maximum(np.abs(out) - threshold, 0.0)
         entering[out * self.sign[:, :, None] < 0] = 0.0
         with np.errstate(invalid="ignore"):  # infinite precisions of zeros
-            if mode.given is None:
-                each = at[:-1].transpose(0, 2, 1).reshape(-1, n_scores)
-                known = prior.weight_precision(each)
-                known = known.reshape(-1, n_rows, n_scores).transpose(0, 2, 1)
-            else:
-                known = mode.precision[:, :, None]
-            out[:-1] -= known * at[:-1]
+            known = mode.precision[:, :, None]
+            out[:-1] -= (prior.weight_precision(at[:-1]) if mode.given is None else known) * at[:-1]
             if problem.bias == "prior":
                 out[-1] -= prior.bias_precision(at[-1]) * at[-1]
         out = np.where(at == 0, entering, out)

@@ -22,10 +22,8 @@ MOST_ROWS = 400  # the cost of an evaluation grows with their cube
 _ITERATIONS = 25
 _PRECISION = 1e-6  # relative change of the log evidence at which to stop
 _BOUND = 5.0  # of a log width from the median distance's: exponents stay finite
-_NOISE, _LOOSE = (
-    -1.5,
-    2.0,
-)  # prior mean of the log noise, prior deviation of log noise and log variance
+# prior mean of the log noise, prior deviation of log noise and log variance
+_NOISE, _LOOSE = -1.5, 2.0
 _LEAST_NOISE = -2.5  # of the log noise variance: targets are not to be interpolated
 _JITTER = 1e-8
 _MOST_APART = 500.0  # of two log probabilities: the exponential of the difference is finite
@@ -72,9 +70,8 @@ class Evidence:
         inverse = potri(factor, lower=0, overwrite_c=1)[0]
         alpha = symm(1.0, inverse, self.target, lower=0)
         value = 0.5 * float(np.sum(self.target * alpha, dtype=float)) + k * log_root
-        pull = (
-            alpha @ alpha.T - k * inverse
-        )  # d log evidence / dK, twice; the upper triangle counts
+        # d log evidence / dK, twice; the upper triangle counts
+        pull = alpha @ alpha.T - k * inverse
         of_noise = float(np.sum(pull.diagonal() / self.weight, dtype=float))
         M = np.multiply(pull, kernel, out=pull)
         product = symm(1.0, M, np.column_stack([Z, np.ones(len(Z), kind)]), lower=0)

@@ -1,16 +1,10 @@
 """Exact M-steps: a strictly convex quadratic programme under the sign rule, and ridge regression without."""
 
-from typing import Any
-
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, lapack, svd
+from scipy.linalg import cho_factor, cho_solve, svd
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.quadratic import SINGLE_ROUNDING, Gram, Index, Mask
-
-# by precision: SciPy's look-up takes as long as a factor of 30 columns
-_POTRF: Any = {"f": lapack.spotrf, "d": lapack.dpotrf}
-_POTRS: Any = {"f": lapack.spotrs, "d": lapack.dpotrs}
+from pcvm_pymc.core.quadratic import POTRF, POTRS, SINGLE_ROUNDING, Gram, Mask
 
 # of a ridge problem's Gram matrix: above, it has lost what the identity adds, and singular values are taken
 _LARGEST_SQUARE = 1e10
@@ -30,57 +24,40 @@ class _Scaled:
     Attributes
     ----------
     gram : Gram
-    scale : ndarray, shape (n_basis,)
-    bias_scale : float
-    ridge : float
-        Of the bias: one, or zero where its prior is flat.
+    scale : ndarray, shape (n_basis + 1,)
+        The bias last, here and below.
+    ridge : ndarray, shape (n_basis + 1,)
+        Ones; zero for a bias whose prior is flat.
     at : ndarray, shape (n_basis + 1,)
-        The point, the bias last.
+        The point.
     rhs : ndarray, shape (n_basis + 1,)
         Minus the gradient there.
     """
 
-    def __init__(
-        self,
-        gram: Gram,
-        scale: Array,
-        bias_scale: float,
-        target: tuple[Array, float],
-        start: tuple[Array, float] | None,
-    ) -> None:
-        ridge = 1.0
-        if bias_scale == np.inf:  # any unit will do where the prior gives none
-            bias_scale, ridge = 1.0 / np.sqrt(gram.corner), 0.0
-        at = np.zeros(len(scale) + 1)
-        if start is not None:
-            np.divide(start[0], scale, out=at[:-1], where=scale != 0)
-            at[-1] = start[1] / bias_scale if bias_scale else 0.0  # a bias that is out
-        rhs = np.empty(len(scale) + 1)
-        rhs[:-1] = scale * target[0] - at[:-1]
-        rhs[-1] = bias_scale * target[1] - ridge * at[-1]
-        self.gram, self.scale, self.bias_scale = gram, scale, bias_scale
-        self.ridge, self.at, self.rhs = ridge, at, rhs
+    def __init__(self, gram: Gram, scale: Array, target: Array, start: Array) -> None:
+        self.gram, self.scale, self.ridge = gram, scale, np.ones(len(scale))
+        if scale[-1] == np.inf:  # any unit will do where the prior gives none
+            corner = gram.product(np.append(np.zeros(len(scale) - 1), 1.0))[-1]
+            self.scale[-1], self.ridge[-1] = 1.0 / np.sqrt(corner), 0.0
+        self.at = np.zeros(len(scale))  # scales of zero leave out
+        np.divide(start, scale, out=self.at, where=scale != 0)
+        self.rhs = scale * target - self.ridge * self.at
 
-    def product(self, change: Array) -> tuple[Array, float]:
-        """Return D G D times a change: of the weights, and of the bias."""
-        pull, total = self.gram.product(
-            self.scale * change[:-1], self.bias_scale * float(change[-1])
-        )
-        return self.scale * pull, self.bias_scale * total
+    def product(self, change: Array) -> Array:
+        """Return D G D times a change."""
+        return self.scale * self.gram.product(self.scale * change)
 
     def unscaled(self, u: Array) -> tuple[Array, float]:
         """Return weights and bias."""
-        return self.scale * u[:-1], self.bias_scale * float(u[-1])
+        value = self.scale * u
+        return value[:-1], float(value[-1])
 
     def change(self, passive: Mask) -> Array:
         """Return the change to the solution on the passive weights alone, the others going to zero."""
-        goes = ~passive & (self.at[:-1] != 0)
-        if not goes.any():
+        leaving = np.append(np.where(passive, 0.0, -self.at[:-1]), 0.0)
+        if not leaving.any():
             return self._solved(passive, self.rhs)
-        leaving = np.zeros(len(self.at))
-        leaving[:-1][goes] = -self.at[:-1][goes]
-        pull, total = self.product(leaving)
-        return self._solved(passive, self.rhs - np.append(pull, total)) + leaving
+        return self._solved(passive, self.rhs - self.product(leaving)) + leaving
 
     def _solved(self, passive: Mask, rhs: Array) -> Array:
         """Solve the equations of the passive weights and the bias.
@@ -88,40 +65,29 @@ class _Scaled:
         The matrix is I + positive semi-definite; where bases are so large that rounding takes the I away, it
         is computed in double precision, and then its diagonal grows by what rounding may have taken.
         """
-        factored = self._factored(passive)
-        while factored is None:
-            if not self.gram.widen():
-                raise ValueError(
-                    "kernel: the squares of its values are too large to be solved for; standardise the "
-                    "features, or scale the kernel"
-                )
-            factored = self._factored(passive)
-        columns, factor = factored
-        goal = np.empty((len(factor), 1), dtype=factor.dtype)
-        goal[:-1, 0], goal[-1] = rhs[columns], rhs[-1]
-        solution, _ = _POTRS[factor.dtype.char](factor, goal, lower=1, overwrite_b=1)
-        out = np.zeros(len(rhs))
-        out[columns], out[-1] = solution[:-1, 0], solution[-1, 0]
-        return out
-
-    def _factored(self, passive: Mask) -> tuple[Index, Array] | None:
-        """Return the passive columns and the Cholesky factor of their matrix; None where it is singular."""
         for inflation in _INFLATIONS:
-            columns, H = self.gram.block(passive, self.scale, self.bias_scale)
+            columns, H = self.gram.block(passive, self.scale)
             n, single = len(columns), H.dtype == np.float32
             diagonal = H.T.ravel()[:: n + 2]  # a view, the matrix being in column order
-            # written so that what is not a number is too much
-            if single and not diagonal.sum(dtype=float) * SINGLE_ROUNDING < _MOST_ROUNDING:
-                return None
+            rounding = diagonal.sum(dtype=float) * SINGLE_ROUNDING
             diagonal[:n] += 1.0
-            diagonal[n] += self.ridge
+            diagonal[n] += self.ridge[-1]
             diagonal *= 1.0 + inflation
-            factor, info = _POTRF[H.dtype.char](H, lower=1, overwrite_a=1)
-            if info == 0:
-                return columns, factor
-            if single:
-                return None
-        return None
+            factor, failed = POTRF[H.dtype.char](H, lower=1, overwrite_a=1)
+            # written so that what is not a number is too much
+            if single and (failed or not rounding < _MOST_ROUNDING):
+                self.gram.widen()
+                return self._solved(passive, rhs)
+            if not failed:
+                goal = np.append(rhs[columns], rhs[-1]).astype(factor.dtype)
+                solution, _ = POTRS[H.dtype.char](factor, goal, lower=1, overwrite_b=1)
+                out = np.zeros(len(rhs))
+                out[columns], out[-1] = solution[:-1], solution[-1]
+                return out
+        raise ValueError(
+            "kernel: the squares of its values are too large to be solved for; standardise the features, "
+            "or scale the kernel"
+        )
 
 
 def solve_nonnegative(
@@ -174,7 +140,8 @@ def solve_nonnegative(
     J. J. Judice and F. M. Pires (1994), "A block principal pivoting algorithm for large-scale
     strictly monotone linear complementarity problems", Computers & Operations Research 21.
     """
-    scaled = _Scaled(gram, scale, bias_scale, target, start)
+    at = np.zeros(len(scale) + 1) if start is None else np.append(*start)
+    scaled = _Scaled(gram, np.append(scale, bias_scale), np.append(*target), at)
     usable = scale != 0
     if not constrained:
         return scaled.unscaled(scaled.at + scaled.change(usable))
@@ -186,7 +153,7 @@ def solve_nonnegative(
         wrong = passive & (u[:-1] < 0)
         if not passive[usable].all():
             # of weights at zero, whose prior does not pull
-            slope = scaled.product(change)[0] + change[:-1] - scaled.rhs[:-1]
+            slope = (scaled.product(change) + change - scaled.rhs)[:-1]
             least = -_SLOPE_TOLERANCE * (1.0 + np.abs(scaled.rhs[:-1]))
             wrong |= usable & ~passive & (slope < least)
         count = int(wrong.sum())

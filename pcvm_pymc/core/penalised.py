@@ -94,14 +94,11 @@ class _Penalised:
         if problem.bias == "none":
             self.ridge[-1] = np.inf
 
-    def shaped(self, latent: Array) -> Array:
-        """Return latent values as the likelihood takes them."""
-        return latent[:, 0] if self.problem.n_scores == 1 else latent
-
     def objective(self, value: Array) -> float:
         """Return the log posterior up to a constant."""
         likelihood, label = self.problem.likelihood, self.problem.label
-        log_likelihood = likelihood.log_density(self.shaped(self.Phi @ value), label).sum()
+        latent = self.Phi @ (value[:, 0] if self.problem.n_scores == 1 else value)
+        log_likelihood = likelihood.log_density(latent, label).sum()
         used = value != 0
         ridge = 0.5 * float((self.ridge[used] * value[used] ** 2).sum())
         return float(log_likelihood) - float((self.penalty * np.abs(value)).sum()) - ridge

@@ -27,15 +27,18 @@ from pcvm_pymc.core.pieces.probit import Array
 type Index = NDArray[np.intp]
 type Mask = NDArray[np.bool_]
 
-_GEMM: Any = {"f": blas.sgemm, "d": blas.dgemm}  # by precision
+# by precision; SciPy's look-up takes as long as a factor of 30 columns
+_GEMM: Any = {"f": blas.sgemm, "d": blas.dgemm}
 _SYRK: Any = {"f": blas.ssyrk, "d": blas.dsyrk}
+POTRF: Any = {"f": lapack.spotrf, "d": lapack.dpotrf}
+POTRS: Any = {"f": lapack.spotrs, "d": lapack.dpotrs}
 _ROWS = 256  # weighted at a time: what is in memory besides Phi, its Gram matrix and the factor
 # a row counts again once its weight is off by this share
 _STALE = 0.1
 _SINGLE_FROM = 256  # columns: fewer cost more in conversions than single precision saves
 SINGLE_ROUNDING = float(np.finfo(np.float32).eps)
 # of a basis function: in single precision products of less come to subnormals, which are slow
-_LEAST_SINGLE = 1e-10
+LEAST_SINGLE = 1e-10
 # curvature of a bias with a flat prior, in units of H's diagonal of ones
 _FLAT = 1e-10
 _INFLATION = 1e-8  # of the diagonal, where rounding has made a matrix singular
@@ -56,40 +59,33 @@ class BorderedGram:
     @classmethod
     def of(cls, Phi: Array, row_weight: Array | None = None) -> "BorderedGram":
         """Return the Gram matrix of `Phi`, shape (n_obs, n_basis), by symmetric rank-k products."""
+        weight = np.ones(len(Phi)) if row_weight is None else row_weight
         whole = np.zeros((Phi.shape[1] + 1, Phi.shape[1] + 1), order="F")
-        if row_weight is None:
-            gram, row_weight = cross_product(Phi), np.ones(len(Phi))
-        else:
-            gram, root = np.zeros((Phi.shape[1], Phi.shape[1]), order="F"), np.sqrt(row_weight)
-            for start in range(0, len(Phi), _ROWS):
-                rows = slice(start, start + _ROWS)
-                gram = cross_product(Phi[rows] * root[rows, None], gram)
-        whole[:-1, :-1], whole[-1, :-1], whole[-1, -1] = gram, row_weight @ Phi, row_weight.sum()
+        gram, root = np.zeros((Phi.shape[1], Phi.shape[1]), order="F"), np.sqrt(weight)
+        for start in range(0, len(Phi), _ROWS):
+            rows = slice(start, start + _ROWS)
+            gram = cross_product(Phi[rows] * root[rows, None], gram)
+        whole[:-1, :-1], whole[-1, :-1], whole[-1, -1] = gram, weight @ Phi, weight.sum()
         return cls(whole)
 
-    @property
-    def corner(self) -> float:
-        """1' W 1."""
-        return float(self.whole[-1, -1])
-
-    def block(self, passive: Mask, scale: Array, bias_scale: float) -> tuple[Index, Array]:
+    def block(self, passive: Mask, scale: Array) -> tuple[Index, Array]:
         """Return the passive columns in some order, and their Gram matrix in units of the scales.
 
-        Its last row is the bias; only the lower triangle is set, in a matrix of its own.
+        Its last row is the bias, as is the last of the scales; only the lower triangle is set, in a matrix of
+        its own.
         """
         columns = passive.nonzero()[0]
-        every, own = np.append(columns, len(passive)), np.append(scale[columns], bias_scale)
-        return columns, lower_block(self.whole, every, own)
+        every = np.append(columns, len(passive))
+        return columns, lower_block(self.whole, every, scale[every])
 
-    def take(self, columns: Index) -> "BorderedGram":
+    def take(self, columns: Index, Phi: Any = None) -> "BorderedGram":
         """Return the Gram matrix of some columns, in ascending order."""
         every = np.append(columns, len(self.whole) - 1)
         return BorderedGram(lower_block(self.whole, every, np.ones(len(every))))
 
-    def product(self, weight: Array, bias: float) -> tuple[Array, float]:
-        """Return the design times (weight, bias)."""
-        out = blas.dsymv(1.0, self.whole, np.append(weight, bias), lower=1)
-        return out[:-1], float(out[-1])
+    def product(self, value: Array) -> Array:
+        """Return the matrix times weights and bias, shape (n_basis + 1,)."""
+        return blas.dsymv(1.0, self.whole, value, lower=1)
 
     def widen(self) -> bool:
         """Return False: it is in double precision, see `PartialGram`."""
@@ -116,14 +112,8 @@ class PartialGram:
         self.Phi = Phi
         self._kind: type = np.float32 if single and Phi.shape[1] >= _SINGLE_FROM else np.float64
         self.row_weight = np.zeros(len(Phi))
-        self.border = np.zeros(Phi.shape[1])
-        self.corner = 0.0
+        self.border = np.zeros(Phi.shape[1] + 1)
         self._forget()
-
-    @property
-    def is_single(self) -> bool:
-        """Whether it is in single precision."""
-        return self._kind is np.float32
 
     def _forget(self) -> None:
         self._columns: Index = np.empty(0, dtype=np.intp)
@@ -131,7 +121,7 @@ class PartialGram:
 
     def widen(self) -> bool:
         """Compute it again in double precision; return False where that is what it is in."""
-        if not self.is_single:
+        if self._kind is np.float64:
             return False
         self._kind = np.float64
         self._forget()
@@ -156,34 +146,33 @@ class PartialGram:
                     part = self._weighted(some, self._columns, np.abs(change))
                     self._gram = cross_product(part, self._gram, sign)
             self.row_weight[stale] = row_weight[stale]
-        self.border = self.row_weight @ self.Phi
-        self.corner = float(self.row_weight.sum())
+        self.border = np.append(self.row_weight @ self.Phi, self.row_weight.sum())
 
-    def take(self, columns: Index, Phi: Array) -> None:
+    def take(self, columns: Index, Phi: Array) -> "PartialGram":
         """Keep some columns, in ascending order; `Phi` are theirs."""
         self._narrow(np.flatnonzero(np.isin(self._columns, columns)))
         self._columns = np.searchsorted(columns, self._columns)
-        self.Phi, self.border = Phi, self.border[columns]
+        self.Phi, self.border = Phi, self.border[np.append(columns, -1)]
+        return self
 
-    def block(self, passive: Mask, scale: Array, bias_scale: float) -> tuple[Index, Array]:
+    def block(self, passive: Mask, scale: Array) -> tuple[Index, Array]:
         """Return the passive columns and their Gram matrix in units of the scales."""
-        known = np.zeros(len(passive), dtype=bool)
-        known[self._columns] = True
-        self._extend((passive & ~known).nonzero()[0])
+        self._extend(np.setdiff1d(passive.nonzero()[0], self._columns))
         place = passive[self._columns].nonzero()[0]
         columns = self._columns[place]
-        own = scale[columns]
         # relative to a diagonal of at least one these are rounding, and products of subnormals are slow
-        least = SINGLE_ROUNDING if self.is_single else 0.0
-        out = lower_block(self._gram, place, own, room=1, least=least)
-        out[-1, :-1] = self.border[columns] * own * bias_scale
-        out[-1, -1] = self.corner * bias_scale**2
+        least = SINGLE_ROUNDING if self._kind is np.float32 else 0.0
+        out = lower_block(self._gram, place, scale[columns], room=1, least=least)
+        every = np.append(columns, len(passive))
+        out[-1] = self.border[every] * scale[every] * scale[-1]
         return columns, out
 
-    def product(self, weight: Array, bias: float) -> tuple[Array, float]:
-        """Return the design times (weight, bias)."""
-        inner = (self.row_weight * (self.Phi @ weight)) @ self.Phi
-        return inner + self.border * bias, float(self.border @ weight) + self.corner * bias
+    def product(self, value: Array) -> Array:
+        """Return the matrix times weights and bias, shape (n_basis + 1,)."""
+        out = self.border * value[-1]
+        out[-1] += self.border[:-1] @ value[:-1]
+        out[:-1] += (self.row_weight * (self.Phi @ value[:-1])) @ self.Phi
+        return out
 
     def _narrow(self, place: Index) -> None:
         self._gram = lower_block(self._gram, place, np.ones(len(place)))
@@ -213,7 +202,7 @@ class PartialGram:
     def _weighted(self, rows: Index, columns: Index, weight: Array) -> Array:
         """Return some rows and columns times the roots of the rows' weights."""
         out: Array = np.empty((len(rows), len(columns)), dtype=self._kind)
-        least = _LEAST_SINGLE if self.is_single else 0.0
+        least = LEAST_SINGLE if self._kind is np.float32 else 0.0
         _fill_rows(out, self.Phi, (rows, columns), np.sqrt(weight[rows]), least)
         return out
 
@@ -221,22 +210,31 @@ class PartialGram:
 type Gram = BorderedGram | PartialGram
 
 
-def cross_product(A: Array, total: Array | None = None, sign: float = 1.0) -> Array:
-    """Return the lower triangle of A'A, added to `total` in place (either memory order, no copy)."""
+def cross_product(A: Array, total: Array, sign: float = 1.0) -> Array:
+    """Add the lower triangle of A'A to `total`, in place (either memory order, no copy), and return it."""
     if A.shape[1] == 0:
-        return np.zeros((0, 0), order="F", dtype=A.dtype)
+        return total
     operand, trans = (A.T, 0) if A.flags.c_contiguous else (A, 1)
     syrk = _SYRK[A.dtype.char]
-    if total is None:
-        return syrk(1.0, operand, trans=trans, lower=1)
     return syrk(sign, operand, trans=trans, lower=1, beta=1.0, c=total, overwrite_c=1)
 
 
-def in_single(Phi: Array) -> Array:
-    """Return basis functions in single precision, what products would be slow with taken as zero."""
-    values: Array = Phi.astype(np.float32)
-    values[np.abs(values) < _LEAST_SINGLE] = 0.0
-    return values
+def add_products(H: Array, designs: list[Any], bend: Array) -> None:
+    """Add J' W J to the lower triangle of H.
+
+    `designs` has the columns of J for each score, `bend` minus the rows' second derivatives W, shape
+    (n_rows, n_scores, n_scores).
+    """
+    ends = np.cumsum([0, *(each.shape[1] for each in designs)])
+    for c, one in enumerate(designs):
+        for k, other in enumerate(designs[: c + 1]):
+            block = H[ends[c] : ends[c + 1], ends[k] : ends[k + 1]]
+            own = bend[:, c, k, None].astype(one.dtype, copy=False)
+            if c == k and own.min(initial=0.0) >= 0.0:  # NumPy takes a symmetric product here
+                root = one * np.sqrt(own)
+                block += (root.T @ root).T
+            else:
+                block += (one * own).T @ other
 
 
 def lower_block(
@@ -296,8 +294,6 @@ class QuadraticModel:
     columns : list of ndarray of int
         Bases in the model, for each score.
     has_bias : ndarray of bool, shape (n_scores,)
-    sizes : list of int
-        Values of each score.
     ends : ndarray of int, shape (n_scores + 1,)
         Where each score's values begin, and the end of the last.
     scale : ndarray, shape (n_values,)
@@ -314,10 +310,7 @@ class QuadraticModel:
         self.weight, self.bias = weight, bias
         self.columns = [np.flatnonzero(np.isfinite(each)) for each in precision.T]
         self.has_bias = np.isfinite(bias_precision)
-        self.sizes = [
-            len(each) + int(has) for each, has in zip(self.columns, self.has_bias, strict=True)
-        ]
-        self.ends = np.cumsum([0, *self.sizes])
+        self.ends = np.cumsum([0, *(np.isfinite(precision).sum(axis=0) + self.has_bias)])
         ridge = self.pack(precision, bias_precision)
         self.is_ridged = ridge > 0
         self.scale = 1.0 / np.sqrt(np.where(self.is_ridged, ridge, 1.0))
@@ -343,24 +336,13 @@ class QuadraticModel:
         for Phi, label in blocks:
             latent = Phi @ weight + bias
             latent = latent[:, 0] if latent.shape[1] == 1 else latent
-            model.add_rows(H, model.designs(Phi), likelihood.hessian(latent, label))
+            add_products(H, model.designs(Phi), likelihood.hessian(latent, label))
         H[np.diag_indices(len(H))] += np.where(model.is_ridged, 1.0, _FLAT)
         model.factor, failed = lapack.dpotrf(H, lower=1)
         if failed:  # a flat bias where every row is certain, and rounding
             H[np.diag_indices(len(H))] += _INFLATION * max(1.0, float(H.diagonal().max()))
             model.factor, _ = lapack.dpotrf(H, lower=1, overwrite_a=1)
         return model
-
-    def add_rows(self, H: Array, designs: list[Array], bend: Array) -> None:
-        """Add some rows to the lower triangle of H, by their `designs` and minus their second derivatives."""
-        for c, one in enumerate(designs):
-            for k, other in enumerate(designs[: c + 1]):
-                own = bend[:, c, k, None]
-                at = (self.part(c), self.part(k))
-                if c == k and own.min(initial=0.0) >= 0.0:
-                    H[at] += cross_product(one * np.sqrt(own))
-                else:
-                    H[at] += (one * own).T @ other
 
     def part(self, c: int) -> slice:
         """Return which values are a score's."""
@@ -369,7 +351,7 @@ class QuadraticModel:
     def pack(self, weight: Array, bias: Array) -> Array:
         """Return the values, shape (n_values, ...), of arrays (n_basis, n_scores, ...), (n_scores, ...)."""
         parts = [
-            np.concatenate([weight[columns, c], bias[c][None]])[: self.sizes[c]]
+            np.concatenate([weight[columns, c], bias[c][None]])[: self.ends[c + 1] - self.ends[c]]
             for c, columns in enumerate(self.columns)
         ]
         return np.concatenate(parts)
@@ -386,10 +368,8 @@ class QuadraticModel:
         """Return the design of each score at some rows, times `scale`; the last column is the bias'."""
         out = []
         for c, columns in enumerate(self.columns):
-            scale, size = self.scale[self.part(c)], len(columns)
-            one = np.empty((len(Phi), self.sizes[c]))
-            np.multiply(Phi[:, columns], scale[:size], out=one[:, :size])
-            one[:, size:] = scale[size:]
+            one = np.column_stack([Phi[:, columns], np.ones((len(Phi), int(self.has_bias[c])))])
+            one *= self.scale[self.part(c)]
             out.append(one)
         return out
 
@@ -415,9 +395,18 @@ class QuadraticModel:
     def latent(self, Phi: Array) -> tuple[Array, Array]:
         """Return mean, shape (n, n_scores), and covariance, shape (n, n_scores, n_scores), at new rows."""
         each = [self.solved(c, design) for c, design in enumerate(self.designs(Phi))]
-        covariance = np.empty((len(Phi), len(each), len(each)))
-        for c, one in enumerate(each):
-            for k, other in enumerate(each[: c + 1]):
-                own = np.einsum("ij,ij->j", one, other[len(other) - len(one) :])
-                covariance[:, c, k] = covariance[:, k, c] = own
-        return Phi @ self.weight + self.bias, covariance
+        return Phi @ self.weight + self.bias, inner_products(each)
+
+
+def inner_products(columns: list[Array]) -> Array:
+    """Return each row's inner products, shape (n_rows, k, k), of k vectors without the zeros above.
+
+    `columns` has each vector of all rows, shape (size, n_rows).
+    """
+    out = np.empty((columns[0].shape[1], len(columns), len(columns)))
+    for i, one in enumerate(columns):
+        for j, other in enumerate(columns[: i + 1]):
+            n = min(len(one), len(other))
+            parts = one[len(one) - n :], other[len(other) - n :]
+            out[:, i, j] = out[:, j, i] = np.einsum("ij,ij->j", *parts)
+    return out

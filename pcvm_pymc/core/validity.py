@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import erfcx
 
 from pcvm_pymc.core.evidence import EvidenceProblem, EvidenceResult
-from pcvm_pymc.core.evidence.posterior import inverse_triangle, orthogonal_basis
+from pcvm_pymc.core.evidence.posterior import factor_of, inverse_triangle
 from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF
 from pcvm_pymc.core.pieces.likelihood import row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
@@ -126,7 +126,7 @@ def determined_share(Phi: Array, alpha: Array, curvature: Array) -> Array:
     curvature : ndarray, shape (n_obs,)
         The diagonal of B.
     """
-    factor = orthogonal_basis(Phi, alpha, curvature).factor
+    factor = factor_of(Phi / np.sqrt(alpha), curvature)
     return np.clip(1.0 - (inverse_triangle(factor) ** 2).sum(axis=1), 0.0, 1.0)
 
 
@@ -220,16 +220,13 @@ def rvm_validity(
     stability for RBF kernel selection in relevance vector machines for classification", eqs. 12-15,
     corrected: see `log_stability`, `determined_share` and `kernel_validity`.
     """
-    weight = np.zeros(problem.Phi.shape[1])
-    kept = result.active[result.weight[result.active] != 0]
-    weight[kept] = result.weight[kept]
-    variance = np.diag(result.covariance)[:-1][result.weight[result.active] != 0]
+    determined = 1.0 - result.alpha[result.active] * np.diag(result.covariance)[:-1]
     return kernel_validity(
         X,
         problem.target,
-        weight,
+        result.weight,
         result.latent,
-        np.clip(1.0 - result.alpha[kept] * variance, 0.0, 1.0),
+        np.clip(determined, 0.0, 1.0)[result.weight[result.active] != 0],
         width=width,
         likelihood=problem.likelihood_at(result.noise),
         centres=centres,

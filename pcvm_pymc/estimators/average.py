@@ -8,8 +8,7 @@ import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
 
 from pcvm_pymc.core.design import latent_in_blocks
-from pcvm_pymc.core.em import Start, fit_em
-from pcvm_pymc.core.loo import leave_one_out
+from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.pieces.centres import Index
 from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
 from pcvm_pymc.core.pieces.likelihood import Weighted
@@ -17,7 +16,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.quadratic import QuadraticModel
 from pcvm_pymc.estimators.problems import Problems, TrainingData
-from pcvm_pymc.estimators.search import GridPoint, HyperparameterSearch, leave_folds_out, start_near
+from pcvm_pymc.estimators.search import GridPoint, HyperparameterSearch, held_out, start_near
 
 # --- class probabilities -----------------------------------------------------------------------
 
@@ -154,8 +153,15 @@ class Predictor:
         return log_class_probability(self.likelihood, self.latent(X, n_jobs))
 
     def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
-        """Return the parts of the latent function's posterior, a mixture of normals, with their weights."""
-        raise NotImplementedError
+        """Return the parts of the latent function's posterior, a mixture of normals, with their weights.
+
+        Raise for one mode: 89 % intervals of the normal posterior around it covered only 51 to 86 %.
+        """
+        raise ValueError(
+            "the fit is one mode or a few vectors; a normal posterior around it is too narrow (of 89 % it "
+            "covered 51 to 86); needed an average of modes, PCVMClassifier or MPCVMClassifier with "
+            "hyperprior='default' and estimation='average', or the posterior of the model, by sample"
+        )
 
 
 @dataclass(frozen=True)
@@ -205,14 +211,6 @@ class Mode(Predictor):
         """Return ``Phi w + b``."""
         return latent_in_blocks(
             X, self.relevance_vectors, self.weight, self.bias, kernel=self.kernel, n_jobs=n_jobs
-        )
-
-    def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
-        """Raise: 89 % intervals of the normal posterior around one mode covered only 51 to 86 %."""
-        raise ValueError(
-            "the fit is one mode or a few vectors; a normal posterior around it is too narrow (of 89 % it "
-            "covered 51 to 86); needed an average of modes, PCVMClassifier or MPCVMClassifier with "
-            "hyperprior='default' and estimation='average', or the posterior of the model, by sample"
         )
 
     def normal(self, data: TrainingData) -> Moments:
@@ -299,33 +297,21 @@ def modes_of(problems: Problems, points: Sequence[GridPoint]) -> list[Mode]:
 # --- the fit of an average ---------------------------------------------------------------------
 
 
-class FittedAverage(NamedTuple):
-    """Grid points of an average, fitted to all rows.
-
-    Attributes
-    ----------
-    search : HyperparameterSearch
-        The points with their weights, the heaviest first.
-    held_out : ndarray, shape (n_obs, n_classes), or None
-        Averaged leave-one-out probabilities of the training rows; None where they were not computed.
-    """
-
-    search: HyperparameterSearch
-    held_out: Array | None
-
-
 def fit_average(
     problems: Problems,
     search: HyperparameterSearch,
     *,
     most: int,
+    same_bases: bool,
     same_fits: bool,
     weigh: bool = True,
-    held_out: bool = False,
-    columns: Index | None = None,
+    needs_held_out: bool = False,
     folds: Sequence[Any] = (),
-) -> FittedAverage:
+) -> tuple[HyperparameterSearch, Array | None]:
     """Fit the grid points of non-negligible weight to convergence, on all rows.
+
+    Returns them with their weights, the heaviest first, and averaged leave-one-out probabilities of the rows,
+    shape (n_obs, n_classes), or None where they were not computed.
 
     Parameters
     ----------
@@ -333,44 +319,32 @@ def fit_average(
     search : HyperparameterSearch
     most : int
         Grid points at most.
+    same_bases : bool
+        Whether the search's bases are the problems': the fits start from its weights, else from each other.
     same_fits : bool
         Whether the search fitted these very problems, less closely: then its weights stay.
     weigh : bool
         Whether grid points whose fits are other ones get new weights from their own leave-one-out densities.
-    held_out : bool
+    needs_held_out : bool
         Whether leave-one-out predictions are needed where they give no weights.
-    columns : ndarray of int, optional
-        Numbers of the search's bases among the problems': the fits start from the search's weights.
-        Default: from each other.
     folds : sequence of (ndarray, ndarray)
         To hold out in place of single rows, where rows belong to groups.
     """
     kept, points = search.kept(most), list[GridPoint]()
-    in_memory, rows = problems.rows is None, problems.centres.rows
-    leaves_out = in_memory and not same_fits and (weigh or held_out)
+    in_memory = problems.rows is None
+    leaves_out = in_memory and not same_fits and (weigh or needs_held_out)
     for point in kept.points:
-        problem, known = problems.at(point.width, point.scale), point.result
-        assert known is not None
-        near = points[-1] if points and in_memory else None
-        if columns is not None and in_memory:
-            weight = np.zeros((len(problems.centres), *known.weight.shape[1:]))
-            weight[columns] = known.weight
-            near = replace(point, result=replace(known, weight=weight))
-        start = start_near(problems, near, problem)
-        if same_fits:
-            start = Start(known.weight, known.bias)
-        result, loo = fit_em(problem, start, problems.options), point.loo
-        if leaves_out and folds:
-            loo = leave_folds_out(problems, problem, folds)
-        elif leaves_out:
-            loo = leave_one_out(problem, result.weight, result.bias, rows)
+        problem = problems.at(point.width, point.scale)
+        near = point if same_bases else points[-1] if points and in_memory else None
+        result = fit_em(problem, start_near(near, problem), problems.options)
+        loo = held_out(problems, problem, result, folds) if leaves_out else point.loo
         points.append(replace(point, result=result, loo=loo))
     found = replace(kept, points=tuple(points))
     if leaves_out and weigh:
         found = HyperparameterSearch.of(points, feature_share=kept.feature_share)
     found = found.kept()
     if not (leaves_out or same_fits):
-        return FittedAverage(found, None)
+        return found, None
     left_out: Any = [each.loo for each in found.points]
     parts = [class_probability(problems.likelihood, each.latent) for each in left_out]
-    return FittedAverage(found, np.tensordot(found.weights, np.stack(parts), axes=1))
+    return found, np.tensordot(found.weights, np.stack(parts), axes=1)

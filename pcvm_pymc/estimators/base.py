@@ -17,17 +17,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.centres import has_clusters_of_copies
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import blas_threads
-from pcvm_pymc.core.pieces.validation import (
-    as_numbers,
-    shown,
-    warn_constant,
-    warn_input,
-    warn_unscaled,
-)
 from pcvm_pymc.core.problem import Status
 
 _log = logging.getLogger(__name__)
@@ -128,18 +122,16 @@ class Rule(NamedTuple):
 
     def check(self, model: Any, in_chunks: bool) -> None:
         """Raise where the arguments do not fit together, or one was given without effect."""
-        name, *others = self.names.split()
-        value, default = getattr(model, name), self.default
-        plain = isinstance(value, (str, Real, tuple)) and isinstance(default, (str, Real, tuple))
-        if value is default or (plain and value == default) or self.holds(model, in_chunks):
+        found = {name: getattr(model, name) for name in self.names.split()}
+        name, value = next(iter(found.items()))
+        if np.array_equal(value, self.default) or self.holds(model, in_chunks):
             return
-        if default is _REQUIRED:
-            found = ", ".join(f"{n}={shown(getattr(model, n))}" for n in self.names.split())
-            raise ValueError(f"{found}: {self.needed}")
-        found = ", ".join(f"{n}={getattr(model, n)!r}" for n in others)
+        given = [f"{each}={validation.shown(found[each])}" for each in found]
+        if self.default is _REQUIRED:
+            raise ValueError(f"{', '.join(given)}: {self.needed}")
         raise ValueError(
-            f"{name} was given with {found}, where it has no effect (found {value!r}); it needs "
-            f"{self.needed}, or leave it at {default!r}"
+            f"{name} was given with {', '.join(given[1:])}, where it has no effect (found {value!r}); "
+            f"it needs {self.needed}, or leave it at {self.default!r}"
         )
 
 
@@ -215,8 +207,8 @@ def as_groups(groups: Any, model: Any, n_obs: int) -> NDArray[Any] | None:
         )
     if not (is_named(model.width, *CHOSEN, "cv") or getattr(model, "scale", None) == "auto"):
         raise ValueError(
-            f"groups was given with width={shown(model.width)}, where no rows are held out; needed "
-            "width='auto', 'shared' or 'cv', or leave it out"
+            f"groups was given with width={validation.shown(model.width)}, where no rows are held out; "
+            "needed width='auto', 'shared' or 'cv', or leave it out"
         )
     return np.unique(found, return_inverse=True)[1]
 
@@ -268,16 +260,16 @@ def check_size_and_scales(
     """
     if NESTED.get():
         return
-    warn_constant(X)
+    validation.warn_constant(X)
     if is_rbf(model.kernel) and np.ndim(model.width) == 0:
         some = X[:: max(1, len(X) // 5000)]
         several = ((some > some.min(axis=0)) & (some < some.max(axis=0))).any(axis=0)
         names = vars(model).get("feature_names_in_", np.arange(X.shape[1]))
         if several.any():  # columns of two values are indicators
-            warn_unscaled(some[:, several], names[several])
+            validation.warn_unscaled(some[:, several], names[several])
     holds_out = is_named(model.width, *CHOSEN, "cv") and has_width(model.kernel)
     if groups is None and holds_out and len(X) >= _FEW_ROWS and has_clusters_of_copies(X):
-        warn_input(
+        validation.warn_input(
             f"{len(X)} rows are in clusters of nearly equal ones, as repeated measurements are: a row held "
             "out is still there in its neighbours, which favours narrow widths; give groups=, the number of "
             "the thing that each row is a measurement of"
@@ -290,7 +282,7 @@ def check_size_and_scales(
         level = logging.WARNING if seconds > LONG_FIT else logging.INFO
         words = "%d rows, basis=%s: %d basis functions, about %.0f s; basis=500 takes fewer centres"
         words += ", basis=None every row" if is_many(model, len(X)) else ""
-        _log.log(level, words, len(X), shown(model.basis), n, seconds)
+        _log.log(level, words, len(X), validation.shown(model.basis), n, seconds)
 
 
 def threads_for(model: Any, X: Array) -> AbstractContextManager[Any]:
@@ -302,20 +294,8 @@ def threads_for(model: Any, X: Array) -> AbstractContextManager[Any]:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FirstArguments:
-    """What most users set, first in the signature of the estimators that have all of it."""
-
-    kernel: Kernel = "rbf"
-    width: Any = "auto"
-    basis: Any = "auto"
-    n_vectors: int | str | None = None
-    estimation: str = "auto"
-    random_state: Any = None
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
 class KernelMachine(BaseEstimator):
-    """Base of all estimators: their arguments are the fields of a dataclass.
+    """Base of all estimators: their arguments are the fields of a dataclass, these three first.
 
     Fitted state, private state included, has names that end in an underscore: a new fit begins by
     deleting all of it.
@@ -324,9 +304,6 @@ class KernelMachine(BaseEstimator):
     kernel: Kernel = "rbf"
     width: Any = "auto"
     basis: Any = "auto"
-    max_iter: int = 10_000
-    tol: float | None = None
-    memory_limit: float | None = None
 
     status_: Status | list[Status] = field(init=False)
     #: constraints of single arguments, and rules between arguments
@@ -346,7 +323,7 @@ class KernelMachine(BaseEstimator):
 
     def _begin(self, X: Any = None) -> None:
         """Delete an earlier fit, and check the arguments, alone and together."""
-        in_chunks = is_dask(X) or self.memory_limit is not None
+        in_chunks = is_dask(X) or vars(self)["memory_limit"] is not None
         for name in [each for each in vars(self) if each.endswith("_")]:
             delattr(self, name)
         self._validate_params()
@@ -366,10 +343,14 @@ class KernelMachine(BaseEstimator):
         """Return a hash of arguments and fit; Dask's own of a dataclass is that of its fields alone."""
         return str(joblib.hash(self))
 
+    def _as_given(self, data: Any) -> Any:
+        """Return training rows with their targets as `fit` takes them."""
+        return data
+
     def _inputs(self, X: Any) -> Array:
         """Return new inputs for a fitted estimator."""
         check_is_fitted(self)
-        as_numbers(X, "X")
+        validation.as_numbers(X, "X")
         return validate_data(self, X, dtype=float, reset=False)
 
     def _warn(self, solver: str, *statuses: Status) -> None:

@@ -1,9 +1,8 @@
 """What all classifiers share: training rows, weights of rows, and predictions."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import wraps
-from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,8 +18,8 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, check_real, present_labels
 from pcvm_pymc.core.problem import EMResult
+from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.average import LatentNormal, probability_interval
-from pcvm_pymc.estimators.base import KernelMachine, as_groups, is_dask, is_drawn, threads_for
 from pcvm_pymc.estimators.fit import fit_modes
 from pcvm_pymc.estimators.problems import WIDTH_ROWS, TrainingData
 
@@ -33,7 +32,7 @@ def _lazy(method: Any) -> Any:
     @wraps(method)
     def predicted(self: Any, X: Any) -> Any:
         check_is_fitted(self)
-        if not is_dask(X):
+        if not base.is_dask(X):
             return method(self, self._inputs(X))
         from pcvm_pymc.estimators.cluster import map_rows  # optional
 
@@ -43,8 +42,7 @@ def _lazy(method: Any) -> Any:
     return predicted
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class KernelClassifier(ClassifierMixin, KernelMachine):
+class KernelClassifier(ClassifierMixin, base.KernelMachine):
     """Base of the classifiers.
 
     Within an estimator rows have labels -1. and +1. or, where it takes several classes, their numbers.
@@ -53,9 +51,9 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
     _takes_several: ClassVar[bool] = True
     #: the estimator for several classes, where this one takes two
     _for_several: ClassVar[str] = ""
-    class_weight: Any = None
-
-    _predictor_: Any = field(init=False)
+    memory_limit: float | None
+    class_weight: Any
+    _predictor_: Any
 
     def fit(
         self,
@@ -93,8 +91,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         """
         self._begin(X)
         data = self._training(X, y, sample_weight, groups)
-        with threads_for(self, data.X) if data.stream is None else nullcontext():
-            if is_drawn(self):
+        with base.threads_for(self, data.X) if data.stream is None else nullcontext():
+            if base.is_drawn(self):
                 from pcvm_pymc.estimators.posterior import fit_posterior  # slow: ArviZ
 
                 fit_posterior(self, data)
@@ -116,7 +114,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         groups: ArrayLike | None = None,
     ) -> TrainingData:
         """Return the rows that count, checked, and set the classes."""
-        if is_dask(X):
+        if base.is_dask(X):
             if groups is not None:
                 raise ValueError("groups was given with Dask arrays; needed rows in memory")
             return self._dask_training(X, y, sample_weight)
@@ -124,7 +122,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         y = y if y is None else present_labels(y)
         rows, known = validate_data(self, X, y, dtype=float)
         check_classification_targets(known)
-        weight, given, group = None, None, as_groups(groups, self, len(rows))
+        weight, given, group = None, None, base.as_groups(groups, self, len(rows))
         if sample_weight is not None or self.class_weight is not None:
             weight = _check_sample_weight(
                 sample_weight, rows, dtype=float, ensure_non_negative=True
@@ -135,9 +133,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
                     "sample_weight has zeros alone; needed at least one non-zero weight"
                 )
             rows, known, weight = rows[given], known[given], weight[given]
+            weight = weight * compute_sample_weight(self.class_weight, known)
             group = None if group is None else group[given]
-            if self.class_weight is not None:
-                weight = weight * compute_sample_weight(self.class_weight, known)
         self.classes_, number = np.unique(known, return_inverse=True)
         n_classes = len(self.classes_)
         if n_classes > 2 and not self._takes_several:
@@ -165,8 +162,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
                 f"basis={self.basis!r} is a basis function on every row; for Dask arrays needed a number of "
                 f"rows to choose, or (centres, {kind})"
             )
-        points = self.basis[0] if isinstance(self.basis, tuple) else self.basis
-        n_basis = int(points) if isinstance(points, Integral) else len(points)
+        n_basis = int(base.n_bases(self, 0))
         limit = np.inf if self.memory_limit is None else self.memory_limit
         chunk = chunk_rows(limit, n_basis, X.shape[-1])
         rows, self.classes_ = dask_rows(X, y, chunk, several=self._takes_several)
@@ -214,10 +210,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 
     def _own_rows(self, data: TrainingData) -> TrainingData:
         """Return training rows to keep: not the caller's array, and in memory once with the vectors."""
-        vectors = vars(self).get("relevance_vectors_")
-        if vectors is not None and np.array_equal(vectors, data.X):
-            return replace(data, X=vectors)
-        return replace(data, X=np.array(data.X))
+        same = np.array_equal(self.relevance_vectors_, data.X)
+        return replace(data, X=self.relevance_vectors_ if same else np.array(data.X))
 
     def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
         """Return the log probabilities of held-out labels, shape (n_obs,)."""
@@ -370,7 +364,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         """
         check_real("probability", probability, 0.0, 1.0)
         check_is_fitted(self)
-        if is_dask(X):
+        if base.is_dask(X):
             raise ValueError("X is a Dask array; predict_interval needs rows in memory")
         new = self._inputs(X)
         if hasattr(self._predictor_, "interval"):

@@ -15,6 +15,7 @@ from dask.utils import parse_timedelta
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import ArrayRows, Request, Sums
+from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.probit import Array
 
 _log = logging.getLogger(__name__)
@@ -50,10 +51,8 @@ class DaskRows:
     def sums(self, request: Request) -> Sums:
         """Return sums over all rows."""
         asked = dask.delayed(request, pure=False)
-        sums_of, added = (
-            dask.delayed(_block_sums, pure=False),
-            dask.delayed(partial(reduce, add), pure=False),
-        )
+        sums_of = dask.delayed(_block_sums, pure=False)
+        added = dask.delayed(partial(reduce, add), pure=False)
         parts = [sums_of(X, label, asked, self.chunk) for X, label in self.blocks]
         while len(parts) > 1:
             parts = [added(parts[k : k + _TOGETHER]) for k in range(0, len(parts), _TOGETHER)]
@@ -122,10 +121,8 @@ def gathered(rows: DaskRows, most: int, seed: int = 0) -> tuple[Array, Array]:
 
 def _drawn(X: Array, label: Array, share: float, seed: tuple[int, int]) -> tuple[Array, Array]:
     """Return a share of a block; at least one row of each class that it has."""
-    rng = np.random.default_rng(seed)
-    groups = [np.flatnonzero(label == c) for c in np.unique(label)]
-    kept = [rng.choice(rows, max(1, round(share * len(rows))), replace=False) for rows in groups]
-    rows = np.sort(np.concatenate(kept))
+    most = max(len(np.unique(label)), round(share * len(label)))
+    rows = choose_share(label, most, np.random.default_rng(seed))
     return X[rows], label[rows]
 
 

@@ -10,34 +10,17 @@ import numpy as np
 
 from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.em.options import CLASS_TOLERANCE, TOLERANCE
-from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_rows, choose_share
+from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_rows, choose_share
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_features, as_seed, is_real, is_unknown, shown
-from pcvm_pymc.estimators.average import Average, FittedAverage, fit_average, modes_of
-from pcvm_pymc.estimators.base import (
-    CHOSEN,
-    basis_of,
-    check_size_and_scales,
-    has_width,
-    is_many,
-    is_named,
-)
+from pcvm_pymc.core.problem import EMResult
+from pcvm_pymc.estimators import base, search
+from pcvm_pymc.estimators.average import Average, fit_average, modes_of
 from pcvm_pymc.estimators.features import Metric, learns_features, set_features
 from pcvm_pymc.estimators.problems import ROUGH, Problems, TrainingData, width_rows
 from pcvm_pymc.estimators.race import chosen_width, inner_folds
-from pcvm_pymc.estimators.search import (
-    GROWN_WEIGHT,
-    Grid,
-    GridPoint,
-    HyperparameterSearch,
-    by_class,
-    by_folds,
-    by_leave_one_out,
-    grown_search,
-    search_features,
-)
 
 MOST_MODES = 12  # of an average
 #: of two classes: rows by which grid points are scored, where there are more than twice as many
@@ -54,8 +37,8 @@ ROUGH_EPOCHS, ROUGH_BASES = 100, 300
 
 def is_em(model: Any, _: bool = False) -> bool:
     """Whether a classifier is fitted by EM, not from the bottom up."""
-    how = getattr(model, "algorithm", None) or model.estimation
-    return not is_named(how, "bottom-up")
+    how = getattr(model, "algorithm", None) or getattr(model, "estimation", None)
+    return not base.is_named(how, "bottom-up")
 
 
 #: what a name means as a hyperprior, in every estimator
@@ -121,7 +104,7 @@ def prior_of(model: Any, scale: float) -> Any:
     if not is_em(model) or not hasattr(model, "hyperprior"):
         return Hyperprior.jeffreys()  # from the bottom up the logarithms of the precisions are flat
     prior = named_hyperprior(model.hyperprior, model._system.priors)
-    if is_named(model.hyperprior, "default") and scale != 1.0:
+    if base.is_named(model.hyperprior, "default") and scale != 1.0:
         return replace(prior, d=prior.c * scale**2)
     return prior
 
@@ -169,7 +152,7 @@ def problems_of(model: Any, data: TrainingData, *, most: int | None = None) -> P
     if not is_em(model):
         from pcvm_pymc.core.evidence import BottomUpOptions  # slow: compiled
 
-        quick = is_named(getattr(model, "search", None), "quick")
+        quick = base.is_named(getattr(model, "search", None), "quick")
         kind = BottomUpOptions.quick if quick else BottomUpOptions
         options = kind(max_iter=model.max_iter)
         options = options if model.tol is None else replace(options, tol=model.tol)
@@ -222,20 +205,22 @@ def plan_of(model: Any) -> Plan:
     if not hasattr(model, "hyperprior"):
         return Plan((False, False), 1.0, average=False, project=False)
     prior, by_em = prior_of(model, 1.0), is_em(model)
-    default = is_named(model.hyperprior, "default")
-    width = has_width(model.kernel) and is_named(model.width, *CHOSEN)
-    free = width or not has_width(model.kernel) or model.estimation == "average"
-    scale = default and (is_named(model.scale, "auto") or (model.scale is None and free))
+    default = base.is_named(model.hyperprior, "default")
+    width = base.has_width(model.kernel) and base.is_named(model.width, *base.CHOSEN)
+    free = width or not base.has_width(model.kernel) or model.estimation == "average"
+    scale = default and (base.is_named(model.scale, "auto") or (model.scale is None and free))
     if not by_em or prior.holds_zeros:  # leave-one-out does not see zeros come back
         width = scale = False
     at = np.sqrt(prior.d / prior.c) if getattr(prior, "d", 0.0) > 0 else np.nan
     if default:
         at = model.scale if isinstance(model.scale, Real) else 1.0
-    average = (width or scale) and not is_named(model.width, "em")
+    average = (width or scale) and not base.is_named(model.width, "em")
     average = average and model.estimation in ("auto", "average")
     project = model.estimation == "projection" or model.n_vectors is not None
     project = project and by_em and model.estimation != "em"
-    chunks = by_em and not project and model._solved is None and not is_named(model.width, "em")
+    chunks = (
+        by_em and not project and model._solved is None and not base.is_named(model.width, "em")
+    )
     return Plan((width, scale), float(at), average, project, chunks)
 
 
@@ -245,75 +230,77 @@ def plan_of(model: Any) -> Plan:
 def fit_modes(model: Any, data: TrainingData) -> None:
     """Choose width and scale, fit one mode or several, and set the fitted attributes."""
     rng, plan = np.random.default_rng(as_seed(model.random_state)), plan_of(model)
-    many = is_many(model, len(data.X))
-    most_modes = (1 if many else MOST_MODES) if plan.average else 1
+    many = base.is_many(model, len(data.X))
     problems = problems_of(model, data).for_model(model, chunks=plan.chunks)
-    n_scores = problems.likelihood.n_scores
+    n_scores, in_memory = problems.likelihood.n_scores, problems.rows is None
+    n_weights = len(problems.centres) * n_scores if n_scores > 1 else 0  # that are coupled
+    most_modes = 1 if many or not plan.average else MOST_MODES
     coupled = n_scores if n_scores == 1 else 2 * n_scores  # a factor and products
-    check_size_and_scales(model, data.X, data.groups, n_modes=most_modes * coupled)
-    rows, most = width_rows(model, data, problems.rows is not None, rng)
+    base.check_size_and_scales(model, data.X, data.groups, n_modes=most_modes * coupled)
+    rows, most = width_rows(model, data, not in_memory, rng)
     few = data if rows is None else data.some(rows)
 
     # width and scale
     if any(plan.moves):
         moves = plan.moves[0]
         middle = median_distance(few.X) if moves else fixed_width(model, few, rng, most)[0]
-        search, columns, same_fits, metric = search_grid(
-            model, problems, few, middle, rng=rng, most=most
-        )
-        model.selection_, width, scale = search, search.width, search.scale
+        chosen = search_grid(model, problems, few, middle, rng=rng, most=most)
+        model.selection_, metric = chosen.search, chosen.metric
+        width, scale = chosen.search.width, chosen.search.scale
     else:
         (width, metric), scale = fixed_width(model, few, rng, most), plan.scale
 
     # the modes, the best first
-    average = None
+    left_out = None
     if plan.average:
         grouped = data.groups is not None
-        folds = inner_folds(data.label, FOLDS, rng, groups=data.groups) if grouped else []
-        n_weights, one = len(problems.centres) * n_scores, n_scores == 1
-        average = fit_average(
+        average, left_out = fit_average(
             problems,
-            search,
-            most=most_modes if one or n_weights <= JOINT_WEIGHTS else min(most_modes, FEW_MODES),
-            same_fits=same_fits and problems.rows is None,
-            weigh=not many and (one or n_weights <= 2 * JOINT_WEIGHTS),
-            held_out=plan.project,
-            columns=columns,
-            folds=folds,
+            chosen.search,
+            most=most_modes if n_weights <= JOINT_WEIGHTS else min(most_modes, FEW_MODES),
+            same_bases=chosen.same_bases and in_memory,
+            same_fits=chosen.same_fits and in_memory,
+            weigh=not many and n_weights <= 2 * JOINT_WEIGHTS,
+            needs_held_out=plan.project,
+            folds=inner_folds(data.label, FOLDS, rng, groups=data.groups) if grouped else [],
         )
-        points: Any = average.search.points
     else:
-        mode = problems.solved(problems.at(width, scale, moves=is_named(model.width, "em")))
-        points = (GridPoint((), width, scale, result=mode),)
-    set_modes(model, data, problems, points, average)
-    set_features(model, points[0].result.width, metric)
+        mode = problems.solved(problems.at(width, scale, moves=base.is_named(model.width, "em")))
+        point = search.GridPoint((), width, scale, result=mode)
+        average = search.HyperparameterSearch((point,), np.ones(1))
+
+    # what a user reads
+    best = set_modes(model, data, problems, average)
+    set_features(model, best.width, metric)
     if plan.project:
         from pcvm_pymc.estimators.projection import project_fit  # not for most fits
 
-        project_fit(model, data, problems, average.held_out if average else None, rng)
-    elif average is not None:
+        project_fit(model, data, problems, left_out, rng)
+    elif plan.average:
         nothing = np.full((len(data.X), len(model.classes_)), np.nan)
-        model.held_out_ = data.of_all(nothing if average.held_out is None else average.held_out)
+        model.held_out_ = data.of_all(nothing if left_out is None else left_out)
         model.average_, model.components_ = model._predictor_, model._predictor_.modes
-        model.component_weights_ = average.search.weights
-    if is_em(model) and problems.rows is None and not plan.project:
+        model.component_weights_ = average.weights
+    if is_em(model) and in_memory and not plan.project:
         model._training_ = model._own_rows(data)
-    model._set_fit("EM" if is_em(model) else "bottom-up", [points[0].result])
+    model._set_fit("EM" if is_em(model) else "bottom-up", [best])
 
 
 def set_modes(
-    model: Any, data: TrainingData, problems: Problems, points: Any, average: FittedAverage | None
-) -> None:
-    """Set what a user reads of an average and of its best mode, or of the one mode."""
-    modes, best = modes_of(problems, points), points[0].result
-    model._likelihood_, model._predictor_ = problems.likelihood, modes[0]
-    model.log_posterior_ = best.log_posterior
+    model: Any, data: TrainingData, problems: Problems, average: search.HyperparameterSearch
+) -> EMResult:
+    """Set the modes, and what a user reads of the best of them, which is returned."""
+    modes, point = modes_of(problems, average.points), average.points[0]
+    best: Any = point.result
+    model._likelihood_, model.log_posterior_ = problems.likelihood, best.log_posterior
+    model._predictor_ = modes[0]
+    if plan_of(model).average:
+        model._predictor_ = Average(modes, average.weights, problems.likelihood)
     model._set_vectors(data, problems.centres, best.weight, best.bias, best.width)
     model.relevance_vectors_, model._kernel_ = modes[0].relevance_vectors, modes[0].kernel
     if is_em(model) and hasattr(model, "hyperprior"):
-        model.scale_, model.hyperprior_ = points[0].scale, prior_of(model, points[0].scale)
-    if average is not None:
-        model._predictor_ = Average(modes, average.search.weights, problems.likelihood)
+        model.scale_, model.hyperprior_ = point.scale, prior_of(model, point.scale)
+    return best
 
 
 def fixed_width(
@@ -329,14 +316,14 @@ def fixed_width(
     most.
     """
     rough: dict[str, Any] = {}
-    if is_em(model) and hasattr(model, "hyperprior"):
+    if is_em(model):
         kind = "folds" if prior_of(model, 1.0).is_proper else "folds, improper"
-        tol = em_options(model).tol
-        rough = {"estimation": "em", "n_vectors": None, "tol": max(tol, ROUGH[kind])}
-    elif is_named(getattr(model, "search", None), "quick") and not is_em(model):
+        rough = {"tol": max(em_options(model).tol, ROUGH[kind])}
+        rough |= {"estimation": "em", "n_vectors": None} if hasattr(model, "hyperprior") else {}
+    elif base.is_named(getattr(model, "search", None), "quick"):
         tol = max(ROUGH["bottom-up"], model.tol or 0.0)
         rough = {"tol": tol, "max_iter": min(ROUGH_EPOCHS, model.max_iter)}
-        if basis_of(model, len(data.X)) is None:
+        if base.basis_of(model, len(data.X)) is None:
             most = max(ROUGH_BASES, 5 * len(model.classes_))
 
     def score(criterion: str, width: float) -> float:
@@ -346,9 +333,26 @@ def fixed_width(
         problems = replace(problems, options=em_options(model))
         return score_width(problems, criterion, width, plan_of(model).scale)
 
-    return chosen_width(
-        model, model._as_given(data), rng, score, rough=rough, most_bases=most, **special
-    )
+    given = model._as_given(data)
+    return chosen_width(model, given, rng, score, rough=rough, most_bases=most, **special)
+
+
+class GridSearch(NamedTuple):
+    """A search over width and scale.
+
+    Attributes
+    ----------
+    search : HyperparameterSearch
+    same_bases, same_fits : bool
+        Whether its bases, and whether its fits, are those of the problems on all rows.
+    metric : Metric, optional
+        Relative widths of the features where they were learned.
+    """
+
+    search: search.HyperparameterSearch
+    same_bases: bool
+    same_fits: bool
+    metric: Metric | None
 
 
 def search_grid(
@@ -359,38 +363,31 @@ def search_grid(
     *,
     rng: np.random.Generator,
     most: int | None = None,
-) -> tuple[HyperparameterSearch, Index | None, bool, Metric | None]:
+) -> GridSearch:
     """Return the search over width and scale by leave-one-out, on some of the rows where they are many.
 
     It has `most` bases at most. With ``width="auto"`` widths per feature are searched after one width.
-    Returns also the numbers of its bases among the problems' (None where they are others), whether its fits
-    are those of the problems themselves, and the relative widths of the features where they were learned.
     """
     plan, n_classes, several = plan_of(model), len(model.classes_), model._takes_several
-    needs_folds = is_named(model.width, "auto") or data.groups is not None
     most_rows = max(CLASS_ROWS, 5 * n_classes) if several else SEARCH_ROWS
-    rows, few = np.arange(len(data.X)), data
-    if most is None and len(rows) > (1.5 if several else 2.0) * most_rows:
-        rows = choose_share(data.label, most_rows, rng)
-        few = data.some(rows)
-    ranked = problems_of(model, few, most=most or len(rows))
+    few, grouped = data, data.groups is not None
+    if most is None and len(data.X) > (1.5 if several else 2.0) * most_rows:
+        few = data.some(choose_share(data.label, most_rows, rng))
+    ranked = problems_of(model, few, most=most or len(few.X))
     if plan.moves[0]:
         ranked = ranked.many_widths()
-    grid, columns = Grid(middle, plan.scale, plan.moves), None
-    own, every = ranked.centres.rows, problems.centres.rows
-    if data is problems.data and (own >= 0).all() and np.isin(rows[own], every).all():
-        order = np.argsort(every)
-        columns = order[np.searchsorted(every, rows[own], sorter=order)]
-    one_by_one = several and len(own) * n_classes > JOINT_WEIGHTS and few.groups is None
-    score_of: Any = by_class if one_by_one else by_leave_one_out
+    needs_folds = base.is_named(model.width, "auto") or grouped
     folds = inner_folds(few.label, FOLDS, rng, groups=few.groups) if needs_folds else []
-    if few.groups is not None:
-        score_of = partial(by_folds, folds=folds)
-    least = 2.0 * GROWN_WEIGHT if one_by_one else GROWN_WEIGHT
-    search = grown_search(grid, score_of(ranked), least=least)
-    metric = None
+
+    one_by_one = several and not grouped and len(ranked.centres) * n_classes > JOINT_WEIGHTS
+    score_of: Any = partial(search.by_folds, folds=folds if grouped else [])
+    score_of = search.by_class if one_by_one else score_of
+    least = 2.0 * search.GROWN_WEIGHT if one_by_one else search.GROWN_WEIGHT
+    grid, metric = search.Grid(middle, plan.scale, plan.moves), None
+    found = search.grown_search(grid, score_of(ranked), least=least)
     if learns_features(model, few.X, folds, FOLDS):
         metric = Metric.learned(model, few, folds)
-        search = search_features(ranked, search, grid, score_of, metric=metric, folds=folds)
-        metric = replace(metric, share=search.feature_share)
-    return search, columns, few is problems.data and not one_by_one, metric
+        found = search.search_features(ranked, found, grid, score_of, metric=metric, folds=folds)
+        metric = replace(metric, share=found.feature_share)
+    same = few is problems.data
+    return GridSearch(found, same, same and not one_by_one, metric)

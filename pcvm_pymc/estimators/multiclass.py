@@ -5,25 +5,16 @@ from typing import Any, ClassVar
 
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.estimators.base import (
-    CV_EFFECT,
-    DRAWN,
-    IN_CHUNKS,
-    WIDTH_EFFECT,
-    FirstArguments,
-    Rule,
-    constraints,
-    fit_effect,
-)
+from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import is_em
-from pcvm_pymc.estimators.pcvm import DIGITS, MOVED, PCVM_RULES
+from pcvm_pymc.estimators.pcvm import DIGITS, MOVED, PCVM_RULES, by_em
 
-_START = Rule("start", f"{MOVED} 'default'", lambda m, _: m.start == "default")
+_START = base.Rule("start", f"{MOVED} 'default'", lambda m, _: m.start == "default")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MPCVMClassifier(KernelClassifier, FirstArguments):
+class MPCVMClassifier(KernelClassifier):
     """Multi-class probabilistic classification vector machine: mPCVM1 and mPCVM2.
 
     A score for each class, each a sum of basis functions; the weight of a row's basis is positive in its own
@@ -128,6 +119,13 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
     (True, True)
     """
 
+    n_vectors: int | str | None = None
+    estimation: str = "auto"
+    random_state: Any = None
+    max_iter: int = 10_000
+    tol: float | None = None
+    memory_limit: float | None = None
+    class_weight: Any = None
     algorithm: str = "top-down"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
@@ -141,22 +139,20 @@ class MPCVMClassifier(KernelClassifier, FirstArguments):
 
     _many_bases = 500  # of each score
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}
-    _parameter_constraints = constraints(
+    _parameter_constraints = base.constraints(
         "auto shared cv evidence validity",
         estimation="auto average em projection posterior",
         update="auto newton em clip",
     )
     _rules = (
-        Rule("hyperprior algorithm", "algorithm='top-down'", is_em, "default"),
-        Rule("scale algorithm", "algorithm='top-down'", is_em, None),
-        Rule(
+        *by_em("algorithm"),
+        base.Rule(
             "estimation algorithm",
-            "nothing to average over; needed 'top-down'",
-            lambda m, _: is_em(m) or m.estimation != "average",
+            "algorithm='top-down' (from the bottom up there is nothing to average over or to project)",
+            is_em,
+            "auto",
         ),
-        Rule("estimation algorithm", "algorithm='top-down'", is_em, "auto"),
-        Rule("n_vectors algorithm", "algorithm='top-down'", is_em, None),
-        Rule("update algorithm", "algorithm='top-down'", is_em, "auto"),
+        base.Rule("n_vectors algorithm", "algorithm='top-down'", is_em, None),
         *PCVM_RULES,
         _START,
     )
@@ -174,16 +170,20 @@ class MRVMClassifier(KernelClassifier):
 
     Parameters
     ----------
-    algorithm : {"bottom-up", "top-down"}
-        ``"bottom-up"``, mRVM1, adds and deletes bases one at a time, each with one precision for all classes;
-        ``"top-down"``, mRVM2, is EM from all bases with a precision for each class, and drops a basis
-        when it is out of all of them.
     kernel : "rbf", "linear-spline" or callable
         ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``.
     width : float, array_like, "auto", "shared", "evidence" or "validity"
         As for `MPCVMClassifier`; the validity is the relevance vector machine's.
     basis : "auto", None, int or (array_like, array_like)
         As for `MPCVMClassifier`.
+    random_state : int, numpy.random.Generator or None
+        For folds.
+    max_iter, tol, memory_limit, class_weight
+        As for `MPCVMClassifier`.
+    algorithm : {"bottom-up", "top-down"}
+        ``"bottom-up"``, mRVM1, adds and deletes bases one at a time, each with one precision for all classes;
+        ``"top-down"``, mRVM2, is EM from all bases with a precision for each class, and drops a basis
+        when it is out of all of them.
     search : {"quick", "paper"}
         From the bottom up: ``"paper"`` makes one change of a basis before responses are computed again,
         ``"quick"`` two, and lets the responses run ahead, see `BottomUpOptions`; it ends higher on most data,
@@ -197,14 +197,10 @@ class MRVMClassifier(KernelClassifier):
         As for `PCVMClassifier`.
     start : {"default"}
         First latent responses: 10.5 for the own class and 0.5 for others.
+    kernel_dtype, n_jobs
+        As for `MPCVMClassifier`.
     cv : int
         Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
-    max_iter, tol
-        As for `MPCVMClassifier`.
-    memory_limit, kernel_dtype, n_jobs, class_weight
-        As for `MPCVMClassifier`.
-    random_state : int, numpy.random.Generator or None
-        For folds.
 
     Attributes
     ----------
@@ -234,29 +230,33 @@ class MRVMClassifier(KernelClassifier):
     3
     """
 
+    random_state: Any = None
+    max_iter: int = 10_000
+    tol: float | None = None
+    memory_limit: float | None = None
+    class_weight: Any = None
     algorithm: str = "bottom-up"
     search: str = "quick"
     estimation: str = "auto"
     draws: int = 250
     start: str = "default"
-    cv: int = 5
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
-    random_state: Any = None
+    cv: int = 5
 
     _many_bases = 500  # of each score
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mrvm_bottom_up", "top-down": "mrvm_top_down"}
-    _parameter_constraints = constraints(
+    _parameter_constraints = base.constraints(
         "auto shared evidence validity", estimation="auto posterior"
     )
     _rules = (
-        WIDTH_EFFECT,
-        CV_EFFECT,
-        IN_CHUNKS,
+        base.WIDTH_EFFECT,
+        base.CV_EFFECT,
+        base.IN_CHUNKS,
         DIGITS,
-        Rule("search algorithm", "algorithm='bottom-up'", lambda m, _: not is_em(m), "quick"),
-        *DRAWN,
-        *fit_effect(search="quick", tol=None),
+        base.Rule("search algorithm", "algorithm='bottom-up'", lambda m, _: not is_em(m), "quick"),
+        *base.DRAWN,
+        *base.fit_effect(search="quick", tol=None),
         _START,
     )
 

@@ -6,36 +6,32 @@ from typing import Any
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.estimators.base import (
-    CHOSEN,
-    DRAWN,
-    IN_CHUNKS,
-    STREAMED,
-    WIDTH_EFFECT,
-    FirstArguments,
-    Rule,
-    constraints,
-    is_drawn,
-    is_named,
-)
+from pcvm_pymc.estimators import base
+from pcvm_pymc.estimators.base import STREAMED, Rule, is_named
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import is_em, plan_of, prior_of
 
 
 def _cross_validates(model: Any, _: bool) -> bool:
     plan = plan_of(model)
-    by_width = is_named(model.width, *CHOSEN) and not any(plan.moves)
+    by_width = is_named(model.width, *base.CHOSEN) and not any(plan.moves)
     by_projection = plan.project and not plan.average and model.n_vectors in (None, "auto")
     return by_width or by_projection or is_named(model.width, "cv")
 
 
 def _not_drawn(model: Any, _: bool = False) -> bool:
-    return not is_drawn(model)
+    return not base.is_drawn(model)
 
 
 def _fits_modes(model: Any, _: bool = False) -> bool:
     plan = plan_of(model)
     return _not_drawn(model) or plan.moves[0] or plan.project
+
+
+def by_em(how: str) -> list[Rule]:
+    """Return the rules of what EM alone uses; `how` is the argument that chooses EM."""
+    defaults = {"hyperprior": "default", "scale": None, "update": "auto"}
+    return [Rule(f"{name} {how}", "a fit by EM", is_em, value) for name, value in defaults.items()]
 
 
 #: a lower precision decides which bases are added from the bottom up
@@ -47,8 +43,8 @@ DIGITS = Rule(
 MOVED = "it is in pcvm_pymc.experiments.replicas; needed"
 #: rules of the arguments that PCVMs of two classes and of several have
 PCVM_RULES = (
-    WIDTH_EFFECT,
-    IN_CHUNKS,
+    base.WIDTH_EFFECT,
+    base.IN_CHUNKS,
     DIGITS,
     Rule(
         "scale hyperprior",
@@ -74,16 +70,9 @@ PCVM_RULES = (
         5,
     ),
     Rule("n_vectors", f"{STREAMED} None", lambda m, chunks: not chunks or m.n_vectors is None),
-    *DRAWN,
-    *(
-        Rule(
-            f"{name} estimation",
-            "modes to fit: no posterior at a given width",
-            _fits_modes,
-            default,
-        )
-        for name, default in (("update", "auto"), ("tol", None))
-    ),
+    *base.DRAWN,
+    Rule("update estimation", "modes to fit: no posterior at a given width", _fits_modes, "auto"),
+    Rule("tol estimation", "modes to fit: no posterior at a given width", _fits_modes, None),
     Rule("scale estimation", "another estimation: the posterior learns it", _not_drawn, None),
     Rule(
         "estimation hyperprior",
@@ -95,7 +84,7 @@ PCVM_RULES = (
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PCVMClassifier(KernelClassifier, FirstArguments):
+class PCVMClassifier(KernelClassifier):
     """Probabilistic classification vector machine: an average of posterior modes, or one of them.
 
     By default modes are found by EM at several widths of the kernel and scales of the weights' prior, and
@@ -252,6 +241,13 @@ class PCVMClassifier(KernelClassifier, FirstArguments):
     array(['yes'], dtype='<U3')
     """
 
+    n_vectors: int | str | None = None
+    estimation: str = "auto"
+    random_state: Any = None
+    max_iter: int = 10_000
+    tol: float | None = None
+    memory_limit: float | None = None
+    class_weight: Any = None
     likelihood: Likelihood | str = "probit"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
@@ -265,15 +261,13 @@ class PCVMClassifier(KernelClassifier, FirstArguments):
     _takes_several = False
     _for_several = "MPCVMClassifier (or sklearn.multiclass.OneVsRestClassifier)"
     _system = FAMILY["pcvm"]
-    _parameter_constraints = constraints(
+    _parameter_constraints = base.constraints(
         "auto shared cv evidence validity em",
         estimation="auto average em projection posterior bottom-up",
         update="auto newton em clip",
     )
     _rules = (
-        Rule("hyperprior estimation", "an estimation by EM", is_em, "default"),
-        Rule("scale estimation", "an estimation by EM", is_em, None),
-        Rule("update estimation", "an estimation by EM", is_em, "auto"),
+        *by_em("estimation"),
         Rule("n_init", f"{MOVED} 1", lambda m, _: m.n_init == 1),
         *PCVM_RULES,
         Rule(

@@ -215,7 +215,7 @@ def fit_posterior(model: Any, data: TrainingData) -> None:
         set_features(model, model.width_, metric)
     if likelihood.targets == "numbers":
         noise = np.concatenate([part.values.noise for part in parts])
-        model._machine_, model.noise_ = model._predictor_, float(np.sqrt(np.mean(noise**2)))
+        model.noise_ = float(np.sqrt(np.mean(noise**2)))
     model.idata_ = to_datatree(model._predictor_, data, vars(model).get("classes_"))
     if plan_of(model).project:
         from pcvm_pymc.estimators.projection import project_fit  # not for most fits
@@ -247,7 +247,7 @@ def _kernels(
     elif problems is not None:
         width, metric = fixed_width(model, data, rng)
     else:  # a relevance vector machine
-        given = data if hasattr(model, "noise") else model._as_given(data)
+        given = model._as_given(data)
         loose = {"tol": max(model.tol, ROUGH["evidence"])}
         loose |= {"std": "weights"} if hasattr(model, "std") else {}
         fixed = {"class_weight": None} if hasattr(model, "class_weight") else {}

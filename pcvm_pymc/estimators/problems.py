@@ -21,14 +21,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room, chunk_rows, has_room_for_coupled
 from pcvm_pymc.core.pieces.validation import as_features
 from pcvm_pymc.core.problem import EMResult, Problem, Status
-from pcvm_pymc.estimators.base import (
-    MANY_BYTES,
-    MANY_SEARCH_ROWS,
-    SEARCH_BASES,
-    basis_of,
-    is_many,
-    is_rbf,
-)
+from pcvm_pymc.estimators import base
 
 WIDTH_ROWS = 5000  # by which a width is chosen where the rows are streamed
 
@@ -91,7 +84,7 @@ class TrainingData:
 
     def basis(self, model: Any) -> Any:
         """Return an estimator's `basis`: a number is at most that of the rows that differ."""
-        basis = basis_of(model, len(self.X))
+        basis = base.basis_of(model, len(self.X))
         if self.copies is None or not isinstance(basis, Integral) or int(basis) > len(self.copies):
             return basis
         return min(int(basis), len(self.X))
@@ -121,12 +114,12 @@ def width_rows(
     model: Any, data: TrainingData, in_chunks: bool, rng: np.random.Generator
 ) -> tuple[Index | None, int | None]:
     """Return the rows by which width and scale are chosen, None for all, and the most bases there."""
-    many = is_many(model, len(data.X))
+    many = base.is_many(model, len(data.X))
     if not (many or in_chunks):
         return None, None
     label = data.label if is_classifier(model) else np.zeros(len(data.X))
-    rows = choose_share(label, MANY_SEARCH_ROWS if many else WIDTH_ROWS, rng)
-    return rows, SEARCH_BASES if many else None
+    rows = choose_share(label, base.MANY_SEARCH_ROWS if many else WIDTH_ROWS, rng)
+    return rows, base.SEARCH_BASES if many else None
 
 
 @dataclass(frozen=True)
@@ -179,10 +172,10 @@ class Problems:
         data, limit, n_basis = self.data, model.memory_limit, len(self.centres)
         n_scores, single = self.likelihood.n_scores, model.kernel_dtype == "float32"
         if limit is None and data.stream is None:
-            if not (chunks and n_scores == 1 and is_many(model, len(data.X))):
+            if not (chunks and n_scores == 1 and base.is_many(model, len(data.X))):
                 check_room(len(data.X), n_basis)
                 return self
-            limit, single = MANY_BYTES, not self.prior(1.0).holds_zeros
+            limit, single = base.MANY_BYTES, not self.prior(1.0).holds_zeros
         n_jobs = effective_n_jobs(model.n_jobs)
         coupled = n_scores > 1 and has_room_for_coupled(limit, n_basis, n_scores, n_jobs)
         rows = data.stream
@@ -194,7 +187,7 @@ class Problems:
 
     def many_widths(self) -> "Problems":
         """Return the same with what is equal at all widths computed once."""
-        if not is_rbf(self.kernel):
+        if not base.is_rbf(self.kernel):
             return self
         return replace(self, squared=squared_distances(self.data.X, self.centres.points))
 

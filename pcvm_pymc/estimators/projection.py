@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_instance, check_seed, check_whole, shown
-from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.projection import (
     ProjectionPath,
     SearchOptions,
@@ -344,11 +343,7 @@ def _cross_validate(
     for train, test in folds:
         columns = reference.centres.columns_of(train)
         basis, held_out = Phi[np.ix_(train, columns)], Phi[np.ix_(test, columns)]
-        sign = reference.centres.signs_of(columns)
-        problem = Problem(
-            basis, reference.label[train], sign, reference.hyperprior, reference.likelihood
-        ).weighted(reference.weight_of(train))
-        dense = fit_em(problem, None, em_options)
+        dense = fit_em(reference.problem(basis, columns, train), None, em_options)
         possible = [min(size, len(columns)) for size in sizes]
         probability = likelihood.probability(dense.latent)
         path = project_path(reference.target(basis, columns, probability, train), possible, options)

@@ -1,6 +1,5 @@
 """Inner cross-validation, and a race of refits along a grid of widths."""
 
-import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,43 +30,32 @@ def inner_folds(
     X: Array | None = None,
     groups: NDArray[Any] | None = None,
 ) -> list[Fold]:
-    """Return folds stratified by class, as many as the smallest class allows; none below two.
+    """Return folds stratified by class, as many as the rarest class allows; none below two.
 
-    With `X` those of targets that are numbers, in which equal rows of X are held out together; with `groups`
-    rows of one group are.
+    Rows of one of `groups` are held out together. With `X` the folds are those of targets that are numbers,
+    and equal rows are a group.
+
+    Raises
+    ------
+    ValueError
+        If groups are given whose folds would leave a class without rows.
     """
-    first = copies = np.arange(len(label))
-    if groups is not None:
-        return _grouped_folds(label, cv, rng, groups, by_class=X is None)
-    if X is not None:
+    given = groups
+    if X is not None and given is None:
         first, copies = unique_rows(X)
-    fewest = len(first) if X is not None else np.unique(label, return_counts=True)[1].min()
-    n_folds = min(cv, int(fewest))
-    if n_folds < 2:
-        return []
-    kind = StratifiedKFold if X is None else KFold
-    seed = int(np.random.default_rng(rng).integers(2**31))
-    folds = kind(n_folds, shuffle=True, random_state=seed).split(first, label[first])
-    if len(first) == len(label):
-        return list(folds)
-    where = [np.flatnonzero(np.isin(copies, held)) for _, held in folds]
-    return [(np.setdiff1d(np.arange(len(label)), held), held) for held in where]
-
-
-def _grouped_folds(
-    label: NDArray[Any], cv: int, rng: Any, groups: NDArray[Any], *, by_class: bool
-) -> list[Fold]:
-    """Return folds that keep groups together; raise where one would leave a class without rows."""
-    kinds = np.unique(label) if by_class else [None]
-    each = [groups if kind is None else groups[label == kind] for kind in kinds]
-    n_folds = min(cv, *(len(np.unique(some)) for some in each))
+        groups = copies if len(first) < len(X) else None
+    kinds = np.unique(label) if X is None else [None]
+    classes = [np.full(len(label), kind is None) | (label == kind) for kind in kinds]
+    unit = np.arange(len(label)) if groups is None else groups
+    n_folds = min(cv, *(len(np.unique(unit[own])) for own in classes))
     folds: list[Fold] = []
     if n_folds > 1:
         seed = int(np.random.default_rng(rng).integers(2**31))
-        kind = StratifiedGroupKFold if by_class else GroupKFold
-        folds = list(kind(n_folds, shuffle=True, random_state=seed).split(label, label, groups))
-    left = [len(np.unique(label[train])) for train, _ in folds]
-    if not folds or (by_class and min(left) < len(kinds)):
+        splitters = (StratifiedKFold, StratifiedGroupKFold) if X is None else (KFold, GroupKFold)
+        splitter = splitters[groups is not None](n_folds, shuffle=True, random_state=seed)
+        folds = list(splitter.split(label, label, groups))
+    lost = X is None and any(not own[train].any() for train, _ in folds for own in classes)
+    if given is not None and (lost or not folds):
         raise ValueError(
             f"groups: {n_folds} of them have rows of the rarest class, and folds of whole groups leave a "
             "class without rows; needed more groups of each class"
@@ -128,7 +116,8 @@ def race(
     weight = np.concatenate(weights)
     running: list[int] = []
     value: dict[int, Array] = {}
-    out: dict[int, float] = {}  # how far those that dropped out were behind
+    behind: dict[int, float] = {}  # those that dropped out
+    by_fold = np.full((n_candidates, len(weights)), np.nan)
 
     def mean(values: Array) -> float:
         return float(np.average(values, weights=weight[: len(values)]))
@@ -136,9 +125,10 @@ def race(
     def run(i: int, k: int) -> None:
         if i not in value:
             running.append(i)
-        found = log_density(i, k)
-        found = np.where(np.isnan(found), -np.inf, found)  # of a fit that has failed
+        # a fit that has failed gives NaN
+        found = np.nan_to_num(log_density(i, k), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
         value[i] = np.append(value.get(i, np.empty(0)), found)
+        by_fold[i, k] = np.average(found, weights=weights[k])
 
     def gap(i: int) -> Array:
         best = max(running, key=lambda j: mean(value[j]))
@@ -149,15 +139,15 @@ def race(
         count = weight[: len(value[i])].sum()
         if i == max(running, key=lambda j: mean(value[j])) or count < _FEWEST_ROWS:
             return False
-        behind = gap(i)
-        average = mean(behind)
+        difference = gap(i)
+        average = mean(difference)
         if not np.isfinite(average):
             return True
-        return average + ahead > errors * np.sqrt(mean(np.square(behind - average)) / count)
+        return average + ahead > errors * np.sqrt(mean(np.square(difference - average)) / count)
 
     def drop() -> None:
         for i in [i for i in running if is_far(i, _BEHIND, _ALIKE)]:
-            out[i] = mean(gap(i))
+            behind[i] = mean(gap(i))
             running.remove(i)
 
     middle = n_candidates // 2
@@ -174,16 +164,9 @@ def race(
         for i in running:
             run(i, k)
         drop()
-    best = max(mean(value[i]) for i in running)
-    tried = np.sort(list(value))
-    ends = np.cumsum([0, *map(len, weights)])
-    by_fold = np.full((len(tried), len(weights)), np.nan)
-    for row, i in zip(by_fold, tried, strict=True):
-        for k, (a, b) in enumerate(itertools.pairwise(ends)):
-            if b <= len(value[i]):
-                row[k] = np.average(value[i][a:b], weights=weight[a:b])
-    scores = [best - out[i] if i in out else mean(value[i]) for i in tried]
-    return Raced(tried, np.array(scores), by_fold)
+    best, tried = max(mean(value[i]) for i in running), np.sort(list(value))
+    scores = [best - behind[i] if i in behind else mean(value[i]) for i in tried]
+    return Raced(tried, np.array(scores), by_fold[tried])
 
 
 @dataclass(frozen=True)
@@ -213,33 +196,31 @@ class WidthSelection:
 
     @classmethod
     def best_of(
-        cls, widths: Array, method: str, scores: Array, log_loss: Array | None = None
+        cls, widths: Array, method: str, scores: Array, by_fold: Array | None = None
     ) -> "WidthSelection":
-        """Return the candidate of the greatest score."""
-        loss = np.empty((len(widths), 0)) if log_loss is None else log_loss
+        """Return the candidate of the greatest score, or of scores by fold."""
+        loss = np.empty((len(widths), 0)) if by_fold is None else -by_fold
         return cls(float(widths[scores.argmax()]), widths, method, scores, loss)
 
     @classmethod
     def unscored(cls, width: float, widths: Array, method: str) -> "WidthSelection":
         """Return a width that nothing was scored for."""
-        nothing = np.full(len(widths), np.nan)
-        return cls(width, widths, method, nothing, np.empty((len(widths), 0)))
+        return replace(cls.best_of(widths, method, np.full(len(widths), np.nan)), width=width)
 
 
 @dataclass(frozen=True)
 class Refits:
-    """Scores of grid points by refits on folds, for `race`.
+    """Races of widths by refits on folds.
 
     Attributes
     ----------
     model : estimator
+        With the arguments of the refits.
     data : TrainingData
         With targets as `fit` takes them.
     folds : list of (ndarray, ndarray)
-    changes : dict
-        Arguments of the refits.
-    bases : list
-        The argument ``basis`` in each fold.
+    most_bases : int or None
+        Of a refit: more are replaced by a choice of so many.
     follow : callable
         Called after each refit.
     """
@@ -247,30 +228,8 @@ class Refits:
     model: Any
     data: TrainingData
     folds: list[Fold]
-    changes: dict[str, Any]
-    bases: list[Any]
+    most_bases: int | None
     follow: Callable[[], object]
-
-    @classmethod
-    def of(
-        cls,
-        model: Any,
-        data: TrainingData,
-        folds: list[Fold],
-        *,
-        rough: dict[str, Any],
-        most_bases: int | None,
-        follow: Callable[[], object],
-    ) -> "Refits":
-        """Return the refits of some folds; given centres that are held-out rows are left out with them."""
-        plain = ("memory_limit", "class_weight")  # weights of classes are in those of the rows
-        changes = rough | {name: None for name in plain if getattr(model, name, None)}
-        if is_drawn(model):  # its width is that of the fit
-            changes = {"estimation": "auto"} | changes
-        bases = [basis_for(model.basis, data.X, train) for train, _ in folds]
-        if most_bases is not None and len(folds[0][0]) > most_bases:
-            bases = [most_bases] * len(folds)
-        return cls(model, data, folds, changes, bases, follow)
 
     def race(self, n_candidates: int, width: Callable[[int, int], Any], cost: Any = 0.0) -> Raced:
         """Return the race of the widths ``(candidate, fold) -> width``.
@@ -287,8 +246,10 @@ class Refits:
 
         def log_density(i: int, k: int) -> Array:
             train, test = self.folds[k]
-            part, one = data.some(train), clone(self.model)
-            one.set_params(width=width(i, k), basis=self.bases[k], **self.changes)
+            part, basis = data.some(train), basis_for(self.model.basis, data.X, train)
+            if self.most_bases is not None and len(train) > self.most_bases:
+                basis = self.most_bases
+            one = clone(self.model).set_params(width=width(i, k), basis=basis)
             weight = {} if part.weight is None else {"sample_weight": part.weight}
             without_idle(one).fit(part.X, part.label, **weight)
             self.follow()
@@ -298,34 +259,27 @@ class Refits:
             warnings.simplefilter("ignore", ConvergenceWarning)
             return race(n_candidates, log_density, weights)
 
+    def features(self, width: float, metric: Metric) -> Any:
+        """Return widths per feature where held-out rows favour them, else the best one `width`.
 
-def raced_features(refits: Refits, width: float, metric: Metric) -> Any:
-    """Return widths per feature where held-out rows favour them, else the best one width.
+        In each fold the relative widths are those of its training rows. Their common factor is raced, then
+        the best against one width.
+        """
+        X = self.data.X
+        # a width far from the median distance is often a makeshift against features without effect
+        factors = np.sqrt(width / median_distance(X)) * np.array(_NEIGHBOURS)
 
-    In each fold the relative widths are those of its training rows. Their common factor is raced, then the
-    best against one width.
+        def at(factor: float, k: int) -> Array:
+            relative = metric.by_fold[k]
+            return factor * median_distance(X[self.folds[k][0]] / relative) * relative
 
-    Parameters
-    ----------
-    refits : Refits
-    width : float
-        The best one width.
-    metric : Metric
-    """
-    X = refits.data.X
-    # a width far from the median distance is often a makeshift against features without effect
-    factors = np.sqrt(width / median_distance(X)) * np.array(_NEIGHBOURS)
-
-    def at(factor: float, k: int) -> Array:
-        relative = metric.by_fold[k]
-        return factor * median_distance(X[refits.folds[k][0]] / relative) * relative
-
-    raced = refits.race(len(factors), lambda i, k: at(factors[i], k))
-    best = factors[raced.tried[raced.scores.argmax()]]
-    found = refits.race(2, lambda i, k: at(best, k) if i else width, cost=np.array([0.0, PENALTY]))
-    if not found.tried[found.scores.argmax()]:
-        return width
-    return best * median_distance(X / metric.relative) * metric.relative
+        raced = self.race(len(factors), lambda i, k: at(factors[i], k))
+        best = factors[raced.tried[raced.scores.argmax()]]
+        cost = np.array([0.0, PENALTY])
+        found = self.race(2, lambda i, k: at(best, k) if i else width, cost=cost)
+        if not found.tried[found.scores.argmax()]:
+            return width
+        return best * median_distance(X / metric.relative) * metric.relative
 
 
 def chosen_width(
@@ -371,24 +325,28 @@ def chosen_width(
         return median_distance(data.X), None
     widths = width_grid(data.X) if widths is None else widths
     criterion, found, of_features, metric = model.width, None, None, None
-    n_folds = getattr(model, "cv", 5)
     if criterion in (*CHOSEN, "cv"):
-        numbers = None if is_classifier(model) else data.X
+        n_folds, numbers = getattr(model, "cv", 5), None if is_classifier(model) else data.X
         folds = inner_folds(data.label, n_folds, rng, X=numbers, groups=data.groups)
-        if not folds or len(widths) == 1:
-            found = WidthSelection.unscored(float(np.median(widths)), widths, "cv")
-        else:
-            refits = Refits.of(
-                model, data, folds, rough=rough, most_bases=most_bases, follow=follow
+        if folds and len(widths) > 1:
+            # weights of classes are in those of the rows
+            plain = {
+                name: None for name in ("memory_limit", "class_weight") if hasattr(model, name)
+            }
+            plain |= {"estimation": "auto"} if is_drawn(model) else {}  # the width is that of a fit
+            refits = Refits(
+                clone(model).set_params(**plain | rough), data, folds, most_bases, follow
             )
             raced = refits.race(len(widths), lambda i, _: float(widths[i]))
-            found = WidthSelection.best_of(widths[raced.tried], "cv", raced.scores, -raced.by_fold)
+            found = WidthSelection.best_of(widths[raced.tried], "cv", raced.scores, raced.by_fold)
             if learns_features(model, data.X, folds, n_folds):
                 metric = Metric.learned(model, data, folds)
-                of_features = raced_features(refits, found.width, metric)
+                of_features = refits.features(found.width, metric)
                 metric = replace(metric, share=float(np.ndim(of_features)))
-        if model._scores_all_rows and np.isnan(found.scores).all():  # nothing can be held out
-            criterion, found = "evidence", None
+        elif model._scores_all_rows:  # nothing can be held out
+            criterion = "evidence"
+        else:
+            found = WidthSelection.unscored(float(np.median(widths)), widths, "cv")
     if found is None:
         scores = np.empty(len(widths))
         for i, width in enumerate(widths.tolist()):

@@ -91,8 +91,7 @@ class Reference:
             places = np.tile(np.arange(n), len(WIDTH_FACTORS))
             rows, sign = centres.rows[places], centres.signs_of(places)
             centres = Centres(centres.points[places], sign, rows)
-            width = np.asarray(self.width)
-            basis_width = np.concatenate([np.stack([width * f] * n) for f in WIDTH_FACTORS])
+            basis_width = np.multiply.outer(np.repeat(WIDTH_FACTORS, n), self.width)
         return replace(
             self, centres=centres, probability=both[0], held_out=both[1], basis_width=basis_width
         )
@@ -113,9 +112,13 @@ class Reference:
         # its density is one of numbers; the labels are the probit's
         return Probit() if isinstance(self.likelihood, NormalProbability) else self.likelihood
 
-    def weight_of(self, rows: Index | slice) -> Array | None:
-        """Return the weights of some rows; None where each counts once."""
-        return None if self.weight is None else self.weight[rows]
+    def problem(
+        self, Phi: Array, columns: Index | slice = slice(None), rows: Index | slice = slice(None)
+    ) -> Problem:
+        """Return the problem of a fit of some of the bases to some of the rows."""
+        sign, label = self.centres.signs_of(columns), self.label[rows]
+        weight = None if self.weight is None else self.weight[rows]
+        return Problem(Phi, label, sign, self.hyperprior, self.likelihood).weighted(weight)
 
     def target(
         self,
@@ -126,8 +129,8 @@ class Reference:
     ) -> Target:
         """Return what is to be approximated, by some of the bases on some of the rows."""
         p = self.probability if probability is None else probability
-        sign = self.centres.signs_of(columns)
-        return Target(Phi, sign, p, self.weight_of(rows), likelihood=self.labels)
+        weight = None if self.weight is None else self.weight[rows]
+        return Target(Phi, self.centres.signs_of(columns), p, weight, likelihood=self.labels)
 
 
 def reference_of(
@@ -156,11 +159,10 @@ def reference_of(
 def set_projection(model: Any, projection: Any) -> None:
     """Set weights and bias of a projection's chosen submodel, and their log posterior."""
     reference, i = projection.reference, projection.index
-    centres, bias = reference.centres, projection.path.bias[i]
+    centres, width, bias = reference.centres, reference.width, projection.path.bias[i]
     weight = projection.path.dense_weight(i, len(centres))
     bias = float(bias) if np.ndim(bias) == 0 else bias
     data = TrainingData(reference.X, reference.label, reference.weight, reference.given)
-    width = reference.width
     kept = model._set_vectors(data, centres, weight, bias, width)
     model.projection_, model._likelihood_ = projection, reference.likelihood
     model._kernel_ = reference.kernel_of(kept)
@@ -170,16 +172,8 @@ def set_projection(model: Any, projection: Any) -> None:
     shared, every, unknown = model.relevance_vectors_, np.arange(len(kept)), np.nan
     given = (model._kernel_, width, unknown, shared, every, model.weight_.T, bias, unknown)
     model._predictor_ = Mode(*given, kept, reference.likelihood, prior)
-    Phi = reference.design()
-    problem = Problem(
-        Phi,
-        reference.label,
-        centres.sign,
-        prior,
-        reference.likelihood,
-        bias="none" if getattr(model, "bias", None) is False else "prior",
-        width=width,
-    ).weighted(reference.weight)
+    Phi, no_bias = reference.design(), getattr(model, "bias", None) is False
+    problem = replace(reference.problem(Phi), hyperprior=prior, bias="none" if no_bias else "prior")
     model.log_posterior_ = log_posterior(problem, weight, bias, Phi @ weight + bias)
 
 

@@ -1,12 +1,15 @@
-"""Fits of maximal evidence: relevance vector machines, and scores of widths by evidence or validity."""
+"""Relevance vector machines: fits of maximal evidence, predictions, scores of widths, kernel validity."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import is_classifier
+from sklearn.utils.validation import check_is_fitted
 
+from pcvm_pymc.core.design import row_blocks
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.evidence import (
     ComputedBases,
@@ -16,27 +19,27 @@ from pcvm_pymc.core.evidence import (
     check_method,
     fit_rvm,
     predictive_moments,
+    rotated_problem,
 )
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Centres, as_centres
-from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
-from pcvm_pymc.core.pieces.likelihood import Weighted
+from pcvm_pymc.core.pieces.centres import as_centres
+from pcvm_pymc.core.pieces.kernels import KernelPiece, MatrixRBF, as_kernel
+from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import check_room
-from pcvm_pymc.core.pieces.validation import as_seed
+from pcvm_pymc.core.pieces.resources import check_room, chunk_rows
+from pcvm_pymc.core.pieces.validation import as_seed, as_targets
 from pcvm_pymc.core.problem import Status
-from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
+from pcvm_pymc.core.validity import Validity, kernel_validity, pcvm_validity, rvm_validity
+from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.average import Moments, Predictor
-from pcvm_pymc.estimators.base import (
-    MANY_BYTES,
-    check_size_and_scales,
-    is_many,
-    n_bases,
-)
 from pcvm_pymc.estimators.features import set_features
 from pcvm_pymc.estimators.problems import ROUGH, Problems, TrainingData, against_rest, width_rows
 from pcvm_pymc.estimators.race import chosen_width
+
+ALL_ROWS = (
+    "it needs the basis functions of all rows; with a memory_limit needed method='sequential'"
+)
 
 # --- scores of widths --------------------------------------------------------------------------
 
@@ -80,96 +83,65 @@ def _scored(
 # --- relevance vector machines -----------------------------------------------------------------
 
 
-def evidence_options(model: Any, **special: Any) -> EvidenceOptions:
+def evidence_options(model: Any) -> EvidenceOptions:
     """Return how the evidence is maximised, by an estimator's arguments."""
     check_method(model.method)
     given: dict[str, Any] = {"max_iter": model.max_iter, "tol": model.tol}
     if hasattr(model, "noise_starts"):
         given["noise_starts"] = tuple(model.noise_starts)
-    return EvidenceOptions(**(given | special))
+    return EvidenceOptions(**given)
 
 
 def limit_of(model: Any, n_obs: int) -> float | None:
     """Return the memory limit of a relevance vector machine: a given one, or where many rows need one."""
-    large = is_many(model, n_obs) and 8.0 * n_obs * n_bases(model, n_obs) > MANY_BYTES
+    limit: float | None = model.memory_limit
     streams = model.method == "sequential" and not getattr(model, "star", False)
-    return MANY_BYTES if model.memory_limit is None and large and streams else model.memory_limit
+    if limit is None and streams and base.is_many(model, n_obs):
+        large = 8.0 * n_obs * base.n_bases(model, n_obs) > base.MANY_BYTES
+        return base.MANY_BYTES if large else None
+    return limit
 
 
-def fit_relevance(
-    model: Any,
-    data: TrainingData,
-    given: TrainingData,
-    *,
-    rotated: Callable[[Centres, KernelPiece], EvidenceProblem] | None = None,
-) -> EvidenceProblem:
-    """Choose the width, maximise the evidence at it, and set the fitted attributes; return the problem.
+def estimates_noise(model: Any, _: bool = False) -> bool:
+    """Whether a regressor's arguments leave its noise to the evidence."""
+    known = getattr(model.likelihood, "noise", np.nan)
+    return model.noise is None and bool(np.isnan(known))
 
-    Vectors are all active bases, also those whose mean is zero.
 
-    Parameters
-    ----------
-    model : RVMClassifier or RVMRegressor
-    data : TrainingData
-        With targets as the likelihood has them.
-    given : TrainingData
-        With targets as `fit` takes them.
-    rotated : callable, optional
-        ``(centres, kernel) -> problem`` in place of basis functions at all rows.
-    """
-    check_size_and_scales(model, data.X, data.groups)
-    centres, limit = as_centres(data.basis(model), data.X, None), limit_of(model, len(data.X))
-    few, own, options = data, centres, evidence_options(model)
-    rng = np.random.default_rng(as_seed(model.random_state))
+def factor_rows(model: Any, X: Array) -> int:
+    """Return how many rows at a time add to a triangular factor; 0 where there is none."""
+    limit, n_basis = limit_of(model, len(X)), base.n_bases(model, len(X))
     if limit is None:
-        check_room(len(data.X), len(centres))
-    rows, most = width_rows(model, data, limit is not None, rng)
-    if rows is not None and isinstance(model.width, str):
-        few, given = data.some(rows), given.some(rows)
-        own = as_centres(min(most, len(rows)) if most else few.basis(model), few.X, None)
+        return 0
+    one_by_one = model.method == "sequential"
+    if model._likelihood_.is_quadratic and not (one_by_one and 4 * n_basis > len(X)):
+        try:  # the factor, a chunk below it, and what LAPACK makes of both
+            return chunk_rows(limit, int(n_basis) + 2, X.shape[1], copies=3)
+        except ValueError:
+            if not one_by_one or limit < ComputedBases.least_bytes(len(X)):
+                raise
+    if not one_by_one:
+        raise ValueError(f"method={model.method!r}: {ALL_ROWS}")
+    return 0
 
-    def problem_at(
-        data: TrainingData, points: Array, kernel: KernelPiece, limit: Any
-    ) -> EvidenceProblem:
-        Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
-        likelihood = model._likelihood_ if data.weight is None else Weighted(model._likelihood_)
-        return EvidenceProblem(Phi, data.target, likelihood, noise=getattr(model, "noise", None))
 
-    if limit is not None and rotated is None:
-        problem_at(data, centres.points, as_kernel(model.kernel, 1.0), limit)  # is there room?
-    tol = max(model.tol, ROUGH["evidence"])
-    rough = {"method": model.method, "options": replace(options, tol=tol)}
-
-    def score(criterion: str, width: float) -> float:
-        problem = problem_at(few, own.points, as_kernel(model.kernel, width), None)
-        return _scored(problem, few.X, own.points, criterion, width, **rough)
-
-    plain = {"tol": tol} | ({"std": "weights"} if hasattr(model, "std") else {})
-    width, metric = chosen_width(model, given, rng, score, rough=plain, most_bases=most)
-    kernel = as_kernel(model.kernel, width)
-    whole = (data, centres.points, kernel, limit)
-    problem = problem_at(*whole) if rotated is None else rotated(centres, kernel)
-    solve = model._solved or partial(fit_rvm, method=model.method, options=options)
-    result = solve(problem)
-    model.support_ = data.numbers(centres.rows[result.active])
-    model.relevance_vectors_ = centres.points[result.active]
-    model.weight_, model.bias_, model.width_ = result.weight[result.active], result.bias, width
-    model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence
-    model._kernel_, model._result_, model._row_weight_ = kernel, result, data.weight
-    model._machine_ = Machine(kernel, model.relevance_vectors_, result)
-    set_features(model, width, metric)
-    model.n_iter_, model.status_ = result.n_iter, result.status
-    if result.status is Status.ITERATION_LIMIT:
-        model._warn("evidence", result.status)
-    return problem
+def factored(
+    model: Any, data: TrainingData, points: Array, kernel: KernelPiece, chunk: int
+) -> EvidenceProblem:
+    """Return the problem of the triangular factor of all rows, made chunk by chunk."""
+    parts = row_blocks(len(data.X), chunk)
+    blocks = ((kernel(data.X[i], points), data.label[i]) for i in parts)
+    known = None if estimates_noise(model) else model.noise or model._likelihood_.noise
+    return rotated_problem(blocks, noise=known)
 
 
 class Machine(NamedTuple):
-    """A fitted relevance vector machine, as far as predictions need it."""
+    """A fitted relevance vector machine, with the weights of its rows."""
 
     kernel: KernelPiece
     vectors: Array
     result: EvidenceResult
+    row_weight: Array | None
 
     def moments(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of the latent function at new rows, shape (n_new,) each."""
@@ -211,3 +183,155 @@ class RelevanceVectors(Predictor):
             return mean, variance[:, :, None] * np.eye(mean.shape[1])
 
         return [(1.0, moments)]
+
+
+def fit_relevance(model: Any, data: TrainingData) -> EvidenceProblem:
+    """Choose the width, maximise the evidence at it, and set the fitted attributes; return the problem.
+
+    Vectors are all active bases, also those whose mean is zero.
+
+    Parameters
+    ----------
+    model : RVMClassifier or RVMRegressor
+    data : TrainingData
+    """
+    chunk = factor_rows(model, data.X)
+    base.check_size_and_scales(model, data.X, data.groups)
+    centres, limit = as_centres(data.basis(model), data.X, None), limit_of(model, len(data.X))
+    few, own, options = data, centres, evidence_options(model)
+    rng = np.random.default_rng(as_seed(model.random_state))
+    if limit is None:
+        check_room(len(data.X), len(centres))
+    rows, most = width_rows(model, data, limit is not None, rng)
+    if rows is not None and isinstance(model.width, str):
+        few = data.some(rows)
+        own = as_centres(min(most, len(rows)) if most else few.basis(model), few.X, None)
+
+    def problem_at(
+        data: TrainingData, points: Array, kernel: KernelPiece, limit: Any
+    ) -> EvidenceProblem:
+        Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
+        likelihood = model._likelihood_ if data.weight is None else Weighted(model._likelihood_)
+        if is_classifier(model):
+            data = replace(data, label=2.0 * data.label - 1.0)
+        return EvidenceProblem(Phi, data.target, likelihood, noise=getattr(model, "noise", None))
+
+    if limit is not None and not chunk:
+        problem_at(data, centres.points, as_kernel(model.kernel, 1.0), limit)  # is there room?
+    rough = {"tol": max(model.tol, ROUGH["evidence"])}
+
+    def score(criterion: str, width: float) -> float:
+        problem = problem_at(few, own.points, as_kernel(model.kernel, width), None)
+        how = {"method": model.method, "options": replace(options, **rough)}
+        return _scored(problem, few.X, own.points, criterion, width, **how)
+
+    plain = rough | ({"std": "weights"} if hasattr(model, "std") else {})
+    given = model._as_given(few)
+    width, metric = chosen_width(model, given, rng, score, rough=plain, most_bases=most)
+    kernel = as_kernel(model.kernel, width)
+    whole = (data, centres.points, kernel)
+    problem = factored(model, *whole, chunk) if chunk else problem_at(*whole, limit)
+    result = (model._solved or partial(fit_rvm, method=model.method, options=options))(problem)
+
+    # what a user reads
+    vectors = centres.points[result.active]
+    model.support_, model.relevance_vectors_ = data.numbers(centres.rows[result.active]), vectors
+    model.weight_, model.bias_, model.width_ = result.weight[result.active], result.bias, width
+    model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence
+    machine = Machine(kernel, vectors, result, data.weight)
+    model._kernel_, model._predictor_ = kernel, RelevanceVectors(model._likelihood_, (machine,))
+    set_features(model, width, metric)
+    model.n_iter_, model.status_ = result.n_iter, result.status
+    if result.status is Status.ITERATION_LIMIT:
+        model._warn("evidence", result.status)
+    return problem
+
+
+# --- the kernel validity of fitted machines ----------------------------------------------------
+
+
+def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
+    """Return how far the kernels of a fitted machine may shift before its likelihood falls.
+
+    A diagnostic of kernels, for classification and regression: of several machines fitted to the same rows
+    the one of the highest ``log_validity`` has kernels that fit and are stable.
+
+    Parameters
+    ----------
+    model : RVMClassifier (of two classes) or RVMRegressor
+        Fitted, with ``kernel="rbf"`` or a `MatrixRBF`.
+    X : array_like, shape (n_obs, n_features)
+        The rows that it was fitted to.
+    y : array_like, shape (n_obs,)
+        Their labels or targets.
+
+    Returns
+    -------
+    Validity
+        ``log_validity``, the log likelihood in it, and of each kernel how far the data determine its weight
+        and the logarithm of its stability along each feature.
+
+    Raises
+    ------
+    ValueError
+        If the model is another, or has another kernel or more than two classes, or the rows are not as many
+        as the targets.
+
+    References
+    ----------
+    D. A. Kropotov, D. P. Vetrov and N. O. Ptashko (2006), eqs. 12-15, corrected: see
+    `pcvm_pymc.core.validity`. Regression and kernels with a matrix are what their section VI proposes.
+
+    Examples
+    --------
+    >>> from pcvm_pymc import RVMRegressor
+    >>> x = np.linspace(-5, 5, 60)[:, None]
+    >>> y = np.sinc(x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=60)
+    >>> narrow, fitting = (RVMRegressor(width=width).fit(x, y) for width in (0.2, 1.0))
+    >>> bool(validity(fitting, x, y).log_validity > validity(narrow, x, y).log_validity)
+    True
+    """
+    if not getattr(model, "_scores_all_rows", False):
+        raise ValueError(
+            f"model is a {type(model).__name__}; needed a fitted RVMClassifier or RVMRegressor. For the PCVM "
+            "select_width(X, y, method='validity') scores widths"
+        )
+    check_is_fitted(model)
+    if model.estimation == "posterior":
+        raise ValueError("the model is a posterior; needed a fit, estimation='auto'")
+    kernel = as_kernel(model.kernel)
+    if kernel.name not in ("rbf", MatrixRBF.name):
+        raise ValueError(
+            f"kernel={model.kernel!r}; needed 'rbf' or a MatrixRBF, whose slopes are known"
+        )
+    rows, (machine, *others) = model._inputs(X), model._predictor_.machines
+    if others:
+        raise ValueError(
+            f"the model has {len(model.classes_)} classes; needed two: take each of model.machines_"
+        )
+    if is_classifier(model):
+        data = TrainingData(rows, 2.0 * model._known_labels(y, len(rows)) - 1.0).merged()
+        rows, target = data.X, data.label
+        latent = model.latent_moments(rows)[0]
+    else:
+        target, latent = as_targets(y, len(rows)), np.asarray(model.predict(rows))
+    result, weight = machine.result, machine.row_weight
+    likelihood: Any = model._likelihood_.with_noise(result.noise)
+    if weight is not None:
+        if len(weight) != len(rows):
+            raise ValueError(
+                f"X has {len(rows)} rows, of which {len(weight)} had a weight in the fit; needed these alone"
+            )
+        target, likelihood = weighted_target(target, weight), Weighted(likelihood)
+    determined = 1.0 - result.alpha[result.active] * np.diag(result.covariance)[:-1]
+    return kernel_validity(
+        rows,
+        target,
+        model.weight_,
+        latent,
+        np.clip(determined, 0.0, 1.0)[model.weight_ != 0],
+        width=model.width_,
+        likelihood=likelihood,
+        centres=model.relevance_vectors_,
+        matrix=getattr(kernel, "matrix", None),
+    )

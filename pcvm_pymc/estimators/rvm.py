@@ -1,6 +1,6 @@
 """scikit-learn estimators of the relevance vector machine."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self, override
 
 import numpy as np
@@ -11,68 +11,34 @@ from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import validate_data
 
-from pcvm_pymc.core.design import row_blocks
-from pcvm_pymc.core.evidence import (
-    METHODS,
-    ComputedBases,
-    EvidenceProblem,
-    augmentation,
-    rotated_problem,
-    star_moments,
-)
+from pcvm_pymc.core import evidence
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_share
-from pcvm_pymc.core.pieces.kernels import KernelPiece
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
+from pcvm_pymc.core.pieces.centres import as_centres, choose_share
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import chunk_rows
 from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets, check_flag, check_real
 from pcvm_pymc.core.process import MOST_ROWS, Process
-from pcvm_pymc.estimators.base import (
-    CV_EFFECT,
-    DRAWN,
-    POSITIVE,
-    WIDTH_EFFECT,
-    KernelMachine,
-    Rule,
-    as_groups,
-    check_size_and_scales,
-    constraints,
-    fit_effect,
-    is_dask,
-    is_drawn,
-    is_named,
-    is_rbf,
-    n_bases,
-    nested,
-    threads_for,
-)
+from pcvm_pymc.estimators import base, relevance
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import named_likelihood
 from pcvm_pymc.estimators.posterior import fit_posterior
 from pcvm_pymc.estimators.problems import TrainingData
-from pcvm_pymc.estimators.relevance import RelevanceVectors, fit_relevance, limit_of
 
 _ROWS = 1024  # predicted at a time
-_PROCESS_BYTES = (
-    48  # for each pair of a process's rows: the kernel, its eigenvectors and what finds them
+# for each pair of a process's rows: the kernel, its eigenvectors and what finds them
+_PROCESS_BYTES = 48
+_METHODS = " ".join([*evidence.METHODS, "random"])
+_CONSTRAINTS = base.constraints(
+    "auto shared evidence validity", method=_METHODS, estimation="auto posterior"
 )
-_CONSTRAINTS = constraints(
-    "auto shared evidence validity",
-    method=" ".join([*METHODS, "random"]),
-    estimation="auto posterior",
-)
-_CONSTRAINTS["tol"] = [POSITIVE]
-_ALL_ROWS = (
-    "it needs the basis functions of all rows; with a memory_limit needed method='sequential'"
-)
+_CONSTRAINTS["tol"] = [base.POSITIVE]
 _DRAWN = (
-    *DRAWN,
-    *fit_effect(method="sequential", tol=1e-4),
-    Rule(
+    *base.DRAWN,
+    *base.fit_effect(method="sequential", tol=1e-4),
+    base.Rule(
         "width estimation",
         "the validity is of a fit; needed another width, or estimation='auto'",
-        lambda m, _: not (is_drawn(m) and is_named(m.width, "validity")),
+        lambda m, _: not (base.is_drawn(m) and base.is_named(m.width, "validity")),
     ),
 )
 
@@ -100,25 +66,12 @@ class RVMClassifier(KernelClassifier):
         Centres of the basis functions: None is all training rows; a number so many of them, chosen by
         k-means++; or given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above; the width is
         then chosen on 2,000 rows and 500 bases.
-    link : {"logit", "probit"} or Likelihood
-        The likelihood.
-    method : {"sequential", "batch"}
-        One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
-        maximum of the evidence, in which no single change gains, and neither always at the higher one.
-    estimation : {"auto", "posterior"}
-        ``"auto"`` maximises the evidence. ``"posterior"`` draws, as for `PCVMClassifier`, at a width that is
-        chosen as for the former, one for all classes, and under the proper prior of `rvm_model`. Its bases
-        are 30 k-means centres, or `basis` of them.
-    draws : int
-        As for `PCVMClassifier`.
-    cv : int
-        Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
+    random_state : int, numpy.random.Generator or None
+        For the folds.
     max_iter : int
         Most changes of the active set, or sweeps; a fit that needs more warns.
     tol : float
         Log evidence to be gained at which to stop.
-    random_state : int, numpy.random.Generator or None
-        For the folds.
     memory_limit : float, optional
         Bytes for basis functions. With a limit they are computed when they are needed, some rows and columns
         at a time, and only those of 64 candidates are kept, and those of the vectors, which the limit does
@@ -126,6 +79,19 @@ class RVMClassifier(KernelClassifier):
         a number is then chosen on at most 5000 rows.
     class_weight : dict, "balanced" or None
         As for `PCVMClassifier`.
+    link : {"logit", "probit"} or Likelihood
+        The likelihood.
+    estimation : {"auto", "posterior"}
+        ``"auto"`` maximises the evidence. ``"posterior"`` draws, as for `PCVMClassifier`, at a width that is
+        chosen as for the former, one for all classes, and under the proper prior of `rvm_model`. Its bases
+        are 30 k-means centres, or `basis` of them.
+    draws : int
+        As for `PCVMClassifier`.
+    method : {"sequential", "batch"}
+        One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
+        maximum of the evidence, in which no single change gains, and neither always at the higher one.
+    cv : int
+        Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
 
     Attributes
     ----------
@@ -173,29 +139,33 @@ class RVMClassifier(KernelClassifier):
     array(['yes'], dtype='<U3')
     """
 
+    random_state: Any = None
+    max_iter: int = 100_000
+    tol: float = 1e-4
+    memory_limit: float | None = None
+    class_weight: Any = None
     link: str = "logit"
     method: str = "sequential"
     estimation: str = "auto"
     draws: int = 250
     cv: int = 5
-    max_iter: int = 100_000
-    tol: float = 1e-4
-    random_state: Any = None
 
     _system = FAMILY["rvm_classification"]
     _scores_all_rows = True
     _parameter_constraints = _CONSTRAINTS
     _rules = (
-        WIDTH_EFFECT,
-        CV_EFFECT,
-        Rule("method", _ALL_ROWS, lambda m, chunks: not chunks or m.method == "sequential"),
+        base.WIDTH_EFFECT,
+        base.CV_EFFECT,
+        base.Rule(
+            "method", relevance.ALL_ROWS, lambda m, chunks: not chunks or m.method == "sequential"
+        ),
         *_DRAWN,
     )
 
     @override
     def _begin(self, X: Any = None) -> None:
         super()._begin(X)
-        if is_dask(X):
+        if base.is_dask(X):
             raise ValueError(
                 "X is a Dask array; RVMClassifier needs rows in memory, or take MRVMClassifier (with a "
                 "memory_limit basis functions are computed when they are needed)"
@@ -207,39 +177,36 @@ class RVMClassifier(KernelClassifier):
         if len(self.classes_) > 2:
             self._fit_against_rest(data)
             return
-        labels = replace(data, label=2.0 * data.label - 1.0)
-        fit_relevance(self, labels, self._as_given(data))
-        self._predictor_ = RelevanceVectors(self._likelihood_, (self._machine_,))
+        relevance.fit_relevance(self, data)
         self.machines_ = [self]
 
     def _fit_against_rest(self, data: TrainingData) -> None:
         """Fit a machine for each class against the rest, each of a width of its own."""
         one = clone(self).set_params(class_weight=None)  # in the weights of the rows
         n_classes = range(len(self.classes_))
-        check_size_and_scales(self, data.X, data.groups, n_modes=len(self.classes_))
-        with nested():  # each would say the same
-            each = [
-                clone(one).fit(data.X, data.label == c, data.weight, data.groups) for c in n_classes
-            ]
+        base.check_size_and_scales(self, data.X, data.groups, n_modes=len(self.classes_))
+        with base.nested():  # each would say the same
+            own = [(data.X, data.label == c, data.weight, data.groups) for c in n_classes]
+            each = [clone(one).fit(*rows) for rows in own]
+        machines = tuple(one._predictor_.machines[0] for one in each)
         centres = as_centres(data.basis(self), data.X, None)
-        kept = np.unique(np.concatenate([machine._result_.active for machine in each]))
+        kept = np.unique(np.concatenate([one.result.active for one in machines]))
         self.support_ = data.numbers(centres.rows[kept])
         self.relevance_vectors_ = centres.points[kept]
-        self.weight_ = np.stack([machine._result_.weight for machine in each])[:, kept]
-        self.bias_ = np.array([machine.bias_ for machine in each])
-        if "feature_widths_" in vars(each[0]):
-            self.feature_widths_ = np.array([machine.feature_widths_ for machine in each])
-            self.feature_relevance_ = np.mean([m.feature_relevance_ for m in each], axis=0)
-            self.feature_relevance_folds_ = np.concatenate(
-                [machine.feature_relevance_folds_ for machine in each]
-            )
-        several = any(np.ndim(machine.width_) for machine in each)
-        self.width_ = self.feature_widths_ if several else np.array([m.width_ for m in each])
-        self.log_evidence_ = sum(machine.log_evidence_ for machine in each)
-        self.n_iter_ = max(machine.n_iter_ for machine in each)
-        self.machines_, self.status_ = each, [machine.status_ for machine in each]
-        machines = tuple(machine._machine_ for machine in each)
-        self._predictor_ = RelevanceVectors(self._likelihood_, machines)
+        self.weight_ = np.stack([one.result.weight for one in machines])[:, kept]
+        self.bias_ = np.array([one.bias_ for one in each])
+        widths = [one.width_ for one in each]
+        if base.is_rbf(self.kernel):
+            self.feature_widths_ = np.array([one.feature_widths_ for one in each])
+            self.feature_relevance_ = np.mean([one.feature_relevance_ for one in each], axis=0)
+            folds = [one.feature_relevance_folds_ for one in each]
+            self.feature_relevance_folds_ = np.concatenate(folds)
+        several = any(map(np.ndim, widths))
+        self.width_ = self.feature_widths_ if several else np.array(widths)
+        self.log_evidence_ = sum(one.log_evidence_ for one in each)
+        self.n_iter_ = max(one.n_iter_ for one in each)
+        self.machines_, self.status_ = each, [one.status_ for one in each]
+        self._predictor_ = relevance.RelevanceVectors(self._likelihood_, machines)
 
     def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:
         """Return posterior mean and variance of the latent function.
@@ -264,25 +231,29 @@ class RVMClassifier(KernelClassifier):
         return moments
 
 
-def _estimates_noise(model: Any, _: bool = False) -> bool:
-    given = model.likelihood
-    known = isinstance(given, ScaleLikelihood) and not np.isnan(given.noise)
-    return model.noise is None and not known
-
-
 def _has_process(model: Any) -> bool:
     likelihood = named_likelihood(model.likelihood, model._system.likelihoods)
-    return is_rbf(model.kernel) and likelihood.is_quadratic and not model.star
+    return base.is_rbf(model.kernel) and likelihood.is_quadratic and not model.star
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class RVMRegressor(RegressorMixin, KernelMachine):
+class RVMRegressor(RegressorMixin, base.KernelMachine):
     """Relevance vector machine for regression, fitted by maximising its evidence.
 
     Parameters
     ----------
     kernel, width, basis
         As for `RVMClassifier`; the width is one.
+    random_state : int, numpy.random.Generator or None
+        For the folds.
+    max_iter, tol
+        As for `RVMClassifier`.
+    memory_limit : float, optional
+        Bytes for the fit, the data not counted, without `star`; the evidence is that of all rows and bases.
+        For a normal likelihood and few bases, at most a quarter of the rows, the fit needs one triangular
+        factor of their size, to which the rows add chunk by chunk; otherwise, or where it does not fit, basis
+        functions are computed when needed, as for `RVMClassifier`. A width that is not a number is then
+        chosen on at most 5000 rows.
     likelihood : "normal", "student-t" or Likelihood
         How targets scatter around the function: a name, or a piece with its parameters, that the row
         ``"rvm_regression"`` of `FAMILY` has. A scale in it that is NaN is estimated.
@@ -300,22 +271,16 @@ class RVMRegressor(RegressorMixin, KernelMachine):
         kept.
     noise : float, optional
         Known scale of the targets, under the normal their standard deviation; None estimates it.
-    noise_starts : tuple of float
-        Where the noise starts, as multiples of the targets' standard deviation; the best evidence
-        wins. ``(0.1, 0.3, 0.7)`` is the careful choice.
     estimation : {"auto", "posterior"}
         As for `RVMClassifier`. A noise that is not given is drawn with the weights; `predict` has the
         posterior's mean and, noise included, standard deviation, `predict_interval` intervals of the mean.
-    method, draws, cv, max_iter, tol
+    draws : int
+        As for `PCVMClassifier`.
+    noise_starts : tuple of float
+        Where the noise starts, as multiples of the targets' standard deviation; the best evidence
+        wins. ``(0.1, 0.3, 0.7)`` is the careful choice.
+    method, cv
         As for `RVMClassifier`.
-    memory_limit : float, optional
-        Bytes for the fit, the data not counted, without `star`; the evidence is that of all rows and bases.
-        For a normal likelihood and few bases, at most a quarter of the rows, the fit needs one triangular
-        factor of their size, to which the rows add chunk by chunk; otherwise, or where it does not fit, basis
-        functions are computed when needed, as for `RVMClassifier`. A width that is not a number is then
-        chosen on at most 5000 rows.
-    random_state : int, numpy.random.Generator or None
-        For the folds.
 
     Attributes
     ----------
@@ -355,6 +320,10 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     True
     """
 
+    random_state: Any = None
+    max_iter: int = 100_000
+    tol: float = 1e-4
+    memory_limit: float | None = None
     likelihood: str | Likelihood = "normal"
     std: str = "auto"
     star: bool = False
@@ -364,40 +333,42 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     estimation: str = "auto"
     draws: int = 250
     cv: int = 5
-    random_state: Any = None
-    max_iter: int = 100_000
-    tol: float = 1e-4
 
     _system = FAMILY["rvm_regression"]
     _scores_all_rows = True
     _parameter_constraints = _CONSTRAINTS | {"std": [StrOptions({"auto", "process", "weights"})]}
     _rules = (
-        WIDTH_EFFECT,
-        CV_EFFECT,
+        base.WIDTH_EFFECT,
+        base.CV_EFFECT,
         *_DRAWN,
-        *fit_effect(noise_starts=(0.3,)),
-        Rule(
+        *base.fit_effect(noise_starts=(0.3,)),
+        base.Rule(
             "std estimation",
             "estimation='auto': that of the posterior is its own",
-            lambda m, _: not is_drawn(m),
+            lambda m, _: not base.is_drawn(m),
             "auto",
         ),
-        Rule("noise_starts noise likelihood", "a noise to be estimated", _estimates_noise, (0.3,)),
-        Rule(
+        base.Rule(
+            "noise_starts noise likelihood",
+            "a noise to be estimated",
+            relevance.estimates_noise,
+            (0.3,),
+        ),
+        base.Rule(
             "noise likelihood",
             "the likelihood has a noise; give either",
             lambda m, _: m.noise is None or np.isnan(getattr(m.likelihood, "noise", np.nan)),
         ),
-        Rule(
+        base.Rule(
             "std kernel likelihood star",
             "a process needs the RBF and normal noise, and RVM* has a variance of its own; needed std='auto' "
             "or 'weights'",
             lambda m, _: m.std != "process" or _has_process(m),
         ),
-        Rule(
+        base.Rule(
             "star estimation",
             "it keeps all training rows; needed star=False with a memory_limit or a posterior",
-            lambda m, chunks: not (m.star and (chunks or is_drawn(m))),
+            lambda m, chunks: not (m.star and (chunks or base.is_drawn(m))),
         ),
     )
 
@@ -430,51 +401,27 @@ class RVMRegressor(RegressorMixin, KernelMachine):
             as_numbers(y, "y")
         rows, target = validate_data(self, X, y, dtype=float, y_numeric=True)
         data = TrainingData(
-            rows, as_targets(target, len(rows)), groups=as_groups(groups, self, len(rows))
+            rows, as_targets(target, len(rows)), groups=base.as_groups(groups, self, len(rows))
         )
-        if is_drawn(self):
+        if base.is_drawn(self):
             self._likelihood_ = likelihood.with_noise(self.noise) if self.noise else likelihood
-            with threads_for(self, data.X):
+            with base.threads_for(self, data.X):
                 fit_posterior(self, data)
             return self
-        chunk = self._chunk(data.X)
-
-        def to_factor(centres: Centres, kernel: KernelPiece) -> EvidenceProblem:
-            """Return the problem of the triangular factor of all rows, made chunk by chunk."""
-            parts = row_blocks(len(data.X), chunk)
-            blocks = ((kernel(data.X[i], centres.points), data.label[i]) for i in parts)
-            known = None if _estimates_noise(self) else self.noise or likelihood.noise
-            return rotated_problem(blocks, noise=known)
-
-        with threads_for(self, data.X):
-            problem = fit_relevance(self, data, data, rotated=to_factor if chunk else None)
+        with base.threads_for(self, data.X):
+            problem = relevance.fit_relevance(self, data)
+        result = self._predictor_.machines[0].result
         if self.star:
-            self._augmentation_, self._rows_ = augmentation(problem, self._result_), rows
+            self._augmentation_, self._rows_ = evidence.augmentation(problem, result), rows
         elif self.std != "weights" and _has_process(self):
             rng = np.random.default_rng(as_seed(self.random_state))
             room = np.inf if self.memory_limit is None else self.memory_limit
             most = int(min(MOST_ROWS, np.sqrt(room / _PROCESS_BYTES)))
             some = choose_share(np.zeros(len(rows)), most, rng)
-            known = None if _estimates_noise(self) else self._result_.noise**2
+            known = None if relevance.estimates_noise(self) else result.noise**2
             self._process_ = Process.fit(self._kernel_, rows[some], data.label[some], known)
-        self.noise_ = self._result_.noise
+        self.noise_ = result.noise
         return self
-
-    def _chunk(self, X: Array) -> int:
-        """Return how many rows at a time add to a triangular factor; 0 where there is none."""
-        limit, n_basis = limit_of(self, len(X)), n_bases(self, len(X))
-        if limit is None:
-            return 0
-        one_by_one = self.method == "sequential"
-        if self._likelihood_.is_quadratic and not (one_by_one and 4 * n_basis > len(X)):
-            try:  # the factor, a chunk below it, and what LAPACK makes of both
-                return chunk_rows(limit, int(n_basis) + 2, X.shape[1], copies=3)
-            except ValueError:
-                if not one_by_one or limit < ComputedBases.least_bytes(len(X)):
-                    raise
-        if not one_by_one:
-            raise ValueError(f"method={self.method!r}: {_ALL_ROWS}")
-        return 0
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Return the mean of new targets and, if asked, their standard deviation, noise included.
@@ -543,13 +490,13 @@ class RVMRegressor(RegressorMixin, KernelMachine):
     def _moments(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of the latent function at some new rows."""
         if "_augmentation_" not in vars(self):
-            moments: tuple[Array, Array] = self._machine_.moments(X)
+            moments: tuple[Array, Array] = self._predictor_.moments(X)
             return moments
-        return star_moments(
+        return evidence.star_moments(
             self._kernel_(X, self.relevance_vectors_),
             self._kernel_(self._rows_, X),
             np.diag(self._kernel_(X, X)),
-            self._result_,
+            self._predictor_.machines[0].result,
             self._augmentation_,
         )
 

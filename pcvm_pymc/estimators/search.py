@@ -298,16 +298,12 @@ def search_features(
 # --- scores of a grid point --------------------------------------------------------------------
 
 
-def start_near(problems: Problems, near: GridPoint | None, problem: Problem) -> Start | None:
-    """Return a neighbour's solution as a start: weights in proportion to the sums of the bases."""
+def start_near(near: GridPoint | None, problem: Problem) -> Start | None:
+    """Return a neighbour's solution as a start."""
     prior: Any = problem.hyperprior
     if near is None or near.result is None or prior.holds_zeros:  # else zeros would stay zero
         return None
-    ratio = 1.0
-    if np.any(near.width != problem.width):
-        before = float(np.abs(problems.at(near.width, near.scale).Phi).sum())
-        ratio = before / max(float(np.abs(problem.Phi).sum()), np.finfo(float).tiny)
-    return Start(near.result.weight * np.clip(ratio, 1e-3, 1e3), near.result.bias)
+    return Start(near.result.weight, near.result.bias)
 
 
 def rough(options: EMOptions, kind: str) -> EMOptions:
@@ -315,17 +311,35 @@ def rough(options: EMOptions, kind: str) -> EMOptions:
     return replace(options, tol=max(options.tol, ROUGH[kind]))
 
 
-def by_leave_one_out(problems: Problems) -> Score:
-    """Return the score by leave-one-out at the mode."""
+def by_folds(problems: Problems, folds: Sequence[Fold] = ()) -> Score:
+    """Return the score by refits without each fold's rows and bases; without folds by leave-one-out."""
     options = rough(problems.options, "leave-one-out")
 
     def score(point: GridPoint, near: GridPoint | None) -> GridPoint:
         problem = problems.at(point.width, point.scale)
-        result = fit_em(problem, start_near(problems, near, problem), options)
-        loo = leave_one_out(problem, result.weight, result.bias, problems.centres.rows)
-        return replace(point, result=result, loo=loo)
+        result = fit_em(problem, start_near(near, problem), options)
+        return replace(point, result=result, loo=held_out(problems, problem, result, folds))
 
     return score
+
+
+def held_out(
+    problems: Problems, whole: Problem, result: EMResult, folds: Sequence[Fold]
+) -> LeaveOneOut:
+    """Return latent values and log densities of rows left out, each with its bases.
+
+    By a refit without each fold, or without folds from one factorisation at the mode.
+    """
+    if not folds:
+        return leave_one_out(whole, result.weight, result.bias, problems.centres.rows)
+    options, latent = rough(problems.options, "leave-one-out"), np.empty_like(result.latent)
+    for train, test in folds:
+        columns = problems.centres.columns_of(train)
+        sign, label = problems.centres.signs_of(columns), np.asarray(whole.label)[train]
+        Phi = whole.Phi[:, columns]
+        fit = fit_em(replace(whole, Phi=Phi[train], label=label, sign=sign), None, options)
+        latent[test] = Phi[test] @ fit.weight + fit.bias
+    return LeaveOneOut(latent, whole.likelihood.log_density(latent, whole.label))
 
 
 def by_class(problems: Problems) -> Score:
@@ -337,7 +351,7 @@ def by_class(problems: Problems) -> Score:
 
     def score(point: GridPoint, near: GridPoint | None) -> GridPoint:
         whole = problems.at(point.width, point.scale)
-        start = start_near(problems, near, whole)
+        start = start_near(near, whole)
         fits, yes = [], []
         for c in range(whole.n_scores):
             problem = against_rest(whole, c)
@@ -356,30 +370,3 @@ def by_class(problems: Problems) -> Score:
         return replace(point, result=result, loo=LeaveOneOut(log_probability, density))
 
     return score
-
-
-def by_folds(problems: Problems, folds: Sequence[Fold]) -> Score:
-    """Return the score by refits, each fold without its rows and the bases on them."""
-    options = rough(problems.options, "leave-one-out")
-
-    def score(point: GridPoint, near: GridPoint | None) -> GridPoint:
-        whole = problems.at(point.width, point.scale)
-        result = fit_em(whole, start_near(problems, near, whole), options)
-        return replace(point, result=result, loo=leave_folds_out(problems, whole, folds))
-
-    return score
-
-
-def leave_folds_out(problems: Problems, whole: Problem, folds: Sequence[Fold]) -> LeaveOneOut:
-    """Return held-out latent values and log densities by a refit without each fold's rows and bases."""
-    options, latent = rough(problems.options, "leave-one-out"), np.empty(0)
-    for train, test in folds:
-        columns = problems.centres.columns_of(train)
-        sign, label = problems.centres.signs_of(columns), np.asarray(whole.label)[train]
-        Phi = whole.Phi[:, columns]
-        fit = fit_em(replace(whole, Phi=Phi[train], label=label, sign=sign), None, options)
-        found = Phi[test] @ fit.weight + fit.bias
-        if not latent.size:
-            latent = np.empty((len(whole.label), *found.shape[1:]))
-        latent[test] = found
-    return LeaveOneOut(latent, whole.likelihood.log_density(latent, whole.label))

@@ -7,36 +7,17 @@ import numpy as np
 
 from pcvm_pymc.core.em.options import TOLERANCE
 from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import Centres, as_centres
-from pcvm_pymc.core.pieces.kernels import (
-    FEATURES,
-    FeatureColumns,
-    KernelPiece,
-    as_kernel,
-    median_distance,
-    n_features,
-)
 from pcvm_pymc.core.pieces.likelihoods import as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
+from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.average import modes_of
-from pcvm_pymc.estimators.base import (
-    DRAWN,
-    IN_CHUNKS,
-    STREAMED,
-    Rule,
-    check_size_and_scales,
-    constraints,
-    fit_effect,
-    has_width,
-    is_dask,
-    is_drawn,
-    is_named,
-)
+from pcvm_pymc.estimators.base import STREAMED, Rule, is_named
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.features import Metric, set_features
-from pcvm_pymc.estimators.fit import em_options
-from pcvm_pymc.estimators.problems import ROUGH, Problems, TrainingData, against_rest, width_rows
-from pcvm_pymc.estimators.race import chosen_width
+from pcvm_pymc.estimators.fit import em_options, fixed_width
+from pcvm_pymc.estimators.problems import Problems, TrainingData, against_rest, width_rows
 from pcvm_pymc.estimators.search import GridPoint
 
 _BIASES = {"penalised": "prior", "free": "free"}
@@ -58,15 +39,6 @@ class SparseProbitClassifier(KernelClassifier):
 
     Parameters
     ----------
-    features : {"linear", "quadratic", "kernel"}
-        The components of x; also their squares and pairwise products; or a kernel at each training row.
-    prior : {"jeffreys", "laplace", "student"}, Laplace or Hyperprior
-        ``"jeffreys"`` is the paper's, without a parameter. ``"laplace"`` has the L1 penalty
-        ``sqrt(gamma)``, ``"student"`` is the proper `Hyperprior.default`, which keeps all weights.
-    gamma : float
-        For ``prior="laplace"``.
-    bias : {"penalised", "free"}
-        Whether the bias has the prior of a weight or a flat one.
     kernel : "rbf", "linear-spline" or callable
         For ``features="kernel"``.
     width : float, array_like, "median", "shared" or "auto"
@@ -76,6 +48,24 @@ class SparseProbitClassifier(KernelClassifier):
     basis : "auto", None, int or array_like, shape (n_basis, n_features)
         For ``features="kernel"``: kernels on all training rows, None; on so many of them, chosen by
         k-means++; or at given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above.
+    max_iter : int
+        Most iterations of EM, or transitions of a chain; a fit that needs more warns.
+    tol : float
+        Largest change of a latent value at which EM stops.
+    memory_limit
+        As for `PCVMClassifier`, for any features; Dask arrays are taken too, for ``features="kernel"``. A
+        width that is not a number is then chosen on at most 5000 rows.
+    class_weight : dict, "balanced" or None
+        As for `PCVMClassifier`.
+    features : {"linear", "quadratic", "kernel"}
+        The components of x; also their squares and pairwise products; or a kernel at each training row.
+    prior : {"jeffreys", "laplace", "student"}, Laplace or Hyperprior
+        ``"jeffreys"`` is the paper's, without a parameter. ``"laplace"`` has the L1 penalty
+        ``sqrt(gamma)``, ``"student"`` is the proper `Hyperprior.default`, which keeps all weights.
+    gamma : float
+        For ``prior="laplace"``.
+    bias : {"penalised", "free"}
+        Whether the bias has the prior of a weight or a flat one.
     estimation : {"auto", "posterior"}
         ``"auto"`` is the posterior mode by EM. ``"posterior"`` draws, as for `PCVMClassifier`, under
         ``prior="laplace"`` or another proper one; a kernel's bases are then 30 k-means centres, or `basis`.
@@ -83,14 +73,7 @@ class SparseProbitClassifier(KernelClassifier):
         As for `PCVMClassifier`, for the posterior only.
     update : {"auto", "newton", "em"}
         How EM steps, see `EMOptions`; ``"em"`` is the paper's own.
-    max_iter : int
-        Most iterations of EM, or transitions of a chain; a fit that needs more warns.
-    tol : float
-        Largest change of a latent value at which EM stops.
-    memory_limit, kernel_dtype, n_jobs
-        As for `PCVMClassifier`, for any features; Dask arrays are taken too, for ``features="kernel"``. A
-        width that is not a number is then chosen on at most 5000 rows.
-    class_weight : dict, "balanced" or None
+    kernel_dtype, n_jobs
         As for `PCVMClassifier`.
 
     Attributes
@@ -137,23 +120,26 @@ class SparseProbitClassifier(KernelClassifier):
     (True, True)
     """
 
+    width: Any = "median"
+    max_iter: int = 10_000
+    tol: float = TOLERANCE
+    memory_limit: float | None = None
+    class_weight: Any = None
     features: str = "linear"
     prior: str | Laplace | Hyperprior = "jeffreys"
     gamma: float = 1.0
     bias: str = "penalised"
-    width: float | str = "median"
     estimation: str = "auto"
     draws: int = 250
     random_state: Any = None
     update: str = "auto"
-    tol: float = TOLERANCE
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
 
     _system = FAMILY["sparse_probit"]
-    _parameter_constraints = constraints(
+    _parameter_constraints = base.constraints(
         "median shared auto",
-        features=" ".join(FEATURES),
+        features=" ".join(kernels.FEATURES),
         bias=" ".join(_BIASES),
         estimation="auto posterior",
         update="auto newton em",
@@ -164,18 +150,18 @@ class SparseProbitClassifier(KernelClassifier):
         Rule(
             "width features kernel",
             "features='kernel' and a kernel that has a width",
-            lambda m, _: _on_kernels(m) and has_width(m.kernel),
+            lambda m, _: _on_kernels(m) and base.has_width(m.kernel),
             "median",
         ),
         Rule("gamma prior", "prior='laplace'", lambda m, _: is_named(m.prior, "laplace"), 1.0),
-        IN_CHUNKS,
-        *DRAWN,
-        *fit_effect(update="auto", tol=TOLERANCE),
-        Rule("random_state estimation", "estimation='posterior'", is_drawn, None),
+        base.IN_CHUNKS,
+        *base.DRAWN,
+        *base.fit_effect(update="auto", tol=TOLERANCE),
+        Rule("random_state estimation", "estimation='posterior'", base.is_drawn, None),
         Rule(
             "estimation prior",
             "an improper prior has no posterior; needed prior='laplace', 'student' or another proper one",
-            lambda m, _: not is_drawn(m) or _is_proper(m.prior),
+            lambda m, _: not base.is_drawn(m) or _is_proper(m.prior),
         ),
         Rule(
             "prior",
@@ -190,7 +176,7 @@ class SparseProbitClassifier(KernelClassifier):
         super()._begin(X)
         self.prior_ = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
         self._likelihood_ = as_likelihood(self._system.likelihood, self._system.likelihoods)
-        if is_dask(X) and not _on_kernels(self):
+        if base.is_dask(X) and not _on_kernels(self):
             raise ValueError(
                 f"features={self.features!r}: rows in Dask arrays need features='kernel'"
             )
@@ -231,38 +217,26 @@ class SparseProbitClassifier(KernelClassifier):
             set_features(self, width, metric)
         else:  # there are no vectors
             del self.support_, self.relevance_vectors_, self.width_, self._kernel_
-        if problems.rows is None:
-            if n_classes == 2:
-                data = replace(data, label=np.where(data.label == 1, 1.0, -1.0))
-            self._training_ = self._own_rows(data)
         self.log_posterior_ = sum(one.log_posterior for one in results)
         self._set_fit("EM", results)
 
-    def _basis_functions(self, data: TrainingData) -> tuple[KernelPiece, Centres, Metric | None]:
+    def _basis_functions(
+        self, data: TrainingData
+    ) -> tuple[kernels.KernelPiece, Centres, Metric | None]:
         """Return the kernel and its centres, or linear or quadratic features and their numbers.
 
         Of a kernel also the relative widths of the features where they were learned.
         """
         X = data.X
         if not _on_kernels(self):
-            number = np.arange(n_features(X.shape[1], self.features))
+            number = np.arange(kernels.n_features(X.shape[1], self.features))
             centres = Centres(number[:, None].astype(float), None, np.full(len(number), -1))
-            return FeatureColumns(features=self.features), centres, None
-        check_size_and_scales(self, X, data.groups)
+            return kernels.FeatureColumns(features=self.features), centres, None
+        base.check_size_and_scales(self, X, data.groups)
         centres = replace(as_centres(data.basis(self), X, None), sign=None)
         if is_named(self.width, "median"):
-            return as_kernel(self.kernel, median_distance(X)), centres, None
-        rng = np.random.default_rng(0)
-        in_chunks = self.memory_limit is not None or data.stream is not None
-        rows, most = width_rows(self, data, in_chunks, rng)
-        data = data if rows is None else data.some(rows)
-        rough = {"tol": max(self.tol, ROUGH["folds, improper"])}
-        width, metric = chosen_width(
-            self,
-            self._as_given(data),
-            rng,
-            lambda *_: np.nan,
-            rough=rough,
-            most_bases=most,
-        )
-        return as_kernel(self.kernel, width), centres, metric
+            return kernels.as_kernel(self.kernel, kernels.median_distance(X)), centres, None
+        rng, in_chunks = np.random.default_rng(0), self.memory_limit is not None
+        rows, most = width_rows(self, data, in_chunks or data.stream is not None, rng)
+        width, metric = fixed_width(self, data if rows is None else data.some(rows), rng, most)
+        return kernels.as_kernel(self.kernel, width), centres, metric

@@ -105,7 +105,7 @@ def _partitions(sketch: Sketch, folder: Path | None) -> Drawn:
 @styled
 def _truncated_prior(sketch: Sketch, folder: Path | None) -> Drawn:
     """Draw the prior of a weight given its precision, and with the precision integrated out."""
-    figure, panels = plt.subplots(1, 2, sharey=True, figsize=(7.2, 3.2), layout="constrained")
+    figure, panels = plt.subplots(1, 2, sharey=True, figsize=(7.2, 3.2))
     size = np.linspace(0.0, 4.0, 400)
     over_precisions = np.exp(Hyperprior(c=1.0, d=1.0, e=1.0, f=1.0).log_weight_density(size))
     for panel, sign, letter in zip(panels, (-1, 1), "ab", strict=True):
@@ -126,7 +126,7 @@ def _links(sketch: Sketch, folder: Path | None) -> Drawn:
     """Draw the logistic function and the probit, rescaled to its variance."""
     z = np.linspace(-6.0, 6.0, 1201)
     logistic, rescaled = expit(z), ndtr(np.sqrt(3.0) * z / np.pi)
-    figure, axis = plt.subplots(figsize=(5.6, 3.6), layout="constrained")
+    figure, axis = plt.subplots(figsize=(5.6, 3.6))
     axis.plot(z, logistic, label="logistic")
     axis.plot(z, rescaled, "--", label=r"probit of $\sqrt{3} z / \pi$")
     axis.set(xlabel="z", ylabel="probability of the second class")
@@ -162,9 +162,7 @@ def _log_likelihoods(width: float, weight: Floats, shift: Floats) -> Floats:
 @styled
 def _weights_and_shifts(sketch: Sketch, folder: Path | None) -> Drawn:
     """Draw how the likelihood of three objects falls with a weight's change and with a kernel's shift."""
-    figure, (left, right) = plt.subplots(
-        1, 2, sharey=True, figsize=(7.6, 3.3), layout="constrained"
-    )
+    figure, (left, right) = plt.subplots(1, 2, sharey=True, figsize=(7.6, 3.3))
     change, rows = np.linspace(-0.5, 0.5, 101), {}
     for name, sigma in _SIGMAS.items():
         width = np.sqrt(2.0) * sigma
@@ -210,7 +208,7 @@ def _tail(sketch: Sketch, folder: Path | None) -> Drawn:
     here = float(np.exp(_LOGIT.log_likelihood(latent, _TARGET)))
     away = shift[shift >= 0.25] if a[1, 0] < 0 else shift[shift <= 0.25]
     t = np.abs(away - 0.25)
-    figure, axis = plt.subplots(figsize=(6.0, 3.6), layout="constrained")
+    figure, axis = plt.subplots(figsize=(6.0, 3.6))
     tail = here * np.exp(-slope * t - 0.5 * bend * t * t)
     axis.plot(shift, likelihood, label="likelihood")
     axis.plot(away, tail, "--", color=PALETTE[1], label="approximation of its tail")
@@ -242,7 +240,7 @@ def _toy_problem(sketch: Sketch, folder: Path | None) -> Drawn:
     low, high = X.min(axis=0) - 0.3, X.max(axis=0) + 0.3
     grid = [np.linspace(low[j], high[j], 160) for j in range(2)]
     points = np.stack(np.meshgrid(*grid), axis=-1)
-    figure, axis = plt.subplots(figsize=(5.0, 4.6), layout="constrained")
+    figure, axis = plt.subplots(figsize=(5.0, 4.6))
     scatter_classes(axis, X, y, {0: "class 1", 1: "class 2"}, size=18)
     level = log_odds(points.reshape(-1, 2)).reshape(points.shape[:2])
     axis.contour(*grid, level, levels=[0.0], colors="black", linewidths=1.5)

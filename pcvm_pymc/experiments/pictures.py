@@ -136,7 +136,7 @@ def _panels(
     columns = min(n, columns)
     rows = -(-n // columns)
     figure, axes = plt.subplots(
-        rows, columns, figsize=(width * columns, height * rows), squeeze=False, layout="constrained"
+        rows, columns, figsize=(width * columns, height * rows), squeeze=False
     )
     flat = list(axes.flat)
     for axis in flat[n:]:
@@ -313,9 +313,7 @@ def draw_widths(extras: Extras) -> Figure:
     """Draw the errors and the validity against the width (Kropotov et al. 2006, Fig. 6)."""
     extra = next(iter(extras.values()))
     table = pd.DataFrame(extra["rows"])
-    figure, (upper, lower) = plt.subplots(
-        2, 1, sharex=True, figsize=(6.4, 5.0), layout="constrained"
-    )
+    figure, (upper, lower) = plt.subplots(2, 1, sharex=True, figsize=(6.4, 5.0))
     for key, style in (("train error", "x-"), ("test error", "s-"), ("CV error", "o--")):
         upper.plot(table["width"], 100 * table[key], style, label=key, ms=5)
     upper.set_ylabel("error, %")
@@ -339,7 +337,7 @@ def draw_lines(mean: pd.DataFrame, std: pd.DataFrame, unit: str, xlabel: str) ->
         A row for each set, indexed by a whole number, a column for each classifier.
     unit, xlabel : str
     """
-    figure, axis = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    figure, axis = plt.subplots(figsize=(6.4, 4.0))
     colours = class_colours(mean.shape[1])
     for i, name in enumerate(mean):
         axis.errorbar(
@@ -379,7 +377,7 @@ def draw_ranks(table: pd.DataFrame, title: str, *, higher_is_better: bool = Fals
 
     ranks = average_ranks(table, higher_is_better=higher_is_better)
     half = -(-len(ranks) // 2)
-    figure, axis = plt.subplots(figsize=(8.0, 1.5 + 0.32 * half), layout="constrained")
+    figure, axis = plt.subplots(figsize=(8.0, 1.5 + 0.32 * half))
     critical_difference_diagram(
         ranks,
         nemenyi_p_values(table),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import joblib
@@ -48,49 +48,6 @@ class GibbsRun:
     def enough(self) -> int:
         """States that each chain needs before convergence can be judged."""
         return self.draws * -(-_JUDGED // (self.chains * self.draws))
-
-    def begin(self, number: int, state: GibbsState, rng: np.random.Generator) -> "Chain":
-        """Return a chain whose first round keeps enough states to judge convergence, if `thin` allows."""
-        least = min(self.enough // self.draws, self.thin)
-        each = next(n for n in range(least, self.thin + 1) if self.thin % n == 0)
-        return Chain(number, state, rng, self.thin // each, self.draws * each)
-
-
-@dataclass(frozen=True)
-class GibbsDraws:
-    """The states of all chains in the last round.
-
-    Attributes
-    ----------
-    states : dict of str to ndarray, shape (n_chains, n_states, ...)
-        ``size``, ``bias``, ``rate``, ``latent`` and, where it is unknown, ``width``.
-    judged : int
-        States for each draw that is asked for, the last of which is the draw.
-    thin : int
-        Sweeps for each state.
-    sweeps : int
-        Sweeps of each chain, with its warm-up.
-    seconds : float
-    """
-
-    states: dict[str, Array]
-    judged: int
-    thin: int
-    sweeps: int
-    seconds: float
-
-    @property
-    def sweep(self) -> Array:
-        """The sweep of each state, counted from the chain's start, shape (n_chains, n_states)."""
-        n_chains, n_states = self.states["latent"].shape[:2]
-        back = self.thin * np.arange(n_states - 1, -1, -1)
-        return np.tile(self.sweeps - back, (n_chains, 1))
-
-    def thinned(self) -> "GibbsDraws":
-        """Return the draws that were asked for, without the states between them."""
-        n = self.judged
-        states = {name: each[:, n - 1 :: n] for name, each in self.states.items()}
-        return replace(self, states=states, judged=1, thin=self.thin * n)
 
 
 @dataclass
@@ -136,15 +93,6 @@ class Chain:
     def end(self) -> int:
         """The sweep at which the round ends."""
         return self.sweeps + self.every * self.n_left
-
-    def extend(
-        self, problem: GibbsProblem, n: int, between: Callable[[], None] = lambda: None
-    ) -> None:
-        """Draw and keep n more states; `between` is called several times a second."""
-        new = advance(problem, self.state, self.rng, draws=n, thin=self.every, between=between)
-        pairs = zip(self.drawn, new, strict=True)
-        self.drawn = tuple(map(np.concatenate, pairs)) if self.drawn else new
-        self.sweeps += n * self.every
 
     def next_round(self, run: GibbsRun) -> None:
         """Begin a round of twice the sweeps, with twice the states until these are enough.
@@ -204,7 +152,9 @@ def _fingerprint(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator)
     return str(joblib.hash((data, problem.hyperprior, problem.likelihood, width, settings)))
 
 
-def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> GibbsDraws:
+def run_chains(
+    problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator
+) -> tuple[dict[str, Array], Chain, float]:
     """Run chains, in rounds of ever more sweeps a draw, until they converge or reach ``max_sweeps``.
 
     Parameters
@@ -212,6 +162,14 @@ def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -
     problem : GibbsProblem
     run : GibbsRun
     rng : numpy.random.Generator
+
+    Returns
+    -------
+    states : dict of str to ndarray, shape (n_chains, n_states, ...)
+        Those of the last round: ``size``, ``bias``, ``rate``, ``latent`` and, where it is unknown, ``width``.
+    chain : Chain
+        The first, whose numbers of states and sweeps are those of all.
+    seconds : float
 
     Raises
     ------
@@ -221,13 +179,16 @@ def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -
     throwaway = np.random.default_rng(0)  # compiled before the clock and the threads start
     advance(problem, problem.start(throwaway), throwaway, draws=1)
     folder, fingerprint = run.checkpoint, _fingerprint(problem, run, rng)
+    # the first round keeps enough states to judge convergence, if `thin` allows
+    least = min(run.enough // run.draws, run.thin)
+    each = next(n for n in range(least, run.thin + 1) if run.thin % n == 0)
+    size = run.thin // each, run.draws * each
     with (
         nullcontext() if folder is None else alone_in(folder),
         progress_bars(run.progressbar, *_PROGRESS) as progress,
     ):
-        chains = [
-            run.begin(i, problem.start(each), each) for i, each in enumerate(rng.spawn(run.chains))
-        ]
+        rngs = rng.spawn(run.chains)
+        chains = [Chain(i, problem.start(own), own, *size) for i, own in enumerate(rngs)]
         for chain in chains:
             progress.add_task("", total=None, number=chain.number, thin=run.thin, round=1)
             if folder is not None:
@@ -250,10 +211,13 @@ def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -
 
         while True:
             _run_round(problem, chains, run, after_block)
-            drawn = _joined(problem, chains, run, began)
+            drawn = zip(*(chain.drawn for chain in chains), strict=True)
+            states = dict(zip(_DRAWN, map(np.stack, drawn), strict=False))
+            of_chains = zip(*(states[name] for name in states if name != "rate"), strict=True)
+            states["latent"] = np.stack([problem.latent(*each) for each in of_chains])
             more = one.round * (2 if one.round == run.draws * run.thin else 1)
-            if _is_enough(drawn.states) or one.sweeps + more > run.max_sweeps:
-                return drawn
+            if _is_enough(states) or one.sweeps + more > run.max_sweeps:
+                return states, one, time.perf_counter() - began
             n_round += 1
             for chain in chains:
                 chain.next_round(run)
@@ -261,10 +225,7 @@ def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -
 
 
 def _run_round(
-    problem: GibbsProblem,
-    chains: list[Chain],
-    run: GibbsRun,
-    after_block: Callable[[Chain], None],
+    problem: GibbsProblem, chains: list[Chain], run: GibbsRun, after_block: Callable[[Chain], None]
 ) -> None:
     """Run all chains to the end of their round, in threads: the compiled sweeps release the lock."""
     stop = threading.Event()
@@ -274,12 +235,17 @@ def _run_round(
             raise InterruptedError
 
     def finish(chain: Chain) -> None:
+        given = problem, chain.state, chain.rng
         if chain.sweeps == 0:  # warm-up, of which no draw is kept
             chain.sweeps = max(run.tune, 1)
-            advance(problem, chain.state, chain.rng, draws=1, thin=chain.sweeps, between=between)
+            advance(*given, draws=1, thin=chain.sweeps, between=between)
         block = -(-chain.n_states // _BLOCKS)
         while chain.n_left > 0:
-            chain.extend(problem, min(block, chain.n_left), between)
+            n = min(block, chain.n_left)
+            new = advance(*given, draws=n, thin=chain.every, between=between)
+            pairs = zip(chain.drawn or (each[:0] for each in new), new, strict=True)
+            chain.drawn = tuple(map(np.concatenate, pairs))
+            chain.sweeps += n * chain.every
             after_block(chain)
 
     with threadpool_limits(1), ThreadPoolExecutor(run.cores) as pool:
@@ -290,16 +256,6 @@ def _run_round(
         except BaseException:
             stop.set()
             raise
-
-
-def _joined(problem: GibbsProblem, chains: list[Chain], run: GibbsRun, began: float) -> GibbsDraws:
-    """Return the states of all chains, with their latent function."""
-    drawn = zip(*(chain.drawn for chain in chains), strict=True)
-    states = dict(zip(_DRAWN, map(np.stack, drawn), strict=False))
-    of_chains = zip(*(states[name] for name in states if name != "rate"), strict=True)
-    states["latent"] = np.stack([problem.latent(*each) for each in of_chains])
-    one, seconds = chains[0], time.perf_counter() - began
-    return GibbsDraws(states, one.n_states // run.draws, one.every, one.sweeps, seconds)
 
 
 def _is_enough(states: dict[str, Array]) -> bool:

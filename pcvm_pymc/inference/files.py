@@ -92,10 +92,8 @@ def replacing(path: Path, check: Callable[[], None] = lambda: None) -> Iterator[
         try:
             shutil.rmtree(partial, ignore_errors=True)
             yield partial
-            for each in (
-                partial,
-                *partial.rglob("*"),
-            ):  # all of it reaches the disk before its name
+            # all of it reaches the disk before its name
+            for each in (partial, *partial.rglob("*")):
                 if each.is_file():
                     with each.open("rb") as file:
                         os.fsync(file.fileno())

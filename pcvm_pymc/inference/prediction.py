@@ -13,9 +13,9 @@ from sklearn.utils import gen_batches
 from pcvm_pymc.core.evidence import augmentation, predictive_moments, star_moments
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, check_flag, check_seed, check_whole
+from pcvm_pymc.core.pieces.validation import check_flag, check_seed, check_whole
 from pcvm_pymc.inference import results
-from pcvm_pymc.inference.evidence import evidence_fit_of
+from pcvm_pymc.inference.estimates import evidence_fit_of
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.data import Frame, as_model
 
@@ -103,14 +103,8 @@ def latent_draws(
         Phi = piece(X_new, centres)
         return np.moveaxis(np.tensordot(weight, Phi, (1, 1)), -1, 1) + bias[:, None]
     widths = result["posterior"].to_dataset()["width"].stack(sample=("chain", "draw"))
-    return np.stack(
-        [
-            piece.with_width(width[()])(X_new, centres) @ row + b
-            for width, row, b in zip(
-                widths.transpose("sample", ...).values, weight, bias, strict=True
-            )
-        ]
-    )
+    draws = zip(widths.transpose("sample", ...).values, weight, bias, strict=True)
+    return np.stack([piece.with_width(w[()])(X_new, centres) @ row + b for w, row, b in draws])
 
 
 def _frame(result: xr.DataTree, X_new: ArrayLike) -> Frame:
@@ -131,9 +125,7 @@ def probability_draws(result: xr.DataTree, latent: Array) -> Array:
     """
     if not results.nuisance_of(result):
         return results.likelihood_of(result).probability(latent)
-    return np.stack(
-        [piece.probability(f) for piece, f in zip(_likelihoods(result), latent, strict=True)]
-    )
+    return np.stack([piece.probability(f) for piece, f in _by_draw(result, latent)])
 
 
 def log_density_draws(result: xr.DataTree, latent: Array, target: Array) -> Array:
@@ -147,20 +139,15 @@ def log_density_draws(result: xr.DataTree, latent: Array, target: Array) -> Arra
     target : ndarray, shape (n_new,)
         As the likelihood has them: labels -1. and +1., numbers of classes, or numbers.
     """
-    return np.stack(
-        [
-            piece.log_density(f, target)
-            for piece, f in zip(_likelihoods(result), latent, strict=True)
-        ]
-    )
+    return np.stack([piece.log_density(f, target) for piece, f in _by_draw(result, latent)])
 
 
-def _likelihoods(result: xr.DataTree) -> Iterator[Likelihood]:
-    """Yield the likelihood of each draw."""
+def _by_draw(result: xr.DataTree, latent: Array) -> Iterator[tuple[Likelihood, Array]]:
+    """Yield the likelihood and the latent function of each draw."""
     likelihood, drawn = results.likelihood_of(result), results.nuisance_of(result)
-    sizes = result["posterior"].sizes
-    for i in range(sizes["chain"] * sizes["draw"]):
-        yield replace(likelihood, **{name: each.flat[i] for name, each in drawn.items()})
+    for i, each in enumerate(latent):
+        own = {name: values.flat[i] for name, values in drawn.items()}
+        yield replace(likelihood, **own), each
 
 
 def predict(
@@ -226,59 +213,44 @@ def predict(
         raise ValueError("X, the training inputs, is for star=True; leave it out")
     likelihood = results.likelihood_of(result)
     is_regression = likelihood.targets == "numbers"
+    found: dict[str, Array] = {}
     if star or (is_regression and "fit" in result):
         latent, deviation = _moments(result, X_new, kernel, X, star)
-        latent = latent[None]
+        found = {"latent": latent[None], "latent_sd": deviation[None]}
     else:
-        latent = latent_draws(result, X_new, kernel=kernel)
+        found["latent"] = latent_draws(result, X_new, kernel=kernel)
     posterior = result["posterior"]
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     dims = ("chain", "draw", "obs", *(["class"] if likelihood.n_scores > 1 else []))
-    values: dict[str, Any] = {"latent": (dims, latent.reshape(*shape, *latent.shape[1:]))}
-    if not is_regression:
-        probability = probability_draws(result, latent)
-        values["probability"] = (dims, probability.reshape(*shape, *latent.shape[1:]))
+    coords: dict[str, Any] = {"obs": _frame(result, X_new).index}
+    numbers: dict[str, Array] = {}
+    if is_regression:
+        known = {key: x for key, x in vars(likelihood).items() if isinstance(x, float)}
+        numbers = {key: np.full(shape, x) for key, x in known.items()} | results.nuisance_of(result)
     else:
-        values |= {name: (dims[:2], value) for name, value in _numbers(result, shape).items()}
-    if is_regression and "fit" in result:
-        values["latent_sd"] = (dims, deviation.reshape(*shape, -1))
-    names = ("chain", "draw", *dims[3:])
-    coords = {name: posterior[name].values for name in names if name in posterior.coords}
-    if likelihood.n_scores > 1 and "class" not in coords:
-        coords["class"] = results.classes_of(result)
-    predictions = xr.Dataset(values, {**coords, "obs": _frame(result, X_new).index})
-    if "probability" in predictions and likelihood.n_scores == 1:  # of which class it is
-        predictions = predictions.assign_coords({"class": results.classes_of(result)[-1]})
-    tree = xr.DataTree.from_dict({"predictions": predictions})
+        found["probability"] = probability_draws(result, found["latent"])
+        classes = results.classes_of(result)  # of which one it is, or of all
+        coords["class"] = classes if likelihood.n_scores > 1 else classes[-1]
+    values = {key: (dims, each.reshape(*shape, *each.shape[1:])) for key, each in found.items()}
+    values |= {key: (dims[:2], each) for key, each in numbers.items()}
+    names = [name for name in ("chain", "draw", *dims[3:]) if name in posterior.coords]
+    coords |= {name: posterior[name].values for name in names}
+    tree = xr.DataTree.from_dict({"predictions": xr.Dataset(values, coords)})
     tree.attrs.update(result.attrs)
     return tree
-
-
-def _numbers(result: xr.DataTree, shape: tuple[int, int]) -> dict[str, Array]:
-    """Return the parameters of a likelihood of numbers in each draw, shape (n_chains, n_draws) each."""
-    known = {
-        name: np.full(shape, value)
-        for name, value in vars(results.likelihood_of(result)).items()
-        if isinstance(value, float)
-    }
-    return known | results.nuisance_of(result)
 
 
 # --- relevance vector machines, with a basis function on each new row -----------------------------
 
 
 def _moments(
-    result: xr.DataTree,
-    X_new: ArrayLike,
-    kernel: AnyKernel | None,
-    X: ArrayLike | None,
-    star: bool,
+    result: xr.DataTree, X_new: ArrayLike, kernel: Any, X: ArrayLike | None, star: bool
 ) -> tuple[Array, Array]:
     """Return mean and standard deviation of the latent function of an RVM or RVM*, shape (n_new,) each."""
     problem, fit = evidence_fit_of(result)
     piece = results.kernel_of(result, kernel)
     centres = result["constant_data"]["centres"].values
-    X_new = as_features(X_new, "X_new", centres.shape[1])
+    X_new = _frame(result, X_new).values
     Phi = piece(X_new, centres[fit.active])
     if not star:
         mean, variance = predictive_moments(Phi, fit)

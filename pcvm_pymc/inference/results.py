@@ -2,8 +2,7 @@
 
 import json
 import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from importlib.metadata import version
 from typing import Any
@@ -19,8 +18,8 @@ from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
-from pcvm_pymc.core.problem import Ended, Problem
-from pcvm_pymc.model.bases import AnyKernel, check_centres, recall_kernel
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.read import find_parts
 
 _log = logging.getLogger(__name__)
@@ -33,50 +32,51 @@ type Values = Mapping[str, tuple[Dims, Any]]
 # --- packing -----------------------------------------------------------------------------------
 
 
-def draws_dataset(values: Values, coords: Mapping[str, Any], **attrs: Any) -> xr.Dataset:
-    """Return named values of all draws as the dataset of a group of a result.
+def pack(model: pm.Model, values: Values, groups: Mapping[str, Any], **attrs: Any) -> xr.DataTree:
+    """Return draws in the groups of `pymc.sample`, with the data and the pieces of their model.
 
     Parameters
     ----------
+    model : pm.Model
     values : mapping of str to (dims, array_like)
-        Dims are those after ``chain`` and ``draw``, which every value begins with.
-    coords : mapping of str to array_like
-        Of the other dims; those that no value has are left out.
+        Of the group ``posterior``: dims are those after ``chain`` and ``draw``, first in every value.
+    groups : mapping of str to Dataset, or to values as above
+        Further groups.
     **attrs
-        Attributes of the group, in addition to the library's name and version.
+        Attributes of ``posterior``, in addition to the library's name and version.
     """
-    variables = {
-        name: (("chain", "draw", *((dims,) if isinstance(dims, str) else dims)), np.asarray(value))
-        for name, (dims, value) in values.items()
+
+    def dataset(values: Values, **attrs: Any) -> xr.Dataset:
+        out = xr.Dataset()
+        for name, (dims, value) in values.items():
+            own = (dims,) if isinstance(dims, str) else dims
+            out[name] = (("chain", "draw", *own), np.asarray(value))
+        coords: dict[str, Any] = {name: np.arange(out.sizes[name]) for name in ("chain", "draw")}
+        known = {name: each for name, each in model.coords.items() if each is not None}
+        coords |= {name: np.asarray(known[name]) for name in known if name in out.dims}
+        library = {"inference_library": "pcvm_pymc"}
+        library["inference_library_version"] = version("pcvm_pymc")
+        return out.assign_coords(coords).assign_attrs(**library, **attrs)
+
+    found = {
+        name: each if isinstance(each, xr.Dataset) else dataset(each)
+        for name, each in groups.items()
     }
-    dataset = xr.Dataset(variables)
-    numbers = {name: np.arange(dataset.sizes[name]) for name in ("chain", "draw")}
-    used = {name: np.asarray(coords[name]) for name in coords if name in dataset.dims}
-    library = {"inference_library": "pcvm_pymc", "inference_library_version": version("pcvm_pymc")}
-    return dataset.assign_coords({**numbers, **used}).assign_attrs(**library, **attrs)
+    posterior = dataset(values, **attrs)
+    data = observed_and_constant_data(model)
+    return record_model(xr.DataTree.from_dict({"posterior": posterior, **found, **data}), model)
 
 
-def timed[T: Ended](solve: Callable[[], T], what: str) -> tuple[T, float]:
-    """Return a solver's result and its seconds; warn if it did not converge."""
-    began = time.perf_counter()
-    result = solve()
-    seconds = time.perf_counter() - began
-    if not result.converged:
-        _log.warning("%s stopped: %s; raise max_iter or tol", what, result.status.value)
-    return result, seconds
-
-
-def point_to_datatree(
+def pack_point(
     model: pm.Model,
     problem: Problem,
     result: Any,
     values: Values,
+    groups: Mapping[str, Any],
     *,
-    objective: str,
     method: str,
     seconds: float,
-    trace: str = "em_trace",
-    **groups: xr.Dataset,
+    trace: str,
 ) -> xr.DataTree:
     """Pack a point estimate, of one score or several.
 
@@ -88,14 +88,12 @@ def point_to_datatree(
     result : EMResult or EvidenceResult
     values : mapping of str to (dims, array_like)
         What the point has besides ``weight``, ``bias``, ``latent`` and, of signed weights, ``magnitude``.
-    objective : {"log_posterior", "log_evidence"}
-        What the method has made large, an attribute of `result`.
+    groups : mapping of str to Dataset
+        Further groups.
     method : str
     seconds : float
     trace : str
         Name of the group of the iterations.
-    **groups
-        Further groups.
 
     Returns
     -------
@@ -115,6 +113,7 @@ def point_to_datatree(
     one_draw = {
         name: (dims, np.asarray(value)[None, None]) for name, (dims, value) in found.items()
     }
+    objective = "log_evidence" if hasattr(result, "log_evidence") else "log_posterior"
     end = float(getattr(result, objective))
     summary = {
         "success": result.converged,
@@ -129,17 +128,9 @@ def point_to_datatree(
     }
     columns = {name: np.asarray(value) for name, value in vars(result.trace).items()}
     each = {name: (("iteration", "feature")[: v.ndim], v) for name, v in columns.items()}
-    n_rows = len(next(iter(columns.values())))
-    tree = xr.DataTree.from_dict(
-        {
-            "posterior": draws_dataset(one_draw, _coords(model)),
-            "optimizer_result": xr.Dataset(summary),
-            trace: xr.Dataset(each, {"iteration": np.arange(n_rows)}),
-            **groups,
-            **observed_and_constant_data(model),
-        }
-    )
-    return record_model(tree, model)
+    iterations = {"iteration": np.arange(len(next(iter(columns.values()))))}
+    own = {"optimizer_result": xr.Dataset(summary), trace: xr.Dataset(each, iterations)}
+    return pack(model, one_draw, {**own, **groups})
 
 
 def observed_and_constant_data(model: pm.Model) -> dict[str, xr.Dataset]:
@@ -153,40 +144,6 @@ def observed_and_constant_data(model: pm.Model) -> dict[str, xr.Dataset]:
         "observed_data": observed[[find_parts(model).observed.name]],
         "constant_data": constants.drop_vars("y", errors="ignore"),
     }
-
-
-def draws_to_datatree(
-    model: pm.Model,
-    values: Values,
-    log_likelihood: Array,
-    stats: Values | None = None,
-    **attrs: Any,
-) -> xr.DataTree:
-    """Pack draws of labels' models, shapes (n_chains, n_draws, ...), in the groups of `pymc.sample`.
-
-    Parameters
-    ----------
-    model : pm.Model
-    values, stats : mapping of str to (dims, array_like)
-        Of the groups ``posterior`` and ``sample_stats``, as `draws_dataset` takes them.
-    log_likelihood : ndarray, shape (n_chains, n_draws, n_obs)
-    **attrs
-        Attributes of ``posterior``.
-    """
-    coords = _coords(model)
-    groups = {} if stats is None else {"sample_stats": draws_dataset(stats, coords)}
-    return xr.DataTree.from_dict(
-        {
-            "posterior": draws_dataset(values, coords, **attrs),
-            **groups,
-            "log_likelihood": draws_dataset({"label": ("obs", log_likelihood)}, coords),
-            **observed_and_constant_data(model),
-        }
-    )
-
-
-def _coords(model: pm.Model) -> dict[str, Any]:
-    return {name: each for name, each in model.coords.items() if each is not None}
 
 
 # --- what a result remembers -------------------------------------------------------------------
@@ -209,9 +166,8 @@ def check_result(tree: Any, name: str, *groups: str) -> None:
     """
     needed = "a DataTree from find_map_em, fit_evidence, sample or pymc.sample"
     check_instance(name, tree, xr.DataTree, needed)
-    lacking = [
-        each for each in ("posterior", "constant_data", *groups) if each not in tree.children
-    ]
+    wanted = ("posterior", "constant_data", *groups)
+    lacking = [each for each in wanted if each not in tree.children]
     if lacking:
         raise ValueError(f"{name} lacks {', '.join(lacking)}; needed {needed}")
 
@@ -223,31 +179,27 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     numbers), ``kernel`` (name and width; null without one), ``bias`` and ``shared`` (as `Problem` has them).
     A model that is not of the family has none.
     """
-    try:
-        tree.attrs["pieces"] = json.dumps(_pieces(model))
-    except ValueError as error:
-        _log.debug("no pieces recorded: %s", error)
     if "class" in model.coords:
         tree.attrs["classes"] = json.dumps(np.asarray(model.coords["class"]).tolist())
-    return tree
-
-
-def _pieces(model: pm.Model) -> dict[str, Any]:
-    parts = find_parts(model)
-    widths = (v.get_value() for v in model.data_vars if v.name in ("width", "kernel_width"))
-    width = next((np.asarray(each).tolist() for each in widths), None)
-    kernel = None
-    if "kernel" in model.coords:
-        kernel = {"name": str(model.coords["kernel"][0]), "width": width}
+    try:
+        parts = find_parts(model)
+    except ValueError as error:
+        _log.debug("no pieces recorded: %s", error)
+        return tree
+    widths = [v.get_value() for v in model.data_vars if v.name in ("width", "kernel_width")]
+    width = np.asarray(widths[0]).tolist() if widths else None
+    kernel = model.coords.get("kernel")
     problem = _without_data(parts.sign, parts.hyperprior, parts.likelihood, parts.bias_kind)
-    return {
+    pieces = {
         "rows": [key for key, row in FAMILY.items() if row.admits(problem)],
         "likelihood": _as_record(parts.likelihood),
         "prior": _as_record(parts.hyperprior),
-        "kernel": kernel,
+        "kernel": None if kernel is None else {"name": str(kernel[0]), "width": width},
         "bias": problem.bias,
         "shared": problem.shared,
     }
+    tree.attrs["pieces"] = json.dumps(pieces)
+    return tree
 
 
 def _without_data(sign: Array | None, prior: Prior, likelihood: Likelihood, bias: Any) -> Problem:
@@ -371,12 +323,13 @@ def kernel_of(tree: xr.DataTree, kernel: AnyKernel | None = None) -> KernelPiece
         If it is needed, is not the model's, or the model has none.
     """
     data = tree["constant_data"].to_dataset()
-    check_centres(data)
-    if "X" in data:
+    if "centres" not in data:
         raise ValueError(
-            "the kernel has random variables as parameters, whose draws are the model's; use "
-            "pm.set_data(**new_data(model, X_new)) and pm.sample_posterior_predictive"
+            "the model has no kernel, hence no centres; needed features='kernel'. For other features "
+            "give Phi itself: pm.set_data (see sparse_probit_model), or use SparseProbitClassifier"
         )
+    if "X" in data:
+        raise ValueError(RANDOM_KERNEL)
     return recall_kernel(data, kernel)
 
 

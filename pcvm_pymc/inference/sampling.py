@@ -16,11 +16,10 @@ from pytensor.graph.traversal import ancestors
 
 from pcvm_pymc.core.gibbs import GibbsProblem
 from pcvm_pymc.core.pieces import validation
-from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Prior
 from pcvm_pymc.inference import results
-from pcvm_pymc.inference.chains import GibbsDraws, GibbsRun, run_chains
+from pcvm_pymc.inference.chains import GibbsRun, run_chains
+from pcvm_pymc.inference.estimates import find_map_em
 from pcvm_pymc.inference.files import as_path
-from pcvm_pymc.inference.modes import find_map_em
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
 from pcvm_pymc.model.graphs import numbers
@@ -122,10 +121,10 @@ def sample(
     model = as_model(model)
     _check_model(model)
     validation.check_choice("method", method, ("auto", "gibbs", "nuts"))
-    least = {"draws": 1, "tune": 0, "chains": 1, "thin": 1, "max_sweeps": 1}
-    given = (draws, tune, chains, thin, max_sweeps)
-    for (name, smallest), value in zip(least.items(), given, strict=True):
-        validation.check_whole(name, value, smallest)
+    positive = {"draws": draws, "chains": chains, "thin": thin, "max_sweeps": max_sweeps}
+    for name, value in positive.items():
+        validation.check_whole(name, value, 1)
+    validation.check_whole("tune", tune, 0)
     validation.check_whole("cores", cores, 1, also=(None,))
     validation.check_seed("random_seed", random_seed)
     validation.check_real("target_accept", target_accept, below=1.0)
@@ -154,22 +153,11 @@ def sample(
             )
         show = progressbar and not quiet
         run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, folder, show)
-        tree = _sample_gibbs(model, run, np.random.default_rng(random_seed))
-    else:
-        tree = _sample_nuts(
-            model,
-            nuts_sampler,
-            draws=draws,
-            tune=tune,
-            chains=chains,
-            cores=cores,
-            target_accept=target_accept,
-            random_seed=random_seed,
-            progressbar=progressbar,
-            quiet=quiet,
-            **kwargs,
-        )
-    return results.record_model(tree, model)
+        return _sample_gibbs(model, run, np.random.default_rng(random_seed))
+    given = {"draws": draws, "tune": tune, "chains": chains, "cores": cores, "quiet": quiet}
+    given |= {"target_accept": target_accept, "random_seed": random_seed}
+    given |= {"progressbar": progressbar, **kwargs}
+    return results.record_model(_sample_nuts(model, nuts_sampler, **given), model)
 
 
 _DEFAULT = {name: each.default for name, each in signature(sample).parameters.items()}
@@ -192,23 +180,23 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     form of NUTS, and of an unknown width no divergent ones, at every size measured for two and three classes
     and, of six, on 60 rows; on 150 as many (``benchmarks/README.md``).
     """
-    if isinstance(_hyperprior(model), HalfHorseshoe):
-        return "nuts", "a half-horseshoe, whose geometry suits NUTS, and Gibbs does not draw from"
     try:
         problem = GibbsProblem.of(read(model, "gibbs"))
     except ValueError as error:
         return "nuts", str(error)
+    reason = "fixed width and Gamma precisions: it has more effective draws a second than NUTS"
     if problem.moves is not None:
         reason = "an RBF's unknown width and Gamma precisions, where NUTS has divergent draws"
-    else:
-        reason = "fixed width and Gamma precisions: it has more effective draws a second than NUTS"
     return "gibbs", reason
 
 
 def _check_model(model: pm.Model) -> None:
     """Raise for an improper hyperprior; warn where data are counted twice."""
-    hyperprior = _hyperprior(model)
-    if hyperprior is not None and not hyperprior.is_proper:
+    try:
+        is_proper = find_parts(model).hyperprior.is_proper
+    except ValueError:  # not of the family: NUTS takes it as it is
+        is_proper = True
+    if not is_proper:
         raise ValueError(IMPROPER_MESSAGE)
     twice = counted_twice(model)
     if twice is not None:
@@ -252,9 +240,8 @@ def _check_effect(method: str, other: str, **options: Any) -> None:
 
 def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
     """Return the model on the bases that a MAP result retains; the given one stays as it is."""
-    validation.check_instance(
-        "support", support, (str, xr.DataTree), "'all', 'map' or a MAP result"
-    )
+    kinds = (str, xr.DataTree)
+    validation.check_instance("support", support, kinds, "'all', 'map' or a MAP result")
     if isinstance(support, str):
         validation.check_choice("support", support, ("all", "map"))
     if "Phi" not in model.named_vars or find_parts(model).likelihood.n_scores > 1:
@@ -276,34 +263,18 @@ def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
     _log.info(
         "Posterior restricted to the %d of %d bases that the MAP retains", len(kept), weight.size
     )
-    restricted = model.copy()
     values = {name: model[name].get_value()[kept] for name in ("signs", "centres")}
     values["Phi"] = model["Phi"].get_value()[:, kept]
-    with restricted:
+    with model.copy() as restricted:
         pm.set_data(values, coords={"basis": np.asarray(model.coords["basis"])[kept]})
     return restricted
-
-
-def _hyperprior(model: pm.Model) -> Prior | None:
-    """Return the hyperprior of a model of the family; None for another, which NUTS takes as it is."""
-    try:
-        return find_parts(model).hyperprior
-    except ValueError:
-        return None
 
 
 def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> xr.DataTree:
     """Return the draws of the Gibbs sampler; convergence is that of all states kept."""
     problem = GibbsProblem.of(read(model, "gibbs"))
-    drawn = run_chains(problem, run, rng)
-    tree = _gibbs_tree(model, problem, drawn)
-    log_warnings(run_convergence_checks(tree, model))
-    return tree if drawn.judged == 1 else _gibbs_tree(model, problem, drawn.thinned())
-
-
-def _gibbs_tree(model: pm.Model, problem: GibbsProblem, drawn: GibbsDraws) -> xr.DataTree:
-    """Return states of the Gibbs sampler in the groups of `pymc.sample`."""
-    scores, states = ("class",)[: problem.sign.ndim - 1], drawn.states
+    states, chain, seconds = run_chains(problem, run, rng)
+    scores, every = ("class",)[: problem.sign.ndim - 1], chain.n_states // run.draws
     values: dict[str, Any] = {
         "magnitude": (("basis", *scores), states["size"]),
         "weight": (("basis", *scores), states["size"] * problem.sign),
@@ -315,75 +286,20 @@ def _gibbs_tree(model: pm.Model, problem: GibbsProblem, drawn: GibbsDraws) -> xr
     if "width" in states:
         values["width"] = (("feature",)[: states["width"].ndim - 2], states["width"])
     log_likelihood = problem.log_likelihood(states["latent"])
-    return results.draws_to_datatree(
+    n_chains, n_states = log_likelihood.shape[:2]
+    sweep = np.tile(chain.sweeps - chain.every * np.arange(n_states)[::-1], (n_chains, 1))
+    stats = {"lp_likelihood": ((), log_likelihood.sum(axis=-1)), "sweep": ((), sweep)}
+    tree = results.pack(
         model,
         values,
-        log_likelihood,
-        {"lp_likelihood": ((), log_likelihood.sum(axis=-1)), "sweep": ((), drawn.sweep)},
-        sampler=f"Gibbs (1 draw in {drawn.thin} sweeps)",
-        sampling_time=drawn.seconds,
-        sweeps=drawn.sweeps,
-        thin=drawn.thin,
+        {"sample_stats": stats, "log_likelihood": {"label": ("obs", log_likelihood)}},
+        sampler=f"Gibbs (1 draw in {chain.every * every} sweeps)",
+        sampling_time=seconds,
+        sweeps=chain.sweeps,
+        thin=chain.every * every,
     )
-
-
-def draw_precisions(posterior: xr.DataTree, *, random_seed: Seed = None) -> xr.DataTree:
-    """Draw the precisions that were integrated out, one set for each posterior draw.
-
-    ``alpha_i | w ~ Gamma(c + 1/2, d + w_i^2 / 2)`` and ``beta | b ~ Gamma(e + 1/2, f + b^2 / 2)``
-    (Chen et al. 2009, appendix A); where the C weights of a basis share one, ``Gamma(c + C/2, d +
-    ||w_i||^2 / 2)``.
-
-    Parameters
-    ----------
-    posterior : DataTree
-        From `sample` or `pymc.sample`, of a model with a `Hyperprior`.
-    random_seed : int or numpy.random.Generator, optional
-
-    Returns
-    -------
-    DataTree
-        A copy whose group ``posterior`` also has ``precision`` and ``bias_precision``.
-
-    Raises
-    ------
-    ValueError
-        If the model has no Gamma precisions.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pcvm_pymc import find_map_em, pcvm_model
-    >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> result = find_map_em(pcvm_model(X, X[:, 0] > 0, width=1.0), progressbar=False)
-    >>> drawn = draw_precisions(result, random_seed=1)["posterior"]
-    >>> drawn["precision"].dims
-    ('chain', 'draw', 'basis')
-    """
-    results.check_result(posterior, "posterior")
-    validation.check_seed("random_seed", random_seed)
-    constants = posterior["constant_data"]
-    if "hyperparameter" not in constants.coords:
-        raise ValueError(
-            "posterior does not name its hyperprior; needed one of a model from a builder"
-        )
-    names = [str(name) for name in constants["hyperparameter"].values]
-    if "c" not in names:
-        raise ValueError("the model has a HalfHorseshoe, without precisions; needed a Hyperprior")
-    value = dict(zip(names, constants["hyperprior"].values, strict=True))
-    rng = np.random.default_rng(random_seed)
-    draws = posterior["posterior"].to_dataset()
-    rate = draws["rate"] if "rate" in draws else value["d"]
-    n_scores, square = value.get("n_scores", 1.0), draws["weight"] ** 2
-    if n_scores > 1:
-        square = square.sum("class")
-    tree = posterior.copy()
-    tree["posterior"] = draws.assign(
-        precision=_gamma(value["c"] + 0.5 * n_scores, rate + square / 2, rng),
-        bias_precision=_gamma(value["e"] + 0.5, value["f"] + draws["bias"] ** 2 / 2, rng),
-    )
+    log_warnings(run_convergence_checks(tree, model))
+    for group in ("posterior", "sample_stats", "log_likelihood"):  # without states between draws
+        kept = tree[group].to_dataset().isel(draw=slice(every - 1, None, every))
+        tree[group] = kept.assign_coords(draw=np.arange(run.draws))
     return tree
-
-
-def _gamma(shape: float, rate: xr.DataArray, rng: np.random.Generator) -> xr.DataArray:
-    return rng.gamma(shape, size=rate.shape) / rate

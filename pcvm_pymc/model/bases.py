@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -17,16 +17,84 @@ from pcvm_pymc.core.pieces import kernels, validation
 from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
-from pcvm_pymc.model.names import Names
 
 _log = logging.getLogger("pymc.pcvm_pymc")
 
 type Width = ArrayLike | TensorVariable  # one, or one for each feature
 type AnyKernel = kernels.Kernel | pm.gp.cov.Covariance
 
-_MATRIX = ("obs", "basis")
-_RECALLED = ("centres", "width", "kernel_width", "inputs", "Phi")
+_MEDIAN = (
+    "width=%.4g: the median distance between rows; select(X, y, over=('width',)).width chooses one"
+)
+_RECALLED = ("centres", "width", "kernel_width", "inputs", "X", "squared_distance", "Phi")
 _N_CHECKED = 3  # rows whose basis functions tell whether a kernel is the model's
+
+
+RANDOM_KERNEL = (
+    "the kernel has random variables as parameters, whose draws are the model's; use "
+    "pm.set_data(**new_data(model, X_new)) and pm.sample_posterior_predictive"
+)
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a latent function's variables and dimensions are called.
+
+    Attributes
+    ----------
+    latent : str
+        Name of the function. A name other than ``"latent"`` is, with an underscore, the prefix of
+        all that belongs to it: ``f``, ``f_weight``, the dim ``f_basis``.
+    obs : str
+        The dim of the rows, which several functions share.
+    """
+
+    latent: str = "latent"
+    obs: str = "obs"
+
+    def __post_init__(self) -> None:
+        for argument, value in (("name", self.latent), ("dim", self.obs)):
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"{argument}={value!r}; needed a name, such as 'f'")
+
+    def __call__(self, name: str) -> str:
+        """Return the full name of a variable or dimension."""
+        return name if self.latent == "latent" else f"{self.latent}_{name}"
+
+    def dims(self, *dims: str) -> tuple[str, ...]:
+        """Return the full names of dimensions."""
+        return tuple(self.obs if each == "obs" else self(each) for each in dims)
+
+    def coords(self, coords: Mapping[str, Any]) -> dict[str, Any]:
+        """Return coordinates under the names of their dimensions."""
+        return {self.dims(name)[0]: values for name, values in coords.items()}
+
+    def add_rows(self, model: pm.Model, index: Any) -> None:
+        """Add the dim of the rows to a model; an existing one must have the same length.
+
+        Raises
+        ------
+        ValueError
+            If the model's dim has another length.
+        """
+        if self.obs not in model.coords:
+            model.add_coords({self.obs: index})
+            return
+        found = int(numbers(model.dim_lengths[self.obs]))
+        if found != len(index):
+            raise ValueError(
+                f"X has {len(index)} rows, and the dim {self.obs!r} of the model in this block {found}; "
+                "needed as many, or a dim of another name: pcvm_latent(..., dim=...)"
+            )
+
+    def check_free(self, model: pm.Model) -> None:
+        """Raise where a model has a latent function of this name already."""
+        taken = [each for each in (self.latent, self("hyperprior")) if each in model.named_vars]
+        if taken:
+            raise ValueError(
+                f"the model in this block has {taken[0]!r} already; give a second latent function another "
+                "name: pcvm_latent(..., name='second')"
+            )
 
 
 @dataclass(frozen=True)
@@ -51,10 +119,7 @@ class Covariance(kernels.KernelPiece):
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
         if self.is_random:
-            raise ValueError(
-                "the kernel has random variables as parameters, whose draws are the model's; use "
-                "pm.set_data(**new_data(model, X_new)) and pm.sample_posterior_predictive"
-            )
+            raise ValueError(RANDOM_KERNEL)
         return kernels.checked_values(numbers(self.covariance(X, centres)))
 
 
@@ -130,17 +195,10 @@ def _width_name(kernel_name: str) -> str:
     return "width" if kernel_name == kernels.RBF.name else "kernel_width"
 
 
-def known_width(model: pm.Model) -> Any:
-    """Return the RBF's width in a model's data, NaN where there is none."""
-    return next((v.get_value() for v in model.data_vars if v.name == "width"), np.nan) * 1.0
-
-
-def kernel_data(model: pm.Model, names: Names | None = None) -> dict[str, Any]:
+def kernel_data(model: pm.Model, names: Names) -> dict[str, Any]:
     """Return the coords and data that `recall_kernel` reconstructs the kernel from."""
-    names = names or Names()
     stored = {v.name: v.get_value() for v in model.data_vars}
     own = {name: stored[names(name)] for name in _RECALLED if names(name) in stored}
-    check_centres(own)
     kernel = names("kernel")
     return {**own, "kernel": model.coords[kernel]} if kernel in model.coords else own
 
@@ -189,27 +247,16 @@ def recall_kernel(
     return piece
 
 
-def check_centres(stored: Mapping[Any, Any]) -> None:
-    """Raise unless a model's or result's basis functions have centres."""
-    if "centres" not in stored:
-        raise ValueError(
-            "the model has no kernel, hence no centres; needed features='kernel'. For other features "
-            "give Phi itself: pm.set_data (see sparse_probit_model), or use SparseProbitClassifier"
-        )
-
-
 @dataclass(frozen=True)
 class Bases:
-    """Kernel and centres of a model's basis functions, or their features.
+    """Kernel, centres and signs of a model's basis functions, or their features.
 
     Attributes
     ----------
     X : ndarray, shape (n_obs, n_features)
     centres : ndarray, shape (n_basis, n_features)
-    is_given : bool
-        Whether the centres were given, not chosen among the rows or from them.
-    known : ndarray, shape (n_basis,), or None
-        Labels of the rows that they are, or whose means they are.
+    sign : ndarray, shape (n_basis,) or (n_basis, n_classes), or None
+        Of each weight; None leaves them free.
     kernel : KernelPiece or None
         None for features that are no kernel.
     width : float or TensorVariable
@@ -218,58 +265,10 @@ class Bases:
 
     X: Array
     centres: Array
-    is_given: bool
-    known: NDArray[Any] | None
+    sign: Array | None
     kernel: kernels.KernelPiece | None
     width: Any
     features: str
-
-    @classmethod
-    def of(
-        cls,
-        X: Array,
-        within: NDArray[Any] | None,
-        *,
-        kernel: AnyKernel,
-        width: Any,
-        basis: Any,
-        features: str,
-    ) -> "Bases":
-        """Return the basis for the arguments of a builder; rows are chosen within each label of `within`."""
-        validation.check_choice("features", features, kernels.FEATURES)
-        if features != "kernel":
-            defaults = (("basis", basis, None), ("width", width, None), ("kernel", kernel, "rbf"))
-            for name, value, default in defaults:
-                if not (value is default or (isinstance(value, str) and value == default)):
-                    raise ValueError(
-                        f"{name} was given with features={features!r}, found {validation.shown(value)}; "
-                        "needed features='kernel', or leave it out"
-                    )
-            return cls(X, X, True, None, None, None, features)
-        own_width = isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance)
-        if width is None and not own_width and _has_width(as_piece(kernel)):
-            width = kernels.median_distance(X)  # the centre of the estimators' grid
-            _log.info(
-                "width=%.4g: the median distance between rows; select(X, y, over=('width',)).width "
-                "chooses one",
-                width,
-            )
-        piece = as_piece(kernel, width)
-        if isinstance(basis, bool | np.bool_ | str) and basis != "kmeans":
-            raise ValueError(
-                f"basis={basis!r}; needed centres, a number of rows to choose, or 'kmeans'"
-            )
-        if isinstance(basis, str):
-            centres, known = choose_means(X, within, random_state=0)
-        elif basis is None:
-            centres, known = X, within
-        elif isinstance(basis, Integral):
-            rows = choose_rows(X, within, int(basis), random_state=0, name="basis")
-            centres, known = X[rows], None if within is None else within[rows]
-        else:
-            centres = validation.as_features(basis, "basis", X.shape[1])
-            return cls(X, centres, True, None, piece, width, features)
-        return cls(X, centres, False, known, piece, width, features)
 
     def declare(
         self, model: pm.Model, names: Names, columns: NDArray[Any]
@@ -293,19 +292,18 @@ class Bases:
         coords = {"basis": np.arange(len(centres)), "kernel": [kernel.name]}
         model.add_coords(names.coords(coords))
         points = pm.Data(names("centres"), centres, dims=names.dims("basis", "feature"))
-        is_random = isinstance(kernel, Covariance) and kernel.is_random
-        # a random covariance is computed from the inputs, others are data; results need the inputs
-        name = names("X" if is_random else "inputs")
-        inputs = pm.Data(name, X, dims=names.dims("obs", "feature"))
-        if isinstance(kernel, Covariance) and is_random:
+        rows = names.dims("obs", "feature")
+        if isinstance(kernel, Covariance) and kernel.is_random:  # computed from the inputs
+            inputs = pm.Data(names("X"), X, dims=rows)
             typical = kernels.rbf(kernels.squared_distances(X, centres), kernels.median_distance(X))
             return kernel.covariance(inputs, points), typical
+        pm.Data(names("inputs"), X, dims=rows)  # for results
         if kernel.name != kernels.RBF.name:  # its coordinate names the kernel in results
             pm.Data(names("kernel_name"), np.ones(1), dims=names.dims("kernel"))
         if isinstance(kernel, kernels.Radial) and isinstance(self.width, TensorVariable):
             width = own_variable(model, self.width, names("width"))
             apart = distances(X, centres, 2 + width.ndim)
-            dims = names.dims("feature", *_MATRIX)[-apart.ndim :]
+            dims = names.dims("feature", "obs", "basis")[-apart.ndim :]
             squared = pm.Data(names("squared_distance"), apart, dims=dims)
             inverse = 1.0 / pt.sqr(width)
             square = pt.tensordot(inverse, squared, 1) if width.ndim else squared * inverse
@@ -316,46 +314,89 @@ class Bases:
         Phi = kernel(X, centres)
         if kernel.name == kernels.RBF.name:
             _warn_of_width(Phi, X, np.round(kernel.width, 6))
-        return pm.Data(names("Phi"), Phi, dims=names.dims(*_MATRIX)), Phi
+        return pm.Data(names("Phi"), Phi, dims=names.dims("obs", "basis")), Phi
 
 
-def with_signs(
-    row: System, bases: Bases, signs: ArrayLike | str | None, shape: tuple[int, ...]
-) -> tuple[Bases, Array | None]:
-    """Return the bases with the sign of each weight, by the row's rule or as given.
+def choose_bases(
+    row: System,
+    X: Array,
+    within: NDArray[Any] | None,
+    shape: tuple[int, ...],
+    *,
+    kernel: AnyKernel = "rbf",
+    width: Width | None = None,
+    basis: Any = None,
+    features: str = "kernel",
+    signs: ArrayLike | str | None = None,
+) -> Bases:
+    """Return the bases for the arguments of a builder.
 
     Parameters
     ----------
     row : System
-        Without a rule the signs are None.
-    bases : Bases
-    signs : array_like, "both" or None
-        ``"both"`` takes each basis function twice, once with a positive and once with a negative weight.
+        Without a rule for signs weights are free.
+    X : ndarray, shape (n_obs, n_features)
+    within : ndarray, shape (n_obs,), or None
+        Labels, within each of which rows are chosen, and which the signs come from.
     shape : tuple of int
         Of one basis' weights: empty, or (n_classes,).
+    kernel, width, basis, features, signs
+        As for `pcvm_pymc.pcvm_model` and `pcvm_pymc.sparse_probit_model`.
     """
+    validation.check_choice("features", features, kernels.FEATURES)
+    if features != "kernel":
+        is_rbf = isinstance(kernel, str) and kernel == "rbf"
+        given = {"basis": basis, "width": width, "kernel": None if is_rbf else kernel}
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(
+                    f"{name} was given with features={features!r}, found {validation.shown(value)}; "
+                    "needed features='kernel', or leave it out"
+                )
+        return Bases(X, X, None, None, None, features)
+    own_width = isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance)
+    if width is None and not own_width and _has_width(as_piece(kernel)):
+        width = kernels.median_distance(X)  # the centre of the estimators' grid
+        _log.info(_MEDIAN, width)
+    piece = as_piece(kernel, width)
+    centres, known = _centres(X, within, basis)
     if row.signs is None:
-        return bases, None
-    n_basis = len(bases.centres)
-    if isinstance(signs, str):
+        return Bases(X, centres, None, piece, width, features)
+    if isinstance(signs, str):  # each basis function twice, once with either sign
         validation.check_choice("signs", signs, ("both",))
-        either = np.repeat([1.0, -1.0], n_basis).reshape(-1, *(1 for _ in shape))
-        twice = replace(bases, centres=np.tile(bases.centres, (2, 1)), known=None)
-        return twice, np.broadcast_to(either, (2 * n_basis, *shape)).copy()
-    if signs is not None:
-        return bases, validation.as_signs(signs, n_basis, *shape)
-    if bases.is_given:
-        each = " and class" if shape else ""
+        either = np.repeat([1.0, -1.0], len(centres)).reshape(-1, *(1 for _ in shape))
+        centres = np.tile(centres, (2, 1))
+        sign = np.broadcast_to(either, (len(centres), *shape)).copy()
+    elif signs is not None:
+        sign = validation.as_signs(signs, len(centres), *shape)
+    elif known is not None:
+        sign = row.signs(known, *shape)
+    else:
         raise ValueError(
-            f"basis was given without signs; needed one sign, -1 or +1, for each centre{each}, or "
-            "signs='both'"
+            "basis was given without signs; needed one sign, -1 or +1, for each centre, or signs='both'"
+            if within is not None
+            else "neither y nor signs were given; needed labels y of two classes, which the weights take "
+            "their signs from, or signs (rvm_latent has unconstrained weights)"
         )
-    if bases.known is None:
+    return Bases(X, centres, sign, piece, width, features)
+
+
+def _centres(
+    X: Array, within: NDArray[Any] | None, basis: Any
+) -> tuple[Array, NDArray[Any] | None]:
+    """Return centres, and the labels of the rows that they are, or whose means they are."""
+    if basis is None:
+        return X, within
+    if isinstance(basis, str) and basis == "kmeans":
+        return choose_means(X, within, random_state=0)
+    if isinstance(basis, bool | np.bool_ | str):
         raise ValueError(
-            "neither y nor signs were given; needed labels y of two classes, which the weights take their "
-            "signs from, or signs (rvm_latent has unconstrained weights)"
+            f"basis={basis!r}; needed centres, a number of rows to choose, or 'kmeans'"
         )
-    return bases, row.signs(bases.known, *shape)
+    if isinstance(basis, Integral):
+        rows = choose_rows(X, within, int(basis), random_state=0, name="basis")
+        return X[rows], None if within is None else within[rows]
+    return validation.as_features(basis, "basis", X.shape[1]), None
 
 
 def _warn_of_width(Phi: Array, X: Array, width: Any) -> None:

@@ -7,7 +7,7 @@ by the name of the piece: a new one is one entry.
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from inspect import getfullargspec
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
-from pcvm_pymc.core.family import System
+from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import (
@@ -29,15 +29,11 @@ from pcvm_pymc.core.pieces.priors import (
 )
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
-from pcvm_pymc.model.bases import AnyKernel, Bases, Width, own_variable, with_signs
+from pcvm_pymc.model.bases import AnyKernel, Names, Width, choose_bases, own_variable
 from pcvm_pymc.model.data import Frame, KernelModel
-from pcvm_pymc.model.declare_priors import DECLARED_PRIORS, declare_prior
-from pcvm_pymc.model.distributions import ProbitBernoulli
-from pcvm_pymc.model.math import ndtr
+from pcvm_pymc.model.distributions import ProbitBernoulli, ndtr
 from pcvm_pymc.model.multinomial import MultinomialProbit
-from pcvm_pymc.model.names import Names
-
-__all__ = ["DECLARED_LIKELIHOODS", "add_latent", "build"]
+from pcvm_pymc.model.priors import DECLARED_PRIORS, declare_prior
 
 # proper ones; an improper one, of which nothing can be sampled, is asked for in full
 _NAMES = ("default", "learned", "plug_in")
@@ -76,9 +72,9 @@ def build(
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
-    frame = Frame.of(X)
-    of_function = getfullargspec(_declare_function).kwonlyargs
-    nuisance = {name: options.pop(name) for name in set(options) - set(of_function)}
+    frame, kernel = Frame.of(X), options.get("kernel", "rbf")
+    ours = {*getfullargspec(_declare_function).kwonlyargs, *getfullargspec(choose_bases).kwonlyargs}
+    nuisance = {name: options.pop(name) for name in set(options) - ours}
     link, nuisance = _link(row, likelihood, nuisance)
     targets = _Targets.of(link, y, len(frame.values), one_class=signs is not None)
     with pm.Model.get_context(error_if_none=False) or KernelModel() as model:
@@ -91,13 +87,155 @@ def build(
         if link not in _TOLD_BY_SHAPES:
             model.add_coords({"likelihood": [link]})
             pm.Data("likelihood_name", np.ones(1), dims="likelihood")
-    kernel = options.get("kernel", "rbf")
     if isinstance(model, KernelModel) and not isinstance(kernel, str):
         model.kernel = kernel
     return model
 
 
-def add_latent(
+def pcvm_latent(
+    X: ArrayLike,
+    y: ArrayLike | None = None,
+    *,
+    name: str = "latent",
+    dim: str = "obs",
+    kernel: AnyKernel = "rbf",
+    width: Width | None = None,
+    hyperprior: str | Prior | None = None,
+    precision: Literal["marginal", "joint"] = "marginal",
+    signs: ArrayLike | Literal["both"] | None = None,
+    basis: ArrayLike | int | None = None,
+    bias: bool = True,
+) -> TensorVariable:
+    r"""Add the PCVM's latent function, without a likelihood, to the model of the block.
+
+    .. math:: f(x) = \sum_j w_j \exp(-\|x - z_j\|^2 / \text{width}^2) + b
+
+    What is done with it is the caller's: further terms, group intercepts, any likelihood. `pcvm_model` is
+    this and the row's own likelihood; a second one, added to it, would count the data twice.
+
+    Parameters
+    ----------
+    X : array_like, shape (n_obs, n_features)
+        Inputs, used as they are.
+    y : array_like, shape (n_obs,), optional
+        Labels of two classes. They are not observed here: the weights take their signs from them. Not needed
+        where `signs` are given.
+    name : str
+        Name of the function. A name other than ``"latent"`` is the prefix of all that belongs to the function
+        (``f``, ``f_weight``, the dim ``f_basis``), so that a model may have several.
+    dim : str
+        Name of the dim of the rows. One that the model has is taken, with its coordinates.
+    kernel, width, hyperprior, precision, signs, basis
+        As for `pcvm_model`.
+    bias : bool
+        Whether the function has a bias. Leave it out where you add intercepts of your own.
+
+    Returns
+    -------
+    TensorVariable
+        The deterministic variable of that name, shape (n_obs,).
+
+    Raises
+    ------
+    TypeError
+        Outside a ``with pm.Model()`` block.
+    ValueError
+        For input that cannot be used, or a name that the model has already.
+
+    Notes
+    -----
+    With further terms or another likelihood the model is no row of `FAMILY` any more: `sample` takes NUTS,
+    and `find_map_em` refuses by name. `new_data(model, X_new, name=...)` gives it new rows.
+
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2009), "Probabilistic classification vector machines", IEEE
+    Transactions on Neural Networks 20(6), eqs. 3-4 and 21-22.
+
+    Examples
+    --------
+    A linear predictor, intercepts of three groups, and a likelihood of one's own:
+
+    >>> import numpy as np, pymc as pm
+    >>> rng = np.random.default_rng(0)
+    >>> X, group = rng.normal(size=(30, 2)), np.arange(30) % 3
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> with pm.Model(coords={"group": ["a", "b", "c"]}) as model:
+    ...     f = pcvm_latent(X, y, width=1.5, bias=False)
+    ...     slope = pm.Normal("slope")
+    ...     intercept = pm.Normal("intercept", dims="group")
+    ...     label = pm.Bernoulli("label", logit_p=f + slope * X[:, 1] + intercept[group], observed=y)
+    >>> sorted(each.name for each in model.free_RVs)
+    ['intercept', 'magnitude', 'rate', 'slope']
+    """
+    return _add_latent(FAMILY["pcvm"], **locals())
+
+
+def rvm_latent(
+    X: ArrayLike,
+    *,
+    name: str = "latent",
+    dim: str = "obs",
+    kernel: AnyKernel = "rbf",
+    width: Width | None = None,
+    size: float = LATENT_SIZE,
+    hyperprior: str | Hyperprior | None = None,
+    precision: Literal["marginal", "joint"] = "marginal",
+    basis: ArrayLike | int | None = None,
+    bias: bool = True,
+) -> TensorVariable:
+    """Add the relevance vector machine's latent function, without a likelihood, to the model of the block.
+
+    As `pcvm_latent`, with unconstrained weights, so that no labels are needed: for counts, times, numbers.
+
+    Parameters
+    ----------
+    X, name, dim, kernel, width, precision, bias
+        As for `pcvm_latent`.
+    size : float
+        Prior median size of the function, in the unit of what it is added to: the default hyperprior's scale.
+        Not together with a hyperprior.
+    hyperprior : str or Hyperprior, optional
+        Gamma hyperpriors of the precisions, by name as for `pcvm_model`, proper. Default: scaled to the
+        basis functions.
+    basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
+        Centres of the basis functions. A number takes so many rows of `X`, by k-means++, ``"kmeans"`` 30
+        k-means centres. Default: the rows of `X`.
+
+    Returns
+    -------
+    TensorVariable
+        The deterministic variable of that name, shape (n_obs,).
+
+    Raises
+    ------
+    TypeError
+        Outside a ``with pm.Model()`` block.
+    ValueError
+        For input that cannot be used, or a name that the model has already.
+
+    References
+    ----------
+    M. E. Tipping (2001), "Sparse Bayesian learning and the relevance vector machine", JMLR 1, 211-244.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> x = np.linspace(-3, 3, 40)[:, None]
+    >>> with pm.Model() as model:
+    ...     rate = pm.math.exp(rvm_latent(x, width=1.0, basis=10))
+    ...     count = pm.Poisson("count", rate, observed=np.arange(40) // 8)
+    >>> sorted(each.name for each in model.free_RVs)
+    ['bias', 'weight']
+    """
+    given = locals()
+    validation.check_real("size", size)
+    if size != LATENT_SIZE and hyperprior is not None:
+        raise ValueError(f"size={size!r} was given with a hyperprior, which has its own scale")
+    return _add_latent(FAMILY["rvm_classification"], y=None, signs=None, **given)
+
+
+def _add_latent(
     row: System,
     X: ArrayLike,
     y: ArrayLike | None,
@@ -108,7 +246,6 @@ def add_latent(
     size: float = LATENT_SIZE,
     **options: Any,
 ) -> TensorVariable:
-    """Add a latent function without a likelihood to the model of a ``with`` block; see `pcvm_latent`."""
     validation.check_flag("bias", bias)
     frame = Frame.of(X)
     targets = _Targets(None, "labels", None, size)
@@ -129,29 +266,23 @@ def _declare_function(
     *,
     hyperprior: Any = None,
     precision: str = "marginal",
-    signs: ArrayLike | str | None = None,
     bias: str = "prior",
-    kernel: AnyKernel = "rbf",
-    width: Width | None = None,
-    basis: Any = None,
-    features: str = "kernel",
+    **of_bases: Any,
 ) -> TensorVariable:
     """Check the options of a latent function, declare its variables, and return the function."""
     hyperprior = _checked_prior(row, hyperprior, precision)
     n_scores = targets.n_scores
-    scores = ("class",) if n_scores else ()
+    scores, shape = (("class",), (n_scores,)) if n_scores else ((), ())
     within = targets.known if row.signs is not None or n_scores else None
-    bases = Bases.of(
-        frame.values, within, kernel=kernel, width=width, basis=basis, features=features
-    )
-    bases, sign = with_signs(row, bases, signs, (n_scores,)[: len(scores)])
-    if features == "kernel":
+    bases = choose_bases(row, frame.values, within, shape, **of_bases)
+    if bases.kernel is not None:
         check_room(len(frame.values), len(bases.centres))
     names.check_free(model)
     names.add_rows(model, frame.index)
     if n_scores:
         model.add_coords(names.coords({"class": targets.classes}))
     Phi, typical = bases.declare(model, names, frame.columns)
+    sign = bases.sign
     if isinstance(hyperprior, str):
         hyperprior = _scaled_prior(row, hyperprior, typical, sign, targets)
     if row.shared and isinstance(hyperprior, Hyperprior):
@@ -192,8 +323,8 @@ def _link(
     if has_own:
         given = {key: getattr(likelihood, key) for key in has}
     for key, value in given.items():
-        known = not isinstance(value, TensorVariable)
-        if known and not (validation.is_real(value) and np.isfinite(value) and value > 0):
+        is_positive = validation.is_real(value) and 0 < value < np.inf
+        if not (is_positive or isinstance(value, TensorVariable)):
             raise ValueError(
                 f"{key}={validation.shown(value)} must be positive and finite, in the unit of y"
             )

@@ -15,13 +15,8 @@ from pcvm_pymc.model.bases import AnyKernel, Width
 from pcvm_pymc.model.build import build
 
 # two rows of one machine
-_RVM = replace(
-    FAMILY["rvm_regression"],
-    likelihoods=(
-        *FAMILY["rvm_regression"].likelihoods,
-        *FAMILY["rvm_classification"].likelihoods,
-    ),
-)
+_BOTH = (*FAMILY["rvm_regression"].likelihoods, *FAMILY["rvm_classification"].likelihoods)
+_RVM = replace(FAMILY["rvm_regression"], likelihoods=_BOTH)
 
 
 def pcvm_model(

@@ -8,11 +8,11 @@ import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.pieces.kernels import feature_matrix
+from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_targets, shown
-from pcvm_pymc.model.bases import AnyKernel, distances, kernel_data, recall_kernel
-from pcvm_pymc.model.names import Names
-from pcvm_pymc.model.read import targets_of
+from pcvm_pymc.model.bases import AnyKernel, Names, distances, kernel_data, recall_kernel
+from pcvm_pymc.model.read import likelihood_name
 
 
 class KernelModel(pm.Model):
@@ -130,29 +130,24 @@ def _new_functions(
     model: pm.Model, names: Names, X_new: Array, kernel: AnyKernel | None
 ) -> dict[str, Any]:
     """Return the basis functions at new rows, or what the model computes them from."""
-    piece: Any = None
     if names("centres") not in model.named_vars:  # no kernel
         linear = model[names("Phi")].get_value().shape[1] == X_new.shape[1]
-        Phi = feature_matrix(X_new, "linear" if linear else "quadratic")
-        return {names("Phi"): Phi}
-    centres = kernel_data(model, names)["centres"]
-    if kernel is not None or names("Phi") in model.named_vars:
-        piece = recall_kernel(kernel_data(model, names), kernel)
-    if names("X") in model.named_vars:
-        return {names("X"): X_new}
-    squared = names("squared_distance")
-    if squared in model.named_vars:
-        values = {squared: distances(X_new, centres, model[squared].ndim)}
-    else:
-        values = {names("Phi"): piece(X_new, centres)}
-    if names("inputs") in model.named_vars:
-        values[names("inputs")] = X_new
-    return values
+        return {names("Phi"): feature_matrix(X_new, "linear" if linear else "quadratic")}
+    stored = kernel_data(model, names)
+    values: dict[str, Any] = {name: X_new for name in ("X", "inputs") if name in stored}
+    if kernel is not None or "Phi" in stored:
+        piece = recall_kernel(stored, kernel)
+    if "squared_distance" in stored:
+        squared = stored["squared_distance"]
+        values["squared_distance"] = distances(X_new, stored["centres"], squared.ndim)
+    elif "Phi" in stored:
+        values["Phi"] = piece(X_new, stored["centres"])
+    return {names(name): value for name, value in values.items()}
 
 
 def _observed(model: pm.Model, y_new: ArrayLike, n_new: int) -> NDArray[Any]:
     """Return new targets encoded as in the model's data."""
-    kind = targets_of(model)
+    kind = LIKELIHOODS[likelihood_name(model)].targets
     if kind == "numbers":
         return as_targets(y_new, n_new)
     if kind == "labels":
@@ -209,9 +204,7 @@ class Frame:
         """
         names = feature_names(X)
         if names is not None and known is not None:
-            _check_names(
-                names, [each.item() if hasattr(each, "item") else each for each in known], name
-            )
+            _check_names(names, np.asarray(known).tolist(), name)
         values = as_features(X, name, n_features)
         index = getattr(X, "index", None)
         has_index = index is not None and not callable(index) and len(index) == len(values)

@@ -23,16 +23,41 @@ from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.pieces.priors import WEIGHT_CUTOFF
-from pcvm_pymc.model.math import log_ndtr, ndtr
 
-type Draws = tuple[TensorVariable, TensorVariable]
+type Tensor = TensorVariable
+type Draws = tuple[Tensor, Tensor]
 
-_HALF = np.float64(0.5)
-_ONE = np.float64(1.0)
-_TWO = np.float64(2.0)
-_IMPOSSIBLE = np.float64(-np.inf)
+# NumPy float64 constants: pt.sqrt(2.0) would be single precision; halves and whole numbers are exact in it
+_SQRT_HALF = np.sqrt(0.5)
 _LOG_2 = np.log(2.0)
 _LOG_2PI = np.log(2.0 * np.pi)
+
+
+def ndtr(x: Tensor) -> Tensor:
+    """Return Phi(x), the standard normal distribution function, which keeps its lower tail."""
+    return 0.5 * pt.erfc(-_SQRT_HALF * x)
+
+
+def log_ndtr(x: Tensor) -> Tensor:
+    """Return log Phi(x), the log of the standard normal distribution function.
+
+    Left of -1 through erfcx, which neither underflows nor loses digits in the tail; right of it through
+    ``log1p``. Each branch sees only arguments of its own side, so that the gradient, plain automatic
+    differentiation, is finite everywhere.
+
+    Parameters
+    ----------
+    x : tensor_like of float, any shape
+
+    Returns
+    -------
+    Tensor, shape of `x`
+    """
+    x = pt.as_tensor_variable(x)
+    left, right = pt.minimum(x, -1.0), pt.maximum(x, -1.0)
+    tail = pt.log(0.5 * pt.erfcx(-_SQRT_HALF * left)) - 0.5 * left * left
+    body = pt.log1p(-0.5 * pt.erfc(_SQRT_HALF * right))
+    return pt.switch(x < -1.0, tail, body)
 
 
 class SymbolicRV(SymbolicRandomVariable):
@@ -43,7 +68,7 @@ class SymbolicRV(SymbolicRandomVariable):
         cls._print_name = (cls.name, f"\\operatorname{{{cls.name}}}")
 
     @classmethod
-    def rv_op(cls, *params: Any, size: Any = None, rng: Any = None) -> TensorVariable:
+    def rv_op(cls, *params: Any, size: Any = None, rng: Any = None) -> Tensor:
         """Return the random variable of some parameters, which are taken in double precision."""
         params = tuple(
             pt.cast(each if isinstance(each, Variable) else np.asarray(each, float), "float64")
@@ -57,14 +82,9 @@ class SymbolicRV(SymbolicRandomVariable):
         return cls(inputs, list(cls.draw(rng, batch, *params)))(*inputs)
 
     @classmethod
-    def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
+    def draw(cls, rng: Any, size: Any, *params: Tensor) -> Draws:
         """Return the next random generator, and the draws."""
         raise NotImplementedError
-
-
-def transformed(operation: type[SymbolicRV], transform: Transform) -> None:
-    """Register the default transform of the variables of an operation."""
-    _default_transform.register(operation, lambda op, rv: transform)
 
 
 class ProbitBernoulliRV(SymbolicRV):
@@ -73,7 +93,7 @@ class ProbitBernoulliRV(SymbolicRV):
     extended_signature = "[rng],[size],()->[rng],()"
 
     @classmethod
-    def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
+    def draw(cls, rng: Any, size: Any, *params: Tensor) -> Draws:
         """Draw labels."""
         p = ndtr(params[0])  # keeps the lower tail, which invprobit rounds to zero
         return pt.random.bernoulli(p, size=size, rng=rng, return_next_rng=True)
@@ -103,29 +123,27 @@ class ProbitBernoulli(Discrete):
     rv_op = ProbitBernoulliRV.rv_op
 
     @classmethod
-    def dist(cls, latent: Any, **kwargs: Any) -> TensorVariable:
+    def dist(cls, latent: Any, **kwargs: Any) -> Tensor:
         """Return the unnamed random variable."""
         return super().dist([latent], **kwargs)
 
-    def support_point(rv: TensorVariable, size: Any, latent: TensorVariable) -> TensorVariable:
+    def support_point(rv: Tensor, size: Any, latent: Tensor) -> Tensor:
         """Return the more probable label."""
         return pt.zeros_like(rv) + pt.cast(latent > 0, "int64")
 
-    def logp(value: TensorVariable, latent: TensorVariable) -> TensorVariable:
+    def logp(value: Tensor, latent: Tensor) -> Tensor:
         """Return log Phi of the latent value times the label's sign."""
-        label = pt.switch(pt.eq(value, 1), _ONE, -_ONE)
-        known = pt.eq(value, 0) | pt.eq(value, 1)
-        return pt.switch(known, log_ndtr(label * latent), _IMPOSSIBLE)
+        log_p = log_ndtr(pt.switch(pt.eq(value, 1), latent, -latent))
+        return pt.switch(pt.eq(value, 0) | pt.eq(value, 1), log_p, -np.inf)
 
-    def logcdf(value: TensorVariable, latent: TensorVariable) -> TensorVariable:
+    def logcdf(value: Tensor, latent: Tensor) -> Tensor:
         """Return the log distribution function."""
-        least = pt.switch(value < 0, _IMPOSSIBLE, log_ndtr(-latent))
-        return pt.switch(value < 1, least, np.float64(0.0))
+        least = pt.switch(value < 0, -np.inf, log_ndtr(-latent))
+        return pt.switch(value < 1, least, 0.0)
 
-    def icdf(value: TensorVariable, latent: TensorVariable) -> TensorVariable:
+    def icdf(value: Tensor, latent: Tensor) -> Tensor:
         """Return the quantile."""
-        label = pt.cast(value > ndtr(-latent), "int64")
-        return check_icdf_value(label, value)
+        return check_icdf_value(pt.cast(value > ndtr(-latent), "int64"), value)
 
 
 IMPROPER_MESSAGE = (
@@ -137,21 +155,19 @@ IMPROPER_MESSAGE = (
 )
 
 
-def is_improper(rate: TensorVariable) -> bool:
+def is_improper(rate: Tensor) -> bool:
     """Whether the rate of a precision is the constant zero, so that the prior is improper."""
     return isinstance(rate, Constant) and not np.any(rate.data)
 
 
-def _refused_if_improper(value: TensorVariable, rate: TensorVariable) -> TensorVariable:
+def _refused_if_improper(value: Tensor, rate: Tensor) -> Tensor:
     """Return `value`, which raises when evaluated if the prior is improper."""
     if not is_improper(rate):
         return value
     return CheckAndRaise(ValueError, IMPROPER_MESSAGE)(value, pt.constant(False))
 
 
-def _log_density(
-    square: TensorVariable, n: Any = _ONE, **parameters: TensorVariable
-) -> TensorVariable:
+def _log_density(square: Tensor, n: Any = 1.0, **parameters: Tensor) -> Tensor:
     """Return the log density of n normals of a shared Gamma(shape, rate) precision, given |value|^2.
 
     For n = 1 the Student-t of chen2009 eq. 22. A rate of zero leaves ``|value|^-(2 shape + n)``, constant
@@ -159,17 +175,17 @@ def _log_density(
     """
     shape, rate = parameters.values()
     if is_improper(rate):
-        return -(_TWO * shape + n) * pt.log(pt.maximum(pt.sqrt(square), np.float64(WEIGHT_CUTOFF)))
-    constant = pt.gammaln(shape + _HALF * n) - pt.gammaln(shape)
-    constant = constant - _HALF * n * (_LOG_2PI + pt.log(rate))
-    density = constant - (shape + _HALF * n) * pt.log1p(square / (_TWO * rate))
+        return -(2.0 * shape + n) * pt.log(pt.maximum(pt.sqrt(square), np.float64(WEIGHT_CUTOFF)))
+    constant = pt.gammaln(shape + 0.5 * n) - pt.gammaln(shape)
+    constant = constant - 0.5 * n * (_LOG_2PI + pt.log(rate))
+    density = constant - (shape + 0.5 * n) * pt.log1p(square / (2.0 * rate))
     needed = ", ".join(f"{name} > 0" for name in parameters)
     return check_parameters(density, shape > 0, rate > 0, msg=needed)
 
 
-def _student(shape: TensorVariable, rate: TensorVariable) -> TensorVariable:
+def _student(shape: Tensor, rate: Tensor) -> Tensor:
     """Return PyMC's own Student-t, for distribution functions and quantiles."""
-    return pm.StudentT.dist(nu=_TWO * shape, sigma=pt.sqrt(rate / shape))
+    return pm.StudentT.dist(nu=2.0 * shape, sigma=pt.sqrt(rate / shape))
 
 
 class MarginalBiasRV(SymbolicRV):
@@ -178,18 +194,18 @@ class MarginalBiasRV(SymbolicRV):
     extended_signature = "[rng],[size],(),()->[rng],()"
 
     @classmethod
-    def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
+    def draw(cls, rng: Any, size: Any, *params: Tensor) -> Draws:
         """Draw from the Student-t."""
         shape, rate = params
         scale = _refused_if_improper(pt.sqrt(rate / shape), rate)
-        return pt.random.t(_TWO * shape, 0.0, scale, size=size, rng=rng, return_next_rng=True)
+        return pt.random.t(2.0 * shape, 0.0, scale, size=size, rng=rng, return_next_rng=True)
 
 
 class MarginalWeightRV(MarginalBiasRV):
     """The operation of `MarginalWeight`."""
 
     @classmethod
-    def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
+    def draw(cls, rng: Any, size: Any, *params: Tensor) -> Draws:
         """Draw from the half-Student-t."""
         rng, draws = super().draw(rng, size, *params)
         return rng, pt.abs(draws)
@@ -226,30 +242,27 @@ class MarginalWeight(PositiveContinuous):
     rv_op = MarginalWeightRV.rv_op
 
     @classmethod
-    def dist(cls, c: Any, d: Any, **kwargs: Any) -> TensorVariable:
+    def dist(cls, c: Any, d: Any, **kwargs: Any) -> Tensor:
         """Return the unnamed random variable."""
         return super().dist([c, d], **kwargs)
 
-    def support_point(
-        rv: TensorVariable, size: Any, c: TensorVariable, d: TensorVariable
-    ) -> TensorVariable:
+    def support_point(rv: Tensor, size: Any, c: Tensor, d: Tensor) -> Tensor:
         """Return the scale."""
         return pt.full_like(rv, _refused_if_improper(pt.sqrt(d / c), d))
 
-    def logp(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
+    def logp(value: Tensor, c: Tensor, d: Tensor) -> Tensor:
         """Return the log density; of an improper one up to a constant."""
-        density = _log_density(value * value, c=c, d=d)
-        density = density if is_improper(d) else _LOG_2 + density
-        return pt.switch(value >= 0, density, _IMPOSSIBLE)
+        both = 0.0 if is_improper(d) else _LOG_2
+        return pt.switch(value >= 0, both + _log_density(value * value, c=c, d=d), -np.inf)
 
-    def logcdf(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
+    def logcdf(value: Tensor, c: Tensor, d: Tensor) -> Tensor:
         """Return the log distribution function."""
-        beyond = _TWO * pt.exp(pm.logcdf(_student(c, d), -value))
-        return pt.switch(value > 0, pt.log1p(-beyond), _IMPOSSIBLE)
+        beyond = 2.0 * pt.exp(pm.logcdf(_student(c, d), -value))
+        return pt.switch(value > 0, pt.log1p(-beyond), -np.inf)
 
-    def icdf(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
+    def icdf(value: Tensor, c: Tensor, d: Tensor) -> Tensor:
         """Return the quantile."""
-        return check_icdf_value(pm.icdf(_student(c, d), _HALF * (_ONE + value)), value)
+        return check_icdf_value(pm.icdf(_student(c, d), 0.5 * (1.0 + value)), value)
 
 
 class MarginalBias(Continuous):
@@ -276,25 +289,23 @@ class MarginalBias(Continuous):
     rv_op = MarginalBiasRV.rv_op
 
     @classmethod
-    def dist(cls, e: Any, f: Any, **kwargs: Any) -> TensorVariable:
+    def dist(cls, e: Any, f: Any, **kwargs: Any) -> Tensor:
         """Return the unnamed random variable."""
         return super().dist([e, f], **kwargs)
 
-    def support_point(
-        rv: TensorVariable, size: Any, e: TensorVariable, f: TensorVariable
-    ) -> TensorVariable:
+    def support_point(rv: Tensor, size: Any, e: Tensor, f: Tensor) -> Tensor:
         """Return zero."""
         return pt.zeros_like(rv) + _refused_if_improper(pt.zeros_like(f), f)
 
-    def logp(value: TensorVariable, e: TensorVariable, f: TensorVariable) -> TensorVariable:
+    def logp(value: Tensor, e: Tensor, f: Tensor) -> Tensor:
         """Return the log density; of an improper one up to a constant."""
         return _log_density(value * value, e=e, f=f)
 
-    def logcdf(value: TensorVariable, e: TensorVariable, f: TensorVariable) -> TensorVariable:
+    def logcdf(value: Tensor, e: Tensor, f: Tensor) -> Tensor:
         """Return the log distribution function."""
         return pm.logcdf(_student(e, f), value)
 
-    def icdf(value: TensorVariable, e: TensorVariable, f: TensorVariable) -> TensorVariable:
+    def icdf(value: Tensor, e: Tensor, f: Tensor) -> Tensor:
         """Return the quantile."""
         return pm.icdf(_student(e, f), value)
 
@@ -305,7 +316,7 @@ class _ProperLogTransform(LogTransform):
     Samplers ask for the Jacobian, also where starting values were given and no support point was.
     """
 
-    def log_jac_det(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
+    def log_jac_det(self, value: Tensor, *inputs: Tensor) -> Tensor:
         """Return the value, which is the log derivative."""
         return _refused_if_improper(value, inputs[3])
 
@@ -327,22 +338,22 @@ class _AsinhTransform(Transform):
         self.ndim_supp = ndim_supp
 
     @staticmethod
-    def _scale(inputs: tuple[Any, ...]) -> TensorVariable:
+    def _scale(inputs: tuple[Any, ...]) -> Tensor:
         _, _, c, d, *_ = inputs  # after a random generator and a size
         return pt.ones_like(d) if is_improper(d) else pt.sqrt(d / c)
 
-    def forward(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
+    def forward(self, value: Tensor, *inputs: Tensor) -> Tensor:
         """Return the value to be sampled."""
         return pt.arcsinh(value / self._scale(inputs))
 
-    def backward(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
+    def backward(self, value: Tensor, *inputs: Tensor) -> Tensor:
         """Return the weight."""
         return self._scale(inputs) * pt.sinh(value)
 
-    def log_jac_det(self, value: TensorVariable, *inputs: TensorVariable) -> TensorVariable:
+    def log_jac_det(self, value: Tensor, *inputs: Tensor) -> Tensor:
         """Return the log of scale times cosh, without overflow."""
         size = pt.abs(value)
-        log_cosh = size + pt.log1p(pt.exp(-_TWO * size)) - _LOG_2
+        log_cosh = size + pt.log1p(pt.exp(-2.0 * size)) - _LOG_2
         out = _refused_if_improper(pt.log(self._scale(inputs)) + log_cosh, inputs[3])
         return out.sum(axis=-1) if self.ndim_supp else out
 
@@ -367,13 +378,11 @@ class FreeWeight(MarginalBias):
     rv_op = FreeWeightRV.rv_op
 
     @classmethod
-    def dist(  # type: ignore[override]  # parameters of other names
-        cls, c: Any, d: Any, **kwargs: Any
-    ) -> TensorVariable:
+    def dist(cls, c: Any, d: Any, **kwargs: Any) -> Tensor:  # type: ignore[override]
         """Return the unnamed random variable."""
         return super().dist(c, d, **kwargs)
 
-    def logp(value: TensorVariable, c: TensorVariable, d: TensorVariable) -> TensorVariable:
+    def logp(value: Tensor, c: Tensor, d: Tensor) -> Tensor:
         """Return the log density."""
         return _log_density(value * value, c=c, d=d)
 
@@ -384,11 +393,11 @@ class SharedWeightRV(SymbolicRV):
     extended_signature = "[rng],[size],(),(),()->[rng],(k)"
 
     @classmethod
-    def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
+    def draw(cls, rng: Any, size: Any, *params: Tensor) -> Draws:
         """Draw a precision for each row, and its normals."""
         c, d, n_scores = params
         rng, precision = pt.random.gamma(
-            c, scale=_refused_if_improper(_ONE / d, d), size=size, rng=rng, return_next_rng=True
+            c, scale=_refused_if_improper(1.0 / d, d), size=size, rng=rng, return_next_rng=True
         )
         shape = (*(precision.shape[i] for i in range(precision.ndim)), pt.cast(n_scores, "int64"))
         rng, unit = pt.random.normal(size=shape, rng=rng, return_next_rng=True)
@@ -420,27 +429,19 @@ class SharedWeight(Continuous):
     rv_op = SharedWeightRV.rv_op
 
     @classmethod
-    def dist(cls, c: Any, d: Any, n_scores: int, **kwargs: Any) -> TensorVariable:
+    def dist(cls, c: Any, d: Any, n_scores: int, **kwargs: Any) -> Tensor:
         """Return the unnamed random variable."""
         return super().dist([c, d, n_scores], **kwargs)
 
-    def support_point(
-        rv: TensorVariable,
-        size: Any,
-        c: TensorVariable,
-        d: TensorVariable,
-        n_scores: TensorVariable,
-    ) -> TensorVariable:
+    def support_point(rv: Tensor, size: Any, c: Tensor, d: Tensor, n_scores: Tensor) -> Tensor:
         """Return zeros."""
         return pt.zeros_like(rv) + _refused_if_improper(pt.zeros_like(d), d)
 
-    def logp(
-        value: TensorVariable, c: TensorVariable, d: TensorVariable, n_scores: TensorVariable
-    ) -> TensorVariable:
+    def logp(value: Tensor, c: Tensor, d: Tensor, n_scores: Tensor) -> Tensor:
         """Return the log density of each row."""
         return _log_density(pt.sqr(value).sum(axis=-1), n_scores, c=c, d=d)
 
 
-transformed(MarginalWeightRV, _ProperLogTransform())
-transformed(FreeWeightRV, _AsinhTransform(0))
-transformed(SharedWeightRV, _AsinhTransform(1))
+_default_transform.register(MarginalWeightRV, lambda op, rv: _ProperLogTransform())
+_default_transform.register(FreeWeightRV, lambda op, rv: _AsinhTransform(0))
+_default_transform.register(SharedWeightRV, lambda op, rv: _AsinhTransform(1))

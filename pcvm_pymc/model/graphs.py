@@ -1,16 +1,16 @@
 """Reading PyTensor graphs: terms, factors and random variables of an expression, and its values."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytensor
 from pymc.distributions.distribution import SymbolicRandomVariable
-from pytensor.compile.ops import ViewOp
-from pytensor.compile.sharedvalue import SharedVariable
+from pytensor import scalar
+from pytensor.compile import SharedVariable, ViewOp
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import io_toposort
-from pytensor.scalar import basic as scalars
+from pytensor.graph.traversal import io_toposort, walk
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
@@ -20,40 +20,33 @@ from pytensor.tensor.shape import SpecifyShape
 from pcvm_pymc.core.pieces.probit import Array
 
 
+def applies(x: Variable, operation: Any) -> bool:
+    """Whether an expression is the result of an operation on each element."""
+    op = None if x.owner is None else x.owner.op
+    return isinstance(op, Elemwise) and isinstance(op.scalar_op, operation)
+
+
 def peeled(x: Variable) -> Variable:
     """Return an expression without names, casts and added or dropped dimensions around it."""
-    while x.owner is not None:
-        op = x.owner.op
-        if isinstance(op, Elemwise):
-            bare = isinstance(op.scalar_op, scalars.Identity | scalars.Cast)
-        elif isinstance(op, DimShuffle):
-            kept = [axis for axis in op.new_order if axis != "x"]
-            bare = kept == sorted(kept)
-        else:
-            bare = isinstance(op, ViewOp | SpecifyShape)
-        if not bare:
-            return x
-        x = x.owner.inputs[0]
-    return x
+    op = None if x.owner is None else x.owner.op
+    bare = applies(x, scalar.Identity | scalar.Cast) or isinstance(op, ViewOp | SpecifyShape)
+    if isinstance(op, DimShuffle):
+        kept = [axis for axis in op.new_order if axis != "x"]
+        bare = kept == sorted(kept)
+    return peeled(x.owner.inputs[0]) if bare else x
 
 
-def _operands(x: Variable, operation: type[scalars.ScalarOp]) -> list[Variable]:
+def _operands(x: Variable, operation: type[scalar.ScalarOp]) -> list[Variable]:
     """Return the operands of nested sums or products; else the expression alone."""
     x = peeled(x)
-    op = None if x.owner is None else x.owner.op
-    if not (isinstance(op, Elemwise) and isinstance(op.scalar_op, operation)):
+    if not applies(x, operation):
         return [x]
     return [each for operand in x.owner.inputs for each in _operands(operand, operation)]
 
 
-def terms(x: Variable) -> list[Variable]:
-    """Return the terms of a sum."""
-    return _operands(x, scalars.Add)
-
-
-def factors(x: Variable) -> list[Variable]:
-    """Return the factors of a product, element by element."""
-    return _operands(x, scalars.Mul)
+#: the terms of a sum, and the factors of a product, element by element
+terms = partial(_operands, operation=scalar.Add)
+factors = partial(_operands, operation=scalar.Mul)
 
 
 def product(x: Variable) -> tuple[Variable, Variable] | None:
@@ -78,18 +71,11 @@ def called(variable: Variable) -> str:
 
 def random_parts(x: Variable) -> list[Variable]:
     """Return the random variables that an expression depends on directly, each once."""
-    found: dict[Variable, None] = {}
-    seen, waiting = set(), [x]
-    while waiting:
-        each = waiting.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        if is_random(each):
-            found[each] = None
-        elif each.owner is not None:
-            waiting.extend(each.owner.inputs)
-    return list(found)
+
+    def inputs(each: Variable) -> list[Variable] | None:
+        return None if each.owner is None or is_random(each) else each.owner.inputs
+
+    return [each for each in walk([x], inputs, bfs=False) if is_random(each)]
 
 
 def made_of(expressions: Iterable[Variable]) -> str:

@@ -31,13 +31,8 @@ class _ClassTerms(Op):
 
     def make_node(self, latent: Any, label: Any) -> Apply:
         """Return the node of a matrix of scores and a vector of classes."""
-        latent = pt.cast(pt.as_tensor(latent), "float64")
-        label = pt.cast(pt.as_tensor(label), "int64")
-        if latent.ndim != 2 or label.ndim != 1:
-            raise ValueError(
-                f"latent has {latent.ndim} and label {label.ndim} dimensions; needed 2 and 1"
-            )
-        return Apply(self, [latent, label], [pt.dvector(), pt.dmatrix()])
+        inputs = [pt.cast(latent, "float64"), pt.cast(label, "int64")]
+        return Apply(self, inputs, [pt.dvector(), pt.dmatrix()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
         """Compute both outputs."""
@@ -56,20 +51,13 @@ class _ClassTerms(Op):
         """Both outputs depend on the scores; classes have no derivative."""
         return [[True, True], [False, False]]
 
-    def pullback(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Variable]:
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Variable]:
         """Return the gradient in the scores: d log p / d y = zbar - y."""
         of_value, of_score = cotangents
+        slope = of_value[:, None] * outputs[1]
         if not isinstance(of_score.type, DisconnectedType):
-            return [
-                grad_not_implemented(self, 0, inputs[0], "second derivatives"),
-                disconnected_type(),
-            ]
-        return [of_value[:, None] * outputs[1], disconnected_type()]
+            slope = grad_not_implemented(self, 0, inputs[0], "second derivatives")
+        return [slope, disconnected_type()]
 
 
 @register_funcify_default_op_cache_key(_ClassTerms)
@@ -182,9 +170,6 @@ class MultinomialProbit(Discrete):
         if not scores.ndim - 1 == value.ndim == 1:  # else, as usual, there is nothing to stretch
             value = value + pt.zeros_like(scores[..., 0], dtype=value.dtype)
             scores = scores + pt.zeros(value.shape)[..., None]
-        whole = pt.eq(value, pt.floor(value))
-        label = pt.switch(whole, value, -1)
-        log_probability, _ = _class_terms(
-            scores.reshape((-1, scores.shape[-1])), pt.cast(label, "int64").ravel()
-        )
+        label = pt.switch(pt.eq(value, pt.floor(value)), value, -1)
+        log_probability, _ = _class_terms(scores.reshape((-1, scores.shape[-1])), label.ravel())
         return log_probability.reshape(value.shape, ndim=value.ndim)

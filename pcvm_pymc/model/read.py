@@ -10,12 +10,11 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.distributions.distribution import support_point
+from pytensor import scalar
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Exp
-from pytensor.scalar.math import Erfc, Sigmoid
 from pytensor.tensor.random.basic import BernoulliRV, NormalRV, StudentTRV
 
 from pcvm_pymc.core.em.widths import FeatureRBFMoves, ScalarRBFMoves
@@ -25,12 +24,9 @@ from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array, ndtr
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model import graphs
-from pcvm_pymc.model.bases import known_width
 from pcvm_pymc.model.distributions import ProbitBernoulliRV
 from pcvm_pymc.model.multinomial import MultinomialProbitRV
-from pcvm_pymc.model.read_priors import NUTS, weight_prior, with_bias
-
-__all__ = ["Parts", "find_parts", "likelihood_name", "read", "targets_of"]
+from pcvm_pymc.model.priors import NUTS, weight_prior, with_bias
 
 
 def read(model: pm.Model, solver: str | None = None) -> Problem:
@@ -145,50 +141,49 @@ def find_parts(model: pm.Model) -> Parts:
     ValueError
         If there is none: what was found, and what is needed.
     """
-    observed, name, latent, parameters, nuisances = _observed(model)
+    observed, name, latent, parameters = _observed(model)
     Phi, size, sign, bias = _latent_parts(model, latent)
     unknown = graphs.random_parts(Phi)
     outside = set(unknown) - set(model.free_RVs)
     if len(unknown) > 1 or outside or any(x.type.ndim > 1 for x in unknown):
         raise _not_an_rbf(unknown)
-    weights = weight_prior(size)
-    hyperprior, bias_kind, bias_precision = with_bias(weights.prior, bias)
+    prior, positive, variables = weight_prior(size)
+    prior, bias_kind, bias_precision = with_bias(prior, bias)
+    variables["precisions"] = (*variables.get("precisions", ()), *bias_precision)
     shape = graphs.shape_of(size)
     n_scores = shape[1] if len(shape) == 2 else 1
+    values: dict[str, Any] = {  # NaN where unknown
+        key: np.nan if graphs.random_parts(x) else graphs.number(x, f"{key} of the likelihood")
+        for key, x in parameters.items()
+    }
     if name == "multinomial probit":
-        likelihood = LIKELIHOODS[name](n_scores)
-    else:
-        values = {  # NaN where unknown
-            key: np.nan if graphs.random_parts(x) else graphs.number(x, f"{key} of the likelihood")
-            for key, x in parameters.items()
-        }
-        likelihood = LIKELIHOODS[name](**values)
+        values = {"n_classes": n_scores}
+    likelihood = LIKELIHOODS[name](**values)
     if likelihood.n_scores != n_scores:
         raise ValueError(
             f"{observed.name!r} under {name!r} has {likelihood.n_scores} score(s), and the weights have "
             f"shape {shape}"
         )
-    if weights.positive and sign is None:  # sizes without signs are weights that are all positive
+    if positive and sign is None:  # sizes without signs are weights that are all positive
         sign = np.ones(shape)
-    if not weights.positive and sign is not None:
+    own, given = graphs.random_parts(latent), observed.owner.op.dist_params(observed.owner)
+    if not positive and sign is not None:
         raise ValueError(
             f"{size.name!r} is unconstrained, and is multiplied by signs; needed a size, which "
             f"MarginalWeight declares, {NUTS}"
         )
     return Parts(
-        observed,
-        likelihood,
-        hyperprior,
-        Phi,
-        sign,
-        size,
-        bias,
-        bias_kind,
-        unknown[0] if unknown else None,
-        weights.rate,
-        (*weights.precisions, *bias_precision),
-        weights.scales,
-        nuisances,
+        observed=observed,
+        likelihood=likelihood,
+        hyperprior=prior,
+        Phi=Phi,
+        sign=sign,
+        weight=size,
+        bias=bias,
+        bias_kind=bias_kind,
+        width=unknown[0] if unknown else None,
+        nuisances=tuple(x for each in given for x in graphs.random_parts(each) if x not in own),
+        **variables,
     )
 
 
@@ -197,16 +192,11 @@ def likelihood_name(model: pm.Model) -> str:
     return _observed(model)[1]
 
 
-def targets_of(model: pm.Model) -> str:
-    """Return what a model's targets are: ``"labels"``, ``"classes"`` or ``"numbers"``."""
-    return LIKELIHOODS[likelihood_name(model)].targets
-
-
 # --- likelihoods --------------------------------------------------------------------------------
 
 
-# an observed variable: its likelihood's name, latent expression, parameters, and what is unknown in them
-type _Observed = tuple[Variable, str, Variable, dict[str, Variable], tuple[Variable, ...]]
+# an observed variable: its likelihood's name, latent expression, and parameters
+type _Observed = tuple[Variable, str, Variable, dict[str, Variable]]
 
 
 def _observed(model: pm.Model) -> _Observed:
@@ -232,46 +222,45 @@ def _has_basis(latent: Variable) -> bool:
     return any(map(graphs.product, graphs.terms(latent)))
 
 
+#: by the operation of the observed variable: its likelihood, and what the parameters are
+_OPERATIONS = {
+    ProbitBernoulliRV: ("probit", "latent"),
+    MultinomialProbitRV: ("multinomial probit", "latent"),
+    BernoulliRV: ("logit", "latent"),
+    NormalRV: ("normal", "latent", "noise"),
+    StudentTRV: ("student-t", "degrees", "latent", "noise"),
+}
+
+
 def _likelihood(rv: Variable) -> _Observed | None:
     """Return the likelihood of an observed variable; None if it is not of the family."""
     op = rv.owner.op
     if type(op) not in _OPERATIONS:
         return None
-    name, params = _OPERATIONS[type(op)], op.dist_params(rv.owner)
-    latent, parameters = params[0], {}
-    if isinstance(op, StudentTRV):
-        degrees, latent, noise = params
-        parameters = {"noise": noise, "degrees": degrees}
-    elif isinstance(op, NormalRV):
-        parameters = {"noise": params[1]}
-    unknown = tuple(x for each in parameters.values() for x in graphs.random_parts(each))
+    name, *names = _OPERATIONS[type(op)]
+    parameters = dict(zip(names, op.dist_params(rv.owner), strict=True))
+    latent = parameters.pop("latent")
+    noisy = None
     if name == "logit" or (name == "normal" and not _has_basis(latent)):
-        noisy, link = _flipped_probit(latent), graphs.peeled(latent).owner
-        if noisy is None and name == "logit":
-            is_logit = link and isinstance(getattr(link.op, "scalar_op", None), Sigmoid)
-            return (rv, name, link.inputs[0], {}, ()) if is_logit else None
-        if noisy is not None:
-            latent, flip, of_flip = noisy
-            if name == "logit":
-                return rv, "label noise", latent, {"flip": flip}, of_flip
+        noisy = _flipped_probit(latent)
+    if noisy is not None:
+        latent, flip = noisy
+        if name == "logit":
+            name, parameters = "label noise", {"flip": flip}
+        else:
             name = "normal-probability"
-    return rv, name, latent, parameters, unknown
+    elif name == "logit":
+        link = graphs.peeled(latent)
+        if not graphs.applies(link, scalar.Sigmoid):
+            return None
+        latent = link.owner.inputs[0]
+    return rv, name, latent, parameters
 
 
-_OPERATIONS = {
-    ProbitBernoulliRV: "probit",
-    MultinomialProbitRV: "multinomial probit",
-    BernoulliRV: "logit",
-    NormalRV: "normal",
-    StudentTRV: "student-t",
-}
-
-
-def _flipped_probit(p: Variable) -> tuple[Variable, Variable, tuple[Variable, ...]] | None:
-    """Return x, flip, and the random variables in flip, of ``flip + (1 - 2 flip) Phi(x)``; else None."""
-    nodes = [x.owner for x in ancestors([p]) if x.owner]
-    found = [each for each in nodes if isinstance(getattr(each.op, "scalar_op", None), Erfc)]
-    inner = [x for each in found for x in graphs.factors(each.inputs[0]) if graphs.random_parts(x)]
+def _flipped_probit(p: Variable) -> tuple[Variable, Variable] | None:
+    """Return x and flip of ``flip + (1 - 2 flip) Phi(x)``; None where an expression is another."""
+    found = [x.owner.inputs[0] for x in ancestors([p]) if graphs.applies(x, scalar.Erfc)]
+    inner = [x for each in found for x in graphs.factors(each) if graphs.random_parts(x)]
     if len(inner) != 1:
         return None
 
@@ -283,11 +272,7 @@ def _flipped_probit(p: Variable) -> tuple[Variable, Variable, tuple[Variable, ..
     value = graphs.numbers(expression, dict.fromkeys(graphs.random_parts(expression), 0.07))
     if not np.allclose(value, value[0] + (1 - 2 * value[0]) * ndtr(points), rtol=1e-12):
         return None
-    return (
-        inner[0],
-        at(points[:1]),
-        tuple(set(graphs.random_parts(p)) - set(graphs.random_parts(inner[0]))),
-    )
+    return inner[0], at(points[:1])
 
 
 # --- the latent function ------------------------------------------------------------------------
@@ -351,13 +336,12 @@ def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
 
     Of the distances between rows and centres, where not every centre is a row.
     """
-    owner, n = graphs.peeled(Phi).owner, graphs.shape_of(width)
-    if not (owner and isinstance(getattr(owner.op, "scalar_op", None), Exp)):
+    basis, n = graphs.peeled(Phi), graphs.shape_of(width)
+    if not graphs.applies(basis, scalar.Exp):
         raise _not_an_rbf([width])
-    exponent = owner.inputs[0]
 
     def divided(at: Any) -> Array:
-        return -graphs.numbers(exponent, {width: at})
+        return -graphs.numbers(basis.owner.inputs[0], {width: at})
 
     if n:  # of each feature, the other widths infinite
         squared = np.stack([divided(alone) for alone in np.where(np.eye(n[0]) > 0, 1.0, np.inf)])
@@ -392,9 +376,10 @@ def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
 
 def _problem(model: pm.Model, parts: Parts) -> Problem:
     """Return the problem at the model's data."""
-    label = _labels(model, parts)
-    width, moves = known_width(model), None
+    label, moves = _labels(model, parts), None
     if parts.width is None:
+        known = (each.get_value() for each in model.data_vars if each.name == "width")
+        width = next(known, np.nan) * 1.0
         Phi = graphs.numbers(parts.Phi)
     else:
         moves = _width_moves(parts.Phi, parts.width)

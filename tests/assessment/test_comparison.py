@@ -4,7 +4,7 @@ import xarray as xr
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from problems import blobs, refused
+from problems import blobs, refused, three_blobs
 from sklearn.metrics import log_loss
 
 import pcvm_pymc as pcvm
@@ -61,6 +61,18 @@ def test_table_rows_are_the_scores_of_the_predictions(fits):
         pcvm.compare(map_result, posterior, X_test, np.where(label > 0, "yes", "maybe"))
 
 
+def test_compare_takes_one_model_and_its_classes(fits):
+    _, posterior, X, words = fits
+    jeffreys = {"hyperprior": pcvm.Hyperprior.jeffreys()}
+    for y, given, said in (
+        (words == "yes", {"width": 1.2}, "y_test has labels"),
+        (words, {"width": 2.0}, "map_result has other width"),
+        (words, {"width": 1.2, **jeffreys}, "map_result has other hyperprior"),
+    ):
+        other = pcvm.find_map_em(pcvm.pcvm_model(X, y, **given), progressbar=False)
+        refused(said, pcvm.compare, other, posterior, X, words)
+
+
 def test_the_decision_surface_needs_a_plane(fits):
     map_result, posterior, X, words = fits
     figure = pcvm.plots.plot_decision_surface(map_result, posterior, X, words, resolution=12)
@@ -81,15 +93,8 @@ def test_results_of_other_models_are_rivals(fits):
     assert [axes.get_title() for axes in figure.axes] == ["MAP plug-in", "posterior mean", "again"]
 
 
-def of_three_classes(n=24):
-    rng = np.random.default_rng(5)
-    label = np.arange(n) % 3
-    return rng.normal(size=(n, 2)) + 2.0 * np.array([[0, 0], [1, 0], [0, 1]])[label], label
-
-
 def test_several_classes_are_compared():
-    X, label = of_three_classes()
-    words = np.array(["a", "b", "c"])[label]
+    X, label, words = three_blobs()
     result = pcvm.find_map_em(pcvm.mpcvm_model(X, words, width=1.2), progressbar=False)
     posterior = result.copy()  # four draws of two chains around the MAP
     draws = result["posterior"].to_dataset().isel(chain=[0, 0], draw=[0] * 4)
@@ -124,8 +129,7 @@ def test_several_classes_are_compared():
 
 
 def test_the_surface_of_several_classes_shows_the_most_probable():
-    X, label = of_three_classes()
-    words = np.array(["a", "b", "c"])[label]
+    X, label, words = three_blobs()
     result = pcvm.find_map_em(pcvm.mpcvm_model(X, words, width=1.2), progressbar=False)
     figure = pcvm.plots.plot_decision_surface(result, result, X, words, resolution=8)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "c"]
@@ -147,7 +151,7 @@ def test_the_surface_of_several_classes_shows_the_most_probable():
 
 
 def test_pictures_refuse_what_is_of_other_classes(fits):
-    X, label = of_three_classes()
+    X, label, _ = three_blobs()
     result = pcvm.find_map_em(pcvm.mpcvm_model(X, label, width=1.2), progressbar=False)
     three = np.full((24, 3), 1 / 3)
     with pytest.raises(ValueError, match=r"label has \[3\]; needed numbers from 0 to 2"):

@@ -6,7 +6,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 from matplotlib.figure import Figure
-from problems import blobs, refused
+from problems import blobs, refused, three_blobs
 from scipy.special import expit, ndtr
 
 from pcvm_pymc import (
@@ -112,6 +112,13 @@ def test_kfold_needs_the_training_data(fit):
     refused("cv=30; needed a whole number, 2 to 20", kfold, posterior, X, words, cv=30)
 
 
+@pytest.mark.parametrize("shift", [1e-7, 5.0])
+def test_kfold_refuses_other_rows(fit, shift):
+    posterior, X, words = fit
+    moved = X + shift * np.arange(1, 41)[:, None]
+    refused("X has other basis functions than the posterior", kfold, posterior, moved, words, cv=3)
+
+
 def drawn_around(point, model, n_draws=6, seed=0):
     """Return draws around a point estimate, without a sampler's time."""
     tree, rng = point.copy(), np.random.default_rng(seed)
@@ -139,12 +146,6 @@ def around_the_map(model):
     return drawn_around(find_map_em(model, progressbar=False), model)
 
 
-def three_classes(n=24):
-    label = np.arange(n) % 3
-    shift = 2.0 * np.array([[0, 0], [1, 0], [0, 1]])[label]
-    return np.random.default_rng(5).normal(size=(n, 2)) + shift, np.array(["a", "b", "c"])[label]
-
-
 CLASSIFIERS = {
     "mPCVM": lambda X, y: mpcvm_model(X, y, width=1.2),
     "mRVM": lambda X, y: mrvm_model(X, y, width=1.2),
@@ -155,7 +156,7 @@ CLASSIFIERS = {
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_kfold_of_several_classes_by_hand(kind, no_sampler):
     """Each held-out row's log probability is that of a model built on the other rows alone."""
-    X, words = three_classes()
+    X, _, words = three_blobs()
     build = CLASSIFIERS[kind]
     posterior = around_the_map(build(X, words))
     found = kfold(posterior, X, words, cv=2, random_seed=2)
@@ -225,12 +226,10 @@ def test_an_rvm_has_no_mode_and_is_scored_without(monkeypatch):
 
 
 def test_kfold_refuses_regressions_other_classes_and_what_was_drawn(fit):
-    X, words = three_classes()
+    X, _, words = three_blobs()
     several = find_map_em(mpcvm_model(X, words, width=1.2), progressbar=False)
-    with pytest.raises(
-        ValueError, match=r"y has labels \['z'\]; needed the classes \['a', 'b', 'c'\]"
-    ):
-        kfold(several, X, np.where(words == "a", "z", words))
+    other = np.where(words == "a", "z", words)
+    refused(r"y has labels \['z'\]; needed the classes \['a', 'b', 'c'\]", kfold, several, X, other)
     regression = fit_evidence(rvm_model(X, X[:, 0], width=1.2))
     refused("of a regression under the 'normal' likelihood", kfold, regression, X, X[:, 0])
     posterior, X, words = fit

@@ -141,15 +141,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("likelihood", "prior"), CASES)
-def test_rows_have_the_scores_of_their_refits(likelihood, prior):
-    found, n_unsettled = errors(likelihood, prior, 7, 2)
-    assert np.sum(np.array(found) > 0.01) <= n_unsettled
+TWO_THOUSAND = pytest.param(range(100, 108), 8, marks=pytest.mark.slow)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(("seeds", "n_rows"), [([7], 2), TWO_THOUSAND])
 @pytest.mark.parametrize(("likelihood", "prior"), CASES)
-def test_two_thousand_rows_have_the_scores_of_their_refits(likelihood, prior):
-    for seed in range(8):
-        found, n_unsettled = errors(likelihood, prior, 100 + seed, 8)
+def test_rows_have_the_scores_of_their_refits(likelihood, prior, seeds, n_rows):
+    for seed in seeds:
+        found, n_unsettled = errors(likelihood, prior, seed, n_rows)
         assert np.sum(np.array(found) > 0.01) <= n_unsettled, (seed, found)

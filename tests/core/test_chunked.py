@@ -1,38 +1,45 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from problems import IMPROPER, PROPER, blobs, refused
+from test_mpcvm import classes
 
 from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, row_blocks
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up
-from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, design_matrix, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import Probit
+from pcvm_pymc.core.pieces.centres import class_signs
+from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihood import majority_label
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.resources import chunk_rows
+from pcvm_pymc.core.pieces.resources import chunk_rows, has_room_for_coupled
 from pcvm_pymc.core.problem import Problem, Status
 
-CAREFUL = {**PROPER, **IMPROPER}
+TIGHT = EMOptions(tol=1e-9)
 
 
-def both(X, label, n_basis, hyperprior, width, *, signs=True, kernel="rbf"):
-    """Return the same problem whole and in chunks."""
-    centres = X[:n_basis]
-    sign = label[:n_basis] if signs else None
-    whole = Problem(design_matrix(kernel, X, centres, width), label, sign, hyperprior, width=width)
-    majority = 1.0 if label.sum() >= 0 else -1.0
-    return whole, (centres, sign, hyperprior, as_kernel(kernel, width), majority)
+class CountedRows(ArrayRows):
+    """Rows that know which sums they were asked for: `asked`, a list of each kind of matrix and share."""
+
+    def sums(self, request):
+        self.__dict__.setdefault("asked", []).append((request.gram, request.every))
+        return super().sums(request)
 
 
-def fit_chunked(rows, given_, options=None, callback=None, *, start=None, single=False):
-    centres, sign, hyperprior, kernel, majority = given_
-    chunks = StreamedDesign(rows, centres, kernel, single, majority)
-    return fit_em(Problem(chunks, None, sign, hyperprior), start, options, callback)
-
-
-def request(centres, width, weight, old, gram="none", **kwargs):
-    at = {"weight": weight[:, None], "bias": np.array([0.4])}
-    before = {"old_weight": old[:, None], "old_bias": np.array([-0.2])}
-    return Request(centres, RBF(width), **at, **before, terms=Probit().terms, gram=gram, **kwargs)
+def both(rows, n_basis, hyperprior, width=1.3, *, signs=True, kernel="rbf", single=False, **kwargs):
+    """Return the problem of some rows in memory, and in chunks."""
+    centres, label, piece = rows.X[:n_basis], rows.label, as_kernel(kernel, width)
+    likelihood, sign, majority = Probit(), label[:n_basis], majority_label(label, None)
+    if label.min() >= 0:
+        likelihood = MultinomialProbit(label.max() + 1)
+        sign = class_signs(sign, likelihood.n_scores)
+    pieces = (sign if signs else None, hyperprior, likelihood)
+    whole = Problem(piece(rows.X, centres), label, *pieces, width=width, **kwargs)
+    design = StreamedDesign(rows, centres, piece, single, majority)
+    return whole, replace(whole, Phi=design, label=None)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
@@ -42,60 +49,109 @@ def test_basis_functions_at_any_offset_and_width(offset, width):
     X, label = blobs(40, n_features=3, seed=1)
     X = np.vstack([X, 1e5 * X[:3]]) + offset
     label = np.append(label, label[:3])
-    weight = np.random.default_rng(2).normal(size=10)
-    found = ArrayRows(X, label, 7).sums(request(X[:10], width, weight, 0 * weight))
-    latent = rbf(squared_distances(X, X[:10]), width) @ weight + 0.4
+    weight = np.random.default_rng(2).normal(size=(10, 1))
+    at = weight, np.array([0.4]), 0 * weight, np.array([-0.2])
+    found = ArrayRows(X, label, 7).sums(Request(X[:10], RBF(width), *at, Probit().terms))
+    latent = rbf(squared_distances(X, X[:10]), width) @ weight[:, 0] + 0.4
     assert found.log_likelihood == pytest.approx(Probit().log_likelihood(latent, label), rel=1e-9)
     assert found.change == pytest.approx(np.abs(latent + 0.2).max(), rel=1e-9)
 
 
-@pytest.mark.parametrize("hyperprior", CAREFUL.values(), ids=CAREFUL)
-def test_a_fit_whose_matrix_is_of_some_chunks_ends_where_it_would(hyperprior):
-    X, label = blobs(4000, seed=3)
-    whole, chunked = both(X, label, 6, hyperprior, 1.3)
-    wanted = fit_em(whole, None, EMOptions(tol=1e-9))
-    asked = []
+@given(st.integers(2, 5), st.integers(1, 40), st.integers(1, 3), st.integers(0, 99))
+@settings(max_examples=30)
+def test_the_coupled_matrix_is_that_of_the_whole(n_classes, chunk, n_jobs, seed):
+    X, label = classes(30, n_classes, seed)
+    rng = np.random.default_rng(seed)
+    weight, bias = rng.normal(size=(8, n_classes)), rng.normal(size=n_classes)
+    Phi = rbf(squared_distances(X, X[:8]), 1.3)
+    likelihood = MultinomialProbit(n_classes)
+    terms = {"terms": likelihood.terms, "gram": "coupled", "hessian": likelihood.hessian}
+    asked = Request(X[:8], RBF(1.3), weight, bias, weight, bias, **terms)
+    found = ArrayRows(X, label, chunk, n_jobs).sums(asked)
+    Z = np.column_stack([Phi, np.ones(len(Phi))])
+    hessian = likelihood.hessian(Phi @ weight + bias, label)
+    wanted = np.einsum("icd,ij,ik->cjdk", hessian, Z, Z).reshape(2 * (9 * n_classes,))
+    np.testing.assert_allclose(np.tril(found.gram), np.tril(wanted), atol=1e-10)
 
-    class Counted(ArrayRows):
-        def sums(self, request):
-            asked.append(request.every)
-            return super().sums(request)
 
-    found = fit_chunked(Counted(X, label, 50), chunked, EMOptions(tol=1e-9))
-    assert max(asked) >= 5
+#: prior, rows, number of basis functions, the matrix of Newton's steps, and the least share of chunks in it
+SHARES = {
+    **{
+        name: (prior, blobs(4000, seed=3), 6, "curvature", 5)
+        for name, prior in (PROPER | IMPROPER).items()
+    },
+    "classes": (Hyperprior.plug_in(), classes(4500, 3), 4, "coupled", 3),
+}
+
+
+@pytest.mark.parametrize("case", SHARES)
+def test_a_fit_whose_matrix_is_of_some_chunks_ends_where_it_would(case):
+    hyperprior, (X, label), n_basis, gram, least = SHARES[case]
+    rows = CountedRows(X, label, 50)
+    wanted, found = (fit_em(each, None, TIGHT) for each in both(rows, n_basis, hyperprior))
+    assert max(every for kind, every in rows.asked if kind == gram) >= least
     np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-7)
     assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
     assert found.status is wanted.status
 
 
 @pytest.mark.parametrize("hyperprior", [Hyperprior.plug_in(), Hyperprior.jeffreys()])
-def test_free_weights_and_other_kernels(hyperprior):
-    X, label = blobs(80, seed=4)
-    for kernel, signs in (("rbf", False), ("linear-spline", True)):
-        whole, chunked = both(X, label, 30, hyperprior, 1.3, signs=signs, kernel=kernel)
-        wanted = fit_em(whole, None, EMOptions(tol=1e-9))
-        found = fit_chunked(ArrayRows(X, label, 13), chunked, EMOptions(tol=1e-9))
-        np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-6)
-        assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
+@pytest.mark.parametrize(("kernel", "signs"), [("rbf", False), ("linear-spline", True)])
+def test_free_weights_and_other_kernels(hyperprior, kernel, signs):
+    problems = both(ArrayRows(*blobs(80, seed=4), 13), 30, hyperprior, signs=signs, kernel=kernel)
+    wanted, found = (fit_em(each, None, TIGHT) for each in problems)
+    np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-6)
+    assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
+
+
+@pytest.mark.parametrize("signs", [True, False])
+@pytest.mark.parametrize("bias", ["prior", "free", "none"])
+def test_coupled_steps_in_chunks_are_as_few_as_in_memory(signs, bias):
+    rows, options = ArrayRows(*classes(200, 4), 37), EMOptions(tol=1e-8, max_iter=60)
+    problems = both(rows, 20, Hyperprior.plug_in(), bias=bias, signs=signs)
+    wanted, found = (fit_em(each, None, options) for each in problems)
+    assert found.converged
+    assert found.n_iter <= wanted.n_iter + 5
+    assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
+    np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-5)
+
+
+def test_without_room_for_the_matrix_steps_are_the_bounds():
+    _, coupled = both(ArrayRows(*classes(90, 3), 37), 20, Hyperprior.plug_in())
+    small = replace(coupled, Phi=replace(coupled.Phi, coupled=False))
+    options = EMOptions(tol=1e-8, max_iter=5_000)
+    few, many = fit_em(coupled, None, options), fit_em(small, None, options)
+    assert many.converged
+    assert many.n_iter > 3 * few.n_iter
+    assert many.log_posterior == pytest.approx(few.log_posterior, abs=1e-6)
+
+
+def test_room_for_the_coupled_matrix_follows_the_limit_and_the_jobs():
+    matrix = 8 * (3 * 101) ** 2
+    assert has_room_for_coupled(8.001 * matrix, 100, 3)
+    assert not has_room_for_coupled(7.999 * matrix, 100, 3)
+    assert not has_room_for_coupled(8.001 * matrix, 100, 3, n_jobs=2)
+    assert not has_room_for_coupled(None, 1_000, 26)
 
 
 def test_the_chunk_size_and_threads_change_nothing():
     X, label = blobs(120, seed=5)
-    _, chunked = both(X, label, 40, Hyperprior.plug_in(), 1.0)
     first, *others = (
-        fit_chunked(ArrayRows(X, label, chunk, n_jobs), chunked, EMOptions(tol=1e-9))
-        for chunk, n_jobs in ((120, 1), (50, 1), (1, 1), (20, 2), (50, 4))
+        fit_em(both(ArrayRows(X, label, *more), 40, Hyperprior.plug_in(), 1.0)[1], None, TIGHT)
+        for more in ((120, 1), (50, 1), (1, 1), (20, 2), (50, 4))
     )
     for other in others:
         np.testing.assert_allclose(other.weight, first.weight, atol=1e-9)
 
 
 def test_single_precision_ends_when_its_rounding_is_reached():
-    X, label = blobs(3000, seed=8)
-    _, chunked = both(X, label, 30, Hyperprior.plug_in(), 1.0)
-    rows, options = ArrayRows(X, label, 500), EMOptions(tol=1e-13)
-    double = fit_chunked(rows, chunked, options)
-    single = fit_chunked(rows, chunked, options, single=True)
+    rows = ArrayRows(*blobs(3000, seed=8), 500)
+    double, single = (
+        fit_em(
+            both(rows, 30, Hyperprior.plug_in(), 1.0, single=single)[1], None, EMOptions(tol=1e-13)
+        )
+        for single in (False, True)
+    )
     assert single.status is Status.CONVERGED
     assert single.n_iter <= double.n_iter
     assert single.log_posterior == pytest.approx(double.log_posterior, rel=1e-7)
@@ -103,12 +159,9 @@ def test_single_precision_ends_when_its_rounding_is_reached():
 
 def test_bad_input_is_named():
     X, label = blobs(40, seed=10)
-    _, chunked = both(X, label, 20, Hyperprior.plug_in(), 1.0)
-    rows = ArrayRows(X, label, 9)
+    _, streamed = both(ArrayRows(X, label, 9), 20, Hyperprior.jeffreys(), 1.0)
     start = Start(np.zeros(20), 0.0, response=label)
-    refused("response was given for a streamed design", fit_chunked, rows, chunked, start=start)
-    design = StreamedDesign(rows, chunked[0], RBF(1.0))
-    streamed = Problem(design, None, chunked[1], Hyperprior.jeffreys())
+    refused("response was given for a streamed design", fit_em, streamed, start)
     with pytest.raises(ValueError, match=r"start of shape \(40,\) was given for rows in chunks"):
         fit_bottom_up(streamed, np.zeros(40))
     refused("'evidence'", EvidenceProblem.of, streamed)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import IMPROPER, PROPER, awkward_data, blobs, problem, refused
+from problems import IMPROPER, PROPER, assert_monotone, awkward_data, blobs, problem, slopes
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, iterate, log_posterior
 from pcvm_pymc.core.pieces.kernels import rbf
@@ -17,21 +17,6 @@ from pcvm_pymc.experiments.replicas.starts import random_start
 
 PRIORS = {**PROPER, **IMPROPER}
 SEEDS = st.integers(0, 2**32 - 1)
-
-
-def assert_monotone(trace):
-    steps = np.diff(trace.log_posterior)
-    assert (steps >= -1e-9 * (1 + np.abs(trace.log_posterior[1:]))).all(), steps.min()
-
-
-def slopes(prob, weight, bias):
-    """Return the derivatives of the log posterior in the sizes of the weights and in the bias."""
-    residual = score(prob.Phi @ weight + bias, prob.label)
-    prior = prob.hyperprior
-    # at zero the penalty's slope is zero under a proper prior; under an improper one nothing comes back
-    pull = np.where(weight == 0, 0.0, prior.weight_precision(np.where(weight == 0, 1.0, weight)))
-    in_bias = residual.sum() - (prior.bias_precision(bias) * bias if bias != 0 else 0.0)
-    return prob.weight_sign * (residual @ prob.Phi - pull * weight), in_bias
 
 
 @settings(max_examples=100)
@@ -48,7 +33,7 @@ def test_em_never_lowers_the_log_posterior(data, prior, update, factor, seed):
     prob = problem(X, label, PRIORS[prior], factor * prob.width)
     start = random_start(prob, np.random.default_rng(seed))
     result = fit_em(prob, start, EMOptions(update=update, max_iter=60))
-    assert_monotone(result.trace)
+    assert_monotone(result.trace.log_posterior)
     assert np.isfinite(result.weight).all()
     assert np.isfinite(result.bias)
     assert (result.weight * label >= 0).all()
@@ -63,7 +48,7 @@ def test_em_with_a_free_width_never_lowers_the_log_posterior(data, prior, seed):
     X, label = data
     prob = problem(X, label, PRIORS[prior], free_width=True)
     result = fit_em(prob, random_start(prob, np.random.default_rng(seed)), EMOptions(max_iter=40))
-    assert_monotone(result.trace)
+    assert_monotone(result.trace.log_posterior)
     low, high = prob.moves.bounds
     assert low <= result.width <= high
     latent = rbf(prob.moves.squared_distance, result.width) @ result.weight + result.bias
@@ -77,7 +62,7 @@ def test_kkt_of_the_vectors_that_are_kept(prior):
     result = fit_em(prob, None, EMOptions(tol=1e-11, max_iter=100_000))
     assert result.status is Status.CONVERGED
     assert 0 < np.count_nonzero(result.weight) < 30
-    in_weight, in_bias = slopes(prob, result.weight, result.bias)
+    in_weight, in_bias = slopes(prob, result)
     np.testing.assert_allclose(in_weight[result.weight != 0], 0, atol=1e-6)
     if result.bias != 0:
         assert in_bias == pytest.approx(0, abs=1e-6)
@@ -135,12 +120,6 @@ def test_pruning_at_the_papers_threshold():
     sizes[:3] = [0.99 / np.sqrt(PRUNING_PRECISION), 1.01 / np.sqrt(PRUNING_PRECISION), 0.0]
     state = initial_state(prob, Start(label * sizes, 0.5))
     np.testing.assert_array_equal(state.weight[:3] != 0, [False, True, False])
-
-
-def test_a_start_of_the_wrong_sign_is_an_error():
-    X, label = blobs(10, seed=7)
-    prob = problem(X, label, Hyperprior.plug_in())
-    refused(r"start has 10 weight\(s\) of the wrong sign", fit_em, prob, Start(-label, 0.0))
 
 
 def test_what_is_pruned_stays_pruned():
@@ -201,8 +180,7 @@ def test_zeros_under_a_laplace_prior_are_released_whatever_the_scale(scale):
     plain = problem(X, label, Laplace(1.0))
     prob = replace(plain, Phi=scale * plain.Phi)
     result = fit_em(prob, None, EMOptions(tol=1e-9))
-    in_weight, _ = slopes(prob, result.weight, result.bias)
-    active = result.weight != 0
+    in_weight, active = label * slopes(prob, result)[0][:, 0], result.weight != 0
     assert 1 < active.sum() < 30
     np.testing.assert_allclose(in_weight[active], 0, atol=1e-5 * scale)
     assert (in_weight[~active] <= 1.0 + 1e-5 * scale).all()

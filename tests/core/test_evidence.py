@@ -439,7 +439,7 @@ class Unbounded(Logit):
             raise ValueError("needed labels")
 
 
-@pytest.mark.parametrize("method", ["sequential", "batch"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_likelihood_without_a_bound_of_its_curvature_has_the_same_evidence(method):
     x, target = noisy_cosine(40)
     Phi, label = design_matrix("rbf", x, x, 1.5), np.where(target > 0.2, 1.0, -1.0)

@@ -7,6 +7,7 @@ from problems import blobs
 from scipy.special import ndtr
 
 from pcvm_pymc.core.gibbs import GibbsProblem, block
+from pcvm_pymc.core.gibbs.moves import Given, Score
 from pcvm_pymc.core.gibbs.responses import augmented
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit, Probit
@@ -26,13 +27,13 @@ def problem(likelihood, n=14, n_basis=14, scale=1.0):
 
 def moved(p, n, size, bias, rng):
     """Return sizes and biases of so many moves one after another."""
-    sign, likelihood = p.sign.astype(float), augmented(p.likelihood)
-    latent, out = p.Phi @ (sign * size) + bias, np.empty((n, len(size) + 1))
+    sign, out = p.sign.astype(float), np.empty((n, len(size) + 1))
+    latent, bias = p.Phi @ (sign * size) + bias, np.array([bias])
+    known = Given(p.label, p.parameters, RATE, augmented(p.likelihood))
     for k in range(n):
-        bias = block.move_visible_ones(
-            p.basis, sign, p.label, size, bias, latent, p.parameters, RATE, likelihood, rng
-        )
-        out[k] = *size, bias
+        score = Score(sign, size, bias, latent, latent)
+        block.move_visible_ones(p.basis, known, score, rng)
+        out[k] = *size, *bias
     np.testing.assert_allclose(latent, p.Phi @ (sign * size) + bias, atol=1e-8)
     return out
 

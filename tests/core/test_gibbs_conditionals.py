@@ -11,10 +11,10 @@ from calibration import FALSE_ALARM, N_DRAWS, Law, assert_normal, spread_p_value
 from scipy import stats
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from pcvm_pymc.core.gibbs import moves, responses, slices
+from pcvm_pymc.core.gibbs import moves, responses
+from pcvm_pymc.core.gibbs.moves import Given, Parameters, Score, sliced
 from pcvm_pymc.core.gibbs.problem import make_columns
 from pcvm_pymc.core.gibbs.responses import augmented
-from pcvm_pymc.core.gibbs.slices import Parameters
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import log_class_probability
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -26,6 +26,10 @@ LEARNED = Hyperprior(1.0, 0.4, 2.0, 1.0, rate_shape=3.0)
 def parameters(prior):
     shape = prior.rate_shape or 0.0
     return Parameters(prior.c, prior.e, prior.f, shape, shape / prior.d)
+
+
+def given(label, prior, likelihood, rate=None):
+    return Given(label, parameters(prior), rate or prior.d, augmented(likelihood))
 
 
 @pytest.mark.parametrize("factor", [0.95, 1.05])
@@ -61,12 +65,18 @@ def moved(law, rng, step, repeats):
 # --- responses ----------------------------------------------------------------------------------
 
 
+def drawn_responses(likelihood, latent, label, seed):
+    """Return draws given the latent values of a row, shape (n_scores, N_DRAWS)."""
+    rows, labels = np.repeat(np.reshape(latent, (-1, 1)), N_DRAWS, axis=1), np.full(N_DRAWS, label)
+    drawn, rng = np.empty_like(rows), np.random.default_rng(seed)
+    responses.draw_responses(augmented(likelihood), rows, labels, drawn, rng)
+    return drawn
+
+
 @pytest.mark.parametrize("latent", [-6.0, -0.5, 0.3, 2.5])
 @pytest.mark.parametrize("label", [-1, 1])
 def test_responses_to_labels(label, latent):
-    drawn, rng = np.empty((1, N_DRAWS)), np.random.default_rng(2)
-    row = np.full((1, N_DRAWS), latent)
-    responses.draw_responses(augmented(Probit()), row, np.full(N_DRAWS, label), drawn, rng)
+    drawn = drawn_responses(Probit(), latent, label, 2)
     assert_normal(truncated_scores(label * latent, label * drawn[0]))
 
 
@@ -74,10 +84,7 @@ def test_responses_to_labels(label, latent):
 @pytest.mark.parametrize("flip", [0.0, 0.05, 0.4])
 def test_responses_to_labels_with_noise(flip, latent):
     """N(f, 1) times 1 - flip on the label's side of zero and flip on the other."""
-    drawn, rng, label = np.empty((1, N_DRAWS)), np.random.default_rng(3), -1
-    row, likelihood = np.full((1, N_DRAWS), latent), augmented(NoisyProbit(flip))
-    responses.draw_responses(likelihood, row, np.full(N_DRAWS, label), drawn, rng)
-    m, t = label * latent, label * drawn[0]
+    m, t = -latent, -drawn_responses(NoisyProbit(flip), latent, -1, 3)[0]
     above = (1 - flip) * ndtr(m - np.maximum(t, 0.0))
     beyond = above + flip * np.where(t < 0, ndtr(m - t) - ndtr(m), 0.0)
     u = beyond / ((1 - flip) * ndtr(m) + flip * ndtr(-m))
@@ -90,16 +97,12 @@ def test_responses_to_labels_with_noise(flip, latent):
 @pytest.mark.parametrize("latent", [(0.2, -0.4, 0.9), (-2.0, 3.0, 1.0), (0.0, 0.5)], ids=str)
 def test_responses_of_classes(latent):
     """The own one's noise has the density phi(e) prod Phi(e + margin); the others are below."""
-    latent, own, rng = np.array(latent), 0, np.random.default_rng(4)
-    rows = np.repeat(latent[:, None], N_DRAWS, axis=1)
-    drawn, label = np.empty_like(rows), np.full(N_DRAWS, own)
-    responses.draw_responses(augmented(MultinomialProbit(len(latent))), rows, label, drawn, rng)
-    grid = np.linspace(-9.0, 12.0, 20_001)
-    margin = latent[own] - np.delete(latent, own)
+    own, *others = drawn_responses(MultinomialProbit(len(latent)), latent, 0, 4)
+    grid, margin = np.linspace(-9.0, 12.0, 20_001), latent[0] - np.array(latent[1:])
     law = Law(grid, -0.5 * grid**2 + log_ndtr(grid[:, None] + margin).sum(axis=1))
-    assert_normal(law.scores(drawn[own] - latent[own]))
-    for c in range(1, len(latent)):  # top - response is a normal above zero
-        assert_normal(truncated_scores(drawn[own] - latent[c], drawn[own] - drawn[c]))
+    assert_normal(law.scores(own - latent[0]))
+    for value, other in zip(latent[1:], others, strict=True):  # own - other: a normal above zero
+        assert_normal(truncated_scores(own - value, own - other))
 
 
 # --- bias ---------------------------------------------------------------------------------------
@@ -111,12 +114,15 @@ def drawn_scores(basis, prior, response, old, n_draws=N_DRAWS):
     sign = np.where(np.arange(n_basis) % 2, -1.0, 1.0)
     size = np.full(n_basis, 0.7)
     biases, without = np.empty(n_draws), np.empty((n_draws, len(response)))
+    known, bias = given(np.ones(len(response), int), prior, Probit()), np.empty(1)
     for i in range(n_draws):
-        inside = (sign * size) @ basis.right
-        args = (sign, inside, response, size, old, without[i], rng)
-        biases[i] = moves.update_score(basis, parameters(prior), prior.d, *args)
-        np.testing.assert_allclose(inside, (sign * size) @ basis.right, atol=1e-12)
-        without[i] -= biases[i]
+        moves.write_latent(basis, sign, size, old, without[i])
+        bias[0] = old
+        score = Score(sign, size, bias, without[i], response)
+        moves.update_score(basis, known, score, rng)
+        np.testing.assert_allclose(without[i], basis.Phi @ (sign * size) + bias, atol=1e-12)
+        without[i] -= bias
+        biases[i] = bias[0]
     return biases, without
 
 
@@ -139,8 +145,8 @@ def test_the_bias_given_the_weights_is_normal_around_what_they_leave():
     response, sharp = np.linspace(-2.0, 3.0, 8), Hyperprior(1.0, 0.4, 2e9, 1e9)
     biases, without = drawn_scores(make_columns(Phi), sharp, response, 0.3)
     assert without.std(axis=0).min() > 0.1
-    spread = 8 + 2.0
-    assert_normal((biases - (response.sum() - without.sum(axis=1)) / spread) * np.sqrt(spread))
+    mean = (response.sum() - without.sum(axis=1)) / 10.0
+    assert_normal((biases - mean) * np.sqrt(10.0))
 
 
 # --- sizes --------------------------------------------------------------------------------------
@@ -152,11 +158,10 @@ def test_the_bias_given_the_weights_is_normal_around_what_they_leave():
 def test_a_size_given_all_else(linear, bend):
     rng, x = np.random.default_rng(7), np.linspace(-40.0, 14.0, 40_001)
     size = np.exp(x)
-    prior = PRIOR.log_weight_density(size)
-    law = Law(x, prior + x + linear * size - 0.5 * bend * size**2)
+    law = Law(x, PRIOR.log_weight_density(size) + x + linear * size - 0.5 * bend * size**2)
 
     def step(at):
-        return np.log(slices.slice_coordinate(np.exp(at), PRIOR.c, PRIOR.d, linear, bend, rng))
+        return np.log(moves.slice_coordinate(np.exp(at), PRIOR.c, PRIOR.d, linear, bend, rng))
 
     assert_normal(law.scores(moved(law, rng, step, 4)))
 
@@ -169,17 +174,26 @@ def test_an_exchange_between_two_sizes(direction, floor, linear, bend):
     low = max(floor - first, floor - second if direction > 0 else -np.inf)
     high = second - floor if direction < 0 else 30.0
     t = np.linspace(low, high, 20_001)
-    log_density = PRIOR.log_weight_density(first + t) + PRIOR.log_weight_density(
-        second + direction * t
-    )
-    law = Law(t, log_density + linear * t - 0.5 * bend * t**2)
+    both = PRIOR.log_weight_density(np.stack([first + t, second + direction * t])).sum(axis=0)
+    law = Law(t, both + linear * t - 0.5 * bend * t**2)
+
+    root, left = np.sqrt(bend), []
+    sign, right = np.array([1.0, -direction]), np.array([[root], [0.0]])
+    nothing, prior = np.zeros(2), (PRIOR.c, PRIOR.d)
 
     def step(at):
-        one, other, pull = first + at, second + direction * at, linear - bend * at
-        args = (one, other, direction, floor, PRIOR.c, PRIOR.d, pull, bend, rng)
-        return at + slices.slice_transfer(*args)
+        size = np.array([first + at, second + direction * at])
+        slope = (linear - bend * np.array([at])) / root
+        args = (right, nothing[:1], nothing, sign, size, slope, 1.0, *prior, rng)
+        moves.transfer(0, 1, floor, *args)
+        there = size[0] - first
+        left.append(
+            (size[1] - second - direction * there, slope[0] - (linear - bend * there) / root)
+        )
+        return there
 
     assert_normal(law.scores(moved(law, rng, step, 4)))
+    assert np.abs(left).max() < 1e-9
 
 
 def small_problem(n_scores=1):
@@ -192,6 +206,14 @@ def small_problem(n_scores=1):
     return size, bias, np.ascontiguousarray((sign * size) @ Phi.T + bias[:, None]), label
 
 
+@pytest.mark.parametrize(("n_equal", "n_largest"), [(1, 6), (5, 3), (0, 6)])
+def test_the_largest_are_above_the_next(n_equal, n_largest):
+    size = np.append(np.arange(9.0 if n_equal < 5 else 4.0)[1:], np.full(n_equal, 1e-300))
+    largest, floor = moves._largest(size[::-1].copy())
+    assert (np.sort(size[::-1][largest]) == np.sort(size)[-n_largest:]).all()
+    assert floor == np.sort(size)[-n_largest - 1]
+
+
 @pytest.mark.parametrize("floor", [0.01, 0.5])
 @pytest.mark.parametrize("likelihood", [Probit(), NoisyProbit(0.1)], ids=str)
 def test_one_large_size_without_responses(likelihood, floor):
@@ -202,15 +224,18 @@ def test_one_large_size_without_responses(likelihood, floor):
     rows = latent[0] + (np.exp(t)[:, None] - 1.0) * move
     of_rows = np.sum([likelihood.log_density(f, label) for f in rows], axis=1)
     law = Law(t, PRIOR.log_weight_density(size) + t + of_rows)
-    known = augmented(likelihood)
+    basis = make_columns(np.column_stack([move / start, np.zeros(6)]))
+    known, left = given(label, PRIOR, likelihood), []
 
     def step(at):
-        factor = np.exp(at)
-        here, now = latent[0] + (factor - 1.0) * move, factor * move
-        args = (factor * start, floor, now, here, label, PRIOR.c, PRIOR.d, known, rng)
-        return at + slices.slice_single(*args)
+        size, here = np.array([start * np.exp(at), floor]), latent[0] + (np.exp(at) - 1.0) * move
+        score = Score(np.ones(2), size, np.zeros(1), here, here)
+        moves.update_a_large_one(basis, known, score, rng)
+        left.append(np.abs(here - latent[0] - (size[0] / start - 1.0) * move).max())
+        return np.log(size[0] / start)
 
     assert_normal(law.scores(moved(law, rng, step, 2)))
+    assert max(left) < 1e-9
 
 
 @pytest.mark.parametrize(
@@ -234,12 +259,12 @@ def test_the_common_scale(n_scores, prior):
         if prior.rate_shape:  # of log d, which goes along
             log_density[k] += prior.rate_shape * (np.log(d) - d / prior.d)
     law = Law(t, log_density)
-    known = parameters(prior), augmented(likelihood)
 
     def step(at):
-        f, log_rate = np.exp(at), np.log(rate) + (2.0 * at if prior.rate_shape else 0.0)
-        args = (f * size, f * bias, f * latent, label, log_rate, *known, rng)
-        return at + slices.slice_scale(*args)
+        f = np.exp(at)
+        known = given(label, prior, likelihood, rate * f**2 if prior.rate_shape else rate)
+        args, low = (f * size, f * bias, f * latent, known), -2.0 * rng.random()
+        return at + sliced(moves.scale_density, args, 0.0, low, low + 2.0, rng)
 
     assert_normal(law.scores(moved(law, rng, step, 2)))
 
@@ -252,7 +277,8 @@ def test_the_rate_given_all_sizes():
     law = Law(x, np.array(prior) + shape * (x - np.exp(x) / mean))
 
     def step(at):
-        return slices.slice_log_rate(at, size, parameters(LEARNED), rng)
+        low, known = at - 4.0 * rng.random(), (size, parameters(LEARNED))
+        return sliced(moves.log_rate_density, known, at, low, low + 4.0, rng)
 
     assert_normal(law.scores(moved(law, rng, step, 4)))
 

@@ -40,6 +40,10 @@ def state_of(problem, seed):
     return GibbsState(size, bias, log_rate, width)
 
 
+def flat(state):
+    return np.concatenate([np.ravel(state.width), state.size.ravel(), [np.exp(state.log_rate)]])
+
+
 CASES = {"fixed scale": (FIXED,), "learned scale": (LEARNED,)}
 CASES |= {"three classes": (LEARNED, 3), "width of each feature": (FIXED, 2, True)}
 
@@ -57,19 +61,14 @@ def test_a_move_changes_volume_as_it_says_and_has_a_way_back(case, rescaled):
         width = width if np.ndim(problem.width) else width[0]
         one = replace(state, size=size, width=width, log_rate=np.log(coordinates[-1]))
         one.basis = problem.basis._replace(Phi=problem.moves.basis(width))
-        new, volume = moved(
-            problem, one, width * by, problem.moves.basis(width * by), rescaled=rescaled
-        )
-        return np.concatenate(
-            [np.ravel(new.width), new.size.ravel(), [np.exp(new.log_rate)]]
-        ), volume
+        Phi = problem.moves.basis(width * by)
+        new, volume = moved(problem, one, width * by, Phi, rescaled=rescaled)
+        return flat(new), volume
 
-    here = np.concatenate([np.ravel(state.width), state.size.ravel(), [np.exp(state.log_rate)]])
+    here = flat(state)
     there, volume = move(here, factor)
     steps = 1e-5 * np.eye(len(here))
-    slope = np.stack(
-        [(move(here + h, factor)[0] - move(here - h, factor)[0]) / 2e-5 for h in steps]
-    )
+    slope = [(move(here + h, factor)[0] - move(here - h, factor)[0]) / 2e-5 for h in steps]
     assert volume == pytest.approx(np.linalg.slogdet(slope)[1], abs=1e-6)
     back, undone = move(there, 1.0 / factor)
     np.testing.assert_allclose(back, here, rtol=1e-12)
@@ -104,9 +103,8 @@ def test_labels_that_say_nothing_leave_the_prior(prior):
     squared, rng = squared_distances(X, X), np.random.default_rng(1)
     moves = ScalarRBFMoves(squared, (0.1, 10.0), log_normal_density)
     noise = NoisyProbit(0.5 - 1e-9)
-    problem = GibbsProblem.of(
-        Problem(rbf(squared, 1.0), label, label.copy(), prior, noise, moves=moves)
-    )
+    args = rbf(squared, 1.0), label, label.copy(), prior, noise
+    problem = GibbsProblem.of(Problem(*args, moves=moves))
     state = problem.start(rng)
     advance(problem, state, rng, draws=1, thin=100)
     size, _, rate, width = advance(problem, state, rng, draws=4000, thin=5)

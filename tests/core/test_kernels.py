@@ -3,6 +3,7 @@ import pymc as pm
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import refused
 from sklearn.metrics.pairwise import rbf_kernel
 
 from pcvm_pymc.core.design import latent_in_blocks
@@ -18,9 +19,8 @@ def test_widths_of_each_centre_are_machines_of_one_width_added_up(seed, n_scores
     width = rng.choice([0.5, 1.0, 2.5], 6)
     weight = rng.normal(size=(6, n_scores))
     kernel = kernels.PerCentre(kernels.RBF(), width)
-    alone = sum(
-        kernels.RBF(w)(X, centres[width == w]) @ weight[width == w] for w in np.unique(width)
-    )
+    parts = [(kernels.RBF(w), width == w) for w in np.unique(width)]
+    alone = sum(one(X, centres[own]) @ weight[own] for one, own in parts)
     np.testing.assert_allclose(kernel(X, centres) @ weight, alone, atol=1e-12)
     latent = latent_in_blocks(X, centres, weight, np.zeros(n_scores), kernel=kernel)
     np.testing.assert_allclose(latent, alone, atol=1e-12)
@@ -43,29 +43,20 @@ def test_other_kernels_and_other_widths():
     np.testing.assert_array_equal(Phi, (X @ centres.T) * [1.0, 3.0])
     wider = kernels.PerCentre(kernels.RBF(), np.ones(2)).with_width(np.array([2.0, 2.0]))
     np.testing.assert_array_equal(wider(X, centres), kernels.RBF(2.0)(X, centres))
-    with pytest.raises(ValueError, match="width has 3 values; needed 2, one for each centre"):
-        kernels.PerCentre(kernels.RBF(), np.ones(3))(X, centres)
+    three = kernels.PerCentre(kernels.RBF(), np.ones(3))
+    refused("width has 3 values; needed 2, one for each centre", three, X, centres)
 
 
-@pytest.fixture
-def points():
-    return np.random.default_rng(0).normal(size=(12, 3)), np.random.default_rng(1).normal(
-        size=(7, 3)
-    )
+RNG = np.random.default_rng(0)
+X, Z = RNG.normal(size=(12, 3)), RNG.normal(size=(7, 3))
 
 
-def test_converters_agree_with_scikit_learn_and_pymc(points):
-    X, Z = points
-    np.testing.assert_allclose(
-        kernels.design_matrix("rbf", X, Z, kernels.width_from_gamma(0.37)),
-        rbf_kernel(X, Z, gamma=0.37),
-        rtol=1e-12,
-    )
-    np.testing.assert_allclose(
-        kernels.design_matrix("rbf", X, Z, kernels.width_from_lengthscale(1.3)),
-        pm.gp.cov.ExpQuad(3, ls=1.3).full(X, Z).eval(),
-        rtol=1e-12,
-    )
+def test_converters_agree_with_scikit_learn_and_pymc():
+    of_gamma = kernels.design_matrix("rbf", X, Z, kernels.width_from_gamma(0.37))
+    np.testing.assert_allclose(of_gamma, rbf_kernel(X, Z, gamma=0.37), rtol=1e-12)
+    of_scale = kernels.design_matrix("rbf", X, Z, kernels.width_from_lengthscale(1.3))
+    wanted = pm.gp.cov.ExpQuad(3, ls=1.3).full(X, Z).eval()
+    np.testing.assert_allclose(of_scale, wanted, rtol=1e-12)
 
 
 def test_distances_survive_a_far_offset():
@@ -74,25 +65,23 @@ def test_distances_survive_a_far_offset():
 
 
 @pytest.mark.parametrize("width", [1e-200, 1e200])
-def test_extreme_widths_do_not_overflow(points, width):
-    X, _ = points
+def test_extreme_widths_do_not_overflow(width):
     Phi = kernels.rbf(kernels.squared_distances(X, X), width)
     np.testing.assert_array_equal(Phi, np.eye(12) if width < 1 else np.ones((12, 12)))
 
 
-def test_a_callable_kernel_is_checked(points):
-    X, Z = points
+BAD_KERNELS = [
+    (lambda A, B, width: B @ B.T, r"shape \(7, 7\); needed .* \(12, 7\)"),
+    (lambda A, B, width: np.full((12, 7), np.nan), "not finite"),
+    ("polynomial", "kernel='polynomial' is unknown"),
+]
 
-    def linear(A, B, width):
-        return A @ B.T / width
 
-    np.testing.assert_array_equal(kernels.design_matrix(linear, X, Z, 2.0), X @ Z.T / 2)
-    with pytest.raises(ValueError, match=r"shape \(7, 7\); needed .* \(12, 7\)"):
-        kernels.design_matrix(lambda A, B, width: B @ B.T, X, Z, 1.0)
-    with pytest.raises(ValueError, match="not finite"):
-        kernels.design_matrix(lambda A, B, width: np.full((12, 7), np.nan), X, Z, 1.0)
-    with pytest.raises(ValueError, match="kernel='polynomial' is unknown"):
-        kernels.design_matrix("polynomial", X, Z, 1.0)
+def test_a_callable_kernel_is_checked():
+    found = kernels.design_matrix(lambda A, B, width: A @ B.T / width, X, Z, 2.0)
+    np.testing.assert_array_equal(found, X @ Z.T / 2)
+    for kernel, words in BAD_KERNELS:
+        refused(words, kernels.design_matrix, kernel, X, Z, 1.0)
 
 
 def test_scales_of_the_data():
@@ -108,18 +97,14 @@ def test_scales_of_the_data():
 def test_linear_spline_is_the_papers_and_indefinite_for_inputs_of_both_signs():
     """chmielewski2019 section 3.1; for x, z >= 0 it is 1 + xz + int_0^min (x - u)(z - u) du."""
     x = np.linspace(0, 3, 12)[:, None]
-    K = kernels.LinearSpline()(x, x)
-    u = np.linspace(0, 1.5, 20_001)
-    i, j = 6, 11
-    assert x[i, 0] < 3 == x[j, 0]
-    grid = u * x[i, 0] / u[-1]
-    wanted = 1 + x[i, 0] * 3 + np.trapezoid((x[i, 0] - grid) * (3 - grid), grid)
-    assert K[i, j] == pytest.approx(wanted, rel=1e-7)
+    K, low = kernels.LinearSpline()(x, x), x[6, 0]
+    assert low < 3 == x[11, 0]
+    grid = np.linspace(0, low, 20_001)
+    wanted = 1 + low * 3 + np.trapezoid((low - grid) * (3 - grid), grid)
+    assert K[6, 11] == pytest.approx(wanted, rel=1e-7)
     assert np.linalg.eigvalsh(K).min() > -1e-12
     both = np.linspace(-3, 3, 12)[:, None]
     assert np.linalg.eigvalsh(kernels.LinearSpline()(both, both)).min() < -1
     plane = np.random.default_rng(0).uniform(size=(5, 2))
-    product = kernels.LinearSpline()(plane[:, :1], plane[:, :1]) * kernels.LinearSpline()(
-        plane[:, 1:], plane[:, 1:]
-    )
+    product = np.prod([kernels.LinearSpline()(each, each) for each in plane.T[:, :, None]], axis=0)
     np.testing.assert_allclose(kernels.design_matrix("linear-spline", plane, plane, 9.0), product)

@@ -115,20 +115,16 @@ def test_a_quadratic_objective_gives_the_refits_of_all_rows(seed, n, n_basis, bi
 
 def stationary(whole, fit, row, own):
     """Return where the quadratic model without a row ends, by one dense system of all values."""
-    n, C = len(whole.label), whole.n_scores
+    n, C, prior = len(whole.label), whole.n_scores, whole.hyperprior
     weight, bias = fit.weight.reshape(-1, C), np.broadcast_to(fit.bias, (C,)).astype(float)
-    value = np.concatenate([np.append(weight[:, c], bias[c]) for c in range(C)])
+    value = np.vstack([weight, bias]).T.ravel()
+    ridge = np.vstack([prior.weight_precision(weight), prior.bias_precision(bias)]).T.ravel()
     A = np.column_stack([whole.Phi, np.ones(n)])
     J = np.stack([np.kron(np.eye(C), each) for each in A])  # (n, C, values)
     latent = np.einsum("icv,v->ic", J, value)
     shaped = latent[:, 0] if C == 1 else latent
     bend = whole.likelihood.hessian(shaped, whole.label)
     slope = whole.likelihood.score(shaped, whole.label).reshape(n, C)
-    prior = whole.hyperprior
-    of_weights = [prior.weight_precision(weight[:, c]) for c in range(C)]
-    ridge = np.concatenate(
-        [np.append(of_weights[c], prior.bias_precision(bias[c])) for c in range(C)]
-    )
     rest = np.delete(np.arange(n), row)
     H = np.einsum("icv,icd,idu->vu", J[rest], bend[rest], J[rest]) + np.diag(ridge)
     pull = np.einsum("icv,ic->v", J[rest], slope[rest]) - ridge * value

@@ -7,8 +7,8 @@ from problems import refused, response_mean
 from scipy.special import log_ndtr
 
 from pcvm_pymc.core.pieces.class_integrals import gap_of, log_fall, log_ndtr_and_mills
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import (
-    class_hessian,
     class_probabilities,
     class_terms,
     log_class_probability,
@@ -31,30 +31,24 @@ def reference(row, own):
     with mpmath.workdps(30):
         margin = [mpmath.mpf(float(row[own] - y)) for k, y in enumerate(row) if k != own]
 
+        def rough(e):
+            return -(e**2) / 2 + log_ndtr(e[:, None] + row[own] - np.delete(row, own)).sum(axis=1)
+
         grid = np.linspace(-1, 110, 445)  # the mode, to a quarter, without our own search
-        coarse = -(grid**2) / 2 + log_ndtr(grid[:, None] + row[own] - np.delete(row, own)).sum(1)
-        mode = mpmath.mpf(float(grid[coarse.argmax()]))
+        mode, top = mpmath.mpf(float(grid[rough(grid).argmax()])), rough(grid).max()
         # trapezoids of width 1/8: the width of an integrand of 100 classes is above 1/3
         nodes = [mode + mpmath.mpf(j) / 8 for j in range(-110, 111)]
-        nodes = [e for e in nodes if coarse.max() - (log_integrand_float(e, row, own)) < 70]
+        nodes = [e for e in nodes if top - rough(np.array([float(e)]))[0] < 70]
         tails = [[mpmath.ncdf(e + m) for m in margin] for e in nodes]
         heights = [mpmath.npdf(e) * mpmath.fprod(t) for e, t in zip(nodes, tails, strict=True)]
         total = mpmath.fsum(heights)
         score = np.zeros(len(row))
-        others = [k for k in range(len(row)) if k != own]
-        for j, (k, m) in enumerate(zip(others, margin, strict=True)):
-            density = [
-                h * mpmath.npdf(e + m) / tail[j]
-                for e, h, tail in zip(nodes, heights, tails, strict=True)
-            ]
+        for j, (k, m) in enumerate(zip(np.delete(np.arange(len(row)), own), margin, strict=True)):
+            nodewise = zip(nodes, heights, tails, strict=True)
+            density = [h * mpmath.npdf(e + m) / tail[j] for e, h, tail in nodewise]
             score[k] = -float(mpmath.fsum(density) / total)
         score[own] = -score.sum()
         return float(mpmath.log(total / 8)), score
-
-
-def log_integrand_float(e, row, own):
-    e = float(e)
-    return -(e**2) / 2 + log_ndtr(e + row[own] - np.delete(row, own)).sum()
 
 
 def test_the_reference_is_the_integral():
@@ -87,16 +81,20 @@ def test_against_high_precision(n_classes, n_obs, spread):
         np.testing.assert_allclose(mean, latent[n] + score, rtol=1e-9, atol=1e-9)
 
 
+def assert_probit(terms, margin, rtol, of_slope, atol):
+    """Assert that the terms of the first of two classes are the probit's."""
+    x = margin / np.sqrt(2)
+    np.testing.assert_allclose(terms.log_probability, log_ndtr(x), rtol=rtol, atol=atol)
+    slope = inverse_mills(x) / np.sqrt(2)
+    np.testing.assert_allclose(terms.score[:, 0], slope, rtol=of_slope, atol=atol)
+
+
 def test_two_classes_are_the_probit():
     margin = np.concatenate([np.linspace(-150, 150, 601), np.linspace(-1, 1, 21)])
     latent = np.column_stack([margin, np.zeros(len(margin))])
     terms = class_terms(latent, np.zeros(len(margin), dtype=int), accuracy=1e-13)
-    exact = log_ndtr(margin / np.sqrt(2))
     # far right the probability rounds to one, here for margins above 12.7
-    np.testing.assert_allclose(terms.log_probability, exact, rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(
-        terms.score[:, 0], inverse_mills(margin / np.sqrt(2)) / np.sqrt(2), rtol=1e-10, atol=1e-13
-    )
+    assert_probit(terms, margin, 1e-12, 1e-10, 1e-13)
 
 
 @pytest.mark.parametrize("spread", SPREADS)
@@ -114,10 +112,8 @@ def test_score_and_curvature_are_derivatives(spread):
     terms = class_terms(latent, label, accuracy=1e-13)
     h = 1e-5
     for c in range(5):
-        moved = [latent.copy(), latent.copy()]
-        moved[0][:, c] -= h
-        moved[1][:, c] += h
-        below, above = (class_terms(each, label, accuracy=1e-13) for each in moved)
+        step = h * (np.arange(5) == c)
+        below, above = (class_terms(latent + d, label, accuracy=1e-13) for d in (-step, step))
         slope = (above.log_probability - below.log_probability) / (2 * h)
         np.testing.assert_allclose(terms.score[:, c], slope, rtol=1e-6, atol=1e-8)
         own = label == c
@@ -132,6 +128,8 @@ def test_bad_input_is_named():
     refused("label has values from 0 to 3; needed 0 to 2", class_terms, good, np.array([0, 3]))
     refused(r"label has shape \(1,\)", class_terms, good, np.array([0]))
     refused(r"accuracy=0\.5", class_terms, good, np.array([0, 1]), accuracy=0.5)
+    apart = np.array([[0.0, 1e13]]), np.zeros(1, dtype=int)
+    refused(r"latent has scores that are 1e\+13 apart; needed at most", class_terms, *apart)
 
 
 def test_log_probability_of_all_classes_is_that_of_each():
@@ -145,24 +143,13 @@ def test_log_probability_of_all_classes_is_that_of_each():
 def test_scores_far_apart_have_terms_all_the_same(gap):
     latent = np.array([[0.0, gap], [gap, 0.0], [0.0, -gap]])
     found = class_terms(latent, np.zeros(3, dtype=int))
-    margin = latent[:, 0] - latent[:, 1]
-    expected = log_ndtr(margin / np.sqrt(2))
-    np.testing.assert_allclose(found.log_probability, expected, rtol=1e-9, atol=1e-12)
-    slope = inverse_mills(margin / np.sqrt(2)) / np.sqrt(2)
-    np.testing.assert_allclose(found.score[:, 0], slope, rtol=1e-9, atol=1e-12)
+    assert_probit(found, latent[:, 0] - latent[:, 1], 1e-9, 1e-9, 1e-12)
     np.testing.assert_allclose(found.curvature, [0.5, 0.0, 0.0], atol=2.0 / gap)
     of_three = np.array([[0.0, gap, gap + 0.3]])
     # the mode is known to rounding; two classes far above bend the log density by thirds, up to logarithms
-    expected = np.array([[2 / 3, -1 / 3, -1 / 3], [-1 / 3, 2 / 3, -1 / 3], [-1 / 3, -1 / 3, 2 / 3]])
-    hessian = class_hessian(of_three, np.zeros(1, dtype=int))[0]
+    expected = np.eye(3) - 1 / 3
+    hessian = MultinomialProbit(3).hessian(of_three, np.zeros(1, dtype=int))[0]
     np.testing.assert_allclose(hessian, expected, atol=max(2.0 / gap, 2e-16 * gap))
-
-
-def test_scores_too_far_apart_are_refused():
-    with pytest.raises(
-        ValueError, match=r"latent has scores that are 1e\+13 apart; needed at most"
-    ):
-        class_terms(np.array([[0.0, 1e13]]), np.zeros(1, dtype=int))
 
 
 # --- integrals over the noise of the own class ---------------------------------------------------

@@ -21,15 +21,15 @@ def random_programme(seed, n_obs=15, n_basis=10):
     rng = np.random.default_rng(seed)
     Phi = rng.normal(size=(n_obs, n_basis)) + 1.0
     scale = rng.choice([-1.0, 1.0], n_basis) * np.exp(rng.normal(size=n_basis))
-    return Phi, scale, float(np.exp(rng.normal())), rng.normal(size=n_obs) * 3, rng
+    bias_scale, response = float(np.exp(rng.normal())), rng.normal(size=n_obs) * 3
+    return Phi, scale, bias_scale, (response @ Phi, float(response.sum())), rng
 
 
 @given(SEEDS, st.booleans())
 def test_solution_agrees_with_scipy_nnls(seed, all_passive):
-    Phi, scale, bias_scale, response, rng = random_programme(seed)
+    Phi, scale, bias_scale, target, rng = random_programme(seed)
     row_weight = rng.uniform(0.1, 1, len(Phi))
     gram = BorderedGram.of(Phi, row_weight)
-    target = (response @ Phi, float(response.sum()))
     passive = np.full(10, all_passive)
     weight, bias = solve_nonnegative(gram, scale, bias_scale, target, passive)
     # the free bias is a difference of two non-negative columns for SciPy
@@ -41,15 +41,15 @@ def test_solution_agrees_with_scipy_nnls(seed, all_passive):
     H[11, 10] -= 1.0
     H += 1e-9 * np.diag(np.r_[np.zeros(10), 1, 1])
     L = cholesky(H, lower=True)
-    u, _ = nnls(L.T, solve_triangular(L, D.T @ response, lower=True), maxiter=1000)
+    goal = np.append(scale * target[0], bias_scale * target[1] * np.array([1.0, -1.0]))
+    u, _ = nnls(L.T, solve_triangular(L, goal, lower=True), maxiter=1000)
     np.testing.assert_allclose(weight, scale * u[:10], atol=1e-6)
     assert bias == pytest.approx(bias_scale * (u[10] - u[11]), abs=1e-6)
 
 
 def test_the_warm_start_does_not_change_the_solution():
-    Phi, scale, bias_scale, response, rng = random_programme(3, 40, 30)
+    Phi, scale, bias_scale, target, rng = random_programme(3, 40, 30)
     gram = BorderedGram.of(Phi)
-    target = (response @ Phi, float(response.sum()))
     solutions = [
         solve_nonnegative(gram, scale, bias_scale, target, rng.uniform(size=30) < share)[0]
         for share in (0.0, 0.3, 0.7, 1.0)
@@ -59,19 +59,16 @@ def test_the_warm_start_does_not_change_the_solution():
 
 
 def test_a_scale_of_zero_removes_a_weight():
-    Phi, scale, bias_scale, response, _ = random_programme(5)
+    Phi, scale, bias_scale, target, _ = random_programme(5)
     scale[2] = 0.0
-    target = (response @ Phi, float(response.sum()))
-    weight, _ = solve_nonnegative(
-        BorderedGram.of(Phi), scale, bias_scale, target, np.ones(10, dtype=bool)
-    )
+    gram, every = BorderedGram.of(Phi), np.ones(10, dtype=bool)
+    weight, _ = solve_nonnegative(gram, scale, bias_scale, target, every)
     assert weight[2] == 0
     assert np.isfinite(weight).all()
 
 
 def test_a_partial_gram_solves_as_the_whole_one():
-    Phi, scale, bias_scale, response, rng = random_programme(7, 400, 300)
-    target = (response @ Phi, float(response.sum()))
+    Phi, scale, bias_scale, target, rng = random_programme(7, 400, 300)
     row_weight = rng.uniform(0.1, 1.0, 400)
     partial = PartialGram(Phi)
     partial.follow(row_weight, np.zeros(300, dtype=bool))
@@ -95,9 +92,8 @@ def test_large_columns_that_are_one_to_rounding_are_solved(size):
 
 def single_problem(n_basis=300):
     """Return a problem with as many columns as single precision is taken for, and its exact solution."""
-    Phi, scale, bias_scale, response, rng = random_programme(11, 400, n_basis)
+    Phi, scale, bias_scale, target, rng = random_programme(11, 400, n_basis)
     row_weight = rng.uniform(0.1, 1.0, 400)
-    target = (response @ Phi, float(response.sum()))
     whole = BorderedGram.of(Phi, row_weight)
     every = np.ones(n_basis, dtype=bool)
     solution = solve_nonnegative(whole, scale, bias_scale, target, every)
@@ -110,8 +106,8 @@ def test_a_change_from_a_point_is_the_solution_less_the_point():
     _, (scale, bias_scale), whole, target, (weight, bias) = single_problem()
     rng = np.random.default_rng(0)
     start = (np.abs(rng.normal(size=300)) * scale * (rng.uniform(size=300) < 0.5), 0.7)
-    pull, total = whole.product(*start)
-    slope = (target[0] - pull, target[1] - total)
+    pull = whole.product(np.append(*start))
+    slope = (target[0] - pull[:-1], target[1] - pull[-1])
     found = solve_nonnegative(whole, scale, bias_scale, slope, start[0] != 0, start=start)
     np.testing.assert_allclose(found[0], weight, atol=1e-11)
     assert found[1] == pytest.approx(bias, abs=1e-11)
@@ -119,12 +115,12 @@ def test_a_change_from_a_point_is_the_solution_less_the_point():
 
 def test_single_precision_does_not_move_a_fixed_point():
     partial, (scale, bias_scale), whole, target, solution = single_problem()
-    pull, total = whole.product(*solution)
-    slope = (target[0] - pull, target[1] - total)
+    pull = whole.product(np.append(*solution))
+    slope = (target[0] - pull[:-1], target[1] - pull[-1])
     passive = solution[0] != 0
     again = solve_nonnegative(partial, scale, bias_scale, slope, passive, start=solution)
     np.testing.assert_allclose(again[0], solution[0], rtol=0, atol=1e-12)
-    columns, block = partial.block(passive, scale, bias_scale)
+    columns, block = partial.block(passive, np.append(scale, bias_scale))
     assert block.dtype == np.float32
     # from nothing it is right to single precision only: this test can tell the two
     rough = solve_nonnegative(partial, scale, bias_scale, target, passive)

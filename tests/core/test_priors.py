@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import refused
 from scipy.integrate import quad
 from scipy.stats import gamma, norm
 from scipy.stats import t as student
@@ -19,11 +20,8 @@ from pcvm_pymc.core.pieces.priors import (
     hyperprior_from,
 )
 
-SHAPES = st.floats(0.3, 8)
-RATES = st.floats(0.05, 8)
 
-
-@given(SHAPES, RATES, st.floats(0, 5))
+@given(st.floats(0.3, 8), st.floats(0.05, 8), st.floats(0, 5))
 def test_marginal_density_is_half_student(c, d, w):
     found = Hyperprior(c, d, 1, 1).log_weight_density(np.array([w]))[0]
     wanted = np.log(2) + student.logpdf(w, 2 * c, scale=np.sqrt(d / c))
@@ -31,25 +29,16 @@ def test_marginal_density_is_half_student(c, d, w):
 
 
 @pytest.mark.parametrize(("c", "d", "w"), [(1.0, 1.0, 0.3), (5.0, 5.0, 1.2), (0.5, 0.1, 2.0)])
-def test_marginal_is_the_joint_with_the_precision_integrated_out(c, d, w):
-    prior = Hyperprior(c, d, c, d)
-
-    def joint(alpha):
-        return 2 * norm.pdf(w, 0, alpha**-0.5) * gamma.pdf(alpha, c, scale=1 / d)
-
-    integral, _ = quad(joint, 0, np.inf)
-    assert np.log(integral) == pytest.approx(prior.log_weight_density(np.array([w]))[0], rel=1e-6)
-    # the bias is the same without the half-line's two
-    assert prior.log_bias_density(w) == pytest.approx(np.log(integral / 2), rel=1e-6)
-
-
-@pytest.mark.parametrize(("c", "d", "w"), [(1.0, 1.0, 0.3), (5.0, 5.0, 1.2), (0.5, 0.1, 2.0)])
-def test_expected_precision_by_quadrature(c, d, w):
+def test_marginal_density_and_expected_precision_by_quadrature(c, d, w):
     def weighted(alpha, power):
         return alpha**power * norm.pdf(w, 0, alpha**-0.5) * gamma.pdf(alpha, c, scale=1 / d)
 
-    wanted = quad(weighted, 0, np.inf, args=(1,))[0] / quad(weighted, 0, np.inf, args=(0,))[0]
-    prior = Hyperprior(c, d, c, d)
+    integral, first = (quad(weighted, 0, np.inf, args=(power,))[0] for power in (0, 1))
+    prior, wanted = Hyperprior(c, d, c, d), first / integral
+    # on a half-line twice that of the bias
+    found = prior.log_weight_density(np.array([w]))[0]
+    assert np.log(2 * integral) == pytest.approx(found, rel=1e-6)
+    assert prior.log_bias_density(w) == pytest.approx(np.log(integral), rel=1e-6)
     assert prior.weight_precision(np.array([w]))[0] == pytest.approx(wanted, rel=1e-6)
     assert prior.bias_precision(w) == pytest.approx(wanted, rel=1e-6)
 
@@ -57,27 +46,24 @@ def test_expected_precision_by_quadrature(c, d, w):
 @given(st.floats(0.5, 5.0), st.floats(0.01, 9.0), st.floats(-20.0, 20.0))
 def test_the_bend_is_the_second_derivative_in_units_of_the_expected_precision(c, d, w):
     prior, step = Hyperprior(c, d, c, d), 1e-4 * np.sqrt(d)
-    slopes = [v * prior.weight_precision(np.array([v]))[0] for v in (w - step, w + step)]
-    second = (slopes[1] - slopes[0]) / (2 * step)
-    unit = prior.weight_precision(np.array([w]))[0]
-    assert prior.weight_bend(np.array([w]))[0] * unit == pytest.approx(second, abs=1e-5 * unit)
-    assert prior.bias_bend(np.array([w]))[0] == prior.weight_bend(np.array([w]))[0]
-
-
-def test_the_bend_of_a_bias_of_zero_under_a_scale_free_prior_is_a_number():
+    at = w + step * np.array([-1.0, 0.0, 1.0])
+    unit, bend = prior.weight_precision(at), prior.weight_bend(at)
+    second = (at[2] * unit[2] - at[0] * unit[0]) / (2 * step)
+    assert bend[1] * unit[1] == pytest.approx(second, abs=1e-5 * unit[1])
+    assert (prior.bias_bend(at) == bend).all()
+    # of a bias of zero under a scale-free prior
     assert Hyperprior(1.0, 1.0, 0.0, 0.0).bias_bend(np.array([0.0, 1.0])).tolist() == [1.0, -1.0]
 
 
 def test_papers_priors():
     w = np.array([0.1, 2.0])
-    np.testing.assert_allclose(Hyperprior.jeffreys().weight_precision(w), 1 / w**2)
-    np.testing.assert_allclose(Hyperprior.jeffreys().log_weight_density(w), -np.log(w))
     # chen2009, appendix C: 1 / (2 w^2) belongs to |w|^(-1/2)
-    np.testing.assert_allclose(Hyperprior.chen2009().weight_precision(w), 1 / (2 * w**2))
-    np.testing.assert_allclose(Hyperprior.chen2009().log_weight_density(w), -0.5 * np.log(w))
-    assert not Hyperprior.jeffreys().is_proper
-    assert not Hyperprior.chen2009().is_proper
+    for prior, share in ((Hyperprior.jeffreys(), 1.0), (Hyperprior.chen2009(), 0.5)):
+        np.testing.assert_allclose(prior.weight_precision(w), share / w**2)
+        np.testing.assert_allclose(prior.log_weight_density(w), -share * np.log(w))
+        assert not prior.is_proper
     assert Hyperprior.plug_in().is_proper
+    assert Hyperprior.default(np.ones((6, 6)), np.array([1.0, -1, 1, -1, 1, -1])).is_proper
 
 
 def test_improper_density_is_constant_below_the_cutoff():
@@ -105,18 +91,11 @@ def test_default_scales_the_prior_of_the_latent_function(n, n_features, width, l
 
 def test_learned_has_more_mass_near_zero_where_weights_have_one_sign():
     X = np.random.default_rng(0).normal(size=(60, 2))
-    signs = np.where(X[:, 0] > 0, 1.0, -1.0)
-    Phi = rbf(squared_distances(X, X), 0.7)
-    assert Hyperprior.learned(Phi, signs).c == 0.5
-    assert Hyperprior.learned(Phi, None).c == 1.0
+    signs, Phi = np.where(X[:, 0] > 0, 1.0, -1.0), rbf(squared_distances(X, X), 0.7)
     pairs = np.hstack([Phi, Phi]), np.repeat([1.0, -1.0], 60)
-    assert Hyperprior.learned(*pairs).c == Hyperprior.plug_in().c
-    assert not Hyperprior.learned(Phi, signs).has_mode
-
-
-def test_default_takes_a_basis_that_is_constant():
-    prior = Hyperprior.default(np.ones((6, 6)), np.array([1.0, -1, 1, -1, 1, -1]))
-    assert prior.is_proper
+    found = [Hyperprior.learned(*each) for each in ((Phi, signs), (Phi, None), pairs)]
+    assert [each.c for each in found] == [0.5, 1.0, Hyperprior.plug_in().c]
+    assert not found[0].has_mode
 
 
 BAD_VALUES = [
@@ -131,15 +110,14 @@ BAD_VALUES = [
 
 @pytest.mark.parametrize(("values", "words"), BAD_VALUES)
 def test_bad_values_are_named(values, words):
-    with pytest.raises(ValueError, match=words):
-        Hyperprior(*values)
+    refused(words, Hyperprior, *values)
 
 
 @pytest.mark.parametrize(("n_basis", "few"), [(100, 5), (8, 4), (3, 1), (1, 1)])
 def test_a_horseshoe_expects_few_large_weights(n_basis, few):
-    wanted = few / (max(n_basis - few, 1) * np.sqrt(49))
-    assert HalfHorseshoe.default(n_basis, 49).global_scale == pytest.approx(wanted)
-    assert HalfHorseshoe.default(n_basis, 49).is_proper
+    found = HalfHorseshoe.default(n_basis, 49)
+    assert found.global_scale == pytest.approx(few / (max(n_basis - few, 1) * np.sqrt(49)))
+    assert found.is_proper
 
 
 STORED_PRIORS = [

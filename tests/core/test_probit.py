@@ -28,15 +28,11 @@ def mp_mills(x):
         return density / (mpmath.erfc(-x / mpmath.sqrt(2)) / 2)
 
 
-def test_log_ndtr_matches_high_precision():
+@pytest.mark.parametrize(("ours", "exact"), [(log_ndtr, mp_log_ndtr), (inverse_mills, mp_mills)])
+def test_high_precision(ours, exact):
     # beyond 37 the true value is below the smallest normal number
-    wanted = np.array([float(mp_log_ndtr(x)) for x in GRID])
-    np.testing.assert_allclose(log_ndtr(GRID), wanted, rtol=1e-12, atol=1e-300)
-
-
-def test_inverse_mills_matches_high_precision():
-    wanted = np.array([float(mp_mills(x)) for x in GRID])
-    np.testing.assert_allclose(inverse_mills(GRID), wanted, rtol=1e-12, atol=1e-300)
+    wanted = np.array([float(exact(x)) for x in GRID])
+    np.testing.assert_allclose(ours(GRID), wanted, rtol=1e-12, atol=1e-300)
 
 
 @given(st.floats(-30, 8))
@@ -58,11 +54,9 @@ def test_curvature_is_minus_the_second_derivative(latent, label):
 
 
 def test_curvature_stays_in_the_unit_interval():
-    latent = np.linspace(-1e4, 1e4, 2001)
-    for label in (-1.0, 1.0):
-        values = curvature(latent, np.full_like(latent, label))
-        assert values.min() >= 0
-        assert values.max() <= 1
+    values = curvature(np.linspace(-1e4, 1e4, 2001), np.array([[-1.0], [1.0]]))
+    assert values.min() >= 0
+    assert values.max() <= 1
 
 
 @pytest.mark.parametrize("label", [-1.0, 1.0])
@@ -85,17 +79,12 @@ def test_latent_mean_is_the_mean_of_a_truncated_normal(mean, label):
 
 
 def test_score_of_a_misfit_far_out_is_its_distance():
-    assert score(np.array([-1e3]), np.array([1.0]))[0] == pytest.approx(1e3, rel=1e-5)
-    assert score(np.array([1e3]), np.array([-1.0]))[0] == pytest.approx(-1e3, rel=1e-5)
+    away = np.array([1e3, -1e3])
+    np.testing.assert_allclose(score(-away, np.sign(away)), away, rtol=1e-5)
 
 
-@pytest.mark.parametrize("degrees", [2.1, 4.0, 30.0])
+@pytest.mark.parametrize("degrees", [0.7, 2.0, 2.1, 4.0, 30.0])
 def test_the_variance_of_a_target_is_its_laws(degrees):
     assert Normal(0.3).variance == pytest.approx(0.09)
-    wanted = stats.t(degrees, scale=0.3).var()
+    wanted = stats.t(degrees, scale=0.3).var() if degrees > 2 else np.inf
     assert StudentT(0.3, degrees).variance == pytest.approx(wanted)
-
-
-@pytest.mark.parametrize("degrees", [2.0, 0.7])
-def test_a_students_variance_is_infinite_up_to_two_degrees(degrees):
-    assert StudentT(0.3, degrees).variance == np.inf

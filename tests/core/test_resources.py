@@ -1,5 +1,7 @@
 """Memory: what the system's files say, and what does not fit. BLAS: one thread for small problems."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -37,17 +39,10 @@ def test_the_least_of_what_is_unused_and_what_limits_leave(system, monkeypatch):
     system(memory_max="1500\n", memory_stat="file 200\nanon 300\nanon_thp 7\n")
     assert resources.available_bytes() == 1200.0
 
-    class Limited:
-        RLIMIT_AS, RLIM_INFINITY = 9, -1
-
-        @classmethod
-        def getrlimit(cls, which):
-            assert which == cls.RLIMIT_AS
-            return cls.limit, 10**9
-
-    monkeypatch.setattr(resources, "resource", Limited)
     for limit, wanted in ((-1, 1200.0), (700, 700.0)):
-        Limited.limit = limit
+        limits = {9: (limit, 10**9)}
+        limited = SimpleNamespace(RLIMIT_AS=9, RLIM_INFINITY=-1, getrlimit=limits.__getitem__)
+        monkeypatch.setattr(resources, "resource", limited)
         assert resources.available_bytes() == wanted
 
 
@@ -82,12 +77,10 @@ def two_threads():
 
 @pytest.mark.usefixtures("two_threads")
 def test_size_decides():
-    with blas_threads(500, 500):
-        assert n_threads() == {1}
-    assert n_threads() == {2}
-    for rows, bases in ((5000, 5000), (np.inf, 10)):
+    for rows, bases, wanted in ((500, 500, 1), (5000, 5000, 2), (np.inf, 10, 2)):
         with blas_threads(rows, bases):
-            assert n_threads() == {2}
+            assert n_threads() == {wanted}
+        assert n_threads() == {2}
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -19,22 +19,31 @@ LINKS = {each.name: each for each in (Logit(), Probit())}
 LIKELIHOODS = {**LINKS, "normal": Normal(0.7)}
 
 
+def covariance(n_features, seed=0):
+    root = np.random.default_rng(seed).normal(size=(n_features, n_features))
+    return root @ root.T + 0.3 * np.eye(n_features)
+
+
 @pytest.mark.parametrize("likelihood", LIKELIHOODS.values(), ids=LIKELIHOODS)
 @settings(max_examples=20)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([0.5, 1.5, (0.6, 3.0, 1.0)]))
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.5, 1.5, (0.6, 3.0, 1.0), "matrix"]))
 def test_derivatives_are_those_of_finite_differences(likelihood, seed, width):
-    width = np.array(width)
+    matrix = covariance(3, seed=3) if width == "matrix" else None
+    width = 1.3 if width == "matrix" else np.array(width)
+    kernel = RBF(width) if matrix is None else MatrixRBF(matrix, width)
     X, label = blobs(25, n_features=3, seed=seed)
     rng = np.random.default_rng(seed)
     centres, weight, bias = X[:4], rng.normal(size=4), 0.3
 
     def log_likelihood(centres):
-        latent = rbf(squared_distances(X / width, centres / width), 1.0) @ weight + bias
-        return likelihood.log_likelihood(latent, label)
+        return likelihood.log_likelihood(kernel(X, centres) @ weight + bias, label)
 
-    latent = rbf(squared_distances(X / width, centres / width), 1.0) @ weight + bias
-    score, curvature = likelihood.score(latent, label), likelihood.curvature(latent, label)
-    a, b = validity.centre_derivatives(X, centres, weight, width, score=score, curvature=curvature)
+    latent = kernel(X, centres) @ weight + bias
+    slopes = {
+        "score": likelihood.score(latent, label),
+        "curvature": likelihood.curvature(latent, label),
+    }
+    a, b = validity.centre_derivatives(X, centres, weight, width, matrix=matrix, **slopes)
     h = 1e-3
     for i in range(4):
         for j in range(3):
@@ -46,6 +55,13 @@ def test_derivatives_are_those_of_finite_differences(likelihood, seed, width):
             bend = (16 * (at[1] + at[-1]) - (at[2] + at[-2]) - 30 * at[0]) / (12 * h**2)
             assert a[i, j] == pytest.approx(slope, rel=1e-6, abs=1e-8)
             assert b[i, j] == pytest.approx(-bend, rel=1e-5, abs=1e-6)
+    # a diagonal matrix is a width for each feature
+    widths = np.array([0.6, 3.0, 1.0])
+    diagonal, each = (
+        validity.centre_derivatives(X, centres, weight, wide, matrix=form, **slopes)
+        for wide, form in ((1.0, np.diag(widths**2)), (widths, None))
+    )
+    np.testing.assert_allclose(diagonal, each, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("a", [-3.0, 0.0, 0.2, 5.0, 40.0])
@@ -150,15 +166,10 @@ def test_the_bias_has_the_precision_that_the_problem_gives_it(bias, prior):
     covariance = np.linalg.inv(columns.T @ (curvature[:, None] * columns) + np.diag(precision))
     wanted = (1 - np.diag(covariance) * precision)[: len(active)]
     np.testing.assert_allclose(found.determined, wanted, atol=1e-8)
-    with pytest.raises(ValueError, match="found 3 scores, needed one"):
-        validity.pcvm_validity(X, replace(given_, sign=None, likelihood=MultinomialProbit(3)), mode)
-    with pytest.raises(ValueError, match="a half-horseshoe prior has no expected precisions"):
-        validity.pcvm_validity(X, replace(given_, hyperprior=HalfHorseshoe(0.1)), mode)
-
-
-def covariance(n_features, seed=0):
-    root = np.random.default_rng(seed).normal(size=(n_features, n_features))
-    return root @ root.T + 0.3 * np.eye(n_features)
+    several = replace(given_, sign=None, likelihood=MultinomialProbit(3))
+    refused("found 3 scores, needed one", validity.pcvm_validity, X, several, mode)
+    other, words = replace(given_, hyperprior=HalfHorseshoe(0.1)), "no expected precisions"
+    refused(f"a half-horseshoe prior has {words}", validity.pcvm_validity, X, other, mode)
 
 
 def test_the_rbf_of_a_quadratic_form():
@@ -175,33 +186,4 @@ def test_the_rbf_of_a_quadratic_form():
     assert as_kernel(MatrixRBF(S), 3.0).width == 3.0
     refused("needed a positive definite one", MatrixRBF, np.ones((2, 2)))
     refused(r"shape \(2, 3\); needed a symmetric one", MatrixRBF, np.ones((2, 3)))
-    with pytest.raises(ValueError, match="matrix is of 3 features; needed 2"):
-        MatrixRBF(S)(X[:, :2], X[:2, :2])
-
-
-def test_derivatives_with_a_matrix():
-    X, label = blobs(25, n_features=3, seed=2)
-    S, width, rng = covariance(3, seed=3), 1.3, np.random.default_rng(4)
-    centres, weight, likelihood = X[:4], rng.normal(size=4), Logit()
-
-    def log_likelihood(centres):
-        return likelihood.log_likelihood(MatrixRBF(S, width)(X, centres) @ weight, label)
-
-    latent = MatrixRBF(S, width)(X, centres) @ weight
-    curvature = likelihood.curvature(latent, label)
-    slopes = {"score": likelihood.score(latent, label), "curvature": curvature}
-    a, b = validity.centre_derivatives(X, centres, weight, width, matrix=S, **slopes)
-    h = 1e-4
-    for i in range(4):
-        for j in range(3):
-            step = h * np.outer(np.arange(4) == i, np.arange(3) == j)
-            up, here, down = (log_likelihood(centres + k * step) for k in (1, 0, -1))
-            assert a[i, j] == pytest.approx((up - down) / (2 * h), rel=1e-5, abs=1e-7)
-            assert b[i, j] == pytest.approx((2 * here - up - down) / h**2, rel=1e-3, abs=1e-4)
-    # a diagonal matrix is a width for each feature
-    widths = np.array([0.6, 3.0, 1.0])
-    diagonal = validity.centre_derivatives(
-        X, centres, weight, 1.0, matrix=np.diag(widths**2), **slopes
-    )
-    each = validity.centre_derivatives(X, centres, weight, widths, **slopes)
-    np.testing.assert_allclose(diagonal, each, rtol=1e-8, atol=1e-10)
+    refused("matrix is of 3 features; needed 2", MatrixRBF(S), X[:, :2], X[:2, :2])

@@ -9,7 +9,7 @@ import pcvm_pymc as pcvm
 from pcvm_pymc import loo, select
 from pcvm_pymc.core.pieces.centres import has_clusters_of_copies
 from pcvm_pymc.core.pieces.validation import InputWarning
-from pcvm_pymc.estimators import base, problems
+from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.race import inner_folds
 
 X, LABEL = blobs(160, n_features=3, seed=8)
@@ -41,7 +41,7 @@ MANY = [
 def test_many_rows_get_drawn_centres_and_a_line(model, y, monkeypatch, caplog):
     monkeypatch.setattr(base, "MANY_ROWS", 100)
     monkeypatch.setattr(type(model), "_many_bases", 30)
-    monkeypatch.setattr(problems, "MANY_SEARCH_ROWS", 80)
+    monkeypatch.setattr(base, "MANY_SEARCH_ROWS", 80)
     caplog.set_level("INFO", base.__name__)
     model.fit(X, y)
     (said,) = (each.getMessage() for each in caplog.records)

@@ -9,17 +9,7 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from pcvm_pymc import (
-    Hyperprior,
-    MPCVMClassifier,
-    MRVMClassifier,
-    PCVMClassifier,
-    RVMClassifier,
-    RVMRegressor,
-    SparseProbitClassifier,
-    project,
-    select_width,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence import fit_bottom_up
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
@@ -27,6 +17,9 @@ from pcvm_pymc.core.pieces.likelihoods import Logit, NoisyProbit, Normal, Studen
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.fit import named_hyperprior
+
+PCVM, MPCVM, MRVM = pcvm.PCVMClassifier, pcvm.MPCVMClassifier, pcvm.MRVMClassifier
+RVM, SPARSE = pcvm.RVMClassifier, pcvm.SparseProbitClassifier
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +32,11 @@ def fitted_names(model):
     return {name for name in vars(model) if name.endswith("_")}
 
 
-PCVM, MPCVM, MRVM, RVM = PCVMClassifier, MPCVMClassifier, MRVMClassifier, RVMClassifier
-SPARSE = SparseProbitClassifier
 UP, DOWN = {"algorithm": "bottom-up"}, {"algorithm": "top-down"}
 REFITS = [
     (PCVM(cv=3, estimation="projection"), {"cv": 5, "estimation": "bottom-up", "width": 1.2}),
-    (PCVM(), {"width": 1.2}),
+    (PCVM(random_state=0), {"width": 1.2}),
+    (PCVM(random_state=0), {"estimation": "em"}),
     (PCVM(width="evidence"), {"width": 1.2}),
     (MPCVM(**DOWN, width="evidence", basis=15), {**UP, "width": 1.2}),
     (RVM(width="evidence"), {"width": 1.2}),
@@ -66,9 +58,8 @@ def test_nothing_of_an_earlier_fit_survives(data, first, change):
 
 def test_a_fit_that_fails_leaves_nothing_to_predict_by(data):
     X, words, _ = data
-    model = PCVMClassifier(width=1.2).fit(X, words)
-    with pytest.raises(ValueError, match=r"'width' parameter .* Got 'wide'"):
-        model.set_params(width="wide").fit(X, words)
+    model = PCVM(width=1.2).fit(X, words)
+    refused(r"'width' parameter .* Got 'wide'", model.set_params(width="wide").fit, X, words)
     with pytest.raises(NotFittedError):
         model.predict(X)
 
@@ -85,7 +76,7 @@ def test_arguments_that_are_set_after_a_fit_do_not_change_its_predictions(data, 
     np.testing.assert_array_equal(model.predict_proba(X), wanted)
 
 
-PRIOR = Hyperprior.plug_in()
+PRIOR = pcvm.Hyperprior.plug_in()
 
 
 SPLINE = {"kernel": "linear-spline"}
@@ -103,8 +94,8 @@ WITHOUT_EFFECT = [
     (PCVM(estimation="bottom-up", hyperprior="jeffreys"), "hyperprior", "estimation='bottom-up'"),
     (PCVM(estimation="bottom-up", update="em"), "update", "bottom-up"),
     (RVM(width=1.0, cv=3), "cv", "width=1.0"),
-    (RVMRegressor(noise=0.1, noise_starts=(0.1, 0.3)), "noise_starts", "noise=0.1"),
-    (RVMRegressor(width=2.0, **SPLINE), "width", "kernel='linear-spline'"),
+    (pcvm.RVMRegressor(noise=0.1, noise_starts=(0.1, 0.3)), "noise_starts", "noise=0.1"),
+    (pcvm.RVMRegressor(width=2.0, **SPLINE), "width", "kernel='linear-spline'"),
     (SPARSE(gamma=2.0), "gamma", "prior='jeffreys'"),
     (SPARSE(width=2.0), "width", "features='linear'"),
     (SPARSE(basis=20), "basis", "features='linear'"),
@@ -119,15 +110,15 @@ WITHOUT_EFFECT = [
 def test_an_argument_without_effect_is_named_with_what_it_is_beside(data, model, name, beside):
     X, words, label = data
     with pytest.raises(ValueError, match=f"^{name} was given with .*{beside}.*no effect"):
-        model.fit(X, label if isinstance(model, RVMRegressor) else words)
+        model.fit(X, label if isinstance(model, pcvm.RVMRegressor) else words)
 
 
 def test_select_width_does_not_take_a_hyperprior_that_it_does_not_score(data):
     X, words, _ = data
     with pytest.raises(ValueError, match="hyperprior was given with method='evidence'"):
-        select_width(X, words, method="evidence", hyperprior=PRIOR)
+        pcvm.select_width(X, words, method="evidence", hyperprior=PRIOR)
     with pytest.raises(ValueError, match="kernel='rbf' was given with a classifier"):
-        project(PCVMClassifier(width=1.2).fit(X, words), X, words, kernel="rbf", size=2)
+        pcvm.project(PCVM(width=1.2).fit(X, words), X, words, kernel="rbf", size=2)
 
 
 def test_one_name_means_one_hyperprior(data):
@@ -138,9 +129,9 @@ def test_one_name_means_one_hyperprior(data):
             warnings.simplefilter("ignore", ConvergenceWarning)
             made = [kind(width=1.2, hyperprior=name, **options).fit(X, words) for name in names]
         found[kind] = [each.hyperprior_ for each in made]
-    own = [getattr(Hyperprior, name)() for name in ("plug_in", *names[1:])]
+    own = [getattr(pcvm.Hyperprior, name)() for name in ("plug_in", *names[1:])]
     assert found[PCVM] == found[MPCVM] == own
-    unknown_scale = Hyperprior(1.0, 1.0, 0.5, 0.5, rate_shape=1.0)
+    unknown_scale = pcvm.Hyperprior(1.0, 1.0, 0.5, 0.5, rate_shape=1.0)
     for kind, options in ((PCVM, {}), (MPCVM, DOWN)):
         with pytest.raises(ValueError, match="no mode that EM could find"):
             kind(hyperprior=unknown_scale, **options).fit(X, words)
@@ -150,21 +141,23 @@ def test_one_name_means_one_hyperprior(data):
 @pytest.mark.parametrize("likelihood", ["logit", Logit()], ids=str)
 def test_a_likelihood_is_used_for_fit_width_and_probabilities(data, likelihood):
     X, words, label = data
-    model = PCVMClassifier(likelihood=likelihood, width=1.2).fit(X, words)
+    model = PCVM(likelihood=likelihood, width=1.2).fit(X, words)
     Phi = rbf(squared_distances(X, X), 1.2)
-    core = fit_em(Problem(Phi, label, label, Hyperprior.plug_in(), Logit(), width=1.2))
+    core = fit_em(Problem(Phi, label, label, pcvm.Hyperprior.plug_in(), Logit(), width=1.2))
     np.testing.assert_array_equal(model.weight_, core.weight[core.support])
     assert model.log_posterior_ == core.log_posterior
     latent = model.decision_function(X)
     np.testing.assert_allclose(model.predict_proba(X)[:, 1], expit(latent), atol=1e-14)
     np.testing.assert_allclose(model.predict_proba(X)[:, 0], expit(-latent), atol=1e-14)
-    auto = PCVMClassifier(likelihood=likelihood, width="cv", random_state=0).fit(X, words)
-    found = select_width(X, words, likelihood=likelihood, random_state=np.random.default_rng(0))
+    auto = PCVM(likelihood=likelihood, width="cv", random_state=0).fit(X, words)
+    found = pcvm.select_width(
+        X, words, likelihood=likelihood, random_state=np.random.default_rng(0)
+    )
     np.testing.assert_array_equal(auto.width_selection_.log_loss, found.log_loss)
-    probit = select_width(X, words, random_state=np.random.default_rng(0))
+    probit = pcvm.select_width(X, words, random_state=np.random.default_rng(0))
     assert (found.log_loss != probit.log_loss).all()
     for method in ("evidence", "validity"):
-        other = PCVMClassifier(likelihood=likelihood, width=method).fit(X, words)
+        other = PCVM(likelihood=likelihood, width=method).fit(X, words)
         assert np.isfinite(other.width_selection_.scores).all()
     in_chunks = clone(model).set_params(memory_limit=1e6).fit(X, words)
     np.testing.assert_allclose(in_chunks.predict_proba(X), model.predict_proba(X), atol=1e-4)
@@ -173,8 +166,8 @@ def test_a_likelihood_is_used_for_fit_width_and_probabilities(data, likelihood):
 @pytest.mark.parametrize("likelihood", ["logit", "label noise", "normal-probability"])
 def test_a_projection_under_another_likelihood_than_the_probit(data, likelihood):
     X, words, _ = data
-    model = PCVMClassifier(likelihood=likelihood, width=1.2).fit(X, words)
-    found = project(model, X, words, sizes=[0, 3, 6], random_state=0)
+    model = PCVM(likelihood=likelihood, width=1.2).fit(X, words)
+    found = pcvm.project(model, X, words, sizes=[0, 3, 6], random_state=0)
     few = found.classifier_of(6)
     p, q = (each.predict_proba(X) for each in (model, few))
     kl = np.mean((p * np.log(p / q)).sum(axis=1))
@@ -183,15 +176,15 @@ def test_a_projection_under_another_likelihood_than_the_probit(data, likelihood)
     assert few.likelihood == model._likelihood_
     assert np.isfinite(found.elpd).all()
     given = {"likelihood": likelihood, "width": 1.2, "estimation": "projection"}
-    own = PCVMClassifier(**given, n_vectors=6).fit(X, words)
+    own = PCVM(**given, n_vectors=6).fit(X, words)
     np.testing.assert_allclose(own.predict_proba(X), q, atol=1e-4)
 
 
 def test_two_classes_from_the_bottom_up(data):
     X, words, label = data
-    model = PCVMClassifier(estimation="bottom-up", width=1.2).fit(X, words)
+    model = PCVM(estimation="bottom-up", width=1.2).fit(X, words)
     problem = Problem(
-        rbf(squared_distances(X, X), 1.2), label, label, Hyperprior.jeffreys(), width=1.2
+        rbf(squared_distances(X, X), 1.2), label, label, pcvm.Hyperprior.jeffreys(), width=1.2
     )
     core = fit_bottom_up(problem)
     np.testing.assert_array_equal(model.support_, core.support)
@@ -201,19 +194,19 @@ def test_two_classes_from_the_bottom_up(data):
     assert not hasattr(model, "hyperprior_")
     assert model.score(X, words) > 0.7
     for method in ("evidence", "validity"):
-        other = PCVMClassifier(estimation="bottom-up", width=method, basis=20).fit(X, words)
+        other = PCVM(estimation="bottom-up", width=method, basis=20).fit(X, words)
         assert other.width_ in other.width_selection_.widths
     with pytest.raises(ValueError, match=r"width='em'.*it is moved by EM"):
-        PCVMClassifier(estimation="bottom-up", width="em").fit(X, words)
-    sparse = project(model, X, words, size=2).classifier
+        PCVM(estimation="bottom-up", width="em").fit(X, words)
+    sparse = pcvm.project(model, X, words, size=2).classifier
     assert len(sparse.weight_) <= 2
 
 
 def test_a_likelihood_of_a_known_noise():
     X, label = blobs(60, seed=111)
     y = np.sin(X[:, 0]) + 0.1 * label
-    by_piece = RVMRegressor(likelihood=Normal(0.2), width=1.5).fit(X, y)
-    by_number = RVMRegressor(noise=0.2, width=1.5).fit(X, y)
+    by_piece = pcvm.RVMRegressor(likelihood=Normal(0.2), width=1.5).fit(X, y)
+    by_number = pcvm.RVMRegressor(noise=0.2, width=1.5).fit(X, y)
     assert by_piece.noise_ == by_number.noise_ == 0.2
     np.testing.assert_array_equal(by_piece.weight_, by_number.weight_)
     in_chunks = clone(by_piece).set_params(memory_limit=1e6).fit(X, y)
@@ -221,8 +214,7 @@ def test_a_likelihood_of_a_known_noise():
     np.testing.assert_allclose(in_chunks.predict(X), by_piece.predict(X), atol=1e-5)
     with pytest.raises(ValueError, match=r"noise=0\.1, likelihood=Normal\(noise=0\.2.*give either"):
         clone(by_piece).set_params(noise=0.1).fit(X, y)
-    with pytest.raises(ValueError, match="likelihood='logit' is unknown"):
-        RVMRegressor(likelihood="logit").fit(X, y)
+    refused("likelihood='logit' is unknown", pcvm.RVMRegressor(likelihood="logit").fit, X, y)
 
 
 def test_an_outlier_pulls_less_under_heavy_tails():
@@ -232,46 +224,48 @@ def test_an_outlier_pulls_less_under_heavy_tails():
     y[30] += 8.0
     given = {"width": 1.5}
     pieces = "normal", StudentT(degrees=3.0)
-    plain, heavy = (RVMRegressor(likelihood=each, **given).fit(X, y) for each in pieces)
+    plain, heavy = (pcvm.RVMRegressor(likelihood=each, **given).fit(X, y) for each in pieces)
     errors = [np.abs(each.predict(X) - truth).max() for each in (plain, heavy)]
     assert errors[1] < 0.5 * errors[0]
     _, std = heavy.predict([[100.0]], return_std=True)
     assert std[0] == pytest.approx(np.sqrt(heavy.covariance_[-1, -1] + 3 * heavy.noise_**2))
-    assert np.isfinite(RVMRegressor(likelihood="student-t", cv=3).fit(X, y).width_scores_).all()
-    some = RVMRegressor(likelihood=StudentT(degrees=3.0), memory_limit=1e6, **given).fit(X, y)
+    assert np.isfinite(
+        pcvm.RVMRegressor(likelihood="student-t", cv=3).fit(X, y).width_scores_
+    ).all()
+    some = pcvm.RVMRegressor(likelihood=StudentT(degrees=3.0), memory_limit=1e6, **given).fit(X, y)
     np.testing.assert_allclose(some.predict(X), heavy.predict(X), rtol=1e-8, atol=1e-8)
     with pytest.raises(ValueError, match="star=True needs likelihood='normal'; found 'student-t'"):
-        RVMRegressor(likelihood="student-t", star=True).fit(X, y)
+        pcvm.RVMRegressor(likelihood="student-t", star=True).fit(X, y)
 
 
 def test_label_noise_bounds_the_probabilities(data):
     X, words, _ = data
-    model = PCVMClassifier(likelihood=NoisyProbit(0.1), width=1.2).fit(X, words)
+    model = PCVM(likelihood=NoisyProbit(0.1), width=1.2).fit(X, words)
     probability = model.predict_proba(10 * X)
     assert (probability >= 0.1 - 1e-12).all()
     np.testing.assert_allclose(probability.sum(axis=1), 1.0, atol=1e-12)
     with pytest.raises(
         ValueError, match="no relevance vector machine with likelihood='label noise'"
     ):
-        PCVMClassifier(likelihood="label noise", width="evidence").fit(X, words)
+        PCVM(likelihood="label noise", width="evidence").fit(X, words)
 
 
 def test_columns_of_very_different_spread_are_named_once():
     X, label = blobs(60, seed=112)
     wide = np.column_stack([X, 1e3 * X[:, 0], np.ones(60), label > 0])
-    for model in (PCVMClassifier(width=1.0), RVMClassifier(cv=2), MRVMClassifier(cv=2)):
+    for model in (PCVM(width=1.0), RVM(cv=2), MRVM(cv=2)):
         with pytest.warns(InputWarning, match="column 2 has .*StandardScaler") as found:
             model.fit(wide, label)
         assert len(found) == 1
-    PCVMClassifier(width=1.0).fit(wide[:, [0, 1, 3, 4]], label)  # constants and indicators
-    PCVMClassifier(width=[1.0, 1.0, 1e3, 1.0, 1.0]).fit(wide, label)
+    PCVM(width=1.0).fit(wide[:, [0, 1, 3, 4]], label)  # constants and indicators
+    PCVM(width=[1.0, 1.0, 1e3, 1.0, 1.0]).fit(wide, label)
 
 
 def test_a_fit_to_many_rows_says_how_many_bases_it_has(monkeypatch, caplog):
     monkeypatch.setattr("pcvm_pymc.estimators.base.MANY_ROWS", 50)
     caplog.set_level("INFO", "pcvm_pymc.estimators.base")
     X, label = blobs(60, seed=113)
-    PCVMClassifier(width="cv", cv=2).fit(X, label)
+    PCVM(width="cv", cv=2).fit(X, label)
     said = [each.getMessage() for each in caplog.records]
     assert said == [
         "60 rows, basis='auto': 60 basis functions, about 5 s; basis=500 takes fewer centres, basis=None "

@@ -10,8 +10,6 @@ import pytest
 from problems import blobs, expected_failures, refused
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pcvm_pymc as pcvm
@@ -83,6 +81,7 @@ BAD_PIECES = [
     (PCVM(hyperprior="flat"), "hyperprior='flat' is unknown"),
     (MPCVM(hyperprior="vague"), "hyperprior='vague' is unknown"),
     (PCVM(width="em", kernel=linear), "width='em' needs kernel='rbf'"),
+    (MRVM(width="validity", kernel="linear-spline"), "needs kernel='rbf'"),
     (MPCVM(basis=(np.zeros((2, 2)), ["red", "green"]), width=1.0), "the basis' labels are"),
     (RVM(link="log"), "link='log' is unknown"),
     (SPARSE(prior="flat"), "prior='flat'; needed one of"),
@@ -96,8 +95,7 @@ def test_bad_arguments_are_named_with_what_is_needed(kind, arguments, needed):
     X, label = blobs(20, seed=60)
     (name, value), *_ = arguments.items()
     words = f"'{name}' parameter of {kind.__name__} must be .*{needed}.* Got {value!r} instead"
-    with pytest.raises(ValueError, match=words):
-        kind(**arguments).fit(X, label)
+    refused(words, kind(**arguments).fit, X, label)
 
 
 @pytest.mark.parametrize(("model", "words"), BAD_PIECES, ids=range(len(BAD_PIECES)))
@@ -112,14 +110,6 @@ MODELS = [
     RVM(width=1.0),
     SPARSE(),
 ]
-
-
-@pytest.mark.parametrize("model", MODELS, ids=lambda each: type(each).__name__)
-def test_it_pickles_and_works_in_a_pipeline(model):
-    X, label = blobs(60, seed=59)
-    pipeline = make_pipeline(StandardScaler(), model).fit(1e6 * X, label)
-    copy = pickle.loads(pickle.dumps(pipeline))
-    np.testing.assert_array_equal(copy.predict_proba(1e6 * X), pipeline.predict_proba(1e6 * X))
 
 
 def test_a_regression_pickles():
@@ -170,8 +160,7 @@ def test_a_lonely_point_of_a_class_leaves_nothing_to_hold_out(model):
 
 
 def test_one_class_is_named():
-    with pytest.raises(ValueError, match=r"1 class\(es\)"):
-        RVM().fit(np.ones((4, 1)), np.ones(4))
+    refused(r"1 class\(es\)", RVM().fit, np.ones((4, 1)), np.ones(4))
 
 
 @pytest.mark.parametrize(

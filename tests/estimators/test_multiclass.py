@@ -1,25 +1,16 @@
-import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import blobs
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pcvm_pymc import Hyperprior, MPCVMClassifier, MRVMClassifier
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.evidence import (
-    BottomUpOptions,
-    EvidenceOptions,
-    EvidenceProblem,
-    fit_bottom_up,
-    fit_rvm,
-)
+from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.centres import choose_rows
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
@@ -29,9 +20,10 @@ from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.experiments.datasets import overclass, overlap_classes
 
+MPCVM, MRVM = pcvm.MPCVMClassifier, pcvm.MRVMClassifier
 UP, DOWN = {"algorithm": "bottom-up"}, {"algorithm": "top-down"}
-ALL = [MPCVMClassifier(**UP), MPCVMClassifier(hyperprior="jeffreys")]
-ALL += [MRVMClassifier(), MRVMClassifier(**DOWN)]
+ALL = [MPCVM(**UP), MPCVM(hyperprior="jeffreys"), MRVM(), MRVM(**DOWN)]
+not_converged = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 @pytest.fixture(scope="module")
@@ -58,72 +50,53 @@ def test_fitted_attributes(estimator, data):
     assert model.score(X, y) > 0.75
 
 
+@not_converged
 @pytest.mark.parametrize("estimator", ALL, ids=str)
 def test_the_width_is_that_of_the_smallest_log_loss(estimator, data):
     X, y = data
     model = clone(estimator).set_params(width="shared", random_state=0, cv=3, max_iter=100)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X[:36], y[:36])
+    model.fit(X[:36], y[:36])
     assert model.width_ == model.widths_[model.width_scores_.argmax()]
     assert np.isfinite(model.width_scores_).all()
     assert -model.width_scores_.max() < np.log(3)
 
 
+@not_converged
 @pytest.mark.parametrize("method", ["evidence", "validity"])
-@pytest.mark.parametrize("kind", [MPCVMClassifier, MRVMClassifier])
+@pytest.mark.parametrize("kind", [MPCVM, MRVM])
 def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
     X, y = data
     X, label = X[:60], np.searchsorted(np.unique(y), y[:60])
     model = kind(algorithm="bottom-up", width=method, basis=20, max_iter=400)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, y[:60])
+    model.fit(X, y[:60])
     assert model.width_ == model.widths_[model.width_scores_.argmax()]
     rows = choose_rows(X, label, 20, random_state=0)
     width = model.widths_[3]
     wanted = 0.0
     for c in range(3):
         one, sign = (np.where(each == c, 1.0, -1.0) for each in (label, label[rows]))
-        if method == "evidence" or kind is MRVMClassifier:
+        if method == "evidence" or kind is MRVM:
             Phi = design_matrix("rbf", X, X[rows], width)
             problem = EvidenceProblem(Phi, one, "probit")
-            result = fit_rvm(problem, options=EvidenceOptions(tol=1e-3))
+            result = fit_rvm(problem, options=pcvm.EvidenceOptions(tol=1e-3))
             valid = rvm_validity(X, problem, result, width=width, centres=X[rows]).log_validity
             wanted += result.log_evidence if method == "evidence" else valid
         else:
             Phi = design_matrix("rbf", X, X[rows], width)
-            binary = Problem(Phi, one, sign, Hyperprior.jeffreys(), width=width)
+            binary = Problem(Phi, one, sign, pcvm.Hyperprior.jeffreys(), width=width)
             mode = fit_em(binary)
             wanted += pcvm_validity(X, binary, mode, centres=X[rows]).log_validity
     assert model.width_scores_[3] == pytest.approx(wanted, abs=1e-9)
 
 
-def test_the_validity_needs_a_kernel_whose_derivatives_are_known(data):
-    X, y = data
-    with pytest.raises(ValueError, match="needs kernel='rbf'"):
-        MRVMClassifier(width="validity", kernel="linear-spline").fit(X, y)
-
-
-def test_two_classes_score_by_their_difference():
-    X, label = blobs(60, seed=5)
-    words = np.where(label > 0, "yes", "no")
-    for estimator in ALL:
-        model = clone(estimator).set_params(width=1.5).fit(X, words)
-        score = model.decision_function(X)
-        assert score.shape == (60,)
-        np.testing.assert_array_equal(score > 0, model.predict(X) == "yes")
-        np.testing.assert_array_equal(score > 0, model.predict_proba(X)[:, 1] > 0.5)
-
-
 def test_few_bases_and_given_ones(data):
     X, y = data
-    model = MPCVMClassifier(algorithm="bottom-up", width=1.0, basis=30).fit(X, y)
+    model = MPCVM(algorithm="bottom-up", width=1.0, basis=30).fit(X, y)
     assert len(model.support_) <= 30
-    given = MPCVMClassifier(algorithm="bottom-up", width=1.0, basis=(X[:40], y[:40])).fit(X, y)
+    given = MPCVM(algorithm="bottom-up", width=1.0, basis=(X[:40], y[:40])).fit(X, y)
     assert (given.support_ == -1).all()
     label = np.searchsorted(given.classes_, y)
-    parts = label, class_signs(label[:40], 3), Hyperprior.jeffreys(), MultinomialProbit(3)
+    parts = label, class_signs(label[:40], 3), pcvm.Hyperprior.jeffreys(), MultinomialProbit(3)
     core = fit_bottom_up(Problem(rbf(squared_distances(X, X[:40]), 1.0), *parts, bias="none"))
     np.testing.assert_array_equal(given.weight_, core.weight[core.support].T)
 
@@ -139,12 +112,13 @@ def test_the_class_of_three_points_is_not_lost(paper):
     """Lyu et al. (2020), Fig. 4, where mRVM1 and mRVM2 lose it."""
     for seed in range(5):
         X, y = overclass(random_state=seed)
-        model = MPCVMClassifier(**PAPERS[paper], width=1.0).fit(X, y)
+        model = MPCVM(**PAPERS[paper], width=1.0).fit(X, y)
         assert (model.predict(X[y == 9]) == 9).any()
         # its own bases speak for it
         assert (model.weight_[9] > 0).any()
 
 
+@not_converged
 @pytest.mark.parametrize(
     ("load", "limits"),
     [(load_iris, (5.5, 5.5)), pytest.param(load_wine, (4.5, 4.5), marks=pytest.mark.slow)],
@@ -156,24 +130,21 @@ def test_errors_near_the_papers(load, limits):
     for paper, limit in zip(PAPERS.values(), limits, strict=True):
         errors = []
         for train, test in StratifiedShuffleSplit(5, test_size=0.2, random_state=0).split(X, y):
-            machine = MPCVMClassifier(**paper, width=width, max_iter=1000)
+            machine = MPCVM(**paper, width=width, max_iter=1000)
             model = make_pipeline(StandardScaler(), machine)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                errors.append(100 * (1 - model.fit(X[train], y[train]).score(X[test], y[test])))
+            errors.append(100 * (1 - model.fit(X[train], y[train]).score(X[test], y[test])))
         assert np.mean(errors) <= limit
 
 
+@not_converged
 def test_other_hyperpriors(data):
     X, y = data
     named = [{"hyperprior": n, "max_iter": 100} for n in ("jeffreys", "chen2009", "plug_in")]
     for options in (*named, {"bias": False}):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model = MPCVMClassifier(algorithm="top-down", width=1.0, **options).fit(X, y)
+        model = MPCVM(algorithm="top-down", width=1.0, **options).fit(X, y)
         assert model.score(X, y) > 0.7
     assert model.bias_.tolist() == [0, 0, 0]
-    assert MPCVMClassifier(width=1.0, bias=True).fit(X, y).bias_.shape == (3,)
+    assert MPCVM(width=1.0, bias=True).fit(X, y).bias_.shape == (3,)
 
 
 def three(n):
@@ -184,10 +155,10 @@ def three(n):
 
 def test_the_papers_search_stays_reachable():
     X, y = three(90)
-    paper, quick = (MRVMClassifier(width=1.5, search=each).fit(X, y) for each in ("paper", "quick"))
+    paper, quick = (MRVM(width=1.5, search=each).fit(X, y) for each in ("paper", "quick"))
     Phi, piece = rbf(squared_distances(X, X), 1.5), MultinomialProbit(3)
-    known = Problem(Phi, y, None, Hyperprior.jeffreys(), piece, bias="none", shared=True)
-    for model, options in ((paper, BottomUpOptions()), (quick, BottomUpOptions.quick())):
+    known = Problem(Phi, y, None, pcvm.Hyperprior.jeffreys(), piece, bias="none", shared=True)
+    for model, options in ((paper, pcvm.BottomUpOptions()), (quick, pcvm.BottomUpOptions.quick())):
         wanted = fit_bottom_up(known, None, options)
         np.testing.assert_array_equal(model.support_, wanted.support)
         assert model.log_posterior_ == wanted.log_posterior
@@ -204,9 +175,9 @@ def test_a_quick_search_that_ends_empty_gives_way(monkeypatch):
 
     monkeypatch.setattr("pcvm_pymc.core.evidence.fit_bottom_up", watched)
     X, y = three(60)
-    model = MRVMClassifier(width=1.5).fit(X, y)
+    model = MRVM(width=1.5).fit(X, y)
     assert searched == [2, 1]
-    paper = MRVMClassifier(width=1.5, search="paper").fit(X, y)
+    paper = MRVM(width=1.5, search="paper").fit(X, y)
     np.testing.assert_array_equal(model.weight_, paper.weight_)
 
 
@@ -217,7 +188,7 @@ def test_more_bases_than_rows_by_which_cells_are_found(monkeypatch):
     rng = np.random.default_rng(0)
     y = np.arange(150) % 3
     X = rng.normal(size=(150, 2)) + 3.0 * np.eye(3, 2)[y]
-    model = MPCVMClassifier(basis=100, random_state=0).fit(X, y)
+    model = MPCVM(basis=100, random_state=0).fit(X, y)
     assert model.score(X, y) > 0.8
     with pytest.raises(ValueError, match=r"basis=200; needed a whole number from 3, .* to 150"):
-        MPCVMClassifier(basis=200, random_state=0).fit(X, y)
+        MPCVM(basis=200, random_state=0).fit(X, y)

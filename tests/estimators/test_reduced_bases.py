@@ -112,11 +112,8 @@ def test_sparse_probit(data):
         result["optimizer_result"]["log_posterior"].item()
     )
     assert machine.score(X, words) > 0.7
-    for bad in (
-        lambda: pcvm.SparseProbitClassifier(basis=20).fit(X, words),
-        lambda: pcvm.sparse_probit_model(X, words, basis=20),
-    ):
-        refused("basis was given with features='linear'", bad)
+    words_of = "basis was given with features='linear'"
+    refused(words_of, pcvm.sparse_probit_model, X, words, basis=20)
 
 
 def test_few_bases_lose_little():

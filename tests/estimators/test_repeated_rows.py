@@ -4,66 +4,27 @@ import numpy as np
 import pytest
 from problems import blobs
 
-from pcvm_pymc import (
-    MPCVMClassifier,
-    MRVMClassifier,
-    PCVMClassifier,
-    RVMClassifier,
-    RVMRegressor,
-    SparseProbitClassifier,
-    kfold,
-    loo,
-    pcvm_model,
-    project,
-    sample,
-    select,
-)
+import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.centres import copied_rows, unique_rows
 from pcvm_pymc.estimators.race import inner_folds
 
 X, LABEL = blobs(50, seed=3)
 Y = LABEL > 0
-CLASS = np.where(Y & (X[:, 1] > 0), 2, Y)
 rng = np.random.default_rng(1)
 TIMES = rng.integers(1, 4, 50)
 # the first of each row in order, its copies anywhere behind
 AGAIN = np.concatenate([np.arange(50), rng.permutation(np.repeat(np.arange(50), TIMES - 1))])
 
-CLASSIFIERS = [
-    (PCVMClassifier(), Y),
-    (PCVMClassifier(width=1.0, estimation="em"), Y),
-    (PCVMClassifier(n_vectors=4), Y),
-    (PCVMClassifier(estimation="projection", width=1.0, basis=20), Y),
-    (PCVMClassifier(estimation="bottom-up", width=1.0), Y),
-    (PCVMClassifier(basis=20, width=1.0, memory_limit=1e6), Y),
-    (MPCVMClassifier(), CLASS),
-    (MRVMClassifier(width="shared"), CLASS),
-    (RVMClassifier(), Y),
-    (RVMClassifier(width=1.0), CLASS),
-    (SparseProbitClassifier(), Y),
-    (SparseProbitClassifier(features="kernel", width=1.0), CLASS),
-]
-
-
-@pytest.mark.parametrize(("model", "y"), CLASSIFIERS, ids=lambda each: type(each).__name__)
-def test_copies_of_a_row_are_its_weight(model, y):
-    if "random_state" in model.get_params():
-        model.set_params(random_state=0)
-    of_weights = model.fit(X, y, sample_weight=TIMES).predict_proba(X)
-    copied = model.fit(X[AGAIN], y[AGAIN])
-    np.testing.assert_allclose(copied.predict_proba(X), of_weights, atol=1e-8)
-    if hasattr(copied, "support_"):  # numbers of rows as they were given
-        rows = copied.support_[copied.support_ >= 0]
-        kept = copied.relevance_vectors_[copied.support_ >= 0]
-        np.testing.assert_array_equal(X[AGAIN][rows], kept)
-
 
 def test_held_out_predictions_are_those_of_all_rows_given():
-    once, copied = PCVMClassifier(), PCVMClassifier()
+    once, copied = pcvm.PCVMClassifier(), pcvm.PCVMClassifier()
     once.fit(X, Y, sample_weight=TIMES)
     copied.fit(X[AGAIN], Y[AGAIN])
     np.testing.assert_allclose(copied.held_out_, once.held_out_[AGAIN], atol=1e-8)
-    found, alone = loo(copied, X[AGAIN], Y[AGAIN]), loo(PCVMClassifier().fit(X, Y), X, Y)
+    found, alone = (
+        pcvm.loo(copied, X[AGAIN], Y[AGAIN]),
+        pcvm.loo(pcvm.PCVMClassifier().fit(X, Y), X, Y),
+    )
     assert found.n_data_points == len(AGAIN)
     density = found.elpd_i.values
     np.testing.assert_array_equal(density, density[:50][AGAIN])
@@ -72,19 +33,19 @@ def test_held_out_predictions_are_those_of_all_rows_given():
 
 
 def test_the_choice_of_width_is_that_of_weights():
-    model = PCVMClassifier(estimation="em").fit(X, Y, sample_weight=TIMES)
-    found = select(X[AGAIN], Y[AGAIN])
+    model = pcvm.PCVMClassifier(estimation="em").fit(X, Y, sample_weight=TIMES)
+    found = pcvm.select(X[AGAIN], Y[AGAIN])
     assert found.scale == model.scale_
-    wide = select(np.tile(X, (3, 1)), np.tile(Y, 3), over=("width",), method="cv")
+    wide = pcvm.select(np.tile(X, (3, 1)), np.tile(Y, 3), over=("width",), method="cv")
     assert wide.width > 0.4  # a narrow one remembers copies
 
 
 def test_a_projection_of_a_fit_counts_copies_as_weights():
-    model = PCVMClassifier().fit(X[AGAIN], Y[AGAIN])
-    path = project(model, X[AGAIN], Y[AGAIN], size=4)
-    few = PCVMClassifier(n_vectors=4).fit(X, Y, sample_weight=TIMES)
+    model = pcvm.PCVMClassifier().fit(X[AGAIN], Y[AGAIN])
+    path = pcvm.project(model, X[AGAIN], Y[AGAIN], size=4)
+    few = pcvm.PCVMClassifier(n_vectors=4).fit(X, Y, sample_weight=TIMES)
     np.testing.assert_allclose(path.classifier.predict_proba(X), few.predict_proba(X), atol=1e-8)
-    scored = project(model, X[AGAIN], Y[AGAIN])
+    scored = pcvm.project(model, X[AGAIN], Y[AGAIN])
     held = model.held_out_[np.arange(len(AGAIN)), Y[AGAIN].astype(int)]
     assert scored.reference_elpd == pytest.approx(np.log(held).sum())
 
@@ -95,12 +56,12 @@ def test_folds_hold_out_copies_together():
         assert len(train) + len(test) == 100
         assert {tuple(each) for each in both[train]}.isdisjoint(tuple(each) for each in both[test])
     few = X[:16]
-    model = pcvm_model(
+    model = pcvm.pcvm_model(
         np.tile(few, (2, 1)), np.tile(Y[:16], 2), width=1.0, basis=few, signs=LABEL[:16]
     )
     brief = {"tune": 5, "chains": 1, "progressbar": False}
-    posterior = sample(model, draws=5, random_seed=1, **brief)
-    fold = kfold(
+    posterior = pcvm.sample(model, draws=5, random_seed=1, **brief)
+    fold = pcvm.kfold(
         posterior, np.tile(few, (2, 1)), np.tile(Y[:16], 2), cv=2, random_seed=1, draws=5, **brief
     ).fold
     np.testing.assert_array_equal(fold[:16], fold[16:])
@@ -109,8 +70,10 @@ def test_folds_hold_out_copies_together():
 @pytest.mark.fixed_seeds  # folds decide the width
 def test_a_regression_s_width_does_not_remember_copies():
     t = np.sin(2 * X[:, 0]) + 0.3 * np.random.default_rng(0).normal(size=50)
-    once = RVMRegressor(width="shared", random_state=0).fit(X, t)
-    copied = RVMRegressor(width="shared", random_state=0).fit(np.tile(X, (3, 1)), np.tile(t, 3))
+    once = pcvm.RVMRegressor(width="shared", random_state=0).fit(X, t)
+    copied = pcvm.RVMRegressor(width="shared", random_state=0).fit(
+        np.tile(X, (3, 1)), np.tile(t, 3)
+    )
     assert copied.width_ >= 0.5 * once.width_
 
 
@@ -121,7 +84,7 @@ def test_moons_three_times_are_predicted_as_well_as_once():
     rows, y = make_moons(100, noise=0.2, random_state=0)
     new, truth = make_moons(500, noise=0.2, random_state=1)
     y = np.where(np.random.default_rng(0).uniform(size=100) < 0.1, 1 - y, y)
-    once, copied = PCVMClassifier(), PCVMClassifier()
+    once, copied = pcvm.PCVMClassifier(), pcvm.PCVMClassifier()
     once.fit(rows, y)
     copied.fit(np.tile(rows, (3, 1)), np.tile(y, 3))
     own = [-np.log(fit.predict_proba(new)[np.arange(500), truth]).mean() for fit in (once, copied)]

@@ -20,23 +20,16 @@ def noisy_sinc(n=60, seed=0):
     return x, np.sinc(x[:, 0] / np.pi) + 0.1 * np.random.default_rng(seed).normal(size=n)
 
 
-def test_width_of_highest_evidence():
+@pytest.mark.parametrize("method", ["evidence", "validity"])
+def test_width_of_the_highest_score(method):
     X, label = blobs(60, seed=1)
-    model = RVMClassifier(width="evidence").fit(X, label)
-    assert model.width_ == model.widths_[model.width_scores_.argmax()]
-    for width, score in zip(model.widths_, model.width_scores_, strict=True):
-        fit = RVMClassifier(width=width, tol=1e-3).fit(X, label)
-        assert fit.log_evidence_ == pytest.approx(score)
-
-
-def test_width_of_highest_validity():
-    X, label = blobs(60, seed=2)
-    model = RVMClassifier(width="validity").fit(X, label)
+    model = RVMClassifier(width=method).fit(X, label)
     assert model.width_ == model.widths_[model.width_scores_.argmax()]
     for width, score in zip(model.widths_, model.width_scores_, strict=True):
         problem = EvidenceProblem(rbf(squared_distances(X, X), width), label, "logit")
         result = fit_rvm(problem, options=EvidenceOptions(tol=1e-3))
-        assert score == rvm_validity(X, problem, result, width=width).log_validity
+        validity = rvm_validity(X, problem, result, width=width).log_validity
+        assert score == (result.log_evidence if method == "evidence" else validity)
 
 
 def test_one_width_is_chosen_on_held_out_rows():
@@ -56,11 +49,8 @@ def test_several_classes_one_against_the_rest(link):
     model = RVMClassifier(link=link, width=3.0).fit(X, words)
     assert np.mean(model.predict(X) == words) >= 0.95
     probability = model.predict_proba(X)
-    np.testing.assert_allclose(probability.sum(axis=1), 1, atol=1e-12)
-    np.testing.assert_array_equal(model.classes_[probability.argmax(axis=1)], model.predict(X))
     theirs = OneVsRestClassifier(RVMClassifier(link=link, width=3.0)).fit(X, words)
     np.testing.assert_allclose(probability, theirs.predict_proba(X), atol=1e-12)
-    np.testing.assert_array_equal(model.relevance_vectors_, X[model.support_])
     mean, variance = model.latent_moments(X)
     latent = rbf(squared_distances(X, model.relevance_vectors_), 3.0) @ model.weight_.T
     np.testing.assert_allclose(mean, latent + model.bias_, atol=1e-9)

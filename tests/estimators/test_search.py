@@ -118,7 +118,7 @@ def test_kept_points_are_the_heaviest_first():
 def test_a_point_is_the_mode_of_its_problem(monkeypatch):
     monkeypatch.setitem(search.ROUGH, "leave-one-out", 0.0)  # fits to convergence
     known = problems()
-    grid, score = middle(known), search.by_leave_one_out(known.many_widths())
+    grid, score = middle(known), search.by_folds(known.many_widths())
     near = score(grid.point((0, 0)), None)
     point = score(grid.point((1, 1)), near)
     X, label = blobs(N, seed=1)

@@ -115,6 +115,22 @@ def test_criteria_that_need_the_rbf_say_so(method):
         select_width(X, label, method=method, kernel=lambda A, B, w: A @ B.T)
 
 
+@pytest.mark.parametrize("method", ["evidence", "validity"])
+def test_width_by_a_score_of_all_rows(method):
+    X, label = blobs(60, seed=59)
+    model = PCVMClassifier(width=method).fit(X, label)
+    found = select_width(X, label, method=method)
+    assert model.width_ == found.width
+    np.testing.assert_array_equal(model.width_selection_.scores, found.scores)
+
+
+def test_width_by_em_moves():
+    X, label = blobs(80, seed=53)
+    model = PCVMClassifier(width="em", max_iter=10_000).fit(X, label)
+    fixed = PCVMClassifier(width=model.width_ * 1.05).fit(X, label)
+    assert model.log_posterior_ > fixed.log_posterior_
+
+
 # --- `select` ------------------------------------------------------------------------------------
 
 
@@ -167,10 +183,12 @@ def test_cross_validation_agrees_on_an_easy_problem(several):
     assert np.abs(np.diff(np.array(both), axis=1)).max() < 0.05
 
 
+FEATURES = ("width", "scale", "features")
 UNUSABLE = [
     ({"over": ("scale", "width")}, "over=.*needed one of"),
     ({"method": "evidence"}, r"method='evidence'; needed 'loo' or 'cv'\. select_width"),
     ({"cv": 3}, "cv=3 was given with method='loo'"),
+    ({"over": FEATURES, "method": "cv"}, "widths per feature are chosen by leave-one-out"),
     ({"width": 1.0}, "width=1.0 was given with over="),
     ({"scale": 1.0, "over": ("scale",)}, "scale=1.0 was given with over="),
     ({"scale": 0.0, "over": ("width",)}, "'scale' parameter .* Got 0.0"),

@@ -49,8 +49,6 @@ def test_several_classes_are_told_one_from_the_rest():
     assert model.score(X, names) > 0.94
     assert model.weight_.shape == (3, len(model.selected_))
     probability = model.predict_proba(X)
-    np.testing.assert_allclose(probability.sum(axis=1), 1, atol=1e-12)
-    np.testing.assert_array_equal(model.classes_[probability.argmax(axis=1)], model.predict(X))
     for k, name in enumerate(model.classes_):
         binary = SparseProbitClassifier(**parameters).fit(X, names == name)
         latent = binary.decision_function(X)

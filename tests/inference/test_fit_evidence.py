@@ -12,9 +12,13 @@ from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.model.read import read
 
 
-def sinc_model(n=50, **kwargs):
+def sinc(n=40):
     x = np.linspace(-6, 6, n)[:, None]
-    target = np.sinc(x[:, 0] / np.pi) + 0.1 * np.random.default_rng(0).normal(size=n)
+    return x, np.sinc(x[:, 0] / np.pi) + 0.1 * np.random.default_rng(0).normal(size=n)
+
+
+def sinc_model(**kwargs):
+    x, target = sinc(50)
     return x, rvm_model(x, target, width=2.0, **kwargs)
 
 
@@ -111,11 +115,6 @@ def test_models_without_a_search_are_refused_by_name():
 
 
 # --- RVM*, and the uncertainty of an RVM -----------------------------------------------------------
-
-
-def sinc(n=40):
-    x = np.linspace(-6, 6, n)[:, None]
-    return x, np.sinc(x[:, 0] / np.pi) + 0.1 * np.random.default_rng(0).normal(size=n)
 
 
 @pytest.mark.parametrize("star", [False, True])

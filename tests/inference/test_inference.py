@@ -13,17 +13,11 @@ from pcvm_pymc.model.read import read
 SHORT = {"chains": 2, "cores": 1, "progressbar": False, "random_seed": 1, "quiet": True}
 
 
-@pytest.fixture(scope="module")
-def posterior():
-    """Return Ripley's mixture, N = 100, sampled: the issue of the whole package in one run."""
+def test_sampling_converges_at_100_rows():
+    """On Ripley's mixture: the issue of the whole package in one run."""
     X, label = ripley_mixture(100, random_state=1)
     model = pcvm_model(X, label, width=0.5)
-    return sample(model, draws=1000, random_seed=1, cores=1, progressbar=False), X
-
-
-def test_sampling_converges_at_100_rows(posterior):
-    tree, _ = posterior
-    found = convergence(tree)
+    found = convergence(sample(model, draws=1000, random_seed=1, cores=1, progressbar=False))
     assert found.rhat <= 1.01
     assert found.ess >= 400
     assert found.ok

@@ -5,14 +5,16 @@ import json
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
-from problems import blobs, refused
+from problems import blobs, refused, value_point
 from scipy.special import expit, ndtr
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
-from pcvm_pymc.inference.results import kernel_of, likelihood_of
+from pcvm_pymc.inference.results import classes_of, kernel_of, likelihood_of
 from pcvm_pymc.model.distributions import FreeWeight, MarginalBias, MarginalWeight
+from pcvm_pymc.model.read import read
 
 SHORT = {"draws": 4, "tune": 4, "chains": 1, "cores": 1, "random_seed": 1, "progressbar": False}
 SHORT |= {"nuts_sampler": "pymc", "compile_kwargs": {"mode": "FAST_COMPILE"}}
@@ -27,6 +29,12 @@ def classes(n=24, n_classes=3):
 
 def laplacian(X, Z, width):
     return np.exp(-np.abs(X[:, None] - Z[None]).sum(axis=-1) / width)
+
+
+def plain(model):
+    """Return a plain result of PyMC."""
+    with model:
+        return pm.sample(**SHORT, compute_convergence_checks=False)
 
 
 def pieces(tree):
@@ -59,10 +67,8 @@ def test_the_likelihood_comes_back_with_its_numbers():
     assert likelihood_of(logit) == Logit()
     unknown = pcvm.fit_evidence(pcvm.rvm_model(X, target))
     assert np.isnan(likelihood_of(unknown).noise)
-    assert (
-        pcvm.predict(unknown, X)["predictions"]["noise"].item()
-        == unknown["posterior"]["noise"].item()
-    )
+    found = pcvm.predict(unknown, X)["predictions"]
+    assert found["noise"].item() == unknown["posterior"]["noise"].item()
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear-spline"])
@@ -81,20 +87,17 @@ def test_a_built_in_kernel_need_not_be_handed_again(kernel):
 @NOT_CONVERGED
 def test_plain_results_of_pymc_are_understood():
     X, label = classes()
-    with pcvm.pcvm_model(X, label > 0, width=1.2):
-        two = pm.sample(**SHORT, compute_convergence_checks=False)
+    two = plain(pcvm.pcvm_model(X, label > 0, width=1.2))
     assert two.attrs.get("pieces") is None
     assert likelihood_of(two) == Probit()
     predictions = pcvm.predict(two, X)["predictions"]
     assert_allclose(predictions["probability"], ndtr(predictions["latent"].values))
-    with pcvm.mpcvm_model(X, label, width=1.2):
-        several = pm.sample(**SHORT, compute_convergence_checks=False)
+    several = plain(pcvm.mpcvm_model(X, label, width=1.2))
     assert likelihood_of(several) == MultinomialProbit(3)
     probability = pcvm.predict(several, X)["predictions"]["probability"]
     assert probability.dims == ("chain", "draw", "obs", "class")
     assert_allclose(probability.sum("class"), 1.0, atol=1e-6)
-    with pcvm.rvm_model(X, X[:, 0], kernel=laplacian, width=1.2, noise=0.3):
-        regression = pm.sample(**SHORT, compute_convergence_checks=False)
+    regression = plain(pcvm.rvm_model(X, X[:, 0], kernel=laplacian, width=1.2, noise=0.3))
     predictions = pcvm.predict(regression, X, kernel=laplacian)["predictions"]
     assert (predictions["noise"] == 0.3).all()
     assert_allclose(predictions["latent"], regression["posterior"]["latent"])
@@ -115,11 +118,9 @@ def test_each_draw_has_its_own_noise_and_link():
 @NOT_CONVERGED
 def test_plain_results_name_a_likelihood_that_their_shapes_do_not_tell():
     X, label = blobs(20, seed=7)
-    with pcvm.rvm_model(X, label, likelihood="logit"):
-        logit = pm.sample(**SHORT, compute_convergence_checks=False)
+    logit = plain(pcvm.rvm_model(X, label, likelihood="logit"))
     assert likelihood_of(logit) == Logit()
-    with pcvm.pcvm_model(X, label, likelihood=NoisyProbit(0.1)):
-        noisy = pm.sample(**SHORT, compute_convergence_checks=False)
+    noisy = plain(pcvm.pcvm_model(X, label, likelihood=NoisyProbit(0.1)))
     predictions = pcvm.predict(noisy, X)["predictions"]
     assert_allclose(predictions["probability"], 0.1 + 0.8 * ndtr(predictions["latent"].values))
 
@@ -127,8 +128,7 @@ def test_plain_results_name_a_likelihood_that_their_shapes_do_not_tell():
 @NOT_CONVERGED
 def test_each_draw_has_its_own_share_of_flipped_labels():
     X, label = blobs(20, seed=8)
-    with pcvm.pcvm_model(X, label, likelihood=NoisyProbit(pm.Beta.dist(2.0, 20.0))):
-        drawn = pm.sample(**SHORT, compute_convergence_checks=False)
+    drawn = plain(pcvm.pcvm_model(X, label, likelihood=NoisyProbit(pm.Beta.dist(2.0, 20.0))))
     predictions = pcvm.predict(drawn, X)["predictions"]
     flip = drawn["posterior"]["flip"].values[..., None]
     expected = flip + (1 - 2 * flip) * ndtr(predictions["latent"].values)
@@ -153,3 +153,62 @@ def test_models_by_hand_are_fitted_and_packed_whatever_their_names():
         pm.Normal("t", mu=Phi @ weight + MarginalBias("off", 1.5, 0.7), sigma=0.3, observed=X[:, 1])
     fit = pcvm.fit_evidence(numbers)
     assert_array_equal(fit["observed_data"]["t"].values, X[:, 1])
+
+
+# --- points
+
+
+@pytest.fixture(scope="module")
+def result():
+    X, label = blobs(30, seed=30)
+    model = pcvm.pcvm_model(X, np.where(label > 0, "ill", "healthy"), width=1.2)
+    return pcvm.find_map_em(model, progressbar=False), X
+
+
+def test_groups_and_shapes(result):
+    tree, X = result
+    refused("X_new has 1 features; needed 2", pcvm.predict, tree, X[:, :1])
+    groups = {"posterior", "optimizer_result", "em_trace", "observed_data", "constant_data"}
+    assert set(tree.children) == groups
+    assert dict(tree["posterior"]["weight"].sizes) == {"chain": 1, "draw": 1, "basis": 30}
+    assert tree["em_trace"].sizes["iteration"] == tree["optimizer_result"]["nit"].item() + 1
+    assert tree["optimizer_result"]["status"].item() == "CONVERGED"
+    assert_allclose(
+        tree["posterior"]["weight"], tree["posterior"]["magnitude"] * tree["constant_data"]["signs"]
+    )
+
+
+def test_zarr_keeps_everything(result, tmp_path):
+    tree, X = result
+    pcvm.save(tree, tmp_path / "map.zarr")
+    back = pcvm.load(tmp_path / "map.zarr")
+    xr.testing.assert_identical(tree, back)
+    assert classes_of(back).tolist() == ["healthy", "ill"]
+    assert_array_equal(pcvm.latent_draws(back, X), pcvm.latent_draws(tree, X))
+    pcvm.save(back, tmp_path / "map.zarr")  # replaces
+    assert [each.name for each in tmp_path.iterdir()] == ["map.zarr"]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_mode_under_an_unknown_scale_is_that_at_unit_scale(n_classes):
+    if n_classes == 2:
+        (X, label), build = blobs(30, seed=30), pcvm.pcvm_model
+    else:
+        (X, label), build = (blobs(24, seed=30)[0], np.arange(24) % 3), pcvm.mpcvm_model
+    model = build(X, label, width=1.2)
+    prior = read(model).hyperprior
+    assert prior.rate_shape is not None
+    known = build(
+        X, label, width=1.2, hyperprior=pcvm.Hyperprior(prior.c, prior.c, prior.e, prior.f)
+    )
+    found, wanted = (pcvm.find_map_em(each, progressbar=False) for each in (model, known))
+    point = found["posterior"].to_dataset().isel(chain=0, draw=0)
+    assert float(point["rate"]) == prior.c
+    for name in ("weight", "bias", "latent", "precision", "bias_precision"):
+        assert_array_equal(point[name], wanted["posterior"][name].values[0, 0])
+    natural = {name: point[name].values for name in ("magnitude", "bias", "rate")}
+    with np.errstate(divide="ignore"):
+        density = model.compile_logp(jacobian=False)(value_point(model, natural))
+    assert found["optimizer_result"]["log_posterior"].item() == pytest.approx(density, abs=1e-8)
+    assert found["em_trace"]["log_posterior"].values[-1] == pytest.approx(density, abs=1e-6)
+    assert_array_equal(pcvm.loo(found).elpd_i, pcvm.loo(wanted).elpd_i)

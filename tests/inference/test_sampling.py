@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
-from calibration import assert_law, assert_means, assert_same_law, posterior_on_a_grid
+from calibration import assert_means, assert_same_law, posterior_on_a_grid
 from problems import blobs, refused
-from scipy import stats
 from scipy.special import ndtr
 
 import pcvm_pymc as pcvm
@@ -18,7 +17,7 @@ from pcvm_pymc.core.gibbs import advance
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.experiments.datasets import ripley_mixture
 from pcvm_pymc.inference.chains import Chain
-from pcvm_pymc.inference.results import observed_and_constant_data
+from pcvm_pymc.inference.progress import Forecast
 from pcvm_pymc.inference.sampling import choose_method
 
 QUIET = {"quiet": True, "progressbar": False, "cores": 1}
@@ -242,25 +241,6 @@ def test_posterior_on_the_maps_support():
     refused("a MAP result of this model", pcvm.sample, model, support=tree)
 
 
-def test_precisions_drawn_afterwards():
-    model = small(hyperprior="default")
-    tree = pcvm.sample(model, method="gibbs", draws=500, random_seed=1, **QUIET)
-    with_precisions = pcvm.draw_precisions(tree, random_seed=2)
-    draws = with_precisions["posterior"]
-    assert "precision" not in tree["posterior"]
-    prior = pcvm.Hyperprior(*tree["constant_data"]["hyperprior"].values)
-    # Gamma(c + 1/2, rate d + w^2/2), Chen et al. 2009 appendix A; its mean is eq. 24
-    wanted = prior.weight_precision(draws["weight"].values)
-    shape = prior.c + 0.5
-    assert_law(shape * draws["precision"].values / wanted, stats.gamma(shape).cdf)
-    wanted = [prior.bias_precision(b) for b in draws["bias"].values.ravel()]
-    shape = prior.e + 0.5
-    assert_law(shape * draws["bias_precision"].values.ravel() / wanted, stats.gamma(shape).cdf)
-    horseshoe = observed_and_constant_data(small(hyperprior=pcvm.HalfHorseshoe(0.1)))
-    tree["constant_data"] = horseshoe["constant_data"]
-    refused("without precisions", pcvm.draw_precisions, tree)
-
-
 BAD_OPTIONS = [
     (
         {"draws": 10, "thin": 10**9, "max_sweeps": 40, "quiet": True},
@@ -311,3 +291,37 @@ def test_sweeps_without_end_are_interrupted(width, monkeypatch):
 def test_em_refuses_priors_without_a_mode():
     with pytest.raises(ValueError, match=r"HalfHorseshoe.* has no mode that EM could find"):
         pcvm.find_map_em(small(hyperprior=pcvm.HalfHorseshoe(0.1)), progressbar=False)
+
+
+# --- progress
+
+
+def test_changes_that_shrink_in_proportion_end_where_they_are_expected_to():
+    forecast, values, total = Forecast(1e-6, 10_000), np.zeros(3), []
+    for n_iter in range(1, 40):
+        values = values + np.array([0.0, 0.5**n_iter, -(0.5**n_iter)])
+        total.append(forecast(n_iter, values))
+        if total[-1] == n_iter:
+            break
+    assert total[:3] == [None, None, None]
+    assert total[3:] == [n_iter] * len(total[3:])  # 2^-20 is the first below the tolerance
+    assert n_iter == 20
+
+
+def test_no_forecast_where_changes_grow_and_never_beyond_the_limit():
+    forecast, values = Forecast(1e-6, 50), 0.0
+    for n_iter in range(1, 8):
+        values += 2.0**n_iter
+        assert forecast(n_iter, np.array([values])) is None
+    slow, values = Forecast(1e-6, 50), 0.0
+    for n_iter in range(1, 8):
+        values += 0.999**n_iter
+        last = slow(n_iter, np.array([values]))
+    assert last == 50
+
+
+def test_the_bar_of_a_chain_goes_on_over_its_rounds():
+    chain = Chain(0, None, np.random.default_rng(0), 2, 100, sweeps=50)
+    assert chain.end == 250
+    chain.sweeps, chain.every = 250, 4  # the next round, nothing of it drawn
+    assert chain.end == 650

@@ -312,17 +312,23 @@ def test_weights_of_either_sign_elsewhere(data):
     refused(r"without signs.*or signs='both'", pcvm_model, X, y, basis=X[:4])
 
 
+IMPROPER = {
+    pcvm_model: {"hyperprior": Hyperprior.jeffreys()},
+    sparse_probit_model: {"prior": "jeffreys"},
+    mrvm_model: {"hyperprior": Hyperprior.jeffreys(), "shared": True},
+}
 START = {"magnitude": np.full(30, 0.5), "bias": np.float64(0.1)}
+FREE = {"weight": np.ones(2), "bias": np.float64(0.1)}
+SAMPLERS = [(name, pcvm_model, start) for name in ("pymc", "nutpie") for start in (None, START)]
+SAMPLERS += [("pymc", sparse_probit_model, start) for start in (None, FREE)]
+SAMPLERS += [("numpyro", pcvm_model, None), ("pymc", mrvm_model, {"weight": np.ones((30, 2))})]
 
 
-@pytest.mark.parametrize(
-    ("sampler", "start"),
-    [("pymc", None), ("nutpie", None), ("numpyro", None), ("pymc", START), ("nutpie", START)],
-)
-def test_samplers_refuse_an_improper_hyperprior(data, sampler, start):
+@pytest.mark.parametrize(("sampler", "build", "start"), SAMPLERS)
+def test_samplers_refuse_an_improper_hyperprior(data, sampler, build, start):
     pytest.importorskip(sampler)
-    model = pcvm_model(*data, hyperprior=Hyperprior.jeffreys())
-    with model, pytest.raises(ValueError, match="improper hyperprior"):
+    words = "improper hyperprior.*sparse_probit_model take prior='laplace'"
+    with build(*data, **IMPROPER[build]), pytest.raises(ValueError, match=words):
         pm.sample(**{**QUICK, "nuts_sampler": sampler}, initvals=start)
 
 

@@ -71,8 +71,6 @@ def test_new_rows_go_in_through_one_set_data(likelihood):
     y_new = np.arange(6.0) if likelihood == "normal" else np.arange(6) % 2
     with rvm_model(X, y, likelihood=likelihood, width=1.3) as model:
         pm.set_data(**new_data(model, X_new, y_new))
-    latent = model["latent"].eval({model["weight"]: np.ones(25), model["bias"]: 1.0})
-    np.testing.assert_allclose(latent, design_matrix("rbf", X_new, X, 1.3).sum(axis=1) + 1)
     np.testing.assert_array_equal(model["y"].get_value(), y_new)
 
 

@@ -49,7 +49,3 @@ def test_jeffreys_is_refused_by_samplers():
     X, label = blobs(20, 2, seed=4)
     model = sparse_probit_model(X, label, prior="jeffreys")
     refused("improper hyperprior", sample, model, nuts_sampler="pymc")
-    quiet = {"cores": 1, "chains": 1, "nuts_sampler": "pymc", "progressbar": False}
-    for start in (None, {"weight": np.ones(2), "bias": np.float64(0.1)}):
-        with model, pytest.raises(ValueError, match="sparse_probit_model take prior='laplace'"):
-            pm.sample(5, tune=5, initvals=start, **quiet)

@@ -1,6 +1,7 @@
 """Exact draws from a normal distribution truncated to an orthant; compiled."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -51,42 +52,37 @@ def truncated_normal_draws(
     inside = start.copy()
     inside[:n_signed] = np.maximum(start[:n_signed], 1e-3 * sd[:n_signed])
     root = np.ascontiguousarray(cholesky(covariance, lower=True))
-    away = inside - mean
-    return _run(mean, np.ascontiguousarray(covariance), root, n_signed, away, rng, draws)
+    normal = _Normal(mean, np.ascontiguousarray(covariance), root, n_signed)
+    return _run(normal, inside - mean, rng, draws)
+
+
+class _Normal(NamedTuple):
+    """The normal distribution before truncation, and the Cholesky factor of its covariance."""
+
+    mean: Array
+    covariance: Array
+    root: Array
+    n_signed: int
 
 
 @_jit
-def _run(
-    mean: Array,
-    covariance: Array,
-    root: Array,
-    n_signed: int,
-    away: Array,
-    rng: np.random.Generator,
-    draws: int,
-) -> Array:
-    out = np.empty((draws, len(mean)))
+def _run(normal: _Normal, away: Array, rng: np.random.Generator, draws: int) -> Array:
+    out = np.empty((draws, len(away)))
     for _ in range(_WARM_UP):
-        _quarter_turn(mean, covariance, root, n_signed, away, rng)
+        _quarter_turn(normal, away, rng)
     for i in range(draws):
         for _ in range(_PER_DRAW):
-            _quarter_turn(mean, covariance, root, n_signed, away, rng)
-        out[i] = mean + away
-        for j in range(n_signed):
+            _quarter_turn(normal, away, rng)
+        out[i] = normal.mean + away
+        for j in range(normal.n_signed):
             out[i, j] = max(out[i, j], 0.0)
     return out
 
 
 @_jit
-def _quarter_turn(
-    mean: Array,
-    covariance: Array,
-    root: Array,
-    n_signed: int,
-    away: Array,
-    rng: np.random.Generator,
-) -> None:
+def _quarter_turn(normal: _Normal, away: Array, rng: np.random.Generator) -> None:
     """Move the distance from the mean along ``away cos t + speed sin t``, reflected at the walls."""
+    mean, covariance, root, n_signed = normal
     speed = np.dot(root, rng.standard_normal(len(mean)))
     left, last = 0.5 * math.pi, -1
     while True:

@@ -6,13 +6,13 @@ by a quadratic: its bound, which latent responses amount to, or its own curvatur
 maximises it exactly under the sign rule. An iteration that would lower the log posterior is shortened.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.em.coupled import BOUND, CONVEX, OWN, CoupledNewton
+from pcvm_pymc.core.em.coupled import DenseModel, Preconditioner, StreamedModel
 from pcvm_pymc.core.em.options import EMOptions, Start
 from pcvm_pymc.core.em.rows import DenseRows, Point, StreamedRows, expected, rows_of
 from pcvm_pymc.core.em.widths import improved_width
@@ -31,7 +31,7 @@ _LEAST_GAIN = 0.01  # nats: what a Newton step must promise for EM to go on afte
 _ROUNDING, _SINGLE_ROUNDING = 1e-10, 3e-8
 _HALVINGS = 4  # of a Newton step, before the bound's is taken
 _MOST_HALVINGS = 30  # of the bound's step, which only rounding spoils
-_MOST_DOUBLINGS = 20  # of a step near a saddle, where slopes are small and the way is long
+_SETTLING = 0.001  # nats per row: once steps gain less, the local maximum no longer depends on them
 # While latent values change by more than _FAR, Newton's steps are solved until no more than a share of _SLACK
 # of the weights violates the sign rule.
 _FAR, _SLACK = 0.3, 0.1
@@ -40,8 +40,12 @@ _PRUNED_BIAS = 1e-6  # the bias whose expected precision is 1e12, where weights 
 # L1 penalty: share in the latent function of a weight that is tried at zero, or released from it
 _NEGLIGIBLE = 1e-4
 _NOTHING = 1e-20  # such a share that is rounding
-_SHORTER = 1e-3  # factors of a release that went too far
-_MOST_SHORTENINGS = 4
+_SHORTER = (
+    1.0,
+    1e-3,
+    1e-6,
+    1e-9,
+)  # factors of a release, each taken where those before went too far
 
 
 @dataclass(frozen=True)
@@ -110,18 +114,18 @@ def fit_em(
     trace = [(first.log_posterior, first.n_active, np.nan, first.width)]
     status = Status.ITERATION_LIMIT
     for n_iter in range(1, options.max_iter + 1):
-        point, change = machine.next(point)
-        trace.append((point.log_posterior, point.n_active, change, point.width))
+        point = machine.next(point)
+        trace.append((point.log_posterior, point.n_active, point.change, point.width))
         if callback is not None:
             callback(n_iter, _state(problem, point))
-        if change <= options.tol or machine.is_rounding:
+        if point.change <= options.tol or machine.is_rounding:
             is_short = machine.stops_short(point)
             if is_short and machine.takes_newton:
                 continue
+            status = Status.SHORT_STEPS if is_short else Status.CONVERGED
             # in single precision no step need raise the log posterior at the end
-            is_lost = machine.is_stuck and not machine.is_rounding
-            end = Status.ROUNDING if is_lost else Status.CONVERGED
-            status = Status.SHORT_STEPS if is_short else end
+            if machine.is_stuck and not machine.is_rounding:
+                status = Status.ROUNDING
             break
     if point.n_active == 0:
         status = Status.EMPTY_MODEL
@@ -139,7 +143,7 @@ def iterate(
     machine = _Machine(problem, options or EMOptions(), start)
     point = machine.first
     while True:
-        point, _ = machine.next(point)
+        point = machine.next(point)
         yield _state(problem, point)
 
 
@@ -174,147 +178,113 @@ class _Machine:
         check_mode(problem)
         if problem.moves is not None and problem.n_scores > 1:
             raise ValueError("EM moves the width of one score only; give a number as width")
-        self.problem, self.options = problem, options
+        self.problem, self.options, self.prior = problem, options, problem.hyperprior
         self.rows = rows_of(problem)
-        self.coupled = CoupledNewton(self.rows) if self.rows.couples else None
-        prior = problem.hyperprior
-        self.prior = prior
         # under an improper prior Newton's longer steps would end in poorer local maxima
-        self.is_careful = options.update == "auto" and prior.holds_zeros and prior.penalty == 0
+        holds_zeros = self.prior.holds_zeros and self.prior.penalty == 0
+        self.is_careful = options.update == "auto" and holds_zeros
         self.is_stuck = False  # whether rounding leaves no step that raises the log posterior
         self.is_rounding = False  # whether the last step is as small as single precision's rounding
         self.is_bound = False  # whether the last step was the bound's
+        self.before = -np.inf  # log posterior before the last step of several scores at once
+        self.preconditioner = Preconditioner()
         self.first = _first_point(self.rows, start)
-        # slopes of a start with responses are not those of its weights
-        streamed = isinstance(self.rows, StreamedRows)
-        self.is_first = start.response is not None or (streamed and problem.n_scores > 1)
+        self.is_first = self.rows.is_given  # slopes are not those of the start's weights
 
     @property
     def takes_newton(self) -> bool:
         """Whether the next step takes the likelihood's own curvature."""
         return self.options.update != "em" and not self.is_careful
 
-    def next(self, point: Point) -> tuple[Point, float]:
-        """Return the point after one iteration, and the largest change of a latent value."""
-        rows, is_first = self.rows, self.is_first
+    def next(self, point: Point) -> Point:
+        """Return the point after one iteration."""
+        rows, is_first, new = self.rows, self.is_first, None
         self.is_first = False
-        new = self._newton(point) if self.takes_newton and not is_first else None
+        if self.takes_newton and not is_first:
+            new = self._coupled_newton(point) if rows.couples else self._newton(point)
         self.is_bound = new is None
         if new is None:
-            new = rows.at(*_m_step(rows, point), point, curved=self.takes_newton)
-            new = new if is_first else self._not_below(point, new)
+            weight, bias = _m_step(rows, point)
+            slack = np.inf if is_first else _ROUNDING * max(1.0, abs(point.log_posterior))
+            new = self._raised(point, weight, bias, _MOST_HALVINGS, slack)
+        if new is None:
+            self.is_stuck, new = True, replace(point, change=0.0)
         has_settled = new.n_active == point.n_active and new.change < SETTLED
         if self.is_careful and has_settled:
             self.is_careful = False
-            if (
-                isinstance(rows, StreamedRows) and self.takes_newton
-            ):  # its Gram matrix is still to come
-                new = replace(rows.at(new.weight, new.bias, None, curved=True), change=new.change)
-        if isinstance(rows, StreamedRows):
-            gain = abs(new.log_posterior - point.log_posterior)
-            is_small = gain <= _SINGLE_ROUNDING * abs(point.log_posterior)
-            self.is_rounding = rows.design.single and has_settled and is_small
+            rows.grams.clear()  # those of curvatures are of points far from here
+        gain = abs(new.log_posterior - point.log_posterior)
+        is_small = has_settled and gain <= _SINGLE_ROUNDING * abs(point.log_posterior)
+        self.is_rounding = rows.is_single and is_small
         new = rows.shrink(new)
-        if self.prior.penalty > 0:
-            new = _mended_zeros(rows, new)
-        if isinstance(rows, StreamedRows) or (
-            self.problem.moves is None and not self.prior.penalty
-        ):
-            return new, new.change
-        new = improved_width(rows, new)
-        return new, float(np.abs(new.latent - point.latent).max())
+        end = improved_width(rows, _mended_zeros(rows, new) if self.prior.penalty > 0 else new)
+        if end is new or not len(end.latent):
+            return end
+        return replace(end, change=float(np.abs(end.latent - point.latent).max()))
 
     def stops_short(self, point: Point) -> bool:
         """Whether a Newton step would still gain: the bound's are short where the likelihood is flat."""
         if self.is_stuck or not self.is_bound:
             return False
         self.is_careful = False
-        if isinstance(self.rows, StreamedRows):  # the Gram matrix of the curvature
-            point = self.rows.at(point.weight, point.bias, None, curved=True)
-        new = self._newton(point)
+        self.rows.grams.clear()
+        new = self._coupled_newton(point) if self.rows.couples else self._newton(point)
         return new is not None and new.log_posterior > point.log_posterior + _LEAST_GAIN
 
     def _newton(self, point: Point) -> Point | None:
         """Return the point after a Newton step; None if it does not raise the log posterior."""
-        rows = self.rows
-        if isinstance(rows, StreamedRows) and not rows.grams.keys() - {"unit"}:
-            return None
-        if self.coupled is not None:
-            return self._coupled_newton(point, self.coupled)
         # A rough step has only to raise the log posterior. Not under a prior that prunes, whose zeros would
         # be others, nor at the start, whose change is NaN.
-        is_near = point.change <= max(_FAR, self.options.tol)
-        slacks = (0.0,) if self.prior.holds_zeros or is_near else (_SLACK, 0.0)
-        for slack in slacks:
-            new = self._shortened(point, *_m_step(rows, point, newton=True, slack=slack))
+        is_exact = self.prior.holds_zeros or point.change <= max(_FAR, self.options.tol)
+        for slack in (0.0,) if is_exact else (_SLACK, 0.0):
+            step = _m_step(self.rows, point, newton=True, slack=slack)
+            new = self._raised(point, *step, 1 if self.prior.holds_zeros else _HALVINGS)
             if new is not None:
-                return new
-        return None
+                break
+        return new
 
-    def _coupled_newton(self, point: Point, coupled: CoupledNewton) -> Point | None:
-        """Return the point after a Newton step for all scores at once.
+    def _coupled_newton(self, point: Point) -> Point | None:
+        """Return the point after a Newton step for all scores at once; None if it does not rise.
 
         First under the bound of the prior's curvature, as in EM, which decides the local maximum; then under
         the curvature itself, for near the end the bound's steps are too short, by hundreds of steps in all.
         """
-        if coupled.is_settling(point):
-            new = self._coupled_step(point, coupled, OWN)
-            if new is not None:
-                return new
-            new = self._coupled_step(point, coupled, CONVEX)
-            if new is not None:  # near a saddle, doubled as long as that rises
-                weight, bias = new.weight, new.bias
-                for doubling in range(1, _MOST_DOUBLINGS):
-                    farther = self._toward(point, weight, bias, 2.0**doubling)
-                    if not farther.log_posterior > new.log_posterior:
-                        break
-                    new = farther
-                return new
-        return self._coupled_step(point, coupled, BOUND)
-
-    def _coupled_step(
-        self, point: Point, coupled: CoupledNewton, least_bend: float
-    ) -> Point | None:
+        rows = self.rows
+        gain, self.before = point.log_posterior - self.before, point.log_posterior
+        settling = gain < _SETTLING * self.problem.Phi.shape[0]
         with np.errstate(over="ignore", invalid="ignore"):  # then another step is taken
-            step = coupled.step(point, least_bend)
-        if step is None:
-            return None
-        weight = self.prior.pruned(step[0], shared=self.problem.shared)
-        return self._shortened(point, weight, step[1])
-
-    def _shortened(self, point: Point, weight: Array, bias: Array) -> Point | None:
-        """Return the point after a Newton step, or on the way there; None if all lie below."""
-        if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
-            return None
-        halvings = 1 if self.prior.holds_zeros else _HALVINGS
-        return self._on_the_way(point, weight, bias, range(halvings))
-
-    def _not_below(self, old: Point, new: Point) -> Point:
-        """Return a point that is not below the old one: nearer to it where rounding has spoilt the step."""
-        slack = _ROUNDING * max(1.0, abs(old.log_posterior))
-        if new.log_posterior >= old.log_posterior - slack:
-            return new
-        nearer = self._on_the_way(old, new.weight, new.bias, range(1, _MOST_HALVINGS))
-        self.is_stuck |= nearer is None
-        return replace(old, change=0.0) if nearer is None else nearer
-
-    def _on_the_way(
-        self, old: Point, weight: Array, bias: Array, halvings: Iterable[int]
-    ) -> Point | None:
-        """Return the first point that is not below the old one, of steps halved so often; None if all are."""
-        for halving in halvings:
-            new = self._toward(old, weight, bias, 0.5**halving)
-            if new.log_posterior >= old.log_posterior:
-                return new
+            model: Any = (
+                DenseModel(rows, point, self.preconditioner)
+                if isinstance(rows, DenseRows)
+                else StreamedModel(rows, point)
+            )
+            for bound in (False, True) if settling else (True,):
+                step = model.step(bound=bound)
+                if step is None:
+                    continue
+                weight = self.prior.pruned(step[0], shared=self.problem.shared)
+                new = self._raised(point, weight, step[1], _HALVINGS)
+                if new is not None:
+                    return new
         return None
 
-    def _toward(self, old: Point, weight: Array, bias: Array, share: float) -> Point:
-        """Return the point at a share of a step; beyond the whole, weights of the wrong sign are zero."""
-        tried = old.weight + share * (weight - old.weight)
-        if share > 1.0 and self.problem.is_signed:
-            tried = np.where(tried * self.problem.weight_sign > 0, tried, 0.0)
-        bias = old.bias + share * (bias - old.bias)
-        return self.rows.at(tried, bias, old, curved=self.takes_newton)
+    def _raised(
+        self, old: Point, weight: Array, bias: Array, halvings: int, slack: float = 0.0
+    ) -> Point | None:
+        """Return the first point that is not below the old one, of a step halved so often; None if all are.
+
+        The whole step may lower the log posterior by the slack.
+        """
+        if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+            return None
+        for halving in range(halvings):
+            share = 0.5**halving
+            tried = weight if halving == 0 else old.weight + share * (weight - old.weight)
+            at = old.bias + share * (bias - old.bias)
+            new = self.rows.at(tried, at, old, curved=self.takes_newton)
+            if new.log_posterior >= old.log_posterior - slack * (halving == 0):
+                return new
+        return None
 
 
 def _m_step(
@@ -332,27 +302,19 @@ def _m_step(
     if isinstance(rows, DenseRows) and not problem.is_signed and problem.n_scores == 1:
         weight[rows.index, 0], bias[0] = _ridge_step(rows, point, newton)
     else:
-        gram = rows.gram(point, newton=newton)
+        gram = rows.gram(point, "curvature" if newton else "unit")
         unit = 1.0 if newton else problem.likelihood.bound  # that the matrix is in
-        pull, total = point.pull, point.total
         old = point.weight[rows.index]
-        expected_precision = prior.weight_precision(old)  # of all scores, which may share it
-        for c in range(problem.n_scores):
-            own: Any = gram
-            play = np.arange(len(rows.index))
-            if (
-                problem.n_scores > 1 and prior.holds_zeros
-            ):  # the work follows the number that can move
-                play = np.flatnonzero(old[:, c])
-                own = own.take(play)
-            precision = problem.bias_precision(float(point.bias[c])) / unit
-            weight[rows.index[play], c], bias[c] = solve_nonnegative(
-                own,
-                rows.sign[play, c] * np.sqrt(unit / expected_precision[play, c]),
+        scale = rows.sign * np.sqrt(unit / prior.weight_precision(old))
+        for c, old_bias in enumerate(point.bias.tolist()):
+            precision = problem.bias_precision(old_bias) / unit
+            weight[rows.index, c], bias[c] = solve_nonnegative(
+                gram,
+                scale[:, c],
                 np.inf if precision == 0 else float(1.0 / np.sqrt(precision)),
-                (pull[play, c] / unit, float(total[c]) / unit),
-                expected(old[play, c]),
-                start=(old[play, c], float(point.bias[c])),
+                (point.pull[:, c] / unit, float(point.total[c]) / unit),
+                expected(old[:, c]),
+                start=(old[:, c], old_bias),
                 constrained=problem.is_signed,
                 slack=slack,
             )
@@ -365,16 +327,15 @@ def _m_step(
 def _ridge_step(rows: DenseRows, point: Point, newton: bool) -> tuple[Array, float]:
     """Return free weights and bias of one score, by the smaller of the two systems of equations."""
     problem = rows.problem
-    prior = problem.hyperprior
+    row_weight = np.full(len(point.latent), problem.likelihood.bound)
     if newton:
         row_weight = np.maximum(point.terms.curvature, _LEAST_CURVATURE)
-    else:
-        own = np.ones(len(point.latent)) if problem.row_weight is None else problem.row_weight
-        row_weight = own * problem.likelihood.bound
+    elif problem.row_weight is not None:
+        row_weight *= problem.row_weight
     return ridge_solve(
         rows.Phi,
         point.latent[:, 0] + point.terms.slope[:, 0] / row_weight,
-        prior.weight_precision(point.weight[rows.index, 0]),
+        problem.hyperprior.weight_precision(point.weight[rows.index, 0]),
         problem.bias_precision(float(point.bias[0])),
         row_weight=row_weight,
     )
@@ -386,49 +347,43 @@ def _mended_zeros(rows: DenseRows | StreamedRows, point: Point) -> Point:
     Under the L1 penalty EM brings a weight to zero in the limit only, and a weight that is zero does not come
     back. Either change is made only where it raises the log posterior.
     """
-    problem = rows.problem
-    prior = problem.hyperprior
-    penalised = problem.bias == "prior"
-    pull, total = point.pull, point.total
-    slope = np.vstack([pull, total if penalised else 0.0 * total])
-    size = np.vstack([np.broadcast_to(rows.size, pull.shape), np.ones(len(total))])
+    problem, penalty = rows.problem, rows.problem.hyperprior.penalty
+    shape, penalised = point.pull.shape, problem.bias == "prior"
+    slope = np.vstack([point.pull, point.total * penalised])
+    size = np.vstack([np.broadcast_to(rows.size, shape), np.ones(shape[1])])
     value = np.vstack([point.weight, point.bias])
-    allowed = np.ones(value.shape, dtype=bool)
-    allowed[:-1] = (rows.sign * pull > 0) | (not problem.is_signed)
-    changeable = value != 0
-    changeable[-1] &= penalised
-    share, steepness = np.abs(value) * size, np.abs(slope)
-    small = (share <= _NEGLIGIBLE) & (steepness <= prior.penalty) & changeable
-    away = (value == 0) & allowed & (steepness > prior.penalty * (1 + 1e-9))
+    allowed = np.vstack([(rows.sign * point.pull > 0) | (not problem.is_signed), np.ones(shape[1])])
+    small = (np.abs(value) * size <= _NEGLIGIBLE) & (np.abs(slope) <= penalty) & (value != 0)
+    small[-1] &= penalised
+    away = (value == 0) & (allowed > 0) & (np.abs(slope) > penalty * (1 + 1e-9))
     release = np.sign(slope) * _NEGLIGIBLE / np.maximum(size, 1e-12)
     # shorter ones where many together, or of large basis functions, go too far
-    releases = [_SHORTER**k * release for k in range(_MOST_SHORTENINGS)]
-    zeros = [np.zeros_like(value)]
-    for chosen, tried in ((small & (share <= _NOTHING), zeros), (small, zeros), (away, releases)):
-        for new_value in tried:
-            value = np.vstack([point.weight, point.bias])
-            changed = np.where(chosen, new_value, value)
-            if (changed == value).all():
-                break
-            new = rows.at(changed[:-1], changed[-1], point, curved=True)
-            gain = new.log_posterior - point.log_posterior
-            if gain > 0 or (gain == 0 and tried is zeros):
-                point = replace(new, change=point.change + new.change)  # a bound of both
+    shorter = [(away, factor * release) for factor in _SHORTER]
+    tries = [(small & (np.abs(value) * size <= _NOTHING), 0.0), (small, 0.0), *shorter]
+    for chosen, new_value in tries:
+        value = np.vstack([point.weight, point.bias])
+        changed = np.where(chosen, new_value, value)
+        if (changed == value).all():
+            continue
+        new = rows.at(changed[:-1], changed[-1], point, curved=True)
+        gain = new.log_posterior - point.log_posterior
+        if gain > 0 or (gain == 0 and chosen is not away):
+            point = replace(new, change=point.change + new.change)  # a bound of both
+            if chosen is away:
                 break
     return point
 
 
 def _first_point(rows: DenseRows | StreamedRows, start: Start) -> Point:
     """Return the start's point, tiny weights pruned; raise where it cannot be used."""
-    problem = rows.problem
+    problem, n_scores = rows.problem, rows.problem.n_scores
     weight = as_numbers(start.weight, "start.weight")
     bias = np.atleast_1d(as_numbers(start.bias, "start.bias"))
     n_obs, n_basis = problem.Phi.shape
-    latent_shape = (n_obs,) if problem.n_scores == 1 else (n_obs, problem.n_scores)
     for name, value, needed in (
         ("weight", weight, problem.weight_shape),
-        ("bias", bias, (problem.n_scores,)),
-        ("response", start.response, latent_shape),
+        ("bias", bias, (n_scores,)),
+        ("response", start.response, (n_obs,) if n_scores == 1 else (n_obs, n_scores)),
     ):
         if value is not None and np.shape(value) != needed:
             raise ValueError(f"start.{name} has shape {np.shape(value)}; needed {needed}")
@@ -439,9 +394,8 @@ def _first_point(rows: DenseRows | StreamedRows, start: Start) -> Point:
         raise ValueError(
             f"start has {wrong} weight(s) of the wrong sign; needed weight * sign >= 0"
         )
-    prior = problem.hyperprior
-    weight = weight.reshape(n_basis, problem.n_scores)
-    weight = prior.pruned(weight, shared=problem.shared, size=rows.size)
+    weight = weight.reshape(n_basis, n_scores)
+    weight = problem.hyperprior.pruned(weight, shared=problem.shared, size=rows.size)
     return rows.first(weight, bias, start.response)
 
 

@@ -126,11 +126,9 @@ class Start:
         if not problem.is_signed:
             return cls.ridge(problem)
         prior = problem.hyperprior
-        leaves_zero = prior.penalty > 0
-        weight = problem.weight_sign.copy()
-        if leaves_zero or not prior.holds_zeros:
-            weight = np.zeros(problem.weight_shape)
-        if problem.bias != "prior" or leaves_zero or not prior.holds_zero_bias:
+        leaves_zero = prior.penalty > 0 or not prior.holds_zeros
+        weight = np.zeros(problem.weight_shape) if leaves_zero else problem.weight_sign.copy()
+        if problem.bias != "prior" or prior.penalty > 0 or not prior.holds_zero_bias:
             return cls(weight, 0.0)
         if streamed:
             return cls(weight, problem.Phi.majority)
@@ -153,18 +151,16 @@ class Start:
         -------
         Start
         """
-        Phi, n_basis = problem.Phi, problem.Phi.shape[1]
+        Phi, penalty = problem.Phi, np.full(problem.Phi.shape[1], ridge)
         bias_penalty = {"prior": ridge, "free": 0.0, "none": np.inf}[problem.bias]
-        if isinstance(Phi, StreamedDesign):
-            at = np.zeros((n_basis, 1)), np.zeros(1)
-            sums = Phi.sums(at, FirstResponses(problem.likelihood), gram="unit")
-            scale = np.full(n_basis, ridge**-0.5)
-            bias_scale = np.inf if bias_penalty == 0 else bias_penalty**-0.5
-            target, every = (sums.pull[:, 0], float(sums.total[0])), np.ones(n_basis, dtype=bool)
-            gram = BorderedGram(sums.gram)
-            found = solve_nonnegative(gram, scale, bias_scale, target, every, constrained=False)
-        else:
+        if not isinstance(Phi, StreamedDesign):
             label = np.asarray(plain_target(problem.label), dtype=float)
-            penalty, own = np.full(n_basis, ridge), problem.row_weight
-            found = ridge_solve(Phi, label, penalty, bias_penalty, row_weight=own)
-        return cls(*found)
+            own = problem.row_weight
+            return cls(*ridge_solve(Phi, label, penalty, bias_penalty, row_weight=own))
+        at = np.zeros((len(penalty), 1)), np.zeros(1)
+        sums = Phi.sums(at, FirstResponses(problem.likelihood), gram="unit")
+        with np.errstate(divide="ignore"):
+            scale, bias_scale = penalty**-0.5, float(np.float64(bias_penalty) ** -0.5)
+        target, every = (sums.pull[:, 0], float(sums.total[0])), np.ones(len(penalty), dtype=bool)
+        gram = BorderedGram(sums.gram)
+        return cls(*solve_nonnegative(gram, scale, bias_scale, target, every, constrained=False))

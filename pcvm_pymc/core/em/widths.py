@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.em.rows import DenseRows, Point
+from pcvm_pymc.core.em.rows import DenseRows, Point, StreamedRows
 from pcvm_pymc.core.pieces.kernels import rbf
 from pcvm_pymc.core.pieces.probit import Array
 
 _LONGEST = 0.5  # step in log(width)
 _HALVINGS = 6  # of a step that would lower the log posterior
+_DIFFERENCE = 1e-4  # in log(width), for derivatives of the log prior
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,11 @@ class FeatureRBFMoves(ScalarRBFMoves):
 
     def latent_slope(self, Phi: Array, width: Any, weight: Array) -> Array:
         """Return d (Phi w) / d log(width), shape (n_obs, n_features)."""
-        each = [
-            2.0 / w**2 * ((D * Phi) @ weight)
-            for w, D in zip(width, self.squared_distance, strict=True)
-        ]
-        return np.stack(each, axis=1)
+        slopes = [(D * Phi) @ weight for D in self.squared_distance]
+        return 2.0 / np.square(width) * np.column_stack(slopes)
 
 
-def improved_width(rows: DenseRows, point: Point) -> Point:
+def improved_width(rows: DenseRows | StreamedRows, point: Point) -> Point:
     """Return the point after one damped Gauss-Newton step on log(width); never a worse one.
 
     The slope is eq. 10 of Chen et al. (2009), corrected: the printed form has the sign reversed and lacks b.
@@ -83,33 +81,27 @@ def improved_width(rows: DenseRows, point: Point) -> Point:
         return point
     weight = point.weight[rows.index, 0]
     derivative = moves.latent_slope(rows.Phi, point.width, weight)
-    slope, bend = _log_prior_derivatives(moves, point.width)
-    slope = slope + point.terms.slope[:, 0] @ derivative
-    bend = np.diag(bend) + (derivative.T * point.terms.curvature) @ derivative
+    # of the log prior by differences, its downward curvature not negative
+    directions = np.eye(np.size(point.width)).reshape(-1, *np.shape(point.width))
+    here, above, below = (
+        np.array([moves.log_density(point.width * np.exp(h * each)) for each in directions])
+        for h in (0.0, _DIFFERENCE, -_DIFFERENCE)
+    )
+    slope = (above - below) / (2 * _DIFFERENCE) + point.terms.slope[:, 0] @ derivative
+    bend = np.diag(np.maximum(0.0, (2 * here - above - below) / _DIFFERENCE**2))
+    bend += (derivative.T * point.terms.curvature) @ derivative
     step = np.linalg.solve(bend + (1e-12 + 1e-9 * np.trace(bend)) * np.eye(len(slope)), slope)
-    step = np.clip(step, -_LONGEST, _LONGEST)
+    step = np.clip(step, -_LONGEST, _LONGEST).reshape(np.shape(point.width))
+    before = rows.Phi, rows.width
     for _ in range(_HALVINGS):
-        width = np.clip(point.width * np.exp(_like(point.width, step)), *moves.bounds)
+        width = np.clip(point.width * np.exp(step), *moves.bounds)
         if np.all(width == point.width):
-            return point
-        Phi = moves.basis(width)
-        moved = rows.at_width(point.weight, point.bias, point, width, Phi)
+            break
+        rows.Phi, rows.width = moves.basis(width), width
+        moved = rows.at(point.weight, point.bias, point)
         if moved.log_posterior >= point.log_posterior:
-            rows.set_basis(Phi)
+            rows.grams.clear()
             return moved
         step = step / 2
+    rows.Phi, rows.width = before
     return point
-
-
-def _like(width: Any, step: Array) -> Any:
-    """Return a step in the form of the width, a number or one for each feature."""
-    return float(step[0]) if np.ndim(width) == 0 else step
-
-
-def _log_prior_derivatives(moves: Any, width: Any) -> tuple[Array, Array]:
-    """Return slope and (non-negative) downward curvature of the log prior in each log(width)."""
-    h, here = 1e-4, moves.log_density(width)
-    directions = [_like(width, each) for each in np.eye(np.size(width))]
-    above = np.array([moves.log_density(width * np.exp(h * each)) for each in directions])
-    below = np.array([moves.log_density(width * np.exp(-h * each)) for each in directions])
-    return (above - below) / (2 * h), np.maximum(0.0, (2 * here - above - below) / h**2)

@@ -1,14 +1,21 @@
 """Type-II maximum likelihood: relevance vector machines, and searches from the bottom up."""
 
-from pcvm_pymc.core.evidence.batch import METHODS, check_method, fit_batch, fit_rvm
 from pcvm_pymc.core.evidence.bottom_up import BottomUpOptions, fit_bottom_up
 from pcvm_pymc.core.evidence.columns import ComputedBases
 from pcvm_pymc.core.evidence.posterior import posterior
-from pcvm_pymc.core.evidence.prediction import augmentation, predictive_moments, star_moments
 from pcvm_pymc.core.evidence.problem import (
     EvidenceOptions,
     EvidenceProblem,
     EvidenceResult,
+    augmentation,
+    predictive_moments,
     rotated_problem,
+    star_moments,
 )
-from pcvm_pymc.core.evidence.sequential import fit_sequential
+from pcvm_pymc.core.evidence.relevance import (
+    METHODS,
+    check_method,
+    fit_batch,
+    fit_rvm,
+    fit_sequential,
+)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf
@@ -92,26 +92,6 @@ class BottomUpOptions:
             )
 
 
-class Responses(NamedTuple):
-    """The E-step: what the rows contribute at some weights.
-
-    Attributes
-    ----------
-    pulled : ndarray, shape (n_columns, n_scores)
-        ``beta Phi' z``, z the expected responses.
-    log_likelihood : float
-    moved : float
-        The largest change of a latent value.
-    latent : ndarray, shape (n_obs, n_scores)
-        Empty for a streamed design.
-    """
-
-    pulled: Array
-    log_likelihood: float
-    moved: float
-    latent: Array
-
-
 class Bases:
     """The columns of a problem, basis functions and a constant, and the E-step on them.
 
@@ -125,78 +105,85 @@ class Bases:
         Squared norms of the columns, rows counting by their weights.
     beta : float
         Precision of a response: the bound of the likelihood's curvature.
+    pulled : ndarray, shape (n_columns, n_scores)
+        ``beta Phi' W z``.
+    log_likelihood : float
+    moved : float
+        The largest change of a latent value.
+    latent : ndarray, shape (n_obs, n_scores)
+        Empty for a streamed design.
     """
+
+    pulled: Array
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.beta = problem, problem.likelihood.bound
         (n_obs, n_basis), n_scores = problem.Phi.shape, problem.n_scores
         self.streamed = isinstance(problem.Phi, StreamedDesign)
-        self.has_bias = problem.bias != "none"
+        self.n_columns = n_basis + int(problem.bias != "none")
         self._at = np.zeros((n_basis, n_scores)), np.zeros(n_scores)
-        self._latent = np.zeros((0 if self.streamed else n_obs, n_scores))
+        self.latent = np.zeros((0 if self.streamed else n_obs, n_scores))
         self._products: dict[int, Array] = {}
         if not self.streamed:
             weight = problem.row_weight
             self._row_weight = np.ones(n_obs) if weight is None else weight
-            self.columns = np.hstack([problem.Phi, np.ones((n_obs, int(self.has_bias)))])
+            self.columns = np.hstack([problem.Phi, np.ones((n_obs, self.n_columns - n_basis))])
             self.square = np.einsum("i,ij,ij->j", self._row_weight, self.columns, self.columns)
 
     def products(self, n: int) -> Array:
         """Return ``Phi' W phi_n``, shape (n_columns,)."""
-        if self.streamed:
-            return self._gram[n]
         if n not in self._products:
             self._products[n] = (self._row_weight * self.columns[:, n]) @ self.columns
         return self._products[n]
 
-    def first(self, start: Array | None) -> Responses:
-        """Return the responses of the first epoch: those given, or the likelihood's own.
+    def begin(self, start: Array | None) -> None:
+        """Compute the responses of the first epoch: those given, or the likelihood's own.
 
         Of a streamed design the Gram matrix comes with them.
         """
         likelihood, several = self.problem.likelihood, self.problem.n_scores > 1
         if start is None:  # of one score those at weights of zero, where the slopes have them
             terms = FirstResponses(likelihood) if several else likelihood.terms
-            found = self._pass(*self._at, terms, gram="unit")
-            unit = self.beta if several else 1.0
-            return found._replace(pulled=unit * found.pulled, moved=np.nan)
+            self.respond(*self._at, terms, gram="unit")
+            self.pulled *= self.beta if several else 1.0
+            return
         if self.streamed:
             raise ValueError(
                 f"start of shape {np.shape(start)} was given for rows in chunks, whose responses are not "
                 "in memory; needed None, the likelihood's own, or basis functions in memory"
             )
-        shape = self._latent.shape
+        shape = self.latent.shape
         if np.shape(start) != shape and (several or np.shape(start) != shape[:1]):
             raise ValueError(f"start has shape {np.shape(start)}; needed {shape}")
         pulled = self.columns.T @ (self._row_weight[:, None] * np.reshape(start, shape))
-        log_likelihood = likelihood.terms(self._latent, self.problem.label).log_likelihood
-        return Responses(self.beta * pulled, log_likelihood, np.nan, self._latent)
+        self.pulled = self.beta * pulled
+        self.log_likelihood = likelihood.terms(self.latent, self.problem.label).log_likelihood
 
-    def at(self, weight: Array, bias: Array, is_rough: bool) -> Responses:
-        """Return the responses at weights, shape (n_basis, n_scores), and biases."""
-        return self._pass(weight, bias, partial(self.problem.likelihood.terms, rough=is_rough))
+    def respond(self, weight: Array, bias: Array, terms: Any, *, gram: str = "none") -> None:
+        """Compute the responses at weights, shape (n_basis, n_scores), and biases.
 
-    def _pass(self, weight: Array, bias: Array, terms: Any, *, gram: str = "none") -> Responses:
-        problem, used = self.problem, np.flatnonzero(weight.any(axis=1))
-        if not self.streamed:
-            old, self._latent = self._latent, problem.Phi[:, used] @ weight[used] + bias
-            found = terms(self._latent, problem.label)
-            response = self.beta * self._row_weight[:, None] * self._latent + found.slope
-            moved = float(np.abs(self._latent - old).max())
-            pulled = (response.T @ self.columns).T
-            return Responses(pulled, found.log_likelihood, moved, self._latent)
-        sums = problem.Phi.sums((weight, bias), terms, old=self._at, gram=gram)
-        if sums.gram is not None:
-            whole = np.tril(sums.gram) + np.tril(sums.gram, -1).T
-            self._gram = whole if self.has_bias else whole[:-1, :-1]
-            self.square = self._gram.diagonal().copy()
-        self._at = weight.copy(), bias.copy()
-        every, slopes = weight, sums.pull
-        if self.has_bias:
-            every, slopes = np.vstack([weight, bias]), np.vstack([slopes, sums.total])
-            used = np.flatnonzero(every.any(axis=1))
-        pulled = self.beta * (self._gram[:, used] @ every[used]) + slopes
-        return Responses(pulled, sums.log_likelihood, sums.change, self._latent)
+        `terms` has log likelihood and slopes of the rows at their latent values, as `Likelihood.terms` has.
+        """
+        problem, every = self.problem, np.vstack([weight, bias])[: self.n_columns]
+        if self.streamed:
+            sums = problem.Phi.sums((weight, bias), terms, old=self._at, gram=gram)
+            self._at = weight.copy(), bias.copy()
+            if sums.gram is not None:
+                whole = np.tril(sums.gram) + np.tril(sums.gram, -1).T
+                self._products = dict(enumerate(whole[: self.n_columns, : self.n_columns]))
+                self.square = whole.diagonal()[: self.n_columns]
+            slopes = np.vstack([sums.pull, sums.total])[: self.n_columns]
+            self.log_likelihood, self.moved = sums.log_likelihood, sums.change
+        else:
+            used, old = np.flatnonzero(weight.any(axis=1)), self.latent
+            self.latent = problem.Phi[:, used] @ weight[used] + bias
+            found = terms(self.latent, problem.label)
+            slopes = (found.slope.T @ self.columns).T
+            self.log_likelihood = found.log_likelihood
+            self.moved = float(np.abs(self.latent - old).max())
+        used = np.flatnonzero(every.any(axis=1))
+        cross = np.array([self.products(n) for n in used.tolist()])
+        self.pulled = slopes + self.beta * (cross.reshape(-1, self.n_columns).T @ every[used])
 
 
 class Machine:
@@ -358,12 +345,12 @@ class Search:
     def __init__(self, problem: Problem, start: Array | None, options: BottomUpOptions) -> None:
         self.problem, self.options = problem, options
         self.bases = Bases(problem)
-        self.responses = self.bases.first(start)
+        self.bases.begin(start)
         n_basis, n_scores = problem.Phi.shape[1], problem.n_scores
-        self.sign = None if problem.sign is None else problem.sign.reshape(n_basis, n_scores)
-        if self.sign is not None:  # of all columns: zero for the constant, which is free
-            rest = np.zeros((len(self.bases.square) - n_basis, n_scores))
-            self._column_sign = np.vstack([self.sign, rest])
+        self.sign = None
+        if problem.sign is not None:  # of all columns: zero for the constant, which is free
+            self.sign = np.zeros((self.bases.n_columns, n_scores))
+            self.sign[:n_basis] = problem.sign.reshape(n_basis, n_scores)
         self.machines = [Machine(self.bases) for _ in range(1 if problem.shared else n_scores)]
         self.weight, self.bias = np.zeros((n_basis, n_scores)), np.zeros(n_scores)
 
@@ -373,26 +360,27 @@ class Search:
         every = np.zeros((n_basis + 1, len(self.bias)))
         for k, machine in enumerate(self.machines):
             scores = slice(None) if self.problem.shared else slice(k, k + 1)
-            pulled = self.responses.pulled[:, scores]
-            sign = None if self.sign is None else self._column_sign[:, k]
+            pulled = self.bases.pulled[:, scores]
+            sign = None if self.sign is None else self.sign[:, k]
             changes.append(machine.improve(pulled, sign, self.options.most))
-            if self.sign is None:
+            if sign is None:
                 every[machine.index, scores] = machine.mean(pulled)
             else:
-                every[:-1, k], every[-1, k] = machine.signed_mode(pulled[:, 0], self.sign[:, k])
+                every[:-1, k], every[-1, k] = machine.signed_mode(pulled[:, 0], sign[:n_basis])
         old, (self.weight, self.bias) = (self.weight, self.bias), (every[:-1], every[-1])
         share = self.options.momentum if old[0].any() else 0.0
-        self.responses = self.bases.at(
+        terms = partial(self.problem.likelihood.terms, rough=self.options.is_rough)
+        self.bases.respond(
             self.weight + share * (self.weight - old[0]),
             self.bias + share * (self.bias - old[1]),
-            self.options.is_rough,
+            terms,
         )
         is_structural, moved = zip(*changes, strict=True)
         return any(is_structural), max(moved)
 
     def log_posterior(self) -> float:
         """Return log p(t | W) + log p(W | A) at the present precisions."""
-        total, every = self.responses.log_likelihood, np.vstack([self.weight, self.bias])
+        total, every = self.bases.log_likelihood, np.vstack([self.weight, self.bias])
         for k, machine in enumerate(self.machines):
             value = every[machine.index][:, slice(None) if self.problem.shared else slice(k, k + 1)]
             log_alpha = value.shape[1] * np.log(machine.alpha / (2 * np.pi))
@@ -461,16 +449,16 @@ def fit_bottom_up(
     for n_iter in range(1, options.max_iter + 1):
         is_structural, moved = search.step()
         n_active = int(np.count_nonzero(search.weight))
-        trace.append((search.log_posterior(), n_active, search.responses.moved, problem.width))
+        trace.append((search.log_posterior(), n_active, search.bases.moved, problem.width))
         if callback is not None:
             callback(n_iter, trace[-1][0])
         if not is_structural and moved < options.tol:
             status = Status.CONVERGED
             break
     if options.momentum or options.is_rough:  # at the weights themselves, to all digits
-        search.responses = search.bases.at(search.weight, search.bias, False)
+        search.bases.respond(search.weight, search.bias, problem.likelihood.terms)
         trace[-1] = (search.log_posterior(), *trace[-1][1:])
-    end = search.weight, search.bias, search.responses.latent
+    end = search.weight, search.bias, search.bases.latent
     weight, bias, latent = (each if problem.n_scores > 1 else each[..., 0] for each in end)
     return EMResult(
         weight=weight,

@@ -18,7 +18,6 @@ type Index = NDArray[np.int64]
 
 _SAFE = 1e-200, 1e200  # squared norms that have kept their digits
 _VALUES = 2**16  # of a block that is squared: it fits into the cache
-_VECTORS = 3  # up to which products with vectors are faster than with a matrix, which BLAS copies
 _ROWS, _COLUMNS = 2048, 1024  # of a streamed block: larger ones are no faster
 _OFFERED = 512  # points among which pivots of a low-rank factor are chosen at a time
 _ROUNDS = 10  # of pivots: an outlier may need one of its own
@@ -98,39 +97,19 @@ class DenseColumns:
         self.Phi, self.constant, self.square = Phi, first, (own > 0).astype(float)
         self.shape, self._own = (len(Phi), len(own)), np.where(own > 0, own, 1.0)
         self.norm = self._own * np.append(np.ones(first.shape[1]), scale)
-        self._rows: dict[int, Array] = {}
 
     def take(self, place: Index) -> Array:
         """Return the columns at given places, shape (n_obs, n_some)."""
         first = self.constant.shape[1]
-        out = np.empty((self.shape[0], len(place)), order="F")
-        if not first:
-            return np.divide(self.Phi[:, place], self._own[place], out=out)
-        of_basis = place >= first
+        out, of_basis = np.empty((self.shape[0], len(place)), order="F"), place >= first
         out[:, of_basis] = self.Phi[:, place[of_basis] - first]
         out[:, ~of_basis] = self.constant
         out /= self._own[place]
         return out
 
-    def inner(self, left: Array) -> Array:
-        """Return inner products of vectors, shape (n_obs, n_left), with all columns."""
-        if 0 < left.shape[1] <= _VECTORS:
-            U = np.stack([each @ self.Phi for each in left.T])
-        else:
-            U = left.T @ self.Phi
-        return np.hstack([left.T @ self.constant, U]) / self._own
-
-    def cross(self, place: Index) -> Array:
-        """Return inner products of some columns with all; those of the last call are known."""
-        new = [each for each in place.tolist() if each not in self._rows]
-        if new:
-            self._rows.update(zip(new, self.inner(self.take(np.array(new))), strict=True))
-        self._rows = {each: self._rows[each] for each in place.tolist()}
-        return np.array(list(self._rows.values())).reshape(len(place), self.shape[1])
-
     def products(self, left: Array, weight: Array, place: Index) -> tuple[Array, Array]:
         """Return inner products with vectors, and ``phi' diag(weight) phi``, of all columns."""
-        U = self.inner(left)
+        U = np.hstack([left.T @ self.constant, left.T @ self.Phi]) / self._own
         if weight.min() == weight.max():
             return U, weight[0] * self.square
         whole = np.zeros(self.Phi.shape[1])

@@ -1,14 +1,14 @@
 """Posterior of the weights at given precisions, the bases in a model, and what each change would gain."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import LinAlgError
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from pcvm_pymc.core.design import row_blocks
-from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index, LowRankColumns
+from pcvm_pymc.core.evidence.columns import Columns, Index, LowRankColumns
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 
@@ -18,8 +18,7 @@ _QR_COLUMNS = 400  # above, always the Cholesky factor of the normal equations: 
 _LEFT = 1e-5  # share of a column's square that the columns before it must leave
 _TINY = np.finfo(float).tiny
 _HUGE = 1e100  # q^2 / s above which s has lost its digits
-_LOST = 1e-6  # share of phi' B phi: a difference that is smaller has lost half of its digits
-_SQUARED = 1e6  # condition number up to which S is computed from inner products of all rows
+_LOST = 1e-4  # share of phi' B phi: a difference that is smaller has lost four digits or more
 _BLOCK = 512  # columns at a time
 
 #: columns in a model, their precisions, and the mean of their weights
@@ -51,16 +50,48 @@ class Posterior:
     curvature: Array
     log_evidence: float
 
+    @cached_property
+    def half(self) -> Array:
+        """``D R^-1``, shape (n_basis, n_basis): the covariance is its product with its transpose."""
+        return inverse_triangle(self.factor) / np.sqrt(self.alpha)[:, None]
+
     @property
     def covariance(self) -> Array:
         """``(Phi' B Phi + A)^-1``, shape (n_basis, n_basis)."""
-        half = inverse_triangle(self.factor) / np.sqrt(self.alpha)[:, None]
-        return half @ half.T
+        return self.half @ self.half.T
 
     @property
     def variance(self) -> Array:
         """Diagonal of `covariance`, shape (n_basis,)."""
-        return np.square(inverse_triangle(self.factor)).sum(axis=1) / self.alpha
+        return np.square(self.half).sum(axis=1)
+
+    def orthogonal(self, Phi: Array) -> tuple[Array, Array]:
+        """Return orthonormal columns ``[sqrt(B) Phi; diag(alpha)^(1/2)] H``, in their two blocks.
+
+        H is `half` but for rounding, which a second orthogonalisation removes.
+        """
+        upper, lower = (
+            np.sqrt(self.curvature)[:, None] * (Phi @ self.half),
+            inverse_triangle(self.factor),
+        )
+        again = inverse_triangle(dpotrf(upper.T @ upper + lower.T @ lower)[0])
+        return upper @ again, lower @ again
+
+
+def sum_of_squares(orthogonal: tuple[Array, Array], weighted: Array) -> Array:
+    """Return phi' C^-1 phi of columns: the squared norm of their residual after projection.
+
+    Parameters
+    ----------
+    orthogonal : tuple of ndarray, shape (n_obs, m) and (m, m)
+        As of `Posterior.orthogonal`.
+    weighted : ndarray, shape (n_obs, n_columns)
+        ``sqrt(B) phi``.
+    """
+    upper, lower = orthogonal
+    U = upper.T @ weighted
+    left, below = weighted - upper @ U, lower @ U
+    return np.einsum("ij,ij->j", left, left) + np.einsum("ij,ij->j", below, below)
 
 
 def inverse_triangle(R: Array) -> Array:
@@ -73,26 +104,20 @@ def inverse_triangle(R: Array) -> Array:
     return inverse
 
 
-def _cholesky(Z: Array, curvature: Array) -> Array | None:
-    """Return upper triangular R with R'R = I + Z' B Z; None where that loses more than half of the digits.
+def factor_of(Z: Array, curvature: Array) -> Array:
+    """Return upper triangular R with R'R = I + Z' B Z, where necessary from the QR of [sqrt(B) Z; I].
 
-    The rounding of a Cholesky factor depends on the matrix with a unit diagonal, whatever the scales: each
-    column must keep a share of its square that the columns before it do not explain.
+    The rounding of a Cholesky factor depends on the matrix with a unit diagonal, whatever the scales: it has
+    lost half of its digits unless each column keeps a share of its square that those before do not explain.
     """
+    m = Z.shape[1]
+    if m == 0:
+        return np.empty((0, 0))
     gram = (Z.T * curvature) @ Z
     square = gram.diagonal() + 1.0
-    gram.flat[:: len(gram) + 1] = square
+    gram.flat[:: m + 1] = square
     R, failed = dpotrf(gram, overwrite_a=True)
-    if failed or (len(R) <= _QR_COLUMNS and not (R.diagonal() ** 2 > _LEFT * square).all()):
-        return None
-    return R
-
-
-def _triangle(Z: Array, curvature: Array) -> Array:
-    """Return upper triangular R with R'R = I + Z' B Z, where necessary from the QR of [sqrt(B) Z; I]."""
-    m = Z.shape[1]
-    R = _cholesky(Z, curvature) if m else np.empty((0, 0))
-    if R is None:
+    if failed or (m <= _QR_COLUMNS and not (R.diagonal() ** 2 > _LEFT * square).all()):
         R = np.linalg.qr(np.vstack([np.sqrt(curvature)[:, None] * Z, np.eye(m)]), mode="r")
     return R
 
@@ -122,7 +147,7 @@ def posterior(
     latent = Z @ v
     value = likelihood.log_likelihood(latent, target) - 0.5 * float(v @ v)
     curvature = likelihood.curvature(latent, target)
-    R, last = _triangle(Z, curvature), np.inf
+    R, last = factor_of(Z, curvature), np.inf
     for _ in range(_NEWTON_STEPS):
         gradient = Z.T @ likelihood.score(latent, target) - v
         step = dpotrs(R, gradient)[0] if len(v) else gradient
@@ -141,7 +166,7 @@ def posterior(
         v, latent, value = point, there, found
         new = likelihood.curvature(latent, target)
         if not np.array_equal(new, curvature):
-            curvature, R = new, _triangle(Z, new)
+            curvature, R = new, factor_of(Z, new)
     half_log_det = float(np.log(np.abs(np.diag(R))).sum())
     if not likelihood.is_quadratic:
         second = likelihood.hessian(latent, target)[:, 0, 0]
@@ -157,47 +182,6 @@ def posterior(
         curvature=curvature,
         log_evidence=value - half_log_det,
     )
-
-
-class OrthogonalBasis(NamedTuple):
-    """The factors of ``[sqrt(B) Phi D; I] = Q R``, D = diag(alpha)^(-1/2), Q in two blocks.
-
-    Attributes
-    ----------
-    upper : ndarray, shape (n_obs, m)
-    lower, factor : ndarray, shape (m, m)
-        The lower block of Q is the inverse of R.
-    """
-
-    upper: Array
-    lower: Array
-    factor: Array
-
-
-def orthogonal_basis(Phi: Array, alpha: Array, curvature: Array) -> OrthogonalBasis:
-    """Return the factors for bases with precisions `alpha` and rows with curvature B."""
-    Z, root = Phi / np.sqrt(alpha), np.sqrt(curvature)[:, None]
-    R = _cholesky(Z, curvature) if len(alpha) else None
-    if R is not None:
-        lower = inverse_triangle(R)
-        return OrthogonalBasis((root * Z) @ lower, lower, R)
-    Q, R = np.linalg.qr(np.vstack([root * Z, np.eye(len(alpha))]))
-    return OrthogonalBasis(Q[: len(Phi)], Q[len(Phi) :], R)
-
-
-def sum_of_squares(basis: OrthogonalBasis, weighted: Array, U: Array) -> Array:
-    """Return phi' C^-1 phi of columns: the squared norm of their residual after projection on Q.
-
-    Parameters
-    ----------
-    basis : OrthogonalBasis
-    weighted : ndarray, shape (n_obs, n_columns)
-        ``sqrt(B) phi``.
-    U : ndarray, shape (m, n_columns)
-        Its coordinates in Q.
-    """
-    left, below = weighted - basis.upper @ U, basis.lower @ U
-    return np.einsum("ij,ij->j", left, left) + np.einsum("ij,ij->j", below, below)
 
 
 @dataclass(frozen=True)
@@ -254,47 +238,30 @@ def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Mode
     index, alpha, mean = model
     Phi = columns.take(index)
     end = posterior(Phi, alpha, target, likelihood, mean)
-    half, root = inverse_triangle(end.factor) / np.sqrt(alpha)[:, None], np.sqrt(end.curvature)
-    covariance = half @ half.T
+    root = np.sqrt(end.curvature)
     S, Q = np.empty(columns.shape[1]), np.empty(columns.shape[1])
-
-    def write(place: Index, whole: Array, U: Array, basis: OrthogonalBasis | None = None) -> None:
-        own = whole - np.einsum("ij,ij->j", U, U)
-        lost = np.flatnonzero(_LOST * np.maximum(whole, _TINY) >= own)
-        for rows in row_blocks(len(lost), _BLOCK):
-            basis = basis or orthogonal_basis(Phi, alpha, end.curvature)
-            weighted = root[:, None] * columns.take(place[lost[rows]])
-            own[lost[rows]] = sum_of_squares(basis, weighted, basis.upper.T @ weighted)
-        S[place] = own
-
-    condition = (alpha + likelihood.bound) @ covariance.diagonal()
-    if (
-        isinstance(columns, DenseColumns) and likelihood.is_quadratic and condition < _SQUARED
-    ):  # inner products of the columns in the model with all are known from one scan to the next
-        beta, cross = likelihood.bound, columns.cross(index)
-        write(np.arange(len(S)), beta * columns.square, beta * (half.T @ cross))
-        Q = beta * (columns.inner(target[:, None])[0] - end.mean @ cross)
-        return ActiveSet(index, alpha, end.mean, covariance, S, Q, end.log_evidence)
-    basis = orthogonal_basis(Phi, alpha, end.curvature)
-    left = np.column_stack([root[:, None] * basis.upper, end.score])
-
-    def scan(place: Index) -> None:
-        U, whole = columns.products(left, end.curvature, place)
-        write(place, whole, U[:-1], basis)
-        Q[place] = U[-1]
-
+    upper, lower = end.orthogonal(Phi)
     if isinstance(columns, LowRankColumns):  # the same in as many rows as the rank
-        left = np.column_stack([basis.upper, end.score / root.clip(_TINY)])
-        R = columns.triangle(root, left)
+        R = columns.triangle(root, np.column_stack([upper, end.score / root.clip(_TINY)]))
         n_rows = columns.L.shape[1] + 1
-        basis = basis._replace(upper=R[:, n_rows:-1])
         for some in row_blocks(columns.shape[1], _BLOCK):
             weighted = R[:, :n_rows] @ columns.coordinates(some)
             Q[some] = R[:, -1] @ weighted
-            S[some] = sum_of_squares(basis, weighted, basis.upper.T @ weighted)
-    else:
-        columns.for_each_block(scan)
-    return ActiveSet(index, alpha, end.mean, covariance, S, Q, end.log_evidence)
+            S[some] = sum_of_squares((R[:, n_rows:-1], lower), weighted)
+        return ActiveSet(index, alpha, end.mean, end.covariance, S, Q, end.log_evidence)
+    left = np.column_stack([root[:, None] * upper, end.score])
+
+    def scan(place: Index) -> None:
+        U, whole = columns.products(left, end.curvature, place)
+        own = whole - np.einsum("ij,ij->j", U[:-1], U[:-1])
+        lost = np.flatnonzero(_LOST * np.maximum(whole, _TINY) >= own)
+        for rows in row_blocks(len(lost), _BLOCK):
+            weighted = root[:, None] * columns.take(place[lost[rows]])
+            own[lost[rows]] = sum_of_squares((upper, lower), weighted)
+        S[place], Q[place] = own, U[-1]
+
+    columns.for_each_block(scan)
+    return ActiveSet(index, alpha, end.mean, end.covariance, S, Q, end.log_evidence)
 
 
 def leave_one_out(model: Model, variance: Array, S: Array, Q: Array) -> tuple[Array, Array]:
@@ -322,36 +289,21 @@ def leave_one_out(model: Model, variance: Array, S: Array, Q: Array) -> tuple[Ar
     return np.maximum(s, _TINY), q
 
 
-def best_change(s: Array, q: Array) -> tuple[Array, Array]:
-    """Return the best precision of each column, and what it gains in log evidence over being out.
-
-    Chmielewski et al. (2019) eqs. 13-14: ``alpha = s^2 / (q^2 - s)`` where that is positive, else infinite,
-    which gains nothing.
-
-    Parameters
-    ----------
-    s, q : ndarray, shape (n_columns,)
-        With the column itself taken out.
-    """
-    square = q * q
-    better = np.flatnonzero(square > s)
-    alpha, gain = np.full(len(s), np.inf), np.zeros(len(s))
-    s, square = s[better], square[better]
-    with np.errstate(over="ignore"):
-        precision, ratio = s * (s / (square - s)), np.minimum(square / s, _HUGE)
-    gain[better] = 0.5 * (ratio - 1.0 - np.log(ratio)) * np.isfinite(precision)
-    alpha[better] = precision
-    return alpha, gain
-
-
 def gains(state: ActiveSet) -> tuple[Array, Array]:
     """Return the gain in log evidence of each column's best change, and its precision after that.
 
-    Columns outside the model that stay there gain nothing.
+    Chmielewski et al. (2019) eqs. 13-14: the best precision is ``s^2 / (q^2 - s)`` where that is positive,
+    else infinite. Columns outside the model that stay there gain nothing.
     """
-    variance = state.covariance.diagonal()
-    s, q = leave_one_out(state.model, variance, state.S, state.Q)
-    alpha, gain = best_change(s, q)
+    s, q = leave_one_out(state.model, state.covariance.diagonal(), state.S, state.Q)
+    alpha, gain = np.full(len(s), np.inf), np.zeros(len(s))
+    better = np.flatnonzero(q * q > s)
+    own, square = s[better], q[better] ** 2
+    with np.errstate(over="ignore"):
+        precision, ratio = own * (own / (square - own)), np.minimum(square / own, _HUGE)
+    # over being out of the model; members lose what they gain now
+    gain[better] = 0.5 * (ratio - 1.0 - np.log(ratio)) * np.isfinite(precision)
+    alpha[better] = precision
     now, s, q = state.alpha, s[state.index], q[state.index]
     gain[state.index] -= 0.5 * (np.log(now / (now + s)) + q * q / (now + s))
     gain[alpha == 0] = 0.0

@@ -1,8 +1,8 @@
-"""What type-II maximum likelihood is given: bases, targets, a likelihood, and options."""
+"""What type-II maximum likelihood is given, its results, and predictions with them (RVM and RVM*)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from pcvm_pymc.core.evidence.columns import (
     LowRankColumns,
     StreamedColumns,
 )
-from pcvm_pymc.core.evidence.posterior import posterior
+from pcvm_pymc.core.evidence.posterior import Model, Posterior, posterior, sum_of_squares
 from pcvm_pymc.core.family import FAMILY, check_solver
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal, ScaleLikelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -89,10 +89,6 @@ class EvidenceProblem:
             raise ValueError(
                 f"noise={noise} was given with likelihood={piece.name!r}, which has none"
             )
-        if constant is not None and not piece.is_quadratic:
-            raise ValueError(
-                f"likelihood={piece.name!r} is not that of a rotated problem; needed a normal one"
-            )
         piece.check_targets(target)
         self.__dict__.update(Phi=Phi, target=target, likelihood=piece, bias=bias, constant=constant)
 
@@ -148,9 +144,7 @@ class EvidenceProblem:
         """Return the likelihood, of this scale where it has one."""
         return self.likelihood.with_noise(noise)
 
-    def noise_at(
-        self, latent: Array, n_determined: float, noise: float, floor: float | None = None
-    ) -> float:
+    def noise_at(self, latent: Array, n_determined: float, noise: float) -> float:
         """Return the next estimate of the noise, not below a floor.
 
         ``sum_i u_i (t_i - Phi_i mu)^2 / (N - sum gamma)``, with ``gamma = 1 - alpha Sigma_ii`` and u the
@@ -165,15 +159,12 @@ class EvidenceProblem:
             Sum of gamma over the bases.
         noise : float
             The last estimate, at which the two were found.
-        floor : float, optional
-            Default: that of these targets.
         """
         likelihood = self.likelihood_at(noise)
         assert isinstance(likelihood, ScaleLikelihood)
         square = likelihood.squared_residuals(latent, self.target)
         free = max(self.n_obs - n_determined, 1e-3)
-        floor = NOISE_FLOOR * self.target_scale if floor is None else floor
-        return max(float(np.sqrt(square / free)), floor)
+        return max(float(np.sqrt(square / free)), NOISE_FLOOR * self.target_scale)
 
 
 def columns_of(problem: EvidenceProblem) -> Columns:
@@ -372,26 +363,24 @@ class EvidenceResult(Ended):
     trace: EvidenceTrace = field(repr=False)
 
 
-@dataclass(frozen=True)
-class Reached:
-    """Where a search ended: kept columns, their precisions and mean, noise, status, and its history."""
+def result_at(
+    problem: EvidenceProblem,
+    columns: Columns,
+    model: Model,
+    *,
+    noise: float,
+    status: Status,
+    trace: list[tuple[float, int, float]],
+) -> EvidenceResult:
+    """Return the result at the end of a search, computed afresh, in the units of the bases.
 
-    index: Index
-    alpha: Array
-    mean: Array
-    noise: float
-    status: Status
-    trace: list[tuple[float, int, float]]
-
-
-def result_at(problem: EvidenceProblem, columns: Columns, reached: Reached) -> EvidenceResult:
-    """Return the result at the end of a search, computed afresh, in the units of the bases."""
-    order = np.argsort(reached.index)
-    index, first = reached.index[order], int(problem.bias)
-    likelihood, norm = problem.likelihood_at(reached.noise), columns.norm[index]
-    end = posterior(
-        columns.take(index), reached.alpha[order], problem.target, likelihood, reached.mean[order]
-    )
+    The model has columns, their precisions and the mean of their weights; the trace is row by row that of
+    `EvidenceTrace`.
+    """
+    order = np.argsort(model[0])
+    index, precision, mean = model[0][order], model[1][order], model[2][order]
+    likelihood, norm, first = problem.likelihood_at(noise), columns.norm[index], int(problem.bias)
+    end = posterior(columns.take(index), precision, problem.target, likelihood, mean)
     weight, alpha = np.zeros(columns.shape[1]), np.full(columns.shape[1], np.inf)
     weight[index], alpha[index] = end.mean / norm, end.alpha * norm * norm
     has_bias = int(first and len(index) > 0 and index[0] == 0)
@@ -399,7 +388,6 @@ def result_at(problem: EvidenceProblem, columns: Columns, reached: Reached) -> E
     covariance = np.zeros((len(active) + 1, len(active) + 1))
     places = np.arange(len(index)) - has_bias  # the bias, -1, goes last
     covariance[np.ix_(places, places)] = end.covariance / np.outer(norm, norm)
-    trace = [np.asarray(column) for column in zip(*reached.trace, strict=True)]
     return EvidenceResult(
         weight=weight[first:],
         bias=float(weight[0]) if first else 0.0,
@@ -407,10 +395,100 @@ def result_at(problem: EvidenceProblem, columns: Columns, reached: Reached) -> E
         bias_alpha=float(alpha[0]) if first else np.inf,
         active=active,
         covariance=covariance,
-        noise=reached.noise,
+        noise=noise,
         latent=end.latent,
         log_evidence=end.log_evidence,
-        status=Status.EMPTY_MODEL if len(active) == 0 else reached.status,
-        n_iter=len(reached.trace) - 1,
-        trace=EvidenceTrace(*trace),
+        status=Status.EMPTY_MODEL if len(active) == 0 else status,
+        n_iter=len(trace) - 1,
+        trace=EvidenceTrace(*(np.asarray(column) for column in zip(*trace, strict=True))),
     )
+
+
+# --- predictions -----------------------------------------------------------------------------------
+
+
+def predictive_moments(Phi_active: Array, result: EvidenceResult) -> tuple[Array, Array]:
+    """Return mean and variance of the latent function at new rows, shape (n_new,) each.
+
+    Chmielewski et al. (2019) eq. 9 without the noise, which is that of a new target.
+
+    Parameters
+    ----------
+    Phi_active : ndarray, shape (n_new, n_active)
+        The kept bases, ``result.active``, at the new rows.
+    result : EvidenceResult
+    """
+    bases = _with_constant(Phi_active)
+    mean = Phi_active @ result.weight[result.active] + result.bias
+    return mean, np.maximum(np.einsum("ij,jk,ik->i", bases, result.covariance, bases), 0.0)
+
+
+def _with_constant(Phi: Array) -> Array:
+    return np.column_stack([Phi, np.ones(len(Phi))])
+
+
+class Augmentation(NamedTuple):
+    """What RVM* needs of a fit in addition to its result; all training rows must be kept.
+
+    Attributes
+    ----------
+    kept : ndarray of bool, shape (n_active + 1,)
+        Which of the active bases and, last, the constant are in the model: the bias may not be.
+    end : Posterior
+        Of the weights of those.
+    orthogonal : tuple of ndarray, shape (n_obs, n_kept) and (n_kept, n_kept)
+        See `Posterior.orthogonal`.
+    target_variance : float
+    """
+
+    kept: NDArray[np.bool_]
+    end: Posterior
+    orthogonal: tuple[Array, Array]
+    target_variance: float
+
+
+def augmentation(problem: EvidenceProblem, result: EvidenceResult) -> Augmentation:
+    """Return what `star_moments` needs of a fitted regression."""
+    alpha = np.append(result.alpha[result.active], result.bias_alpha)
+    kept, target = np.isfinite(alpha), problem.target
+    bases = _with_constant(problem.Phi[:, result.active])[:, kept]
+    end = posterior(bases, alpha[kept], target, problem.likelihood_at(result.noise))
+    return Augmentation(kept, end, end.orthogonal(bases), float(np.var(target)))
+
+
+def star_moments(
+    Phi_active: Array,
+    at_training: Array,
+    at_itself: Array,
+    result: EvidenceResult,
+    fitted: Augmentation,
+) -> tuple[Array, Array]:
+    """Return mean and variance of the latent function with one more basis on each new row (RVM*).
+
+    Chmielewski et al. (2019) eq. 16 (Rasmussen & Quinonero-Candela 2005), which is exact, with the new
+    basis' precision K(x*, x*)^2 / var(t): it may contribute as much as the targets vary.
+    Re-estimating it would usually give infinity.
+
+    Parameters
+    ----------
+    Phi_active : ndarray, shape (n_new, n_active)
+        The kept bases at the new rows.
+    at_training : ndarray, shape (n_obs, n_new)
+        The new rows' own bases at the training rows.
+    at_itself : ndarray, shape (n_new,)
+        Each new row's own basis there, K(x*, x*).
+    result : EvidenceResult
+    fitted : Augmentation
+    """
+    mean, variance = predictive_moments(Phi_active, result)
+    end, weighted = fitted.end, at_training / result.noise
+    U = fitted.orthogonal[0].T @ weighted
+    V = end.half.T @ _with_constant(Phi_active)[:, fitted.kept].T
+    q, e = end.score @ at_training, at_itself - np.einsum("ij,ij->j", U, V)
+    s = sum_of_squares(fitted.orthogonal, weighted)
+    # the precision of a weight with which the basis alone varies as the targets do
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision = at_itself**2 / fitted.target_variance
+    total = s + np.where(fitted.target_variance > 0, precision, np.inf)
+    gain = np.divide(e, total, out=np.zeros_like(e), where=total > 0)
+    return mean + gain * q, variance + gain * e

@@ -8,24 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from pcvm_pymc.core.gibbs import moves
 from pcvm_pymc.core.gibbs.block import move_visible_ones
-from pcvm_pymc.core.gibbs.moves import (
-    Columns,
-    shift_biases,
-    update_a_large_one,
-    update_score,
-    write_latent,
-)
+from pcvm_pymc.core.gibbs.moves import Columns, Given, Parameters, Score, sliced
 from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, make_columns
-from pcvm_pymc.core.gibbs.responses import (
-    OF_CLASSES,
-    AnyAugmented,
-    Integers,
-    augmented,
-    draw_responses,
-)
-from pcvm_pymc.core.gibbs.slices import Parameters, log_rate_density, slice_log_rate, slice_scale
-from pcvm_pymc.core.gibbs.vectors import copy_into, jit, multiply
+from pcvm_pymc.core.gibbs.responses import OF_CLASSES, Augmented, augmented, draw_responses
+from pcvm_pymc.core.gibbs.vectors import Integers, copy_into, jit
 from pcvm_pymc.core.pieces.probit import Array
 
 _WIDTH_PERIOD = 5  # sweeps: what a new width costs, a factorisation, is worth several of them
@@ -74,17 +62,16 @@ def advance(
     R. M. Neal (2003), "Slice sampling", Annals of Statistics 31(3).
     J. S. Liu and C. Sabatti (2000), "Generalised Gibbs sampler and multigrid Monte Carlo", Biometrika 87.
     """
-    moves = problem.moves
-    if moves is None:
-        return _sweep(problem, problem.basis, state, rng, draws=draws, thin=thin, between=between)
+    if problem.moves is None:
+        return _sweep(problem, problem.basis, state, rng, draws, thin, between)
     if state.basis is None:
-        state.basis = make_columns(moves.basis(state.width), problem.basis.neighbours)
+        state.basis = make_columns(problem.moves.basis(state.width), problem.basis.neighbours)
     kept = []
     for _ in range(draws):
         for done in range(0, thin, _WIDTH_PERIOD):
             sweeps = min(_WIDTH_PERIOD, thin - done)
-            _sweep(problem, state.basis, state, rng, draws=1, thin=sweeps, between=between)
-            move_width(problem, moves, state, rng)
+            _sweep(problem, state.basis, state, rng, 1, sweeps, between)
+            move_width(problem, state, rng)
         kept.append((state.size, state.bias, np.exp(state.log_rate), state.width))
     return tuple(map(np.array, zip(*kept, strict=True)))
 
@@ -94,7 +81,6 @@ def _sweep(
     basis: Columns,
     state: GibbsState,
     rng: np.random.Generator,
-    *,
     draws: int,
     thin: int,
     between: Callable[[], None],
@@ -104,116 +90,92 @@ def _sweep(
     Compiled code cannot be interrupted: it returns after every chunk of sweeps. Draws do not depend on the
     chunks, since what a sweep takes from the one before is the state alone.
     """
-    size, bias = _by_score(state.size), np.array(state.bias, dtype=float, ndmin=1)
-    known = basis, augmented(problem.likelihood), problem.parameters, _by_score(problem.sign)
-    log_rate, parts, missing, done = float(state.log_rate), [], draws, 0
-    while missing:
-        if done == 0 and state.chunk >= thin:  # whole draws, or a part of one
-            n_draws, sweeps = min(state.chunk // thin, missing), thin
-        else:
-            n_draws, sweeps = 1, min(state.chunk, thin - done)
-        began = time.perf_counter()
-        *kept, log_rate = run(*known, problem.label, size, bias, log_rate, rng, n_draws, sweeps)
-        seconds = time.perf_counter() - began
-        wanted = n_draws * sweeps * _CHUNK_SECONDS / max(seconds, 1e-6)
+    sign, size = (
+        np.array(each.T, dtype=float, order="C", ndmin=2) for each in (problem.sign, state.size)
+    )
+    bias = np.array(state.bias, dtype=float, ndmin=1)
+    kept = np.empty((draws, *size.shape)), np.empty((draws, len(bias))), np.empty(draws)
+    known = basis, augmented(problem.likelihood), problem.parameters, sign, problem.label
+    done, log_rate = 0, float(state.log_rate)
+    while done < draws * thin:
+        began, end = time.perf_counter(), min(done + state.chunk, draws * thin)
+        log_rate = run(*known, size, bias, log_rate, kept, done, end, thin, rng)
+        wanted = (end - done) * _CHUNK_SECONDS / max(time.perf_counter() - began, 1e-6)
         state.chunk = int(np.clip(wanted, 1, 2 * state.chunk))
-        done += sweeps
-        if done == thin:
-            parts.append(kept)
-            missing, done = missing - n_draws, 0
+        done = end
         between()
-    sizes, biases, rate = map(np.concatenate, zip(*parts, strict=True))
     state.log_rate = log_rate
+    sizes, biases, rates = kept
     if problem.sign.ndim == 1:
         state.size, state.bias = size[0], float(bias[0])
-        return sizes[:, 0], biases[:, 0], rate
+        return sizes[:, 0], biases[:, 0], rates
     state.size, state.bias = size.T, bias
-    return sizes.transpose(0, 2, 1), biases, rate
-
-
-def _by_score(array: Array) -> Array:
-    """Return a copy of sizes or signs, one row for each score."""
-    return np.array(array.T, dtype=float, order="C", ndmin=2)
+    return sizes.transpose(0, 2, 1), biases, rates
 
 
 @jit
 def run(
     basis: Columns,
-    likelihood: AnyAugmented,
+    likelihood: Augmented,
     prior: Parameters,
     sign: Array,
     label: Integers,
     size: Array,
     bias: Array,
     log_rate: float,
-    rng: np.random.Generator,
-    draws: int,
+    kept: tuple[Array, Array, Array],
+    first: int,
+    end: int,
     thin: int,
-) -> tuple[Array, Array, Array, float]:
-    """Run sweeps, keep one state in `thin`; return sizes, biases and d kept, and the last log d.
+    rng: np.random.Generator,
+) -> float:
+    """Run the sweeps from `first` to `end`, and write sizes, biases and d after one in `thin` into `kept`.
 
-    `sign` and `size` have shape (n_scores, n_basis), `bias` (n_scores,); `size` and `bias` move along.
+    `sign` and `size` have shape (n_scores, n_basis), `bias` (n_scores,); `size` and `bias` move along, and
+    the last log d is returned.
     """
-    n_scores, n_basis = size.shape
-    latent, response = np.empty((n_scores, len(label))), np.empty((n_scores, len(label)))
-    inside = np.empty((n_scores, basis.right.shape[1]))
-    kept_size = np.empty((draws, n_scores, n_basis))
-    kept_bias, kept_rate = np.empty((draws, n_scores)), np.empty(draws)
-    for sweep in range(draws * thin):
+    n_scores, n_obs = len(size), len(label)
+    latent, response = np.empty((n_scores, n_obs)), np.empty((n_scores, n_obs))
+    for sweep in range(first, end):
         # recomputed in each sweep: the state of a chain is its sizes, biases and d alone
         for k in range(n_scores):
-            write_latent(basis, sign[k], size[k], inside[k], latent[k])
-            for i in range(len(label)):
-                latent[k, i] += bias[k]
+            moves.write_latent(basis, sign[k], size[k], bias[k], latent[k])
         draw_responses(likelihood, latent, label, response, rng)
-        rate = math.exp(log_rate)
+        given = Given(label, prior, math.exp(log_rate), likelihood)
         for k in range(n_scores):
-            bias[k] = update_score(
-                basis,
-                prior,
-                rate,
-                sign[k],
-                inside[k],
-                response[k],
-                size[k],
-                bias[k],
-                latent[k],
-                rng,
-            )
+            score = Score(sign[k], size[k], bias[k : k + 1], latent[k], response[k])
+            moves.update_score(basis, given, score, rng)
         # from here on the responses are integrated out, until the next sweep draws new ones
         if len(likelihood) != OF_CLASSES:
-            update_a_large_one(
-                basis, sign[0], label, size[0], latent[0], prior.c, rate, likelihood, rng
-            )
-            bias[0] = move_visible_ones(
-                basis, sign[0], label, size[0], bias[0], latent[0], prior, rate, likelihood, rng
-            )
+            moves.update_a_large_one(basis, given, score, rng)
+            move_visible_ones(basis, given, score, rng)
         if len(likelihood) != OF_CLASSES or rng.random() * _SCALE_PERIOD < 1.0:
-            t = slice_scale(size, bias, latent, label, log_rate, prior, likelihood, rng)
-            for k in range(n_scores):
-                multiply(size[k], math.exp(t))
-            multiply(bias, math.exp(t))
+            low = -moves.SCALE_WIDTH * rng.random()
+            known = (size, bias, latent, given)
+            t = sliced(moves.scale_density, known, 0.0, low, low + moves.SCALE_WIDTH, rng)
+            size *= math.exp(t)
+            bias *= math.exp(t)
             if prior.rate_shape > 0.0:
                 log_rate += 2.0 * t
         if prior.rate_shape > 0.0:
-            log_rate = slice_log_rate(log_rate, size, prior, rng)
+            low = log_rate - moves.RATE_WIDTH * rng.random()
+            high = low + moves.RATE_WIDTH
+            log_rate = sliced(moves.log_rate_density, (size, prior), log_rate, low, high, rng)
         if len(likelihood) == OF_CLASSES:
-            shift_biases(bias, prior, rng)
+            moves.shift_biases(bias, prior, rng)
         if (sweep + 1) % thin == 0:
-            kept = sweep // thin
+            n = sweep // thin
             for k in range(n_scores):
-                copy_into(kept_size[kept, k], size[k])
-            copy_into(kept_bias[kept], bias)
-            kept_rate[kept] = math.exp(log_rate)
-    return kept_size, kept_bias, kept_rate, log_rate
+                copy_into(kept[0][n, k], size[k])
+            copy_into(kept[1][n], bias)
+            kept[2][n] = math.exp(log_rate)
+    return log_rate
 
 
 # --- moves of an unknown width, responses integrated out ------------------------------------------
 
 
-def move_width(
-    problem: GibbsProblem, moves: Any, state: GibbsState, rng: np.random.Generator
-) -> None:
+def move_width(problem: GibbsProblem, state: GibbsState, rng: np.random.Generator) -> None:
     """Move the width twice by Metropolis' rule, the second time together with the weights' scale.
 
     Of several widths one moves at a time.
@@ -221,21 +183,19 @@ def move_width(
     Parameters
     ----------
     problem : GibbsProblem
-    moves : ScalarRBFMoves or FeatureRBFMoves
-        The problem's.
     state : GibbsState
         Changed in place.
     rng : numpy.random.Generator
     """
-    now = log_density(problem, moves, state, state.basis.Phi)
+    now = log_density(problem, state, state.basis.Phi)
     for rescaled in (False, True):
         step = rng.choice(_WIDTH_STEPS) * rng.standard_normal()
         if np.ndim(state.width):
             step = step * (np.arange(len(state.width)) == rng.integers(len(state.width)))
         width = state.width * np.exp(step)
-        Phi = moves.basis(width)
+        Phi = problem.moves.basis(width)
         proposed, volume = moved(problem, state, width, Phi, rescaled=rescaled)
-        then = log_density(problem, moves, proposed, Phi)
+        then = log_density(problem, proposed, Phi)
         if np.log(rng.random()) < then - now + volume:
             state.size, state.log_rate, state.width = proposed.size, proposed.log_rate, width
             state.basis, now = make_columns(Phi, problem.basis.neighbours), then
@@ -271,13 +231,13 @@ def moved(
     return replace(state, width=width, size=size, log_rate=state.log_rate + step), volume
 
 
-def log_density(problem: GibbsProblem, moves: Any, state: GibbsState, Phi: Array) -> float:
+def log_density(problem: GibbsProblem, state: GibbsState, Phi: Array) -> float:
     """Return the log posterior density of sizes, width and d, responses integrated out.
 
     But for constants, and the density of the bias, which does not move here.
     """
-    of_scale = log_rate_density(state.log_rate, state.size.reshape(1, -1), problem.parameters)
+    of_scale = moves.log_rate_density(state.log_rate, state.size.reshape(1, -1), problem.parameters)
     of_scale -= state.log_rate  # it is the density of log d
     latent = Phi @ (state.size * problem.sign) + state.bias
     of_labels = float(np.sum(problem.likelihood.log_density(latent, problem.label)))
-    return moves.log_density(state.width) + of_scale + of_labels
+    return problem.moves.log_density(state.width) + of_scale + of_labels

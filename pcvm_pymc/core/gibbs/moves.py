@@ -1,33 +1,46 @@
-"""The moves of a sweep, compiled: sizes of one score given its responses, and moves without responses."""
+"""The moves of a sweep, compiled: sizes of one score given its responses, and moves without responses.
+
+Each is a slice sampler along a line (Neal 2003). The slice is sought in an interval around the point at hand,
+of a width that does not depend on where in it the point is. One wider than the slice shrinks to it in a few
+steps; stepping out of a narrower one would cost two densities at least.
+"""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
-from pcvm_pymc.core.gibbs.responses import Augmented, Integers
-from pcvm_pymc.core.gibbs.slices import (
-    SMALLEST_SIZE,
-    Parameters,
-    slice_coordinate,
-    slice_single,
-    slice_transfer,
-)
+from pcvm_pymc.core.gibbs.responses import Augmented, log_label, log_likelihood
 from pcvm_pymc.core.gibbs.vectors import (
+    Integers,
     add_multiple,
     add_row,
     jit,
-    multiply,
     part_of_caller,
+    places_above,
     product,
     product_of_transposed,
     reordered,
     row_product,
-    total,
 )
 from pcvm_pymc.core.pieces.probit import Array
 
+# widths of the intervals, of log sizes and of logarithms of factors: some times a slice's usual one
+_LOG_SIZE_WIDTH = 12.0
+_SINGLE_WIDTH = 6.0
+SCALE_WIDTH = 2.0
+RATE_WIDTH = 4.0
+_DEVIATIONS = 6.0  # of a transfer given the responses alone
+_PRIOR_SCALES = 1e4
+_SMALLEST_SIZE = 1e-300
+_LEAST_LOG_SIZE = math.log(_SMALLEST_SIZE)
+_MOST_SHRINKS = 1000  # then the point stays: a density that is all rounding has no slice around it
+_LARGE = 1e100  # a product beyond gives way to its logarithm
 _N_LARGEST = 6
+
+
+# --- what the moves are given --------------------------------------------------------------------
 
 
 class Columns(NamedTuple):
@@ -62,18 +75,177 @@ class Columns(NamedTuple):
     peak: Array
 
 
+class Parameters(NamedTuple):
+    """A `Hyperprior` as compiled code takes it.
+
+    Attributes
+    ----------
+    c, e, f : float
+        See `Hyperprior`; d belongs to the chain's state.
+    rate_shape, rate_rate : float
+        Shape and rate of the hyperprior of d, zeros where d is fixed.
+    """
+
+    c: float
+    e: float
+    f: float
+    rate_shape: float
+    rate_rate: float
+
+
+class Given(NamedTuple):
+    """What the moves of a sweep leave as it is: labels, the hyperprior with d = `rate`, the likelihood."""
+
+    label: Integers
+    prior: Parameters
+    rate: float
+    likelihood: Augmented
+
+
+class Score(NamedTuple):
+    """One score: its signs, sizes and bias, shape (1,), and the rows' latent values and responses.
+
+    Moves change sizes, bias and latent values in place.
+    """
+
+    sign: Array
+    size: Array
+    bias: Array
+    latent: Array
+    response: Array
+
+
+# --- log densities along the moves, precisions integrated out ------------------------------------
+
+
 @jit
-def write_latent(basis: Columns, sign: Array, size: Array, inside: Array, latent: Array) -> None:
-    """Write ``right' w`` of one score into `inside`, its latent values but for the bias into `latent`."""
-    weight = np.empty(len(size))
-    for j in range(len(size)):
-        weight[j] = sign[j] * size[j]
-    product_of_transposed(basis.right, weight, inside)
+def log_size_density(size: float, c: float, rate: float) -> float:
+    """Return the half-Student-t's log density in the size, without its constant (chen2009 eq. 21)."""
+    return -(c + 0.5) * math.log(1.0 + size * size / (2.0 * rate))
+
+
+@jit
+def log_sizes_density(size: Array, c: float, rate: float) -> float:
+    """Return the sum of `log_size_density` over sizes of shape (n_scores, n_basis).
+
+    Logarithms are taken of products: one for many sizes in place of one each.
+    """
+    log_product, product, half = 0.0, 1.0, 0.5 / rate
+    for each in size.flat:
+        product *= 1.0 + half * each * each
+        if product > _LARGE:
+            log_product += math.log(product)
+            product = 1.0
+    return -(c + 0.5) * (log_product + math.log(product))
+
+
+@jit
+def coordinate_density(x: float, c: float, rate: float, linear: float, bend: float) -> float:
+    """Return the log density of x = log size given all else: prior, Jacobian, Gaussian in the size."""
+    size = math.exp(x)
+    return x + log_size_density(size, c, rate) + linear * size - 0.5 * bend * size * size
+
+
+@jit
+def transfer_density(
+    t: float,
+    one: float,
+    two: float,
+    direction: float,
+    c: float,
+    rate: float,
+    pull: float,
+    bend: float,
+) -> float:
+    """Return the log density along sizes (one + t, two + direction t)."""
+    one, two, half = one + t, two + direction * t, 0.5 / rate
+    factors = (1.0 + half * one * one) * (1.0 + half * two * two)
+    return pull * t - 0.5 * bend * t * t - (c + 0.5) * math.log(factors)
+
+
+@jit
+def scale_density(t: float, size: Array, bias: Array, latent: Array, given: Given) -> float:
+    """Return the log density along (sizes, biases) -> e^t (sizes, biases), responses integrated out.
+
+    Of all scores. A learned d goes along as e^2t d, which leaves the prior of the sizes as it is; a fixed d
+    does not.
+    """
+    factor, prior = math.exp(t), given.prior
+    total = len(bias) * t + log_likelihood(given.likelihood, factor, latent, given.label)
+    for each in bias:
+        total += log_size_density(factor * each, prior.e, prior.f)
+    if prior.rate_shape > 0.0:
+        return total + 2.0 * prior.rate_shape * t - prior.rate_rate * given.rate * factor * factor
+    return total + t * size.size + log_sizes_density(size, prior.c, given.rate / (factor * factor))
+
+
+@jit
+def single_density(t: float, size: float, move: Array, latent: Array, given: Given) -> float:
+    """Return the log density along size -> e^t size of one weight of one score, z integrated out.
+
+    `move` is what the weight adds to the latent function now, `latent` the whole of it.
+    """
+    factor, label, flip = math.exp(t), given.label, given.likelihood[0]
+    total = t + log_size_density(size * factor, given.prior.c, given.rate)
+    for i in range(len(label)):
+        total += log_label(flip, label[i] * (latent[i] + (factor - 1.0) * move[i]))[0]
+    return total
+
+
+@jit
+def log_rate_density(x: float, size: Array, prior: Parameters) -> float:
+    """Return the log density of x = log d given all sizes."""
+    rate = math.exp(x)
+    total = prior.rate_shape * x - prior.rate_rate * rate - 0.5 * size.size * x
+    return total + log_sizes_density(size, prior.c, rate)
+
+
+@part_of_caller
+def sliced(
+    density: Any, known: tuple[Any, ...], start: float, low: float, high: float, rng: Generator
+) -> float:
+    """Draw where ``density(x, *known)`` is above a level, from an interval that shrinks to the start."""
+    level = density(start, *known) - rng.standard_exponential()
+    for _ in range(_MOST_SHRINKS):
+        new = low + (high - low) * rng.random()
+        if density(new, *known) > level:
+            return new
+        if new < start:
+            low = new
+        else:
+            high = new
+    return start
+
+
+# --- given the responses -------------------------------------------------------------------------
+
+
+@jit
+def write_latent(basis: Columns, sign: Array, size: Array, bias: float, latent: Array) -> None:
+    """Write the latent values of one score."""
+    inside = np.empty(basis.right.shape[1])
+    product_of_transposed(basis.right, sign * size, inside)
     product(basis.left, inside, latent)
+    latent += bias
+
+
+@part_of_caller
+def slice_coordinate(
+    size: float, c: float, rate: float, linear: float, bend: float, rng: Generator
+) -> float:
+    """Draw a size given all else by a slice in its logarithm.
+
+    Sizes are kept above 1e-300: far from the mode, as where basis functions are large and a chain begins,
+    the slice reaches down to where the logarithm itself is the level, 1e17 and more below.
+    """
+    x, known = math.log(size), (c, rate, linear, bend)
+    low = x - _LOG_SIZE_WIDTH * rng.random()
+    high, low = low + _LOG_SIZE_WIDTH, max(low, _LEAST_LOG_SIZE)
+    return max(math.exp(sliced(coordinate_density, known, x, low, high, rng)), _SMALLEST_SIZE)
 
 
 @reordered
-def _transfer(
+def transfer(
     first: int,
     second: int,
     floor: float,
@@ -86,11 +258,12 @@ def _transfer(
     spread: float,
     c: float,
     rate: float,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> None:
     """Move weight from one basis to another, their signed sum kept: f changes by t (phi_1 - phi_2).
 
-    Arrays one by one: to take them out of a tuple counts references, which is a tenth of its time.
+    Both sizes are kept above `floor`. Arrays one by one: to take them out of a tuple counts references, which
+    is a tenth of its time.
     """
     rank = right.shape[1]
     inner, bend = 0.0, 0.0
@@ -100,74 +273,59 @@ def _transfer(
         bend += difference * difference
     edge = border[first] - border[second]
     bend = max(bend - edge * edge / spread, 0.0)
-    s = sign[first]
+    s, one, two = sign[first], size[first], size[second]
     direction = -s * sign[second]
-    t = slice_transfer(size[first], size[second], direction, floor, c, rate, s * inner, bend, rng)
-    size[first] = max(size[first] + t, SMALLEST_SIZE)
-    size[second] = max(size[second] + direction * t, SMALLEST_SIZE)
+    if direction > 0.0:  # both gain or both lose
+        width = min(_DEVIATIONS / math.sqrt(bend), _PRIOR_SCALES * math.sqrt(rate))
+        low = -width * rng.random()
+        high, low = low + width, max(low, floor - one, floor - two)
+    else:  # what one gains the other loses
+        low, high = floor - one, two - floor
+    known = (one, two, direction, c, rate, s * inner, bend)
+    t = sliced(transfer_density, known, 0.0, low, high, rng)
+    size[first] = max(one + t, _SMALLEST_SIZE)
+    size[second] = max(two + direction * t, _SMALLEST_SIZE)
     shared = s * t * edge / spread
     for k in range(rank):
         slope[k] -= s * t * (right[first, k] - right[second, k]) - shared * ones[k]
 
 
 @jit
-def _largest(size: Array, number: int) -> tuple[Integers, float]:
-    """Return where the `number` largest sizes are, in ascending places, and the next largest size.
+def _largest(size: Array) -> tuple[Integers, float]:
+    """Return where the six largest sizes are, in ascending places, and the next largest size.
 
-    Fewer than `number` where some equal the next largest.
+    Of fewer than seven sizes all but the least.
     """
-    top = np.empty(number + 1)  # descending
-    for i in range(number + 1):
-        top[i] = 0.0
-    for each in size:
-        i = number
-        if each > top[i]:
-            while i > 0 and top[i - 1] < each:
-                top[i] = top[i - 1]
-                i -= 1
-            top[i] = each
-    which, n = np.empty(number, np.int64), 0
-    for j in range(len(size)):
-        if size[j] > top[number]:
-            which[n] = j
-            n += 1
-    return which[:n], top[number]
+    floor = np.inf
+    for _ in range(min(_N_LARGEST + 1, len(size))):
+        below = 0.0
+        for each in size:
+            if below < each < floor:
+                below = each
+        floor = below if below > 0.0 else floor  # where many are equally small
+    return places_above(size, floor), floor
 
 
 @part_of_caller
-def update_score(
-    basis: Columns,
-    prior: Parameters,
-    rate: float,
-    sign: Array,
-    inside: Array,
-    response: Array,
-    size: Array,
-    bias: float,
-    latent: Array,
-    rng: np.random.Generator,
-) -> float:
-    """Draw one score's sizes, bias and latent values given its responses z; return the bias.
+def update_score(basis: Columns, given: Given, score: Score, rng: Generator) -> None:
+    """Draw one score's sizes, bias and latent values given its responses z.
 
     The bias is integrated out of the updates of the sizes: Omega = I - 11' / spread. Each move keeps `slope`
-    at left' Omega (z - Phi w). `inside` is ``right' w``: of the old weights, of the new ones in the end.
-    Sizes and latent values are written where the old ones were.
+    at left' Omega (z - Phi w).
     """
-    right, ones, border, c = basis.right, basis.ones, basis.border, prior.c
-    precision = rng.gamma(prior.e + 0.5, 1.0) / (prior.f + 0.5 * bias * bias)
+    right, ones, border, prior = basis.right, basis.ones, basis.border, given.prior
+    sign, size, bias, latent, response = score
+    c, rate = prior.c, given.rate
+    precision = rng.gamma(prior.e + 0.5, 1.0) / (prior.f + 0.5 * bias[0] * bias[0])
     spread = len(response) + precision
-    whole = total(response)
-    slope, common = np.empty(len(inside)), whole / spread
-    product_of_transposed(basis.left, response, slope)
-    for k in range(len(slope)):
-        slope[k] -= inside[k]
-        common -= ones[k] * inside[k] / spread
-    add_multiple(slope, -common, ones)
+    residual, slope = response - latent + bias[0], np.empty(len(ones))
+    residual -= residual.sum() / spread
+    product_of_transposed(basis.left, residual, slope)
     # each size in turn
     for j in range(len(size)):
         bend = basis.norm[j] - border[j] * border[j] / spread
         linear = sign[j] * row_product(right, j, slope) + bend * size[j]
-        new = max(slice_coordinate(size[j], c, rate, linear, bend, rng), SMALLEST_SIZE)
+        new = slice_coordinate(size[j], c, rate, linear, bend, rng)
         delta = sign[j] * (new - size[j])
         size[j] = new
         add_row(slope, -delta, right, j)
@@ -176,62 +334,52 @@ def update_score(
     n_near = basis.neighbours.shape[1]
     for j in range(len(size) if n_near else 0):
         k = basis.neighbours[j, int(rng.random() * n_near)]
-        _transfer(j, k, 0.0, right, ones, border, sign, size, slope, spread, c, rate, rng)
+        transfer(j, k, 0.0, right, ones, border, sign, size, slope, spread, c, rate, rng)
     # Exchanges among the largest, along ridges that single updates climb slowly. Which these are depends on
     # the state: a size that would fall below the next largest is refused, so that the posterior is invariant.
     # In ascending places: the moves' order must not depend on the sizes either.
-    if len(size) > 2:
-        largest, floor = _largest(size, min(_N_LARGEST, len(size) - 1))
-        for i in range(len(largest)):
-            for n in range(i):
-                j, k = largest[i], largest[n]
-                _transfer(j, k, floor, right, ones, border, sign, size, slope, spread, c, rate, rng)
-    write_latent(basis, sign, size, inside, latent)
-    bias = (whole - total(latent)) / spread + rng.standard_normal() / math.sqrt(spread)
-    for i in range(len(latent)):
-        latent[i] += bias
-    return bias
+    largest, floor = _largest(size)
+    for i in range(len(largest)):
+        for n in range(i):
+            j, k = largest[i], largest[n]
+            transfer(j, k, floor, right, ones, border, sign, size, slope, spread, c, rate, rng)
+    write_latent(basis, sign, size, 0.0, latent)
+    rest = response.sum() - latent.sum()
+    bias[0] = rest / spread + rng.standard_normal() / math.sqrt(spread)
+    latent += bias[0]
+
+
+# --- responses integrated out --------------------------------------------------------------------
 
 
 @part_of_caller
-def update_a_large_one(
-    basis: Columns,
-    sign: Array,
-    label: Integers,
-    size: Array,
-    latent: Array,
-    c: float,
-    rate: float,
-    likelihood: Augmented,
-    rng: np.random.Generator,
-) -> None:
-    """Draw one of the largest sizes of one score, responses integrated out; `latent` follows.
+def update_a_large_one(basis: Columns, given: Given, score: Score, rng: Generator) -> None:
+    """Draw one of the largest sizes of one score, responses integrated out; the latent values follow.
 
     A weight far above the others' scale (that of a lonely row) moves by the responses' unit noise at a time
     where they are given. Which are the largest must not change, as in the transfers between them.
     """
-    n_largest = min(_N_LARGEST, len(size) - 1)
-    if n_largest < 1:
-        return
-    largest, floor = _largest(size, n_largest)
+    size, latent = score.size, score.latent
+    largest, floor = _largest(size)
     if len(largest) == 0:
         return
     j = largest[int(rng.random() * len(largest))]
-    column = np.empty(len(latent))
-    product(basis.left, basis.right[j], column)
-    multiply(column, sign[j] * size[j])
-    t = slice_single(size[j], floor, column, latent, label, c, rate, likelihood, rng)
-    add_multiple(latent, math.exp(t) - 1.0, column)
+    move = np.empty(len(latent))
+    product(basis.left, basis.right[j], move)
+    move *= score.sign[j] * size[j]
+    low = -_SINGLE_WIDTH * rng.random()
+    high, low = low + _SINGLE_WIDTH, max(low, math.log(floor / size[j]))
+    t = sliced(single_density, (size[j], move, latent, given), 0.0, low, high, rng)
+    add_multiple(latent, math.exp(t) - 1.0, move)
     size[j] *= math.exp(t)
 
 
 @jit
-def shift_biases(bias: Array, prior: Parameters, rng: np.random.Generator) -> None:
+def shift_biases(bias: Array, prior: Parameters, rng: Generator) -> None:
     """Move all biases together, which several scores' likelihood does not see: a Metropolis step."""
-    t, ratio = rng.standard_normal(), 0.0
+    t, rise = rng.standard_normal(), 0.0
     for each in bias:
-        ratio += math.log1p(each * each / (2.0 * prior.f))
-        ratio -= math.log1p((each + t) ** 2 / (2.0 * prior.f))
-    if rng.standard_exponential() > -(prior.e + 0.5) * ratio:
-        for k in range(len(bias)):
-            bias[k] += t
+        rise += log_size_density(each + t, prior.e, prior.f)
+        rise -= log_size_density(each, prior.e, prior.f)
+    if rng.standard_exponential() > -rise:
+        bias += t

@@ -1,16 +1,15 @@
 """The problem of a Gibbs sampler and the state of its chains; `chain.advance` updates the state."""
 
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from scipy.linalg import qr
 
 from pcvm_pymc.core.family import check_solver
-from pcvm_pymc.core.gibbs.moves import Columns
-from pcvm_pymc.core.gibbs.responses import AUGMENTED, Integers, augmented
-from pcvm_pymc.core.gibbs.slices import Parameters
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.gibbs.moves import Columns, Parameters
+from pcvm_pymc.core.gibbs.responses import AUGMENTED, augmented
+from pcvm_pymc.core.gibbs.vectors import Integers
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
@@ -59,33 +58,18 @@ def check_gibbs(problem: Problem) -> None:
 
 
 @dataclass(frozen=True)
-class GibbsProblem:
+class GibbsProblem(Problem):
     """A problem prepared for the Gibbs sampler, shared by all chains.
 
     Attributes
     ----------
     basis : Columns
-        The basis functions, with what else the sweeps need of them; of an unknown width those at `width`.
-    sign : ndarray, shape (n_basis,), or (n_basis, n_scores) for several scores
-    label : ndarray of int, shape (n_obs,)
-        -1 and 1, or numbers of classes.
-    hyperprior : Hyperprior
-        Proper; d is learned where its ``rate_shape`` is given.
-    likelihood : Likelihood
-        One of `AUGMENTED`.
-    width : float or ndarray, shape (n_features,)
-        Around which chains begin, where it is unknown.
-    moves : ScalarRBFMoves or FeatureRBFMoves or None
-        Columns functions at other widths, and their prior, where the width is unknown.
+        The basis functions, with what else the sweeps need of them; of an unknown width those at `width`,
+        around which chains begin.
     """
 
-    basis: Columns
     sign: Array
-    label: Integers
-    hyperprior: Hyperprior
-    likelihood: Likelihood
-    width: Any = np.nan
-    moves: Any = None
+    basis: Any = None
 
     @classmethod
     def of(cls, problem: Problem) -> "GibbsProblem":
@@ -97,25 +81,10 @@ class GibbsProblem:
             As `check_gibbs`.
         """
         check_gibbs(problem)
-        return cls(
-            make_columns(np.asarray(problem.Phi, dtype=float)),
-            problem.weight_sign,
-            np.asarray(problem.label).astype(np.int64),
-            cast(Hyperprior, problem.hyperprior),
-            problem.likelihood,
-            problem.width,
-            problem.moves,
-        )
-
-    @property
-    def Phi(self) -> Array:
-        """Basis functions, shape (n_obs, n_basis)."""
-        return self.basis.Phi
-
-    @property
-    def n_scores(self) -> int:
-        """Latent values of a row."""
-        return self.likelihood.n_scores
+        given = {each.name: getattr(problem, each.name) for each in fields(Problem)}
+        given["Phi"] = Phi = np.asarray(problem.Phi, dtype=float)
+        given["label"] = np.asarray(problem.label).astype(np.int64)
+        return cls(**given, basis=make_columns(Phi))
 
     @property
     def parameters(self) -> Parameters:
@@ -185,16 +154,13 @@ def make_columns(Phi: Array, neighbours: Integers | None = None) -> Columns:
     left, right = factorise(Phi)
     ones = left.sum(axis=0)
     norm = np.einsum("jk,jk->j", right, right)
-    whole, peak = np.ascontiguousarray(Phi), np.abs(Phi).max(axis=0)
-    near, n_basis = neighbours, len(right)
+    near, whole = neighbours, np.ascontiguousarray(Phi)
     if near is None:
-        k = min(_N_NEIGHBOURS, n_basis - 1)
-        near = np.zeros((n_basis, k), dtype=np.int64)
-        for j in range(n_basis if k else 0):
-            distance = norm - 2.0 * (right @ right[j])
-            distance[j] = np.inf
-            near[j] = np.argpartition(distance, k - 1)[:k]
-    return Columns(left, right, near, ones, right @ ones, norm, whole, peak)
+        distance = norm - 2.0 * (right @ right.T)  # but for a part that is the same in a row
+        np.fill_diagonal(distance, np.inf)
+        k = min(_N_NEIGHBOURS, len(right) - 1)
+        near = np.ascontiguousarray(np.argpartition(distance, k - 1, axis=1)[:, :k])
+    return Columns(left, right, near, ones, right @ ones, norm, whole, np.abs(Phi).max(axis=0))
 
 
 def factorise(Phi: Array, tolerance: float = _RANK_TOLERANCE) -> tuple[Array, Array]:

@@ -1,15 +1,19 @@
-"""Loops over vectors in place of array expressions: each of those is compiled for a fifth of a second.
+"""Loops over vectors in place of array expressions where these take longer to compile.
 
-An assigned slice compiles the texts of its errors, a product by a scalar the rules of broadcasting, a product
-of matrices its checks of shapes, and a new array for its result; the sampler is compiled at its first use,
-while somebody waits. Sums may be taken in another order (`reordered`): vectorised, they are as fast as BLAS.
+An assigned slice compiles the texts of its errors, a product of matrices its checks of shapes; the sampler is
+compiled at its first use, while somebody waits. Sums may be taken in another order (`reordered`): vectorised,
+they are as fast as BLAS.
 """
 
+import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
+from pcvm_pymc.core.pieces.class_integrals import jit
 from pcvm_pymc.core.pieces.probit import Array
 
-jit = njit(nogil=True, cache=True, error_model="numpy")
+type Integers = NDArray[np.int64]
+
 # for what is called at one place of a sweep: compiled as a part of its caller, and not by itself before
 part_of_caller = njit(nogil=True, cache=True, error_model="numpy", inline="always")
 reordered = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
@@ -30,19 +34,14 @@ def add_multiple(target: Array, factor: float, values: Array) -> None:
 
 
 @jit
-def multiply(target: Array, factor: float) -> None:
-    """Multiply by `factor`."""
-    for i in range(len(target)):
-        target[i] *= factor
-
-
-@jit
-def total(values: Array) -> float:
-    """Return the sum."""
-    out = 0.0
-    for each in values:
-        out += each
-    return out
+def places_above(values: Array, level: float) -> Integers:
+    """Return where values are above a level, ascending."""
+    out, n = np.empty(len(values), np.int64), 0
+    for j in range(len(values)):
+        if values[j] > level:
+            out[n] = j
+            n += 1
+    return out[:n]
 
 
 @reordered

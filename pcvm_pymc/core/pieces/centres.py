@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.cluster.vq import vq
+from scipy.spatial import KDTree
 
 from pcvm_pymc.core.pieces.kernels import squared_distances
 from pcvm_pymc.core.pieces.probit import Array
@@ -17,6 +18,7 @@ from pcvm_pymc.core.pieces.validation import (
     as_signs,
     check_choice,
     check_seed,
+    is_real,
     shown,
 )
 
@@ -30,7 +32,7 @@ type CentresLike = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
 _CANDIDATES = 20
 _MEANS = 30  # in all, chosen by what the posterior predicts: ten are too few (benchmarks/README.md)
 _RESTARTS, _MOST_ROUNDS = 4, 300  # of k-means
-_ROUNDING = 1e-9  # of the largest input: what differs by no more is the same row
+_ROUNDING = 1e-9  # of a column's largest entry: what differs by no more is the same row
 
 
 def own_label(label: NDArray[Any], n_scores: int = 1) -> Array:
@@ -82,7 +84,7 @@ class Centres:
     @classmethod
     def among(cls, X: Array, points: Array, sign: Any) -> "Centres":
         """Return given centres, recognised where they are rows of `X`."""
-        return cls(points, sign, _positions(X, points))
+        return cls(points, sign, rows_under(points, X))
 
     def columns_of(self, rows: Index) -> Index:
         """Return which bases remain where only some rows are known, shape (n_remaining,).
@@ -92,13 +94,10 @@ class Centres:
         return np.flatnonzero((self.rows < 0) | np.isin(self.rows, rows))
 
 
-def _positions(X: Array, points: Array) -> Index:
-    """Return the first row of `X` that equals each point, -1 where none does, shape (n_points,)."""
-    stacked = np.ascontiguousarray(np.vstack([X, points])) + 0.0  # -0. is 0.
-    keys = stacked.view(np.dtype((np.void, stacked.itemsize * stacked.shape[1]))).ravel()
-    values, first = np.unique(keys, return_index=True)
-    found = first[np.searchsorted(values, keys[len(X) :])]
-    return np.where(found < len(X), found, -1)
+def _rounding(X: Array) -> Array:
+    """Return by how much equal entries of a column may differ, shape (n_features,)."""
+    largest = np.abs(X).max(axis=0)
+    return np.asarray(_ROUNDING * np.where(largest > 0, largest, 1.0))
 
 
 def unique_rows(X: Array) -> tuple[Index, Index]:
@@ -107,8 +106,7 @@ def unique_rows(X: Array) -> tuple[Index, Index]:
     Rows are equal where their entries differ by no more than a billionth of the column's largest. Most tables
     have none: so rows are compared by a hash first.
     """
-    unit = np.asarray(_ROUNDING * np.abs(X).max(axis=0))
-    unit[unit == 0] = 1.0
+    unit = _rounding(X)
     factors, key = np.random.default_rng(0).normal(size=(X.shape[1],)), np.zeros(len(X))
     for j in range(X.shape[1]):  # column by column: the same sum in every row
         key += factors[j] * np.rint(X[:, j] / unit[j])
@@ -170,19 +168,17 @@ def has_clusters_of_copies(X: Array) -> bool:
 
 
 def rows_under(points: Array, X: Array) -> Index:
-    """Return the row of `X` that equals each centre, -1 for none, shape (n_points,).
+    """Return the first row of `X` that equals each centre, -1 for none, shape (n_points,).
 
-    Where the centres are all rows in their order, each is its own, also where rows are equal. Points that
-    differ by rounding, as after a change of units and back, are equal.
+    As for `unique_rows`, points that differ by rounding are equal, as after a change of units and back. Where
+    the centres are all rows in their order, each is its own, also where rows are equal.
     """
-    near = _ROUNDING * float(np.abs(X).max())
-    if points.shape == X.shape and np.abs(points - X).max() <= near:
+    unit = _rounding(X)
+    if points.shape == X.shape and (np.abs(points - X) <= unit).all():
         return np.arange(len(X))
-    rows = _positions(X, points)
-    for i in np.flatnonzero(rows < 0):
-        distance = np.abs(X - points[i]).max(axis=1)
-        rows[i] = distance.argmin() if distance.min() <= near else -1
-    return rows
+    first, _ = unique_rows(X)
+    _, found = KDTree(X[first] / unit).query(points / unit, p=np.inf, distance_upper_bound=1.0)
+    return np.append(first, -1)[found]
 
 
 def as_centres(
@@ -303,9 +299,8 @@ def choose_means(
     groups = _groups(label, len(X))
     if n_basis is None:
         n_basis = min(max(_MEANS, 10 * len(groups)), len(X))
-    _check_number(n_basis, groups, X, name)
     rng = np.random.default_rng(random_state)
-    shares = _shares(groups, int(n_basis))
+    shares = _shares(groups, n_basis, name)
     means = [_means(X[rows], size, rng) for rows, size in zip(groups, shares, strict=True)]
     if label is None:
         return means[0], None
@@ -327,7 +322,6 @@ def choose_rows(
     """
     check_choice("method", method, _OF_ROWS)
     groups = _groups(label, len(X))
-    _check_number(n_basis, groups, X, name)
     rng = np.random.default_rng(random_state)
 
     def pick(rows: Index, size: int) -> Index:
@@ -335,7 +329,7 @@ def choose_rows(
             return rows
         return _spread(X, rows, size, rng) if method == "kmeans++" else _farthest(X, rows, size)
 
-    chosen = list(map(pick, groups, _shares(groups, int(n_basis))))
+    chosen = list(map(pick, groups, _shares(groups, n_basis, name)))
     return np.sort(np.concatenate(chosen))
 
 
@@ -348,24 +342,23 @@ def choose_share(label: NDArray[Any], most: int, rng: np.random.Generator) -> In
     return np.sort(np.concatenate([rng.choice(rows, n, replace=False) for rows, n in pairs]))
 
 
-def _check_number(n_basis: Any, groups: list[Index], X: Array, name: str) -> None:
-    is_whole = isinstance(n_basis, Integral) and not isinstance(n_basis, bool)
-    if not (is_whole and len(groups) <= n_basis <= len(X)):
-        raise ValueError(
-            f"{name}={shown(n_basis)}; needed a whole number from {len(groups)}, the classes, to {len(X)}, "
-            "the rows"
-        )
-
-
 def _groups(label: NDArray[Any] | None, n_obs: int) -> list[Index]:
     if label is None:
         return [np.arange(n_obs)]
     return [np.flatnonzero(label == each) for each in np.unique(label)]
 
 
-def _shares(groups: list[Index], n_basis: int) -> list[int]:
-    """Divide a number among classes by their sizes: at least one each, at most all of it."""
+def _shares(groups: list[Index], n_basis: Any, name: str = "") -> list[int]:
+    """Divide a number among classes by their sizes: at least one each, at most all of it.
+
+    A number of an argument `name` is checked.
+    """
     sizes = np.array([len(rows) for rows in groups])
+    if name and not (is_real(n_basis, Integral) and len(sizes) <= n_basis <= sizes.sum()):
+        raise ValueError(
+            f"{name}={shown(n_basis)}; needed a whole number from {len(groups)}, the classes, to "
+            f"{sizes.sum()}, the rows"
+        )
     shares = np.maximum(1, np.floor(n_basis * sizes / sizes.sum()).astype(int))
     while shares.sum() < n_basis:  # the largest remainder first
         lacking = np.where(shares < sizes, n_basis * sizes / sizes.sum() - shares, -np.inf)

@@ -17,7 +17,7 @@ _PER_UNIT = 16  # centres of expansions
 _DEGREE = 6
 _FAR = -1e3  # below, log Phi has lost three digits to its size, and a ratio of two has not
 
-_jit = njit(nogil=True, cache=True, error_model="numpy")
+jit = njit(nogil=True, cache=True, error_model="numpy")
 
 
 def _expansions() -> Array:
@@ -42,7 +42,7 @@ def _expansions() -> Array:
 _EXPANSIONS = _expansions()
 
 
-@_jit
+@jit
 def _mills_of_tail(x: float) -> float:
     """Return phi(x) / Phi(x) for x <= -12 by Laplace's continued fraction, to double precision."""
     out = -x
@@ -64,11 +64,10 @@ def log_ndtr_and_mills(x: float) -> tuple[float, float]:
     m = _EXPANSIONS[i]
     mills = m[0] + t * (m[1] + t * (m[2] + t * (m[3] + t * (m[4] + t * (m[5] + t * m[6])))))
     log_phi = m[8] + t * (m[9] + t * (m[10] + t * (m[11] + t * (m[12] + t * (m[13] + t * m[14])))))
-    log_phi = m[7] + t * log_phi
-    return log_phi, mills
+    return m[7] + t * log_phi, mills
 
 
-@_jit
+@jit
 def gap_of(x: float, mills: float) -> float:
     """Return phi(x) / Phi(x) + x, which is nearly 1 / -x far below zero, without cancellation."""
     if x > -100.0:
@@ -76,7 +75,7 @@ def gap_of(x: float, mills: float) -> float:
     return 1.0 / (-x + 2.0 / (-x + 3.0 / (-x - 4.0 / x)))
 
 
-@_jit
+@jit
 def mode_of_integrand(margin: Array, near: float = 1e-3) -> tuple[float, float, float]:
     """Return mode, log height and curvature of ``-e^2/2 + sum_k log Phi(e + margin_k)``.
 
@@ -99,7 +98,7 @@ def mode_of_integrand(margin: Array, near: float = 1e-3) -> tuple[float, float, 
     return e, value, bend
 
 
-@_jit
+@jit
 def log_integrand(e: float, margin: Array, mills: Array) -> float:
     """Return the log integrand at e, and phi / Phi of each class in `mills`."""
     value = -0.5 * e * e
@@ -109,13 +108,13 @@ def log_integrand(e: float, margin: Array, mills: Array) -> float:
     return value
 
 
-@_jit
+@jit
 def is_far(mode: float, margin: Array) -> bool:
     """Whether a class lies so far below at the mode that heights of the integrand lose their digits."""
     return bool(mode + margin.min() < _FAR)
 
 
-@_jit
+@jit
 def log_fall(mode: float, offset: float, margin: Array, mills: Array) -> float:
     """Return the log integrand at ``mode + offset`` less that at the mode; phi / Phi there in `mills`.
 

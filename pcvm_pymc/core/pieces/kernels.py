@@ -359,11 +359,12 @@ KERNELS: dict[str, type[KernelPiece]] = {each.name: each for each in (RBF, Linea
 
 
 def _squared_distances_within(X: Array, most: int = 5000) -> Array:
-    """Return the squared distances between rows that differ; of more than `most` rows so many are drawn."""
+    """Return the squared distances between rows that differ, one where none do, of at most so many rows."""
     if len(X) > most:  # with a fixed seed
         X = X[np.sort(np.random.default_rng(0).choice(len(X), most, replace=False))]
     squared = squared_distances(X, X)
-    return squared[squared > 0]
+    squared = squared[squared > 0]
+    return squared if squared.size else np.ones(1)
 
 
 def width_bounds(X: Array) -> tuple[float, float]:
@@ -373,8 +374,6 @@ def width_bounds(X: Array) -> tuple[float, float]:
     coincide give (1, 1). More than 5000 rows are represented by so many of them.
     """
     squared = _squared_distances_within(X)
-    if not squared.size:
-        return 1.0, 1.0
     return float(np.sqrt(squared.min())), float(np.sqrt(squared.max()))
 
 
@@ -383,8 +382,7 @@ def median_distance(X: Array) -> float:
 
     More than 5000 rows are represented by so many of them.
     """
-    squared = _squared_distances_within(X)
-    return float(np.sqrt(np.median(squared))) if squared.size else 1.0
+    return float(np.sqrt(np.median(_squared_distances_within(X))))
 
 
 def width_grid(X: Array, n_widths: int = 9, *, low: float = 0.2, high: float = 2.5) -> Array:

@@ -10,9 +10,9 @@ from scipy.special import expit, gammaln, log_expit
 from pcvm_pymc.core.pieces import probit
 from pcvm_pymc.core.pieces.likelihood import Likelihood, RowTerms, ScaleLikelihood
 from pcvm_pymc.core.pieces.multinomial import (
-    class_hessian,
     class_probabilities,
     class_terms,
+    fractional_terms,
     log_class_probability,
 )
 from pcvm_pymc.core.pieces.probit import Array
@@ -140,8 +140,7 @@ class NormalProbability(Likelihood):
 
     def log_density(self, latent: Array, target: Array) -> Array:
         """Return the normal log density."""
-        residual = self._residual(latent, target) / self.noise
-        return -0.5 * residual * residual - (0.5 * _LOG_2PI + np.log(self.noise))
+        return Normal(self.noise).log_density(np.zeros(1), self._residual(latent, target))
 
     def score(self, latent: Array, target: Array) -> Array:
         """Return the residuals times the density of Phi (the summand of eq. 19)."""
@@ -325,7 +324,8 @@ class MultinomialProbit(Likelihood):
 
     def hessian(self, latent: Array, target: NDArray[np.int64]) -> Array:
         """Return minus the second derivatives, shape (n_obs, n_classes, n_classes)."""
-        return class_hessian(latent, target)
+        share = (np.asarray(target)[:, None] == np.arange(self.n_classes)).astype(float)
+        return fractional_terms(latent, share).hessian
 
     def probability(self, latent: Array) -> Array:
         """Return the probability of each class, shape (..., n_classes)."""

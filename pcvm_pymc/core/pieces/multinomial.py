@@ -11,16 +11,16 @@ Compiled by numba.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.class_integrals import (
     LOG_SQRT_2PI,
     gap_of,
     is_far,
+    jit,
     log_fall,
     log_integrand,
     mode_of_integrand,
@@ -32,10 +32,34 @@ type Labels = NDArray[np.int64]
 _HOPELESS = 1e6  # a log probability below -1e11: a diverging trajectory, not a point of interest
 _FARTHEST = 1e12  # scores farther apart leave no digit of what lies around the mode
 
-_jit = njit(nogil=True, cache=True, error_model="numpy")
+
+class FractionalTerms(NamedTuple):
+    """Terms of rows with class probabilities as targets; the hessian is minus the second derivative."""
+
+    log_density: Array
+    score: Array
+    hessian: Array
 
 
-@_jit
+class ClassTerms(NamedTuple):
+    """The likelihood of given classes, and its derivatives in the latent scores.
+
+    Attributes
+    ----------
+    log_probability : ndarray, shape (n_obs,)
+        log P(class | latent).
+    score : ndarray, shape (n_obs, n_classes)
+        Its derivative in each latent score: the mean of the responses less the latent score.
+    curvature : ndarray, shape (n_obs,)
+        Minus its second derivative in the own class' score, in [0, 1].
+    """
+
+    log_probability: Array
+    score: Array
+    curvature: Array
+
+
+@jit
 def _integrate(
     row: Array, own: int, rule: tuple[float, float], work: Array, second: Array | None
 ) -> tuple[float, float]:
@@ -45,7 +69,7 @@ def _integrate(
     ``n_classes - 1`` numbers each: ``y_own - y_k``, phi / Phi at a node, and the mean of phi / Phi. With
     `second`, (n_classes - 1) squared, moments are taken around the values at the mode, the fourth row.
     """
-    margin, mills, mean, middle = work[0], work[1], work[2], work[3]
+    margin, mean, middle = work[0], work[2], work[3]
     k = 0
     for c in range(len(row)):
         if c != own:
@@ -57,28 +81,20 @@ def _integrate(
         log_integrand(mode, margin, middle)
         second[:] = 0.0
     if is_far(mode, margin):
-        return _sums(mode, top, step, rule[1], margin, mills, mean, middle, second, True)
-    return _sums(mode, top, step, rule[1], margin, mills, mean, middle, second, None)
+        return _sums(mode, top, step, rule[1], work, second, True)
+    return _sums(mode, top, step, rule[1], work, second, None)
 
 
-@_jit
+@jit
 def _sums(
-    mode: float,
-    top: float,
-    step: float,
-    drop: float,
-    margin: Array,
-    mills: Array,
-    mean: Array,
-    middle: Array,
-    second: Array | None,
-    far: bool | None,
+    mode: float, top: float, step: float, drop: float, work: Array, second: Any, far: Any
 ) -> tuple[float, float]:
     """Return what `_integrate` does.
 
     `second` and `far` are types to the compiler, None or not: of each it makes a loop without the other's
     branch, in half the time.
     """
+    margin, mills, mean, middle = work[0], work[1], work[2], work[3]
     total, first, square = 0.0, 0.0, 0.0
     for side in (-1, 1):
         j = 0 if side == 1 else -1
@@ -112,28 +128,38 @@ def _sums(
     return top + math.log(total * step) - LOG_SQRT_2PI, square / total - first * first
 
 
-@_jit
-def _terms_of_rows(
-    latent: Array,
-    label: Labels,
-    rule: tuple[float, float],
-    log_probability: Array,
-    score: Array,
-    curvature: Array,
+@jit
+def _write_terms(
+    latent: Array, label: Labels, rule: tuple[float, float], hopeless: float, out: ClassTerms
 ) -> None:
-    """Write the terms of each row's own class, see `ClassTerms`."""
-    work = np.empty((4, latent.shape[1] - 1))
+    """Write the terms of each row's own class, see `ClassTerms`, for any input.
+
+    A class that does not exist has log probability -inf, as has one whose score others exceed by more than
+    `hopeless`; scores that are not finite have NaN.
+    """
+    n_classes = latent.shape[1]
+    log_probability, score, curvature = out
+    work = np.empty((4, n_classes - 1))
     for n in range(len(latent)):
-        own = label[n]
-        log_probability[n], variance = _integrate(latent[n], own, rule, work, None)
+        row, own = latent[n], label[n]
+        finite, top = True, -np.inf
+        for each in row:
+            finite = finite and math.isfinite(each)
+            top = max(top, each)
+        if not finite or own < 0 or own >= n_classes or top - row[own] > hopeless:
+            log_probability[n] = -np.inf if finite else np.nan
+            for c in range(n_classes):
+                score[n, c] = 0.0 if finite else np.nan
+            continue
+        log_probability[n], variance = _integrate(row, own, rule, work, None)
         curvature[n] = min(max(1.0 - variance, 0.0), 1.0)
         score[n, own] = 0.0
-        for k in range(len(work[2])):
+        for k in range(n_classes - 1):
             score[n, k + (k >= own)] = -work[2, k]
             score[n, own] += work[2, k]
 
 
-@_jit
+@jit
 def multinomial_terms(
     latent: Array, label: Labels, spacing: float, drop: float
 ) -> tuple[Array, Array]:
@@ -150,48 +176,18 @@ def multinomial_terms(
     spacing, drop : float
         From `rule_of`.
     """
-    n_classes, rule = latent.shape[1], (spacing, drop)
-    log_probability, score = np.empty(len(latent)), np.zeros(latent.shape)
-    curvature = np.empty(1)
-    for n in range(len(latent)):
-        row, own = latent[n], label[n]
-        finite, top = True, -np.inf
-        for each in row:
-            finite = finite and math.isfinite(each)
-            top = max(top, each)
-        if not finite:
-            log_probability[n] = np.nan
-            for c in range(n_classes):
-                score[n, c] = np.nan
-        elif own < 0 or own >= n_classes or top - row[own] > _HOPELESS:
-            log_probability[n] = -np.inf
-        else:
-            one = slice(n, n + 1)
-            _terms_of_rows(
-                latent[one], label[one], rule, log_probability[one], score[one], curvature
-            )
-    return log_probability, score
+    out = ClassTerms(np.empty(len(latent)), np.empty(latent.shape), np.empty(len(latent)))
+    _write_terms(latent, label, (spacing, drop), _HOPELESS, out)
+    return out.log_probability, out.score
 
 
-@_jit
-def _all_log_probabilities(latent: Array, rule: tuple[float, float], out: Array) -> None:
-    work = np.empty((4, latent.shape[1] - 1))
-    for n in range(len(latent)):
-        for c in range(latent.shape[1]):
-            out[n, c], _ = _integrate(latent[n], c, rule, work, None)
-
-
-@_jit
+@jit
 def _add_rows(
-    latent: Array,
-    probability: Array,
-    rule: tuple[float, float],
-    log_density: Array,
-    score: Array,
-    hessian: Array,
+    latent: Array, probability: Array, rule: tuple[float, float], out: FractionalTerms
 ) -> None:
     """Add log probabilities, slopes and minus second derivatives, each class counting by its probability."""
     n_others = latent.shape[1] - 1
+    log_density, score, hessian = out
     work, second = np.empty((4, n_others)), np.empty((n_others, n_others))
     mean, middle = work[2], work[3]
     for n in range(len(latent)):
@@ -215,32 +211,6 @@ def _add_rows(
                         bend[a, own] -= value
                         bend[own, b] -= value
                         bend[own, own] += value
-
-
-class FractionalTerms(NamedTuple):
-    """Terms of rows with class probabilities as targets; the hessian is minus the second derivative."""
-
-    log_density: Array
-    score: Array
-    hessian: Array
-
-
-class ClassTerms(NamedTuple):
-    """The likelihood of given classes, and its derivatives in the latent scores.
-
-    Attributes
-    ----------
-    log_probability : ndarray, shape (n_obs,)
-        log P(class | latent).
-    score : ndarray, shape (n_obs, n_classes)
-        Its derivative in each latent score: the mean of the responses less the latent score.
-    curvature : ndarray, shape (n_obs,)
-        Minus its second derivative in the own class' score, in [0, 1].
-    """
-
-    log_probability: Array
-    score: Array
-    curvature: Array
 
 
 def rule_of(accuracy: float) -> tuple[float, float]:
@@ -311,29 +281,8 @@ def class_terms(latent: Array, label: Labels, *, accuracy: float = 1e-10) -> Cla
     label = np.asarray(label, dtype=np.int64)
     latent = _checked(latent, label)
     out = ClassTerms(np.empty(len(latent)), np.empty(latent.shape), np.empty(len(latent)))
-    _terms_of_rows(latent, label, rule_of(accuracy), *out)
+    _write_terms(latent, label, rule_of(accuracy), np.inf, out)
     return out
-
-
-def class_hessian(latent: Array, label: Labels, *, accuracy: float = 1e-8) -> Array:
-    """Return minus the second derivatives of the rows' log probabilities in all scores.
-
-    The Laplacian matrix of a graph over the classes: positive semi-definite, rows sum to zero.
-
-    Parameters
-    ----------
-    latent : ndarray, shape (n_obs, n_classes)
-    label : ndarray of int, shape (n_obs,)
-    accuracy : float
-
-    Returns
-    -------
-    ndarray, shape (n_obs, n_classes, n_classes)
-    """
-    label = np.asarray(label, dtype=np.int64)
-    latent = _checked(latent, label)
-    share = (label[:, None] == np.arange(latent.shape[1])).astype(float)
-    return fractional_terms(latent, share, accuracy=accuracy).hessian
 
 
 def fractional_terms(
@@ -344,7 +293,9 @@ def fractional_terms(
     Parameters
     ----------
     latent, probability : ndarray, shape (n_obs, n_classes)
-        Classes of probability zero take no time.
+        Classes of probability zero take no time. Of a given class, with probability one, minus the second
+        derivative is the Laplacian matrix of a graph over the classes: positive semi-definite, rows sum to
+        zero.
     accuracy : float
     """
     latent = _checked(latent)
@@ -353,7 +304,7 @@ def fractional_terms(
         np.zeros(n), np.zeros((n, n_classes)), np.zeros((n, n_classes, n_classes))
     )
     share = np.ascontiguousarray(probability, dtype=float)
-    _add_rows(latent, share, rule_of(accuracy), *out)
+    _add_rows(latent, share, rule_of(accuracy), out)
     return out
 
 
@@ -377,7 +328,9 @@ def log_class_probability(
         return class_terms(latent, label, accuracy=accuracy).log_probability
     latent = _checked(latent)
     out = np.empty(latent.shape)
-    _all_log_probabilities(latent, rule_of(accuracy), out)
+    for c in range(latent.shape[1]):
+        label = np.full(len(latent), c)
+        out[:, c] = class_terms(latent, label, accuracy=accuracy).log_probability
     return out
 
 

@@ -60,10 +60,8 @@ class Hyperprior:
     rate_shape: float | None = None
 
     def __post_init__(self) -> None:
-        for name, shape, rate_name, rate in (
-            ("c", self.c, "d", self.d),
-            ("e", self.e, "f", self.f),
-        ):
+        for name, rate_name in (("c", "d"), ("e", "f")):
+            shape, rate = getattr(self, name), getattr(self, rate_name)
             check_real(name, shape, -np.inf)
             check_real(rate_name, rate, -np.inf)
             if rate < 0:
@@ -245,9 +243,8 @@ class SharedHyperprior(Hyperprior):
 
     def weight_precision(self, weight: Array) -> Array:
         """Return E[alpha | w] = (2c + C) / (||w||^2 + 2d) of each basis, shape of `weight`."""
-        square = np.square(weight).sum(axis=-1, keepdims=True)
-        with np.errstate(divide="ignore", over="ignore"):
-            each = (2 * self.c + weight.shape[-1]) / (square + 2 * self.d)
+        size, n_scores = np.linalg.norm(weight, axis=-1, keepdims=True), weight.shape[-1]
+        each = _mean_precision(size, self.c + 0.5 * (n_scores - 1), self.d)
         return np.broadcast_to(each, weight.shape)
 
     def weight_bend(self, weight: Array) -> Array:
@@ -261,12 +258,8 @@ class SharedHyperprior(Hyperprior):
             return -(2 * self.c + n_scores) * np.log(np.maximum(np.sqrt(square), WEIGHT_CUTOFF))
         shape = self.c + 0.5 * n_scores
         constant = gammaln(shape) - gammaln(self.c) - 0.5 * n_scores * (_LOG_2PI + np.log(self.d))
+        constant += n_scores * _LOG_2  # on half-lines
         return constant - shape * np.log1p(square / (2 * self.d))
-
-    def log_weights_density(self, weight: Array, *, free: bool) -> float:
-        """Return the log density of all weights; on half-lines, where they are not free, higher."""
-        total = float(self.log_weight_density(weight).sum())
-        return total if free or self.d == 0 else total + weight.size * float(_LOG_2)
 
 
 @dataclass(frozen=True)
@@ -458,10 +451,8 @@ def typical_size(target: Array) -> float:
 
 
 def _mean_precision[T: (Array, np.float64)](value: T, shape: float, rate: float) -> T:
-    if rate > 0:
-        return (2 * shape + 1) / (value * value + 2 * rate)
     with np.errstate(divide="ignore", over="ignore"):
-        return (2 * shape + 1) / (value * value)
+        return (2 * shape + 1) / (value * value + 2 * rate)
 
 
 def _bend(value: Array, rate: float) -> Array:

@@ -62,10 +62,7 @@ def check_room(n_obs: int, n_basis: int) -> None:
         With what is needed, what there is, and the arguments that help.
     """
     needed = 8.0 * n_basis * max(n_obs, n_basis) * _COPIES
-    if needed <= _SMALL:
-        return
-    there = available_bytes()
-    if needed > there:
+    if needed > _SMALL and needed > (there := available_bytes()):
         raise MemoryError(
             f"{n_obs} rows and {n_basis} bases need about {needed / 2**30:.3g} GiB, and "
             f"{there / 2**30:.3g} GiB are free; give fewer bases (basis=), or rows in "

@@ -103,10 +103,11 @@ def check_instance(
 
 def check_seed(name: str, value: Any) -> None:
     """Raise unless a value is a whole number of at least 0, a NumPy generator, or None."""
-    is_whole = is_real(value, Integral) and value >= 0
-    is_seed = is_whole or isinstance(value, np.random.Generator | np.random.RandomState)
-    needed = "a whole number of at least 0, a numpy.random.Generator"
-    _require(is_seed, name, value, needed, (None,))
+    is_seed = isinstance(value, np.random.Generator | np.random.RandomState)
+    is_seed = is_seed or (is_real(value, Integral) and value >= 0)
+    _require(
+        is_seed, name, value, "a whole number of at least 0, a numpy.random.Generator", (None,)
+    )
 
 
 def as_seed(random_state: Any) -> Any:
@@ -319,9 +320,9 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
         labels = np.asarray(y, dtype=object)  # or NumPy would turn all of them into text
     kind = labels.dtype.kind
     if kind in "cV":
-        found = "has complex labels; needed real ones"
-        found = "has records as labels; needed one value a row" if kind == "V" else found
-        raise ValueError("Complex data not supported: " * (kind == "c") + f"{name} {found}")
+        if kind == "V":
+            raise ValueError(f"{name} has records as labels; needed one value a row")
+        raise ValueError(f"Complex data not supported: {name} has complex labels; needed real ones")
     missing = np.zeros(1, dtype=bool)
     if kind in "fmM":
         missing = ~np.isfinite(labels)

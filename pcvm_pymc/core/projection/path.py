@@ -15,7 +15,6 @@ from pcvm_pymc.core.projection.submodel import (
     Target,
     addition_gains,
     fit_submodel,
-    scan,
 )
 
 _MOST_PRUNED = 6  # additions at one size of which each brings another weight to zero
@@ -106,7 +105,7 @@ def _grown(target: Target, model: Submodel, size: int, options: SearchOptions) -
     for _ in range(size - model.n_vectors + _MOST_PRUNED):
         if model.n_vectors >= size:
             break
-        gain = addition_gains(target, scan(target, model))
+        gain = addition_gains(target, model)
         new = fit_submodel(target, [*model.columns, int(gain.argmax())], model)
         if not new.objective < model.objective - options.tol:
             break

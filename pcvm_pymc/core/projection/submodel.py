@@ -14,7 +14,7 @@ from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.multinomial import FractionalTerms, fractional_terms
 from pcvm_pymc.core.pieces.probit import Array, inverse_mills
-from pcvm_pymc.core.quadratic import BorderedGram, Mask, QuadraticModel
+from pcvm_pymc.core.quadratic import BorderedGram, Mask, QuadraticModel, add_products
 
 type Columns = NDArray[np.intp]
 
@@ -237,7 +237,7 @@ class _Newton:
     def hessian(self, terms: FractionalTerms) -> Array:
         """Return the divergence's second derivatives in all values."""
         H = np.zeros((len(self.model.value), len(self.model.value)), order="F")
-        self.model.add_rows(H, self.designs, self.target.mass[:, None, None] * terms.hessian)
+        add_products(H, self.designs, self.target.mass[:, None, None] * terms.hessian)
         H[np.diag_indices(len(H))] += np.where(self.is_weight, 0.0, _DAMPING)
         return np.tril(H) + np.tril(H, -1).T
 
@@ -317,35 +317,19 @@ def fit_submodel(
     return Submodel(chosen, weight, bias, at.latent, at.objective)
 
 
-@dataclass(frozen=True)
-class Scan:
-    """Slopes and curvatures of all columns at a submodel.
+def addition_gains(target: Target, submodel: Submodel) -> Array:
+    """Return half of Rao's score statistic of each column, zero where the sign rule forbids it.
 
-    Attributes
-    ----------
-    score : ndarray, shape (n_basis, n_scores)
-        Derivative of minus the objective in each weight.
-    schur : ndarray, shape (n_basis, n_scores, n_scores)
-        Curvature in a column's weights, once those of the submodel and the biases are optimised;
-        infinite on the diagonal for columns that cannot be added.
+    For several classes the larger of two lower bounds: that of its best weight alone, and that of all its
+    weights together, those of the wrong sign being left at zero one round after the other. It takes one
+    product with Phi for each score.
     """
-
-    score: Array
-    schur: Array
-
-    @cached_property
-    def own(self) -> Array:
-        """Curvature in each weight alone, shape (n_basis, n_scores)."""
-        return np.einsum("jcc->jc", self.schur)
-
-
-def scan(target: Target, submodel: Submodel) -> Scan:
-    """Return slopes and curvatures of all columns, by one product with Phi for each score."""
     system = _Newton(target, submodel.columns, submodel.weight, submodel.bias)
     terms = target.terms(submodel.latent)
     H = system.hessian(terms) + np.diag(system.is_weight.astype(float))
     factor = cho_factor(H + _DAMPING * np.diag(np.diag(H)))
     n_scores, n_basis = target.n_scores, target.Phi.shape[1]
+    # slopes; curvatures once the values of the submodel are optimised, infinite where nothing can be added
     score, schur = np.empty((n_basis, n_scores)), np.empty((n_basis, n_scores, n_scores))
     cross: list[Array] = []  # second derivatives in new weights and the values of the submodel
     for c in range(n_scores):
@@ -361,26 +345,17 @@ def scan(target: Target, submodel: Submodel) -> Scan:
         spanned = (own == 0) | (schur[:, c, c] < _LEAST_SCHUR * own)
         schur[spanned | ~target.free[:, c], c, c] = np.inf
         schur[submodel.columns, c, c] = np.inf
-    return Scan(score, schur)
-
-
-def addition_gains(target: Target, found: Scan) -> Array:
-    """Return half of Rao's score statistic of each column, zero where the sign rule forbids it.
-
-    For several classes the larger of two lower bounds: that of its best weight alone, and that of all its
-    weights together, those of the wrong sign being left at zero one round after the other.
-    """
-    alone = np.where(target.allows(found.score), 0.5 * found.score**2 / found.own, 0.0).max(axis=1)
-    if target.n_scores == 1:
+    single = np.einsum("jcc->jc", schur)
+    alone = np.where(target.allows(score), 0.5 * score**2 / single, 0.0).max(axis=1)
+    if n_scores == 1:
         return alone
-    moves, eye = np.isfinite(found.own), np.eye(target.n_scores)
-    for _ in range(target.n_scores):
+    moves = np.isfinite(single)
+    for _ in range(n_scores):
         both = moves[:, :, None] & moves[:, None, :]
-        pull = np.where(moves, found.score, 0.0)
-        step = np.linalg.solve(np.where(both, found.schur, eye), pull[..., None])[..., 0]
+        pull = np.where(moves, score, 0.0)
+        step = np.linalg.solve(np.where(both, schur, np.eye(n_scores)), pull[..., None])[..., 0]
         wrong = moves & (step != 0) & ~target.allows(step)
         if not wrong.any():
             break
         moves &= ~wrong
-    together = np.where(moves, 0.5 * found.score * step, 0.0).sum(axis=1)
-    return np.maximum(together, alone)
+    return np.maximum(np.where(moves, 0.5 * score * step, 0.0).sum(axis=1), alone)

@@ -24,9 +24,9 @@ from pcvm_pymc.core.pieces.validation import as_labels
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
+from pcvm_pymc.estimators.relevance import validity
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
 from pcvm_pymc.estimators.sparse_probit import SparseProbitClassifier
-from pcvm_pymc.estimators.validity import validity
 from pcvm_pymc.experiments.baselines import CalibratedSVC, gamma_of
 from pcvm_pymc.experiments.classifiers.tuning import (
     Candidates,

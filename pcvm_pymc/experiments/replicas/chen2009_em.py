@@ -106,7 +106,9 @@ def _in_turn(
         stays = (np.abs(solved) > drop) & (solved * sign[kept, c] >= 0)
         new[kept, c] = np.where(stays, solved, 0.0)
         precision = problem.bias_precision(float(bias[c])) / unit
-        new_bias[c] = (total[c] - gram.whole[-1, :-1] @ new[:, c]) / (precision + gram.corner)
+        new_bias[c] = (total[c] - gram.whole[-1, :-1] @ new[:, c]) / (
+            precision + gram.whole[-1, -1]
+        )
     new = prior.pruned(new, shared=problem.shared)
     if problem.bias == "prior" and prior.holds_zero_bias:
         new_bias = np.where(np.abs(new_bias) <= _PRUNED_BIAS, 0.0, new_bias)

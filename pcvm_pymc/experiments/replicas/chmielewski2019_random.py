@@ -7,7 +7,6 @@ import numpy as np
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult
 from pcvm_pymc.core.evidence.posterior import gains, scanned
 from pcvm_pymc.core.evidence.problem import (
-    Reached,
     columns_of,
     result_at,
     start_noise,
@@ -73,7 +72,7 @@ def fit_random(
             model = np.append(model[0], k), np.append(model[1], alpha[k]), np.append(model[2], 0.0)
     if not problem.likelihood.is_quadratic and state.log_evidence < best[0].log_evidence:
         state, noise = best
-    return result_at(problem, columns, Reached(*state.model, noise, status, trace))
+    return result_at(problem, columns, state.model, noise=noise, status=status, trace=trace)
 
 
 class _RandomChoice:

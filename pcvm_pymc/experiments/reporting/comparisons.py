@@ -266,7 +266,6 @@ def draw_growth(parts: dict[str, pd.DataFrame]) -> Figure:
         figsize=(max(6.0, 4.0 * len(parts)), 4.0),
         sharey=True,
         squeeze=False,
-        layout="constrained",
     )
     names = list(dict.fromkeys(name for part in parts.values() for name in part["classifier"]))
     colours = dict(zip(names, class_colours(len(names)), strict=True))
@@ -322,9 +321,7 @@ def draw_few_vectors(lost: pd.DataFrame) -> Figure:
         A row for each classifier: ``vectors``, and what it loses by each measure.
     """
     measures = [each for each in lost if each != "vectors"]
-    figure, axes = plt.subplots(
-        1, len(measures), figsize=(4.6 * len(measures), 3.9), squeeze=False, layout="constrained"
-    )
+    figure, axes = plt.subplots(1, len(measures), figsize=(4.6 * len(measures), 3.9), squeeze=False)
     colours = class_colours(len(lost))
     projected = lost[[str(name).startswith("default_") for name in lost.index]]
     for axis, measure in zip(axes.flat, measures, strict=True):

@@ -1,0 +1,444 @@
+"""Point estimates of a PyMC model, by EM and by its evidence, and fast approximations of its posterior."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pcvm_pymc.core import evidence as core
+from pcvm_pymc.core.approximation import PropagationOptions, SignedRows, fit_laplace, propagate
+from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
+from pcvm_pymc.core.family import systems_of
+from pcvm_pymc.core.pieces import validation
+from pcvm_pymc.core.pieces.probit import log_ndtr
+from pcvm_pymc.core.problem import EMResult, Ended, Problem
+from pcvm_pymc.inference.progress import Forecast, progress_bars
+from pcvm_pymc.inference.results import Values, likelihood_of, pack, pack_point
+from pcvm_pymc.model.data import as_model
+from pcvm_pymc.model.read import find_parts, read
+
+_log = logging.getLogger(__name__)
+
+type Seed = int | np.random.Generator | None
+
+_REPLICAS = {"random": "random_start", "chen2009": "authors_start"}
+# of the latent function: the slope at the mode is part of Laplace's expansion
+_MODE_TOLERANCE = 1e-8
+
+
+def timed[T: Ended](solve: Callable[[], T], what: str) -> tuple[T, float]:
+    """Return a solver's result and its seconds; warn if it did not converge."""
+    began = time.perf_counter()
+    result = solve()
+    seconds = time.perf_counter() - began
+    if not result.converged:
+        _log.warning("%s stopped: %s; raise max_iter or tol", what, result.status.value)
+    return result, seconds
+
+
+# --- EM -----------------------------------------------------------------------------------------
+
+
+def find_map_em(
+    model: pm.Model | None = None,
+    *,
+    options: EMOptions | None = None,
+    start: Start | str = "default",
+    random_seed: Seed = None,
+    progressbar: bool = True,
+) -> xr.DataTree:
+    """Find the maximum a posteriori point of a model of the family by EM.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        Of a row of `FAMILY` that EM takes: from `pcvm_model`, `sparse_probit_model`, `mpcvm_model` or
+        `mrvm_model`; default: the model on the context stack. A width with a prior (called ``width``) of two
+        classes is optimised within EM by the corrected eq. 10. An unknown scale of the weights
+        (``hyperprior="learned"``) has no joint mode with them: the point is the weights' mode at unit scale,
+        ``rate = c``, where modes predict best. The hyperprior of ``rate`` may have little density there,
+        which the log posterior counts.
+    options : EMOptions, optional
+        Default: ``EMOptions()``.
+    start : Start or "default"
+        Where to begin, see `Start`. The result depends on it where the hyperprior is improper. Random
+        starts are `pcvm_pymc.experiments.replicas`.
+    random_seed : None
+        No start is random: another value raises.
+    progressbar : bool
+
+    Returns
+    -------
+    DataTree
+        Groups as `pymc_extras.find_MAP` has them, ``posterior`` (one chain, one draw: ``weight``, ``bias``,
+        ``latent``, of signed weights ``magnitude``, ``precision`` and ``bias_precision`` as their conditional
+        means, and a ``width`` that was free), ``optimizer_result``, data groups, and ``em_trace`` with log
+        posterior, active weights, change and width of each iteration. ``log_posterior`` equals
+        ``model.compile_logp(jacobian=False)`` at the point.
+
+    Raises
+    ------
+    ValueError
+        If the model is not one that EM can maximise, or `start` is unknown.
+
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2009), Algorithm 1, corrected (see `EMStep`); M. Figueiredo and A. Jain
+    (2001), section 3; S. Lyu et al. (2020), Algorithm 1, corrected (see `pcvm_pymc.core.em.fit_em`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> result = find_map_em(pcvm_model(X, X[:, 0] > 0), progressbar=False)
+    >>> result["optimizer_result"]["status"].item()
+    'CONVERGED'
+    """
+    model = as_model(model)
+    validation.check_instance("options", options, EMOptions, "EMOptions", optional=True)
+    validation.check_instance("start", start, (Start, str), "'default', or a Start")
+    validation.check_seed("random_seed", random_seed)
+    if random_seed is not None:
+        raise ValueError(
+            f"random_seed={random_seed!r} has no effect: no start is random; leave it out"
+        )
+    validation.check_flag("progressbar", progressbar)
+    options = EMOptions() if options is None else options
+    problem = read(model, "em")
+    chosen = _start(problem, start)
+    with _em_progress(options, progressbar) as report:
+        result, seconds = timed(lambda: fit_em(problem, chosen, options, report), "EM")
+    return pack_point(
+        model,
+        problem,
+        result,
+        _other_values(model, problem, result),
+        {},
+        method=f"EM ({options.update})",
+        seconds=seconds,
+        trace="em_trace",
+    )
+
+
+def _start(problem: Problem, start: Start | str) -> Start:
+    """Return the start that was given, or named."""
+    if isinstance(start, Start):
+        if np.shape(start.weight) != problem.weight_shape:
+            raise ValueError(
+                f"start has weights of shape {np.shape(start.weight)}; needed {problem.weight_shape}"
+            )
+        return start
+    if start == "default":
+        return Start.default(problem)
+    if start in _REPLICAS:
+        raise ValueError(
+            f"start={start!r} is now pcvm_pymc.experiments.replicas.starts.{_REPLICAS[start]}; needed "
+            "'default', or the Start that it returns"
+        )
+    raise ValueError(f"start={start!r} is unknown; use 'default', or a Start")
+
+
+def _other_values(model: pm.Model, problem: Problem, result: EMResult) -> dict[str, Any]:
+    """Return the precisions' means given the point, and a width and a scale that are unknown."""
+    scores, prior = ("class",) if problem.n_scores > 1 else (), problem.hyperprior
+    of_bias = [problem.bias_precision(float(b)) for b in np.atleast_1d(result.bias)]
+    values: dict[str, Any] = {
+        "precision": (("basis", *scores), prior.weight_precision(result.weight)),
+        "bias_precision": (scores, np.reshape(of_bias, np.shape(result.bias))),
+    }
+    if problem.moves is not None:
+        values["width"] = (("feature",)[: np.ndim(result.width)], result.width)
+    rate = find_parts(model).rate
+    return values if rate is None else {**values, str(rate.name): ((), prior.d)}
+
+
+@contextmanager
+def _em_progress(options: EMOptions, show: bool) -> Iterator[Any]:
+    """Yield a callback that shows EM's progress, with a forecast of its last iteration."""
+    texts = (
+        "iteration {task.completed}{task.fields[of]}",
+        "log posterior {task.fields[value]:.4f}, {task.fields[active]} active",
+    )
+    forecast = Forecast(options.tol, options.max_iter)
+    with progress_bars(show, "EM", *texts) as bars:
+        task = bars.add_task("", total=None, of="", value=np.nan, active=0)
+
+        def report(n_iter: int, state: EMState) -> None:
+            total = forecast(n_iter, state.latent)
+            of = "" if total is None else f" of about {total}"
+            now: dict[str, Any] = {"value": state.log_posterior, "active": state.n_active}
+            bars.update(task, completed=n_iter, total=total, of=of, **now)
+
+        yield report if show else None
+
+
+# --- evidence -----------------------------------------------------------------------------------
+
+
+def fit_evidence(
+    model: pm.Model | None = None,
+    *,
+    method: str = "sequential",
+    options: core.EvidenceOptions | core.BottomUpOptions | None = None,
+) -> xr.DataTree:
+    """Fit a model by maximising its evidence over precisions (and noise).
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        From `rvm_model`; or, for a search from the bottom up, from `mpcvm_model` (mPCVM2),
+        `mrvm_model` with ``shared=True`` (mRVM1) or `pcvm_model`. Default: the model on the context
+        stack. The numbers of its hyperprior are not used: log precisions and log noise are flat, as in
+        the papers.
+    method : {"sequential", "batch"}
+        For an RVM: one basis at a time, by the largest gain (Tipping & Faul 2003), or all at once,
+        downwards (Tipping 2001), with single changes at the end. Both end at a local maximum, neither
+        always at the higher one.
+    options : EvidenceOptions, or BottomUpOptions for a search from the bottom up, optional
+
+    Returns
+    -------
+    DataTree
+        Groups as `find_map_em` has them: ``posterior`` (one chain, one draw: posterior means given the
+        precisions), ``optimizer_result``, ``evidence_trace``, data groups, and for an RVM ``fit`` with
+        ``mean_vector`` and ``covariance_matrix`` of the kept weights and the bias.
+
+    Raises
+    ------
+    ValueError
+        If the model is not one whose evidence can be maximised, or method or options are not for it.
+
+    References
+    ----------
+    M. E. Tipping and A. C. Faul (2003), "Fast marginal likelihood maximisation for sparse Bayesian
+    models", AISTATS; corrected, see `pcvm_pymc.core.evidence.fit_sequential` and `fit_batch`. From the
+    bottom up see `pcvm_pymc.core.evidence.fit_bottom_up`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import rvm_model
+    >>> x = np.linspace(-5, 5, 30)[:, None]
+    >>> result = fit_evidence(rvm_model(x, np.sinc(x[:, 0]), width=2.0, noise=0.01))
+    >>> result["optimizer_result"]["status"].item()
+    'CONVERGED'
+    """
+    model = as_model(model)
+    core.check_method(method)
+    parts = find_parts(model)
+    is_rvm = parts.sign is None and parts.likelihood.n_scores == 1
+    solver = "evidence" if is_rvm else "bottom-up"
+    problem = read(model, solver)
+    rows = [row for row in systems_of(problem) if solver in row.solvers]
+    if not problem.shared and all(row.shared for row in rows):
+        raise ValueError(
+            "the search from the bottom up has one precision for all weights of a basis, where they are "
+            "free (mRVM1); found one for each class. Build the model with mrvm_model(..., shared=True), or "
+            "use find_map_em (mRVM2)"
+        )
+    kind = core.EvidenceOptions if is_rvm else core.BottomUpOptions
+    needed = f"{kind.__name__} for a model of the solver {solver!r}"
+    validation.check_instance("options", options, kind, needed, optional=True)
+    chosen: Any = options
+    if not is_rvm and method != "sequential":
+        raise ValueError(
+            f"method={method!r} is for an RVM; this model is searched from the bottom up: leave method out"
+        )
+    solve: Callable[[], Any] = partial(core.fit_bottom_up, problem, options=chosen)
+    if is_rvm:
+        given = core.EvidenceProblem.of(problem)
+        solve = partial(core.fit_rvm, given, method=method, options=chosen)
+    result, seconds = timed(solve, "evidence")
+    values: dict[str, Any] = {}
+    groups: dict[str, xr.Dataset] = {}
+    if is_rvm:
+        values, groups = _of_rvm(model, result)
+    return pack_point(
+        model,
+        problem,
+        result,
+        values,
+        groups,
+        method=f"evidence ({method})" if is_rvm else "bottom-up",
+        seconds=seconds,
+        trace="evidence_trace",
+    )
+
+
+def _of_rvm(
+    model: pm.Model, result: core.EvidenceResult
+) -> tuple[dict[str, Any], dict[str, xr.Dataset]]:
+    """Return the precisions and the noise of an RVM, and its posterior's moments as a group."""
+    values = {"precision": ("basis", result.alpha), "bias_precision": ((), result.bias_alpha)}
+    if not np.isnan(result.noise):
+        values["noise"] = ((), result.noise)
+    # a model by hand may have no coordinate
+    basis = model.coords.get("basis") or np.arange(len(result.weight))
+    rows = [*(f"weight[{name}]" for name in np.asarray(basis)[result.active]), "bias"]
+    moments = {  # named as `pymc_extras` does
+        "mean_vector": ("rows", np.append(result.weight[result.active], result.bias)),
+        "covariance_matrix": (("rows", "columns"), result.covariance),
+    }
+    return values, {"fit": xr.Dataset(moments, {"rows": rows, "columns": rows})}
+
+
+def evidence_fit_of(tree: xr.DataTree) -> tuple[core.EvidenceProblem, Any]:
+    """Return the problem and the fit in a result of `fit_evidence` of a regression.
+
+    Raises
+    ------
+    ValueError
+        If the tree is of another method or model.
+    """
+    if "fit" not in tree or likelihood_of(tree).targets != "numbers":
+        raise ValueError(
+            "the result is not an RVM's regression by fit_evidence; needed fit_evidence(rvm_model(X, y))"
+        )
+    point, data = (tree[name].to_dataset() for name in ("posterior", "constant_data"))
+    point = point.isel(chain=0, draw=0)
+    alpha, noise = point["precision"].values, float(point.get("noise", np.nan))
+    fit = SimpleNamespace(  # of an `EvidenceResult`, what predictions need
+        weight=point["weight"].values,
+        bias=float(point["bias"]),
+        alpha=alpha,
+        bias_alpha=float(point["bias_precision"]),
+        active=np.flatnonzero(np.isfinite(alpha)),
+        covariance=tree["fit"]["covariance_matrix"].values,
+        noise=noise,
+        latent=point["latent"].values,
+    )
+    problem = core.EvidenceProblem(
+        data["Phi"].values,
+        tree["observed_data"]["target"].values,
+        likelihood_of(tree),
+        noise=None if np.isnan(noise) else noise,  # NaN: the likelihood has none
+    )
+    return problem, fit
+
+
+# --- normal approximations ----------------------------------------------------------------------
+
+
+def approximate(
+    model: pm.Model | None = None,
+    *,
+    method: Literal["laplace", "ep"] = "ep",
+    draws: int = 1000,
+    max_iter: int | None = None,
+    tol: float | None = None,
+    damping: float | None = None,
+    random_seed: Seed = None,
+) -> xr.DataTree:
+    """Approximate the posterior of a PCVM of two classes by a normal distribution truncated to the signs.
+
+    Precisions are integrated out, the signs are exact, and no weight is put at zero.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        From `pcvm_model`, with the probit, a known width and a proper `Hyperprior` of fixed scale
+        (``hyperprior="default"``); default: the model on the context stack.
+    method : {"laplace", "ep"}
+        ``"laplace"`` expands the log posterior at its mode under the signs to second order
+        (`pcvm_pymc.core.approximation.fit_laplace`). ``"ep"`` is expectation propagation
+        (`pcvm_pymc.core.approximation.propagate`), which matches means and variances and also
+        approximates the log evidence.
+    draws : int
+    max_iter : int, optional
+        Iterations of the EM that finds the mode, default 10,000; rounds of expectation propagation,
+        default 1000.
+    tol : float, optional
+        As in `EMOptions`, default 1e-8; as in `PropagationOptions`, default 1e-7.
+    damping : float, optional
+        Of ``"ep"`` alone: share of the way that a site goes in a round, default 0.7.
+    random_seed : int or numpy.random.Generator, optional
+
+    Returns
+    -------
+    DataTree
+        Groups as `sample` has them, one chain: ``posterior`` (``weight``, ``magnitude``, ``bias``,
+        ``latent``), ``log_likelihood``, ``observed_data``, ``constant_data``, and for ``"ep"``
+        ``approximation_trace`` (distance from the fixed point and damping, each round). The
+        draws are of a truncated normal distribution, Laplace's or the one whose expectation propagation has
+        the same fixed point as the posterior's; they come from a Markov chain that is exact for it, with
+        little correlation. Attributes of ``posterior``: ``method``, ``converged`` (1 or 0), ``iterations``,
+        ``log_evidence`` and ``held_sites`` (``"ep"``), ``prior_curvature``
+        (``"laplace"``), ``seconds`` of the fit without the draws.
+
+    Raises
+    ------
+    ValueError
+        If the model is another, the hyperprior improper or of unknown scale, or an argument is out of range
+        or without effect.
+
+    References
+    ----------
+    H. Chen, P. Tino and X. Yao (2014), "Efficient probabilistic classification vector machine with
+    incremental basis function selection", IEEE TNNLS 25(2), takes both given the precisions, which it
+    maximises over.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import pcvm_model
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> model = pcvm_model(X, X[:, 0] > 0, hyperprior="default")
+    >>> result = approximate(model, draws=200, random_seed=1)
+    >>> bool((result["posterior"]["magnitude"] >= 0).all()), result["posterior"].attrs["converged"]
+    (True, 1)
+    """
+    model = as_model(model)
+    validation.check_choice("method", method, ("laplace", "ep"))
+    validation.check_whole("draws", draws, 1)
+    validation.check_seed("random_seed", random_seed)
+    given = {"max_iter": max_iter, "tol": tol, "damping": damping}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if method == "laplace" and damping is not None:
+        raise ValueError(f"damping={damping} has no effect on 'laplace'; leave it out, or use 'ep'")
+    of_ep = PropagationOptions(**options) if method == "ep" else None
+    problem = read(model)
+    rows, rng = SignedRows.of(problem), np.random.default_rng(random_seed)
+    began = time.perf_counter()
+    groups: dict[str, Any] = {}
+    if of_ep is not None:
+        fit: Any = propagate(rows, of_ep)
+        ended, name = fit, "expectation propagation"
+        own = {"log_evidence": fit.log_evidence, "held_sites": fit.n_held}
+        trace = {"change": ("iteration", fit.change), "damping": ("iteration", fit.step)}
+        iterations = {"iteration": np.arange(fit.n_iter)}
+        groups["approximation_trace"] = xr.Dataset(trace, iterations)
+    else:
+        of_em = EMOptions(**{"tol": _MODE_TOLERANCE} | options)
+        ended = fit_em(problem, Start.default(problem), of_em)
+        fit = fit_laplace(rows, np.append(np.abs(ended.weight), ended.bias))
+        name, own = "Laplace", {"prior_curvature": "exact" if fit.is_exact else "expected"}
+    seconds = time.perf_counter() - began
+    if not ended.converged:
+        _log.warning("%s stopped: %s; raise max_iter or tol", name, ended.status.value)
+    theta = fit.draws(rng, draws)[None]
+    size, latent = theta[..., :-1], rows.latent(theta[0])[None]
+    values: Values = {
+        "magnitude": ("basis", size),
+        "weight": ("basis", size * rows.sign),
+        "bias": ((), theta[..., -1]),
+        "latent": ("obs", latent),
+    }
+    return pack(
+        model,
+        values,
+        {"log_likelihood": {"label": ("obs", log_ndtr(rows.label * latent))}, **groups},
+        sampler=name,
+        method=method,
+        converged=int(ended.converged),
+        iterations=ended.n_iter,
+        seconds=seconds,
+        **own,
+    )
