@@ -330,7 +330,7 @@ def chosen_width(
         folds = inner_folds(data.label, n_folds, rng, X=numbers, groups=data.groups)
         if folds and len(widths) > 1:
             # weights of classes are in those of the rows
-            plain = {
+            plain: dict[str, Any] = {
                 name: None for name in ("memory_limit", "class_weight") if hasattr(model, name)
             }
             plain |= {"estimation": "auto"} if is_drawn(model) else {}  # the width is that of a fit
