@@ -20,8 +20,10 @@ import pcvm_pymc as pcvm
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import design_matrix
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Status
+from pcvm_pymc.estimators.average import class_probability
 from pcvm_pymc.experiments.datasets import overlap_classes
 from pcvm_pymc.model.build import build
 
@@ -164,8 +166,11 @@ def test_several_classes():
     model = pcvm.MPCVMClassifier(**FEW, width=1.5).fit(X, names)
     probability = model.predict_proba(X[:5])
     np.testing.assert_allclose(probability.sum(axis=1), 1.0)
-    low, high = np.moveaxis(model.predict_interval(X[:5]), 2, 0)
-    assert ((low < probability) & (probability < high)).all()
+    latent = model.idata_["posterior"]["latent"].values[:, :, :5].reshape(-1, 3)
+    each = class_probability(MultinomialProbit(3), latent).reshape(-1, 5, 3)
+    np.testing.assert_allclose(probability, each.mean(axis=0), rtol=1e-9)
+    ends = np.moveaxis(np.quantile(each, [0.055, 0.945], axis=0), 0, 2)
+    np.testing.assert_allclose(model.predict_interval(X[:5]), ends, rtol=1e-9)
     assert list(model.idata_["posterior"]["class"].values) == ["a", "b", "c"]
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X[:5])), probability, rtol=1e-4)
     assert (model.status_ is Status.CONVERGED) == has_converged(model)
