@@ -1,24 +1,28 @@
-"""Hamiltonian Monte Carlo from the posterior of a kernel classifier, for any likelihood and weighted rows.
+"""Hamiltonian Monte Carlo from the posterior of a kernel machine, for any likelihood and weighted rows.
 
 Precisions are integrated out; weights are free or have known signs. Several chains advance together: their
 latent functions are one matrix product. Nothing here is in the papers, which stop at the posterior's mode.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
+from pcvm_pymc.core.pieces.likelihoods import ScaleLikelihood
+from pcvm_pymc.core.pieces.priors import typical_size
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 
 _FARTHEST = 1e6  # latent values beyond are those of a trajectory that diverges
 _LENGTH = 3.0  # longest trajectory, in standard deviations of the whitened posterior
 _MOST_STEPS = 64  # of a trajectory
+_RATE_STEPS = 3  # of log d given the weights, after each trajectory
+_FIRST_NOISE = 0.3  # where an unknown noise begins, in standard deviations of the targets
 _ACCEPTED = 0.8  # share of proposals that the step size aims at
 # share of the trajectories that have shorter steps, and their factor: a chain where the density bends more
 # than in its centre would be rejected for ever
@@ -33,12 +37,15 @@ class Values(NamedTuple):
     weight : ndarray, shape (n_states, n_basis, n_scores)
     bias : ndarray, shape (n_states, n_scores)
     rate : ndarray, shape (n_states,)
-        d of the weights' hyperprior, a constant where it is not learned.
+        d of the weights' hyperprior, a constant where it is not learned; 1 under a Laplace, which has none.
+    noise : ndarray, shape (n_states,)
+        Scale of targets that are numbers, a constant where it is known; else 1.
     """
 
     weight: Array
     bias: Array
     rate: Array
+    noise: Array
 
     def latent(self, Phi: Array) -> Array:
         """Return the latent function of each state, shape (n_states, n_rows, n_scores)."""
@@ -49,15 +56,16 @@ class Values(NamedTuple):
 class LogPosterior:
     """Log posterior density of unconstrained parameters, with its gradient.
 
-    Parameters are v, shape (n_basis + 1, n_scores), as a row, and log d where that is unknown. Weights are
-    ``sqrt(d) v`` and biases ``sqrt(f) v``, with v Student-t of ``2 c`` and ``2 e`` degrees of freedom: their
-    scale does not depend on d, which would make a funnel. Under a sign rule a weight is
-    ``sign sqrt(d) log(1 + e^v)``.
+    Parameters are v, shape (n_basis + 1, n_scores), as a row, then log d and the log noise where these are
+    unknown. Weights are ``sqrt(d) v`` and biases ``sqrt(f) v``, with v Student-t of ``2 c`` and ``2 e``
+    degrees of freedom: their scale does not depend on d, which would make a funnel. Under a sign rule a
+    weight is ``sign sqrt(d) log(1 + e^v)``. Under a Laplace prior weights and biases are v. An unknown noise
+    is half-normal, with the standard deviation of the targets.
 
     Parameters
     ----------
     problem : Problem
-        With a proper `Hyperprior`, and a bias under it or none.
+        With a proper `Hyperprior`, `SharedHyperprior` or `Laplace`; noise that is NaN is unknown.
     """
 
     problem: Problem
@@ -68,64 +76,99 @@ class LogPosterior:
         return np.column_stack([Phi, np.full(len(Phi), float(self.problem.bias != "none"))])
 
     @cached_property
-    def _shape(self) -> Array:
-        """The shapes c and e, twice and plus one: of each weight and, last, the bias."""
-        prior, n_basis = self.problem.hyperprior, self.problem.Phi.shape[1]
-        return 2.0 * np.append(np.full(n_basis, prior.c), prior.e)[:, None] + 1.0
+    def _unit(self) -> Any:
+        """The prior of v without signs."""
+        prior = self.problem.hyperprior
+        return replace(prior, d=1.0, f=1.0, rate_shape=None) if hasattr(prior, "d") else prior
+
+    @cached_property
+    def _noise_size(self) -> float | None:
+        """Scale of the prior of an unknown noise; None where there is none."""
+        likelihood = self.problem.likelihood
+        unknown = isinstance(likelihood, ScaleLikelihood) and np.isnan(likelihood.noise)
+        return typical_size(self.problem.label) if unknown else None
+
+    @property
+    def rate_column(self) -> int:
+        """Column of log d in the parameters: the number of sizes."""
+        return self._design.shape[1] * self.problem.n_scores
 
     @property
     def n_parameters(self) -> int:
         """The number of parameters."""
         learned = self.problem.hyperprior.rate_shape is not None
-        return self._design.shape[1] * self.problem.n_scores + learned
+        return self.rate_column + learned + (self._noise_size is not None)
 
     def _parts(self, parameters: Array) -> tuple[Array, Array, Array]:
         """Return sizes and their slope in v, shape (n_states, n_basis + 1, n_scores), and scales."""
         prior, n_scores = self.problem.hyperprior, self.problem.n_scores
-        size = parameters[:, : self._shape.size * n_scores].reshape(len(parameters), -1, n_scores)
+        size = parameters[:, : self.rate_column].reshape(len(parameters), -1, n_scores)
         slope = np.ones_like(size)
         if self.problem.sign is not None:
             sign, v = self.problem.sign.reshape(-1, n_scores), size[:, :-1]
             slope[:, :-1] = sign * expit(v)
             size = np.concatenate([sign * np.logaddexp(0.0, v), size[:, -1:]], axis=1)
-        scale = np.full((len(parameters), len(self._shape), 1), np.sqrt(prior.d))
+        scale = np.full((len(parameters), size.shape[1], 1), np.sqrt(getattr(prior, "d", 1.0)))
         if prior.rate_shape is not None:
-            scale[:] = np.exp(0.5 * parameters[:, -1])[:, None, None]
-        scale[:, -1] = np.sqrt(prior.f)
+            scale[:] = np.exp(0.5 * parameters[:, self.rate_column])[:, None, None]
+        scale[:, -1] = np.sqrt(getattr(prior, "f", 1.0))
         return size, slope, scale
 
+    def _noise(self, parameters: Array) -> Array:
+        """Return the noise of states, shape (n_states,)."""
+        if self._noise_size is not None:
+            return np.asarray(np.exp(parameters[:, -1]))
+        return np.full(len(parameters), getattr(self.problem.likelihood, "noise", 1.0))
+
     def values(self, parameters: Array) -> Values:
-        """Return the weights, biases and d of states, shape (n_states, n_parameters)."""
+        """Return the weights, biases, d and noise of states, shape (n_states, n_parameters)."""
         size, _, scale = self._parts(parameters)
         weight = scale * size
         bias = weight[:, -1] * self._design[0, -1]
-        return Values(weight[:, :-1], bias, scale[:, 0, 0] ** 2)
+        return Values(weight[:, :-1], bias, scale[:, 0, 0] ** 2, self._noise(parameters))
+
+    def _precision(self, size: Array) -> Array:
+        """Return the precisions expected at sizes; they also give the slope of the log prior density."""
+        weight, bias = (
+            self._unit.weight_precision(size[..., :-1, :]),
+            np.zeros_like(size[..., -1:, :]),
+        )
+        if self.problem.bias != "free":
+            bias = self._unit.bias_precision(size[..., -1:, :])
+        return np.minimum(np.concatenate([weight, bias], axis=-2), np.finfo(float).max)
 
     def __call__(self, parameters: Array) -> tuple[Array, Array]:
-        """Return log densities of states, shape (n_states,), and their gradients.
+        """Return log densities of states, shape (n_states,), up to a constant, and their gradients.
 
         States whose latent values are out of all bounds have density zero.
         """
         A, prior, n = self._design, self.problem.hyperprior, len(parameters)
+        likelihood = self.problem.likelihood
         with np.errstate(over="ignore", invalid="ignore"):
             size, slope, scale = self._parts(parameters)
             columns = (scale * size).transpose(1, 0, 2).reshape(A.shape[1], -1)
             latent = (A @ columns).reshape(len(A), n, -1)
+            unit = np.ones(n) if self._noise_size is None else self._noise(parameters)
+            latent /= unit[:, None]
             outside = ~(np.abs(latent).max(axis=(0, 2)) < _FARTHEST)
         latent[:, outside] = 0.0
 
-        # the likelihood
+        # the likelihood, in units of an unknown noise
         flat = latent.reshape(-1, latent.shape[2]) if latent.shape[2] > 1 else latent.ravel()
         target = np.repeat(np.asarray(self.problem.label), n, axis=0)
-        density, score = self.problem.likelihood.value_and_score(flat, target)
+        if self._noise_size is not None:
+            likelihood, target = likelihood.with_noise(1.0), target / np.tile(unit, len(A))
+        density, score = likelihood.value_and_score(flat, target)
         pull = (A.T @ score.reshape(len(A), -1)).reshape(A.shape[1], n, -1).transpose(1, 0, 2)
 
-        # Student-t sizes, and the Jacobian of log(1 + e^v)
+        # the prior of the sizes, and the Jacobian of log(1 + e^v)
         with np.errstate(over="ignore", invalid="ignore"):
-            pull, square = pull * scale, size * size
-            spread = (self._shape * np.log1p(0.5 * square)).sum(axis=(1, 2))
-            value = density.reshape(-1, n).sum(axis=0) - 0.5 * spread
-            gradient = (pull - self._shape * size / (square + 2.0)) * slope
+            pull = pull * scale / unit[:, None, None]
+            of_prior = self._unit.log_weight_density(size[:, :-1]).reshape(n, -1).sum(axis=1)
+            if self.problem.bias != "free":
+                of_prior += self._unit.log_bias_density(size[:, -1]).sum(axis=1)
+            value = density.reshape(-1, n).sum(axis=0) + of_prior
+            gradient = (pull - self._precision(size) * size) * slope
             if self.problem.sign is not None:
                 value += log_expit(parameters[:, : gradient[0, :-1].size]).sum(axis=1)
                 gradient[:, :-1] += 1.0 - np.abs(slope[:, :-1])
@@ -134,20 +177,49 @@ class LogPosterior:
             # d ~ Gamma(shape, shape / mean), by its logarithm
             if prior.rate_shape is not None:
                 share = prior.rate_shape * scale[:, 0, 0] ** 2 / prior.d
-                value += prior.rate_shape * parameters[:, -1] - share
+                value += prior.rate_shape * parameters[:, self.rate_column] - share
                 own = 0.5 * (pull[:, :-1] * size[:, :-1]).sum(axis=(1, 2))
                 gradient = np.column_stack([gradient, own + prior.rate_shape - share])
+
+            # noise ~ N+(0, size^2), by its logarithm
+            if self._noise_size is not None:
+                square = (unit / self._noise_size) ** 2
+                value += (1 - len(A)) * parameters[:, -1] - 0.5 * square
+                own = (score * (target - flat)).reshape(-1, n).sum(axis=0)
+                gradient = np.column_stack([gradient, own - len(A) + 1.0 - square])
         value[outside], gradient[outside] = -np.inf, 0.0
         return value, gradient
 
+    def rescaled(self, parameters: Array, log_rate: Array) -> tuple[Array, Array]:
+        """Return the states of the same weights at other d, and the log density of these log d given them."""
+        size, prior = self._parts(parameters)[0][:, :-1], self.problem.hyperprior
+        factor = np.exp(0.5 * (parameters[:, self.rate_column] - log_rate))
+        size = factor[:, None, None] * size
+        density = self._unit.log_weight_density(size).reshape(len(size), -1).sum(axis=1)
+        density += (prior.rate_shape - 0.5 * size[0].size) * log_rate
+        density -= prior.rate_shape * np.exp(log_rate) / prior.d
+        if self.problem.sign is not None:  # v of log(1 + e^v)
+            size = np.abs(size) + np.log(-np.expm1(-np.abs(size)))
+        moved = parameters.copy()
+        moved[:, : size[0].size] = size.reshape(len(size), -1)
+        moved[:, self.rate_column] = log_rate
+        return moved, density
+
     def mode(self) -> Array:
-        """Return the parameters of highest density that a search from small weights finds."""
+        """Return the parameters of highest density that a search from small weights finds.
+
+        An unknown noise stays where it begins: as many bases as rows could do without any.
+        """
         start, prior = np.full(self.n_parameters, 0.1), self.problem.hyperprior
         if prior.rate_shape is not None:
-            start[-1] = np.log(prior.d)
+            start[self.rate_column] = np.log(prior.d)
+        if self._noise_size is not None:
+            start[-1] = np.log(_FIRST_NOISE * self._noise_size)
 
         def falling(parameters: Array) -> tuple[float, Array]:
             value, gradient = self(parameters[None])
+            if self._noise_size is not None:
+                gradient[:, -1] = 0.0
             return float(-value[0] if np.isfinite(value[0]) else 1e300), -gradient[0]
 
         found = minimize(falling, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
@@ -158,9 +230,12 @@ class LogPosterior:
 
         The prior's curvature is the precision expected there, so that it is positive.
         """
-        A, likelihood, prior = self._design, self.problem.likelihood, self.problem.hyperprior
+        A, prior, target = self._design, self.problem.hyperprior, np.asarray(self.problem.label)
         (size, slope, scale), n_scores = self._parts(mode[None]), self.problem.n_scores
-        columns, target = scale[0] * slope[0], np.asarray(self.problem.label)
+        likelihood = self.problem.likelihood
+        if self._noise_size is not None:
+            likelihood = likelihood.with_noise(float(self._noise(mode[None])[0]))
+        columns = scale[0] * slope[0]
         latent = A @ (scale[0] * size[0])
         if n_scores > 1:
             bend = likelihood.hessian(latent, target)
@@ -169,13 +244,17 @@ class LogPosterior:
         design = np.zeros((len(A), n_scores, self.n_parameters))
         for c in range(n_scores):
             design[:, c, c : columns.size : n_scores] = A * columns[:, c]
-        diagonal = slope[0] ** 2 * self._shape / (size[0] ** 2 + 2.0)
+        # at zero the precision under a Laplace is infinite, that of its variance is not
+        most = np.inf if hasattr(prior, "d") else 0.5 * prior.penalty**2
+        diagonal = slope[0] ** 2 * np.minimum(self._precision(size[0]), most)
         diagonal += np.abs(slope[0]) * (1.0 - np.abs(slope[0]))  # zero without signs
         diagonal = diagonal.ravel()
         if prior.rate_shape is not None:
-            design[:, :, -1] = 0.5 * A[:, :-1] @ (scale[0] * size[0])[:-1]
+            design[:, :, len(diagonal)] = 0.5 * A[:, :-1] @ (scale[0] * size[0])[:-1]
             share = prior.rate_shape * float(scale[0, 0, 0]) ** 2 / prior.d
             diagonal = np.append(diagonal, max(share, 0.1))
+        if self._noise_size is not None:
+            diagonal = np.append(diagonal, 2.0 * len(A))
         bent = np.einsum("ncd,ndp->ncp", bend, design).reshape(-1, self.n_parameters)
         H = design.reshape(-1, self.n_parameters).T @ bent + np.diag(diagonal)
         root: Array = solve_triangular(cholesky(H, lower=True), np.eye(len(H)), lower=True).T
@@ -197,10 +276,15 @@ class HamiltonianChains:
     place : ndarray, shape (n_chains, n_parameters)
         Where the chains are, in whitened coordinates around `centre`.
 
+    Notes
+    -----
+    After each trajectory d moves given the weights, where it is learned (interweaving).
+
     References
     ----------
     R. M. Neal (2011), "MCMC using Hamiltonian dynamics", Handbook of Markov Chain Monte Carlo; M. D. Hoffman
-    and A. Gelman (2014), "The No-U-Turn sampler", JMLR 15, section 3.2 for the step size.
+    and A. Gelman (2014), "The No-U-Turn sampler", JMLR 15, section 3.2 for the step size; Y. Yu and X.-L.
+    Meng (2011), "To center or not to center", Journal of Computational and Graphical Statistics 20(3).
     """
 
     density: LogPosterior
@@ -252,7 +336,26 @@ class HamiltonianChains:
         self.place = np.where(moved[:, None], place, self.place)
         self.value = np.where(moved, value, self.value)
         self.slope = np.where(moved[:, None], slope, self.slope)
+        if self.density.problem.hyperprior.rate_shape is not None:
+            self._move_rate()
         return float(np.exp(np.minimum(rise, 0.0)).mean())
+
+    def _move_rate(self) -> None:
+        """Move d given the weights, by some steps of a random walk.
+
+        The likelihood bends more in v the larger d is, so that trajectories there are often rejected; with
+        the weights fixed, the likelihood does not change.
+        """
+        density, at = self.density, self.parameters
+        log_rate = at[:, density.rate_column]
+        at, value = density.rescaled(at, log_rate)
+        for _ in range(_RATE_STEPS):
+            proposed = log_rate + self.rng.standard_normal(self.n_chains)
+            to, its_value = density.rescaled(at, proposed)
+            moved = -self.rng.standard_exponential(self.n_chains) < its_value - value
+            at, log_rate = np.where(moved[:, None], to, at), np.where(moved, proposed, log_rate)
+            value = np.where(moved, its_value, value)
+        self._move_to(np.linalg.solve(self.root, (at - self.centre).T).T)
 
     def warm_up(self, n: int) -> None:
         """Reach the posterior in `n` transitions, and learn the covariance, twice, and the step size."""

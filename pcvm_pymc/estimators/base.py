@@ -141,6 +141,41 @@ WIDTH_EFFECT = Rule(
 #: a width that is chosen by held-out rows: one for each feature, or one
 CHOSEN = ("auto", "shared")
 CV_EFFECT = Rule("cv width", "width='auto' or 'shared'", lambda m, _: is_named(m.width, *CHOSEN), 5)
+
+
+def is_drawn(model: Any, _: bool = False) -> bool:
+    """Whether an estimator draws from the posterior."""
+    return is_named(getattr(model, "estimation", None), "posterior")
+
+
+def _not_drawn(model: Any, _: bool = False) -> bool:
+    return not is_drawn(model)
+
+
+def _fits(model: Any, _: bool = False) -> bool:
+    return not is_drawn(model) or is_named(model.width, *CHOSEN, "evidence")
+
+
+def fit_effect(**defaults: Any) -> tuple[Rule, ...]:
+    """Return rules of arguments of a fit, by their defaults: the posterior at a given width needs none."""
+    needed = "a fit: no posterior at a given width"
+    return tuple(Rule(f"{name} estimation", needed, _fits, each) for name, each in defaults.items())
+
+
+#: rules of the arguments of ``estimation="posterior"``
+DRAWN = (
+    Rule("draws estimation", "estimation='posterior'", is_drawn, 250),
+    Rule(
+        "max_iter draws",
+        "fewer transitions than warm-up and draws; needed twice the draws at least",
+        lambda m, _: _not_drawn(m) or m.max_iter >= 2 * m.draws,
+    ),
+    Rule(
+        "estimation",
+        f"{STREAMED} another estimation than 'posterior'",
+        lambda m, chunks: _not_drawn(m) or not chunks,
+    ),
+)
 IN_CHUNKS = Rule(
     "kernel_dtype memory_limit",
     "rows in chunks (a memory_limit, or Dask arrays)",

@@ -92,17 +92,17 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         self._begin(X)
         data = self._training(X, y, sample_weight, groups)
         with base.threads_for(self, data.X) if data.stream is None else nullcontext():
-            self._fit(data)
+            if base.is_drawn(self):
+                from pcvm_pymc.estimators.posterior import fit_posterior  # slow: ArviZ
+
+                fit_posterior(self, data)
+            else:
+                self._fit(data)
         return self
 
     def _fit(self, data: TrainingData) -> None:
-        """Fit posterior modes, or draw from the posterior."""
-        if base.is_named(getattr(self, "estimation", None), "posterior"):
-            from pcvm_pymc.estimators.posterior import fit_posterior  # slow: ArviZ
-
-            fit_posterior(self, data)
-        else:
-            fit_modes(self, data)
+        """Fit posterior modes, or what else an estimator's arguments ask for but the posterior."""
+        fit_modes(self, data)
 
     # --- training rows -------------------------------------------------------------------------
 
@@ -322,7 +322,8 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         They are for averages of modes, `PCVMClassifier` and `MPCVMClassifier` with
         ``estimation="average"``: the mixture of the normal posteriors around the modes, of the weights that
         are not zero, given the precisions expected there. 89 % intervals
-        covered about 90 % of true probabilities. With ``estimation="posterior"`` they are quantiles of draws.
+        covered about 90 % of true probabilities. With ``estimation="posterior"``, which RVMs and the sparse
+        probit take too, they are quantiles of draws.
         One mode has none: a normal around it covered 51 to 86 %. An RVM has its own posterior, given the
         precisions of the highest evidence, which covered 62 to 64 %. `sample` draws from the whole
         posterior. Of several scores the ends are quantiles of 1000 draws, always the same.

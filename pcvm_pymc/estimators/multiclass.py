@@ -188,6 +188,13 @@ class MRVMClassifier(KernelClassifier):
         From the bottom up: ``"paper"`` makes one change of a basis before responses are computed again,
         ``"quick"`` two, and lets the responses run ahead, see `BottomUpOptions`; it ends higher on most data,
         and gives way to ``"paper"`` where it ends without any basis.
+    estimation : {"auto", "posterior"}
+        ``"auto"`` is the fit by `algorithm`. ``"posterior"`` draws, as for `PCVMClassifier`, at the width of
+        that fit and under the proper prior of `mrvm_model`, in which a basis has one precision for all
+        classes from the bottom up; without biases. Its bases are 30 k-means centres, 10 of each class where
+        that is more, or `basis` of them.
+    draws : int
+        As for `PCVMClassifier`.
     start : {"default"}
         First latent responses: 10.5 for the own class and 0.5 for others.
     kernel_dtype, n_jobs
@@ -201,6 +208,8 @@ class MRVMClassifier(KernelClassifier):
         As for `MPCVMClassifier`; the biases are zero.
     feature_widths_, feature_relevance_, feature_relevance_folds_
         As for `RVMClassifier`.
+    idata_ : xarray.DataTree
+        Of a posterior only, as for `PCVMClassifier`.
     projection_
         Of a submodel that `project` chose.
     widths_, width_scores_ : ndarray, shape (n_widths,)
@@ -228,6 +237,8 @@ class MRVMClassifier(KernelClassifier):
     class_weight: Any = None
     algorithm: str = "bottom-up"
     search: str = "quick"
+    estimation: str = "auto"
+    draws: int = 250
     start: str = "default"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
@@ -235,13 +246,17 @@ class MRVMClassifier(KernelClassifier):
 
     _many_bases = 500  # of each score
     _rows: ClassVar[dict[str, str]] = {"bottom-up": "mrvm_bottom_up", "top-down": "mrvm_top_down"}
-    _parameter_constraints = base.constraints("auto shared evidence validity")
+    _parameter_constraints = base.constraints(
+        "auto shared evidence validity", estimation="auto posterior"
+    )
     _rules = (
         base.WIDTH_EFFECT,
         base.CV_EFFECT,
         base.IN_CHUNKS,
         DIGITS,
         base.Rule("search algorithm", "algorithm='bottom-up'", lambda m, _: not is_em(m), "quick"),
+        *base.DRAWN,
+        *base.fit_effect(search="quick", tol=None),
         _START,
     )
 

@@ -19,12 +19,8 @@ def _cross_validates(model: Any, _: bool) -> bool:
     return by_width or by_projection or is_named(model.width, "cv")
 
 
-def _draws(model: Any, _: bool = False) -> bool:
-    return is_named(model.estimation, "posterior")
-
-
 def _not_drawn(model: Any, _: bool = False) -> bool:
-    return not _draws(model)
+    return not base.is_drawn(model)
 
 
 def _fits_modes(model: Any, _: bool = False) -> bool:
@@ -74,12 +70,7 @@ PCVM_RULES = (
         5,
     ),
     Rule("n_vectors", f"{STREAMED} None", lambda m, chunks: not chunks or m.n_vectors is None),
-    Rule("draws estimation", "estimation='posterior'", _draws, 250),
-    Rule(
-        "max_iter draws",
-        "fewer transitions than warm-up and draws; needed twice the draws at least",
-        lambda m, _: _not_drawn(m) or m.max_iter >= 2 * m.draws,
-    ),
+    *base.DRAWN,
     Rule("update estimation", "modes to fit: no posterior at a given width", _fits_modes, "auto"),
     Rule("tol estimation", "modes to fit: no posterior at a given width", _fits_modes, None),
     Rule("scale estimation", "another estimation: the posterior learns it", _not_drawn, None),
@@ -87,11 +78,6 @@ PCVM_RULES = (
         "estimation hyperprior",
         "an improper prior has no posterior; needed a proper Hyperprior, or 'default'",
         lambda m, _: _not_drawn(m) or prior_of(m, 1.0).is_proper,
-    ),
-    Rule(
-        "estimation",
-        f"{STREAMED} another estimation than 'posterior'",
-        lambda m, chunks: _not_drawn(m) or not chunks,
     ),
     Rule("update", f"{MOVED} 'auto', 'newton' or 'em'", lambda m, _: m.update != "clip"),
 )

@@ -15,7 +15,7 @@ from pcvm_pymc.core.metric import PENALTY
 from pcvm_pymc.core.pieces.centres import Index, unique_rows
 from pcvm_pymc.core.pieces.kernels import as_width, median_distance, width_grid
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.base import CHOSEN, has_width, nested, without_idle
+from pcvm_pymc.estimators.base import CHOSEN, has_width, is_drawn, nested, without_idle
 from pcvm_pymc.estimators.features import Metric, learns_features
 from pcvm_pymc.estimators.problems import TrainingData, basis_for
 
@@ -330,11 +330,12 @@ def chosen_width(
         folds = inner_folds(data.label, n_folds, rng, X=numbers, groups=data.groups)
         if folds and len(widths) > 1:
             # weights of classes are in those of the rows
-            plain = {
+            plain: dict[str, Any] = {
                 name: None for name in ("memory_limit", "class_weight") if hasattr(model, name)
             }
+            plain |= {"estimation": "auto"} if is_drawn(model) else {}  # the width is that of a fit
             refits = Refits(
-                clone(model).set_params(**plain, **rough), data, folds, most_bases, follow
+                clone(model).set_params(**plain | rough), data, folds, most_bases, follow
             )
             raced = refits.race(len(widths), lambda i, _: float(widths[i]))
             found = WidthSelection.best_of(widths[raced.tried], "cv", raced.scores, raced.by_fold)

@@ -297,6 +297,8 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
             "select_width(X, y, method='validity') scores widths"
         )
     check_is_fitted(model)
+    if model.estimation == "posterior":
+        raise ValueError("the model is a posterior; needed a fit, estimation='auto'")
     kernel = as_kernel(model.kernel)
     if kernel.name not in ("rbf", MatrixRBF.name):
         raise ValueError(

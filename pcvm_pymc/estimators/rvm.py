@@ -16,19 +16,31 @@ from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import as_centres, choose_share
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets, check_flag
+from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets, check_flag, check_real
 from pcvm_pymc.core.process import MOST_ROWS, Process
 from pcvm_pymc.estimators import base, relevance
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import named_likelihood
+from pcvm_pymc.estimators.posterior import fit_posterior
 from pcvm_pymc.estimators.problems import TrainingData
 
 _ROWS = 1024  # predicted at a time
 # for each pair of a process's rows: the kernel, its eigenvectors and what finds them
 _PROCESS_BYTES = 48
 _METHODS = " ".join([*evidence.METHODS, "random"])
-_CONSTRAINTS = base.constraints("auto shared evidence validity", method=_METHODS)
+_CONSTRAINTS = base.constraints(
+    "auto shared evidence validity", method=_METHODS, estimation="auto posterior"
+)
 _CONSTRAINTS["tol"] = [base.POSITIVE]
+_DRAWN = (
+    *base.DRAWN,
+    *base.fit_effect(method="sequential", tol=1e-4),
+    base.Rule(
+        "width estimation",
+        "the validity is of a fit; needed another width, or estimation='auto'",
+        lambda m, _: not (base.is_drawn(m) and base.is_named(m.width, "validity")),
+    ),
+)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -69,6 +81,12 @@ class RVMClassifier(KernelClassifier):
         As for `PCVMClassifier`.
     link : {"logit", "probit"} or Likelihood
         The likelihood.
+    estimation : {"auto", "posterior"}
+        ``"auto"`` maximises the evidence. ``"posterior"`` draws, as for `PCVMClassifier`, at a width that is
+        chosen as for the former, one for all classes, and under the proper prior of `rvm_model`. Its bases
+        are 30 k-means centres, or `basis` of them.
+    draws : int
+        As for `PCVMClassifier`.
     method : {"sequential", "batch"}
         One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
         maximum of the evidence, in which no single change gains, and neither always at the higher one.
@@ -102,6 +120,8 @@ class RVMClassifier(KernelClassifier):
         refitted no more (its score: the best's, less that difference), and none beyond it is tried.
     machines_ : list of RVMClassifier
         One for each class against the rest; itself for two classes.
+    idata_ : xarray.DataTree
+        Of a posterior only, as for `PCVMClassifier`; of the attributes above it has bases and widths.
 
     References
     ----------
@@ -126,6 +146,8 @@ class RVMClassifier(KernelClassifier):
     class_weight: Any = None
     link: str = "logit"
     method: str = "sequential"
+    estimation: str = "auto"
+    draws: int = 250
     cv: int = 5
 
     _system = FAMILY["rvm_classification"]
@@ -137,6 +159,7 @@ class RVMClassifier(KernelClassifier):
         base.Rule(
             "method", relevance.ALL_ROWS, lambda m, chunks: not chunks or m.method == "sequential"
         ),
+        *_DRAWN,
     )
 
     @override
@@ -248,6 +271,11 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         kept.
     noise : float, optional
         Known scale of the targets, under the normal their standard deviation; None estimates it.
+    estimation : {"auto", "posterior"}
+        As for `RVMClassifier`. A noise that is not given is drawn with the weights; `predict` has the
+        posterior's mean and, noise included, standard deviation, `predict_interval` intervals of the mean.
+    draws : int
+        As for `PCVMClassifier`.
     noise_starts : tuple of float
         Where the noise starts, as multiples of the targets' standard deviation; the best evidence
         wins. ``(0.1, 0.3, 0.7)`` is the careful choice.
@@ -263,6 +291,9 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     weight_ : ndarray, shape (n_relevance,)
         Posterior mean.
     bias_, width_, noise_, log_evidence_ : float
+        Of a posterior the root mean square of the noise.
+    idata_ : xarray.DataTree
+        Of a posterior only, as for `RVMClassifier`.
     feature_widths_, feature_relevance_, feature_relevance_folds_
         As for `RVMClassifier`.
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
@@ -299,6 +330,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     noise: float | None = None
     noise_starts: tuple[float, ...] = (0.3,)
     method: str = "sequential"
+    estimation: str = "auto"
+    draws: int = 250
     cv: int = 5
 
     _system = FAMILY["rvm_regression"]
@@ -307,6 +340,14 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     _rules = (
         base.WIDTH_EFFECT,
         base.CV_EFFECT,
+        *_DRAWN,
+        *base.fit_effect(noise_starts=(0.3,)),
+        base.Rule(
+            "std estimation",
+            "estimation='auto': that of the posterior is its own",
+            lambda m, _: not base.is_drawn(m),
+            "auto",
+        ),
         base.Rule(
             "noise_starts noise likelihood",
             "a noise to be estimated",
@@ -325,9 +366,9 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             lambda m, _: m.std != "process" or _has_process(m),
         ),
         base.Rule(
-            "star",
-            "it keeps all training rows; needed star=False with a memory_limit",
-            lambda m, chunks: not (m.star and chunks),
+            "star estimation",
+            "it keeps all training rows; needed star=False with a memory_limit or a posterior",
+            lambda m, chunks: not (m.star and (chunks or base.is_drawn(m))),
         ),
     )
 
@@ -362,6 +403,11 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         data = TrainingData(
             rows, as_targets(target, len(rows)), groups=base.as_groups(groups, self, len(rows))
         )
+        if base.is_drawn(self):
+            self._likelihood_ = likelihood.with_noise(self.noise) if self.noise else likelihood
+            with base.threads_for(self, data.X):
+                fit_posterior(self, data)
+            return self
         with base.threads_for(self, data.X):
             problem = relevance.fit_relevance(self, data)
         result = self._predictor_.machines[0].result
@@ -408,6 +454,38 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             of_process, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
             variance += (of_process - mean) ** 2  # the mean is the machine's, not the process's
         return (mean, np.sqrt(variance)) if return_std else mean
+
+    def predict_interval(self, X: ArrayLike, *, probability: float = 0.89) -> Array:
+        """Return equal-tailed posterior intervals of the targets' mean, for ``estimation="posterior"``.
+
+        They are quantiles of the draws of the latent function, without the noise.
+
+        Parameters
+        ----------
+        X : array_like, shape (n_new, n_features)
+        probability : float
+            Of the interval, above 0 and below 1.
+
+        Returns
+        -------
+        ndarray, shape (n_new, 2)
+            Lower and upper end.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ValueError
+            If the rows or the probability cannot be used, or nothing was drawn.
+        """
+        check_real("probability", probability, 0.0, 1.0)
+        new = self._inputs(X)
+        if "idata_" not in vars(self):
+            raise ValueError(
+                "the fit has no draws; needed estimation='posterior', or predict with return_std=True"
+            )
+        found: Array = self._predictor_.interval(new, probability)
+        return found
 
     def _moments(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of the latent function at some new rows."""

@@ -27,6 +27,10 @@ def _on_kernels(model: Any, _: bool = False) -> bool:
     return bool(model.features == "kernel")
 
 
+def _is_proper(prior: Any) -> bool:
+    return bool(getattr(prior, "is_proper", not is_named(prior, "jeffreys")))
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class SparseProbitClassifier(KernelClassifier):
     """Sparse probit classifier, fitted by EM to its posterior mode.
@@ -45,7 +49,7 @@ class SparseProbitClassifier(KernelClassifier):
         For ``features="kernel"``: kernels on all training rows, None; on so many of them, chosen by
         k-means++; or at given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above.
     max_iter : int
-        Most iterations of EM; a fit that needs more warns.
+        Most iterations of EM, or transitions of a chain; a fit that needs more warns.
     tol : float
         Largest change of a latent value at which EM stops.
     memory_limit
@@ -62,6 +66,11 @@ class SparseProbitClassifier(KernelClassifier):
         For ``prior="laplace"``.
     bias : {"penalised", "free"}
         Whether the bias has the prior of a weight or a flat one.
+    estimation : {"auto", "posterior"}
+        ``"auto"`` is the posterior mode by EM. ``"posterior"`` draws, as for `PCVMClassifier`, under
+        ``prior="laplace"`` or another proper one; a kernel's bases are then 30 k-means centres, or `basis`.
+    draws, random_state
+        As for `PCVMClassifier`, for the posterior only.
     update : {"auto", "newton", "em"}
         How EM steps, see `EMOptions`; ``"em"`` is the paper's own.
     kernel_dtype, n_jobs
@@ -93,6 +102,8 @@ class SparseProbitClassifier(KernelClassifier):
         The most of several machines.
     status_ : Status or list of Status
         How EM ended; an empty model predicts by its bias alone.
+    idata_ : xarray.DataTree
+        Of a posterior only, as for `PCVMClassifier`; of the attributes above it has those of the bases alone.
 
     References
     ----------
@@ -118,6 +129,9 @@ class SparseProbitClassifier(KernelClassifier):
     prior: str | Laplace | Hyperprior = "jeffreys"
     gamma: float = 1.0
     bias: str = "penalised"
+    estimation: str = "auto"
+    draws: int = 250
+    random_state: Any = None
     update: str = "auto"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
@@ -127,6 +141,7 @@ class SparseProbitClassifier(KernelClassifier):
         "median shared auto",
         features=" ".join(kernels.FEATURES),
         bias=" ".join(_BIASES),
+        estimation="auto posterior",
         update="auto newton em",
     )
     _rules = (
@@ -140,6 +155,14 @@ class SparseProbitClassifier(KernelClassifier):
         ),
         Rule("gamma prior", "prior='laplace'", lambda m, _: is_named(m.prior, "laplace"), 1.0),
         base.IN_CHUNKS,
+        *base.DRAWN,
+        *base.fit_effect(update="auto", tol=TOLERANCE),
+        Rule("random_state estimation", "estimation='posterior'", base.is_drawn, None),
+        Rule(
+            "estimation prior",
+            "an improper prior has no posterior; needed prior='laplace', 'student' or another proper one",
+            lambda m, _: not base.is_drawn(m) or _is_proper(m.prior),
+        ),
         Rule(
             "prior",
             f"{STREAMED} another prior than 'student', which is scaled to all basis functions: a "
@@ -152,6 +175,7 @@ class SparseProbitClassifier(KernelClassifier):
     def _begin(self, X: Any = None) -> None:
         super()._begin(X)
         self.prior_ = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
+        self._likelihood_ = as_likelihood(self._system.likelihood, self._system.likelihoods)
         if base.is_dask(X) and not _on_kernels(self):
             raise ValueError(
                 f"features={self.features!r}: rows in Dask arrays need features='kernel'"
@@ -163,12 +187,11 @@ class SparseProbitClassifier(KernelClassifier):
         # the basis functions, and the prior at their scale
         piece, centres, metric = self._basis_functions(data)
         width = piece.width
-        likelihood = as_likelihood(self._system.likelihood, self._system.likelihoods)
         problems = Problems(
             data,
             centres,
             piece,
-            likelihood,
+            self._likelihood_,
             lambda _: self.prior_,
             em_options(self),
             bias=_BIASES[self.bias],
@@ -189,7 +212,7 @@ class SparseProbitClassifier(KernelClassifier):
         both = replace(results[0], weight=weight, bias=bias)
         (self._predictor_,) = modes_of(problems, [GridPoint((), width, 1.0, result=both)])
         self.selected_ = self._set_vectors(data, centres, weight, bias, width)
-        self._likelihood_, self._kernel_ = likelihood, piece
+        self._kernel_ = piece
         if _on_kernels(self):
             set_features(self, width, metric)
         else:  # there are no vectors

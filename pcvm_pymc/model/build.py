@@ -25,6 +25,7 @@ from pcvm_pymc.core.pieces.priors import (
     Prior,
     SharedHyperprior,
     named_prior,
+    typical_size,
 )
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
@@ -398,16 +399,10 @@ def _scaled_prior(
         return replace(each[0], d=float(np.mean([one.d for one in each])), rate_shape=shape)
     size, of_bias = targets.size, (targets.size / LATENT_SIZE) ** 2
     if targets.kind == "numbers":
-        size = _typical_size(targets.known)
+        size = typical_size(targets.known)
         of_bias = size**2 + float(np.mean(targets.known)) ** 2
     prior = scaled(typical, sign, latent_size=size)
     return replace(prior, f=prior.f * of_bias)
-
-
-def _typical_size(target: Array) -> float:
-    """Return the targets' standard deviation; their magnitude if constant, 1 if all zero."""
-    spread, size = float(np.std(target)), float(np.abs(target).max())
-    return spread if spread > 1e-10 * size else size or 1.0
 
 
 # --- likelihoods --------------------------------------------------------------------------------
@@ -443,7 +438,7 @@ def _student_t(
 def _noise(y: TensorVariable, noise: Value) -> TensorVariable:
     """Declare the scale of targets, which is half-normal unless it is given."""
     if noise is None:
-        return pm.HalfNormal("noise", sigma=_typical_size(y.get_value()))
+        return pm.HalfNormal("noise", sigma=typical_size(y.get_value()))
     return _parameter("noise", noise)
 
 

@@ -1,10 +1,14 @@
-"""The posterior as an estimator: predictions are those of its draws, widths count by weights."""
+"""The posterior as an estimator: predictions are those of its draws, widths count by weights.
+
+Of machines without signs: draws and predictions are NUTS' on the same model.
+"""
 
 import pickle
 
 import arviz as az
 import numpy as np
 import pytest
+from calibration import assert_same_law
 from problems import blobs, refused
 from scipy.special import ndtr
 from sklearn.base import clone
@@ -13,11 +17,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import pcvm_pymc as pcvm
+from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import design_matrix
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Status
+from pcvm_pymc.estimators.average import class_probability
 from pcvm_pymc.experiments.datasets import overlap_classes
+from pcvm_pymc.model.build import build
 
 # whether chains converge within `max_iter` is a matter of the draws, which rounding decides
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -158,8 +166,11 @@ def test_several_classes():
     model = pcvm.MPCVMClassifier(**FEW, width=1.5).fit(X, names)
     probability = model.predict_proba(X[:5])
     np.testing.assert_allclose(probability.sum(axis=1), 1.0)
-    low, high = np.moveaxis(model.predict_interval(X[:5]), 2, 0)
-    assert ((low < probability) & (probability < high)).all()
+    latent = model.idata_["posterior"]["latent"].values[:, :, :5].reshape(-1, 3)
+    each = class_probability(MultinomialProbit(3), latent).reshape(-1, 5, 3)
+    np.testing.assert_allclose(probability, each.mean(axis=0), rtol=1e-9)
+    ends = np.moveaxis(np.quantile(each, [0.055, 0.945], axis=0), 0, 2)
+    np.testing.assert_allclose(model.predict_interval(X[:5]), ends, rtol=1e-9)
     assert list(model.idata_["posterior"]["class"].values) == ["a", "b", "c"]
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X[:5])), probability, rtol=1e-4)
     assert (model.status_ is Status.CONVERGED) == has_converged(model)
@@ -188,3 +199,153 @@ def test_a_fit_that_ends_short_of_convergence_warns(rows):
     with pytest.warns(UserWarning, match="posterior with r-hat .*: max_iter iterations"):
         model.fit(*rows)
     assert model.status_ is Status.ITERATION_LIMIT
+
+
+# --- machines without signs ---------------------------------------------------------------------
+
+
+def linear_rows(n=40):
+    """Return rows, labels of two and of three classes, and numbers."""
+    X, label = blobs(n, seed=81, fixed=True)
+    classes = np.array(["a", "b", "c"])[np.arange(n) % 3]
+    X[:, 1] += np.arange(n) % 3
+    return X, {"labels": label > 0, "classes": classes, "numbers": np.sin(X[:, 0]) + 0.1 * label}
+
+
+def own_machines(**options):
+    """Return machines that take few draws, with what their targets are."""
+    posterior = {"estimation": "posterior", "random_state": 1} | options
+    few = posterior | {"basis": 5, "width": 2.0}
+    return {
+        "RVM": (pcvm.RVMClassifier(**few), "labels"),
+        "RVM of classes": (pcvm.RVMClassifier(**few, link="probit"), "classes"),
+        "regression": (pcvm.RVMRegressor(**few), "numbers"),
+        "regression, Student-t": (pcvm.RVMRegressor(**few, likelihood="student-t"), "numbers"),
+        "sparse probit": (pcvm.SparseProbitClassifier(**posterior, prior="laplace"), "labels"),
+        "sparse probit of classes": (
+            pcvm.SparseProbitClassifier(**few, features="kernel", prior="student", bias="free"),
+            "classes",
+        ),
+        "mRVM": (pcvm.MRVMClassifier(**few), "classes"),
+        "mRVM, own precisions": (pcvm.MRVMClassifier(**few, algorithm="top-down"), "classes"),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if "mRVM," in name else [])
+        for name in own_machines()
+    ],
+)
+def test_machines_without_signs_predict_by_their_draws(name):
+    model, kind = own_machines(draws=50)[name]
+    X, targets = linear_rows()
+    model.fit(X, targets[kind])
+    assert (model.status_ is Status.CONVERGED) == has_converged(model)
+    posterior = model.idata_["posterior"]
+    assert posterior.sizes["draw"] == 50
+    latent = posterior["latent"].stack(sample=("chain", "draw"))
+    ends = model.predict_interval(X, probability=0.5)
+    if kind == "numbers":
+        mean, std = model.predict(X, return_std=True)
+        np.testing.assert_allclose(mean, latent.mean("sample"), rtol=1e-9)
+        noise = (posterior["noise"] ** 2).mean().item()
+        noise *= 2.0 if "Student" in name else 1.0  # of four degrees of freedom
+        np.testing.assert_allclose(std**2, latent.var("sample") + noise, rtol=1e-9)
+        wanted = latent.quantile([0.25, 0.75], "sample").T
+        np.testing.assert_allclose(ends, wanted, rtol=1e-9)
+    else:
+        probability = model.predict_proba(X)
+        np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+        wide = np.moveaxis(model.predict_interval(X, probability=0.99), 2, 0)
+        assert ((wide[0] < probability) & (probability < wide[1])).all()
+        assert (np.diff(ends, axis=2) < np.diff(np.moveaxis(wide, 0, 2), axis=2)).all()
+        assert model.score(X, targets[kind]) > 0.5
+    expected = model.predict(X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), expected)
+    again = clone(model).fit(X, targets[kind])
+    np.testing.assert_array_equal(again.predict_interval(X, probability=0.5), ends)
+
+
+#: the same models for NUTS, of centres and of a machine without biases
+SAME_MODELS = {
+    "RVM": lambda X, y, z: pcvm.rvm_model(X, y, likelihood="logit", width=2.0, basis=z),
+    "regression": lambda X, y, z: pcvm.rvm_model(X, y, width=2.0, basis=z),
+    "sparse probit": lambda X, y, z: pcvm.sparse_probit_model(X, y),
+    "mRVM": lambda X, y, z: build(FAMILY["mrvm_bottom_up"], X, y, width=2.0, basis=z, bias="none"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAME_MODELS)
+def test_machines_without_signs_have_nuts_posterior(name):
+    """Means of ranks of latent values and of their distances from the middle: at most 1e-7 by chance."""
+    model, kind = own_machines(draws=1000)[name]
+    X, targets = linear_rows()
+    model.fit(X, targets[kind])
+    same = SAME_MODELS[name](X, targets[kind], vars(model).get("relevance_vectors_"))
+    nuts = pcvm.sample(
+        same, method="nuts", nuts_sampler="pymc", draws=2000, chains=2, cores=1, random_seed=2,
+        progressbar=False, quiet=True,
+    )  # fmt: skip
+    draws = [each["posterior"]["latent"].values for each in (model.idata_, nuts)]
+    if kind == "classes":  # a common shift is in the prior alone
+        draws = [each - each.mean(axis=3, keepdims=True) for each in draws]
+    draws = [each.reshape(*each.shape[:2], -1)[:, :, ::4] for each in draws]
+    middle = np.mean([each.mean(axis=(0, 1)) for each in draws], axis=0)
+    assert_same_law(*(np.concatenate([one, abs(one - middle)], axis=2) for one in draws))
+    if kind == "numbers":
+        noise = [each["posterior"]["noise"].values[:, :, None] for each in (model.idata_, nuts)]
+        assert_same_law(*noise)
+
+
+def test_a_width_is_chosen_by_the_machines_own_rule():
+    X, targets = linear_rows()
+    few = {"basis": 8, "draws": 20, "max_iter": 100, "estimation": "posterior", "random_state": 1}
+    for kind, width in (("labels", "shared"), ("numbers", "evidence")):
+        machine = pcvm.RVMRegressor if kind == "numbers" else pcvm.RVMClassifier
+        model = machine(**few, width=width).fit(X, targets[kind])
+        plain = machine(basis=8, width=width, random_state=1).fit(X, targets[kind])
+        np.testing.assert_allclose(model.width_, plain.width_)
+        assert not hasattr(model, "log_evidence_")
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (pcvm.RVMClassifier(width=1.0, method="batch"), "method was given with"),
+        (pcvm.RVMClassifier(width="validity"), "the validity is of a fit"),
+        (pcvm.RVMRegressor(width=1.0, star=True), "a posterior"),
+        (pcvm.RVMRegressor(width=1.0, std="weights"), "that of the posterior is its own"),
+        (pcvm.MRVMClassifier(width=1.0, search="paper"), "search was given with"),
+        (
+            pcvm.SparseProbitClassifier(),
+            "an improper prior has no posterior; needed prior='laplace'",
+        ),
+        (pcvm.SparseProbitClassifier(prior="laplace", tol=0.1), "tol was given with"),
+    ],
+    ids=str,
+)
+def test_arguments_of_fits_are_refused(model, words):
+    X, targets = linear_rows()
+    y = targets["numbers" if isinstance(model, pcvm.RVMRegressor) else "labels"]
+    refused(words, clone(model).set_params(estimation="posterior").fit, X, y)
+
+
+def test_what_needs_a_fit_refuses_draws_and_projections_take_them():
+    X, targets = linear_rows()
+    few = {"estimation": "posterior", "basis": 5, "width": 2.0, "draws": 20, "max_iter": 100}
+    model = pcvm.RVMClassifier(**few, random_state=1).fit(X, targets["labels"])
+    refused("the model is a posterior", pcvm.validity, model, X, targets["labels"])
+    refused("is a posterior, which has no few vectors", pcvm.to_c, model)
+    several = pcvm.MRVMClassifier(**few, random_state=1).fit(X, targets["classes"])
+    vectors = pcvm.project(several, X, targets["classes"], size=3).classifier
+    assert vectors.weight_.shape == (3, 3)
+    assert abs(vectors.predict_proba(X) - several.predict_proba(X)).mean() < 0.2
+
+
+def test_a_fit_without_draws_has_no_interval_of_a_mean():
+    X, targets = linear_rows()
+    model = pcvm.RVMRegressor(width=2.0, basis=5).fit(X, targets["numbers"])
+    refused("the fit has no draws", model.predict_interval, X)

@@ -21,6 +21,7 @@ from scipy.stats import chisquare
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import ScalarRBFMoves
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
+from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
@@ -78,14 +79,14 @@ def power(rank, n_draws=KEPT, n_resamples=200):
     return found / n_resamples
 
 
-def assert_calibrated(replicate, replications):
-    """Fail where ranks are twice far from uniform, or a spread 5 % wrong would not be noticed."""
+def assert_calibrated(replicate, replications, wrong=0.05):
+    """Fail where ranks are twice far from uniform, or a spread 5 % `wrong` would not be noticed."""
 
     def least(rank):
         return p_values(rank).min() * 3 * rank.shape[1]
 
-    found = replicate(replications, seed=4, factors=(0.95, 1.0, 1.05))
-    for factor in (0.95, 1.05):
+    found = replicate(replications, seed=4, factors=(1.0 - wrong, 1.0, 1.0 + wrong))
+    for factor in (1.0 - wrong, 1.0 + wrong):
         assert power(found[factor]) > 0.7
     if least(found[1.0]) < LEAST:
         assert least(replicate(2 * replications, seed=5)[1.0]) > LEAST
@@ -201,6 +202,43 @@ def test_signs_from_simulated_labels_are_not_calibrated():
     cases = ByGibbs(Probit(), pcvm.Hyperprior(1.0, 0.2, 1.0, 1.0))
     found = cases.replicate(300, seed=6, thin=30, signs_of=take_labels)[1.0]
     assert p_values(found)[0].min() < 1e-20
+
+
+# --- Hamiltonian chains -------------------------------------------------------------------------
+
+
+class ByHamiltonian(ByGibbs):
+    """The same problems by Hamiltonian chains, from their start: the last state of each of 49."""
+
+    def replicate(self, replications, seed, factors=(1.0,)):
+        """Return ranks of the truth, for each factor by which draws are stretched."""
+        rng, found = np.random.default_rng(seed), {factor: [] for factor in factors}
+        pieces = self.signs, self.prior, self.likelihood
+        for _ in range(replications):
+            size, bias, _ = truth = self.draw_prior(rng)
+            label = self.draw_labels(self.Phi @ (self.signs * size) + bias, rng).astype(np.int64)
+            problem = Problem(self.Phi, label, *pieces)
+            chains = HamiltonianChains(LogPosterior(problem), rng, KEPT)
+            chains.warm_up(100)
+            values = chains.density.values(chains.draw(1, thin=20)[:, 0])
+            size = np.abs(values.weight).reshape(KEPT, *self.signs.shape)
+            given = GibbsProblem.of(problem)
+            drawn = size, values.bias.reshape(KEPT, *self.signs.shape[1:]), values.rate
+            draws = self.quantities(given, *drawn)
+            true = self.quantities(given, *(np.asarray(each)[None] for each in truth))
+            for factor in factors:
+                found[factor].append(ranks(true, stretched(draws, factor), rng))
+        return {factor: np.array(each) for factor, each in found.items()}
+
+
+#: of whose chains each step is Python's: a spread 10 % wrong is noticed
+FEWER = 1500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["probit, learned", "label noise", "three classes, learned"])
+def test_hamiltonian_chains_are_calibrated_and_a_wrong_spread_would_be_noticed(name):
+    assert_calibrated(ByHamiltonian(*GIBBS[name]).replicate, FEWER, wrong=0.1)
 
 
 # --- NUTS, of every row -------------------------------------------------------------------------

@@ -243,7 +243,7 @@ class SharedHyperprior(Hyperprior):
 
     def weight_precision(self, weight: Array) -> Array:
         """Return E[alpha | w] = (2c + C) / (||w||^2 + 2d) of each basis, shape of `weight`."""
-        size, n_scores = np.linalg.norm(weight, axis=1, keepdims=True), weight.shape[1]
+        size, n_scores = np.linalg.norm(weight, axis=-1, keepdims=True), weight.shape[-1]
         each = _mean_precision(size, self.c + 0.5 * (n_scores - 1), self.d)
         return np.broadcast_to(each, weight.shape)
 
@@ -252,8 +252,8 @@ class SharedHyperprior(Hyperprior):
         return np.ones_like(weight)
 
     def log_weight_density(self, weight: Array) -> Array:
-        """Return log p(w) of each basis, shape (n_basis,), for weights of shape (n_basis, n_scores)."""
-        n_scores, square = weight.shape[1], np.square(weight).sum(axis=1)
+        """Return log p(w) of each basis, shape (..., n_basis), of weights (..., n_basis, n_scores)."""
+        n_scores, square = weight.shape[-1], np.square(weight).sum(axis=-1)
         if self.d == 0:
             return -(2 * self.c + n_scores) * np.log(np.maximum(np.sqrt(square), WEIGHT_CUTOFF))
         shape = self.c + 0.5 * n_scores
@@ -442,6 +442,12 @@ def prior_latent_size(Phi: Array, signs: Array | None, c: float) -> float:
     latent = (weight if signs is None else np.abs(weight) * signs) @ Phi.T
     typical = float(np.median(np.abs(latent - latent.mean(axis=1, keepdims=True))))
     return typical if typical > 0 else 1.0
+
+
+def typical_size(target: Array) -> float:
+    """Return the standard deviation of targets; their magnitude if constant, 1 if all zero."""
+    spread, size = float(np.std(target)), float(np.abs(target).max())
+    return spread if spread > 1e-10 * size else size or 1.0
 
 
 def _mean_precision[T: (Array, np.float64)](value: T, shape: float, rate: float) -> T:
