@@ -78,7 +78,7 @@ TESTS = {
     "pieces/likelihood": "em evidence probit weighted",
     "pieces/validation": "validation options em estimators/test_base model/test_builders test_frames",
     "problem": "em mpcvm",
-    "projection": "options projection",
+    "projection": "options submodels",
     "quadratic": "quadratic nonnegative",
     "validity": "validity",
 }
