@@ -363,7 +363,9 @@ class _Removals:
         entering[out * self.sign[:, :, None] < 0] = 0.0
         with np.errstate(invalid="ignore"):  # infinite precisions of zeros
             known = mode.precision[:, :, None]
-            out[:-1] -= (prior.weight_precision(at[:-1]) if mode.given is None else known) * at[:-1]
+            if mode.given is None:  # scores last
+                known = prior.weight_precision(at[:-1].transpose(0, 2, 1)).transpose(0, 2, 1)
+            out[:-1] -= known * at[:-1]
             if problem.bias == "prior":
                 out[-1] -= prior.bias_precision(at[-1]) * at[-1]
         out = np.where(at == 0, entering, out)

@@ -205,6 +205,8 @@ def classifier_of(projection: Any) -> Any:
         "algorithm": "top-down",  # that of the dense machine
     }
     known = reference.kind._get_param_names()
+    if "n_vectors" not in known:  # a machine without that estimation
+        del arguments["estimation"]
     model = reference.kind(**{name: arguments[name] for name in arguments if name in known})
     model.classes_, model.n_features_in_ = reference.classes, reference.X.shape[1]
     if "hyperprior" in known:

@@ -366,7 +366,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             lambda m, _: m.std != "process" or _has_process(m),
         ),
         base.Rule(
-            "star estimation",
+            "star",
             "it keeps all training rows; needed star=False with a memory_limit or a posterior",
             lambda m, chunks: not (m.star and (chunks or base.is_drawn(m))),
         ),

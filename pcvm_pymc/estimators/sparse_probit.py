@@ -157,7 +157,6 @@ class SparseProbitClassifier(KernelClassifier):
         base.IN_CHUNKS,
         *base.DRAWN,
         *base.fit_effect(update="auto", tol=TOLERANCE),
-        Rule("random_state estimation", "estimation='posterior'", base.is_drawn, None),
         Rule(
             "estimation prior",
             "an improper prior has no posterior; needed prior='laplace', 'student' or another proper one",

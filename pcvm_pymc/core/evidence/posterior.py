@@ -68,12 +68,12 @@ class Posterior:
     def orthogonal(self, Phi: Array) -> tuple[Array, Array]:
         """Return orthonormal columns ``[sqrt(B) Phi; diag(alpha)^(1/2)] H``, in their two blocks.
 
-        H is `half` but for rounding, which a second orthogonalisation removes.
+        H is `half` but for rounding, which a second orthogonalisation removes where it tells.
         """
-        upper, lower = (
-            np.sqrt(self.curvature)[:, None] * (Phi @ self.half),
-            inverse_triangle(self.factor),
-        )
+        R = self.factor
+        upper, lower = np.sqrt(self.curvature)[:, None] * (Phi @ self.half), inverse_triangle(R)
+        if (R.diagonal() ** 2 > _LEFT * np.square(R).sum(axis=0)).all():
+            return upper, lower
         again = inverse_triangle(dpotrf(upper.T @ upper + lower.T @ lower)[0])
         return upper @ again, lower @ again
 
