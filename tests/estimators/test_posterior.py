@@ -195,7 +195,7 @@ def test_arguments_without_effect_are_refused(rows, arguments, words):
 
 
 def test_a_fit_that_ends_short_of_convergence_warns(rows):
-    model = pcvm.PCVMClassifier(**FEW, width=1.5, draws=20, max_iter=40)
+    model = pcvm.PCVMClassifier(**FEW | {"width": 1.5, "draws": 20, "max_iter": 40})
     with pytest.warns(UserWarning, match="posterior with r-hat .*: max_iter iterations"):
         model.fit(*rows)
     assert model.status_ is Status.ITERATION_LIMIT
