@@ -19,6 +19,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets, check_flag, check_real
 from pcvm_pymc.core.process import MOST_ROWS, Process
 from pcvm_pymc.estimators import base, relevance
+from pcvm_pymc.estimators.base import Rule, is_drawn
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import named_likelihood
 from pcvm_pymc.estimators.posterior import fit_posterior
@@ -35,10 +36,10 @@ _CONSTRAINTS["tol"] = [base.POSITIVE]
 _DRAWN = (
     *base.DRAWN,
     *base.fit_effect(method="sequential", tol=1e-4),
-    base.Rule(
+    Rule(
         "width estimation",
         "the validity is of a fit; needed another width, or estimation='auto'",
-        lambda m, _: not (base.is_drawn(m) and base.is_named(m.width, "validity")),
+        lambda m, _: not (is_drawn(m) and base.is_named(m.width, "validity")),
     ),
 )
 
@@ -156,7 +157,7 @@ class RVMClassifier(KernelClassifier):
     _rules = (
         base.WIDTH_EFFECT,
         base.CV_EFFECT,
-        base.Rule(
+        Rule(
             "method", relevance.ALL_ROWS, lambda m, chunks: not chunks or m.method == "sequential"
         ),
         *_DRAWN,
@@ -274,12 +275,10 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     estimation : {"auto", "posterior"}
         As for `RVMClassifier`. A noise that is not given is drawn with the weights; `predict` has the
         posterior's mean and, noise included, standard deviation, `predict_interval` intervals of the mean.
-    draws : int
-        As for `PCVMClassifier`.
     noise_starts : tuple of float
         Where the noise starts, as multiples of the targets' standard deviation; the best evidence
         wins. ``(0.1, 0.3, 0.7)`` is the careful choice.
-    method, cv
+    draws, method, cv
         As for `RVMClassifier`.
 
     Attributes
@@ -342,33 +341,28 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         base.CV_EFFECT,
         *_DRAWN,
         *base.fit_effect(noise_starts=(0.3,)),
-        base.Rule(
-            "std estimation",
-            "estimation='auto': that of the posterior is its own",
-            lambda m, _: not base.is_drawn(m),
-            "auto",
-        ),
-        base.Rule(
+        Rule("std estimation", "estimation='auto'", lambda m, _: not is_drawn(m), "auto"),
+        Rule(
             "noise_starts noise likelihood",
             "a noise to be estimated",
             relevance.estimates_noise,
             (0.3,),
         ),
-        base.Rule(
+        Rule(
             "noise likelihood",
             "the likelihood has a noise; give either",
             lambda m, _: m.noise is None or np.isnan(getattr(m.likelihood, "noise", np.nan)),
         ),
-        base.Rule(
+        Rule(
             "std kernel likelihood star",
             "a process needs the RBF and normal noise, and RVM* has a variance of its own; needed std='auto' "
             "or 'weights'",
             lambda m, _: m.std != "process" or _has_process(m),
         ),
-        base.Rule(
+        Rule(
             "star",
             "it keeps all training rows; needed star=False with a memory_limit or a posterior",
-            lambda m, chunks: not (m.star and (chunks or base.is_drawn(m))),
+            lambda m, chunks: not (m.star and (chunks or is_drawn(m))),
         ),
     )
 
@@ -400,15 +394,13 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         if y is not None:
             as_numbers(y, "y")
         rows, target = validate_data(self, X, y, dtype=float, y_numeric=True)
-        data = TrainingData(
-            rows, as_targets(target, len(rows)), groups=base.as_groups(groups, self, len(rows))
-        )
-        if base.is_drawn(self):
-            self._likelihood_ = likelihood.with_noise(self.noise) if self.noise else likelihood
-            with base.threads_for(self, data.X):
-                fit_posterior(self, data)
-            return self
+        groups = base.as_groups(groups, self, len(rows))
+        data = TrainingData(rows, as_targets(target, len(rows)), groups=groups)
         with base.threads_for(self, data.X):
+            if is_drawn(self):
+                self._likelihood_ = likelihood.with_noise(self.noise) if self.noise else likelihood
+                fit_posterior(self, data)
+                return self
             problem = relevance.fit_relevance(self, data)
         result = self._predictor_.machines[0].result
         if self.star:
@@ -456,9 +448,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_interval(self, X: ArrayLike, *, probability: float = 0.89) -> Array:
-        """Return equal-tailed posterior intervals of the targets' mean, for ``estimation="posterior"``.
-
-        They are quantiles of the draws of the latent function, without the noise.
+        """Return intervals of the targets' mean: quantiles of draws, for ``estimation="posterior"``.
 
         Parameters
         ----------
