@@ -2,7 +2,7 @@
 
 ``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/feature_widths.py [--draws 3] [--seed 7000] [--peers]
 [--estimator NAME] [SET:ROWS ...]`` prints a line for each set and estimator, then means and the worst
-set. Sets: a data set's name, ``informative-D`` (D features, ten of them informative), or ``friedman1`` to
+set. Sets: a name, ``informative-D`` (D features, ten informative), ``two-of-D`` (two), or ``friedman1`` to
 ``friedman3`` and ``diabetes_progression`` for a regression, whose loss is the error in standard deviations.
 """
 
@@ -92,12 +92,16 @@ def draws(name: str, n: int, n_draws: int, seed: int):
         for k in range(n_draws):
             yield True, regression_rows(name, n, seed + k)
         return
-    if name.startswith("informative-"):
-        d = int(name.partition("-")[2])
+    if name.startswith(("informative-", "two-of-")):
+        d = int(name.rpartition("-")[2])
         for k in range(n_draws):
-            X, y = make_classification(
-                n + 1000, d, n_informative=10, n_redundant=0, random_state=seed + k
-            )
+            if name.startswith("two-of-"):
+                X = np.random.default_rng(seed + k).normal(size=(n + 1000, d))
+                y = (np.abs(X[:, 0]) + 0.5 * X[:, 1] ** 2 > 1.0).astype(int)
+            else:
+                X, y = make_classification(
+                    n + 1000, d, n_informative=10, n_redundant=0, random_state=seed + k
+                )
             X = (X - X[:n].mean(axis=0)) / X[:n].std(axis=0)
             yield False, (X[:n], y[:n], X[n:], y[n:])
         return
