@@ -148,7 +148,8 @@ def is_drawn(model: Any, _: bool = False) -> bool:
     return is_named(getattr(model, "estimation", None), "posterior")
 
 
-def _not_drawn(model: Any, _: bool = False) -> bool:
+def not_drawn(model: Any, _: bool = False) -> bool:
+    """Whether an estimator fits, and draws nothing."""
     return not is_drawn(model)
 
 
@@ -168,12 +169,12 @@ DRAWN = (
     Rule(
         "max_iter draws",
         "fewer transitions than warm-up and draws; needed twice the draws at least",
-        lambda m, _: _not_drawn(m) or m.max_iter >= 2 * m.draws,
+        lambda m, _: not_drawn(m) or m.max_iter >= 2 * m.draws,
     ),
     Rule(
         "estimation",
         f"{STREAMED} another estimation than 'posterior'",
-        lambda m, chunks: _not_drawn(m) or not chunks,
+        lambda m, chunks: not_drawn(m) or not chunks,
     ),
 )
 IN_CHUNKS = Rule(

@@ -7,7 +7,7 @@ from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.estimators import base
-from pcvm_pymc.estimators.base import STREAMED, Rule, is_named
+from pcvm_pymc.estimators.base import STREAMED, Rule, is_named, not_drawn
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import is_em, plan_of, prior_of
 
@@ -19,13 +19,9 @@ def _cross_validates(model: Any, _: bool) -> bool:
     return by_width or by_projection or is_named(model.width, "cv")
 
 
-def _not_drawn(model: Any, _: bool = False) -> bool:
-    return not base.is_drawn(model)
-
-
 def _fits_modes(model: Any, _: bool = False) -> bool:
     plan = plan_of(model)
-    return _not_drawn(model) or plan.moves[0] or plan.project
+    return not_drawn(model) or plan.moves[0] or plan.project
 
 
 def by_em(how: str) -> list[Rule]:
@@ -73,11 +69,11 @@ PCVM_RULES = (
     *base.DRAWN,
     Rule("update estimation", "modes to fit: no posterior at a given width", _fits_modes, "auto"),
     Rule("tol estimation", "modes to fit: no posterior at a given width", _fits_modes, None),
-    Rule("scale estimation", "another estimation: the posterior learns it", _not_drawn, None),
+    Rule("scale estimation", "another estimation: the posterior learns it", not_drawn, None),
     Rule(
         "estimation hyperprior",
         "an improper prior has no posterior; needed a proper Hyperprior, or 'default'",
-        lambda m, _: _not_drawn(m) or prior_of(m, 1.0).is_proper,
+        lambda m, _: not_drawn(m) or prior_of(m, 1.0).is_proper,
     ),
     Rule("update", f"{MOVED} 'auto', 'newton' or 'em'", lambda m, _: m.update != "clip"),
 )
@@ -273,7 +269,7 @@ class PCVMClassifier(KernelClassifier):
         Rule(
             "width estimation",
             "it is moved by EM; needed an estimation by EM",
-            lambda m, _: (is_em(m) and _not_drawn(m)) or not is_named(m.width, "em"),
+            lambda m, _: (is_em(m) and not_drawn(m)) or not is_named(m.width, "em"),
         ),
         Rule(
             "width estimation",
