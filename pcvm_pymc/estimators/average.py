@@ -160,7 +160,7 @@ class Predictor:
         raise ValueError(
             "the fit is one mode or a few vectors; a normal posterior around it is too narrow (of 89 % it "
             "covered 51 to 86); needed an average of modes, PCVMClassifier or MPCVMClassifier with "
-            "hyperprior='default' and estimation='average', or the posterior of the model, by sample"
+            "hyperprior='default' and estimation='average', or estimation='posterior'"
         )
 
 

@@ -138,8 +138,8 @@ class PCVMClassifier(KernelClassifier):
         How often rows of a class count, times `sample_weight` of `fit`: by class, or, ``"balanced"``, in
         proportion to one over the class' number of rows.
     likelihood : {"probit", "logit", "label noise", "normal-probability"} or Likelihood
-        How labels depend on the latent function: a name, or a piece with its parameters, that the row
-        ``"pcvm"`` of `FAMILY` has.
+        How labels depend on the latent function: a name, or an object of
+        `pcvm_pymc.core.pieces.likelihoods` with its parameters, such as ``NoisyProbit(0.1)``.
     hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
         ``"default"`` is Gamma(5, 5 scale^2) for the precisions of the weights and Gamma(1, 1) for that of
         the bias: proper, the most accurate, with most weights non-zero; ``"plug_in"`` is the same at scale 1.

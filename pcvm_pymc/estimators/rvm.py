@@ -256,8 +256,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         functions are computed when needed, as for `RVMClassifier`. A width that is not a number is then
         chosen on at most 5000 rows.
     likelihood : "normal", "student-t" or Likelihood
-        How targets scatter around the function: a name, or a piece with its parameters, that the row
-        ``"rvm_regression"`` of `FAMILY` has. A scale in it that is NaN is estimated.
+        How targets scatter around the function: a name, or, of `pcvm_pymc.core.pieces.likelihoods`, an
+        object with its parameters, such as ``StudentT(0.3, 3.0)``. A scale that is NaN is estimated.
     std : {"auto", "process", "weights"}
         What the standard deviation of a prediction includes. ``"weights"``: the posterior of the weights and
         the noise (Tipping 2001, eq. 21), too narrow in gaps and outside the rows, where all basis functions

@@ -233,8 +233,8 @@ def rvm_model(
     y : array_like, shape (n_obs,)
         Targets for ``"normal"`` and ``"student-t"``; else labels of any type, two classes.
     likelihood : {"normal", "student-t", "logit", "probit"} or Likelihood
-        ``"student-t"``: targets with outliers, of four degrees of freedom; ``StudentT(0.3, 3.0)``, a piece of
-        `pcvm_pymc.core.pieces.likelihoods`, has its own. ``"gaussian"`` is another spelling of ``"normal"``.
+        ``"student-t"``: targets with outliers, of four degrees of freedom; ``StudentT(0.3, 3.0)`` of
+        `pcvm_pymc.core.pieces.likelihoods` has its own. ``"gaussian"`` is another spelling of ``"normal"``.
     kernel : "rbf", "linear-spline", callable, KernelPiece or pm.gp.cov.Covariance
         As for `pcvm_model`. It need not be positive definite.
     width : float, array_like of shape (n_features,), or TensorVariable of either shape, optional

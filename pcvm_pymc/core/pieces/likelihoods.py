@@ -375,5 +375,5 @@ def as_likelihood(
     if isinstance(name, str) and name in allowed:
         return LIKELIHOODS[name](**nuisance)
     raise ValueError(
-        f"likelihood={likelihood!r} is unknown; use one of {allowed}, or a piece of that kind"
+        f"likelihood={likelihood!r} is unknown; use one of {allowed}, or a Likelihood object"
     )

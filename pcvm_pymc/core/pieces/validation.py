@@ -156,7 +156,7 @@ def warn_unscaled(X: Array, columns: Sequence[Any] | None = None) -> None:
     names = range(X.shape[1]) if columns is None else columns
     warn_input(
         f"X is not scaled: column {names[wide]!s} has the standard deviation {spread[wide]:.3g}, column "
-        f"{names[narrow]!s} {spread[narrow]:.3g}, so that the second hardly counts in distances; standardise "
+        f"{names[narrow]!s} {spread[narrow]:.3g}, so that the latter hardly counts in distances; standardise "
         "the columns first: (X - X.mean(axis=0)) / X.std(axis=0), or StandardScaler() in a pipeline"
     )
 
