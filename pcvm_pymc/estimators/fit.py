@@ -87,7 +87,7 @@ def named_likelihood(
         found = as_likelihood(likelihood, allowed)
     except ValueError:
         raise ValueError(
-            f"{argument}={shown(likelihood)} is unknown; use one of {allowed}, or a Likelihood object with its parameters"
+            f"{argument}={shown(likelihood)} is unknown; use one of {allowed}, or a Likelihood object"
         ) from None
     for name, value in vars(found).items():
         # an unknown noise, NaN, is estimated with the evidence
