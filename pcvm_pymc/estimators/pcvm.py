@@ -104,9 +104,10 @@ class PCVMClassifier(KernelClassifier):
     basis : "auto", None, int or (array_like, array_like)
         Centres of the basis functions: None is all training rows; a number so many of them, chosen by
         k-means++ within each class, see `choose_basis`; or given centres, shape (n_basis, n_features), with
-        the signs of their weights. ``"auto"`` is None up to 3,000 rows, 2,000 centres above. Then width and
-        scale are chosen on 2,000 rows and 500 bases, one mode is fitted, and the rows go through EM in
-        chunks of single precision, in half a gibibyte.
+        the signs of their weights. ``"auto"`` is None up to 3,000 rows, 2,000 centres above, half of them
+        rows that a fit to the other half predicts badly. Then width and scale are chosen on 2,000 rows and
+        500 bases, one mode is fitted, and the rows go through EM in chunks of single precision, in half a
+        gibibyte.
     n_vectors : int, "auto" or None
         At most so many relevance vectors: what is fitted is projected onto them. ``"auto"`` chooses the
         number by held-out log density. None: no projection, and ``"auto"`` for ``estimation="projection"``.

@@ -7,7 +7,7 @@ from sklearn.datasets import load_breast_cancer, load_iris, make_classification,
 
 import pcvm_pymc as pcvm
 from pcvm_pymc import loo, select
-from pcvm_pymc.core.pieces.centres import has_clusters_of_copies
+from pcvm_pymc.core.pieces.centres import choose_rows, has_clusters_of_copies
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.race import inner_folds
@@ -51,6 +51,20 @@ def test_many_rows_get_drawn_centres_and_a_line(model, y, monkeypatch, caplog):
     whole = model.set_params(basis=None).fit(X, y)
     assert "basis=None: 160 basis functions" in caplog.records[-1].getMessage()
     assert whole.score(X, y) > 0.6
+
+
+def test_half_of_the_drawn_centres_are_where_a_fit_to_the_others_is_wrong(monkeypatch):
+    monkeypatch.setattr(base, "MANY_ROWS", 1000)
+    monkeypatch.setattr(pcvm.PCVMClassifier, "_many_bases", 200)
+    points, y = make_moons(3000, noise=0.15, random_state=FIXED)
+    model = pcvm.PCVMClassifier(width=0.5, scale=1.0, random_state=0).fit(points, y)
+    spread = choose_rows(points, y, 100, random_state=0)
+    assert model.weight_.size <= 200
+    half = pcvm.PCVMClassifier(width=0.5, scale=1.0, basis=(points[spread], 2 * y[spread] - 1))
+    wrong = 1 - half.fit(points, y).predict_proba(points)[np.arange(3000), y]
+    others = np.setdiff1d(model.support_, spread)
+    assert len(others) > 50
+    assert wrong[others].mean() > 5 * wrong.mean()
 
 
 @pytest.mark.slow
