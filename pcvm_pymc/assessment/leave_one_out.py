@@ -340,8 +340,9 @@ def fitted_problems(
             "or MPCVMClassifier and its training data"
         )
     check_is_fitted(model)
-    how = "by projection" if hasattr(model, "projection_") else "bottom-up"
-    if how == "by projection" or not hasattr(model, "hyperprior_"):
+    if hasattr(model, "projection_") or not hasattr(model, "hyperprior_"):
+        how = "by projection" if hasattr(model, "projection_") else "bottom-up"
+        how = "by draws" if hasattr(model, "idata_") else how
         raise ValueError(
             f"the classifier is fitted {how}; needed posterior modes by EM, those of estimation='em' or "
             "'average' without n_vectors"

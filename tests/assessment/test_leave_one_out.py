@@ -127,9 +127,13 @@ def test_what_cannot_be_scored(rows, result):
     refused("needed its training data", pcvm.loo, one, X[:10], label[:10])
     refused("labels that are none of", pcvm.loo, one, X, label + 5.0)
     refused(r"y has shape \(40,\); needed \(50,\)", pcvm.loo, one, X, label[:40])
-    for arguments in ({"estimation": "bottom-up"}, {"estimation": "projection", "n_vectors": 3}):
+    for how, arguments in {
+        "bottom-up": {"estimation": "bottom-up"},
+        "by projection": {"estimation": "projection", "n_vectors": 3},
+        "by draws": {"estimation": "posterior", "draws": 10, "basis": 3},
+    }.items():
         fitted = pcvm.PCVMClassifier(width=0.8, **arguments).fit(X, label)
-        refused("needed posterior modes by EM", pcvm.loo, fitted, X, label)
+        refused(f"is fitted {how}; needed posterior modes by EM", pcvm.loo, fitted, X, label)
 
 
 @pytest.mark.parametrize("prior", ["logit", "laplace"])
