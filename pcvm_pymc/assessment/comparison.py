@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
-from pcvm_pymc.core.measures import Rival, classification_measures
+from pcvm_pymc.assessment.measures import Rival, classification_measures
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.inference.prediction import predict

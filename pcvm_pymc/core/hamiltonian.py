@@ -129,12 +129,10 @@ class LogPosterior:
 
     def _precision(self, size: Array) -> Array:
         """Return the precisions expected at sizes; they also give the slope of the log prior density."""
-        weight, bias = (
-            self._unit.weight_precision(size[..., :-1, :]),
-            np.zeros_like(size[..., -1:, :]),
+        weight, bias = self._unit.weight_precision(size[..., :-1, :]), size[..., -1:, :]
+        bias = (
+            np.zeros_like(bias) if self.problem.bias == "free" else self._unit.bias_precision(bias)
         )
-        if self.problem.bias != "free":
-            bias = self._unit.bias_precision(size[..., -1:, :])
         return np.minimum(np.concatenate([weight, bias], axis=-2), np.finfo(float).max)
 
     def __call__(self, parameters: Array) -> tuple[Array, Array]:

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from scipy.special import erfcx
 
 from pcvm_pymc.core.evidence import EvidenceProblem, EvidenceResult
-from pcvm_pymc.core.evidence.posterior import factor_of, inverse_triangle
 from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF
 from pcvm_pymc.core.pieces.likelihood import row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import EMResult, Problem
+from pcvm_pymc.core.quadratic import QuadraticModel
 
 _LOG_HALF_SQRT_2PI = 0.5 * np.log(np.pi / 2.0)
 
@@ -113,23 +113,6 @@ def log_stability(a: Array, b: Array) -> Array:
     return np.where((b > 0) & (size < 1e100 * root), bent, line)
 
 
-def determined_share(Phi: Array, alpha: Array, curvature: Array) -> Array:
-    """Return gamma_i = 1 - alpha_i Sigma_ii (eq. 9), in [0, 1], shape (n_basis,).
-
-    With ``Sigma = (Phi' B Phi + A)^-1``: eq. 7 with its sign corrected.
-
-    Parameters
-    ----------
-    Phi : ndarray, shape (n_obs, n_basis)
-    alpha : ndarray, shape (n_basis,)
-        Precisions, positive and finite.
-    curvature : ndarray, shape (n_obs,)
-        The diagonal of B.
-    """
-    factor = factor_of(Phi / np.sqrt(alpha), curvature)
-    return np.clip(1.0 - (inverse_triangle(factor) ** 2).sum(axis=1), 0.0, 1.0)
-
-
 def kernel_validity(
     X: Array,
     target: Array,
@@ -218,7 +201,7 @@ def rvm_validity(
     ----------
     D. A. Kropotov, D. P. Vetrov and N. O. Ptashko (2006), "A compromise between accuracy and
     stability for RBF kernel selection in relevance vector machines for classification", eqs. 12-15,
-    corrected: see `log_stability`, `determined_share` and `kernel_validity`.
+    corrected: see `log_stability` and `kernel_validity`; in eq. 7, of Sigma, the sign of the curvature.
     """
     determined = 1.0 - result.alpha[result.active] * np.diag(result.covariance)[:-1]
     return kernel_validity(
@@ -273,22 +256,21 @@ def pcvm_validity(
             "a half-horseshoe prior has no expected precisions; needed one that EM takes"
         )
     active = np.flatnonzero(result.weight)
-    points = X if centres is None else centres
-    bases = RBF(result.width)(X, points[active])
-    precisions = prior.weight_precision(result.weight[active])
-    curvature = likelihood.curvature(result.latent, problem.label)
-    if problem.bias != "none" and (result.bias != 0 or not prior.holds_zero_bias):
-        bases = np.column_stack([bases, np.ones(len(X))])
-        # next to nothing under a flat prior
-        flat = max(1e-12 * float(curvature.sum()), np.finfo(float).tiny)
-        own = prior.bias_precision(result.bias) if problem.bias == "prior" else flat
-        precisions = np.append(precisions, own)
+    points, weight = X if centres is None else centres, result.weight[active]
+    model = QuadraticModel.at(
+        [(RBF(result.width)(X, points[active]), problem.label)],
+        likelihood,
+        weight[:, None],
+        np.array([result.bias]),
+        precision=prior.weight_precision(weight)[:, None],
+        bias_precision=np.array([problem.bias_precision(result.bias)]),
+    )
     return kernel_validity(
         X,
         problem.label,
         result.weight,
         result.latent,
-        determined_share(bases, precisions, curvature)[: len(active)],
+        np.clip(1.0 - np.diag(model.inverse)[: len(active)], 0.0, 1.0),
         width=result.width,
         likelihood=likelihood,
         centres=centres,

@@ -228,7 +228,7 @@ class SparseProbitClassifier(KernelClassifier):
         """
         X = data.X
         if not _on_kernels(self):
-            number = np.arange(kernels.n_features(X.shape[1], self.features))
+            number = np.arange(kernels.feature_matrix(X[:1], self.features).shape[1])
             centres = Centres(number[:, None].astype(float), None, np.full(len(number), -1))
             return kernels.FeatureColumns(features=self.features), centres, None
         base.check_size_and_scales(self, X, data.groups)

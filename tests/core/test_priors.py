@@ -99,7 +99,7 @@ def test_learned_has_more_mass_near_zero_where_weights_have_one_sign():
 
 
 BAD_VALUES = [
-    ((1, -1, 1, 1), "d=-1 is a Gamma rate"),
+    ((1, -1, 1, 1), "d=-1; needed a finite number of at least 0"),
     ((1, 1, 1, -2), "f=-2"),
     ((0, 1, 1, 1), "c=0 must be greater than 0.0"),
     ((-0.5, 0, 0, 0), "c=-0.5 must be greater than -0.5"),

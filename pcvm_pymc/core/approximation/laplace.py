@@ -123,10 +123,7 @@ def fit_laplace(rows: SignedRows, mode: Array) -> LaplaceFit:
     slope = rows.design.T @ inverse_mills(x) - precision * mode
     bend = curvature(x, np.ones_like(x))
     likelihood = (rows.design * bend[:, None]).T @ rows.design
-    own = np.append(
-        _student_curvature(mode[:-1], prior.c, prior.d),
-        _student_curvature(mode[-1:], prior.e, prior.f),
-    )
+    own = precision * np.append(prior.weight_bend(mode[:-1]), prior.bias_bend(mode[-1:]))
     is_exact = True
     try:
         factor = cho_factor(likelihood + np.diag(own), lower=True)
@@ -136,9 +133,3 @@ def fit_laplace(rows: SignedRows, mode: Array) -> LaplaceFit:
     covariance = cho_solve(factor, np.eye(len(mode)))
     covariance = 0.5 * (covariance + covariance.T)
     return LaplaceFit(mode, mode + covariance @ slope, covariance, is_exact)
-
-
-def _student_curvature(value: Array, shape: float, rate: float) -> Array:
-    """Return minus the second derivative of a Student-t's log density, precisions Gamma(shape, rate)."""
-    square = value * value
-    return (2.0 * shape + 1.0) * (2.0 * rate - square) / np.square(2.0 * rate + square)

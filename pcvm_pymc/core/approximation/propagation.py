@@ -55,11 +55,7 @@ class PropagationOptions:
     def __post_init__(self) -> None:
         check_whole("max_iter", self.max_iter, 1)
         check_real("tol", self.tol)
-        check_real("damping", self.damping, 0.0, 1.0, closed=True)
-        if self.damping == 0.0:
-            raise ValueError(
-                "damping=0.0; needed a number from 0 to 1, 0 excluded: sites have to move"
-            )
+        check_real("damping", self.damping, 0.0, 1.0, closed="below")
 
 
 class Tilted(NamedTuple):

@@ -40,12 +40,8 @@ _PRUNED_BIAS = 1e-6  # the bias whose expected precision is 1e12, where weights 
 # L1 penalty: share in the latent function of a weight that is tried at zero, or released from it
 _NEGLIGIBLE = 1e-4
 _NOTHING = 1e-20  # such a share that is rounding
-_SHORTER = (
-    1.0,
-    1e-3,
-    1e-6,
-    1e-9,
-)  # factors of a release, each taken where those before went too far
+# factors of a release, each taken where those before went too far
+_SHORTER = (1.0, 1e-3, 1e-6, 1e-9)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pcvm_pymc.core.evidence.problem import check_fixed_bases
 from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import threads_by_size
-from pcvm_pymc.core.pieces.validation import check_flag, check_real, check_whole, is_real, shown
+from pcvm_pymc.core.pieces.validation import check_flag, check_real, check_whole
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
 from pcvm_pymc.core.quadratic import BorderedGram
 
@@ -86,10 +86,7 @@ class BottomUpOptions:
         check_real("tol", self.tol)
         check_whole("most", self.most, 1)
         check_flag("is_rough", self.is_rough)
-        if not (is_real(self.momentum) and 0.0 <= self.momentum < 1.0):
-            raise ValueError(
-                f"momentum={shown(self.momentum)}; needed a number from 0, for none, to below 1"
-            )
+        check_real("momentum", self.momentum, 0.0, 1.0, closed="above")
 
 
 class Bases:

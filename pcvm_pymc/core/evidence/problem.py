@@ -300,13 +300,11 @@ class EvidenceOptions:
             check_real("noise_starts", start)
 
 
-def start_noise(
-    problem: EvidenceProblem, options: EvidenceOptions, multiple: float | None = None
-) -> float:
-    """Return the noise to begin with: the known one, or 0.3 standard deviations of the targets."""
+def start_noise(problem: EvidenceProblem, options: EvidenceOptions) -> float:
+    """Return the noise to begin with: the known one, or the first start of the options."""
     if not problem.noise_is_estimated:
         return np.nan if problem.noise is None else problem.noise
-    return (multiple or options.noise_starts[0]) * problem.target_scale
+    return options.noise_starts[0] * problem.target_scale
 
 
 # --- results ---------------------------------------------------------------------------------------

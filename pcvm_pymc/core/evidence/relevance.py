@@ -5,6 +5,7 @@ bases downwards, which ends with steps of the former.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,10 +44,7 @@ _SHARED = 10.0 ** np.arange(-4.0, 2.0)
 
 
 def fit_sequential(
-    problem: EvidenceProblem,
-    options: EvidenceOptions | None = None,
-    *,
-    noise_start: float | None = None,
+    problem: EvidenceProblem, options: EvidenceOptions | None = None
 ) -> EvidenceResult:
     """Maximise the evidence from the empty model upwards, one basis at a time.
 
@@ -60,8 +58,7 @@ def fit_sequential(
     ----------
     problem : EvidenceProblem
     options : EvidenceOptions, optional
-    noise_start : float, optional
-        Multiple of the targets' standard deviation; default: the first of the options' starts.
+        An unknown noise starts at the first of its `noise_starts`.
 
     Returns
     -------
@@ -84,7 +81,7 @@ def fit_sequential(
     models", AISTATS; A. Chmielewski-Anders et al. (2019), eqs. 13-15, corrected (see `ActiveSet`).
     """
     options, columns = options or EvidenceOptions(), columns_of(problem)
-    noise, none = start_noise(problem, options, noise_start), np.empty(0)
+    noise, none = start_noise(problem, options), np.empty(0)
     empty = none.astype(np.int64), none, none
     result = Search(problem, columns, options, noise).result(empty)
     # a search of two classes may end with almost nothing although there are many columns
@@ -322,12 +319,7 @@ def _promising(gain: Array, index: Index, tol: float) -> Index:
 # --- from all bases downwards, all precisions at once -----------------------------------------------
 
 
-def fit_batch(
-    problem: EvidenceProblem,
-    options: EvidenceOptions | None = None,
-    *,
-    noise_start: float | None = None,
-) -> EvidenceResult:
+def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) -> EvidenceResult:
     """Maximise the evidence from all bases downwards, by MacKay's updates of all precisions at once.
 
     The sweeps cannot add a pruned basis again; once they have converged, single changes that gain follow, as
@@ -336,7 +328,7 @@ def fit_batch(
 
     Parameters
     ----------
-    problem, options, noise_start
+    problem, options
         As for `fit_sequential`.
 
     Returns
@@ -357,7 +349,7 @@ def fit_batch(
             "method='batch' needs all basis functions at every step; found bases that are computed when "
             "needed (a memory_limit): use method='sequential', or fewer bases (basis=)"
         )
-    noise, free = start_noise(problem, options, noise_start), problem.noise_is_estimated
+    noise, free = start_noise(problem, options), problem.noise_is_estimated
     # all bases with equal precisions, the latent function varying as the targets do
     index = np.flatnonzero(columns.square)
     variance = problem.target_scale**2 if problem.likelihood.targets == "numbers" else 1.0
@@ -425,6 +417,6 @@ def fit_rvm(
     """
     check_method(method)
     options = options or EvidenceOptions()
-    starts = options.noise_starts if problem.noise_is_estimated else (None,)
-    fits = [METHODS[method](problem, options, noise_start=start) for start in starts]
+    starts = options.noise_starts[: None if problem.noise_is_estimated else 1]
+    fits = [METHODS[method](problem, replace(options, noise_starts=(each,))) for each in starts]
     return max(fits, key=lambda fit: fit.log_evidence)

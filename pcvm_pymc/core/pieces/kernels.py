@@ -328,11 +328,6 @@ def feature_matrix(X: Array, features: str = "linear") -> Array:
     return np.hstack([X, X[:, row] * X[:, column]])
 
 
-def n_features(d: int, features: str) -> int:
-    """Return how many linear or quadratic features d components have."""
-    return d if features == "linear" else d + d * (d + 1) // 2
-
-
 @dataclass(frozen=True)
 class FeatureColumns(KernelPiece):
     """Linear or quadratic features in the form of a kernel: each centre is the index of a feature.

@@ -16,7 +16,7 @@ from pcvm_pymc.core.pieces.multinomial import (
     log_class_probability,
 )
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import check_real, is_real, is_unknown, shown
+from pcvm_pymc.core.pieces.validation import check_real, is_unknown
 
 _LOG_2PI = np.log(2.0 * np.pi)
 
@@ -80,10 +80,8 @@ class NoisyProbit(Likelihood):
     bound: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        if not is_unknown(self.flip) and not (is_real(self.flip) and 0 <= self.flip < 0.5):
-            raise ValueError(
-                f"flip={shown(self.flip)}; needed a probability from 0 to less than 1/2"
-            )
+        if not is_unknown(self.flip):
+            check_real("flip", self.flip, 0.0, 0.5, closed="above")
 
     def _kept(self, latent: Array, target: Array) -> Array:
         """Return the log of the probit's part."""

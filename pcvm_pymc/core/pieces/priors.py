@@ -63,9 +63,7 @@ class Hyperprior:
         for name, rate_name in (("c", "d"), ("e", "f")):
             shape, rate = getattr(self, name), getattr(self, rate_name)
             check_real(name, shape, -np.inf)
-            check_real(rate_name, rate, -np.inf)
-            if rate < 0:
-                raise ValueError(f"{rate_name}={rate} is a Gamma rate and must not be negative")
+            check_real(rate_name, rate, closed=True)
             least = 0.0 if rate > 0 else -0.5
             if shape <= least:
                 raise ValueError(

@@ -63,24 +63,26 @@ def check_real(
     above: float = 0.0,
     below: float = np.inf,
     *,
-    closed: bool = False,
+    closed: bool | str = False,
     also: Sequence[Any] = (),
 ) -> None:
     """Raise unless a value is a finite number in a range, or one of the values in `also`.
 
-    The range is open, from `above` to `below`; `closed` includes its ends.
+    The range is open, from `above` to `below`; `closed` includes its ends, as ``"above"`` or ``"below"``
+    one of them.
     """
     inside = is_real(value) and np.isfinite(value) and above <= value <= below
+    inside = inside and (value != above or closed in (True, "above"))
+    inside = inside and (value != below or closed in (True, "below"))
     needed = f"a finite number {'of at least' if closed else 'above'} {above:g}"
     if below < np.inf:
-        needed = (
-            f"a number from {above:g} to {below:g}, ends {'included' if closed else 'excluded'}"
-        )
+        ends = {False: "ends excluded", True: "ends included", "above": f"{below:g} excluded"}
+        needed = f"a number from {above:g} to {below:g}, {ends.get(closed, f'{above:g} excluded')}"
     elif above == -np.inf:
         needed = "a finite number"
     elif above == 0 and not closed:
         needed = "a positive finite number"
-    _require(inside and (closed or value not in (above, below)), name, value, needed, also)
+    _require(inside, name, value, needed, also)
 
 
 def check_flag(name: str, value: Any, *, also: Sequence[Any] = ()) -> None:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
-from pcvm_pymc.core.measures import (
+from pcvm_pymc.assessment.measures import (
     classification_measures,
     expected_calibration_error,
     hand_till_auc,
