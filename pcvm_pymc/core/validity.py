@@ -1,7 +1,6 @@
 """Kernel validity: how far kernels may shift before the likelihood falls (Kropotov et al. 2006)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,11 +48,10 @@ def centre_derivatives(
     X: Array,
     centres: Array,
     weight: Array,
-    width: Any,
+    kernel: RBF | MatrixRBF,
     *,
     score: Array,
     curvature: Array,
-    matrix: Any = None,
 ) -> tuple[Array, Array]:
     """Return slope a and downward curvature b of the log likelihood in each centre's coordinates.
 
@@ -65,21 +63,19 @@ def centre_derivatives(
     X : ndarray, shape (n_obs, n_features)
     centres : ndarray, shape (n_kernels, n_features)
     weight : ndarray, shape (n_kernels,)
-    width : float or ndarray, shape (n_features,)
+    kernel : RBF or MatrixRBF
     score, curvature : ndarray, shape (n_obs,)
         Slope of the log likelihood in the latent values, and minus its second derivative.
-    matrix : ndarray, shape (n_features, n_features), optional
-        S of a `MatrixRBF`; with it the width is one number.
 
     Returns
     -------
     a, b : ndarray, shape (n_kernels, n_features)
     """
     n_features = X.shape[1]
-    S = np.eye(n_features) if matrix is None else np.asarray(matrix, dtype=float)
-    S = S * np.square(width)
+    S = np.eye(n_features) if isinstance(kernel, RBF) else np.asarray(kernel.matrix, dtype=float)
+    S = S * np.square(kernel.width)
     # P of exp(-(x - z)' P (x - z))
-    form, height = np.linalg.inv(S), weight * MatrixRBF(S)(X, centres)
+    form, height = np.linalg.inv(S), weight * kernel(X, centres)
     a, b = np.empty(centres.shape), np.empty(centres.shape)
     pull = score @ height
     for j in range(n_features):
@@ -120,10 +116,9 @@ def kernel_validity(
     latent: Array,
     determined: Array,
     *,
-    width: Any,
+    kernel: RBF | MatrixRBF,
     likelihood: Likelihood,
     centres: Array | None = None,
-    matrix: Any = None,
 ) -> Validity:
     """Return the validity of RBF kernels.
 
@@ -137,13 +132,11 @@ def kernel_validity(
         Latent function at the training rows, bias included.
     determined : ndarray, shape (n_kernels,)
         gamma of the kernels whose weight is not zero, in their order.
-    width : float or ndarray, shape (n_features,)
-        Of the RBF; the paper's sigma is ``width / sqrt(2)``.
+    kernel : RBF or MatrixRBF
+        The paper's sigma is ``width / sqrt(2)``.
     likelihood : Likelihood
     centres : ndarray, shape (n_basis, n_features), optional
         Default: the rows of `X`.
-    matrix : ndarray, shape (n_features, n_features), optional
-        S of a `MatrixRBF`.
 
     Notes
     -----
@@ -160,10 +153,9 @@ def kernel_validity(
         X,
         (X if centres is None else centres)[active],
         weight[active],
-        width,
+        kernel,
         score=likelihood.score(latent, target),
         curvature=likelihood.curvature(latent, target),
-        matrix=matrix,
     )
     stability = log_stability(a, b)[:, varies] - np.log(spread[varies])
     counts = determined > 0  # a kernel that the data say nothing about may be as stable as it likes
@@ -177,9 +169,8 @@ def rvm_validity(
     problem: EvidenceProblem,
     result: EvidenceResult,
     *,
-    width: Any,
+    kernel: RBF | MatrixRBF,
     centres: Array | None = None,
-    matrix: Any = None,
 ) -> Validity:
     """Return the kernel validity of a relevance vector machine, as in the paper.
 
@@ -188,14 +179,12 @@ def rvm_validity(
     X : ndarray, shape (n_obs, n_features)
         Training inputs.
     problem : EvidenceProblem
-        With ``Phi = RBF(width)(X, centres)``.
+        With ``Phi = kernel(X, centres)``.
     result : EvidenceResult
         Its fit, by `fit_rvm`.
-    width : float or ndarray, shape (n_features,)
+    kernel : RBF or MatrixRBF
     centres : ndarray, shape (n_basis, n_features), optional
         Default: the rows of `X`.
-    matrix : ndarray, shape (n_features, n_features), optional
-        S of a `MatrixRBF`.
 
     References
     ----------
@@ -210,10 +199,9 @@ def rvm_validity(
         result.weight,
         result.latent,
         np.clip(determined, 0.0, 1.0)[result.weight[result.active] != 0],
-        width=width,
+        kernel=kernel,
         likelihood=problem.likelihood_at(result.noise),
         centres=centres,
-        matrix=matrix,
     )
 
 
@@ -256,9 +244,13 @@ def pcvm_validity(
             "a half-horseshoe prior has no expected precisions; needed one that EM takes"
         )
     active = np.flatnonzero(result.weight)
-    points, weight = X if centres is None else centres, result.weight[active]
+    points, weight, kernel = (
+        X if centres is None else centres,
+        result.weight[active],
+        RBF(result.width),
+    )
     model = QuadraticModel.at(
-        [(RBF(result.width)(X, points[active]), problem.label)],
+        [(kernel(X, points[active]), problem.label)],
         likelihood,
         weight[:, None],
         np.array([result.bias]),
@@ -271,7 +263,7 @@ def pcvm_validity(
         result.weight,
         result.latent,
         np.clip(1.0 - np.diag(model.inverse)[: len(active)], 0.0, 1.0),
-        width=result.width,
+        kernel=kernel,
         likelihood=likelihood,
         centres=centres,
     )

@@ -9,7 +9,6 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from sklearn.base import clone
 from sklearn.utils import gen_batches
 
 from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior, Values
@@ -33,7 +32,7 @@ from pcvm_pymc.estimators.average import (
     class_probability,
     log_class_probability,
 )
-from pcvm_pymc.estimators.base import check_size_and_scales, is_named, without_idle
+from pcvm_pymc.estimators.base import check_size_and_scales, is_named
 from pcvm_pymc.estimators.features import Metric, set_features
 from pcvm_pymc.estimators.fit import (
     centres_of,
@@ -43,8 +42,7 @@ from pcvm_pymc.estimators.fit import (
     problems_of,
     search_grid,
 )
-from pcvm_pymc.estimators.problems import ROUGH, TrainingData
-from pcvm_pymc.estimators.race import chosen_width
+from pcvm_pymc.estimators.problems import TrainingData
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -247,17 +245,10 @@ def _kernels(
     elif problems is not None:
         width, metric = fixed_width(model, data, rng)
     else:  # a relevance vector machine
-        given = model._as_given(data)
-        loose = {"tol": max(model.tol, ROUGH["evidence"])}
-        loose |= {"std": "weights"} if hasattr(model, "std") else {}
-        fixed = {"class_weight": None} if hasattr(model, "class_weight") else {}
-        weight = {} if data.weight is None else {"sample_weight": data.weight}
+        from pcvm_pymc.estimators.relevance import width_of  # slow: compiled
 
-        def evidence(_: str, width: float) -> float:
-            one = clone(model).set_params(estimation="auto", width=width, **loose, **fixed)
-            return float(without_idle(one).fit(given.X, given.label, **weight).log_evidence_)
-
-        width, metric = chosen_width(model, given, rng, evidence, rough=loose)
+        points = as_centres(data.basis(model), data.X, None).points
+        width, metric = width_of(model, data, points, rng)
     widths = widths or [width]
     return [as_kernel(model.kernel, np.asarray(each)[()]) for each in widths], weights, metric
 

@@ -231,11 +231,11 @@ class Problems:
             return fit_em(problem, None, self.options)
         from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up  # slow: compiled
 
-        result = fit_bottom_up(problem, None, self.options)
+        result = fit_bottom_up(problem, self.options)
         if result.status is not Status.EMPTY_MODEL or self.options.most == 1:
             return result
         plain = BottomUpOptions(max_iter=self.options.max_iter, tol=self.options.tol)
-        return fit_bottom_up(problem, None, plain)
+        return fit_bottom_up(problem, plain)
 
 
 def against_rest(problem: Problem, number: int) -> Problem:

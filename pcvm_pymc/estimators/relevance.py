@@ -1,5 +1,6 @@
 """Relevance vector machines: fits of maximal evidence, predictions, scores of widths, kernel validity."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -33,7 +34,7 @@ from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import Validity, kernel_validity, pcvm_validity, rvm_validity
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.average import Moments, Predictor
-from pcvm_pymc.estimators.features import set_features
+from pcvm_pymc.estimators.features import Metric, set_features
 from pcvm_pymc.estimators.problems import ROUGH, Problems, TrainingData, against_rest, width_rows
 from pcvm_pymc.estimators.race import chosen_width
 
@@ -67,17 +68,34 @@ def score_width(problems: Problems, criterion: str, width: float, scale: float) 
         )
     rough = EvidenceOptions(tol=ROUGH["evidence"])
     machines = [EvidenceProblem(one.Phi, one.label, one.likelihood) for one in each]
-    return sum(_scored(one, X, points, criterion, width, options=rough) for one in machines)
+    at = X, points, as_kernel(problems.kernel, width)
+    return sum(_scored(one, criterion, *at, options=rough) for one in machines)
 
 
 def _scored(
-    problem: EvidenceProblem, X: Array, points: Array, criterion: str, width: Any, **how: Any
+    problem: EvidenceProblem, criterion: str, X: Array, points: Array, kernel: Any, **how: Any
 ) -> float:
     """Return the log evidence of a relevance vector machine, or its log kernel validity."""
     result = fit_rvm(problem, **how)
     if criterion == "evidence":
         return result.log_evidence
-    return rvm_validity(X, problem, result, width=width, centres=points).log_validity
+    return rvm_validity(X, problem, result, kernel=kernel, centres=points).log_validity
+
+
+def machine_scores(model: Any, data: TrainingData, points: Array) -> Callable[[str, float], float]:
+    """Return ``(criterion, width) -> score`` of relevance vector machines, of several classes in sum."""
+    options = replace(evidence_options(model), tol=max(model.tol, ROUGH["evidence"]))
+    each, several = [data], is_classifier(model) and len(model.classes_) > 2
+    if several:
+        each = [replace(data, label=data.label == c) for c in range(len(model.classes_))]
+
+    def score(criterion: str, width: float) -> float:
+        at = points, as_kernel(model.kernel, width)
+        how = {"method": model.method, "options": options}
+        machines = [problem_of(model, one, *at) for one in each]
+        return sum(_scored(one, criterion, data.X, *at, **how) for one in machines)
+
+    return score
 
 
 # --- relevance vector machines -----------------------------------------------------------------
@@ -185,6 +203,32 @@ class RelevanceVectors(Predictor):
         return [(1.0, moments)]
 
 
+def problem_of(
+    model: Any, data: TrainingData, points: Array, kernel: KernelPiece, limit: float | None = None
+) -> EvidenceProblem:
+    """Return the problem of some rows, basis functions in memory or computed within a memory limit."""
+    Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
+    likelihood = model._likelihood_ if data.weight is None else Weighted(model._likelihood_)
+    if is_classifier(model):
+        data = replace(data, label=2.0 * data.label - 1.0)
+    return EvidenceProblem(Phi, data.target, likelihood, noise=getattr(model, "noise", None))
+
+
+def width_of(
+    model: Any, data: TrainingData, points: Array, rng: np.random.Generator
+) -> tuple[Any, Metric | None]:
+    """Return the width that is given, or chosen by folds or a criterion; see `chosen_width`."""
+    rows, most = width_rows(model, data, limit_of(model, len(data.X)) is not None, rng)
+    if rows is not None and isinstance(model.width, str):
+        data = data.some(rows)
+        basis = min(most, len(rows)) if most else data.basis(model)
+        points = as_centres(basis, data.X, None).points
+    rough = {"tol": max(model.tol, ROUGH["evidence"])}
+    rough |= {"std": "weights"} if hasattr(model, "std") else {}
+    score = machine_scores(model, data, points)
+    return chosen_width(model, model._as_given(data), rng, score, rough=rough, most_bases=most)
+
+
 def fit_relevance(model: Any, data: TrainingData) -> EvidenceProblem:
     """Choose the width, maximise the evidence at it, and set the fitted attributes; return the problem.
 
@@ -198,40 +242,19 @@ def fit_relevance(model: Any, data: TrainingData) -> EvidenceProblem:
     chunk = factor_rows(model, data.X)
     base.check_size_and_scales(model, data.X, data.groups)
     centres, limit = as_centres(data.basis(model), data.X, None), limit_of(model, len(data.X))
-    few, own, options = data, centres, evidence_options(model)
     rng = np.random.default_rng(as_seed(model.random_state))
     if limit is None:
         check_room(len(data.X), len(centres))
-    rows, most = width_rows(model, data, limit is not None, rng)
-    if rows is not None and isinstance(model.width, str):
-        few = data.some(rows)
-        own = as_centres(min(most, len(rows)) if most else few.basis(model), few.X, None)
-
-    def problem_at(
-        data: TrainingData, points: Array, kernel: KernelPiece, limit: Any
-    ) -> EvidenceProblem:
-        Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
-        likelihood = model._likelihood_ if data.weight is None else Weighted(model._likelihood_)
-        if is_classifier(model):
-            data = replace(data, label=2.0 * data.label - 1.0)
-        return EvidenceProblem(Phi, data.target, likelihood, noise=getattr(model, "noise", None))
-
-    if limit is not None and not chunk:
-        problem_at(data, centres.points, as_kernel(model.kernel, 1.0), limit)  # is there room?
-    rough = {"tol": max(model.tol, ROUGH["evidence"])}
-
-    def score(criterion: str, width: float) -> float:
-        problem = problem_at(few, own.points, as_kernel(model.kernel, width), None)
-        how = {"method": model.method, "options": replace(options, **rough)}
-        return _scored(problem, few.X, own.points, criterion, width, **how)
-
-    plain = rough | ({"std": "weights"} if hasattr(model, "std") else {})
-    given = model._as_given(few)
-    width, metric = chosen_width(model, given, rng, score, rough=plain, most_bases=most)
+    elif not chunk:
+        problem_of(
+            model, data, centres.points, as_kernel(model.kernel, 1.0), limit
+        )  # is there room?
+    width, metric = width_of(model, data, centres.points, rng)
     kernel = as_kernel(model.kernel, width)
-    whole = (data, centres.points, kernel)
-    problem = factored(model, *whole, chunk) if chunk else problem_at(*whole, limit)
-    result = (model._solved or partial(fit_rvm, method=model.method, options=options))(problem)
+    whole = (model, data, centres.points, kernel)
+    problem = factored(*whole, chunk) if chunk else problem_of(*whole, limit)
+    how: Any = {"method": model.method, "options": evidence_options(model)}
+    result = (model._solved or partial(fit_rvm, **how))(problem)
 
     # what a user reads
     vectors = centres.points[result.active]
@@ -299,7 +322,7 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
     check_is_fitted(model)
     if model.estimation == "posterior":
         raise ValueError("the model is a posterior; needed a fit, estimation='auto'")
-    kernel = as_kernel(model.kernel)
+    kernel: Any = as_kernel(model.kernel, model.width_)
     if kernel.name not in ("rbf", MatrixRBF.name):
         raise ValueError(
             f"kernel={model.kernel!r}; needed 'rbf' or a MatrixRBF, whose slopes are known"
@@ -330,8 +353,7 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
         model.weight_,
         latent,
         np.clip(determined, 0.0, 1.0)[model.weight_ != 0],
-        width=model.width_,
+        kernel=kernel,
         likelihood=likelihood,
         centres=model.relevance_vectors_,
-        matrix=getattr(kernel, "matrix", None),
     )

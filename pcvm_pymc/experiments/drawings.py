@@ -14,7 +14,7 @@ from scipy.special import expit
 from scipy.stats import halfnorm
 
 from pcvm_pymc.core.evidence.posterior import posterior
-from pcvm_pymc.core.pieces.kernels import design_matrix
+from pcvm_pymc.core.pieces.kernels import RBF, design_matrix
 from pcvm_pymc.core.pieces.likelihoods import Logit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import ndtr
@@ -196,7 +196,7 @@ def _tail(sketch: Sketch, folder: Path | None) -> Drawn:
         _POINTS,
         centres,
         weight,
-        width,
+        RBF(width),
         score=_LOGIT.score(latent, _TARGET),
         curvature=_LOGIT.curvature(latent, _TARGET),
     )

@@ -9,7 +9,7 @@ from test_mpcvm import classes
 
 from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, row_blocks
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up
+from pcvm_pymc.core.evidence import EvidenceProblem
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihood import majority_label
@@ -162,8 +162,6 @@ def test_bad_input_is_named():
     _, streamed = both(ArrayRows(X, label, 9), 20, Hyperprior.jeffreys(), 1.0)
     start = Start(np.zeros(20), 0.0, response=label)
     refused("response was given for a streamed design", fit_em, streamed, start)
-    with pytest.raises(ValueError, match=r"start of shape \(40,\) was given for rows in chunks"):
-        fit_bottom_up(streamed, np.zeros(40))
     refused("'evidence'", EvidenceProblem.of, streamed)
     refused(r"memory_limit=1e\+06 bytes is too small for 500 bases", chunk_rows, 1e6, 500, 20)
     assert chunk_rows(11e6, 500, 20) < chunk_rows(12e6, 500, 20) < chunk_rows(30e6, 500, 20) == 2048

@@ -28,9 +28,8 @@ def covariance(n_features, seed=0):
 @settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.5, 1.5, (0.6, 3.0, 1.0), "matrix"]))
 def test_derivatives_are_those_of_finite_differences(likelihood, seed, width):
-    matrix = covariance(3, seed=3) if width == "matrix" else None
-    width = 1.3 if width == "matrix" else np.array(width)
-    kernel = RBF(width) if matrix is None else MatrixRBF(matrix, width)
+    is_matrix = width == "matrix"
+    kernel = MatrixRBF(covariance(3, seed=3), 1.3) if is_matrix else RBF(np.array(width))
     X, label = blobs(25, n_features=3, seed=seed)
     rng = np.random.default_rng(seed)
     centres, weight, bias = X[:4], rng.normal(size=4), 0.3
@@ -43,7 +42,7 @@ def test_derivatives_are_those_of_finite_differences(likelihood, seed, width):
         "score": likelihood.score(latent, label),
         "curvature": likelihood.curvature(latent, label),
     }
-    a, b = validity.centre_derivatives(X, centres, weight, width, matrix=matrix, **slopes)
+    a, b = validity.centre_derivatives(X, centres, weight, kernel, **slopes)
     h = 1e-3
     for i in range(4):
         for j in range(3):
@@ -58,8 +57,8 @@ def test_derivatives_are_those_of_finite_differences(likelihood, seed, width):
     # a diagonal matrix is a width for each feature
     widths = np.array([0.6, 3.0, 1.0])
     diagonal, each = (
-        validity.centre_derivatives(X, centres, weight, wide, matrix=form, **slopes)
-        for wide, form in ((1.0, np.diag(widths**2)), (widths, None))
+        validity.centre_derivatives(X, centres, weight, wide, **slopes)
+        for wide in (MatrixRBF(np.diag(widths**2)), RBF(widths))
     )
     np.testing.assert_allclose(diagonal, each, rtol=1e-8, atol=1e-10)
 
@@ -95,10 +94,10 @@ def test_stability_is_continuous_where_the_likelihood_begins_to_bend():
 @pytest.mark.parametrize("link", LINKS)
 def test_the_validity_of_an_rvm_is_its_definition(link):
     X, label = blobs(60, seed=5)
-    width = 1.2
-    given_ = EvidenceProblem(rbf(squared_distances(X, X), width), label, link)
+    kernel = RBF(1.2)
+    given_ = EvidenceProblem(kernel(X, X), label, link)
     result = fit_rvm(given_)
-    found = validity.rvm_validity(X, given_, result, width=width)
+    found = validity.rvm_validity(X, given_, result, kernel=kernel)
     np.testing.assert_array_equal(found.active, result.active)
     Phi, alpha = given_.Phi[:, result.active], result.alpha[result.active]
     if np.isfinite(result.bias_alpha):
@@ -108,7 +107,7 @@ def test_the_validity_of_an_rvm_is_its_definition(link):
     share = (1 - alpha * np.diag(covariance))[: len(result.active)]
     np.testing.assert_allclose(found.determined, share, atol=1e-8)
     slopes = {"score": LINKS[link].score(result.latent, label), "curvature": curvature}
-    at = X, X[result.active], result.weight[result.active], width
+    at = X, X[result.active], result.weight[result.active], kernel
     a, b = validity.centre_derivatives(*at, **slopes)
     stability = validity.log_stability(a, b) - np.log(X.std(axis=0))
     wanted = LINKS[link].log_likelihood(result.latent, label) + share @ stability.sum(axis=1)
@@ -121,7 +120,7 @@ def test_kernels_of_weight_zero_count_for_nothing():
     weight[[3, 8]] = 1.0, -2.0
     latent = rbf(squared_distances(X, X), 1.0) @ weight
     share = np.array([0.4, 0.9])
-    options = {"width": 1.0, "likelihood": LINKS["logit"]}
+    options = {"kernel": RBF(1.0), "likelihood": LINKS["logit"]}
     few = validity.kernel_validity(X, label, weight, latent, share, **options)
     none = validity.kernel_validity(X, label, 0 * weight, 0 * latent, np.empty(0), **options)
     assert few.log_stability.shape == (2, 2)

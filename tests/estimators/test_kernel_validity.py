@@ -17,7 +17,7 @@ TARGET = np.sin(2 * X[:, 0]) + 0.1 * np.random.default_rng(5).normal(size=50)
 )
 def test_it_is_the_cores(machine, target, likelihood):
     problem = EvidenceProblem(design_matrix("rbf", X, X, 1.1), target, likelihood)
-    wanted = rvm_validity(X, problem, fit_rvm(problem), width=1.1)
+    wanted = rvm_validity(X, problem, fit_rvm(problem), kernel=RBF(1.1))
     found = validity(machine(width=1.1).fit(X, target), X, target)
     assert found.log_validity == pytest.approx(wanted.log_validity, rel=1e-6)
     np.testing.assert_allclose(found.determined, wanted.determined, rtol=1e-6)

@@ -13,7 +13,7 @@ from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.centres import choose_rows
-from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.problem import Problem, Status
@@ -79,7 +79,9 @@ def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
             Phi = design_matrix("rbf", X, X[rows], width)
             problem = EvidenceProblem(Phi, one, "probit")
             result = fit_rvm(problem, options=pcvm.EvidenceOptions(tol=1e-3))
-            valid = rvm_validity(X, problem, result, width=width, centres=X[rows]).log_validity
+            valid = rvm_validity(
+                X, problem, result, kernel=RBF(width), centres=X[rows]
+            ).log_validity
             wanted += result.log_evidence if method == "evidence" else valid
         else:
             Phi = design_matrix("rbf", X, X[rows], width)
@@ -159,7 +161,7 @@ def test_the_papers_search_stays_reachable():
     Phi, piece = rbf(squared_distances(X, X), 1.5), MultinomialProbit(3)
     known = Problem(Phi, y, None, pcvm.Hyperprior.jeffreys(), piece, bias="none", shared=True)
     for model, options in ((paper, pcvm.BottomUpOptions()), (quick, pcvm.BottomUpOptions.quick())):
-        wanted = fit_bottom_up(known, None, options)
+        wanted = fit_bottom_up(known, options)
         np.testing.assert_array_equal(model.support_, wanted.support)
         assert model.log_posterior_ == wanted.log_posterior
         assert model.n_iter_ == wanted.n_iter
@@ -168,9 +170,9 @@ def test_the_papers_search_stays_reachable():
 def test_a_quick_search_that_ends_empty_gives_way(monkeypatch):
     searched = []
 
-    def watched(problem, response, options):
+    def watched(problem, options):
         searched.append(options.most)
-        found = fit_bottom_up(problem, response, options)
+        found = fit_bottom_up(problem, options)
         return replace(found, status=Status.EMPTY_MODEL) if options.most > 1 else found
 
     monkeypatch.setattr("pcvm_pymc.core.evidence.fit_bottom_up", watched)

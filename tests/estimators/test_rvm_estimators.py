@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc import RVMClassifier, RVMRegressor
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
-from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import as_kernel, rbf, squared_distances
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.core.validity import rvm_validity
 
@@ -28,7 +28,7 @@ def test_width_of_the_highest_score(method):
     for width, score in zip(model.widths_, model.width_scores_, strict=True):
         problem = EvidenceProblem(rbf(squared_distances(X, X), width), label, "logit")
         result = fit_rvm(problem, options=EvidenceOptions(tol=1e-3))
-        validity = rvm_validity(X, problem, result, width=width).log_validity
+        validity = rvm_validity(X, problem, result, kernel=as_kernel("rbf", width)).log_validity
         assert score == (result.log_evidence if method == "evidence" else validity)
 
 

@@ -133,28 +133,16 @@ class Bases:
             self._products[n] = (self._row_weight * self.columns[:, n]) @ self.columns
         return self._products[n]
 
-    def begin(self, start: Array | None) -> None:
-        """Compute the responses of the first epoch: those given, or the likelihood's own.
+    def begin(self) -> None:
+        """Compute the responses of the first epoch; of a streamed design the Gram matrix comes with them.
 
-        Of a streamed design the Gram matrix comes with them.
+        Those of several scores are the likelihood's own, of one score those at weights of zero, where the
+        slopes have them.
         """
         likelihood, several = self.problem.likelihood, self.problem.n_scores > 1
-        if start is None:  # of one score those at weights of zero, where the slopes have them
-            terms = FirstResponses(likelihood) if several else likelihood.terms
-            self.respond(*self._at, terms, gram="unit")
-            self.pulled *= self.beta if several else 1.0
-            return
-        if self.streamed:
-            raise ValueError(
-                f"start of shape {np.shape(start)} was given for rows in chunks, whose responses are not "
-                "in memory; needed None, the likelihood's own, or basis functions in memory"
-            )
-        shape = self.latent.shape
-        if np.shape(start) != shape and (several or np.shape(start) != shape[:1]):
-            raise ValueError(f"start has shape {np.shape(start)}; needed {shape}")
-        pulled = self.columns.T @ (self._row_weight[:, None] * np.reshape(start, shape))
-        self.pulled = self.beta * pulled
-        self.log_likelihood = likelihood.terms(self.latent, self.problem.label).log_likelihood
+        terms = FirstResponses(likelihood) if several else likelihood.terms
+        self.respond(*self._at, terms, gram="unit")
+        self.pulled *= self.beta if several else 1.0
 
     def respond(self, weight: Array, bias: Array, terms: Any, *, gram: str = "none") -> None:
         """Compute the responses at weights, shape (n_basis, n_scores), and biases.
@@ -339,10 +327,10 @@ class Machine:
 class Search:
     """Machines, responses and weights of a fit, epoch after epoch; all with an axis of scores."""
 
-    def __init__(self, problem: Problem, start: Array | None, options: BottomUpOptions) -> None:
+    def __init__(self, problem: Problem, options: BottomUpOptions) -> None:
         self.problem, self.options = problem, options
         self.bases = Bases(problem)
-        self.bases.begin(start)
+        self.bases.begin()
         n_basis, n_scores = problem.Phi.shape[1], problem.n_scores
         self.sign = None
         if problem.sign is not None:  # of all columns: zero for the constant, which is free
@@ -391,7 +379,6 @@ class Search:
 @threads_by_size
 def fit_bottom_up(
     problem: Problem,
-    start: Array | None = None,
     options: BottomUpOptions | None = None,
     callback: Callable[[int, float], None] | None = None,
 ) -> EMResult:
@@ -408,9 +395,6 @@ def fit_bottom_up(
         which the Gram matrix is. Each weight has a precision of its own, or each basis where `shared`; under
         ``bias="prior"`` so has the constant, which the papers lack. The precisions are estimated, their
         logarithms flat: the numbers of the hyperprior are not used.
-    start : ndarray, shape (n_obs,) or (n_obs, n_scores), optional
-        Latent responses of the first epoch. Default: the likelihood's own, 10.5 for the own class and 0.5 for
-        the others; for two classes those at weights of zero.
     options : BottomUpOptions, optional
     callback : callable, optional
         Called with the epoch's number and log posterior after each epoch.
@@ -423,8 +407,12 @@ def fit_bottom_up(
     Raises
     ------
     ValueError
-        If the problem is of another row, its bases are not fixed, its bias is free, or the start's shape is
-        another.
+        If the problem is of another row, its bases are not fixed, or its bias is free.
+
+    Notes
+    -----
+    The latent responses of the first epoch are the likelihood's own, 10.5 for the own class and 0.5 for the
+    others; for two classes those at weights of zero.
 
     References
     ----------
@@ -440,7 +428,7 @@ def fit_bottom_up(
     if problem.shared and problem.is_signed:
         raise ValueError("shared precisions need free weights: sign=None, found signs")
     options = options or BottomUpOptions()
-    search = Search(problem, start, options)
+    search = Search(problem, options)
     trace = [(search.log_posterior(), 0, np.nan, problem.width)]
     status = Status.ITERATION_LIMIT
     for n_iter in range(1, options.max_iter + 1):

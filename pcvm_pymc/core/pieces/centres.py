@@ -373,7 +373,7 @@ def _spread(X: Array, rows: Index, size: int, rng: np.random.Generator) -> Index
     seen = rows
     if len(rows) > _CANDIDATES * size:
         seen = rows[np.sort(rng.choice(len(rows), _CANDIDATES * size, replace=False))]
-    distinct = seen[_distinct(X[seen])]
+    distinct = seen[unique_rows(X[seen])[0]]
     chosen = distinct
     if len(distinct) > size:
         middle, scale = _frame(X[distinct])
@@ -386,7 +386,7 @@ def _spread(X: Array, rows: Index, size: int, rng: np.random.Generator) -> Index
 
 def _means(X: Array, size: int, rng: np.random.Generator) -> Array:
     """Return the means of k-means, shape (size, n_features); rows, where so few are distinct."""
-    if len(_distinct(X)) <= size:
+    if len(unique_rows(X)[0]) <= size:
         return X[_spread(X, np.arange(len(X)), size, rng)] if size < len(X) else X
     middle, scale = _frame(X)
     Z, state = (X - middle) / scale, _legacy(rng)
@@ -437,11 +437,6 @@ def _lloyd(X: Array, means: Array) -> Array:
         if shift <= tolerance:
             break
     return means
-
-
-def _distinct(X: Array) -> Index:
-    """Return the first of each group of equal rows, ascending."""
-    return np.sort(np.unique(X, axis=0, return_index=True)[1])
 
 
 def _frame(X: Array) -> tuple[Array, float]:
