@@ -1,7 +1,7 @@
 """Machines for several classes with the multinomial probit, for scikit-learn."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -120,18 +120,11 @@ class MPCVMClassifier(KernelClassifier):
     """
 
     n_vectors: int | str | None = None
-    estimation: str = "auto"
-    random_state: Any = None
-    max_iter: int = 10_000
-    tol: float | None = None
-    memory_limit: float | None = None
-    class_weight: Any = None
     algorithm: str = "top-down"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
     bias: bool | None = None
     update: str = "auto"
-    draws: int = 250
     start: str = "default"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
@@ -230,15 +223,8 @@ class MRVMClassifier(KernelClassifier):
     3
     """
 
-    random_state: Any = None
-    max_iter: int = 10_000
-    tol: float | None = None
-    memory_limit: float | None = None
-    class_weight: Any = None
     algorithm: str = "bottom-up"
     search: str = "quick"
-    estimation: str = "auto"
-    draws: int = 250
     start: str = "default"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None

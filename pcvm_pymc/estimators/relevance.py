@@ -1,6 +1,5 @@
 """Relevance vector machines: fits of maximal evidence, predictions, scores of widths, kernel validity."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -80,22 +79,6 @@ def _scored(
     if criterion == "evidence":
         return result.log_evidence
     return rvm_validity(X, problem, result, kernel=kernel, centres=points).log_validity
-
-
-def machine_scores(model: Any, data: TrainingData, points: Array) -> Callable[[str, float], float]:
-    """Return ``(criterion, width) -> score`` of relevance vector machines, of several classes in sum."""
-    options = replace(evidence_options(model), tol=max(model.tol, ROUGH["evidence"]))
-    each, several = [data], is_classifier(model) and len(model.classes_) > 2
-    if several:
-        each = [replace(data, label=data.label == c) for c in range(len(model.classes_))]
-
-    def score(criterion: str, width: float) -> float:
-        at = points, as_kernel(model.kernel, width)
-        how = {"method": model.method, "options": options}
-        machines = [problem_of(model, one, *at) for one in each]
-        return sum(_scored(one, criterion, data.X, *at, **how) for one in machines)
-
-    return score
 
 
 # --- relevance vector machines -----------------------------------------------------------------
@@ -224,8 +207,17 @@ def width_of(
         basis = min(most, len(rows)) if most else data.basis(model)
         points = as_centres(basis, data.X, None).points
     rough = {"tol": max(model.tol, ROUGH["evidence"])}
+    how = {"method": model.method, "options": replace(evidence_options(model), **rough)}
+    several = is_classifier(model) and len(model.classes_) > 2
+    numbers = range(len(model.classes_)) if several else ()
+    each = [replace(data, label=data.label == c) for c in numbers] or [data]
+
+    def score(criterion: str, width: float) -> float:  # of several classes each against the rest
+        at = points, as_kernel(model.kernel, width)
+        machines = [problem_of(model, one, *at) for one in each]
+        return sum(_scored(one, criterion, data.X, *at, **how) for one in machines)
+
     rough |= {"std": "weights"} if hasattr(model, "std") else {}
-    score = machine_scores(model, data, points)
     return chosen_width(model, model._as_given(data), rng, score, rough=rough, most_bases=most)
 
 
@@ -245,16 +237,14 @@ def fit_relevance(model: Any, data: TrainingData) -> EvidenceProblem:
     rng = np.random.default_rng(as_seed(model.random_state))
     if limit is None:
         check_room(len(data.X), len(centres))
-    elif not chunk:
-        problem_of(
-            model, data, centres.points, as_kernel(model.kernel, 1.0), limit
-        )  # is there room?
+    elif not chunk:  # is there room?
+        problem_of(model, data, centres.points, as_kernel(model.kernel, 1.0), limit)
     width, metric = width_of(model, data, centres.points, rng)
     kernel = as_kernel(model.kernel, width)
     whole = (model, data, centres.points, kernel)
     problem = factored(*whole, chunk) if chunk else problem_of(*whole, limit)
-    how: Any = {"method": model.method, "options": evidence_options(model)}
-    result = (model._solved or partial(fit_rvm, **how))(problem)
+    options = evidence_options(model)
+    result = (model._solved or partial(fit_rvm, method=model.method, options=options))(problem)
 
     # what a user reads
     vectors = centres.points[result.active]
