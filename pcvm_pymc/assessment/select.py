@@ -18,7 +18,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.fit import fixed_width, plan_of, problems_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.problems import TrainingData, width_rows
+from pcvm_pymc.estimators.problems import width_rows
 from pcvm_pymc.estimators.race import WidthSelection, inner_folds
 from pcvm_pymc.estimators.search import Grid, HyperparameterSearch, by_folds, grown_search
 from pcvm_pymc.inference.progress import progress_bars
@@ -218,7 +218,7 @@ def select_width(
     random_state : int or numpy.random.Generator, optional
         For the folds.
     sample_weight : array_like, shape (n_obs,), optional
-        How often each row counts, positive. Default: once.
+        How often each row counts, at least 0. Default: once.
     progressbar : bool
 
     Returns
@@ -246,7 +246,7 @@ def select_width(
     2.0
     """
     X = validation.as_features(X)
-    label, _ = validation.as_labels(y, len(X))
+    validation.as_labels(y, len(X))
     validation.check_flag("progressbar", progressbar)
     validation.check_instance("options", options, EMOptions, "EMOptions", optional=True)
     validation.check_instance("hyperprior", hyperprior, Hyperprior, "a Hyperprior", optional=True)
@@ -272,8 +272,7 @@ def select_width(
         tol=how.tol,
     )
     model._begin()
-    data = TrainingData(X, label, validation.as_row_weight(sample_weight, len(X))).merged()
-    model.classes_ = np.array([-1.0, 1.0])
+    data = model._training(X, y, sample_weight)
     candidates = width_grid(X) if widths is None else validation.as_numbers(widths, "widths")
     usable = (candidates > 0) & np.isfinite(candidates)
     if candidates.ndim != 1 or not len(candidates) or not usable.all():

@@ -211,7 +211,7 @@ def _compiling(n_classes: int) -> Iterator[Callable[[], object]]:
     if (os.cpu_count() or 1) < 2:
         yield lambda: None
         return
-    command = [sys.executable, "-m", "pcvm_pymc.core.gibbs.ahead", str(n_classes)]
+    command = [sys.executable, "-m", "pcvm_pymc.cli.ahead", str(n_classes)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield process.wait

@@ -9,9 +9,9 @@ from problems import awkward_data, blobs, refused
 from scipy import stats
 from scipy.special import log_ndtr
 
+from pcvm_pymc.cli.ahead import compile_sampler
 from pcvm_pymc.core.family import FAMILY, class_signs
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, responses
-from pcvm_pymc.core.gibbs.ahead import compile_sampler
 from pcvm_pymc.core.gibbs.chain import run
 from pcvm_pymc.core.gibbs.problem import factorise
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances

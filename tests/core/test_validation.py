@@ -10,7 +10,7 @@ import pytest
 from problems import refused
 
 from pcvm_pymc import core
-from pcvm_pymc.core.pieces.validation import as_row_weight, as_signs
+from pcvm_pymc.core.pieces.validation import as_signs
 
 
 def test_signs_are_numbers_of_the_shape_that_is_asked_for():
@@ -30,16 +30,6 @@ OTHER_SIGNS = [
 def test_other_signs_are_refused(signs, shape, words):
     end = "$" if "basis" in words else ""
     refused("^" + re.escape(words) + end, as_signs, signs, *shape)
-
-
-def test_rows_count_as_often_as_is_said():
-    assert as_row_weight(None, 3) is None
-    np.testing.assert_array_equal(as_row_weight([1, 2, 1e-300], 3), [1.0, 2.0, 1e-300])
-
-
-@pytest.mark.parametrize("weight", [[1.0, 2.0], [1.0, 0.0, 1.0], [1.0, np.inf, 1.0], [1, -1, 1]])
-def test_other_weights_are_refused(weight):
-    refused(r"^sample_weight has ", as_row_weight, weight, 3)
 
 
 def test_dataclasses_are_frozen():

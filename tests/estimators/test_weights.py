@@ -165,6 +165,7 @@ UNUSABLE_WEIGHTS = [
     (PCVM(), -TIMES, "Negative values"),
     (PCVM(), np.zeros(48), "at least one non-zero"),
     (PCVM(), np.ones(5), r"sample_weight.shape == \(5,\)"),
+    (PCVM(), np.where(TIMES > 1, np.inf, 1.0), "sample_weight contains infinity"),
     (PCVM(class_weight="balance"), None, "balance"),
 ]
 
@@ -172,6 +173,8 @@ UNUSABLE_WEIGHTS = [
 @pytest.mark.parametrize(("model", "weight", "words"), UNUSABLE_WEIGHTS)
 def test_weights_that_cannot_be_taken_are_refused(model, weight, words):
     refused(words, model.fit, X, Y, sample_weight=weight)
+    if weight is not None:
+        refused(words, pcvm.select_width, X, Y, sample_weight=weight)
 
 
 def test_dask_arrays_with_weights_are_refused_by_name():

@@ -4,16 +4,14 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.linalg import cholesky
 
+from pcvm_pymc.core.pieces.class_integrals import jit
 from pcvm_pymc.core.pieces.probit import Array
 
 _WARM_UP = 100  # trajectories before the first draw
 _PER_DRAW = 4  # trajectories for each draw
 _JUST_HIT = 1e-9  # a wall just left is not hit again sooner
-
-_jit = njit(nogil=True, cache=True, error_model="numpy")
 
 
 def truncated_normal_draws(
@@ -65,7 +63,7 @@ class _Normal(NamedTuple):
     n_signed: int
 
 
-@_jit
+@jit
 def _run(normal: _Normal, away: Array, rng: np.random.Generator, draws: int) -> Array:
     out = np.empty((draws, len(away)))
     for _ in range(_WARM_UP):
@@ -79,7 +77,7 @@ def _run(normal: _Normal, away: Array, rng: np.random.Generator, draws: int) -> 
     return out
 
 
-@_jit
+@jit
 def _quarter_turn(normal: _Normal, away: Array, rng: np.random.Generator) -> None:
     """Move the distance from the mean along ``away cos t + speed sin t``, reflected at the walls."""
     mean, covariance, root, n_signed = normal
@@ -111,7 +109,7 @@ def _quarter_turn(normal: _Normal, away: Array, rng: np.random.Generator) -> Non
         left, last = left - time, wall
 
 
-@_jit
+@jit
 def _time_to_wall(mean: float, away: float, speed: float, just_hit: bool) -> float:
     """Return when ``mean + away cos t + speed sin t`` falls below zero; infinite where it does not."""
     radius = math.hypot(away, speed)

@@ -1,6 +1,6 @@
 """The problem of a Gibbs sampler and the state of its chains; `chain.advance` updates the state."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -81,10 +81,11 @@ class GibbsProblem(Problem):
             As `check_gibbs`.
         """
         check_gibbs(problem)
-        given = {each.name: getattr(problem, each.name) for each in fields(Problem)}
-        given["Phi"] = Phi = np.asarray(problem.Phi, dtype=float)
-        given["label"] = np.asarray(problem.label).astype(np.int64)
-        return cls(**given, basis=make_columns(Phi))
+        Phi, label = (
+            np.asarray(problem.Phi, dtype=float),
+            np.asarray(problem.label).astype(np.int64),
+        )
+        return cls(**vars(problem) | {"Phi": Phi, "label": label, "basis": make_columns(Phi)})
 
     @property
     def parameters(self) -> Parameters:

@@ -272,19 +272,6 @@ def as_targets(y: ArrayLike, n_obs: int) -> Array:
     return out
 
 
-def as_row_weight(weight: ArrayLike | None, n_obs: int) -> Array | None:
-    """Return positive row weights, shape (n_obs,); None where each row counts once."""
-    if weight is None:
-        return None
-    out = np.asarray(weight, dtype=float)
-    _check_shape("sample_weight", out.shape, (n_obs,), "for each row")
-    if not (np.isfinite(out) & (out > 0)).all():
-        raise ValueError(
-            "sample_weight has values that are not positive numbers; leave rows of weight zero out"
-        )
-    return out
-
-
 def as_signs(signs: ArrayLike, *shape: int) -> Array:
     """Return signs as -1. / +1., shape (n_basis,), or (n_basis, n_scores) for several scores."""
     out = as_numbers(signs, "signs")

@@ -1,4 +1,4 @@
-"""The sampler compiled ahead of its use: ``python -m pcvm_pymc.core.gibbs.ahead [CLASSES]``.
+"""The sampler compiled ahead of its use: ``python -m pcvm_pymc.cli.ahead [CLASSES]``.
 
 It leaves what it compiles in numba's cache, as any first use does: some ten seconds of one core, once for
 each installation and for two classes and more, which a process of its own can do while there is other work.
@@ -11,7 +11,7 @@ import numpy as np
 from pcvm_pymc.core.gibbs.chain import advance
 from pcvm_pymc.core.gibbs.problem import GibbsProblem
 from pcvm_pymc.core.pieces.centres import class_signs
-from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Problem
 
@@ -24,12 +24,11 @@ def compile_sampler(n_classes: int = 2) -> None:
     Phi = np.eye(2 * n_classes) + 0.1
     sign, label = np.repeat([1.0, -1.0], 2), np.arange(2 * n_classes) % n_classes
     prior = Hyperprior(1.0, 1.0, 1.0, 1.0, rate_shape=1.0)
-    problem = (
-        Problem(Phi, sign, sign, prior, Probit())
-        if n_classes == 2
-        else Problem(Phi, label, class_signs(label, n_classes), prior, MultinomialProbit(n_classes))
-    )
-    found = GibbsProblem.of(problem)
+    if n_classes == 2:
+        found = GibbsProblem.of(Problem(Phi, sign, sign, prior))
+    else:
+        pieces = class_signs(label, n_classes), prior, MultinomialProbit(n_classes)
+        found = GibbsProblem.of(Problem(Phi, label, *pieces))
     rng = np.random.default_rng(0)
     advance(found, found.start(rng), rng, draws=1)
 
