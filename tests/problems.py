@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import mpmath
 import numpy as np
 import pandas as pd
 import pytensor.tensor as pt
@@ -27,6 +28,11 @@ def refused(words, call, *args, **options):
     """Assert that a call is refused by a ValueError whose message has these words."""
     with pytest.raises(ValueError, match=words):
         call(*args, **options)
+
+
+def interrupted(*_, **__):
+    """Stand in for what the user interrupts."""
+    raise KeyboardInterrupt
 
 
 def fixed_rng(seed):
@@ -142,6 +148,31 @@ def log_joint(problem, weight, bias, precision, bias_precision):
 def response_mean(latent, label):
     """Return the means of the latent responses given the classes (Lyu et al. 2020 eqs. 22-23)."""
     return latent + class_terms(latent, label).score
+
+
+def mp_log_ndtr(x):
+    """Return log Phi in 60 digits."""
+    with mpmath.workdps(60):
+        x = mpmath.mpf(x) / mpmath.sqrt(2)
+        if x < 0:
+            return mpmath.log(mpmath.erfc(-x) / 2)
+        return mpmath.log1p(-mpmath.erfc(x) / 2)
+
+
+def mp_mills(x):
+    """Return its derivative, phi / Phi."""
+    with mpmath.workdps(60):
+        x = mpmath.mpf(x)
+        density = mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
+        return density / (mpmath.erfc(-x / mpmath.sqrt(2)) / 2)
+
+
+def without(whole, row, own):
+    """Return the problem without a row and its bases, and which bases are left."""
+    rows, columns = np.delete(np.arange(len(whole.label)), row), np.flatnonzero(own != row)
+    sign = None if whole.sign is None else whole.sign[columns]
+    Phi = whole.Phi[np.ix_(rows, columns)]
+    return replace(whole, Phi=Phi, label=whole.label[rows], sign=sign), columns
 
 
 def slopes(problem, result):

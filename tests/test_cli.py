@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from problems import animals, blobs
+from problems import animals, blobs, interrupted
 
 from pcvm_pymc import PCVMClassifier
 from pcvm_pymc.cli import main
@@ -266,9 +266,6 @@ def test_without_data_experiments_that_need_none_are_named(tmp_path, monkeypatch
 
 
 def test_interrupted_runs_say_what_to_do(tmp_path, monkeypatch, capsys):
-    def interrupted(*arguments, **options):
-        raise KeyboardInterrupt
-
     monkeypatch.setattr("pcvm_pymc.experiments.running.run.reproduce", interrupted)
     assert main(["reproduce", "figueiredo2001-fig3", "--out", str(tmp_path / "out")]) == 130
     assert "what was finished stays in the output folder" in capsys.readouterr().err

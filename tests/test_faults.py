@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from faults import generator
+from problems import interrupted as stopped
 from problems import refused
 
 import pcvm_pymc as pcvm
@@ -46,9 +47,6 @@ def test_what_does_not_fit_is_said_at_once(monkeypatch):
 
 
 def test_an_interrupt_ends_with_one_line(monkeypatch, capsys, tmp_path):
-    def stopped(*_, **__):
-        raise KeyboardInterrupt
-
     monkeypatch.setattr("pcvm_pymc.cli.comparing._fit_rivals", stopped)
     monkeypatch.setattr("sys.argv", ["pcvm", "compare", "--out", str(tmp_path / "out")])
     assert entry_point() == 130

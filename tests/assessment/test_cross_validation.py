@@ -9,23 +9,8 @@ from matplotlib.figure import Figure
 from problems import blobs, refused, three_blobs
 from scipy.special import expit, ndtr
 
-from pcvm_pymc import (
-    Hyperprior,
-    Laplace,
-    approximate,
-    find_map_em,
-    fit_evidence,
-    kfold,
-    latent_draws,
-    mpcvm_model,
-    mrvm_model,
-    pcvm_model,
-    predict,
-    psis_loo,
-    rvm_model,
-    sample,
-    sparse_probit_model,
-)
+import pcvm_pymc as pcvm
+from pcvm_pymc import Hyperprior, find_map_em, kfold, mpcvm_model, pcvm_model, sample
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
 from pcvm_pymc.core.pieces.probit import log_ndtr
 from pcvm_pymc.inference.sampling import choose_method
@@ -90,7 +75,7 @@ def test_kfold_by_hand(fit, folds):
         train, test = np.flatnonzero(found.fold != k), np.flatnonzero(found.fold == k)
         hyper = posterior["constant_data"]["hyperprior"].values
         model = pcvm_model(X[train], words[train], width=1.2, hyperprior=Hyperprior(*hyper))
-        latent = latent_draws(find_map_em(model, progressbar=False), X[test])
+        latent = pcvm.latent_draws(find_map_em(model, progressbar=False), X[test])
         pointwise[test] = log_ndtr(label[test] * latent[0])
     row = found.table.loc["MAP plug-in"]
     assert row["elpd"] == pytest.approx(pointwise.sum())
@@ -148,8 +133,8 @@ def around_the_map(model):
 
 CLASSIFIERS = {
     "mPCVM": lambda X, y: mpcvm_model(X, y, width=1.2),
-    "mRVM": lambda X, y: mrvm_model(X, y, width=1.2),
-    "mRVM, shared": lambda X, y: mrvm_model(X, y, width=1.2, shared=True),
+    "mRVM": lambda X, y: pcvm.mrvm_model(X, y, width=1.2),
+    "mRVM, shared": lambda X, y: pcvm.mrvm_model(X, y, width=1.2, shared=True),
 }
 
 
@@ -167,12 +152,14 @@ def test_kfold_of_several_classes_by_hand(kind, no_sampler):
     wanted = {name: np.zeros(24) for name in found.probability}
     for k in (1, 2):
         train, test = np.flatnonzero(found.fold != k), np.flatnonzero(found.fold == k)
-        family = {"mPCVM": mpcvm_model, "mRVM": mrvm_model, "mRVM, shared": mrvm_model}[kind]
+        family = {"mPCVM": mpcvm_model, "mRVM": pcvm.mrvm_model, "mRVM, shared": pcvm.mrvm_model}[
+            kind
+        ]
         shared = {"shared": True} if "shared" in kind else {}
         one = family(X[train], words[train], width=1.2, hyperprior=Hyperprior(**hyper), **shared)
         results = find_map_em(one, progressbar=False), around_the_map(one)
         for name, result in zip(("MAP plug-in", "posterior mean"), results, strict=True):
-            p = predict(result, X[test])["predictions"]["probability"].mean(("chain", "draw"))
+            p = pcvm.predict(result, X[test])["predictions"]["probability"].mean(("chain", "draw"))
             wanted[name][test] = np.log(p.values[np.arange(len(test)), number[test]])
             np.testing.assert_allclose(found.probability[name][test], p, rtol=1e-6)
     for name, each in wanted.items():
@@ -196,8 +183,8 @@ def test_two_classes_under_the_multinomial_probit_are_scored_as_two(no_sampler):
 @pytest.mark.parametrize("kind", ["free weights", "logit"])
 def test_kfold_keeps_signs_and_likelihood(kind, no_sampler):
     X, label = blobs(20, seed=82)
-    given = {"features": "kernel", "width": 1.2, "bias": "free", "prior": Laplace(2.0)}
-    make, link = partial(sparse_probit_model, **given), ndtr
+    given = {"features": "kernel", "width": 1.2, "bias": "free", "prior": pcvm.Laplace(2.0)}
+    make, link = partial(pcvm.sparse_probit_model, **given), ndtr
     if kind == "logit":
         given = {"width": 1.2, "likelihood": "logit", "hyperprior": Hyperprior.plug_in()}
         make, link = partial(pcvm_model, **given), expit
@@ -205,7 +192,7 @@ def test_kfold_keeps_signs_and_likelihood(kind, no_sampler):
     one = found.fold == 1
     half = find_map_em(make(X[~one], label[~one]), progressbar=False)
     p = found.probability["MAP plug-in"][one]
-    np.testing.assert_allclose(p, link(latent_draws(half, X[one])[0]), rtol=1e-5)
+    np.testing.assert_allclose(p, link(pcvm.latent_draws(half, X[one])[0]), rtol=1e-5)
     assert found.table.index.tolist() == ["MAP plug-in", "posterior mean"]
 
 
@@ -213,10 +200,10 @@ def test_an_rvm_has_no_mode_and_is_scored_without(monkeypatch):
     X, label = blobs(20, seed=82)
 
     def around(model, **_):
-        return drawn_around(fit_evidence(model), model)
+        return drawn_around(pcvm.fit_evidence(model), model)
 
     monkeypatch.setattr("pcvm_pymc.assessment.cross_validation.sample", around)
-    model = rvm_model(X, label, likelihood="logit", width=1.2)
+    model = pcvm.rvm_model(X, label, likelihood="logit", width=1.2)
     assert choose_method(model)[0] == "nuts"
     assert "free weights" in choose_method(model)[1]
     found = kfold(around(model), X, label, cv=2, random_seed=1)
@@ -230,7 +217,7 @@ def test_kfold_refuses_regressions_other_classes_and_what_was_drawn(fit):
     several = find_map_em(mpcvm_model(X, words, width=1.2), progressbar=False)
     other = np.where(words == "a", "z", words)
     refused(r"y has labels \['z'\]; needed the classes \['a', 'b', 'c'\]", kfold, several, X, other)
-    regression = fit_evidence(rvm_model(X, X[:, 0], width=1.2))
+    regression = pcvm.fit_evidence(pcvm.rvm_model(X, X[:, 0], width=1.2))
     refused("of a regression under the 'normal' likelihood", kfold, regression, X, X[:, 0])
     posterior, X, words = fit
     drawn = posterior.copy()
@@ -248,7 +235,7 @@ def test_kfold_refuses_regressions_other_classes_and_what_was_drawn(fit):
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # a bad k-hat is not at issue
 def test_loo_comes_with_its_caveat(fit, caplog):
-    found = psis_loo(fit[0])
+    found = pcvm.psis_loo(fit[0])
     assert found.elpd == pytest.approx(az.loo(fit[0]).elpd)
     assert "optimistic" in caplog.text
 
@@ -259,5 +246,5 @@ def test_the_caveat_is_of_signs_that_are_labels(signs, says, caplog):
     X, label = blobs(20, seed=3)
     given = {"basis": X[:6], "signs": label[:6] if signs == "labels" else signs} if signs else {}
     model = pcvm_model(X, label, width=1.0, hyperprior="default", **given)
-    psis_loo(approximate(model, method="laplace", draws=300, random_seed=1))
+    pcvm.psis_loo(pcvm.approximate(model, method="laplace", draws=300, random_seed=1))
     assert ("optimistic" in caplog.text) == says

@@ -1,29 +1,21 @@
 """`loo` beside refits of single rows by another optimiser, over likelihoods, priors, signs and classes."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from problems import without
 from scipy.optimize import minimize
 
 from pcvm_pymc.assessment.leave_one_out import FittedMode, _scored
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.pieces import likelihoods
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import (
-    Logit,
-    MultinomialProbit,
-    NoisyProbit,
-    Normal,
-    NormalProbability,
-    Probit,
-    StudentT,
-)
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, SharedHyperprior
 from pcvm_pymc.core.problem import Problem
 
-LIKELIHOODS = [Probit(), Logit(), NoisyProbit(0.1), NormalProbability(), Normal(0.5)]
-LIKELIHOODS += [StudentT(0.3, 4.0), MultinomialProbit(3), MultinomialProbit(4)]
+LIKELIHOODS = [Probit(), Logit(), NoisyProbit(0.1), likelihoods.NormalProbability(), Normal(0.5)]
+LIKELIHOODS += [likelihoods.StudentT(0.3, 4.0), MultinomialProbit(3), MultinomialProbit(4)]
 PRIORS = ["gamma", "wide gamma", "Laplace", "Jeffreys", "shared"]
 
 
@@ -55,14 +47,6 @@ def random_problem(likelihood, prior, rng):
     bias = "none" if prior == "shared" else rng.choice(["prior", "free", "none"], p=[0.6, 0.2, 0.2])
     options = {"bias": str(bias), "shared": prior == "shared"}
     return Problem(Phi, label, sign, kind, likelihood, **options), own
-
-
-def without(whole, row, own):
-    """Return the problem without a row and its basis, and the bases that are left."""
-    rows, columns = np.delete(np.arange(len(whole.label)), row), np.flatnonzero(own != row)
-    sign = None if whole.sign is None else whole.sign[columns]
-    Phi = whole.Phi[np.ix_(rows, columns)]
-    return replace(whole, Phi=Phi, label=whole.label[rows], sign=sign), columns
 
 
 def maximum(part, weight, bias):

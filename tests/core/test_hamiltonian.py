@@ -10,29 +10,16 @@ from scipy import stats
 
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior
+from pcvm_pymc.core.pieces import likelihoods, priors
 from pcvm_pymc.core.pieces.kernels import design_matrix
-from pcvm_pymc.core.pieces.likelihoods import (
-    Logit,
-    MultinomialProbit,
-    NoisyProbit,
-    Normal,
-    Probit,
-    StudentT,
-)
-from pcvm_pymc.core.pieces.priors import (
-    Hyperprior,
-    Laplace,
-    SharedHyperprior,
-    log_gamma_density,
-)
 from pcvm_pymc.core.problem import Problem
 
-LEARNED = Hyperprior(2.0, 3.0, 0.5, 0.7, rate_shape=0.5)
+LEARNED = priors.Hyperprior(2.0, 3.0, 0.5, 0.7, rate_shape=0.5)
 
 
 def problem(likelihood=None, *, signed=False, prior=LEARNED, weight=None, bias="prior", n=25):
     X, label = blobs(n, seed=70)
-    likelihood = Probit() if likelihood is None else likelihood
+    likelihood = likelihoods.Probit() if likelihood is None else likelihood
     shape, sign = (6, likelihood.n_scores)[: 2 if likelihood.n_scores > 1 else 1], None
     if signed:
         sign = np.where(np.indices(shape).sum(axis=0) % 2, -1.0, 1.0)
@@ -46,21 +33,25 @@ def problem(likelihood=None, *, signed=False, prior=LEARNED, weight=None, bias="
 
 PROBLEMS = {
     "probit": problem(),
-    "logit, fixed d": problem(Logit(), prior=replace(LEARNED, rate_shape=None)),
-    "signed, noisy labels": problem(NoisyProbit(0.1), signed=True),
+    "logit, fixed d": problem(likelihoods.Logit(), prior=replace(LEARNED, rate_shape=None)),
+    "signed, noisy labels": problem(likelihoods.NoisyProbit(0.1), signed=True),
     "weighted rows": problem(weight=np.linspace(0.2, 3.0, 25), signed=True),
-    "three classes": problem(MultinomialProbit(3)),
+    "three classes": problem(likelihoods.MultinomialProbit(3)),
     "signed classes, weighted, no bias": problem(
-        MultinomialProbit(3), signed=True, weight=np.linspace(0.2, 3.0, 25), bias="none"
+        likelihoods.MultinomialProbit(3), signed=True, weight=np.linspace(0.2, 3.0, 25), bias="none"
     ),
-    "Laplace": problem(prior=Laplace(2.0)),
-    "Laplace, free bias": problem(prior=Laplace(2.0), bias="free"),
+    "Laplace": problem(prior=priors.Laplace(2.0)),
+    "Laplace, free bias": problem(prior=priors.Laplace(2.0), bias="free"),
     "shared precisions": problem(
-        MultinomialProbit(3), prior=SharedHyperprior(2.0, 3.0, 0.5, 0.7), bias="none"
+        likelihoods.MultinomialProbit(3),
+        prior=priors.SharedHyperprior(2.0, 3.0, 0.5, 0.7),
+        bias="none",
     ),
-    "normal, unknown noise and d": problem(Normal()),
-    "Student-t": problem(StudentT(0.4), prior=replace(LEARNED, rate_shape=None)),
-    "Student-t, unknown noise": problem(StudentT(), prior=replace(LEARNED, rate_shape=None)),
+    "normal, unknown noise and d": problem(likelihoods.Normal()),
+    "Student-t": problem(likelihoods.StudentT(0.4), prior=replace(LEARNED, rate_shape=None)),
+    "Student-t, unknown noise": problem(
+        likelihoods.StudentT(), prior=replace(LEARNED, rate_shape=None)
+    ),
 }
 
 
@@ -101,7 +92,7 @@ def test_it_is_the_models_density_with_the_jacobian(name):
             expected += sum(map(prior.log_bias_density, own.tolist()))
         if prior.rate_shape is not None:
             shape = prior.rate_shape
-            expected += log_gamma_density(rate, shape, shape / prior.d) + np.log(rate)
+            expected += priors.log_gamma_density(rate, shape, shape / prior.d) + np.log(rate)
         if of.likelihood is not known:  # half-normal
             size = np.std(of.label)
             expected += np.log(noise) - 0.5 * (noise / size) ** 2
@@ -123,7 +114,7 @@ def test_states_out_of_all_bounds_have_density_zero():
     "name", ["signed, noisy labels", pytest.param("signed classes", marks=pytest.mark.slow)]
 )
 def test_its_draws_have_gibbs_means(name):
-    of = PROBLEMS.get(name) or problem(MultinomialProbit(3), signed=True)
+    of = PROBLEMS.get(name) or problem(likelihoods.MultinomialProbit(3), signed=True)
     density, rng = LogPosterior(of), np.random.default_rng(73)
     chains = HamiltonianChains(density, rng)
     chains.warm_up(300)
@@ -142,7 +133,7 @@ def test_its_draws_have_gibbs_means(name):
 
 
 def test_chains_that_begin_far_out_are_brought_near():
-    of = problem(MultinomialProbit(3), prior=Hyperprior(5.0, 5e3, 0.5, 0.5))
+    of = problem(likelihoods.MultinomialProbit(3), prior=priors.Hyperprior(5.0, 5e3, 0.5, 0.5))
     chains = HamiltonianChains(LogPosterior(of), np.random.default_rng(74), n_chains=20)
     mode = LogPosterior(of)(chains.centre[None])[0][0]
     assert (chains.value > mode - len(chains.centre)).all()
@@ -177,11 +168,13 @@ def test_states_from_prior_and_data_keep_their_law(signed):
     rng = np.random.default_rng(75)
     X = np.array([[-1.0], [0.2], [0.5], [1.5]])
     Phi, sign = design_matrix("rbf", X, X[:2], 1.0), np.array([1.0, -1.0]) if signed else None
-    prior = Hyperprior(2.0, 1.0, 2.0, 1.0, rate_shape=2.0)
-    empty = Problem(Phi, np.ones(ROWS), sign, prior, Probit())
+    prior = priors.Hyperprior(2.0, 1.0, 2.0, 1.0, rate_shape=2.0)
+    empty = Problem(Phi, np.ones(ROWS), sign, prior, likelihoods.Probit())
     truth = drawn_from_the_prior(empty, N_DRAWS, rng)
     latent = LogPosterior(empty).values(truth).latent(Phi)[:, :, 0]
-    label = np.where(rng.uniform(size=latent.shape) < Probit().probability(latent), 1.0, -1.0)
+    label = np.where(
+        rng.uniform(size=latent.shape) < likelihoods.Probit().probability(latent), 1.0, -1.0
+    )
     state = truth.copy()
     for one in np.unique(label, axis=0):
         own = (label == one).all(axis=1)
@@ -203,7 +196,7 @@ def test_states_from_prior_and_data_keep_their_law(signed):
 
     # what the data are in: before and after have the same law, in halves that are independent
     found = LogPosterior(empty).values(state).latent(Phi)[:, :, 0]
-    both = [Probit().log_density(each, label).sum(axis=1) for each in (latent, found)]
+    both = [likelihoods.Probit().log_density(each, label).sum(axis=1) for each in (latent, found)]
     half = N_DRAWS // 2
     p = stats.ks_2samp(both[0][:half], both[1][half:]).pvalue
     p = min(p, stats.mannwhitneyu(both[0][:half], both[1][half:]).pvalue)

@@ -7,23 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import banana, blobs, problem, refused
+from problems import banana, blobs, problem, refused, without
 from sklearn.datasets import load_iris, make_moons
 
 from pcvm_pymc.core.design import StreamedDesign
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import averaging_weights, check_step, leave_one_out
 from pcvm_pymc.core.nonnegative import ridge_solve
+from pcvm_pymc.core.pieces import likelihoods
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import (
-    Logit,
-    MultinomialProbit,
-    NoisyProbit,
-    Normal,
-    NormalProbability,
-    Probit,
-    StudentT,
-)
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, SharedHyperprior
 from pcvm_pymc.core.problem import Problem
 
@@ -52,14 +45,6 @@ def two_classes(name, n=66):
         X, y = make_moons(n, noise=0.25, random_state=3)
         return X, 2.0 * y - 1.0
     return banana(n) if name == "banana" else blobs(n, gap=2.0, seed=4)
-
-
-def without(whole, row, own):
-    """Return the problem without a row and the bases that stand on it, and which bases remain."""
-    rows, columns = np.delete(np.arange(len(whole.label)), row), np.flatnonzero(own != row)
-    sign = None if whole.sign is None else whole.sign[columns]
-    Phi = whole.Phi[np.ix_(rows, columns)]
-    return replace(whole, Phi=Phi, label=whole.label[rows], sign=sign), columns
 
 
 def refitted(whole, fit, own):
@@ -137,7 +122,7 @@ def stationary(whole, fit, row, own):
 
 @pytest.mark.parametrize(
     "likelihood",
-    [Probit(), Logit(), NoisyProbit(0.1), NormalProbability(), MultinomialProbit(3)],
+    [Probit(), Logit(), NoisyProbit(0.1), likelihoods.NormalProbability(), MultinomialProbit(3)],
     ids=lambda each: each.name,
 )
 def test_the_formula_is_the_stationary_point_of_the_quadratic_model(likelihood):
@@ -235,7 +220,7 @@ def test_the_student_s_outlier_stays_one():
     Phi = rng.normal(size=(30, 4))
     target = Phi @ [1.0, -1.0, 0.5, 0.0] + 0.1 * rng.normal(size=30)
     target[3] += 5.0
-    likelihood = StudentT(0.1, 4.0)
+    likelihood = likelihoods.StudentT(0.1, 4.0)
     whole = Problem(Phi, target, None, Hyperprior(1.0, 1.0, 1.0, 1.0), likelihood, bias="free")
     fit = fit_em(whole, None, TIGHT)
     found = held_out(whole, fit, np.full(4, -1))

@@ -9,16 +9,9 @@ from scipy.integrate import quad
 from scipy.stats import gamma, norm
 from scipy.stats import t as student
 
+from pcvm_pymc.core.pieces import priors
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.pieces.priors import (
-    PRUNING_PRECISION,
-    WEIGHT_CUTOFF,
-    HalfHorseshoe,
-    Hyperprior,
-    Laplace,
-    SharedHyperprior,
-    hyperprior_from,
-)
+from pcvm_pymc.core.pieces.priors import Hyperprior
 
 
 @given(st.floats(0.3, 8), st.floats(0.05, 8), st.floats(0, 5))
@@ -67,8 +60,8 @@ def test_papers_priors():
 
 
 def test_improper_density_is_constant_below_the_cutoff():
-    density = Hyperprior.jeffreys().log_weight_density(np.array([0.0, WEIGHT_CUTOFF, 2e-12]))
-    assert density[0] == density[1] == pytest.approx(np.log(PRUNING_PRECISION))
+    density = Hyperprior.jeffreys().log_weight_density(np.array([0.0, priors.WEIGHT_CUTOFF, 2e-12]))
+    assert density[0] == density[1] == pytest.approx(np.log(priors.PRUNING_PRECISION))
     assert density[2] < density[1]
 
 
@@ -115,31 +108,31 @@ def test_bad_values_are_named(values, words):
 
 @pytest.mark.parametrize(("n_basis", "few"), [(100, 5), (8, 4), (3, 1), (1, 1)])
 def test_a_horseshoe_expects_few_large_weights(n_basis, few):
-    found = HalfHorseshoe.default(n_basis, 49)
+    found = priors.HalfHorseshoe.default(n_basis, 49)
     assert found.global_scale == pytest.approx(few / (max(n_basis - few, 1) * np.sqrt(49)))
     assert found.is_proper
 
 
 STORED_PRIORS = [
-    Laplace(0.7),
-    HalfHorseshoe(0.1, 2.0, 5.0),
+    priors.Laplace(0.7),
+    priors.HalfHorseshoe(0.1, 2.0, 5.0),
     Hyperprior(1.0, 2.0, 3.0, 4.0, rate_shape=0.5),
-    SharedHyperprior(1.0, 2.0, 3.0, 4.0),
+    priors.SharedHyperprior(1.0, 2.0, 3.0, 4.0),
 ]
 
 
 @pytest.mark.parametrize("prior", STORED_PRIORS, ids=lambda each: type(each).__name__)
 def test_a_prior_comes_back_from_its_numbers(prior):
     numbers = {name: each for name, each in asdict(prior).items() if each is not None}
-    if isinstance(prior, SharedHyperprior):
+    if isinstance(prior, priors.SharedHyperprior):
         numbers["n_scores"] = 3
-    assert hyperprior_from(numbers.keys(), numbers.values()) == prior
+    assert priors.hyperprior_from(numbers.keys(), numbers.values()) == prior
 
 
 @pytest.mark.parametrize(("c", "d"), [(0.0, 0.0), (0.4, 0.0)])
 def test_a_shared_precision_without_rate_leaves_a_power(c, d):
     """Integrated out, p(w) is proportional to ||w||^-(2c + C), whatever C."""
     weight = np.array([[0.3, -0.4, 1.2], [3.0, -4.0, 12.0], [1e-200, 0.0, 0.0]])
-    found = SharedHyperprior(c, d, 1.0, 1.0).log_weight_density(weight)
+    found = priors.SharedHyperprior(c, d, 1.0, 1.0).log_weight_density(weight)
     assert found[1] - found[0] == pytest.approx(-(2 * c + 3) * np.log(10.0))
     assert np.isfinite(found[2])

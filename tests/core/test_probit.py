@@ -5,27 +5,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import mp_log_ndtr, mp_mills
 from scipy import stats
 
 from pcvm_pymc.core.pieces.likelihoods import Normal, StudentT
 from pcvm_pymc.core.pieces.probit import curvature, inverse_mills, log_ndtr, score
 
-GRID = np.concatenate([np.linspace(-100, 100, 81), [-1.0, 0.0, 1e-8, -1e-8, 5.0, -37.6]])
-
-
-def mp_log_ndtr(x):
-    with mpmath.workdps(60):
-        x = mpmath.mpf(x) / mpmath.sqrt(2)
-        if x < 0:
-            return mpmath.log(mpmath.erfc(-x) / 2)
-        return mpmath.log1p(-mpmath.erfc(x) / 2)
-
-
-def mp_mills(x):
-    with mpmath.workdps(50):
-        x = mpmath.mpf(x)
-        density = mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
-        return density / (mpmath.erfc(-x / mpmath.sqrt(2)) / 2)
+GRID = np.concatenate([np.linspace(-100, 100, 81), [-1e3, -1.0, 0.0, 1e-8, -1e-8, 5.0, -37.6]])
 
 
 @pytest.mark.parametrize(("ours", "exact"), [(log_ndtr, mp_log_ndtr), (inverse_mills, mp_mills)])
@@ -33,14 +19,6 @@ def test_high_precision(ours, exact):
     # beyond 37 the true value is below the smallest normal number
     wanted = np.array([float(exact(x)) for x in GRID])
     np.testing.assert_allclose(ours(GRID), wanted, rtol=1e-12, atol=1e-300)
-
-
-@given(st.floats(-30, 8))
-def test_inverse_mills_is_the_derivative_of_log_ndtr(x):
-    with mpmath.workdps(60):
-        h = mpmath.mpf(10) ** -18
-        slope = float((mp_log_ndtr(x + h) - mp_log_ndtr(x - h)) / (2 * h))
-    assert inverse_mills(x) == pytest.approx(slope, rel=1e-10)
 
 
 @given(st.floats(-30, 30), st.sampled_from([-1.0, 1.0]))
@@ -76,11 +54,6 @@ def test_latent_mean_is_the_mean_of_a_truncated_normal(mean, label):
     found = mean + score(np.array([mean]), np.array([label]))[0]
     # z + score cancels in the far tail, where the mean is small beside z
     assert found == pytest.approx(wanted, rel=1e-10, abs=3e-15 * abs(mean))
-
-
-def test_score_of_a_misfit_far_out_is_its_distance():
-    away = np.array([1e3, -1e3])
-    np.testing.assert_allclose(score(-away, np.sign(away)), away, rtol=1e-5)
 
 
 @pytest.mark.parametrize("degrees", [0.7, 2.0, 2.1, 4.0, 30.0])

@@ -12,21 +12,12 @@ from problems import blobs, refused
 from random_problems import case, state_at
 
 from pcvm_pymc import MatrixRBF, Status
-from pcvm_pymc.core.evidence import (
-    ComputedBases,
-    EvidenceOptions,
-    EvidenceProblem,
-    columns,
-    fit_batch,
-    fit_rvm,
-    fit_sequential,
-    posterior,
-    relevance,
-)
-from pcvm_pymc.core.evidence.columns import DenseColumns, LowRankColumns
+from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, columns, posterior, relevance
+from pcvm_pymc.core.evidence.columns import ComputedBases, DenseColumns, LowRankColumns
 from pcvm_pymc.core.evidence.posterior import gains, leave_one_out, scanned
 from pcvm_pymc.core.evidence.problem import columns_of
 from pcvm_pymc.core.evidence.rank_one import change_precisions
+from pcvm_pymc.core.evidence.relevance import fit_batch, fit_rvm, fit_sequential
 from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit, StudentT

@@ -8,20 +8,11 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from pcvm_pymc.experiments import classifiers
 from pcvm_pymc.experiments.baselines import CalibratedSVC, DLSRClassifier
-from pcvm_pymc.experiments.classifiers import (
-    CLASSIFIERS,
-    Setting,
-    TuningTask,
-    classifier_of,
-    middle_of_best,
-    test_errors,
-    tune,
-    vector_counts,
-    vector_rows,
-)
+from pcvm_pymc.experiments.classifiers import CLASSIFIERS, Setting, TuningTask
 
-test_errors.__test__ = False  # its name is no test's
+classifiers.test_errors.__test__ = False  # its name is no test's
 
 
 @parametrize_with_checks([CalibratedSVC(), DLSRClassifier()])
@@ -58,7 +49,7 @@ def test_the_calibrated_machine_predicts_the_machines_labels():
     plain = SVC(C=2.0, gamma=1.5**-2).fit(X, label)
     np.testing.assert_array_equal(model.predict(X), plain.predict(X))
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
-    assert vector_counts(model) == (len(plain.support_), plain.dual_coef_.size)
+    assert classifiers.vector_counts(model) == (len(plain.support_), plain.dual_coef_.size)
     lonely = np.where(np.arange(80) == 0, "one", np.where(label > 0, "a", "b"))
     certain = CalibratedSVC().fit(X, lonely).predict_proba(X)
     assert set(np.unique(certain)) == {0.0, 1.0}
@@ -92,39 +83,39 @@ def with_few_candidates(row):
     ],
 )
 def test_every_classifier_can_be_tuned_and_fitted(name):
-    row = with_few_candidates(classifier_of(name))
+    row = with_few_candidates(classifiers.classifier_of(name))
     if "classification" not in row.tasks:
         X, y = make_friedman1(50, random_state=0)
         work = TuningTask(X, y, X, y, is_regression=True)
     else:
         work = task()
-    parameters = tune(row, work)
+    parameters = classifiers.tune(row, work)
     assert all(isinstance(value, int | float) for value in parameters.values())
     assert bool(parameters) == row.has_parameters
     model = row.make(work.setting(parameters)).fit(work.X, work.y)
     assert model.score(work.X_test, work.y_test) > 0.6
-    vectors, _ = vector_counts(model)
-    rows = vector_rows(model, work.X)
+    vectors, _ = classifiers.vector_counts(model)
+    rows = classifiers.vector_rows(model, work.X)
     assert len(rows) == (0 if np.isnan(vectors) else vectors)
 
 
 def test_what_is_given_is_not_tuned():
     work = task(given={"width": 0.7})
-    assert tune(CLASSIFIERS["SVM"], work)["width"] == 0.7
-    assert tune(CLASSIFIERS["PCVM"], work) == {"width": 0.7}
-    choices, errors = test_errors(CLASSIFIERS["SVM"], work)
+    assert classifiers.tune(CLASSIFIERS["SVM"], work)["width"] == 0.7
+    assert classifiers.tune(CLASSIFIERS["PCVM"], work) == {"width": 0.7}
+    choices, errors = classifiers.test_errors(CLASSIFIERS["SVM"], work)
     assert [set(each) for each in choices] == [{"C"}] * 5
     assert len(errors) == 5
     # candidates are those of the reference, not of the training part
     other = task(reference=10 * work.X)
-    widths = [each["width"] for each in test_errors(CLASSIFIERS["SVM_hard"], other)[0]]
-    mine = [each["width"] for each in test_errors(CLASSIFIERS["SVM_hard"], task())[0]]
+    widths = [each["width"] for each in classifiers.test_errors(CLASSIFIERS["SVM_hard"], other)[0]]
+    mine = [each["width"] for each in classifiers.test_errors(CLASSIFIERS["SVM_hard"], task())[0]]
     np.testing.assert_allclose(widths, 10 * np.array(mine))
 
 
 def test_of_equals_the_middle_one_is_taken():
-    assert middle_of_best([0.3, 0.1, 0.1, 0.1, 0.2]) == 2
-    assert middle_of_best([0.1, 0.2]) == 0
+    assert classifiers.middle_of_best([0.3, 0.1, 0.1, 0.1, 0.2]) == 2
+    assert classifiers.middle_of_best([0.1, 0.2]) == 0
 
 
 def test_settings_know_regression():

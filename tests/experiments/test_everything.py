@@ -3,20 +3,12 @@ from itertools import groupby
 
 import numpy as np
 import pytest
-from problems import refused
+from problems import interrupted, refused
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from pcvm_pymc.cli import main
 from pcvm_pymc.experiments import catalogue, everything
-from pcvm_pymc.experiments.catalogue import (
-    EXPERIMENTS,
-    SKETCHES,
-    Sketch,
-    Small,
-    entries,
-    experiment_of,
-    listed,
-)
+from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 from pcvm_pymc.experiments.drawings import DRAWINGS
 from pcvm_pymc.experiments.protocols import Protocol, realise, thinned
@@ -32,12 +24,14 @@ QUIET = {"progressbar": False}
 
 
 def test_every_table_and_figure_is_listed_once():
-    names = [each.name for each in entries()]
-    assert sorted(names) == sorted([*EXPERIMENTS, *SKETCHES])
+    names = [each.name for each in catalogue.entries()]
+    assert sorted(names) == sorted([*EXPERIMENTS, *catalogue.SKETCHES])
     assert len(set(names)) == len(names)
-    assert len(list(groupby(entries(), key=lambda each: each.paper))) == 6  # five, and our own
-    assert all(listed(name).name == name for name in names)
-    assert {each.drawing for each in SKETCHES.values() if each.drawing} == set(DRAWINGS)
+    assert (
+        len(list(groupby(catalogue.entries(), key=lambda each: each.paper))) == 6
+    )  # five, and our own
+    assert all(catalogue.listed(name).name == name for name in names)
+    assert {each.drawing for each in catalogue.SKETCHES.values() if each.drawing} == set(DRAWINGS)
 
 
 # figures and tables of each paper
@@ -49,7 +43,7 @@ COUNTS |= {"kropotov2006": (6, 1), "lyu2020": (6, 7)}
 def test_no_table_or_figure_of_a_paper_is_left_out(paper):
     kinds = zip(("fig", "table"), COUNTS[paper], strict=True)
     wanted = {f"{paper}-{kind}{i + 1}" for kind, n in kinds for i in range(n)}
-    assert wanted <= {each.name for each in entries()}
+    assert wanted <= {each.name for each in catalogue.entries()}
 
 
 def test_what_cannot_be_run_says_why(capsys, tmp_path, monkeypatch):
@@ -57,15 +51,19 @@ def test_what_cannot_be_run_says_why(capsys, tmp_path, monkeypatch):
     assert main(["reproduce", "kropotov2006-fig1"]) == 0
     assert "kropotov2006-fig1 has nothing to run: two curves" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
-    refused("kropotov2006-fig1 has no jobs: two curves", experiment_of, "kropotov2006-fig1")
-    refused("has nothing to run: two curves", sketch_report, SKETCHES["kropotov2006-fig1"])
+    refused(
+        "kropotov2006-fig1 has no jobs: two curves", catalogue.experiment_of, "kropotov2006-fig1"
+    )
+    refused(
+        "has nothing to run: two curves", sketch_report, catalogue.SKETCHES["kropotov2006-fig1"]
+    )
     assert main(["list"]) == 0
     assert "nothing to run: two curves" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_sketch_is_drawn_or_says_why_not():
     for fields in ({}, {"drawing": "a", "why_none": "b"}):
-        refused("needed one of them", Sketch, "name", "title", "paper", **fields)
+        refused("needed one of them", catalogue.Sketch, "name", "title", "paper", **fields)
 
 
 # --- a small part ----------------------------------------------------------------------------
@@ -107,11 +105,11 @@ def test_a_small_run_says_so_and_does_not_mix_with_another(tmp_path):
 def few(monkeypatch):
     """Return nothing: the catalogue holds a few experiments, one that fails and one without data."""
     lines = replace(EXPERIMENTS[LINES], sets=("half_gaussians_2",), classifiers=("LDA", "1NN"))
-    lines = replace(lines, small=Small())
+    lines = replace(lines, small=catalogue.Small())
     table = replace(lines, name="table", view="ranks", control="LDA", measures=("error",))
     broken = replace(lines, name="broken", run="broken", classifiers=("LDA", "fails"))
     away = replace(lines, name="away", run="away", sets=("glass",))
-    sketch = Sketch("hand", "Fig. 9", "paper", why_none="a drawing.")
+    sketch = catalogue.Sketch("hand", "Fig. 9", "paper", why_none="a drawing.")
     found = {each.name: each for each in (lines, table, broken, away)}
     for name, each in found.items():
         monkeypatch.setitem(catalogue.EXPERIMENTS, name, each)
@@ -145,11 +143,8 @@ def test_all_runs_the_rest_and_says_what_failed(few, tmp_path, capsys):
 def test_all_goes_on_after_an_interrupt(few, tmp_path, monkeypatch, capsys):
     arguments = ["reproduce", "ALL", "--repeats", "1", "--small", "--out", str(tmp_path / "out")]
 
-    def stopped(*_, **__):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(everything, "report_of", stopped)
+        patch.setattr(everything, "report_of", interrupted)
         assert main(arguments) == 130
     assert "stopped" in capsys.readouterr().err
     assert len(list((tmp_path / "out").rglob("score-*.json"))) == 2

@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import pandas as pd
 import pytest
-from problems import blobs
+from problems import blobs, interrupted
 from rich.console import Console
 
 from pcvm_pymc import MPCVMClassifier, PCVMClassifier
@@ -255,9 +255,6 @@ def test_a_fit_of_many_rows_begins_with_a_forecast(tmp_path, capsys, monkeypatch
 
 
 def test_an_interrupted_fit_says_that_nothing_was_written(tmp_path, monkeypatch, capsys):
-    def interrupted(*arguments):
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(PCVMClassifier, "fit", interrupted)
     assert fit(written(tmp_path / "x.csv"), tmp_path / "m") == 130
     assert capsys.readouterr().err == "pcvm: stopped; nothing was written\n"

@@ -15,13 +15,9 @@ from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import score
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.datasets import overlap_classes
+from pcvm_pymc.experiments.replicas import chmielewski2019_random as random
 from pcvm_pymc.experiments.replicas import starts
 from pcvm_pymc.experiments.replicas.chen2009_em import AuthorsPCVM, clipped_em
-from pcvm_pymc.experiments.replicas.chmielewski2019_random import (
-    RandomRVMClassifier,
-    RandomRVMRegressor,
-    fit_random,
-)
 from pcvm_pymc.experiments.replicas.lyu2020_algorithm2 import fit_printed
 
 # --- Chen et al. (2009): the authors' EM and its starts ------------------------------------------
@@ -205,7 +201,7 @@ def test_a_random_choice_of_the_basis_is_seeded_and_gains_less_a_step():
     x, target = sinc()
     evidence_problem = EvidenceProblem(design_matrix("rbf", x, x, 2.0), target)
     best = fit_rvm(evidence_problem)
-    fits = [fit_random(evidence_problem, random_state=seed) for seed in (0, 0, 1)]
+    fits = [random.fit_random(evidence_problem, random_state=seed) for seed in (0, 0, 1)]
     assert all(fit.converged for fit in fits)  # where no single change gains
     np.testing.assert_array_equal(fits[0].weight, fits[1].weight)
     assert fits[0].trace.log_evidence[1] != fits[2].trace.log_evidence[1]
@@ -218,21 +214,21 @@ def test_a_random_choice_of_the_basis_is_seeded_and_gains_less_a_step():
 def test_labels_end_at_the_best_state_and_limits_are_kept():
     x, target = sinc()
     evidence_problem = EvidenceProblem(design_matrix("rbf", x, x, 2.0), np.sign(target), "logit")
-    fit = fit_random(evidence_problem, random_state=0)
+    fit = random.fit_random(evidence_problem, random_state=0)
     assert fit.log_evidence >= fit.trace.log_evidence.max() - 1e-6
     assert fit.log_evidence == pytest.approx(fit_rvm(evidence_problem).log_evidence, abs=3.0)
-    short = fit_random(evidence_problem, EvidenceOptions(max_iter=2), random_state=0)
+    short = random.fit_random(evidence_problem, EvidenceOptions(max_iter=2), random_state=0)
     assert (short.status, short.n_iter) == (Status.ITERATION_LIMIT, 2)
 
 
 def test_estimators_draw():
     x, target = sinc()
-    model = RandomRVMRegressor(width=2.0, random_state=0).fit(x, target)
+    model = random.RandomRVMRegressor(width=2.0, random_state=0).fit(x, target)
     assert model.score(x, target) > 0.8
-    other = RandomRVMRegressor(width=2.0, random_state=1).fit(x, target)
+    other = random.RandomRVMRegressor(width=2.0, random_state=1).fit(x, target)
     assert model.n_iter_ != other.n_iter_
     label = np.where(target > 0.1, "high", "low")
-    assert RandomRVMClassifier(width=2.0, random_state=0).fit(x, label).score(x, label) > 0.8
+    assert random.RandomRVMClassifier(width=2.0, random_state=0).fit(x, label).score(x, label) > 0.8
 
 
 def test_methods_that_have_moved_are_named():

@@ -6,22 +6,12 @@ import pymc as pm
 import pytest
 from problems import blobs, log_joint, refused
 
-from pcvm_pymc import (
-    Hyperprior,
-    find_map_em,
-    latent_draws,
-    mpcvm_model,
-    mrvm_model,
-    new_data,
-    pcvm_latent,
-    pcvm_model,
-    rvm_model,
-    sparse_probit_model,
-)
+from pcvm_pymc import Hyperprior, find_map_em, latent_draws, new_data, pcvm_latent, pcvm_model
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.model.bases import as_piece
+from pcvm_pymc.model.builders import mpcvm_model, mrvm_model, rvm_model, sparse_probit_model
 from pcvm_pymc.model.distributions import MarginalWeight, ProbitBernoulli
 from pcvm_pymc.model.read import find_parts, read
 
