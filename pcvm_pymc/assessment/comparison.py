@@ -342,9 +342,7 @@ def coded(y: ArrayLike, classes: Array, name: str, n_obs: int) -> NDArray[np.int
     ValueError
         If there is not a label for each row, or one is none of the classes.
     """
-    y = validation.present_labels(y, name)
-    if y.shape != (n_obs,):
-        raise ValueError(f"{name} has shape {y.shape}; needed ({n_obs},), a label for each row")
+    y = validation.labels_of_rows(y, n_obs, name)
     if np.isin(y, classes).all():
         return np.searchsorted(classes, y)
     if classes.tolist() == [0, 1] and y.dtype.kind in "biuf" and np.isin(y, (-1, 1)).all():

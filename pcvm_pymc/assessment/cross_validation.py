@@ -17,12 +17,13 @@ from scipy.special import logsumexp
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
-from pcvm_pymc.assessment.leave_one_out import checked_groups, elpd_fields
+from pcvm_pymc.assessment.leave_one_out import elpd_fields
 from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
+from pcvm_pymc.estimators.base import group_numbers
 from pcvm_pymc.estimators.race import inner_folds
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.estimates import find_map_em
@@ -208,7 +209,7 @@ def kfold(
             f"y is not the {len(observed)} labels that the posterior was sampled with; needed the training "
             "data of the same model, in the same order"
         )
-    group = checked_groups(groups, len(X))
+    group = group_numbers(groups, len(X))
     first, copies = copied_rows(X, label)  # which are held out together
     fewest = int(np.bincount(label[first]).min())
     if not isinstance(cv, Integral) or not 2 <= cv <= fewest:

@@ -23,6 +23,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.average import Average
+from pcvm_pymc.estimators.base import group_numbers
 from pcvm_pymc.estimators.fit import problems_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
@@ -217,18 +218,6 @@ def elpd_fields(pointwise: Array, inside: Array, coords: Any) -> dict[str, Any]:
     }
 
 
-def checked_groups(groups: ArrayLike | None, n_obs: int) -> NDArray[np.intp] | None:
-    """Return the number of each row's group; raise unless there is one for each row."""
-    if groups is None:
-        return None
-    found = np.asarray(groups)
-    if found.shape != (n_obs,):
-        raise ValueError(
-            f"groups has shape {found.shape}; needed ({n_obs},), the group of each row"
-        )
-    return np.unique(found, return_inverse=True)[1]
-
-
 def _with_progress(pairs: list[Any]) -> Iterator[Any]:
     """Yield modes and rows to leave out, with a progress bar once two seconds have gone."""
     begin, bar = time.perf_counter(), None
@@ -349,7 +338,7 @@ def fitted_problems(
         )
     rows: Array = model._inputs(X)
     data = TrainingData(
-        rows, model._known_labels(y, len(rows)), groups=checked_groups(groups, len(rows))
+        rows, model._known_labels(y, len(rows)), groups=group_numbers(groups, len(rows))
     ).merged()
     known = vars(model).get("_training_")
     if known is not None and (known.weight is None) != (data.weight is None):

@@ -197,21 +197,25 @@ _PER_SECOND = 6e10  # multiplications and additions, of one core
 NESTED: ContextVar[bool] = ContextVar("within another fit", default=False)
 
 
-def as_groups(groups: Any, model: Any, n_obs: int) -> NDArray[Any] | None:
-    """Return which group each row belongs to, as whole numbers; raise where they have no effect."""
+def group_numbers(groups: Any, n_obs: int) -> NDArray[np.intp] | None:
+    """Return the number of each row's group; raise unless there is one for each row."""
     if groups is None:
         return None
     found = np.asarray(groups)
-    if found.shape != (n_obs,):
-        raise ValueError(
-            f"groups has shape {found.shape}; needed ({n_obs},), the group of each row of X"
-        )
-    if not (is_named(model.width, *CHOSEN, "cv") or getattr(model, "scale", None) == "auto"):
+    validation.check_shape("groups", found.shape, (n_obs,), "group for each row of X")
+    return np.unique(found, return_inverse=True)[1]
+
+
+def as_groups(groups: Any, model: Any, n_obs: int) -> NDArray[np.intp] | None:
+    """Return which group each row belongs to, as whole numbers; raise where they have no effect."""
+    numbers = group_numbers(groups, n_obs)
+    holds_out = is_named(model.width, *CHOSEN, "cv") or getattr(model, "scale", None) == "auto"
+    if numbers is not None and not holds_out:
         raise ValueError(
             f"groups was given with width={validation.shown(model.width)}, where no rows are held out; "
             "needed width='auto', 'shared' or 'cv', or leave it out"
         )
-    return np.unique(found, return_inverse=True)[1]
+    return numbers
 
 
 def is_dask(X: Any) -> bool:

@@ -16,7 +16,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import chunk_rows
-from pcvm_pymc.core.pieces.validation import as_labels, as_numbers, check_real, present_labels
+from pcvm_pymc.core.pieces.validation import (
+    as_labels,
+    as_numbers,
+    check_real,
+    labels_of_rows,
+    present_labels,
+)
 from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.average import LatentNormal, probability_interval
@@ -177,11 +183,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
 
     def _known_labels(self, y: ArrayLike, n_obs: int) -> NDArray[Any]:
         """Return labels of the fitted classes, -1. and +1. or their numbers; raise for others."""
-        given = np.asarray(present_labels(y))
-        if given.shape != (n_obs,):
-            raise ValueError(
-                f"y has shape {given.shape}; needed ({n_obs},), a label for each row of X"
-            )
+        given = labels_of_rows(y, n_obs)
         if not np.isin(given.astype(object), self.classes_.astype(object)).all():
             raise ValueError(
                 f"y has labels that are none of {self.classes_.tolist()}, the fitted classes"

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.design import ArrayRows, Request, Sums
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_shape
 
 _log = logging.getLogger(__name__)
 
@@ -89,8 +90,7 @@ def dask_rows(
     X, y = _known_rows(X), _known_rows(y)
     if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"X has shape {X.shape}; needed (n_obs, n_features), one or more of each")
-    if y.shape != X.shape[:1]:
-        raise ValueError(f"y has shape {y.shape}; needed ({len(X)},), one label for each row of X")
+    check_shape("y", y.shape, X.shape[:1], "label for each row of X")
     X = X.rechunk({1: -1}).astype(float)
     y = y.rechunk((X.chunks[0],))
     finite, classes = computed(da.isfinite(X).all(), da.unique(y))

@@ -1,14 +1,20 @@
 """Machines for several classes with the multinomial probit, for scikit-learn."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
-from pcvm_pymc.core.family import FAMILY, System
+from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.fit import is_em
 from pcvm_pymc.estimators.pcvm import DIGITS, MOVED, PCVM_RULES, by_em
+
+
+def _row_of(machine: str) -> Any:
+    """Return what tells an estimator's row of the family by its argument `algorithm`."""
+    return property(lambda model: FAMILY[f"{machine}_{model.algorithm.replace('-', '_')}"])
+
 
 _START = base.Rule("start", f"{MOVED} 'default'", lambda m, _: m.start == "default")
 
@@ -131,7 +137,7 @@ class MPCVMClassifier(KernelClassifier):
     cv: int = 5
 
     _many_bases = 500  # of each score
-    _rows: ClassVar[dict[str, str]] = {"bottom-up": "mpcvm_bottom_up", "top-down": "mpcvm_top_down"}
+    _system = _row_of("mpcvm")
     _parameter_constraints = base.constraints(
         "auto shared cv evidence validity",
         estimation="auto average em projection posterior",
@@ -149,10 +155,6 @@ class MPCVMClassifier(KernelClassifier):
         *PCVM_RULES,
         _START,
     )
-
-    @property
-    def _system(self) -> System:
-        return FAMILY[self._rows[self.algorithm]]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -231,7 +233,7 @@ class MRVMClassifier(KernelClassifier):
     cv: int = 5
 
     _many_bases = 500  # of each score
-    _rows: ClassVar[dict[str, str]] = {"bottom-up": "mrvm_bottom_up", "top-down": "mrvm_top_down"}
+    _system = _row_of("mrvm")
     _parameter_constraints = base.constraints(
         "auto shared evidence validity", estimation="auto posterior"
     )
@@ -245,7 +247,3 @@ class MRVMClassifier(KernelClassifier):
         *base.fit_effect(search="quick", tol=None),
         _START,
     )
-
-    @property
-    def _system(self) -> System:
-        return FAMILY[self._rows[self.algorithm]]

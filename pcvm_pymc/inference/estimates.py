@@ -131,10 +131,6 @@ def find_map_em(
 def _start(problem: Problem, start: Start | str) -> Start:
     """Return the start that was given, or named."""
     if isinstance(start, Start):
-        if np.shape(start.weight) != problem.weight_shape:
-            raise ValueError(
-                f"start has weights of shape {np.shape(start.weight)}; needed {problem.weight_shape}"
-            )
         return start
     if start == "default":
         return Start.default(problem)

@@ -63,7 +63,7 @@ def test_starts():
         refused(f"start='{name}' is now", fit, name)
     refused("random_seed=3 has no effect", find_map_em, model, random_seed=3, progressbar=False)
     refused("start='zero' is unknown", fit, "zero")
-    refused(r"weights of shape \(3,\); needed \(40,\)", fit, Start(np.ones(3), 0.0))
+    refused(r"start.weight has shape \(3,\); needed \(40,\)", fit, Start(np.ones(3), 0.0))
 
 
 def test_an_unfinished_fit_says_so(caplog):

@@ -258,7 +258,8 @@ def as_numbers(values: Any, name: str) -> Array:
         ) from None
 
 
-def _check_shape(name: str, found: tuple[int, ...], needed: tuple[int, ...], each: str) -> None:
+def check_shape(name: str, found: tuple[int, ...], needed: tuple[int, ...], each: str) -> None:
+    """Raise unless a shape is the one needed, which has `each`."""
     if found != needed:
         raise ValueError(f"{name} has shape {found}; needed {needed}, one {each}")
 
@@ -266,7 +267,7 @@ def _check_shape(name: str, found: tuple[int, ...], needed: tuple[int, ...], eac
 def as_targets(y: ArrayLike, n_obs: int) -> Array:
     """Return the targets of a regression as finite floats, shape (n_obs,)."""
     out = as_numbers(y, "y")
-    _check_shape("y", out.shape, (n_obs,), "target for each row of X")
+    check_shape("y", out.shape, (n_obs,), "target for each row of X")
     if not np.isfinite(out).all():
         raise ValueError("y has targets that are NaN or infinite; drop those rows first")
     return out
@@ -275,7 +276,7 @@ def as_targets(y: ArrayLike, n_obs: int) -> Array:
 def as_signs(signs: ArrayLike, *shape: int) -> Array:
     """Return signs as -1. / +1., shape (n_basis,), or (n_basis, n_scores) for several scores."""
     out = as_numbers(signs, "signs")
-    _check_shape("signs", out.shape, shape, "for each basis" + " and class" * (len(shape) > 1))
+    check_shape("signs", out.shape, shape, "for each basis" + " and class" * (len(shape) > 1))
     if not np.isin(out, (-1.0, 1.0)).all():
         raise ValueError(
             f"signs has values {np.unique(out)[:5].tolist()}; needed only -1 and +1 (2 * y - 1 for 0/1)"
@@ -346,9 +347,10 @@ def _is_missing(label: Any) -> bool:
         return True
 
 
-def _one_for_each_row(y: ArrayLike, n_obs: int) -> NDArray[Any]:
-    labels = present_labels(y)
-    _check_shape("y", labels.shape, (n_obs,), "label for each row of X")
+def labels_of_rows(y: ArrayLike, n_obs: int, name: str = "y") -> NDArray[Any]:
+    """Return labels as `present_labels` does; raise unless there is one for each row."""
+    labels = present_labels(y, name)
+    check_shape(name, labels.shape, (n_obs,), "label for each row of X")
     return labels
 
 
@@ -369,7 +371,7 @@ def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Arr
     ValueError
         If the length is wrong, a label is missing, or there are not exactly two classes.
     """
-    labels = _one_for_each_row(y, n_obs)
+    labels = labels_of_rows(y, n_obs)
     classes = np.unique(labels)
     if one_class and len(classes) < 2 and classes.dtype.kind in "biuf":
         codes = [each for each in ([0, 1], [-1, 1]) if np.isin(classes, each).all()]
@@ -386,7 +388,7 @@ def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Arr
 
 def as_classes(y: ArrayLike, n_obs: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Return labels as class numbers, shape (n_obs,), and the two or more classes in sorted order."""
-    classes, number = np.unique(_one_for_each_row(y, n_obs), return_inverse=True)
+    classes, number = np.unique(labels_of_rows(y, n_obs), return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"y has {len(classes)} class; needed two or more")
     return number.astype(np.int64), classes
