@@ -105,7 +105,7 @@ def sklearn_rvm(task, module: ModuleType):
     fit.fit(task.X, task.y)
     noise = float(fit.beta_) ** -0.5 if task.likelihood == "gaussian" else np.nan
     rows = np.asarray(fit.relevance_, dtype=int)
-    likelihood = EvidenceProblem(task.X, task.y, task.likelihood).likelihood_at(noise)
+    likelihood = EvidenceProblem(task.X, task.y, task.likelihood).likelihood.with_noise(noise)
     Phi = design_matrix("rbf", task.X, task.X[rows], task.width)
     end = posterior(Phi, np.ravel(fit.alpha_), task.y, likelihood)
     return Fit(len(rows), end.log_evidence, fit.predict)

@@ -238,7 +238,7 @@ def state_at(problem, result):
     else:
         precision, mean = precision[:-1], mean[:-1]
     index = np.flatnonzero(np.isfinite(precision))
-    norm, likelihood = columns.norm[index], problem.likelihood_at(result.noise)
+    norm, likelihood = columns.norm[index], problem.likelihood.with_noise(result.noise)
     at = index, precision[index] / norm**2, mean[index] * norm
     return scanned(columns, problem.target, likelihood, at)
 

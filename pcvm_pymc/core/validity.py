@@ -200,7 +200,7 @@ def rvm_validity(
         result.latent,
         np.clip(determined, 0.0, 1.0)[result.weight[result.active] != 0],
         kernel=kernel,
-        likelihood=problem.likelihood_at(result.noise),
+        likelihood=problem.likelihood.with_noise(result.noise),
         centres=centres,
     )
 

@@ -225,7 +225,7 @@ def project_reference(
     ValueError
         For sizes that cannot be used, or folds for a reference that has held-out probabilities.
     """
-    check_whole("cv", cv, 2, also=(None,))
+    check_whole("cv", cv, 2, optional=True)
     check_seed("random_state", random_state)
     check_instance("options", options, SearchOptions, "SearchOptions", optional=True)
     if reference.held_out is not None:

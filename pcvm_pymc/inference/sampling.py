@@ -125,7 +125,7 @@ def sample(
     for name, value in positive.items():
         validation.check_whole(name, value, 1)
     validation.check_whole("tune", tune, 0)
-    validation.check_whole("cores", cores, 1, also=(None,))
+    validation.check_whole("cores", cores, 1, optional=True)
     validation.check_seed("random_seed", random_seed)
     validation.check_real("target_accept", target_accept, below=1.0)
     validation.check_choice("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)

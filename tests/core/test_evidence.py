@@ -153,7 +153,7 @@ def test_result_is_the_posterior_in_the_bases_own_units(method, likelihood):
     bases = np.column_stack([Phi[:, fit.active], np.ones(60)])
     alpha = np.append(fit.alpha[fit.active], fit.bias_alpha)
     kept = np.isfinite(alpha)
-    end = posterior(bases[:, kept], alpha[kept], target, problem.likelihood_at(fit.noise))
+    end = posterior(bases[:, kept], alpha[kept], target, problem.likelihood.with_noise(fit.noise))
     assert end.log_evidence == pytest.approx(fit.log_evidence, abs=1e-8)
     np.testing.assert_allclose(
         np.append(fit.weight[fit.active], fit.bias)[kept], end.mean, rtol=1e-5, atol=1e-9

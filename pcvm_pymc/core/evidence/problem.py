@@ -140,10 +140,6 @@ class EvidenceProblem:
         size, spread = (float(np.linalg.norm(each)) for each in (self.target, across))
         return (spread if spread > 1e-10 * size else size) / np.sqrt(self.n_obs) or 1.0
 
-    def likelihood_at(self, noise: float) -> Likelihood:
-        """Return the likelihood, of this scale where it has one."""
-        return self.likelihood.with_noise(noise)
-
     def noise_at(self, latent: Array, n_determined: float, noise: float) -> float:
         """Return the next estimate of the noise, not below a floor.
 
@@ -160,9 +156,8 @@ class EvidenceProblem:
         noise : float
             The last estimate, at which the two were found.
         """
-        likelihood = self.likelihood_at(noise)
-        assert isinstance(likelihood, ScaleLikelihood)
-        square = likelihood.squared_residuals(latent, self.target)
+        curvature = self.likelihood.with_noise(noise).curvature(latent, self.target)
+        square = float((curvature * noise**2) @ np.square(self.target - latent))
         free = max(self.n_obs - n_determined, 1e-3)
         return max(float(np.sqrt(square / free)), NOISE_FLOOR * self.target_scale)
 
@@ -170,9 +165,8 @@ class EvidenceProblem:
 def columns_of(problem: EvidenceProblem) -> Columns:
     """Return the problem's bases as columns of unit norm, so that units have no effect."""
     if isinstance(problem.Phi, ComputedBases):
-        return LowRankColumns.of(problem.Phi, problem.bias) or StreamedColumns(
-            problem.Phi, problem.bias
-        )
+        at = problem.Phi, problem.bias
+        return LowRankColumns.of(*at) or StreamedColumns(*at)
     constant = np.ones(len(problem.target)) if problem.constant is None else problem.constant
     return DenseColumns(problem.Phi, constant if problem.bias else None)
 
@@ -377,7 +371,11 @@ def result_at(
     """
     order = np.argsort(model[0])
     index, precision, mean = model[0][order], model[1][order], model[2][order]
-    likelihood, norm, first = problem.likelihood_at(noise), columns.norm[index], int(problem.bias)
+    likelihood, norm, first = (
+        problem.likelihood.with_noise(noise),
+        columns.norm[index],
+        int(problem.bias),
+    )
     end = posterior(columns.take(index), precision, problem.target, likelihood, mean)
     weight, alpha = np.zeros(columns.shape[1]), np.full(columns.shape[1], np.inf)
     weight[index], alpha[index] = end.mean / norm, end.alpha * norm * norm
@@ -450,7 +448,7 @@ def augmentation(problem: EvidenceProblem, result: EvidenceResult) -> Augmentati
     alpha = np.append(result.alpha[result.active], result.bias_alpha)
     kept, target = np.isfinite(alpha), problem.target
     bases = _with_constant(problem.Phi[:, result.active])[:, kept]
-    end = posterior(bases, alpha[kept], target, problem.likelihood_at(result.noise))
+    end = posterior(bases, alpha[kept], target, problem.likelihood.with_noise(result.noise))
     return Augmentation(kept, end, end.orthogonal(bases), float(np.var(target)))
 
 

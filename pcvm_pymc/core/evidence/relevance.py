@@ -91,7 +91,7 @@ def fit_sequential(
     if not (few and is_poor and ended):
         return result
     index = np.unique(np.linspace(0, columns.shape[1] - 1, _CANDIDATES).astype(np.int64))
-    Phi, likelihood = columns.take(index), problem.likelihood_at(noise)
+    Phi, likelihood = columns.take(index), problem.likelihood.with_noise(noise)
     ends = [posterior(Phi, np.full(len(index), a), problem.target, likelihood) for a in _SHARED]
     best = max(ends, key=lambda end: end.log_evidence)
     again = Search(problem, columns, options, noise).result((index, best.alpha, best.mean))
@@ -202,7 +202,7 @@ class Search:
         """
         if not self.is_quadratic:
             Phi, index = columns.Phi, state.index
-            likelihood = self.problem.likelihood_at(self.noise)
+            likelihood = self.problem.likelihood.with_noise(self.noise)
             curvature = likelihood.curvature(Phi[:, index] @ state.mean, self.problem.target)
             weighted = np.sqrt(curvature)[:, None] * Phi
             gram = np.empty((Phi.shape[1], Phi.shape[1]))
@@ -262,7 +262,9 @@ class Search:
         return (index, swept.alpha[index], swept.Q[index]), history[:n_changes], is_converged
 
     def _scanned(self, columns: Columns, model: Model) -> ActiveSet:
-        return scanned(columns, self.problem.target, self.problem.likelihood_at(self.noise), model)
+        return scanned(
+            columns, self.problem.target, self.problem.likelihood.with_noise(self.noise), model
+        )
 
     def _next_noise(self, columns: Columns, state: ActiveSet) -> float:
         latent = columns.take(state.index) @ state.mean
@@ -357,7 +359,7 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
     trace: list[tuple[float, int, float]] = []
     mean, last, since, noise_moves = None, -np.inf, 0, False
     while len(trace) <= options.max_iter:
-        likelihood = problem.likelihood_at(noise)
+        likelihood = problem.likelihood.with_noise(noise)
         end = posterior(columns.take(index), alpha, problem.target, likelihood, mean)
         trace.append((end.log_evidence, len(index), noise))
         model = index, alpha, end.mean

@@ -145,15 +145,6 @@ class ScaleLikelihood(Likelihood):
         """Return the latent mean, and the latent variance plus that of the noise."""
         return mean, variance + self.variance
 
-    def squared_residuals(self, latent: Array, target: Array) -> float:
-        """Return the sum of squared residuals, each counting as its curvature has it in ``noise^-2``.
-
-        Where the noise is best, this is noise^2 times the number of rows.
-        """
-        residual = target - latent
-        share = self.curvature(latent, target) * self.noise**2
-        return float(share @ (residual * residual))
-
 
 # --- rows that count by weights ------------------------------------------------------------------
 

@@ -41,32 +41,26 @@ def is_real(value: Any, kind: type = Real) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
 
 
-def _require(is_met: Any, name: str, value: Any, needed: str, also: Sequence[Any] = ()) -> None:
-    """Raise unless a condition is met, or the value is one of those in `also`."""
-    if is_met or any(value is each or (isinstance(value, str) and value == each) for each in also):
+def _require(is_met: Any, name: str, value: Any, needed: str, optional: bool = False) -> None:
+    """Raise unless a condition is met, or the value is None where it is optional."""
+    if is_met or (optional and value is None):
         return
-    raise ValueError(f"{name}={shown(value)}; needed {' or '.join([needed, *map(repr, also)])}")
+    raise ValueError(f"{name}={shown(value)}; needed {needed}{' or None' * optional}")
 
 
 def check_whole(
-    name: str, value: Any, least: int, most: int | None = None, *, also: Sequence[Any] = ()
+    name: str, value: Any, least: int, most: int | None = None, *, optional: bool = False
 ) -> None:
-    """Raise unless a value is a whole number in a range, or one of the values in `also`."""
+    """Raise unless a value is a whole number in a range, or None where it is optional."""
     inside = is_real(value, Integral) and least <= value <= (np.inf if most is None else most)
     span = f"of at least {least}" if most is None else f"from {least} to {most}"
-    _require(inside, name, value, f"a whole number {span}", also)
+    _require(inside, name, value, f"a whole number {span}", optional)
 
 
 def check_real(
-    name: str,
-    value: Any,
-    above: float = 0.0,
-    below: float = np.inf,
-    *,
-    closed: bool | str = False,
-    also: Sequence[Any] = (),
+    name: str, value: Any, above: float = 0.0, below: float = np.inf, *, closed: bool | str = False
 ) -> None:
-    """Raise unless a value is a finite number in a range, or one of the values in `also`.
+    """Raise unless a value is a finite number in a range.
 
     The range is open, from `above` to `below`; `closed` includes its ends, as ``"above"`` or ``"below"``
     one of them.
@@ -82,12 +76,12 @@ def check_real(
         needed = "a finite number"
     elif above == 0 and not closed:
         needed = "a positive finite number"
-    _require(inside, name, value, needed, also)
+    _require(inside, name, value, needed)
 
 
-def check_flag(name: str, value: Any, *, also: Sequence[Any] = ()) -> None:
-    """Raise unless a value is True or False, or one of the values in `also`."""
-    _require(isinstance(value, bool | np.bool_), name, value, "True or False", also)
+def check_flag(name: str, value: Any) -> None:
+    """Raise unless a value is True or False."""
+    _require(isinstance(value, bool | np.bool_), name, value, "True or False")
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -100,16 +94,15 @@ def check_instance(
     name: str, value: Any, kinds: type | tuple[type, ...], needed: str, *, optional: bool = False
 ) -> None:
     """Raise unless a value is an instance of one of some types, or None where it is optional."""
-    _require(isinstance(value, kinds), name, value, needed, (None,) if optional else ())
+    _require(isinstance(value, kinds), name, value, needed, optional)
 
 
 def check_seed(name: str, value: Any) -> None:
     """Raise unless a value is a whole number of at least 0, a NumPy generator, or None."""
     is_seed = isinstance(value, np.random.Generator | np.random.RandomState)
     is_seed = is_seed or (is_real(value, Integral) and value >= 0)
-    _require(
-        is_seed, name, value, "a whole number of at least 0, a numpy.random.Generator", (None,)
-    )
+    needed = "a whole number of at least 0, a numpy.random.Generator"
+    _require(is_seed, name, value, needed, optional=True)
 
 
 def as_seed(random_state: Any) -> Any:
