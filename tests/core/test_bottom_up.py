@@ -16,7 +16,7 @@ from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
-from pcvm_pymc.core.pieces.multinomial import class_terms, log_class_probability
+from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.datasets import ripley_mixture
@@ -184,7 +184,7 @@ def test_the_log_posterior_of_several_classes_by_hand(signs, has_bias):
     given_ = problem(45, seed=4, signs=signs, shared=not signs, has_bias=has_bias)
     result = fit_bottom_up(given_)
     search = search_of(given_, result)
-    wanted = log_class_probability(result.latent, given_.label).sum()
+    wanted = class_terms(result.latent, given_.label).log_probability.sum()
     for c in range(3):
         kept = search.machines[0 if given_.shared else c]
         value = np.append(result.weight[:, c], result.bias[c])[kept.index]

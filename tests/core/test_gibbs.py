@@ -16,7 +16,7 @@ from pcvm_pymc.core.gibbs.chain import run
 from pcvm_pymc.core.gibbs.problem import factorise
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
-from pcvm_pymc.core.pieces.multinomial import log_class_probability
+from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
 
@@ -220,7 +220,7 @@ def test_scores_and_probabilities_of_draws():
     latent = p.latent(size, bias)
     assert latent.shape == (4, 9, 3)
     np.testing.assert_allclose(latent[2], p.Phi @ (size[2] * p.sign) + bias[2], atol=1e-9)
-    wanted = log_class_probability(latent[3], p.label)
+    wanted = class_terms(latent[3], p.label).log_probability
     np.testing.assert_allclose(p.log_likelihood(latent)[3], wanted, atol=1e-12)
     assert (rate == PRIORS["fixed"].d).all()
 

@@ -16,7 +16,6 @@ from pcvm_pymc.core.gibbs.moves import Given, Parameters, Score, sliced
 from pcvm_pymc.core.gibbs.problem import make_columns
 from pcvm_pymc.core.gibbs.responses import augmented
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
-from pcvm_pymc.core.pieces.multinomial import log_class_probability
 from pcvm_pymc.core.pieces.priors import Hyperprior
 
 PRIOR = Hyperprior(1.0, 0.4, 2.0, 1.0)
@@ -252,7 +251,7 @@ def test_the_common_scale(n_scores, prior):
         factor = np.exp(each)
         d = rate * factor**2 if prior.rate_shape else rate
         rows = factor * latent.T
-        value = log_class_probability(rows, label) if n_scores > 1 else log_ndtr(label * rows[:, 0])
+        value = likelihood.log_density(rows if n_scores > 1 else rows[:, 0], label)
         log_density[k] = value.sum() + n_moved * each
         log_density[k] += replace(prior, d=d).log_weight_density(factor * size).sum()
         log_density[k] += sum(prior.log_bias_density(factor * b) for b in bias)

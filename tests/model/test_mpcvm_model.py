@@ -11,7 +11,7 @@ from scipy import stats
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import design_matrix
-from pcvm_pymc.core.pieces.multinomial import log_class_probability
+from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.inference.sampling import choose_method
 
 PRIOR = pcvm.Hyperprior(2.0, 0.3, 1.5, 0.7)
@@ -54,7 +54,7 @@ def test_log_density_is_that_of_the_formulas(name, build):
     wanted = (joint if name == "mrvm shared" else one).logpdf(weight).sum()
     wanted += weight.size * np.log(2.0) if name == "mpcvm" else 0.0
     wanted += stats.t(3, scale=np.sqrt(0.7 / 1.5)).logpdf(bias).sum()
-    wanted += log_class_probability(latent, label).sum()
+    wanted += class_terms(latent, label).log_probability.sum()
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     assert logp(point_at(model, weight, bias)) == pytest.approx(wanted, abs=1e-8)
 

@@ -9,12 +9,7 @@ from scipy.special import expit, gammaln, log_expit
 
 from pcvm_pymc.core.pieces import probit
 from pcvm_pymc.core.pieces.likelihood import Likelihood, RowTerms, ScaleLikelihood
-from pcvm_pymc.core.pieces.multinomial import (
-    class_probabilities,
-    class_terms,
-    fractional_terms,
-    log_class_probability,
-)
+from pcvm_pymc.core.pieces.multinomial import class_probabilities, class_terms, fractional_terms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_real, is_unknown
 
@@ -296,7 +291,7 @@ class MultinomialProbit(Likelihood):
 
     def log_density(self, latent: Array, target: NDArray[np.int64]) -> Array:
         """Return log P(class | scores)."""
-        return log_class_probability(latent, target)
+        return class_terms(latent, target).log_probability
 
     def score(self, latent: Array, target: NDArray[np.int64]) -> Array:
         """Return the slope: the mean of the responses less the scores, shape (n_obs, n_classes)."""

@@ -308,35 +308,12 @@ def fractional_terms(
     return out
 
 
-def log_class_probability(
-    latent: Array, label: Labels | None = None, *, accuracy: float = 1e-10
-) -> Array:
-    """Return log P(class | latent) of given classes, or of all.
-
-    Parameters
-    ----------
-    latent : ndarray, shape (n_obs, n_classes)
-    label : ndarray of int, shape (n_obs,), optional
-        Default: every class.
-    accuracy : float
-
-    Returns
-    -------
-    ndarray, shape (n_obs,), or (n_obs, n_classes) without `label`
-    """
-    if label is not None:
-        return class_terms(latent, label, accuracy=accuracy).log_probability
-    latent = _checked(latent)
-    out = np.empty(latent.shape)
-    for c in range(latent.shape[1]):
-        label = np.full(len(latent), c)
-        out[:, c] = class_terms(latent, label, accuracy=accuracy).log_probability
-    return out
-
-
 def class_probabilities(latent: Array, *, accuracy: float = 1e-13) -> Array:
     """Return P(class | latent) (Lyu et al. 2020 eq. 10), shape (n_obs, n_classes).
 
     Each has its own relative accuracy, however small it is; rows sum to one to about 1e-13.
     """
-    return np.exp(log_class_probability(latent, accuracy=accuracy))
+    latent = _checked(latent)
+    every = (np.full(len(latent), c) for c in range(latent.shape[1]))
+    logs = [class_terms(latent, label, accuracy=accuracy).log_probability for label in every]
+    return np.exp(np.column_stack(logs))
