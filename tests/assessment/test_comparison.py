@@ -41,8 +41,10 @@ def test_table_rows_are_the_scores_of_the_predictions(fits):
     X_test, label = blobs(60, seed=81)
     words = np.where(label > 0, "yes", "no")
     rival = Rival(np.full(60, 0.5), 7.0, 1.5)
-    result = pcvm.compare(map_result, posterior, X_test, words, rivals={"coin": rival})
-    assert result.table.index.tolist() == ["MAP plug-in", "posterior mean", "coin"]
+    rivals = {"coin": rival, "again": posterior}  # another's predictions, and another result
+    result = pcvm.compare(map_result, posterior, X_test, words, rivals=rivals)
+    assert result.table.index.tolist() == ["MAP plug-in", "posterior mean", "coin", "again"]
+    assert result.table.loc["again"].to_dict() == result.table.loc["posterior mean"].to_dict()
     mean = pcvm.predict(posterior, X_test)["predictions"]["probability"].mean(("chain", "draw"))
     row = result.table.loc["posterior mean"]
     assert row["log loss"] == pytest.approx(log_loss(label > 0, mean.values))
@@ -56,6 +58,8 @@ def test_table_rows_are_the_scores_of_the_predictions(fits):
     assert "<table" in result._repr_html_()
     for kind in ("reliability", "weights", "em_trace"):
         assert isinstance(result.plot(kind), Figure)
+    titles = [axes.get_title() for axes in result.plot("calibration").axes if axes.get_visible()]
+    assert titles == result.table.index.tolist()
     refused("kind='pie' is unknown", result.plot, "pie")
     with pytest.raises(ValueError, match=r"y_test has labels \['maybe'\]"):
         pcvm.compare(map_result, posterior, X_test, np.where(label > 0, "yes", "maybe"))
@@ -80,17 +84,6 @@ def test_the_decision_surface_needs_a_plane(fits):
     assert titles == ["MAP plug-in", "posterior mean", "width of the 89 % interval"]
     with pytest.raises(ValueError, match=r"shape \(40, 1\); a decision surface needs"):
         pcvm.plots.plot_decision_surface(map_result, posterior, X[:, :1], words)
-
-
-def test_results_of_other_models_are_rivals(fits):
-    map_result, posterior, _, _ = fits
-    X_test, label = blobs(60, seed=81)
-    words = np.where(label > 0, "yes", "no")
-    result = pcvm.compare(map_result, posterior, X_test, words, rivals={"again": posterior})
-    again, first = result.table.loc["again"], result.table.loc["posterior mean"]
-    assert again.to_dict() == first.to_dict()
-    figure = result.plot("calibration")
-    assert [axes.get_title() for axes in figure.axes] == ["MAP plug-in", "posterior mean", "again"]
 
 
 def test_several_classes_are_compared():
