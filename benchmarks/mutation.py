@@ -67,7 +67,6 @@ TESTS = {
     "gibbs": "gibbs_conditionals gibbs gibbs_block gibbs_widths",
     "hamiltonian": "hamiltonian",
     "loo": "loo",
-    "measures": "measures",
     "metric": "metric",
     "nonnegative": "nonnegative em",
     "penalised": "penalised",

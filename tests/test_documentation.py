@@ -156,9 +156,8 @@ def test_the_arguments_that_most_users_set_come_first(name):
     order = list(inspect.signature(found).parameters)
     first = ["kernel", "width", "basis", "n_vectors", "estimation", "random_state"]
     assert order[:6] == first
-    section = re.search(r"^Parameters\n-+\n(.*?)^Attributes$", inspect.getdoc(found), re.M | re.S)[
-        1
-    ]
+    text = inspect.getdoc(found)
+    section = re.search(r"^Parameters\n-+\n(.*?)^Attributes$", text, re.M | re.S)[1]
     heads = re.findall(r"^(\w[\w, ]*?)(?: : .*)?$", section, re.MULTILINE)
     assert [name for head in heads for name in head.split(", ")] == order
 

@@ -300,7 +300,7 @@ def threads_for(model: Any, X: Array) -> AbstractContextManager[Any]:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class KernelMachine(BaseEstimator):
-    """Base of all estimators: their arguments are the fields of a dataclass, these first.
+    """Base of all estimators: their arguments are the fields of a dataclass, these three first.
 
     Fitted state, private state included, has names that end in an underscore: a new fit begins by
     deleting all of it.
@@ -309,12 +309,6 @@ class KernelMachine(BaseEstimator):
     kernel: Kernel = "rbf"
     width: Any = "auto"
     basis: Any = "auto"
-    estimation: str = "auto"
-    random_state: Any = None
-    max_iter: int = 10_000
-    tol: Any = None
-    draws: int = 250
-    memory_limit: float | None = None
 
     status_: Status | list[Status] = field(init=False)
     #: constraints of single arguments, and rules between arguments

@@ -1,7 +1,7 @@
 """What all classifiers share: training rows, weights of rows, and predictions."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import wraps
 from typing import Any, ClassVar, Self
 
@@ -48,7 +48,6 @@ def _lazy(method: Any) -> Any:
     return predicted
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class KernelClassifier(ClassifierMixin, base.KernelMachine):
     """Base of the classifiers.
 
@@ -58,8 +57,9 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
     _takes_several: ClassVar[bool] = True
     #: the estimator for several classes, where this one takes two
     _for_several: ClassVar[str] = ""
-    _predictor_: Any = field(init=False)
-    class_weight: Any = None
+    memory_limit: float | None
+    class_weight: Any
+    _predictor_: Any
 
     def fit(
         self,

@@ -126,11 +126,18 @@ class MPCVMClassifier(KernelClassifier):
     """
 
     n_vectors: int | str | None = None
+    estimation: str = "auto"
+    random_state: Any = None
+    max_iter: int = 10_000
+    tol: float | None = None
+    memory_limit: float | None = None
+    class_weight: Any = None
     algorithm: str = "top-down"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
     bias: bool | None = None
     update: str = "auto"
+    draws: int = 250
     start: str = "default"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
@@ -225,8 +232,15 @@ class MRVMClassifier(KernelClassifier):
     3
     """
 
+    random_state: Any = None
+    max_iter: int = 10_000
+    tol: float | None = None
+    memory_limit: float | None = None
+    class_weight: Any = None
     algorithm: str = "bottom-up"
     search: str = "quick"
+    estimation: str = "auto"
+    draws: int = 250
     start: str = "default"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None

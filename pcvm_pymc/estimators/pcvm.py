@@ -239,12 +239,19 @@ class PCVMClassifier(KernelClassifier):
     """
 
     n_vectors: int | str | None = None
+    estimation: str = "auto"
+    random_state: Any = None
+    max_iter: int = 10_000
+    tol: float | None = None
+    memory_limit: float | None = None
+    class_weight: Any = None
     likelihood: Likelihood | str = "probit"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
     n_init: int = 1
     cv: int = 5
     update: str = "auto"
+    draws: int = 250
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
 

@@ -140,10 +140,15 @@ class RVMClassifier(KernelClassifier):
     array(['yes'], dtype='<U3')
     """
 
+    random_state: Any = None
     max_iter: int = 100_000
     tol: float = 1e-4
+    memory_limit: float | None = None
+    class_weight: Any = None
     link: str = "logit"
     method: str = "sequential"
+    estimation: str = "auto"
+    draws: int = 250
     cv: int = 5
 
     _system = FAMILY["rvm_classification"]
@@ -314,14 +319,18 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     True
     """
 
+    random_state: Any = None
     max_iter: int = 100_000
     tol: float = 1e-4
+    memory_limit: float | None = None
     likelihood: str | Likelihood = "normal"
     std: str = "auto"
     star: bool = False
     noise: float | None = None
     noise_starts: tuple[float, ...] = (0.3,)
     method: str = "sequential"
+    estimation: str = "auto"
+    draws: int = 250
     cv: int = 5
 
     _system = FAMILY["rvm_regression"]

@@ -121,11 +121,17 @@ class SparseProbitClassifier(KernelClassifier):
     """
 
     width: Any = "median"
+    max_iter: int = 10_000
     tol: float = TOLERANCE
+    memory_limit: float | None = None
+    class_weight: Any = None
     features: str = "linear"
     prior: str | Laplace | Hyperprior = "jeffreys"
     gamma: float = 1.0
     bias: str = "penalised"
+    estimation: str = "auto"
+    draws: int = 250
+    random_state: Any = None
     update: str = "auto"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
