@@ -154,9 +154,7 @@ def mp_log_ndtr(x):
     """Return log Phi in 60 digits."""
     with mpmath.workdps(60):
         x = mpmath.mpf(x) / mpmath.sqrt(2)
-        if x < 0:
-            return mpmath.log(mpmath.erfc(-x) / 2)
-        return mpmath.log1p(-mpmath.erfc(x) / 2)
+        return mpmath.log(mpmath.erfc(-x) / 2) if x < 0 else mpmath.log1p(-mpmath.erfc(x) / 2)
 
 
 def mp_mills(x):

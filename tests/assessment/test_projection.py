@@ -14,10 +14,13 @@ import pcvm_pymc as pcvm
 from pcvm_pymc.assessment.project import _from_classifier
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.estimators import projection as projecting
 from pcvm_pymc.estimators.fit import centres_of
 from pcvm_pymc.estimators.problems import TrainingData
-from pcvm_pymc.estimators.projection import project_reference
+from pcvm_pymc.estimators.projection import (
+    _cross_validate,
+    project_reference,
+    smallest_within_one_se,
+)
 from pcvm_pymc.estimators.race import inner_folds
 from pcvm_pymc.estimators.reference import Reference
 from pcvm_pymc.experiments import datasets
@@ -130,9 +133,7 @@ def test_a_held_out_label_does_not_reach_its_own_prediction(dense):
     flipped = np.where(np.arange(80) == row, -1.0, 1.0) * reference.label
     centres = replace(reference.centres, sign=flipped)
     other = replace(reference, label=flipped, centres=centres)
-    one, two = (
-        projecting._cross_validate(r, Phi, [1, 4], fold)[:, fold[0][1]] for r in (reference, other)
-    )
+    one, two = (_cross_validate(r, Phi, [1, 4], fold)[:, fold[0][1]] for r in (reference, other))
     np.testing.assert_allclose(np.delete(one, 3, axis=1), np.delete(two, 3, axis=1))
     np.testing.assert_allclose(np.exp(one[:, 3]) + np.exp(two[:, 3]), 1.0)
 
@@ -145,18 +146,13 @@ def test_the_smallest_size_within_one_standard_error():
     rows = np.array([noise - 1.0, noise - 0.05 + 0.6 * rng.normal(size=100), noise, noise - 0.01])
     best = rows[2].sum()
     error = 10 * (rows[2] - rows[1]).std(ddof=1)
-    assert (rows[1].sum() + error >= best) == (projecting.smallest_within_one_se(sizes, rows) == 1)
-    assert projecting.smallest_within_one_se(sizes, np.stack([noise, noise, noise, noise])) == 0
-    assert (
-        projecting.smallest_within_one_se(sizes, np.stack([noise - 1, noise - 1, noise - 1, noise]))
-        == 5
-    )
+    assert (rows[1].sum() + error >= best) == (smallest_within_one_se(sizes, rows) == 1)
+    assert smallest_within_one_se(sizes, np.stack([noise, noise, noise, noise])) == 0
+    assert smallest_within_one_se(sizes, np.stack([noise - 1, noise - 1, noise - 1, noise])) == 5
 
 
 def test_the_choice_is_by_the_rule(projection):
-    assert projection.size == projecting.smallest_within_one_se(
-        projection.path.sizes, projection.log_density
-    )
+    assert projection.size == smallest_within_one_se(projection.path.sizes, projection.log_density)
     best = projection.elpd.argmax()
     at, error = projection.index, projection.difference_se
     assert projection.elpd[at] + error[at] >= projection.elpd[best]

@@ -156,8 +156,7 @@ def test_it_goes_into_pipelines_and_projections(rows):
     assert len(few.weight_) == 3
     assert abs(few.predict_proba(X) - dense.predict_proba(X)).mean() < 0.1
     assert pcvm.to_c(few)
-    with pytest.raises(ValueError, match="is a posterior, which has no few vectors"):
-        pcvm.to_c(dense)
+    refused("is a posterior, which has no few vectors", pcvm.to_c, dense)
 
 
 def test_several_classes():

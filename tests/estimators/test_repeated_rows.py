@@ -21,10 +21,8 @@ def test_held_out_predictions_are_those_of_all_rows_given():
     once.fit(X, Y, sample_weight=TIMES)
     copied.fit(X[AGAIN], Y[AGAIN])
     np.testing.assert_allclose(copied.held_out_, once.held_out_[AGAIN], atol=1e-8)
-    found, alone = (
-        pcvm.loo(copied, X[AGAIN], Y[AGAIN]),
-        pcvm.loo(pcvm.PCVMClassifier().fit(X, Y), X, Y),
-    )
+    found = pcvm.loo(copied, X[AGAIN], Y[AGAIN])
+    alone = pcvm.loo(pcvm.PCVMClassifier().fit(X, Y), X, Y)
     assert found.n_data_points == len(AGAIN)
     density = found.elpd_i.values
     np.testing.assert_array_equal(density, density[:50][AGAIN])
@@ -56,14 +54,11 @@ def test_folds_hold_out_copies_together():
         assert len(train) + len(test) == 100
         assert {tuple(each) for each in both[train]}.isdisjoint(tuple(each) for each in both[test])
     few = X[:16]
-    model = pcvm.pcvm_model(
-        np.tile(few, (2, 1)), np.tile(Y[:16], 2), width=1.0, basis=few, signs=LABEL[:16]
-    )
+    twice = np.tile(few, (2, 1)), np.tile(Y[:16], 2)
+    model = pcvm.pcvm_model(*twice, width=1.0, basis=few, signs=LABEL[:16])
     brief = {"tune": 5, "chains": 1, "progressbar": False}
     posterior = pcvm.sample(model, draws=5, random_seed=1, **brief)
-    fold = pcvm.kfold(
-        posterior, np.tile(few, (2, 1)), np.tile(Y[:16], 2), cv=2, random_seed=1, draws=5, **brief
-    ).fold
+    fold = pcvm.kfold(posterior, *twice, cv=2, random_seed=1, draws=5, **brief).fold
     np.testing.assert_array_equal(fold[:16], fold[16:])
 
 
@@ -71,9 +66,8 @@ def test_folds_hold_out_copies_together():
 def test_a_regression_s_width_does_not_remember_copies():
     t = np.sin(2 * X[:, 0]) + 0.3 * np.random.default_rng(0).normal(size=50)
     once = pcvm.RVMRegressor(width="shared", random_state=0).fit(X, t)
-    copied = pcvm.RVMRegressor(width="shared", random_state=0).fit(
-        np.tile(X, (3, 1)), np.tile(t, 3)
-    )
+    thrice = np.tile(X, (3, 1)), np.tile(t, 3)
+    copied = pcvm.RVMRegressor(width="shared", random_state=0).fit(*thrice)
     assert copied.width_ >= 0.5 * once.width_
 
 
