@@ -182,7 +182,7 @@ def slopes(problem, result):
     score = problem.likelihood.score(result.latent, problem.label).reshape(-1, problem.n_scores)
     pull, of_bias = np.zeros(weight.shape), np.zeros(bias.shape)
     prior, active, is_there = problem.hyperprior, weight != 0, bias != 0
-    pull[active] = prior.weight_precision(weight[active]) * weight[active]
+    pull[active] = prior.weight_precision(weight)[active] * weight[active]
     of_bias[is_there] = prior.bias_precision(bias[is_there]) * bias[is_there]
     return problem.Phi.T @ score - pull, score.sum(axis=0) - of_bias
 
