@@ -2,8 +2,9 @@
 
 ``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/feature_widths.py [--draws 3] [--seed 7000] [--peers]
 [--estimator NAME] [SET:ROWS ...]`` prints a line for each set and estimator, then means and the worst
-set. Sets: a name, ``informative-D`` (D features, ten informative), ``two-of-D`` (two), or ``friedman1`` to
-``friedman3`` and ``diabetes_progression`` for a regression, whose loss is the error in standard deviations.
+set. Sets: a name, ``informative-D`` (D features, ten informative), ``two-of-D``, ``three-of-D`` (by their
+sum) and ``xor-of-D`` (by the sign of a product), or ``friedman1`` to ``friedman3`` and
+``diabetes_progression`` for a regression, whose loss is the error in standard deviations.
 """
 
 import argparse
@@ -62,6 +63,11 @@ SETS = (
 )
 MOST_TESTED = 2000
 LEAST_ROWS = 8  # of a class: others are left out
+NOISY = {  # the class, of normal features of which two or three have an effect
+    "two-of-": lambda X: np.abs(X[:, 0]) + 0.5 * X[:, 1] ** 2 > 1.0,
+    "three-of-": lambda X: X[:, :3].sum(axis=1) > 0,
+    "xor-of-": lambda X: X[:, 0] * X[:, 1] > 0,
+}
 FRIEDMAN = {
     "friedman1": lambda n, seed: make_friedman1(n, noise=1.0, random_state=seed),
     "friedman2": lambda n, seed: make_friedman2(n, noise=125.0, random_state=seed),
@@ -92,12 +98,13 @@ def draws(name: str, n: int, n_draws: int, seed: int):
         for k in range(n_draws):
             yield True, regression_rows(name, n, seed + k)
         return
-    if name.startswith(("informative-", "two-of-")):
-        d = int(name.rpartition("-")[2])
+    family = name.rstrip("0123456789")
+    if family in (*NOISY, "informative-"):
+        d = int(name.removeprefix(family))
         for k in range(n_draws):
-            if name.startswith("two-of-"):
+            if family in NOISY:
                 X = np.random.default_rng(seed + k).normal(size=(n + 1000, d))
-                y = (np.abs(X[:, 0]) + 0.5 * X[:, 1] ** 2 > 1.0).astype(int)
+                y = NOISY[family](X).astype(int)
             else:
                 X, y = make_classification(
                     n + 1000, d, n_informative=10, n_redundant=0, random_state=seed + k
