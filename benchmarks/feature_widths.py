@@ -1,9 +1,11 @@
 """One width against a width for each feature, on the same draws: held-out scores and CPU seconds.
 
-``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/feature_widths.py [--draws 3] [--seed 7000] [--peers]
-[--estimator NAME] [SET:ROWS ...]`` prints a line for each set and estimator, then means and the worst
-set. Sets: a name, ``informative-D`` (D features, ten informative), ``two-of-D`` (two), or ``friedman1`` to
-``friedman3`` and ``diabetes_progression`` for a regression, whose loss is the error in standard deviations.
+``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/feature_widths.py [--draws 3] [--seed 7000]
+[--peers | --svc] [--estimator NAME] [SET:ROWS ...]`` prints a line for each set and estimator, then means
+and the worst set. Sets: a name, ``informative-D`` (D features, ten informative), ``six-D`` (six classes,
+eight informative), ``two-of-D``, ``three-of-D`` (by their sum) and ``xor-of-D`` (by the sign of a product),
+or ``friedman1`` to ``friedman3`` and ``diabetes_progression`` for a regression, whose loss is the error in
+standard deviations.
 """
 
 import argparse
@@ -62,6 +64,15 @@ SETS = (
 )
 MOST_TESTED = 2000
 LEAST_ROWS = 8  # of a class: others are left out
+NOISY = {  # the class, of normal features of which two or three have an effect
+    "two-of-": lambda X: np.abs(X[:, 0]) + 0.5 * X[:, 1] ** 2 > 1.0,
+    "three-of-": lambda X: X[:, :3].sum(axis=1) > 0,
+    "xor-of-": lambda X: X[:, 0] * X[:, 1] > 0,
+}
+INFORMATIVE = {
+    "informative-": {"n_informative": 10},
+    "six-": {"n_informative": 8, "n_classes": 6},
+}
 FRIEDMAN = {
     "friedman1": lambda n, seed: make_friedman1(n, noise=1.0, random_state=seed),
     "friedman2": lambda n, seed: make_friedman2(n, noise=125.0, random_state=seed),
@@ -92,16 +103,16 @@ def draws(name: str, n: int, n_draws: int, seed: int):
         for k in range(n_draws):
             yield True, regression_rows(name, n, seed + k)
         return
-    if name.startswith(("informative-", "two-of-")):
-        d = int(name.rpartition("-")[2])
+    family = name.rstrip("0123456789")
+    if family in NOISY | INFORMATIVE:
+        d = int(name.removeprefix(family))
         for k in range(n_draws):
-            if name.startswith("two-of-"):
+            if family in NOISY:
                 X = np.random.default_rng(seed + k).normal(size=(n + 1000, d))
-                y = (np.abs(X[:, 0]) + 0.5 * X[:, 1] ** 2 > 1.0).astype(int)
+                y = NOISY[family](X).astype(int)
             else:
-                X, y = make_classification(
-                    n + 1000, d, n_informative=10, n_redundant=0, random_state=seed + k
-                )
+                options = {"n_redundant": 0, "random_state": seed + k, **INFORMATIVE[family]}
+                X, y = make_classification(n + 1000, d, **options)
             X = (X - X[:n].mean(axis=0)) / X[:n].std(axis=0)
             yield False, (X[:n], y[:n], X[n:], y[n:])
         return
@@ -125,12 +136,15 @@ def rivals(regression: bool, n_classes: int, d: int, seed: int, options):
         "one width": kind(width="shared", random_state=seed),
         "widths": kind(random_state=seed),
     }
-    if options.peers and regression:
+    if regression and options.peers:
         kernel = ConstantKernel() * RBF(np.full(d, 2.0), (0.1, 1e3)) + WhiteKernel(0.1)
         found["GP, widths"] = GaussianProcessRegressor(kernel, random_state=seed)
         found["boosting"] = HistGradientBoostingRegressor(random_state=seed)
-    elif options.peers:
+    if regression:
+        return found
+    if options.peers or options.svc:
         found["SVC"] = TunedSVC(random_state=seed)
+    if options.peers:
         found["boosting"] = HistGradientBoostingClassifier(random_state=seed)
         found["forest"] = RandomForestClassifier(500, random_state=seed)
         found["logistic"] = LogisticRegressionCV(l1_ratios=(0.0,), scoring="neg_log_loss")
@@ -169,6 +183,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--seed", type=int, default=7000)
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--svc", action="store_true", help="of the peers the SVC alone")
     parser.add_argument("--estimator")
     options = parser.parse_args()
     warnings.simplefilter("ignore")

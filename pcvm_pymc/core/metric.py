@@ -26,6 +26,7 @@ _BOUND = 5.0  # of a log width from the median distance's: exponents stay finite
 _NOISE, _LOOSE = -1.5, 2.0
 _LEAST_NOISE = -2.5  # of the log noise variance: targets are not to be interpolated
 _JITTER = 1e-8
+_CLEAR = 3.0  # standard errors of a correlation that chance hardly reaches
 _MOST_APART = 500.0  # of two log probabilities: the exponential of the difference is finite
 
 
@@ -90,6 +91,42 @@ class Evidence:
         return value, slope
 
 
+def first_log_widths(X: Array, target: Array, weight: Array | None = None) -> Array:
+    """Return log widths from which to search, in units of the median distance of all features.
+
+    Zero for all but the features that stand out: those that correlate with a target, or whose distance from
+    their mean does, by more than three standard errors. They start at the distances among them alone. Where
+    the features are many all distances are alike, and a search from one width for all has no slope.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+    target : ndarray, shape (n_obs, n_columns)
+    weight : ndarray, shape (n_obs,), optional
+        How often each row counts. Default: once.
+
+    Returns
+    -------
+    ndarray, shape (n_features,)
+    """
+    count = np.ones(len(X)) if weight is None else weight
+    share = count / count.sum()
+
+    def standard(columns: Array) -> tuple[Array, Array]:
+        centred = columns - share @ columns
+        variance = share @ np.square(centred)
+        return centred / np.sqrt(np.where(variance > 0, variance, 1.0)), variance
+
+    Z, variance = standard(X)
+    pull = share[:, None] * standard(target)[0]
+    correlation = [np.abs(each.T @ pull).max(axis=1) for each in (Z, standard(np.abs(Z))[0])]
+    clear = np.maximum(*correlation) > _CLEAR / np.sqrt(count.sum())
+    width = np.zeros(X.shape[1])
+    if clear.any():
+        width[clear] = 0.5 * np.log(variance[clear].sum() / variance.sum())
+    return width
+
+
 def relative_widths(
     X: Array, target: Array, weight: Array | None = None, *, spread: float = SPREAD
 ) -> Array:
@@ -97,7 +134,8 @@ def relative_widths(
 
     They maximise the evidence of a Gaussian process regression on `target`,
     ``K = a exp(-1/2 sum_j (x_j - z_j)^2 / l_j^2) + s I``, all columns of `target` sharing K, under
-    ``log l_j ~ Normal(m, spread^2)`` with a weakly informed m, a and s.
+    ``log l_j ~ Normal(m, spread^2)`` with a weakly informed m, a and s. The search
+    starts at `first_log_widths`.
 
     Parameters
     ----------
@@ -124,7 +162,7 @@ def relative_widths(
     rows = np.asfortranarray(X - X.mean(axis=0), single)
     column = np.asfortranarray(target / deviation, single)
     evidence = Evidence(rows, column, unit, spread, 1.0 if weight is None else weight)
-    start = np.append(np.zeros(d + 1), [0.0, _NOISE])
+    start = np.append(first_log_widths(X, target, weight), [0.0, 0.0, _NOISE])
     bounds = [(-_BOUND, _BOUND)] * (d + 1) + [(-3.0, 3.0), (_LEAST_NOISE, 3.0)]
     found = minimize(
         evidence.negative,

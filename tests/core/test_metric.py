@@ -8,7 +8,13 @@ from scipy.optimize import approx_fprime
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal
 
-from pcvm_pymc.core.metric import Evidence, class_targets, relative_widths, share_of_widths
+from pcvm_pymc.core.metric import (
+    Evidence,
+    class_targets,
+    first_log_widths,
+    relative_widths,
+    share_of_widths,
+)
 
 
 def problem(seed, n=25, d=3, k=1):
@@ -47,6 +53,40 @@ def test_features_without_effect_become_wide():
     assert set(np.argsort(width)[:2]) == {0, 3}
     assert width[[1, 2, 4, 5]].min() > 3 * width[[0, 3]].max()
     assert np.log(width).mean() == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("d", [100, 300])
+def test_two_features_are_found_among_so_many_that_all_distances_are_alike(d):
+    for seed in range(3):
+        X = np.random.default_rng(seed).normal(size=(200, d))
+        label = np.abs(X[:, 0]) + 0.5 * np.square(X[:, 1]) > 1
+        width = relative_widths(X, class_targets(label, 2))
+        assert width[2:].min() > 2 * width[:2].max()
+
+
+def test_features_that_are_alike_or_tell_nothing_start_at_one_width():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 5))
+    X[:, 4] = 1.0
+    every = X.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(first_log_widths(X[:, :4], every), np.zeros(4), atol=1e-12)
+    np.testing.assert_array_equal(first_log_widths(X, X[:, :2].prod(axis=1)[:, None] > 0), 0)
+    one = np.column_stack([X[:, 1], np.zeros(400)])
+    np.testing.assert_allclose(np.exp(first_log_widths(X, one))[[0, 2, 3, 4]], 1)
+    share = X[:, 1].var() / X.var(axis=0).sum()
+    assert np.exp(2 * first_log_widths(X, one))[1] == pytest.approx(share)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=20, deadline=None)
+def test_a_search_starts_alike_from_rows_that_count_twice_and_from_rows_twice(seed):
+    rng = np.random.default_rng(seed)
+    X, count = rng.normal(size=(30, 6)), rng.integers(1, 4, size=30)
+    target = np.column_stack([X[:, 0] + X[:, 1], np.square(X[:, 2])])
+    found = first_log_widths(X, target, count.astype(float))
+    assert found.min() < 0
+    each = first_log_widths(np.repeat(X, count, axis=0), np.repeat(target, count, axis=0))
+    np.testing.assert_allclose(found, each, atol=1e-12)
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 10.0))

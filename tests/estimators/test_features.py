@@ -55,7 +55,7 @@ def test_one_width_and_widths_per_feature_share_the_weights_of_an_average(model)
 
 def test_noise_features_leave_the_error_nearly_flat():
     errors = []
-    for n_noise in (2, 10, 50):
+    for n_noise in (2, 10, 50, 98):
         X, y = two_that_matter(200, n_noise, seed=3)
         new, truth = two_that_matter(1000, n_noise, seed=4)
         found = pcvm.PCVMClassifier(random_state=0).fit(X, y)
