@@ -215,7 +215,6 @@ def ridge_solve(
     if free:  # what the bias explains is projected out
         unit = root / np.linalg.norm(root)
         A = A - np.outer(unit, unit @ A)
-        v = v - unit * (unit @ v)
     elif np.isfinite(bias_precision):
         scale = np.append(scale, 1.0 / np.sqrt(bias_precision))
         A = np.column_stack([A, root * scale[-1]])

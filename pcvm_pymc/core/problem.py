@@ -179,7 +179,7 @@ class Problem:
     @property
     def row_weight(self) -> Array | None:
         """The rows' weights; None where each counts once, and for rows in chunks."""
-        return None if self.label is None else row_weight(self.label)
+        return row_weight(self.label)
 
     @property
     def n_scores(self) -> int:

@@ -484,7 +484,6 @@ def star_moments(
     s = sum_of_squares(fitted.orthogonal, weighted)
     # the precision of a weight with which the basis alone varies as the targets do
     with np.errstate(divide="ignore", invalid="ignore"):
-        precision = at_itself**2 / fitted.target_variance
-    total = s + np.where(fitted.target_variance > 0, precision, np.inf)
+        total = s + at_itself**2 / fitted.target_variance
     gain = np.divide(e, total, out=np.zeros_like(e), where=total > 0)
     return mean + gain * q, variance + gain * e
