@@ -68,6 +68,9 @@ def test_one_feature_moves_as_a_scalar_width_does():
     one, other = (fit_em(each, start, EMOptions(max_iter=40)) for each in (scalar, vector))
     assert other.width[0] == pytest.approx(one.width, rel=1e-6)
     assert other.log_posterior == pytest.approx(one.log_posterior, abs=1e-6)
+    known = replace(moves, prior=lambda width: -5e3 * float(np.log(width / 3.0)) ** 2)
+    pulled = fit_em(replace(scalar, moves=known), start, EMOptions(max_iter=40))
+    assert pulled.width == pytest.approx(3.0, rel=0.01)
 
 
 def test_a_model_of_known_widths_remembers_them():

@@ -63,8 +63,8 @@ def test_moments_under_a_probit_and_on_a_half_line_are_the_integrals():
 
 def test_far_half_lines_join_the_near_ones():
     at = half_line_tilted(np.array([-60.0 + 1e-9, -60.0 - 1e-9]), np.ones(2))
-    np.testing.assert_allclose(at.mean[0], at.mean[1], rtol=1e-8)
-    np.testing.assert_allclose(at.variance[0], at.variance[1], rtol=1e-7)
+    np.testing.assert_allclose(at.mean[0], at.mean[1], rtol=1e-9)
+    np.testing.assert_allclose(at.variance[0], at.variance[1], rtol=1e-8)
     far = half_line_tilted(np.array([-1e6]), np.ones(1))  # nearly exponential
     np.testing.assert_allclose([far.mean[0], far.variance[0]], [1e-6, 1e-12], rtol=1e-9)
 
@@ -146,6 +146,13 @@ def test_the_truncated_normal_has_the_fits_moments(fitted):
     assert drawn[:, :-1].min() >= 0.0
     assert np.abs((drawn.mean(0) - fit.mean) / sd).max() < 0.15
     np.testing.assert_allclose(drawn.std(0) / sd, 1.0, atol=0.15)
+    # what replaces each size's prior leaves the tilted mean
+    (mean, covariance), p = fit.truncated, len(fit.mean)
+    precision, cavity = np.linalg.inv(covariance), 1.0 / fit.cavity_variance[-p:]
+    total = np.diag(precision - fit.row_precision) + cavity
+    linear = precision @ mean - fit.row_shift + cavity * fit.cavity_mean[-p:]
+    found = half_line_tilted((linear / total)[:-1], 1.0 / total[:-1]).mean
+    np.testing.assert_allclose(found, fit.tilted.mean[-p:-1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("c", [1.0, 0.5])

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -6,7 +8,13 @@ from problems import awkward_data, blobs, refused
 from scipy.spatial.distance import cdist
 
 from pcvm_pymc import choose_basis
-from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_means, choose_rows
+from pcvm_pymc.core.pieces.centres import (
+    Centres,
+    as_centres,
+    choose_means,
+    choose_rows,
+    unique_rows,
+)
 
 
 @pytest.mark.parametrize("method", ["kmeans++", "farthest"])
@@ -37,6 +45,13 @@ def test_the_rows_cover_their_class_better_than_random_ones(method):
     chosen = [radius(choose_rows(X, label, 30, method=method, random_state=k)) for k in range(5)]
     at_random = [radius(rng.choice(600, 30, replace=False)) for _ in range(20)]
     assert np.mean(chosen) < np.mean(at_random)
+
+
+def test_rows_of_one_hash_are_compared_whole(monkeypatch):
+    X = np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 2.0]])
+    same = SimpleNamespace(normal=lambda size: np.full(size, 1.0))
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: same)
+    assert [each.tolist() for each in unique_rows(X)] == [[0, 1], [0, 1, 0]]
 
 
 def test_the_farthest_point_halves_the_largest_gap():

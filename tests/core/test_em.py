@@ -113,6 +113,14 @@ def test_a_free_width_ends_where_the_log_likelihood_is_flat():
     assert slope == pytest.approx(0, abs=1e-4)
 
 
+@pytest.mark.parametrize(("bias", "wanted"), [("prior", 1.0), ("free", 0.0), ("none", 0.0)])
+def test_a_bias_starts_at_the_larger_class_where_it_has_a_prior(bias, wanted):
+    X, label = blobs(20, seed=7)
+    label[:5] = 1.0
+    prob = replace(problem(X, label, Hyperprior.jeffreys()), bias=bias)
+    assert Start.default(prob).bias == wanted
+
+
 def test_pruning_at_the_papers_threshold():
     X, label = blobs(20, seed=7)
     prob = problem(X, label, Hyperprior.jeffreys())

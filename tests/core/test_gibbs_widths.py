@@ -54,6 +54,9 @@ def test_a_move_changes_volume_as_it_says_and_has_a_way_back(case, rescaled):
     problem = GibbsProblem.of(read(model_of(*case), "gibbs"))
     state, factor = state_of(problem, 5), np.full(np.shape(problem.width), 1.2)[()]
     shape, n_widths = state.size.shape, np.size(state.width)
+    of_draws = problem.latent(*(np.array([each]) for each in (state.size, state.bias, state.width)))
+    latent = problem.moves.basis(state.width) @ (state.size * problem.sign) + state.bias
+    np.testing.assert_allclose(of_draws[0], latent, atol=1e-12)
 
     def move(coordinates, by):
         """Return where sizes, widths and d are after a move, all in one array, and the volume."""

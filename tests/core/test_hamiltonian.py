@@ -137,6 +137,8 @@ def test_chains_that_begin_far_out_are_brought_near():
     chains = HamiltonianChains(LogPosterior(of), np.random.default_rng(74), n_chains=20)
     mode = LogPosterior(of)(chains.centre[None])[0][0]
     assert (chains.value > mode - len(chains.centre)).all()
+    chains._learn_covariance(np.zeros((3, *chains.place.shape)))  # of chains that stand still
+    assert np.isfinite(chains.value).all()
 
 
 # --- calibration --------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from problems import IMPROPER, assert_monotone, blobs, refused, slopes
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, log_posterior
+from pcvm_pymc.core.em.rows import DenseRows
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
@@ -125,6 +126,8 @@ def test_random_starts_and_bad_ones():
     given_ = problem(40, 3, Hyperprior.jeffreys())
     start = random_start(given_, np.random.default_rng(1))
     own = start.response[np.arange(40), given_.label]
+    first = DenseRows(given_).first(start.weight, start.bias, start.response)
+    np.testing.assert_allclose(first.total, first.terms.slope.sum(axis=0))
     assert own.min() >= 10
     assert own.max() <= 11
     assert own.std() > 0.1

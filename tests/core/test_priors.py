@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import refused
 from scipy.integrate import quad
-from scipy.stats import gamma, norm
+from scipy.stats import gamma, multivariate_t, norm
 from scipy.stats import t as student
 
 from pcvm_pymc.core.pieces import priors
@@ -56,6 +56,9 @@ def test_papers_priors():
         np.testing.assert_allclose(prior.log_weight_density(w), -share * np.log(w))
         assert not prior.is_proper
     assert Hyperprior.plug_in().is_proper
+    assert priors.Laplace(2.0).is_proper
+    Phi = np.random.default_rng(0).normal(size=(6, 4))
+    assert priors.named_prior("student", Phi) == Hyperprior.default(Phi, None)
     assert Hyperprior.default(np.ones((6, 6)), np.array([1.0, -1, 1, -1, 1, -1])).is_proper
 
 
@@ -136,3 +139,6 @@ def test_a_shared_precision_without_rate_leaves_a_power(c, d):
     found = priors.SharedHyperprior(c, d, 1.0, 1.0).log_weight_density(weight)
     assert found[1] - found[0] == pytest.approx(-(2 * c + 3) * np.log(10.0))
     assert np.isfinite(found[2])
+    proper = priors.SharedHyperprior(1.5, 0.6, 1.0, 1.0).log_weight_density(weight)
+    density = multivariate_t(shape=0.4 * np.eye(3), df=3.0).logpdf(np.abs(weight))
+    np.testing.assert_allclose(proper, density + 3 * np.log(2))

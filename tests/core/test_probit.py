@@ -9,7 +9,7 @@ from problems import mp_log_ndtr, mp_mills
 from scipy import stats
 
 from pcvm_pymc.core.pieces.likelihoods import Normal, StudentT
-from pcvm_pymc.core.pieces.probit import curvature, inverse_mills, log_ndtr, score
+from pcvm_pymc.core.pieces.probit import curvature, density, inverse_mills, log_ndtr, score
 
 GRID = np.concatenate([np.linspace(-100, 100, 81), [-1e3, -1.0, 0.0, 1e-8, -1e-8, 5.0, -37.6]])
 
@@ -60,4 +60,10 @@ def test_latent_mean_is_the_mean_of_a_truncated_normal(mean, label):
 def test_the_variance_of_a_target_is_its_laws(degrees):
     assert Normal(0.3).variance == pytest.approx(0.09)
     wanted = stats.t(degrees, scale=0.3).var() if degrees > 2 else np.inf
-    assert StudentT(0.3, degrees).variance == pytest.approx(wanted)
+    likelihood, law = StudentT(0.3, degrees), stats.t(degrees, scale=0.3)
+    assert likelihood.variance == pytest.approx(wanted)
+    at, h = np.linspace(-3.0, 3.0, 7), 1e-5
+    np.testing.assert_allclose(likelihood.log_density(at, 0.0 * at), law.logpdf(at), rtol=1e-12)
+    slope = (law.logpdf(at + h) - law.logpdf(at - h)) / (2 * h)
+    np.testing.assert_allclose(likelihood.score(at, 0.0 * at), slope, atol=1e-8)
+    np.testing.assert_allclose(density(at), stats.norm.pdf(at), rtol=1e-12)

@@ -17,7 +17,8 @@ def test_covariance_of_latent_values_by_the_whole_matrix(likelihood):
     target = rng.integers(C, size=20) if C > 1 else rng.choice([-1.0, 1.0], 20)
     theta, precision = rng.normal(size=(4, C)), rng.uniform(0.5, 3.0, (4, C))
     theta[1, 0], precision[1, 0] = 0.0, np.inf
-    latent = design @ theta
+    bias = rng.normal(size=C)
+    latent = design @ theta + bias
     bend = likelihood.hessian(latent if C > 1 else latent[:, 0], target)
     # values score by score
     whole = np.einsum("na,ncd,nb->cadb", design, bend, design).reshape(4 * C, 4 * C)
@@ -28,9 +29,9 @@ def test_covariance_of_latent_values_by_the_whole_matrix(likelihood):
     wanted = np.einsum("na,cadb,nb->ncd", new, covariance.reshape(C, 4, C, 4), new)
     parts = [(design[:8], target[:8]), (design[8:], target[8:])]
     given_ = {"precision": precision, "bias_precision": np.full(C, np.inf)}
-    model = QuadraticModel.at(parts, likelihood, theta, np.zeros(C), **given_)
+    model = QuadraticModel.at(parts, likelihood, theta, bias, **given_)
     mean, found = model.latent(new)
-    np.testing.assert_allclose(mean, new @ theta)
+    np.testing.assert_allclose(mean, new @ theta + bias)
     np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-14)
     inverse = model.scale[:, None] * model.inverse * model.scale
     np.testing.assert_allclose(inverse, np.linalg.inv(matrix), rtol=1e-9, atol=1e-14)

@@ -65,6 +65,13 @@ def test_what_is_small_is_not_asked_about(monkeypatch):
         resources.check_room(900, 900)
 
 
+def test_the_limit_that_is_needed_is_enough():
+    needed = 8.0 * (5 * 100**2 + 100 + 2 * 3 + 16)  # one row
+    assert resources.chunk_rows(needed, 100, 3) == 1
+    with pytest.raises(ValueError, match=f"at least {needed:.3g}:".replace("+", r"\+")):
+        resources.chunk_rows(needed - 1.0, 100, 3)
+
+
 def n_threads():
     return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
 

@@ -12,11 +12,17 @@ from problems import blobs, refused
 from random_problems import case, state_at
 
 from pcvm_pymc import MatrixRBF, Status
-from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, columns, posterior, relevance
+from pcvm_pymc.core.evidence import (
+    EvidenceOptions,
+    EvidenceProblem,
+    columns,
+    posterior,
+    rank_one,
+    relevance,
+)
 from pcvm_pymc.core.evidence.columns import ComputedBases, DenseColumns, LowRankColumns
 from pcvm_pymc.core.evidence.posterior import gains, leave_one_out, scanned
 from pcvm_pymc.core.evidence.problem import columns_of
-from pcvm_pymc.core.evidence.rank_one import change_precisions
 from pcvm_pymc.core.evidence.relevance import fit_batch, fit_rvm, fit_sequential
 from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
@@ -141,7 +147,7 @@ def test_a_cycle_is_stopped(monkeypatch):
     def to_and_fro(*arguments):
         _, swept, m = arguments[:3]
         if m < 3:
-            return change_precisions(*arguments)
+            return rank_one.change_precisions(*arguments)
         first = swept.members[0]
         swept.alpha[first] = 1.0 if swept.alpha[first] > 1.0 else 2.0
         return m, 1, False
@@ -151,6 +157,17 @@ def test_a_cycle_is_stopped(monkeypatch):
     fit = fit_sequential(problem, EvidenceOptions(patience=10))
     assert fit.status is Status.BEST_OF_CYCLE
     assert fit.log_evidence == pytest.approx(fit.trace.log_evidence.max(), abs=1e-7)
+
+
+def test_a_column_that_comes_and_goes_leaves_nothing_behind():
+    design, target = problem()
+    gram, change = design.T @ design, rank_one._change
+    outside = np.full(12, np.inf), np.zeros((12, 12)), gram.diagonal().copy(), target @ design
+    swept = rank_one.Swept(*outside, np.zeros(12, dtype=np.int64))
+    assert change(gram, 1.0, swept, change(gram, 1.0, swept, 0, 3, 0.5), 8, 0.7) == 2
+    before = swept.S.copy(), swept.Q.copy()
+    assert change(gram, 1.0, swept, change(gram, 1.0, swept, 2, 5, 0.3), 5, np.inf) == 2
+    np.testing.assert_allclose((swept.S, swept.Q), before, rtol=1e-12)
 
 
 @dataclass(frozen=True)
@@ -280,6 +297,10 @@ def test_s_keeps_its_digits_next_to_a_column_of_the_model():
     at = np.array([0]), np.array([1e-9]), np.zeros(1)
     found = scanned(DenseColumns(Phi, None), target, Normal(1.0), at)
     assert found.S[1] == pytest.approx(left @ left + 1e-9, rel=1e-3)
+    both = unit[:, :2]
+    end = posterior(both, np.full(2, 1e-9), target, Normal(1.0))
+    upper, lower = end.orthogonal(both)
+    np.testing.assert_allclose(upper.T @ upper + lower.T @ lower, np.eye(2), atol=1e-12)
 
 
 @given(

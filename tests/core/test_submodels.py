@@ -164,6 +164,7 @@ def test_sizes_by_default():
     assert sizes[0] == 0
     assert sizes[-1] == 400
     assert (np.diff(sizes) > 0).all()
+    assert len(sizes) < 35
     assert project_path(labels()).sizes.tolist() == default_sizes(12).tolist()
 
 

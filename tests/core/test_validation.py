@@ -10,6 +10,7 @@ import pytest
 from problems import refused
 
 from pcvm_pymc import core
+from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.validation import as_signs
 
 
@@ -30,6 +31,13 @@ OTHER_SIGNS = [
 def test_other_signs_are_refused(signs, shape, words):
     end = "$" if "basis" in words else ""
     refused("^" + re.escape(words) + end, as_signs, signs, *shape)
+
+
+def test_a_single_fraction_among_labels_is_named():
+    refused("such as 0.5;", validation.present_labels, [0.0, 1.0, 0.5])
+    # names of two classes stay as they are, where one would do
+    assert validation.as_labels([True, False], 2, one_class=True)[1].dtype == bool
+    assert validation.shown(type("Mute", (), {"__repr__": lambda _: ""})()) == "<Mute>"
 
 
 def test_dataclasses_are_frozen():

@@ -106,6 +106,9 @@ def test_the_validity_of_an_rvm_is_its_definition(link):
     covariance = np.linalg.inv(Phi.T @ (curvature[:, None] * Phi) + np.diag(alpha))
     share = (1 - alpha * np.diag(covariance))[: len(result.active)]
     np.testing.assert_allclose(found.determined, share, atol=1e-8)
+    spread = np.diag(np.append(0.95 / result.alpha[result.active], 1.0))
+    faint = validity.rvm_validity(X, given_, replace(result, covariance=spread), kernel=kernel)
+    np.testing.assert_allclose(faint.determined, 0.05)
     slopes = {"score": LINKS[link].score(result.latent, label), "curvature": curvature}
     at = X, X[result.active], result.weight[result.active], kernel
     a, b = validity.centre_derivatives(*at, **slopes)

@@ -70,6 +70,15 @@ def test_evidence_is_that_of_repeated_rows(method, likelihood):
     np.testing.assert_allclose(found.weight, wanted.weight, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize(("base", "label"), [(Probit(), LABEL), (MultinomialProbit(3), CLASS)])
+def test_values_and_slopes_at_once_are_those_one_by_one(base, label):
+    likelihood, target = Weighted(base), weighted_target(label, TIMES)
+    latent = PHI[:, : base.n_scores].squeeze()
+    value, slope = likelihood.value_and_score(latent, target)
+    np.testing.assert_allclose(value, likelihood.log_density(latent, target), rtol=1e-5)
+    np.testing.assert_allclose(slope, likelihood.score(latent, target), rtol=1e-5, atol=1e-5)
+
+
 BOTTOM_UP_CASES = [
     Problem(PHI, LABEL, LABEL[:12], JEFFREYS),
     Problem(PHI, CLASS, SIGNS, JEFFREYS, MultinomialProbit(3)),

@@ -145,7 +145,8 @@ def test_clusters_of_copies_are_told_from_tables(n_features):
     rng = np.random.default_rng(n_features)
     rows = rng.normal(size=(100, n_features))
     again = np.repeat(rows, 3, axis=0)
-    assert has_clusters_of_copies(again + 1e-3 * rng.normal(size=again.shape))
+    near = again + 1e-3 * rng.normal(size=again.shape)
+    assert has_clusters_of_copies(np.column_stack([near, np.ones(300)]))
     for plain in (rows, again, np.round(rows), np.exp(2 * rows), np.arange(40.0)[:, None]):
         assert not has_clusters_of_copies(plain)
     assert not has_clusters_of_copies(load_iris().data)
