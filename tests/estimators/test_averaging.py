@@ -104,7 +104,7 @@ def test_one_mode_is_that_of_the_best_cell(average):
 def test_the_rows_are_kept_once_and_are_the_fit_s_own():
     rows = np.random.default_rng(0).normal(size=(40, 3000))
     given, y = rows.copy(), rows[:, 0] > 0
-    model = PCVMClassifier(random_state=0).fit(given, y)
+    model = PCVMClassifier(width="shared", random_state=0).fit(given, y)
     assert len(model.components_) > 1
     assert len(pickle.dumps(model)) < 1.5 * rows.nbytes
     before = model.predict_proba(rows[:3]), model.predict_interval(rows[:3])

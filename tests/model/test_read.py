@@ -264,7 +264,7 @@ def test_label_noise_is_read_with_its_share_of_flips():
     noisy = LIKELIHOODS["label noise"](pm.Beta.dist(1.0, 9.0))
     with pytest.raises(ValueError, match=r"unknown flip=.*needed a number here, or a model"):
         pcvm.PCVMClassifier(likelihood=noisy).fit(X, LABEL)
-    with pytest.raises(ValueError, match=r"flip=0\.7; needed a probability"):
+    with pytest.raises(ValueError, match=r"flip=0\.7; needed a number from 0 to 0\.5"):
         build(row, X, LABEL, likelihood=LIKELIHOODS["label noise"](0.7))
 
 
