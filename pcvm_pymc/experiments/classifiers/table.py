@@ -91,7 +91,7 @@ _add(
 _add("1NN", lambda setting: KNeighborsClassifier(1))
 _add("kNN", makers.neighbours, candidates=lambda X: {"k": list(range(1, min(20, len(X) // 2) + 1))})
 _add("LDA", lambda setting: LinearDiscriminantAnalysis())
-_add("QDA", lambda setting: QuadraticDiscriminantAnalysis(reg_param=1e-4))
+_add("QDA", lambda setting: QuadraticDiscriminantAnalysis(reg_param=1e-4, tol=1e-8))
 _add("MLR", lambda setting: LogisticRegression(max_iter=5000))
 _add("GP", makers.gaussian_process)
 _add(

@@ -59,7 +59,7 @@ def _ranks(report: Report, measure: str, table: pd.DataFrame) -> Section:
     test = friedman_test(table)
     shown = pd.DataFrame({"mean rank": ranks.map("{:.2f}".format)})
     shown = shown.join(result.table.round(3).astype(object))
-    shown = shown.join(_printed_ranks(report.experiment, measure, table)).fillna("")
+    shown = shown.join(_printed_ranks(report.experiment, measure, table).astype(object)).fillna("")
     unit = MEASURES[measure]
     diagram, said = _diagram(table, unit, higher)
     return Section(
