@@ -91,6 +91,7 @@ KINDS = {
     "some labels": lambda: [each for each in _labels() if not _are_ones(each)],
     "some labels or None": lambda: KINDS["some labels"]()[1:],
     "kernel": _kernels,
+    "kernel or None": lambda: [each for each in _kernels() if each is not None],
     "whole": lambda: [*_WHOLE, None, 0],
     "whole or 0": lambda: [*_WHOLE, None],
     "whole or None": lambda: [*_WHOLE, 0],
@@ -240,7 +241,7 @@ def _builders(two, three):
     found = {
         "pcvm_model": (two, f"X, y, {_KERNEL}, {prior}, precision, likelihood, signs"),
         "pcvm_model, centres": ({**two, **centres}, "basis", {"basis": ("signs",)}),
-        "sparse_probit_model": (two, "X, y, features, prior, bias: choice, kernel"),
+        "sparse_probit_model": (two, "X, y, features, prior, bias: choice, kernel: kernel or None"),
         "rvm_model": (
             numbers,
             f"X, y: some labels, {_KERNEL}, {prior}, precision, likelihood, noise, basis",

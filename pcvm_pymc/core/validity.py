@@ -243,12 +243,9 @@ def pcvm_validity(
         raise ValueError(
             "a half-horseshoe prior has no expected precisions; needed one that EM takes"
         )
-    active = np.flatnonzero(result.weight)
-    points, weight, kernel = (
-        X if centres is None else centres,
-        result.weight[active],
-        RBF(result.width),
-    )
+    every = np.where(np.square(result.weight) > 0, result.weight, 0.0)  # or it underflows
+    active = np.flatnonzero(every)
+    points, weight, kernel = X if centres is None else centres, every[active], RBF(result.width)
     model = QuadraticModel.at(
         [(kernel(X, points[active]), problem.label)],
         likelihood,
@@ -260,7 +257,7 @@ def pcvm_validity(
     return kernel_validity(
         X,
         problem.label,
-        result.weight,
+        every,
         result.latent,
         np.clip(1.0 - np.diag(model.inverse)[: len(active)], 0.0, 1.0),
         kernel=kernel,

@@ -421,7 +421,7 @@ def _with_the_papers_number(name, folder):
     rows = []
     for k in range(len(data.train[:5])):
         X, y, X_test, y_test = data.split(k)
-        dense = pcvm.PCVMClassifier(random_state=0).fit(X, y)
+        dense = pcvm.PCVMClassifier(width="shared", random_state=0).fit(X, y)  # as in the paper
         sparse = pcvm.project(dense, X, y, size=PAPER[name][2]).classifier
         assert len(sparse.weight_) <= PAPER[name][2]
         rows.append([_measures(model, X_test, y_test) for model in (dense, sparse)])
