@@ -53,7 +53,7 @@ class _Scaled:
         return value[:-1], float(value[-1])
 
     def change(self, passive: Mask) -> Array:
-        """Return the change to the solution on the passive weights alone, the others going to zero."""
+        """Return the step to the solution in which all but the passive weights are zero."""
         leaving = np.append(np.where(passive, 0.0, -self.at[:-1]), 0.0)
         if not leaving.any():
             return self._solved(passive, self.rhs)

@@ -302,7 +302,7 @@ def _folds(
 def _halves(
     data: Dataset, source: Source, protocol: Protocol, n: int, seed: int
 ) -> tuple[list[Split], list[str]]:
-    """Return five replications of two folds (Alpaydin 1999); realisations 2 i and 2 i + 1 are one's."""
+    """Return five replications of two folds (Alpaydin 1999): two realisations each."""
     splits: list[Split] = []
     for i in range((n + 1) // 2):
         state = cell_seed(seed, data.name, i)

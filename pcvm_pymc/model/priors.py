@@ -168,7 +168,7 @@ def _params(variable: Variable) -> tuple[Variable, ...]:
 
 
 def _tidy(value: float, holds: Callable[[float], bool]) -> float:
-    """Return the number of fifteen digits that a division or root was made of, where there is one."""
+    """Return a number rounded to fifteen digits where `holds` is true of that, else as it is."""
     short = float(f"{value:.15g}")
     return short if holds(short) else value
 

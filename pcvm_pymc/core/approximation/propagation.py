@@ -158,7 +158,7 @@ class PropagationFit(Ended):
             return self._product(total - cavity, total * place - cavity * cavity_mean)
 
     def _product(self, precision: Array, shift: Array) -> tuple[Array, Array]:
-        """Return the rows' sites times sites of the sizes and the bias: mean and covariance."""
+        """Return mean and covariance of the product of the sites of rows, weights' sizes and bias."""
         factor = cholesky(self.row_precision + np.diag(precision), lower=True)
         covariance = cho_solve((factor, True), np.eye(len(precision)))
         return covariance @ (self.row_shift + shift), 0.5 * (covariance + covariance.T)

@@ -279,7 +279,7 @@ class Preconditioner:
         self._factor = POTRF[H.dtype.char](H, lower=1, overwrite_a=1)[0]
 
     def solve(self, model: DenseModel, r: Array, free: Mask) -> Array:
-        """Return the preconditioner times r: by the factor on what it knows, else by the diagonal."""
+        """Return the preconditioner times r: of the factorised weights by their factor, else r / diagonal."""
         z = r / model.diagonal()
         if self.known is not None:
             own = np.where(self.known, r / model.root, 0.0)
