@@ -248,6 +248,7 @@ def test_the_log_posterior_is_that_of_the_weights_given_the_precisions():
     assert [n for n, _ in seen] == list(range(1, result.n_iter + 1))
     np.testing.assert_array_equal([value for _, value in seen], trace.log_posterior[1:])
     assert len(trace.width) == len(trace.change) == len(trace.n_active) == result.n_iter + 1
+    assert (trace.n_active[0], trace.n_active[-1]) == (0, len(result.support))
 
 
 def test_two_classes_are_told_apart_as_well_as_by_em():

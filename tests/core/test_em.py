@@ -156,6 +156,9 @@ def test_states_of_the_end():
     assert empty.converged
     assert not empty.weight.any()
     assert np.isfinite(empty.log_posterior)
+    alike = problem(X, label, Hyperprior.plug_in(), width=1e3)
+    huge = replace(alike, Phi=1e15 * alike.Phi, sign=None)
+    assert fit_em(huge).status is Status.ROUNDING
 
 
 @pytest.mark.parametrize("prior", [Hyperprior.jeffreys(), Hyperprior(1.0, 0.01, 0.5, 1.0)])

@@ -213,6 +213,12 @@ def test_a_quadratic_objective_leaves_no_doubt_and_a_saddle_all():
         whole, hyperprior=Hyperprior.jeffreys()
     )  # whose curvature is negative everywhere
     assert np.isinf(check_step(flat, 1e-3 * weight, bias, own).doubt).all()
+    # a bias of zero where its prior has a pole is none
+    pole = replace(whole, hyperprior=Hyperprior(1.0, 1.0, 0.0, 0.0), bias="prior")
+    at_pole, none = (
+        check_step(each, weight, 0.0, own).doubt for each in (pole, replace(pole, bias="none"))
+    )
+    np.testing.assert_allclose(at_pole, none)
 
 
 def test_the_student_s_outlier_stays_one():
