@@ -132,6 +132,7 @@ def test_room_for_the_coupled_matrix_follows_the_limit_and_the_jobs():
     assert not has_room_for_coupled(7.999 * matrix, 100, 3)
     assert not has_room_for_coupled(8.001 * matrix, 100, 3, n_jobs=2)
     assert not has_room_for_coupled(None, 1_000, 26)
+    assert has_room_for_coupled(None, 500, 4)
 
 
 def test_the_chunk_size_and_threads_change_nothing():

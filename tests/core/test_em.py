@@ -149,6 +149,7 @@ def test_states_of_the_end():
     assert not cut.converged
     assert cut.n_iter == 2
     assert len(cut.trace.log_posterior) == 3
+    assert "trace" not in repr(cut)
     # a kernel so wide that every basis is a constant: the Jeffreys prior leaves the bias alone
     flat = problem(X, label, Hyperprior.jeffreys(), width=1e9)
     empty = fit_em(flat, Start(0.05 * label, 0.05), EMOptions(max_iter=5000))

@@ -38,6 +38,7 @@ def test_a_single_fraction_among_labels_is_named():
     # names of two classes stay as they are, where one would do
     assert validation.as_labels([True, False], 2, one_class=True)[1].dtype == bool
     assert validation.shown(type("Mute", (), {"__repr__": lambda _: ""})()) == "<Mute>"
+    validation.warn_constant(np.ones((1, 2)))  # a single row is no fault
 
 
 def test_dataclasses_are_frozen():
