@@ -157,7 +157,9 @@ class PartialGram:
 
     def block(self, passive: Mask, scale: Array) -> tuple[Index, Array]:
         """Return the passive columns and their Gram matrix in units of the scales."""
-        self._extend(np.setdiff1d(passive.nonzero()[0], self._columns))
+        new = passive.copy()
+        new[self._columns] = False
+        self._extend(new.nonzero()[0])
         place = passive[self._columns].nonzero()[0]
         columns = self._columns[place]
         # relative to a diagonal of at least one these are rounding, and products of subnormals are slow
