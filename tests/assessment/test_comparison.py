@@ -9,7 +9,7 @@ from sklearn.metrics import log_loss
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.assessment.comparison import Rival, active_count, convergence
-from pcvm_pymc.assessment.measures import expected_calibration_error
+from pcvm_pymc.estimators.measures import expected_calibration_error
 from pcvm_pymc.figures import PALETTE
 
 

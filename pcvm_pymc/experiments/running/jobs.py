@@ -15,7 +15,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
 
-from pcvm_pymc.assessment.measures import classification_measures, regression_measures
+from pcvm_pymc.estimators.measures import classification_measures, regression_measures
 from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.classifiers.table import classifier_of, own_classifier
 from pcvm_pymc.experiments.classifiers.tuning import (
