@@ -7,7 +7,9 @@ import numpy as np
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
 from pcvm_pymc.core.evidence.posterior import gains, scanned
+from pcvm_pymc.core.evidence.posterior import leave_one_out as without_column
 from pcvm_pymc.core.evidence.problem import columns_of
+from pcvm_pymc.core.evidence.rank_one import _FAINT
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.loo import leave_one_out
 from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
@@ -210,9 +212,12 @@ def fit_evidence_randomly(seed):
     end = state_at(problem, result)
     if abs(end.log_evidence - result.log_evidence) > 1e-6 * max(1.0, abs(end.log_evidence)):
         return f"log evidence {end.log_evidence:.9g}, said to be {result.log_evidence:.9g}"
-    left = float(gains(end)[0].max()) if result.status is Status.CONVERGED else 0.0
-    # one that gains at most 1e-4 may gain more after the last update of the noise, by at most 1e-4 of itself
-    return f"a change of one precision gains {left:.3g}" if left > 1e-3 else ""
+    gain = gains(end)[0]
+    # the search leaves a precision alone whose s, a difference with it, has lost half of its digits
+    own = without_column(end.model, end.covariance.diagonal(), end.S, end.Q)[0][end.index]
+    gain[end.index[own <= _FAINT * end.alpha]] = 0.0
+    left = float(gain.max()) if result.status is Status.CONVERGED else 0.0
+    return f"a change of one precision gains {left:.3g}" if left > 1e-4 else ""
 
 
 def fall_of(values, end, kind, method):
